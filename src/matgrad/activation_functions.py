@@ -1,0 +1,254 @@
+"""Activation functions: f and its derivative f' side by side, applied to every element of X.
+
+The functions are written over the table of matrix operations, with `step` for pieces. At a corner
+they follow the paper, which takes the right-hand piece: relu'(0) = 1, where PyTorch has 0.
+"""
+
+from __future__ import annotations
+
+import math
+
+from matgrad.matrix_operations import (
+    Matrix,
+    erf,
+    exp,
+    hadamard,
+    log_sigmoid,
+    ones,
+    reciprocal,
+    row_repeat,
+    step,
+    tanh,
+)
+
+
+class ActivationFunction:
+    """A function ℝ → ℝ with its derivative, both applied element-wise to a matrix."""
+
+    output = "real"  # what its values are, so that a loss that cannot take them is refused
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """f(X)"""
+        raise NotImplementedError
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """f'(X)"""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__.removesuffix('Activation')}({arguments})"
+
+
+class ReLUActivation(ActivationFunction):
+    """relu(x) = max(0, x)"""
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """x·[x ≥ 0]"""
+        return hadamard(X, step(X))
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """[x ≥ 0]"""
+        return step(X)
+
+
+class LeakyReLUActivation(ActivationFunction):
+    """leaky-relu(x) = max(αx, x)"""
+
+    def __init__(self, alpha: float = 0.01) -> None:
+        self.alpha = alpha
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """x·(α if x < αx, else 1)"""
+        return hadamard(X, self.gradient(X))
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """[x ≥ αx] + α·[x < αx]"""
+        m, n = X.shape
+        right = step(X - self.alpha * X)
+        return right + self.alpha * (ones(m, n, like=X) - right)
+
+
+class AllReLUActivation(ActivationFunction):
+    """all-relu(x) = αx if x < 0, else x"""
+
+    def __init__(self, alpha: float = 0.01) -> None:
+        self.alpha = alpha
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """x·(α if x < 0, else 1)"""
+        return hadamard(X, self.gradient(X))
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """[x ≥ 0] + α·[x < 0]"""
+        m, n = X.shape
+        return step(X) + self.alpha * (ones(m, n, like=X) - step(X))
+
+
+class TReLUActivation(ActivationFunction):
+    """trelu(x) = 0 if x < ε, else x"""
+
+    def __init__(self, epsilon: float = 0.01) -> None:
+        self.epsilon = epsilon
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """x·[x ≥ ε]"""
+        return hadamard(X, self.gradient(X))
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """[x ≥ ε]"""
+        m, n = X.shape
+        return step(X - self.epsilon * ones(m, n, like=X))
+
+
+class SReLUActivation(ActivationFunction):
+    """srelu(x) = al·(x - tl) + tl if x ≤ tl, ar·(x - tr) + tr if x ≥ tr, else x.
+
+    The parameters are 1×K row vectors, one value for each column of X; `SReLULayer` trains them.
+    The left piece wins where tl ≥ tr makes the two overlap.
+    """
+
+    def __init__(self, al: Matrix, tl: Matrix, ar: Matrix, tr: Matrix) -> None:
+        self.al, self.tl, self.ar, self.tr = al, tl, ar, tr
+
+    def left(self, X: Matrix) -> Matrix:
+        """[x ≤ tl]"""
+        N, _ = X.shape
+        return step(row_repeat(self.tl, N) - X)
+
+    def right(self, X: Matrix) -> Matrix:
+        """[x ≥ tr]·[x > tl]"""
+        N, K = X.shape
+        return hadamard(step(X - row_repeat(self.tr, N)), ones(N, K, like=X) - self.left(X))
+
+    def middle(self, X: Matrix) -> Matrix:
+        """[tl < x < tr]"""
+        N, K = X.shape
+        return ones(N, K, like=X) - self.left(X) - self.right(X)
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """[middle]·x + [left]·(al·(x - tl) + tl) + [right]·(ar·(x - tr) + tr)"""
+        N, _ = X.shape
+        al, tl, ar, tr = (row_repeat(p, N) for p in (self.al, self.tl, self.ar, self.tr))
+        L = hadamard(self.left(X), hadamard(al, X - tl) + tl)
+        R = hadamard(self.right(X), hadamard(ar, X - tr) + tr)
+        return hadamard(self.middle(X), X) + L + R
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """[middle] + [left]·al + [right]·ar"""
+        N, _ = X.shape
+        L = hadamard(self.left(X), row_repeat(self.al, N))
+        R = hadamard(self.right(X), row_repeat(self.ar, N))
+        return self.middle(X) + L + R
+
+
+class HyperbolicTangentActivation(ActivationFunction):
+    """tanh(x) = (e^x - e^-x) / (e^x + e^-x)"""
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """tanh(x)"""
+        return tanh(X)
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """1 - tanh(x)²"""
+        m, n = X.shape
+        Y = tanh(X)
+        return ones(m, n, like=X) - hadamard(Y, Y)
+
+
+class SigmoidActivation(ActivationFunction):
+    """σ(x) = 1 / (1 + e^-x)"""
+
+    output = "probability"
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """1 / (1 + e^-x)"""
+        m, n = X.shape
+        return reciprocal(ones(m, n, like=X) + exp(-X))
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """σ(x)·(1 - σ(x))"""
+        m, n = X.shape
+        Y = self(X)
+        return hadamard(Y, ones(m, n, like=X) - Y)
+
+
+sigmoid = SigmoidActivation()
+relu = ReLUActivation()
+
+
+class GELUActivation(ActivationFunction):
+    """gelu(x) = x·Φ(x), with Φ the distribution function of the standard normal distribution"""
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """x·Φ(x)"""
+        return hadamard(X, self._Phi(X))
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """Φ(x) + x·φ(x), with φ(x) = e^(-x²/2) / √(2π)"""
+        phi = exp(-hadamard(X, X) / 2) / math.sqrt(2 * math.pi)
+        return self._Phi(X) + hadamard(X, phi)
+
+    @staticmethod
+    def _Phi(X: Matrix) -> Matrix:
+        """(1 + erf(x / √2)) / 2"""
+        m, n = X.shape
+        return (ones(m, n, like=X) + erf(X / math.sqrt(2))) / 2
+
+
+class SiLUActivation(ActivationFunction):
+    """silu(x) = x·σ(x)"""
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """x·σ(x)"""
+        return hadamard(X, sigmoid(X))
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """σ(x) + x·σ'(x)"""
+        return sigmoid(X) + hadamard(X, sigmoid.gradient(X))
+
+
+class ELUActivation(ActivationFunction):
+    """elu(x) = α·(e^x - 1) if x < 0, else x"""
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        self.alpha = alpha
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """relu(x) + α·(e^x̄ - 1) with x̄ = min(x, 0), and e^x̄ - 1 = (e^x̄ + 1)·tanh(x̄/2)"""
+        m, n = X.shape
+        negative = X - relu(X)
+        expm1 = hadamard(exp(negative) + ones(m, n, like=X), tanh(negative / 2))
+        return relu(X) + self.alpha * expm1
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """[x ≥ 0] + α·e^x̄·[x < 0]"""
+        m, n = X.shape
+        negative = X - relu(X)
+        return step(X) + self.alpha * hadamard(exp(negative), ones(m, n, like=X) - step(X))
+
+
+class SoftplusActivation(ActivationFunction):
+    """softplus(x) = ln(1 + e^x)"""
+
+    def __call__(self, X: Matrix) -> Matrix:
+        """-ln σ(-x)"""
+        return -log_sigmoid(-X)
+
+    def gradient(self, X: Matrix) -> Matrix:
+        """σ(x)"""
+        return sigmoid(X)
+
+
+ACTIVATIONS: dict[str, type[ActivationFunction]] = {
+    "ReLU": ReLUActivation,
+    "LeakyReLU": LeakyReLUActivation,
+    "AllReLU": AllReLUActivation,
+    "TReLU": TReLUActivation,
+    "HyperbolicTangent": HyperbolicTangentActivation,
+    "Sigmoid": SigmoidActivation,
+    "GELU": GELUActivation,
+    "SiLU": SiLUActivation,
+    "ELU": ELUActivation,
+    "Softplus": SoftplusActivation,
+}

@@ -1,0 +1,72 @@
+"""Backends: the table of matrix operations on NumPy, PyTorch, JAX, TensorFlow and SymPy.
+
+A backend is one file here and one line in `BACKENDS`. `backend_of` is the only place where
+matgrad decides which framework a matrix belongs to.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from matgrad.backends.base import Backend
+
+# name: (the module that implements it, its class, top-level modules of its matrix types)
+BACKENDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "numpy": ("matgrad.backends.numpy_backend", "NumpyBackend", ("numpy",)),
+    "torch": ("matgrad.backends.torch_backend", "TorchBackend", ("torch",)),
+    "jax": ("matgrad.backends.jax_backend", "JaxBackend", ("jax", "jaxlib")),
+    "tensorflow": ("matgrad.backends.tensorflow_backend", "TensorflowBackend", ("tensorflow",)),
+    "sympy": ("matgrad.backends.sympy_backend", "SympyBackend", ("sympy",)),
+}
+
+# the extra of `pip install "matgrad[...]"` that brings a backend, where it is not its name
+_EXTRAS = {"sympy": "symbolic"}
+
+
+@cache
+def get_backend(name: str) -> Backend:
+    """The backend called `name`; imports its framework."""
+    if name not in BACKENDS:
+        raise ValueError(f"unknown backend {name!r}; known: {', '.join(BACKENDS)}")
+    module, class_name, (framework, *_) = BACKENDS[name]
+    try:
+        return getattr(import_module(module), class_name)()
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != framework:
+            raise
+        extra = _EXTRAS.get(name, name)
+        raise ModuleNotFoundError(
+            f"the backend {name!r} needs {framework}, which is not installed: pip install 'matgrad[{extra}]'",
+            name=error.name,
+        ) from None
+
+
+@cache
+def _backend_of_type(matrix_type: Any) -> Backend:
+    """The backend of a matrix type, found by the top-level module of the type or of its bases."""
+    for base in matrix_type.__mro__:
+        root = base.__module__.partition(".")[0]
+        for name, (_, _, roots) in BACKENDS.items():
+            if root in roots:
+                return get_backend(name)
+    raise TypeError(
+        f"{matrix_type.__module__}.{matrix_type.__qualname__} is not a matrix type of matgrad; "
+        f"expected a 2-D array of one of: {', '.join(BACKENDS)}"
+    )
+
+
+def backend_of(X: object, *others: object) -> Backend:
+    """The backend that X, and every matrix of `others`, belongs to; it is an error to mix them."""
+    backend = _backend_of_type(type(X))
+    for Y in others:
+        if _backend_of_type(type(Y)) is not backend:
+            raise TypeError(
+                f"mixed backends: {backend.name} and {_backend_of_type(type(Y)).name}; "
+                f"move the model with M.to(...) and the data with loader.to(...)"
+            )
+    return backend
+
+
+__all__ = ["BACKENDS", "Backend", "backend_of", "get_backend"]

@@ -1,0 +1,133 @@
+"""What a backend supplies: the primitives of the table, and how matrices enter and leave it.
+
+The operations are documented where users meet them, in `matgrad.matrix_operations`. Those in the
+part "derived" are written once, in terms of the primitives; a backend overrides them only for
+speed or stability, and a test compares every override with the definition here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Matrix = Any  # a 2-D array of the backend's framework
+Scalar = Any  # a number, or a 0-d array of the backend's framework
+
+DTYPES = ("float32", "float64")
+
+
+class Backend(ABC):
+    """One framework's implementation of the table of matrix operations."""
+
+    name: str
+
+    # -- primitives ---------------------------------------------------------------------------
+    @abstractmethod
+    def full(self, value: float, m: int, n: int, like: Matrix) -> Matrix: ...
+    @abstractmethod
+    def identity(self, n: int, like: Matrix) -> Matrix: ...
+    @abstractmethod
+    def hadamard(self, X: Matrix, Y: Matrix) -> Matrix: ...
+    @abstractmethod
+    def diag(self, X: Matrix) -> Matrix: ...
+    @abstractmethod
+    def Diag(self, x: Matrix) -> Matrix: ...
+    @abstractmethod
+    def elements_sum(self, X: Matrix) -> Scalar: ...
+    @abstractmethod
+    def column_repeat(self, x: Matrix, n: int) -> Matrix: ...
+    @abstractmethod
+    def row_repeat(self, x: Matrix, m: int) -> Matrix: ...
+    @abstractmethod
+    def columns_sum(self, X: Matrix) -> Matrix: ...
+    @abstractmethod
+    def rows_sum(self, X: Matrix) -> Matrix: ...
+    @abstractmethod
+    def columns_max(self, X: Matrix) -> Matrix: ...
+    @abstractmethod
+    def rows_max(self, X: Matrix) -> Matrix: ...
+    @abstractmethod
+    def exp(self, X: Matrix) -> Matrix: ...
+    @abstractmethod
+    def log(self, X: Matrix) -> Matrix: ...
+    @abstractmethod
+    def log1p(self, X: Matrix) -> Matrix: ...
+    @abstractmethod
+    def reciprocal(self, X: Matrix) -> Matrix: ...
+    @abstractmethod
+    def sqrt(self, X: Matrix) -> Matrix: ...
+    @abstractmethod
+    def tanh(self, X: Matrix) -> Matrix: ...
+    @abstractmethod
+    def erf(self, X: Matrix) -> Matrix: ...
+    @abstractmethod
+    def step(self, X: Matrix) -> Matrix: ...
+    @abstractmethod
+    def uniform(self, m: int, n: int, seed: int, count: Scalar, like: Matrix) -> Matrix: ...
+
+    # -- derived ------------------------------------------------------------------------------
+    def dot(self, x: Matrix, y: Matrix) -> Scalar:
+        return self.elements_sum(self.hadamard(x, y))
+
+    def columns_mean(self, X: Matrix) -> Matrix:
+        m, _ = X.shape
+        return self.columns_sum(X) / m
+
+    def rows_mean(self, X: Matrix) -> Matrix:
+        _, n = X.shape
+        return self.rows_sum(X) / n
+
+    def apply(self, f: Callable[[Any], Any], X: Matrix) -> Matrix:
+        return f(X)
+
+    def inv_sqrt(self, X: Matrix, epsilon: float) -> Matrix:
+        m, n = X.shape
+        return self.reciprocal(self.sqrt(X + self.full(epsilon, m, n, like=X)))
+
+    def log_sigmoid(self, X: Matrix) -> Matrix:
+        # min(x, 0) - log1p(e^-|x|): the exponent is never positive, so nothing overflows
+        m, n = X.shape
+        positive = self.step(X)
+        minimum = self.hadamard(X, self.full(1, m, n, like=X) - positive)
+        absolute = self.hadamard(X, positive) - minimum
+        return minimum - self.log1p(self.exp(-absolute))
+
+    def product_on(self, W: Matrix, A: Matrix, B: Matrix) -> Matrix:
+        return A @ B
+
+    # -- in and out ---------------------------------------------------------------------------
+    @abstractmethod
+    def from_numpy(self, A: np.ndarray, device: str | None = None) -> Matrix:
+        """The NumPy array A as an array of this backend, of the same dtype, never sharing memory."""
+
+    @abstractmethod
+    def to_numpy(self, X: Matrix) -> np.ndarray:
+        """The array X as a NumPy array of the same dtype."""
+
+    @abstractmethod
+    def take_rows(self, X: Matrix, indices: np.ndarray) -> Matrix:
+        """Matrix whose i-th row is row indices[i] of X."""
+
+    @abstractmethod
+    def dtype(self, X: Matrix) -> str:
+        """The name of X's element type, such as 'float32'."""
+
+    def tiny(self, X: Matrix) -> float:
+        """The smallest positive normal number of X's element type."""
+        return float(np.finfo(self.dtype(X)).tiny)
+
+    def device(self, X: Matrix) -> str | None:
+        """Where X lives, in the framework's words; None where there is no choice."""
+        return None
+
+    def check_dtype(self, dtype: str) -> None:
+        """Raise ValueError where this backend, as it is set up now, cannot compute in `dtype`."""
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, found {dtype!r}")
+
+    def scalar(self, value: float, like: Matrix) -> Scalar:
+        """The number `value` as a 0-d array of X's dtype and device."""
+        return self.from_numpy(np.asarray(value, dtype=self.dtype(like)), self.device(like))

@@ -1,0 +1,48 @@
+"""The table on JAX: NumPy's, from `jax.numpy`."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from matgrad.backends.numpy_backend import NumpyBackend
+
+
+class JaxBackend(NumpyBackend):
+    """JAX arrays and the tracers of `jax.jit`."""
+
+    name = "jax"
+    np = jnp
+
+    def erf(self, X):
+        return jax.scipy.special.erf(X)
+
+    def log_sigmoid(self, X):
+        return jax.nn.log_sigmoid(X)
+
+    def from_numpy(self, A, device=None):
+        where = None if device is None else _device(device)
+        return jax.device_put(jnp.array(A), where)
+
+    def take_rows(self, X, indices):
+        return jnp.take(X, indices, axis=0)
+
+    def device(self, X):
+        if isinstance(X, jax.core.Tracer):
+            return None
+        (device,) = X.devices()
+        return f"{device.platform}:{device.id}"
+
+    def check_dtype(self, dtype):
+        super().check_dtype(dtype)
+        if dtype == "float64" and not jax.config.read("jax_enable_x64"):
+            raise ValueError(
+                "JAX computes in 32 bits unless told otherwise, so it cannot hold float64: "
+                "call jax.config.update('jax_enable_x64', True) first"
+            )
+
+
+def _device(name: str) -> jax.Device:
+    """The JAX device called `name`, such as 'cpu', 'gpu' or 'gpu:1'."""
+    platform, _, index = name.partition(":")
+    return jax.devices(platform)[int(index or 0)]

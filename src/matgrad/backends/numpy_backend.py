@@ -1,0 +1,103 @@
+"""The table on NumPy: the column "NumPy + JAX" of the paper's second table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from matgrad.backends.base import Backend, Matrix, Scalar
+from matgrad.backends.hashing import uniform
+
+
+class NumpyBackend(Backend):
+    """NumPy arrays; also the base of JAX, whose functions have the same names."""
+
+    name = "numpy"
+    np: Any = np
+
+    def full(self, value, m, n, like):
+        return self.np.full((m, n), value, like.dtype)
+
+    def identity(self, n, like):
+        return self.np.eye(n, dtype=like.dtype)
+
+    def hadamard(self, X, Y):
+        return X * Y
+
+    def diag(self, X):
+        return self.np.diagonal(X)[:, None]
+
+    def Diag(self, x):
+        return self.np.diag(x.reshape(-1))
+
+    def elements_sum(self, X):
+        return self.np.sum(X)
+
+    def column_repeat(self, x, n):
+        return self.np.broadcast_to(x, (x.shape[0], n))
+
+    def row_repeat(self, x, m):
+        return self.np.broadcast_to(x, (m, x.shape[1]))
+
+    def columns_sum(self, X):
+        return self.np.sum(X, axis=0, keepdims=True)
+
+    def rows_sum(self, X):
+        return self.np.sum(X, axis=1, keepdims=True)
+
+    def columns_max(self, X):
+        return self.np.max(X, axis=0, keepdims=True)
+
+    def rows_max(self, X):
+        return self.np.max(X, axis=1, keepdims=True)
+
+    # e^1000 is inf, log 0 is -inf and 1/0 is inf, without a warning, as in the other frameworks
+    def exp(self, X):
+        with np.errstate(over="ignore", under="ignore"):
+            return self.np.exp(X)
+
+    def log(self, X):
+        with np.errstate(divide="ignore"):
+            return self.np.log(X)
+
+    def log1p(self, X):
+        with np.errstate(divide="ignore"):
+            return self.np.log1p(X)
+
+    def reciprocal(self, X):
+        with np.errstate(divide="ignore"):
+            return self.np.reciprocal(X)
+
+    def sqrt(self, X):
+        return self.np.sqrt(X)
+
+    def tanh(self, X):
+        return self.np.tanh(X)
+
+    def erf(self, X):
+        from scipy.special import erf  # NumPy has none; SciPy takes 0.1 s to import
+
+        return erf(X)
+
+    def step(self, X):
+        return (X >= 0).astype(X.dtype)
+
+    def uniform(self, m: int, n: int, seed: int, count: Scalar, like: Matrix) -> Matrix:
+        unsigned = self.np.uint32
+        position = self.np.arange(m * n, dtype=unsigned).reshape(m, n)
+        count = self.np.asarray(count).astype(unsigned).reshape(1, 1)
+        H = uniform(position, count, unsigned(seed), times=lambda x, c: x * unsigned(c))
+        return H.astype(like.dtype) / 2**24
+
+    def from_numpy(self, A, device=None):
+        return np.array(A)
+
+    def to_numpy(self, X):
+        return np.asarray(X)
+
+    def take_rows(self, X, indices):
+        return X[indices]
+
+    def dtype(self, X):
+        return X.dtype.name

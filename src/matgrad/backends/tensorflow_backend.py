@@ -1,0 +1,102 @@
+"""The table on TensorFlow."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from matgrad.backends.base import Backend
+from matgrad.backends.hashing import times_64, uniform
+
+# gives tensors `.T` and the operators of arrays; global, so nothing but this backend asks for it
+tf.experimental.numpy.experimental_enable_numpy_behavior()
+
+
+class TensorflowBackend(Backend):
+    """TensorFlow tensors, eager and inside `tf.function`."""
+
+    name = "tensorflow"
+
+    def full(self, value, m, n, like):
+        return tf.fill([m, n], tf.constant(value, like.dtype))
+
+    def identity(self, n, like):
+        return tf.eye(n, dtype=like.dtype)
+
+    def hadamard(self, X, Y):
+        return tf.multiply(X, Y)
+
+    def diag(self, X):
+        return tf.linalg.diag_part(X)[:, None]
+
+    def Diag(self, x):
+        return tf.linalg.diag(tf.reshape(x, [-1]))
+
+    def elements_sum(self, X):
+        return tf.reduce_sum(X)
+
+    def column_repeat(self, x, n):
+        return tf.broadcast_to(x, [x.shape[0], n])
+
+    def row_repeat(self, x, m):
+        return tf.broadcast_to(x, [m, x.shape[1]])
+
+    def columns_sum(self, X):
+        return tf.reduce_sum(X, axis=0, keepdims=True)
+
+    def rows_sum(self, X):
+        return tf.reduce_sum(X, axis=1, keepdims=True)
+
+    def columns_max(self, X):
+        return tf.reduce_max(X, axis=0, keepdims=True)
+
+    def rows_max(self, X):
+        return tf.reduce_max(X, axis=1, keepdims=True)
+
+    def exp(self, X):
+        return tf.exp(X)
+
+    def log(self, X):
+        return tf.math.log(X)
+
+    def log1p(self, X):
+        return tf.math.log1p(X)
+
+    def reciprocal(self, X):
+        return tf.math.reciprocal(X)
+
+    def sqrt(self, X):
+        return tf.sqrt(X)
+
+    def tanh(self, X):
+        return tf.tanh(X)
+
+    def erf(self, X):
+        return tf.math.erf(X)
+
+    def step(self, X):
+        return tf.cast(tf.greater_equal(X, 0), X.dtype)
+
+    def log_sigmoid(self, X):
+        return tf.math.log_sigmoid(X)
+
+    def uniform(self, m, n, seed, count, like):
+        count = tf.cast(count, tf.int64)
+        position = tf.reshape(tf.range(m * n, dtype=tf.int64), [m, n])
+        return tf.cast(uniform(position, count, seed, times_64), like.dtype) / 2**24
+
+    def from_numpy(self, A, device=None):
+        with tf.device(device):
+            return tf.constant(np.asarray(A))
+
+    def to_numpy(self, X):
+        return X.numpy()
+
+    def take_rows(self, X, indices):
+        return tf.gather(X, indices)
+
+    def dtype(self, X):
+        return X.dtype.name
+
+    def device(self, X):
+        return getattr(X, "device", None) or None

@@ -1,0 +1,125 @@
+"""Data: batches of examples and targets, and the embedded data set of handwritten digits."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from importlib import resources
+
+import numpy as np
+
+from matgrad.backends import backend_of, get_backend
+from matgrad.backends.base import Matrix
+from matgrad.layers.layer import convert
+from matgrad.matrix_operations import identity
+
+
+class DataLoader:
+    """Batches (X, T) of a data set; the last one is smaller where the sizes do not divide.
+
+    X is an N×D array. T is an N×K matrix of targets, a vector of N numbers (regression, K = 1), or
+    a vector of N class indices, which become one-hot rows. The order is that of the data, or with
+    `shuffle` a new one for every pass, from a NumPy generator: the same on every backend.
+    """
+
+    def __init__(
+        self,
+        X: Matrix,
+        T: Matrix,
+        batch_size: int = 100,
+        *,
+        shuffle: bool = False,
+        seed: int | None = None,
+        classes: int | None = None,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size: expected 1 or more, found {batch_size}")
+        if len(X.shape) != 2 or len(X) == 0:
+            raise ValueError(f"X: expected a matrix with at least one row, found shape {tuple(X.shape)}")
+        if len(X) != len(T):
+            raise ValueError(f"X has {len(X)} rows and T has {len(T)}: expected one target a row")
+        self.X = _floating(X)
+        self.T, self.labels = _targets(self.X, T, classes)
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self._rng = np.random.default_rng(seed)
+
+    @property
+    def size(self) -> int:
+        """The number of examples."""
+        return len(self.X)
+
+    @property
+    def classes(self) -> int | None:
+        """The number of classes, where the targets are class indices."""
+        return None if self.labels is None else len(self.T)
+
+    def __len__(self) -> int:
+        """The number of batches."""
+        return -(-self.size // self.batch_size)
+
+    def __iter__(self) -> Iterator[tuple[Matrix, Matrix]]:
+        order = self._rng.permutation(self.size) if self.shuffle else None
+        for start in range(0, self.size, self.batch_size):
+            batch = slice(start, start + self.batch_size)
+            rows = batch if order is None else order[batch]
+            yield _rows(self.X, rows), _rows(self.T, rows if self.labels is None else self.labels[rows])
+
+    def to(self, backend: str | None = None, *, dtype: str | None = None, device: str | None = None) -> DataLoader:
+        """Move the data to another backend, element type or device, in place; returns the loader."""
+        target = backend_of(self.X) if backend is None else get_backend(backend)
+        if dtype is not None:
+            target.check_dtype(dtype)
+        self.X, self.T = (convert(A, target, dtype, device) for A in (self.X, self.T))
+        return self
+
+
+def one_hot(labels: np.ndarray, classes: int, *, like: Matrix | None = None) -> Matrix:
+    """N×K matrix with t_ij = 1 where j = labels_i and 0 elsewhere, for K classes from 0."""
+    I = identity(classes, like=like)
+    return backend_of(I).take_rows(I, _class_indices(labels, classes))
+
+
+def load_digits() -> tuple[np.ndarray, np.ndarray]:
+    """1797 handwritten digits: pixels X, a 1797×64 float32 matrix of 0 to 16, and classes 0 to 9.
+
+    Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak, UCI, CC BY 4.0.
+    """
+    with (resources.files("matgrad") / "data" / "digits.csv.gz").open("rb") as file:
+        table = np.loadtxt(gzip.GzipFile(fileobj=file), delimiter=",", dtype=np.float32)
+    return table[:, :-1], table[:, -1].astype(np.int64)
+
+
+def _rows(A: Matrix, rows: slice | np.ndarray) -> Matrix:
+    """The rows of A in a slice, without a copy where the backend can, or those with given indices."""
+    return A[rows] if isinstance(rows, slice) else backend_of(A).take_rows(A, rows)
+
+
+def _floating(X: Matrix) -> Matrix:
+    """X itself where its elements are floating-point numbers; NumPy integers become float32."""
+    if isinstance(X, np.ndarray) and X.dtype.kind in "iub":
+        return X.astype(np.float32)
+    dtype = backend_of(X).dtype(X)
+    if not dtype.startswith("float"):
+        raise TypeError(f"X: expected floating-point numbers, found {dtype}")
+    return X
+
+
+def _targets(X: Matrix, T: Matrix, classes: int | None) -> tuple[Matrix, np.ndarray | None]:
+    """(the targets as matrix, None), or (the one-hot rows of all classes, the class of each row)."""
+    backend = backend_of(X, T)
+    if "int" in backend.dtype(T) and (len(T.shape) == 1 or T.shape[1] == 1):
+        labels = backend.to_numpy(T).reshape(-1)
+        classes = int(labels.max()) + 1 if classes is None else classes
+        return identity(classes, like=X), _class_indices(labels, classes)
+    A = backend.to_numpy(T)
+    return convert(A.reshape(len(A), -1), backend, backend.dtype(X), backend.device(X)), None
+
+
+def _class_indices(labels: np.ndarray, classes: int) -> np.ndarray:
+    """The labels as int64, after a check that each is one of 0, 1, …, classes - 1."""
+    indices = np.asarray(labels)
+    wrong = np.flatnonzero((indices < 0) | (indices >= classes) | (indices != np.floor(indices)))
+    if len(wrong):
+        raise ValueError(f"label {indices[wrong[0]]} in row {wrong[0]}: expected a class from 0 to {classes - 1}")
+    return indices.astype(np.int64)

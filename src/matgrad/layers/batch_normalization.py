@@ -1,0 +1,90 @@
+"""The batch normalization layer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from matgrad.layers.layer import Layer
+from matgrad.matrix_operations import (
+    Matrix,
+    columns_mean,
+    columns_sum,
+    hadamard,
+    inv_sqrt,
+    row_repeat,
+)
+
+
+class BatchNormalizationLayer(Layer):
+    """R = X - 1_N μ;  Z = (1_N Σ^(-1/2)) ⊙ R;  Y = (1_N γ) ⊙ Z + 1_N β
+
+    μ and Σ are mean and variance of the columns of X in training mode, and the running ones in
+    evaluation mode; ε is added to Σ. Equal to `torch.nn.BatchNorm1d`, except that a batch of one
+    example gives β and leaves the running statistics as they are.
+    """
+
+    parameters = ("gamma", "beta")
+    buffers = ("running_mean", "running_variance")
+    intermediates = ("Z", "DZ", "inv_sqrt_Sigma")
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int | None = None,
+        *,
+        epsilon: float = 1e-5,
+        momentum: float = 0.1,
+    ) -> None:
+        output_size = input_size if output_size is None else output_size
+        super().__init__(input_size, output_size)
+        if input_size != output_size:
+            raise ValueError(
+                f"BatchNormalizationLayer: input and output size must be equal, found {input_size} and {output_size}"
+            )
+        self.epsilon = epsilon
+        self.momentum = momentum
+        self.gamma = np.ones((1, input_size), dtype=np.float32)
+        self.beta = np.zeros((1, input_size), dtype=np.float32)
+        self.running_mean = np.zeros((1, input_size), dtype=np.float32)
+        self.running_variance = np.ones((1, input_size), dtype=np.float32)
+        self.set_optimizer("GradientDescent")
+
+    def feedforward(self, X: Matrix) -> Matrix:
+        gamma, beta, training = self.gamma, self.beta, self.training
+        N, _ = X.shape
+
+        mu = columns_mean(X) if training else self.running_mean
+        R = X - row_repeat(mu, N)
+        Sigma = columns_sum(hadamard(R, R)) / N if training else self.running_variance
+        inv_sqrt_Sigma = inv_sqrt(Sigma, self.epsilon)
+        Z = hadamard(row_repeat(inv_sqrt_Sigma, N), R)
+        Y = hadamard(row_repeat(gamma, N), Z) + row_repeat(beta, N)
+
+        self.X, self.Z, self.inv_sqrt_Sigma = X, Z, inv_sqrt_Sigma
+        if training:
+            self.update_statistics(mu, Sigma, N)
+        return Y
+
+    def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
+        Z, gamma, inv_sqrt_Sigma = self.Z, self.gamma, self.inv_sqrt_Sigma
+        N, _ = DY.shape
+
+        DZ = hadamard(row_repeat(gamma, N), DY)
+        Dbeta = columns_sum(DY)
+        Dgamma = columns_sum(hadamard(DY, Z))
+        if self.training:
+            s = columns_sum(DZ)  # for the paper's (N·I - 1_N 1_Nᵀ) DZ, which costs an N×N product
+            t = columns_sum(hadamard(Z, DZ))  # the paper's diag(Zᵀ DZ)ᵀ, without a D×D product
+            DX = hadamard(row_repeat(inv_sqrt_Sigma / N, N), N * DZ - row_repeat(s, N) - hadamard(Z, row_repeat(t, N)))
+        else:
+            DX = hadamard(row_repeat(inv_sqrt_Sigma, N), DZ)
+
+        self.DZ, self.Dbeta, self.Dgamma, self.DX = DZ, Dbeta, Dgamma, DX
+
+    def update_statistics(self, mu: Matrix, Sigma: Matrix, N: int) -> None:
+        """Move the running statistics towards the mean and the unbiased variance of the batch."""
+        if N == 1:
+            return
+        m = self.momentum
+        self.running_mean = (1 - m) * self.running_mean + m * mu
+        self.running_variance = (1 - m) * self.running_variance + m * Sigma * (N / (N - 1))

@@ -1,0 +1,136 @@
+"""What all layers share: parameters, their optimizers, and the state that training carries along."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from matgrad.backends import Backend, backend_of
+from matgrad.backends.base import Matrix, Scalar
+from matgrad.optimizers import CompositeOptimizer, Optimizer, create_optimizer
+
+State = dict[str, Any]  # matrices and 0-d counters by name, such as 'W', 'W.delta' or 'renewals'
+
+
+class Layer:
+    """A function of a batch X with parameters θ, their gradients Dθ, and an optimizer for them.
+
+    A subclass names its trained matrices in `parameters`; the gradient of `W` is `DW`. What else
+    must survive from batch to batch, such as running statistics, it names in `buffers`; what
+    feedforward leaves for backpropagate and for the curious, such as `Z`, in `intermediates`.
+    Matrices are made with NumPy; `to` moves them to another backend.
+    """
+
+    parameters: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = ()
+    intermediates: tuple[str, ...] = ()
+    output = "real"  # what Y consists of: 'real' numbers, 'probability' or 'log-probability'
+
+    X: Matrix
+    DX: Matrix
+
+    def __init__(self, input_size: int, output_size: int) -> None:
+        for name, size in (("input_size", input_size), ("output_size", output_size)):
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise ValueError(f"{type(self).__name__}: {name} must be 1 or more, found {size!r}")
+        self.input_size = input_size
+        self.output_size = output_size
+        self.training = True
+        self.forget()
+
+    # -- the paper's three steps --------------------------------------------------------------
+    def feedforward(self, X: Matrix) -> Matrix:
+        """Y = f_θ(X)"""
+        raise NotImplementedError
+
+    def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
+        """Set DX and the gradients of the parameters, from the output Y and its gradient DY."""
+        raise NotImplementedError
+
+    def optimize(self, eta: Scalar) -> None:
+        """θ' for every parameter θ, by its optimizer with learning rate η."""
+        for name, optimizer in self._optimizers.items():
+            gradient = getattr(self, f"D{name}")
+            if gradient is None:
+                raise RuntimeError(
+                    f"{type(self).__name__}.optimize: D{name} is not computed yet; "
+                    "run feedforward and backpropagate first"
+                )
+            setattr(self, name, optimizer.apply(getattr(self, name), gradient, eta))
+
+    def end_epoch(self) -> None:
+        """What changes between epochs; nothing, for most layers."""
+
+    # -- optimizers ---------------------------------------------------------------------------
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer of the layer's parameters."""
+        return self._optimizer
+
+    @optimizer.setter
+    def optimizer(self, optimizer: Optimizer) -> None:
+        """Bind every part of the optimizer to the parameter whose matrix it was made with."""
+        bound: dict[str, Optimizer] = {}
+        for part in optimizer.parts():
+            names = [name for name in self.parameters if getattr(self, name) is part.x]
+            if not names or names[0] in bound:
+                problem = "two optimizers for one parameter" if names else "not made with a parameter"
+                raise ValueError(
+                    f"{type(part).__name__}: {problem} of this {type(self).__name__}; expected one "
+                    f"optimizer each for: {', '.join(self.parameters)} (make them after M.to(...))"
+                )
+            bound[names[0]] = part
+        for part in bound.values():
+            part.x = part.Dx = None
+        self._optimizer, self._optimizers = optimizer, bound
+
+    def set_optimizer(self, specification: str) -> None:
+        """Give every parameter the optimizer that a text such as ``Momentum(0.9)`` names."""
+        self.optimizer = CompositeOptimizer(
+            *(create_optimizer(specification, getattr(self, name), None) for name in self.parameters)
+        )
+
+    # -- state --------------------------------------------------------------------------------
+    def state(self) -> State:
+        """All that training carries from batch to batch, by name: parameters, buffers, optimizers."""
+        own = {name: getattr(self, name) for name in (*self.parameters, *self.buffers)}
+        theirs = {
+            f"{name}.{key}": getattr(optimizer, key)
+            for name, optimizer in self._optimizers.items()
+            for key in optimizer.state_names
+        }
+        return own | theirs
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Replace everything that `state` names; the names must be those of `self.state()`."""
+        for key, value in state.items():
+            name, _, part = key.partition(".")
+            setattr(self._optimizers[name] if part else self, part or name, value)
+
+    def to(self, backend: Backend, dtype: str | None = None, device: str | None = None) -> None:
+        """Move the state to another backend, element type or device; batch matrices are dropped."""
+        self.load_state({name: convert(X, backend, dtype, device) for name, X in self.state().items()})
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the matrices of the last batch: the input, the intermediates and all gradients."""
+        for name in ("X", "DX", *self.intermediates, *(f"D{name}" for name in self.parameters)):
+            setattr(self, name, None)
+
+    def clone(self) -> Layer:
+        """A layer that shares the matrices of this one, but not their names: to trace a step with."""
+        twin = copy.copy(self)
+        twin._optimizers = {name: copy.copy(part) for name, part in self._optimizers.items()}
+        twin._optimizer = CompositeOptimizer(*twin._optimizers.values())
+        twin.forget()
+        return twin
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.input_size}, {self.output_size})"
+
+
+def convert(X: Matrix, backend: Backend, dtype: str | None, device: str | None) -> Matrix:
+    """X on another backend; floating-point elements get the given dtype, counters stay integers."""
+    A = backend_of(X).to_numpy(X)
+    return backend.from_numpy(A.astype(dtype) if dtype and A.dtype.kind == "f" else A, device)

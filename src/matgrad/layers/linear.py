@@ -1,0 +1,142 @@
+"""Linear layers, with or without an activation function or dropout (the paper's DropConnect)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from matgrad.activation_functions import ActivationFunction
+from matgrad.backends import backend_of
+from matgrad.layers.layer import Layer, convert
+from matgrad.matrix_operations import (
+    Matrix,
+    Scalar,
+    columns_sum,
+    hadamard,
+    ones,
+    product_on,
+    row_repeat,
+    step,
+    uniform,
+)
+from matgrad.weight_initializers import Generator, generator, initial_weights
+
+
+class LinearLayer(Layer):
+    """Y = X Wᵀ + 1_N b, with W of size K×D and b of size 1×K.
+
+    With `dropout` p, training uses W ⊙ R instead of W: R is 0 with probability p and 1/(1-p)
+    elsewhere, and it is renewed after every step or, with ``renew="epoch"``, after every epoch. In
+    evaluation mode R = 1. All linear-type layers derive from this one and share its equations.
+    """
+
+    parameters: tuple[str, ...] = ("W", "b")
+    intermediates: tuple[str, ...] = ("R",)
+
+    W: Matrix
+    b: Matrix
+    DW: Matrix
+    Db: Matrix
+    R: Matrix | None
+
+    def __init__(self, input_size: int, output_size: int, *, dropout: float = 0.0, renew: str = "step") -> None:
+        super().__init__(input_size, output_size)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout: expected a rate in [0, 1), found {dropout}")
+        if renew not in ("step", "epoch"):
+            raise ValueError(f"renew: expected 'step' or 'epoch', found {renew!r}")
+        self.dropout = dropout
+        self.renew = renew
+        self.seed = int(generator().integers(2**32))
+        self.renewals: Scalar = np.array(0, dtype=np.int32)
+        self.buffers = ("renewals",) if dropout else ()
+        self.W = np.empty((output_size, input_size), dtype=np.float32)
+        self.b = np.empty((1, output_size), dtype=np.float32)
+        self.set_weights("XavierNormalized")
+        self.set_optimizer("GradientDescent")
+
+    def feedforward(self, X: Matrix) -> Matrix:
+        W, b = self.W, self.b
+        N, _ = X.shape
+        self.R = self.dropout_matrix()
+
+        Y = X @ self.drop(W).T + row_repeat(b, N)
+
+        self.X = X
+        return Y
+
+    def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
+        X, W = self.X, self.W
+
+        DW = self.drop(product_on(W, DY.T, X))
+        Db = columns_sum(DY)
+        DX = DY @ self.drop(W)
+
+        self.DW, self.Db, self.DX = DW, Db, DX
+
+    def drop(self, A: Matrix) -> Matrix:
+        """A ⊙ R, which is A itself where R = 1: without dropout, and in evaluation mode."""
+        return A if self.R is None else hadamard(A, self.R)
+
+    def dropout_matrix(self) -> Matrix | None:
+        """R = [U ≥ p] / (1 - p), with U uniform on [0, 1); None stands for R = 1."""
+        if not self.training or not self.dropout:
+            return None
+        K, D = self.W.shape
+        p = self.dropout
+        U = uniform(K, D, seed=self.seed, count=self.renewals, like=self.W)
+        return step(U - p * ones(K, D, like=self.W)) / (1 - p)
+
+    def optimize(self, eta: Scalar) -> None:
+        super().optimize(eta)
+        if self.renew == "step":
+            self.renewals = self.renewals + 1
+
+    def end_epoch(self) -> None:
+        if self.renew == "epoch":
+            self.renewals = self.renewals + 1
+
+    def set_weights(self, specification: str, rng: Generator | None = None) -> None:
+        """Draw W from a distribution such as ``Xavier`` or ``Uniform(-0.1, 0.1)``, and set b to 0."""
+        K, D = self.output_size, self.input_size
+        backend, like = backend_of(self.W), self.W
+        for name, A in (("W", initial_weights(specification, K, D, rng)), ("b", np.zeros((1, K)))):
+            setattr(self, name, convert(A, backend, backend.dtype(like), backend.device(like)))
+
+
+class ActivationLayer(LinearLayer):
+    """Z = X Wᵀ + 1_N b;  Y = act(Z)"""
+
+    intermediates = ("R", "Z", "DZ")
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        act: ActivationFunction,
+        *,
+        dropout: float = 0.0,
+        renew: str = "step",
+    ) -> None:
+        super().__init__(input_size, output_size, dropout=dropout, renew=renew)
+        self.act = act
+        self.output = act.output
+
+    def feedforward(self, X: Matrix) -> Matrix:
+        act = self.act
+
+        Z = super().feedforward(X)
+        Y = act(Z)
+
+        self.Z = Z
+        return Y
+
+    def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
+        Z, act = self.Z, self.act
+
+        DZ = hadamard(DY, act.gradient(Z))
+        super().backpropagate(Z, DZ)
+
+        self.DZ = DZ
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.input_size}, {self.output_size}, {self.act!r})"

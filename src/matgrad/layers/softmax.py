@@ -1,0 +1,54 @@
+"""The softmax and the log-softmax layer."""
+
+from __future__ import annotations
+
+from matgrad.layers.linear import LinearLayer
+from matgrad.matrix_operations import Matrix, column_repeat, hadamard, rows_sum
+from matgrad.softmax_functions import stable_log_softmax, stable_softmax
+
+
+class SoftmaxLayer(LinearLayer):
+    """Z = X Wᵀ + 1_N b;  Y = softmax(Z)"""
+
+    intermediates = ("R", "Z", "DZ")
+    output = "probability"
+
+    def feedforward(self, X: Matrix) -> Matrix:
+        Z = super().feedforward(X)
+        Y = stable_softmax(Z)
+
+        self.Z = Z
+        return Y
+
+    def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
+        Z = self.Z
+        _, K = Y.shape
+
+        # the paper's diag(DY Yᵀ), without its N×N product
+        DZ = hadamard(Y, DY - column_repeat(rows_sum(hadamard(DY, Y)), K))
+        super().backpropagate(Z, DZ)
+
+        self.DZ = DZ
+
+
+class LogSoftmaxLayer(LinearLayer):
+    """Z = X Wᵀ + 1_N b;  Y = log-softmax(Z)"""
+
+    intermediates = ("R", "Z", "DZ")
+    output = "log-probability"
+
+    def feedforward(self, X: Matrix) -> Matrix:
+        Z = super().feedforward(X)
+        Y = stable_log_softmax(Z)
+
+        self.Z = Z
+        return Y
+
+    def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
+        Z = self.Z
+        _, K = Y.shape
+
+        DZ = DY - hadamard(stable_softmax(Z), column_repeat(rows_sum(DY), K))
+        super().backpropagate(Z, DZ)
+
+        self.DZ = DZ

@@ -1,0 +1,95 @@
+"""Learning rate schedulers: pure functions i ↦ η_i, with i the epoch or the step, from 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from matgrad.parse import create
+
+
+class LearningRateScheduler:
+    """A function ℕ → ℝ that gives the learning rate of epoch (or step) i."""
+
+    def __call__(self, i: int) -> float:
+        """η_i"""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ConstantScheduler(LearningRateScheduler):
+    """η_i = η₀"""
+
+    lr: float
+
+    def __call__(self, i: int) -> float:
+        return self.lr
+
+
+@dataclass(frozen=True)
+class TimeBasedScheduler(LearningRateScheduler):
+    """η_{i+1} = η_i / (1 + d·i): η₀, η₀, η₀/(1+d), η₀/((1+d)(1+2d)) for i = 0, 1, 2, 3"""
+
+    lr: float
+    decay: float
+
+    def __call__(self, i: int) -> float:
+        return self.lr / math.prod(1 + self.decay * j for j in range(i))
+
+
+@dataclass(frozen=True)
+class StepBasedScheduler(LearningRateScheduler):
+    """η_i = η₀·d^⌊(1+i)/r⌋, with change rate d and drop rate r"""
+
+    lr: float
+    change_rate: float
+    drop_rate: float
+
+    def __call__(self, i: int) -> float:
+        return self.lr * self.change_rate ** math.floor((1 + i) / self.drop_rate)
+
+
+@dataclass(frozen=True)
+class MultiStepLRScheduler(LearningRateScheduler):
+    """η_i = η₀·Γ^k, with k the number of milestones m_j ≤ i (the paper's sum never stops decaying)"""
+
+    lr: float
+    milestones: Sequence[int] | int
+    gamma: float
+
+    def __call__(self, i: int) -> float:
+        milestones = [self.milestones] if isinstance(self.milestones, int) else self.milestones
+        return self.lr * self.gamma ** sum(m <= i for m in milestones)
+
+
+@dataclass(frozen=True)
+class ExponentialScheduler(LearningRateScheduler):
+    """η_i = η₀·e^(-d·i)"""
+
+    lr: float
+    decay: float
+
+    def __call__(self, i: int) -> float:
+        return self.lr * math.exp(-self.decay * i)
+
+
+SCHEDULERS: dict[str, type[LearningRateScheduler]] = {
+    "Constant": ConstantScheduler,
+    "TimeBased": TimeBasedScheduler,
+    "StepBased": StepBasedScheduler,
+    "MultiStepLR": MultiStepLRScheduler,
+    "Exponential": ExponentialScheduler,
+}
+
+
+def learning_rate(
+    specification: float | str | Callable[[int], float],
+) -> Callable[[int], float]:
+    """The scheduler for a number, a text such as ``MultiStepLR(0.1; 10, 15; 0.1)``, or a function."""
+    if callable(specification):
+        return specification
+    try:
+        return ConstantScheduler(float(specification))
+    except ValueError:
+        return create(str(specification), SCHEDULERS, "learning rate scheduler")

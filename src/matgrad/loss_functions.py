@@ -1,0 +1,196 @@
+"""Loss functions: value and gradient side by side, for an output Y and targets T, both N×K.
+
+A loss is the sum over the batch, except the mean squared error, which is a mean; `mean_gradient`
+is the gradient of the batch mean for both, and it is what training uses. The paper's formulas for
+one row are these with N = 1. The losses on logits and log-probabilities are exact everywhere; those
+on probabilities saturate at log(tiny), so that 0·log 0 = 0.
+"""
+
+from __future__ import annotations
+
+from matgrad.activation_functions import sigmoid
+from matgrad.matrix_operations import (
+    Matrix,
+    Scalar,
+    column_repeat,
+    elements_sum,
+    hadamard,
+    log,
+    log_sigmoid,
+    ones,
+    positive,
+    reciprocal,
+    rows_sum,
+)
+from matgrad.parse import create
+from matgrad.softmax_functions import stable_log_softmax, stable_softmax
+
+_ANY = frozenset({"real", "probability", "log-probability"})
+_PROBABILITIES = frozenset({"probability"})
+
+
+class LossFunction:
+    """ℒ(Y, T) with its gradient with respect to Y."""
+
+    is_mean = False  # whether the value is a mean over the batch already
+    accepts = _ANY  # the kinds of output that it can follow, see `Layer.output`
+
+    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+        """ℒ(Y, T)"""
+        raise NotImplementedError
+
+    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+        """∇_Y ℒ(Y, T)"""
+        raise NotImplementedError
+
+    def mean_gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+        """∇_Y of the mean loss of the N examples in the batch."""
+        N, _ = Y.shape
+        return self.gradient(Y, T) if self.is_mean else self.gradient(Y, T) / N
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({arguments})"
+
+
+class SquaredErrorLoss(LossFunction):
+    """1_Nᵀ ((Y - T) ⊙ (Y - T)) 1_K"""
+
+    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+        return elements_sum(hadamard(Y - T, Y - T))
+
+    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+        """2(Y - T)"""
+        return 2 * (Y - T)
+
+
+class MeanSquaredErrorLoss(SquaredErrorLoss):
+    """ℒ_SE(Y, T) / (K·N), a mean over all elements"""
+
+    is_mean = True
+
+    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+        N, K = Y.shape
+        return super().__call__(Y, T) / (K * N)
+
+    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+        """∇_Y ℒ_SE(Y, T) / (K·N)"""
+        N, K = Y.shape
+        return super().gradient(Y, T) / (K * N)
+
+
+class _SmoothedLoss(LossFunction):
+    """A loss on class probabilities whose targets can be smoothed: T' = (1 - s)·T + s/K."""
+
+    def __init__(self, label_smoothing: float = 0.0) -> None:
+        if not 0 <= label_smoothing <= 1:
+            raise ValueError(f"label_smoothing: expected 0 to 1, found {label_smoothing}")
+        self.label_smoothing = label_smoothing
+
+    def targets(self, T: Matrix) -> Matrix:
+        """(1 - s)·T + (s/K)·1_NK"""
+        N, K = T.shape
+        s = self.label_smoothing
+        return (1 - s) * T + (s / K) * ones(N, K, like=T) if s else T
+
+
+class CrossEntropyLoss(_SmoothedLoss):
+    """-1_Nᵀ (T ⊙ log Y) 1_K, for probabilities Y"""
+
+    accepts = _PROBABILITIES
+
+    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+        T = self.targets(T)
+        return -elements_sum(hadamard(T, log(positive(Y))))
+
+    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+        """-T ⊙ 1/Y"""
+        T = self.targets(T)
+        return -hadamard(T, reciprocal(positive(Y)))
+
+
+class SoftmaxCrossEntropyLoss(_SmoothedLoss):
+    """-1_Nᵀ (T ⊙ log-softmax(Y)) 1_K, for logits Y"""
+
+    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+        T = self.targets(T)
+        return -elements_sum(hadamard(T, stable_log_softmax(Y)))
+
+    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+        """softmax(Y) ⊙ (T 1_K 1_Kᵀ) - T"""
+        _, K = Y.shape
+        T = self.targets(T)
+        return hadamard(stable_softmax(Y), column_repeat(rows_sum(T), K)) - T
+
+
+class LogProbabilityLoss(_SmoothedLoss):
+    """-1_Nᵀ (T ⊙ Y) 1_K, for log-probabilities Y: the loss that follows a log-softmax layer"""
+
+    accepts = frozenset({"log-probability"})
+
+    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+        T = self.targets(T)
+        return -elements_sum(hadamard(T, Y))
+
+    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+        """-T"""
+        return -self.targets(T)
+
+
+class NegativeLogLikelihoodLoss(LossFunction):
+    """-1_Nᵀ log((Y ⊙ T) 1_K), for probabilities Y; torch.nn.NLLLoss takes log-probabilities"""
+
+    accepts = _PROBABILITIES
+
+    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+        return -elements_sum(log(positive(rows_sum(hadamard(Y, T)))))
+
+    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+        """-((1 / ((Y ⊙ T) 1_K)) 1_Kᵀ) ⊙ T"""
+        _, K = Y.shape
+        likelihood = positive(rows_sum(hadamard(Y, T)))
+        return -hadamard(column_repeat(reciprocal(likelihood), K), T)
+
+
+class LogisticCrossEntropyLoss(LossFunction):
+    """-1_Nᵀ (T ⊙ log σ(Y)) 1_K, for logits Y; has no term for 1 - T, see BinaryCrossEntropyLoss"""
+
+    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+        return -elements_sum(hadamard(T, log_sigmoid(Y)))
+
+    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+        """T ⊙ σ(Y) - T"""
+        return hadamard(T, sigmoid(Y)) - T
+
+
+class BinaryCrossEntropyLoss(LossFunction):
+    """-1_Nᵀ (T ⊙ log σ(Y) + (1 - T) ⊙ log σ(-Y)) 1_K, for logits Y"""
+
+    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+        N, K = Y.shape
+        positives = hadamard(T, log_sigmoid(Y))
+        negatives = hadamard(ones(N, K, like=T) - T, log_sigmoid(-Y))
+        return -elements_sum(positives + negatives)
+
+    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+        """σ(Y) - T"""
+        return sigmoid(Y) - T
+
+
+LOSSES: dict[str, type[LossFunction]] = {
+    "SquaredError": SquaredErrorLoss,
+    "MeanSquaredError": MeanSquaredErrorLoss,
+    "CrossEntropy": CrossEntropyLoss,
+    "SoftmaxCrossEntropy": SoftmaxCrossEntropyLoss,
+    "LogProbability": LogProbabilityLoss,
+    "NegativeLogLikelihood": NegativeLogLikelihoodLoss,
+    "LogisticCrossEntropy": LogisticCrossEntropyLoss,
+    "BinaryCrossEntropy": BinaryCrossEntropyLoss,
+}
+
+
+def create_loss(specification: LossFunction | str) -> LossFunction:
+    """The loss that a text such as ``SoftmaxCrossEntropy`` names; a loss is returned as it is."""
+    if isinstance(specification, LossFunction):
+        return specification
+    return create(specification, LOSSES, "loss function")

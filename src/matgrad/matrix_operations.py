@@ -1,0 +1,252 @@
+"""The table of matrix operations: everything that layers, losses and optimizers are written in.
+
+Every matrix is 2-D: a row vector is 1×n and a column vector is m×1. An operation works on NumPy
+arrays, PyTorch, JAX and TensorFlow tensors and SymPy matrices, whichever it is given; it returns a
+matrix of the same kind, dtype and device. Nothing broadcasts. Transposition, addition,
+subtraction, products and multiplication or division by a scalar are the operators
+``X.T  X + Y  X - Y  X @ Y  c * X  X / c``.
+
+In the definitions below X and Y are m×n matrices with elements x_ij and y_ij.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from matgrad.backends import backend_of
+from matgrad.backends.base import Matrix, Scalar
+
+# -- the paper's table -------------------------------------------------------------------------
+
+
+def zeros(m: int, n: int = 1, *, like: Matrix | None = None) -> Matrix:
+    """m×n matrix of zeros, of the kind and dtype of `like` (NumPy float64 without it)."""
+    return _full(0, m, n, like)
+
+
+def ones(m: int, n: int = 1, *, like: Matrix | None = None) -> Matrix:
+    """m×n matrix of ones, of the kind and dtype of `like` (NumPy float64 without it)."""
+    return _full(1, m, n, like)
+
+
+def identity(n: int, *, like: Matrix | None = None) -> Matrix:
+    """n×n identity matrix, of the kind and dtype of `like` (NumPy float64 without it)."""
+    like = np.empty((0, 0)) if like is None else like
+    return backend_of(like).identity(n, like)
+
+
+def dot(x: Matrix, y: Matrix) -> Scalar:
+    """Σ_i x_i·y_i, the scalar xᵀy of two column vectors or xyᵀ of two row vectors."""
+    if 1 not in x.shape:
+        raise ValueError(f"dot: expected two row or two column vectors, found {_sizes(x)}")
+    return _elementwise("dot", x, y).dot(x, y)
+
+
+def hadamard(X: Matrix, Y: Matrix) -> Matrix:
+    """X ⊙ Y, the m×n matrix with elements x_ij·y_ij."""
+    return _elementwise("hadamard", X, Y).hadamard(X, Y)
+
+
+def diag(X: Matrix) -> Matrix:
+    """n×1 column vector with elements x_ii, the diagonal of an n×n matrix X."""
+    m, n = X.shape
+    if m != n:
+        raise ValueError(f"diag: expected a square matrix, found {_sizes(X)}")
+    return backend_of(X).diag(X)
+
+
+def Diag(x: Matrix) -> Matrix:
+    """n×n matrix with the row or column vector x on its diagonal and zeros elsewhere."""
+    if 1 not in x.shape:
+        raise ValueError(f"Diag: expected a row or a column vector, found {_sizes(x)}")
+    return backend_of(x).Diag(x)
+
+
+def elements_sum(X: Matrix) -> Scalar:
+    """1_mᵀ X 1_n, the scalar Σ_ij x_ij."""
+    return backend_of(X).elements_sum(X)
+
+
+def column_repeat(x: Matrix, n: int) -> Matrix:
+    """x 1_nᵀ, the m×n matrix of n copies of the m×1 column vector x."""
+    if x.shape[1] != 1:
+        raise ValueError(f"column_repeat: expected a column vector, found {_sizes(x)}")
+    return backend_of(x).column_repeat(x, n)
+
+
+def row_repeat(x: Matrix, m: int) -> Matrix:
+    """1_m x, the m×n matrix of m copies of the 1×n row vector x."""
+    if x.shape[0] != 1:
+        raise ValueError(f"row_repeat: expected a row vector, found {_sizes(x)}")
+    return backend_of(x).row_repeat(x, m)
+
+
+def columns_sum(X: Matrix) -> Matrix:
+    """1_mᵀ X, the 1×n row vector with elements Σ_i x_ij."""
+    return backend_of(X).columns_sum(X)
+
+
+def rows_sum(X: Matrix) -> Matrix:
+    """X 1_n, the m×1 column vector with elements Σ_j x_ij."""
+    return backend_of(X).rows_sum(X)
+
+
+def columns_max(X: Matrix) -> Matrix:
+    """1×n row vector with elements max_i x_ij."""
+    return backend_of(X).columns_max(X)
+
+
+def rows_max(X: Matrix) -> Matrix:
+    """m×1 column vector with elements max_j x_ij."""
+    return backend_of(X).rows_max(X)
+
+
+def columns_mean(X: Matrix) -> Matrix:
+    """(1_mᵀ X) / m, the 1×n row vector of column means (the paper's table divides by n)."""
+    return backend_of(X).columns_mean(X)
+
+
+def rows_mean(X: Matrix) -> Matrix:
+    """(X 1_n) / n, the m×1 column vector of row means (the paper's table divides by m)."""
+    return backend_of(X).rows_mean(X)
+
+
+def apply(f: Callable[[Any], Any], X: Matrix) -> Matrix:
+    """m×n matrix with elements f(x_ij), for an f written in operators, such as ``lambda x: x**3``.
+
+    Numeric backends call f once with the whole matrix, SymPy calls it once for every element.
+    """
+    return backend_of(X).apply(f, X)
+
+
+def exp(X: Matrix) -> Matrix:
+    """m×n matrix with elements e^x_ij."""
+    return backend_of(X).exp(X)
+
+
+def log(X: Matrix) -> Matrix:
+    """m×n matrix with elements ln x_ij."""
+    return backend_of(X).log(X)
+
+
+def reciprocal(X: Matrix) -> Matrix:
+    """1 / X, the m×n matrix with elements 1 / x_ij."""
+    return backend_of(X).reciprocal(X)
+
+
+def sqrt(X: Matrix) -> Matrix:
+    """m×n matrix with elements √x_ij."""
+    return backend_of(X).sqrt(X)
+
+
+def inv_sqrt(X: Matrix, epsilon: float = 0) -> Matrix:
+    """m×n matrix with elements (x_ij + ε)^(-1/2)."""
+    return backend_of(X).inv_sqrt(X, epsilon)
+
+
+def log_sigmoid(X: Matrix) -> Matrix:
+    """m×n matrix with elements ln σ(x_ij) = min(x_ij, 0) - ln(1 + e^-|x_ij|)."""
+    return backend_of(X).log_sigmoid(X)
+
+
+# -- beyond the paper's table ------------------------------------------------------------------
+
+
+def step(X: Matrix) -> Matrix:
+    """m×n matrix with elements 1 where x_ij ≥ 0 and 0 elsewhere; all pieces are cut with it."""
+    return backend_of(X).step(X)
+
+
+def tanh(X: Matrix) -> Matrix:
+    """m×n matrix with elements tanh x_ij."""
+    return backend_of(X).tanh(X)
+
+
+def erf(X: Matrix) -> Matrix:
+    """m×n matrix with elements erf x_ij = 2/√π ∫₀^x_ij e^(-t²) dt."""
+    return backend_of(X).erf(X)
+
+
+def log1p(X: Matrix) -> Matrix:
+    """m×n matrix with elements ln(1 + x_ij), accurate near 0."""
+    return backend_of(X).log1p(X)
+
+
+def positive(X: Matrix) -> Matrix:
+    """X + tiny, with the smallest normal number of X's dtype, which only changes zeros.
+
+    The logarithm and the reciprocal of the result are finite. SymPy's tiny is 0.
+    """
+    m, n = X.shape
+    backend = backend_of(X)
+    return X + backend.full(backend.tiny(X), m, n, X)
+
+
+def product_on(W: Matrix, A: Matrix, B: Matrix) -> Matrix:
+    """A B at the positions that W stores; for a dense matrix W that is the whole product."""
+    return backend_of(W, A, B).product_on(W, A, B)
+
+
+def uniform(m: int, n: int, *, seed: int, count: Scalar, like: Matrix) -> Matrix:
+    """m×n matrix of numbers from [0, 1) that look random: a hash of (seed, count, i, j).
+
+    The numbers are the same on every backend. `seed` is below 2³²; `count` may be traced.
+    """
+    return backend_of(like).uniform(m, n, seed, count, like)
+
+
+# -- errors and shared parts -------------------------------------------------------------------
+
+
+def _full(value: float, m: int, n: int, like: Matrix | None) -> Matrix:
+    like = np.empty((0, 0)) if like is None else like
+    return backend_of(like).full(value, m, n, like)
+
+
+def _elementwise(name: str, X: Matrix, Y: Matrix) -> Any:
+    """The backend of two matrices of equal size."""
+    backend = backend_of(X, Y)
+    if X.shape != Y.shape:
+        raise ValueError(f"{name}: expected equal sizes, found {_sizes(X)} and {_sizes(Y)}")
+    return backend
+
+
+def _sizes(X: Matrix) -> str:
+    return " × ".join(str(size) for size in X.shape)
+
+
+__all__ = [
+    "Diag",
+    "apply",
+    "column_repeat",
+    "columns_max",
+    "columns_mean",
+    "columns_sum",
+    "diag",
+    "dot",
+    "elements_sum",
+    "erf",
+    "exp",
+    "hadamard",
+    "identity",
+    "inv_sqrt",
+    "log",
+    "log1p",
+    "log_sigmoid",
+    "ones",
+    "positive",
+    "product_on",
+    "reciprocal",
+    "row_repeat",
+    "rows_max",
+    "rows_mean",
+    "rows_sum",
+    "sqrt",
+    "step",
+    "tanh",
+    "uniform",
+    "zeros",
+]

@@ -1,0 +1,172 @@
+"""The multilayer perceptron: a list of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from matgrad import training as _training
+from matgrad.backends import Backend, backend_of, get_backend
+from matgrad.backends.base import Matrix, Scalar
+from matgrad.layers.layer import Layer, State
+from matgrad.layers.linear import LinearLayer
+from matgrad.weight_initializers import Generator
+
+
+class MultilayerPerceptron:
+    """Y = f_Θ(X), the composition of its layers.
+
+    >>> M = MultilayerPerceptron([ActivationLayer(64, 32, ReLUActivation()), LinearLayer(32, 10)])
+    """
+
+    def __init__(self, layers: Iterable[Layer] = ()) -> None:
+        self.layers: list[Layer] = list(layers)
+
+    # -- the paper's three steps --------------------------------------------------------------
+    def feedforward(self, X: Matrix) -> Matrix:
+        """Y = f_Θ(X)"""
+        self._check_input(X)
+        for layer in self.layers:
+            X = layer.feedforward(X)
+        return X
+
+    def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
+        """Set DX and Dθ in every layer, from the output Y and its gradient DY."""
+        for layer in reversed(self.layers):
+            layer.backpropagate(Y, DY)
+            Y, DY = layer.X, layer.DX
+
+    def optimize(self, eta: Scalar) -> None:
+        """θ' for every parameter θ of every layer, with learning rate η."""
+        for layer in self.layers:
+            layer.optimize(eta)
+
+    # -- modes --------------------------------------------------------------------------------
+    @property
+    def training(self) -> bool:
+        """Whether batch statistics and dropout are on."""
+        return any(layer.training for layer in self.layers)
+
+    def train(self, mode: bool = True) -> MultilayerPerceptron:
+        """Turn batch statistics and dropout on (or off); returns M."""
+        for layer in self.layers:
+            layer.training = mode
+        return self
+
+    def eval(self) -> MultilayerPerceptron:
+        """Use the running statistics and all weights; returns M."""
+        return self.train(False)
+
+    def end_epoch(self) -> None:
+        """Tell every layer that an epoch has ended."""
+        for layer in self.layers:
+            layer.end_epoch()
+
+    # -- set-up -------------------------------------------------------------------------------
+    def set_optimizer(self, specification: str) -> None:
+        """Give every parameter of every layer an optimizer, such as ``Momentum(0.9)``."""
+        for layer in self.layers:
+            layer.set_optimizer(specification)
+
+    def set_weights(self, specification: str, rng: Generator | None = None) -> None:
+        """Draw all weights from a distribution, such as ``Xavier``, and set the biases to 0."""
+        for layer in self.layers:
+            if isinstance(layer, LinearLayer):
+                layer.set_weights(specification, rng)
+
+    # -- where the model lives ----------------------------------------------------------------
+    @property
+    def backend(self) -> Backend:
+        """The backend of the parameters."""
+        return backend_of(self._parameter)
+
+    @property
+    def dtype(self) -> str:
+        """The element type of the parameters."""
+        return self.backend.dtype(self._parameter)
+
+    @property
+    def device(self) -> str | None:
+        """The device of the parameters."""
+        return self.backend.device(self._parameter)
+
+    def to(
+        self, backend: str | None = None, *, dtype: str | None = None, device: str | None = None
+    ) -> MultilayerPerceptron:
+        """Move the whole state to another backend, element type or device, in place; returns M."""
+        target = self.backend if backend is None else get_backend(backend)
+        target.check_dtype(dtype or self.dtype)
+        if device is None and target is self.backend:
+            device = self.device
+        for layer in self.layers:
+            layer.to(target, dtype, device)
+        return self
+
+    # -- state --------------------------------------------------------------------------------
+    def state(self) -> State:
+        """All that training changes, by name: 'i.W' for layer i from 1, 'i.W.delta', and so on."""
+        return {f"{i}.{name}": X for i, layer in enumerate(self.layers, start=1) for name, X in layer.state().items()}
+
+    def load_state(self, state: Mapping[str, Matrix]) -> None:
+        """Replace the whole state; the names must be exactly those of `self.state()`."""
+        names = self.state().keys()
+        if state.keys() != names:
+            missing, unknown = sorted(names - state.keys()), sorted(state.keys() - names)
+            raise ValueError(f"the state does not fit the model: missing {missing}, unknown {unknown}")
+        for i, layer in enumerate(self.layers, start=1):
+            prefix = f"{i}."
+            layer.load_state({key.removeprefix(prefix): X for key, X in state.items() if key.startswith(prefix)})
+
+    def clone(self) -> MultilayerPerceptron:
+        """A model that shares the matrices of this one, but whose names can be set apart from it."""
+        return MultilayerPerceptron(layer.clone() for layer in self.layers)
+
+    def forget(self) -> None:
+        """Drop the matrices of the last batch."""
+        for layer in self.layers:
+            layer.forget()
+
+    # -- as people know it --------------------------------------------------------------------
+    fit = _training.fit
+    predict = _training.predict
+
+    def __str__(self) -> str:
+        rows = [
+            (str(i), repr(layer), f"{layer.input_size} → {layer.output_size}", _count(layer))
+            for i, layer in enumerate(self.layers, start=1)
+        ]
+        total = sum(count for *_, count in rows)
+        lines = [("", "layer", "sizes", "parameters"), *((*r[:3], f"{r[3]:,}") for r in rows)]
+        lines.append(("", "total", "", f"{total:,}"))
+        a, b, c, d = (max(len(line[k]) for line in lines) for k in range(4))
+        where = f" on {self.backend.name}, {self.dtype}" if rows else ""
+        table = (f"{w:>{a}}  {x:<{b}}  {y:<{c}}  {z:>{d}}" for w, x, y, z in lines)
+        return "\n".join([f"MultilayerPerceptron{where}", *table])
+
+    # -- checks -------------------------------------------------------------------------------
+    @property
+    def _parameter(self) -> Matrix:
+        """A parameter, which tells backend, element type and device."""
+        for layer in self.layers:
+            for name in layer.parameters:
+                return getattr(layer, name)
+        raise ValueError("the model has no parameters: it needs at least one layer that has some")
+
+    def _check_input(self, X: Matrix) -> None:
+        """Refuse an X of another backend, dtype or size than the model's, with a clear error."""
+        like, D = self._parameter, self.layers[0].input_size
+        backend = backend_of(like, X)
+        if len(X.shape) != 2 or X.shape[1] != D:
+            sizes = " × ".join(map(str, X.shape))
+            raise ValueError(f"expected a batch X of size N × {D}, found {sizes}")
+        if backend.dtype(X) != backend.dtype(like):
+            raise TypeError(
+                f"X is {backend.dtype(X)} but the model is {backend.dtype(like)}; "
+                f"use M.to(dtype=...) or loader.to(dtype=...)"
+            )
+
+
+def _count(layer: Layer) -> int:
+    """The number of trained numbers in a layer."""
+    return sum(int(np.prod(getattr(layer, name).shape)) for name in layer.parameters)

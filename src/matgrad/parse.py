@@ -1,0 +1,97 @@
+"""Text specifications such as ``Momentum(mu=0.9)``: one parser for all of them.
+
+Arguments are positional or by keyword, separated by commas. Where one argument is itself a list,
+semicolons separate the arguments and commas the elements: ``MultiStepLR(0.1; 10, 15; 0.1)``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass
+class Call:
+    """A name with its positional and keyword arguments."""
+
+    name: str
+    arguments: list[Any] = field(default_factory=list)
+    keywords: dict[str, Any] = field(default_factory=dict)
+
+
+def parse_call(text: str) -> Call:
+    """The parts of ``Name``, ``Name()``, ``Name(1, 2.5)`` or ``Name(a=1; b=2, 3)``."""
+    match = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+    if match is None or "(" in (match[2] or "") or ")" in (match[2] or ""):
+        raise ValueError(f"cannot read {text!r}: expected Name or Name(argument, ...)")
+    call = Call(match[1])
+    body = match[2]
+    if body is None or not body.strip():
+        return call
+    separator = ";" if ";" in body else ","
+    for position, item in enumerate(body.split(separator), start=1):
+        keyword, equals, value = item.rpartition("=")
+        keyword = keyword.strip()
+        if not value.strip() or (equals and not keyword.isidentifier()):
+            raise ValueError(f"cannot read argument {position} of {text!r}: {item.strip()!r}")
+        if equals:
+            call.keywords[keyword] = _value(value)
+        elif call.keywords:
+            raise ValueError(f"argument {position} of {text!r} needs a keyword, as those before it")
+        else:
+            call.arguments.append(_value(value))
+    return call
+
+
+def create(specification: str, registry: Mapping[str, Callable[..., T]], kind: str, *first: Any) -> T:
+    """What the specification names in the registry, called with `first` and its arguments.
+
+    `kind` is what the registry holds, such as 'optimizer', for the error messages.
+    """
+    call = parse_call(specification)
+    factory = lookup(call.name, registry, kind)
+    signature = inspect.signature(factory)
+    try:
+        signature.bind(*first, *call.arguments, **call.keywords)
+    except TypeError as error:
+        allowed = list(signature.parameters.values())[len(first) :]
+        usage = f"{call.name}({', '.join(map(_usage, allowed))})"
+        raise ValueError(f"{kind} {specification!r}: {error}; usage: {usage}") from None
+    return factory(*first, *call.arguments, **call.keywords)
+
+
+def lookup(name: str, registry: Mapping[str, T], kind: str) -> T:
+    """The entry called `name`; an error lists the names that exist and suggests the nearest."""
+    if name in registry:
+        return registry[name]
+    lower = {known.lower(): known for known in registry}
+    near = difflib.get_close_matches(name.lower(), lower, n=1)
+    suggestion = f"; did you mean {lower[near[0]]!r}?" if near else ""
+    raise ValueError(f"unknown {kind} {name!r}{suggestion} (known: {', '.join(registry)})")
+
+
+def _value(text: str) -> Any:
+    """A number, True, False, a word, or a list of those."""
+    if "," in text:
+        return [_value(item) for item in text.split(",")]
+    text = text.strip()
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _usage(parameter: inspect.Parameter) -> str:
+    if parameter.default is parameter.empty:
+        return parameter.name
+    return f"{parameter.name}={parameter.default!r}"

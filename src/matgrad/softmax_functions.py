@@ -1,0 +1,72 @@
+"""Softmax functions of the rows of an N×D matrix X, and their Jacobians for one row.
+
+The stable versions subtract the row maximum first: no exponent is positive, so nothing overflows.
+Layers and losses use them; the plain versions are the paper's definitions.
+"""
+
+from __future__ import annotations
+
+from matgrad.matrix_operations import (
+    Diag,
+    Matrix,
+    column_repeat,
+    exp,
+    hadamard,
+    identity,
+    log,
+    ones,
+    reciprocal,
+    rows_max,
+    rows_sum,
+)
+
+
+def softmax(X: Matrix) -> Matrix:
+    """e^X ⊙ ((1 / (e^X 1_D)) 1_Dᵀ)"""
+    _, D = X.shape
+    E = exp(X)
+    return hadamard(E, column_repeat(reciprocal(rows_sum(E)), D))
+
+
+def softmax_jacobian(x: Matrix) -> Matrix:
+    """Diag(y) - yᵀ y, with y = softmax(x) for a row vector x"""
+    y = stable_softmax(x)
+    return Diag(y) - y.T @ y
+
+
+def stable_softmax(X: Matrix) -> Matrix:
+    """softmax(Z), with Z = X - max(X)_row 1_Dᵀ"""
+    return softmax(_minus_rows_max(X))
+
+
+def stable_softmax_jacobian(x: Matrix) -> Matrix:
+    """Diag(y) - yᵀ y, with y = softmax(x): the maximum cancels out"""
+    return softmax_jacobian(x)
+
+
+def log_softmax(X: Matrix) -> Matrix:
+    """X - log(e^X 1_D) 1_Dᵀ"""
+    _, D = X.shape
+    return X - column_repeat(log(rows_sum(exp(X))), D)
+
+
+def log_softmax_jacobian(x: Matrix) -> Matrix:
+    """I_D - 1_D softmax(x), for a row vector x"""
+    _, D = x.shape
+    return identity(D, like=x) - ones(D, like=x) @ stable_softmax(x)
+
+
+def stable_log_softmax(X: Matrix) -> Matrix:
+    """log_softmax(Z), with Z = X - max(X)_row 1_Dᵀ"""
+    return log_softmax(_minus_rows_max(X))
+
+
+def stable_log_softmax_jacobian(x: Matrix) -> Matrix:
+    """I_D - 1_D softmax(x): the maximum cancels out"""
+    return log_softmax_jacobian(x)
+
+
+def _minus_rows_max(X: Matrix) -> Matrix:
+    """X - max(X)_row 1_Dᵀ"""
+    _, D = X.shape
+    return X - column_repeat(rows_max(X), D)

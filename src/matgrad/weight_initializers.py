@@ -1,0 +1,94 @@
+"""Weight initializers: distributions for a K×D weight matrix.
+
+A specification such as ``Xavier`` or ``Uniform(-0.1, 0.1)`` names one of `INITIALIZERS`. All
+numbers come from a NumPy generator, so equal seeds give equal weights on every backend.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from matgrad.parse import create
+
+Generator = np.random.Generator
+Initializer = Callable[[Generator, int, int], np.ndarray]
+
+_generator = np.random.default_rng()
+
+
+def manual_seed(seed: int) -> None:
+    """Start the generator of initial weights and dropout seeds anew."""
+    global _generator
+    _generator = np.random.default_rng(seed)
+
+
+def generator() -> Generator:
+    """The generator that is used where none is given."""
+    return _generator
+
+
+def Uniform(a: float = -0.1, b: float = 0.1) -> Initializer:
+    """U(a, b)"""
+    if not a <= b:
+        raise ValueError(f"Uniform({a}, {b}): expected a <= b")
+    return lambda rng, K, D: rng.uniform(a, b, (K, D))
+
+
+def Normal(a: float = 0.0, b: float = 0.1) -> Initializer:
+    """N(a, b), with mean a and standard deviation b"""
+    if b < 0:
+        raise ValueError(f"Normal({a}, {b}): expected a standard deviation b >= 0")
+    return lambda rng, K, D: rng.normal(a, b, (K, D))
+
+
+def Zero() -> Initializer:
+    """0"""
+    return lambda rng, K, D: np.zeros((K, D))
+
+
+def Xavier() -> Initializer:
+    """U(-1/√D, 1/√D)"""
+    return lambda rng, K, D: Uniform(-1 / math.sqrt(D), 1 / math.sqrt(D))(rng, K, D)
+
+
+def XavierNormalized() -> Initializer:
+    """U(-√6/√(D+K), √6/√(D+K)), Glorot's uniform distribution"""
+    return lambda rng, K, D: Uniform(-math.sqrt(6 / (D + K)), math.sqrt(6 / (D + K)))(rng, K, D)
+
+
+def XavierNormal() -> Initializer:
+    """N(0, √(2/(D+K))), Glorot's normal distribution"""
+    return lambda rng, K, D: Normal(0, math.sqrt(2 / (D + K)))(rng, K, D)
+
+
+def He() -> Initializer:
+    """N(0, √(2/D))"""
+    return lambda rng, K, D: Normal(0, math.sqrt(2 / D))(rng, K, D)
+
+
+def HeUniform() -> Initializer:
+    """U(-√(6/D), √(6/D))"""
+    return lambda rng, K, D: Uniform(-math.sqrt(6 / D), math.sqrt(6 / D))(rng, K, D)
+
+
+INITIALIZERS: dict[str, Callable[..., Initializer]] = {
+    "Xavier": Xavier,
+    "XavierNormalized": XavierNormalized,
+    "XavierUniform": XavierNormalized,
+    "XavierNormal": XavierNormal,
+    "He": He,
+    "HeNormal": He,
+    "HeUniform": HeUniform,
+    "Uniform": Uniform,
+    "Normal": Normal,
+    "Zero": Zero,
+}
+
+
+def initial_weights(specification: str, K: int, D: int, rng: Generator | None = None) -> np.ndarray:
+    """K×D matrix of float64 numbers from the distribution that the specification names."""
+    initializer = create(specification, INITIALIZERS, "weight initializer")
+    return initializer(rng if rng is not None else generator(), K, D)

@@ -1,0 +1,57 @@
+"""What tests share: matrices on the framework under test, comparisons, and torch as an oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from matgrad.backends import backend_of, get_backend
+
+# relative to the largest element of what is expected
+TOLERANCE = {"float32": 2e-6, "float64": 1e-13}
+
+
+class Framework:
+    """A backend of matgrad with the conversions that tests need."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.backend = get_backend(name)
+        if name == "jax":
+            import jax
+
+            jax.config.update("jax_enable_x64", True)
+        if name == "torch":
+            import torch
+
+            torch.set_num_threads(1)
+
+    def matrix(self, A, dtype: str = "float64"):
+        """A as a matrix (or 0-d array) of this framework."""
+        return self.backend.from_numpy(np.asarray(A, dtype=dtype))
+
+    def compiled(self, f):
+        """f itself, but under `jax.jit` for JAX, which otherwise compiles every operation apart."""
+        if self.name == "jax":
+            import jax
+
+            return jax.jit(f)
+        return f
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def to_numpy(X) -> np.ndarray:
+    """X as a NumPy array of the same dtype, whatever framework it comes from."""
+    return np.asarray(backend_of(X).to_numpy(X))
+
+
+def assert_close(actual, expected, *, tolerance: float | None = None, dtype: str | None = None, context: str = ""):
+    """`actual` has the shape and dtype of `expected` and its values, relative to the largest of them."""
+    A, E = to_numpy(actual), np.asarray(expected)
+    assert A.shape == E.shape, f"{context}: shape {A.shape}, expected {E.shape}"
+    assert A.dtype == np.dtype(dtype or E.dtype), f"{context}: dtype {A.dtype}, expected {dtype or E.dtype}"
+    tolerance = TOLERANCE[A.dtype.name] if tolerance is None else tolerance
+    finite = np.abs(E[np.isfinite(E)])
+    scale = max(finite.max(initial=0.0), np.finfo(np.float32).tiny)
+    np.testing.assert_allclose(A, E, rtol=tolerance, atol=tolerance * scale, err_msg=context)
