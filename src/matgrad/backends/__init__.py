@@ -43,14 +43,16 @@ def get_backend(name: str) -> Backend:
         ) from None
 
 
-@cache
-def _backend_of_type(matrix_type: Any) -> Backend:
+_BACKEND_OF_TYPE: dict[type, Backend] = {}  # filled by _resolve, one entry a matrix type
+
+
+def _resolve(matrix_type: type) -> Backend:
     """The backend of a matrix type, found by the top-level module of the type or of its bases."""
     for base in matrix_type.__mro__:
         root = base.__module__.partition(".")[0]
         for name, (_, _, roots) in BACKENDS.items():
             if root in roots:
-                return get_backend(name)
+                return _BACKEND_OF_TYPE.setdefault(matrix_type, get_backend(name))
     raise TypeError(
         f"{matrix_type.__module__}.{matrix_type.__qualname__} is not a matrix type of matgrad; "
         f"expected a 2-D array of one of: {', '.join(BACKENDS)}"
@@ -59,12 +61,13 @@ def _backend_of_type(matrix_type: Any) -> Backend:
 
 def backend_of(X: object, *others: object) -> Backend:
     """The backend that X, and every matrix of `others`, belongs to; it is an error to mix them."""
-    backend = _backend_of_type(type(X))
+    backend = _BACKEND_OF_TYPE.get(type(X)) or _resolve(type(X))
     for Y in others:
-        if _backend_of_type(type(Y)) is not backend:
+        other = _BACKEND_OF_TYPE.get(type(Y)) or _resolve(type(Y))
+        if other is not backend:
             raise TypeError(
-                f"mixed backends: {backend.name} and {_backend_of_type(type(Y)).name}; "
-                f"move the model with M.to(...) and the data with loader.to(...)"
+                f"mixed backends: {backend.name} and {other.name}; "
+                "move the model with M.to(...) and the data with loader.to(...)"
             )
     return backend
 
