@@ -8,6 +8,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
 import pytest
+
 from support import Framework
 
 DEFAULT_BACKENDS = ("numpy", "torch")
