@@ -46,12 +46,23 @@ def to_numpy(X) -> np.ndarray:
     return np.asarray(backend_of(X).to_numpy(X))
 
 
-def assert_close(actual, expected, *, tolerance: float | None = None, dtype: str | None = None, context: str = ""):
-    """`actual` has the shape and dtype of `expected` and its values, relative to the largest of them."""
+def assert_close(
+    actual,
+    expected,
+    *,
+    tolerance: float | None = None,
+    noise: float = 0.0,
+    dtype: str | None = None,
+    context: str = "",
+):
+    """`actual` has the shape and dtype of `expected` and its values, relative to the largest of them.
+
+    `noise` is an absolute difference that is allowed as well.
+    """
     A, E = to_numpy(actual), np.asarray(expected)
     assert A.shape == E.shape, f"{context}: shape {A.shape}, expected {E.shape}"
     assert A.dtype == np.dtype(dtype or E.dtype), f"{context}: dtype {A.dtype}, expected {dtype or E.dtype}"
     tolerance = TOLERANCE[A.dtype.name] if tolerance is None else tolerance
     finite = np.abs(E[np.isfinite(E)])
     scale = max(finite.max(initial=0.0), np.finfo(np.float32).tiny)
-    np.testing.assert_allclose(A, E, rtol=tolerance, atol=tolerance * scale, err_msg=context)
+    np.testing.assert_allclose(A, E, rtol=tolerance, atol=max(tolerance * scale, noise), err_msg=context)
