@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -45,7 +46,7 @@ def random_architecture(seed: int, N: int = 7) -> Architecture:
     kinds = {loss_name} | ({"label smoothing"} if smoothing else set())
     sizes = [int(n) for n in rng.permutation(np.arange(3, 10))[: rng.integers(3, 7)]]
     layers: list[mg.Layer] = []
-    for i, (D, K) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (D, K) in enumerate(pairwise(sizes)):
         is_last = i == len(sizes) - 2
         kind = _last_kind(loss, rng) if is_last else str(rng.choice([*LAYERS, "Activation"]))
         if kind == "BatchNormalization":

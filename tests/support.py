@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+from pathlib import Path
+
 import numpy as np
 
 from matgrad.backends import backend_of, get_backend
+
+# where real MNIST and CIFAR-10 are, in the folders mnist/ and cifar10/
+DATA = Path(os.environ.get("MATGRAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 # relative to the largest element of what is expected
 TOLERANCE = {"float32": 2e-6, "float64": 1e-13}
@@ -66,3 +73,11 @@ def assert_close(
     finite = np.abs(E[np.isfinite(E)])
     scale = max(finite.max(initial=0.0), np.finfo(np.float32).tiny)
     np.testing.assert_allclose(A, E, rtol=tolerance, atol=max(tolerance * scale, noise), err_msg=context)
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """The array of unsigned bytes in a gzipped IDX file."""
+    content = gzip.decompress(path.read_bytes())
+    dimensions = content[3]
+    shape = np.frombuffer(content, ">u4", dimensions, offset=4)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)

@@ -1,0 +1,100 @@
+"""The pure training step: compiled by the frameworks it gives what the eager equations give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import matgrad as mg
+from support import Framework, assert_close, to_numpy
+
+N, SIZES = 6, (5, 8, 7, 3)
+
+
+def model(framework: Framework) -> mg.MultilayerPerceptron:
+    """Batch normalization, dropout renewed every step, and Momentum, in one network."""
+    D, H, L, K = SIZES
+    mg.manual_seed(3)
+    M = mg.MultilayerPerceptron(
+        [
+            mg.ActivationLayer(D, H, mg.ReLUActivation(), dropout=0.3),
+            mg.BatchNormalizationLayer(H),
+            mg.SReLULayer(H, L, dropout=0.2),
+            mg.LinearLayer(L, K),
+        ]
+    )
+    M.set_optimizer("Momentum(0.9)")
+    return M.to(framework.name, dtype="float64")
+
+
+def batches(framework: Framework) -> list:
+    """Batches of N examples and a smaller last one."""
+    rng = np.random.default_rng(4)
+    X, t = rng.normal(size=(4 * N + 2, SIZES[0])), rng.integers(0, SIZES[-1], 4 * N + 2)
+    return list(mg.DataLoader(X, t, batch_size=N).to(framework.name))
+
+
+def compiled(framework: Framework, step):
+    """The step under the framework's own compiler, where it has one."""
+    if framework.name == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(step, autograph=False)
+    return framework.compiled(step)
+
+
+def test_compiled_steps_with_a_schedule_per_step_equal_eager_training(backend: Framework):
+    schedule, loss, data = mg.StepBasedScheduler(0.1, 0.5, 3), mg.SoftmaxCrossEntropyLoss(), batches(backend)
+    eager = model(backend)
+    mg.stochastic_gradient_descent(eager, 2, loss, schedule, data, per_step=True)
+
+    M = model(backend)
+    step, state = compiled(backend, mg.make_step(M, loss)), M.state()
+    for i, (X, T) in enumerate(data * 2):
+        state = step(state, X, T, backend.matrix(schedule(i)))
+
+    expected = eager.state()
+    assert state.keys() == expected.keys()
+    for name, value in expected.items():
+        assert_close(state[name], to_numpy(value), tolerance=1e-12, context=f"{backend}, {name}")
+
+
+def test_a_step_is_pure(backend: Framework):
+    """It changes neither the state it is given nor the model it was made from, and can be repeated."""
+    M, (X, T) = model(backend), batches(backend)[0]
+    step = backend.compiled(mg.make_step(M, mg.SoftmaxCrossEntropyLoss()))
+    state = M.state()
+    before = {name: to_numpy(value).copy() for name, value in state.items()}
+
+    first, second = (step(state, X, T, backend.matrix(0.1)) for _ in range(2))
+
+    for name, value in before.items():
+        assert_close(state[name], value, tolerance=0.0, context=f"given state, {name}")
+        assert_close(M.state()[name], value, tolerance=0.0, context=f"model, {name}")
+        assert_close(first[name], to_numpy(second[name]), tolerance=0.0, context=f"repeated, {name}")
+    assert not np.array_equal(to_numpy(first["4.W"]), before["4.W"])
+    assert all(layer.X is None for layer in M.layers)
+
+
+def test_compiled_training_continues_eagerly(backend: Framework):
+    """The state goes back into the model, which then has the batch statistics and the dropout count."""
+    M, (X, T) = model(backend), batches(backend)[0]
+    state = backend.compiled(mg.make_step(M, mg.SoftmaxCrossEntropyLoss()))(M.state(), X, T, backend.matrix(0.1))
+    M.load_state(state)
+
+    assert int(to_numpy(M.layers[0].renewals)) == 1
+    assert np.abs(to_numpy(M.layers[1].running_mean)).max() > 0
+    assert M.feedforward(X).shape == (N, SIZES[-1])
+
+
+@pytest.mark.parametrize("change", ["missing", "unknown"])
+def test_a_state_that_does_not_fit_is_refused(change: str):
+    M = model(Framework("numpy"))
+    state = M.state()
+    if change == "missing":
+        del state["1.W"]
+    else:
+        state["9.W"] = state["1.W"]
+
+    with pytest.raises(ValueError, match=rf"{change} \['{'1' if change == 'missing' else '9'}.W'\]"):
+        M.load_state(state)
