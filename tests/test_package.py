@@ -1,0 +1,84 @@
+"""The package: what importing it brings along, what is exported, and frameworks that are missing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import matgrad as mg
+
+SOURCE = Path(mg.__file__).parent
+FRAMEWORKS = ("torch", "jax", "jaxlib", "tensorflow", "keras", "sympy", "sklearn")
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints."""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_importing_matgrad_imports_numpy_and_no_framework():
+    loaded = python("import sys, matgrad; print(*{m.partition('.')[0] for m in sys.modules})").split()
+    assert "numpy" in loaded
+    assert not {*FRAMEWORKS, "scipy"} & set(loaded)
+
+
+def test_training_on_numpy_imports_no_framework():
+    code = """
+import sys, numpy as np, matgrad as mg
+M = mg.MultilayerPerceptron([mg.ActivationLayer(3, 2, mg.GELUActivation(), dropout=0.5)])
+M.fit(np.zeros((4, 3)), np.array([0, 1, 0, 1]), epochs=1)
+print(*{m.partition('.')[0] for m in sys.modules})
+"""
+    assert not set(FRAMEWORKS) & set(python(code).split())
+
+
+def test_no_file_imports_a_framework_except_its_backend():
+    importing = re.compile(rf"^\s*(?:import|from)\s+({'|'.join(FRAMEWORKS)})\b", re.MULTILINE)
+    found = {path.relative_to(SOURCE).as_posix(): importing.findall(path.read_text()) for path in SOURCE.rglob("*.py")}
+    allowed = {f"backends/{name}_backend.py" for name in ("torch", "jax", "tensorflow", "sympy")}
+    assert {path for path, names in found.items() if names} == allowed
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "extra"),
+    [("torch", "torch", "torch"), ("jax", "jax", "jax"), ("tensorflow", "tensorflow", "tensorflow"),
+     ("sympy", "sympy", "symbolic")],
+)  # fmt: skip
+def test_a_missing_framework_names_the_extra_to_install(name: str, module: str, extra: str):
+    code = f"""
+import sys
+sys.modules[{module!r}] = None  # as if it were not installed
+import matgrad as mg
+try:
+    mg.MultilayerPerceptron([mg.LinearLayer(2, 1)]).to({name!r})
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    expected = f"the backend {name!r} needs {module}, which is not installed: pip install 'matgrad[{extra}]'"
+    assert python(code) == expected
+
+
+def test_jax_refuses_float64_unless_it_is_switched_on():
+    code = """
+import matgrad as mg
+M = mg.MultilayerPerceptron([mg.LinearLayer(2, 1)])
+try:
+    M.to("jax", dtype="float64")
+except ValueError as error:
+    print(error)
+print(M.backend.name, M.dtype)
+"""
+    message, unchanged = python(code).splitlines()
+    assert "jax.config.update('jax_enable_x64', True)" in message
+    assert unchanged == "numpy float32"
+
+
+def test_exports_are_explicit_and_exist():
+    assert all(hasattr(mg, name) for name in mg.__all__)
+    assert sorted(mg.__all__) == sorted(set(mg.__all__))

@@ -1,0 +1,172 @@
+"""Training: the loop, schedules, clipping, losses that fit the last layer, and measures over a loader."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import matgrad as mg
+from matgrad.training import predicted_classes
+from support import Framework, to_numpy
+
+
+def linear_model(D: int = 3, K: int = 2, layer=mg.LinearLayer) -> mg.MultilayerPerceptron:
+    mg.manual_seed(6)
+    return mg.MultilayerPerceptron([layer(D, K)]).to(dtype="float64")
+
+
+def data(N: int = 10, D: int = 3, K: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(7)
+    return rng.normal(size=(N, D)), rng.integers(0, K, N)
+
+
+@pytest.mark.parametrize("per_step", [False, True])
+def test_the_learning_rate_is_that_of_the_epoch_or_the_step(per_step: bool):
+    asked, epochs = [], []
+
+    def schedule(i: int) -> float:
+        asked.append(i)
+        return 0.1 / (1 + i)
+
+    mg.stochastic_gradient_descent(
+        linear_model(),
+        2,
+        mg.SoftmaxCrossEntropyLoss(),
+        schedule,
+        mg.DataLoader(*data(), batch_size=4),
+        per_step=per_step,
+        on_epoch=lambda epoch, lr: epochs.append((epoch, lr)),
+    )
+
+    if per_step:
+        assert set(asked) == set(range(6))
+        assert epochs == [(0, 0.1 / 3), (1, 0.1 / 6)]
+    else:
+        assert asked == [0, 1]
+        assert epochs == [(0, 0.1), (1, 0.05)]
+
+
+@pytest.mark.parametrize(("loss", "oracle"), [("SquaredError", "sum"), ("MeanSquaredError", "mean")])
+def test_sums_and_means_are_divided_by_N_exactly_once(loss: str, oracle: str):
+    """Also in the last, smaller batch."""
+    X, _ = data()
+    T = np.random.default_rng(8).normal(size=(10, 2))
+    M = linear_model()
+    W, b = (torch.tensor(A, requires_grad=True) for A in (M.layers[0].W, M.layers[0].b))
+    M.fit(X, T, loss=loss, learning_rate=0.1, epochs=1, batch_size=4, shuffle=False)
+
+    for i in range(0, 10, 4):
+        Y, target = torch.tensor(X[i : i + 4]) @ W.T + b, torch.tensor(T[i : i + 4])
+        value = torch.nn.functional.mse_loss(Y, target, reduction=oracle)
+        DW, Db = torch.autograd.grad(value / (len(Y) if oracle == "sum" else 1), (W, b))
+        W, b = ((x - 0.1 * D).detach().requires_grad_() for x, D in ((W, DW), (b, Db)))
+
+    np.testing.assert_allclose(M.layers[0].W, W.detach(), rtol=1e-12)
+    np.testing.assert_allclose(M.layers[0].b, b.detach(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("max_norm", [1e-3, 0.1, 1e6])
+def test_clipping_equals_torch(backend: Framework, max_norm: float):
+    X, t = data()
+    M = mg.MultilayerPerceptron([mg.ActivationLayer(3, 4, mg.SigmoidActivation()), mg.LinearLayer(4, 2)])
+    M.to(backend.name, dtype="float64")
+    Y = M.feedforward(backend.matrix(X))
+    M.backpropagate(Y, mg.SoftmaxCrossEntropyLoss().gradient(Y, backend.matrix(mg.one_hot(t, 2))))
+    names = [(layer, f"D{name}") for layer in M.layers for name in layer.parameters]
+    leaves = [torch.zeros(getattr(*name).shape, requires_grad=True, dtype=torch.float64) for name in names]
+    for leaf, name in zip(leaves, names, strict=True):
+        leaf.grad = torch.tensor(to_numpy(getattr(*name)))
+
+    mg.clip_gradients(M, max_norm)
+    torch.nn.utils.clip_grad_norm_(leaves, max_norm)
+
+    for leaf, name in zip(leaves, names, strict=True):
+        np.testing.assert_allclose(to_numpy(getattr(*name)), leaf.grad.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("layer", "loss", "advice"),
+    [
+        (mg.LogSoftmaxLayer, mg.CrossEntropyLoss(), "after a SoftmaxLayer, or use .*LogProbabilityLoss"),
+        (
+            mg.LogSoftmaxLayer,
+            mg.NegativeLogLikelihoodLoss(),
+            "after a SoftmaxLayer, or use .*LogProbabilityLoss",
+        ),
+        (mg.LinearLayer, mg.CrossEntropyLoss(), "put it after a SoftmaxLayer, or use .*SoftmaxCrossEntropyLoss"),
+        (mg.LinearLayer, mg.LogProbabilityLoss(), "put it after a LogSoftmaxLayer, or use .*SoftmaxCrossEntropyLoss"),
+        (mg.SoftmaxLayer, mg.LogProbabilityLoss(), "put it after a LogSoftmaxLayer, or use .*CrossEntropyLoss"),
+    ],
+)
+def test_a_loss_that_cannot_follow_the_last_layer_is_refused(layer, loss: mg.LossFunction, advice: str):
+    M = linear_model(layer=layer)
+    with pytest.raises(ValueError, match=f"{type(loss).__name__} cannot follow {layer.__name__}.*{advice}"):
+        mg.stochastic_gradient_descent(M, 1, loss, mg.ConstantScheduler(0.1), [])
+
+
+def test_a_sigmoid_gives_probabilities():
+    M = mg.MultilayerPerceptron([mg.ActivationLayer(3, 2, mg.SigmoidActivation())])
+    mg.make_step(M, mg.CrossEntropyLoss())
+
+
+def test_targets_of_another_size_are_refused():
+    X, _ = data()
+    with pytest.raises(ValueError, match="the output is 10 × 2 and the targets are 10 × 5: expected equal sizes"):
+        linear_model().fit(X, np.zeros((10, 5)), epochs=1)
+
+
+@pytest.mark.parametrize("loss", [mg.SoftmaxCrossEntropyLoss(), mg.MeanSquaredErrorLoss()])
+@pytest.mark.parametrize("batch_size", [1, 3, 10, 64])
+def test_measures_count_the_last_partial_batch(backend: Framework, loss: mg.LossFunction, batch_size: int):
+    X, t = data()
+    M = linear_model()
+    Y = X @ M.layers[0].W.T + M.layers[0].b
+    T = np.eye(2)[t]
+    F = torch.nn.functional
+    oracle = F.mse_loss if loss.is_mean else F.cross_entropy
+    loader = mg.DataLoader(X, t, batch_size).to(backend.name)
+    M.to(backend.name)
+
+    assert mg.compute_loss(M, loader, loss) == pytest.approx(oracle(torch.tensor(Y), torch.tensor(T)).item())
+    assert mg.compute_accuracy(M, loader) == np.mean(Y.argmax(axis=1) == t)
+
+
+def test_measuring_uses_evaluation_mode_and_restores_the_mode_before():
+    M = mg.MultilayerPerceptron([mg.LinearLayer(3, 2, dropout=0.5), mg.BatchNormalizationLayer(2)])
+    M.layers[1].training = False
+    before = {name: value.copy() for name, value in M.state().items()}
+    X, t = data()
+
+    values = {mg.compute_accuracy(M, mg.DataLoader(X.astype("float32"), t, size)) for size in (1, 4, 10)}
+
+    assert len(values) == 1
+    assert [layer.training for layer in M.layers] == [True, False]
+    for name, value in M.state().items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_accuracy_accepts_class_indices_and_two_classes_in_one_column():
+    X, t = data()
+    M = linear_model()
+    assert mg.compute_accuracy(M, [(X, t)]) == mg.compute_accuracy(M, mg.DataLoader(X, t))
+    single = linear_model(K=1)
+    logits = X @ single.layers[0].W.T + single.layers[0].b
+    assert mg.compute_accuracy(single, [(X, t)]) == np.mean((logits[:, 0] >= 0) == t)
+    sigmoid = mg.MultilayerPerceptron([mg.ActivationLayer(3, 1, mg.SigmoidActivation())])
+    assert predicted_classes(sigmoid, np.array([[0.4], [0.5]])).tolist() == [0, 1]
+
+
+def test_dropout_is_renewed_every_epoch_where_asked():
+    M = mg.MultilayerPerceptron([mg.LinearLayer(3, 2, dropout=0.5, renew="epoch")]).to(dtype="float64")
+    seen = []
+    layer = M.layers[0]
+    original = layer.dropout_matrix
+    layer.dropout_matrix = lambda: seen.append(original()) or seen[-1]
+    mg.stochastic_gradient_descent(
+        M, 3, mg.SoftmaxCrossEntropyLoss(), mg.ConstantScheduler(0.1), mg.DataLoader(*data(), batch_size=5)
+    )
+
+    first, second = ([R.tobytes() for R in seen[i::2]] for i in (0, 1))
+    assert first == second
+    assert len(set(first)) == 3
