@@ -74,7 +74,7 @@ def test_clipping_equals_torch(backend: Framework, max_norm: float):
     Y = M.feedforward(backend.matrix(X))
     M.backpropagate(Y, mg.SoftmaxCrossEntropyLoss().gradient(Y, backend.matrix(mg.one_hot(t, 2))))
     names = [(layer, f"D{name}") for layer in M.layers for name in layer.parameters]
-    leaves = [torch.zeros(getattr(*name).shape, requires_grad=True, dtype=torch.float64) for name in names]
+    leaves = [torch.zeros(*getattr(*name).shape, requires_grad=True, dtype=torch.float64) for name in names]
     for leaf, name in zip(leaves, names, strict=True):
         leaf.grad = torch.tensor(to_numpy(getattr(*name)))
 
