@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from architectures import LAYERS, OPTIMIZERS, random_architecture, torch_gradients
 
 import matgrad as mg
+from architectures import LAYERS, OPTIMIZERS, random_architecture, torch_gradients
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.loss_functions import LOSSES
 from support import Framework, assert_close, to_numpy

@@ -134,9 +134,7 @@ def test_the_printed_perceptron_and_optimizers_train(backend: Framework):
         return sum(float(loss(M.feedforward(X), T)) for X, T in loader) / 12
 
     before = mean_loss()
-    run(STOCHASTIC_GRADIENT_DESCENT, {})["stochastic_gradient_descent"](
-        M, 30, loss, mg.ConstantScheduler(0.3), loader
-    )
+    run(STOCHASTIC_GRADIENT_DESCENT, {})["stochastic_gradient_descent"](M, 30, loss, mg.ConstantScheduler(0.3), loader)
 
     assert mean_loss() < before - 0.02
     assert set(layer.state()) == {"W", "b", "W.delta", "b.delta"}

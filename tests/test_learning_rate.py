@@ -1,0 +1,217 @@
+"""Learning rate schedulers against torch.optim.lr_scheduler and closed forms, and their specifications."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch.optim import lr_scheduler
+
+import matgrad as mg
+from matgrad.learning_rate import SCHEDULERS, learning_rate
+
+COUNT = 40
+
+# one scheduler of each kind
+EXAMPLES = {
+    "Constant": mg.ConstantScheduler(0.1),
+    "TimeBased": mg.TimeBasedScheduler(0.1, 0.05),
+    "StepBased": mg.StepBasedScheduler(0.1, 0.5, 4),
+    "MultiStepLR": mg.MultiStepLRScheduler(0.1, (10, 15), 0.1),
+    "Exponential": mg.ExponentialScheduler(0.1, 0.03),
+}
+
+
+def torch_rates(make, lr, count=COUNT) -> list[float]:
+    """The rates of the epochs 0, 1, … of a scheduler of torch."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
+    scheduler, rates = make(optimizer), []
+    for _ in range(count):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+# -- values ------------------------------------------------------------------------------------
+
+
+def test_every_scheduler_has_an_example():
+    assert EXAMPLES.keys() == SCHEDULERS.keys()
+
+
+def test_constant():
+    assert [mg.ConstantScheduler(0.3)(i) for i in (0, 1, 7, 1000)] == [0.3] * 4
+
+
+@pytest.mark.parametrize("milestones", [(10, 15), (10,), (1, 2, 3), (15, 10), (0, 5), (5, 5)], ids=str)
+def test_multi_step_is_that_of_torch(milestones):
+    """η₀·Γ^(number of milestones ≤ i): it stops decaying after the last one, unlike the paper's sum."""
+    scheduler = mg.MultiStepLRScheduler(0.2, milestones, 0.3)
+    actual = [scheduler(i) for i in range(COUNT)]
+    expected = torch_rates(lambda o: lr_scheduler.MultiStepLR(o, milestones, 0.3), 0.2)
+    assert actual == pytest.approx(expected, rel=1e-12)
+    assert actual[-1] == actual[20] == pytest.approx(0.2 * 0.3 ** len(milestones), rel=1e-12)
+
+
+def test_exponential_is_that_of_torch():
+    scheduler = mg.ExponentialScheduler(0.2, 0.07)
+    expected = torch_rates(lambda o: lr_scheduler.ExponentialLR(o, math.exp(-0.07)), 0.2)
+    assert [scheduler(i) for i in range(COUNT)] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("drop_rate", [1, 2, 5])
+def test_step_based_is_that_of_torch_one_epoch_later(drop_rate):
+    scheduler = mg.StepBasedScheduler(0.2, 0.6, drop_rate)
+    expected = torch_rates(lambda o: lr_scheduler.StepLR(o, drop_rate, 0.6), 0.2, COUNT + 1)[1:]
+    assert [scheduler(i) for i in range(COUNT)] == pytest.approx(expected, rel=1e-12)
+
+
+def test_step_based_with_a_fraction():
+    """⌊(1+i)/2.5⌋ by hand."""
+    scheduler = mg.StepBasedScheduler(1.0, 0.5, 2.5)
+    assert [scheduler(i) for i in range(8)] == [1, 1, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125]
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1, 1.0])
+def test_time_based_is_the_papers_recursion(decay):
+    """η_{i+1} = η_i / (1 + d·i), computed step by step by torch."""
+    scheduler = mg.TimeBasedScheduler(0.4, decay)
+    expected = torch_rates(lambda o: lr_scheduler.MultiplicativeLR(o, lambda i: 1 / (1 + decay * (i - 1))), 0.4)
+    assert [scheduler(i) for i in range(COUNT)] == pytest.approx(expected, rel=1e-12)
+
+
+def test_time_based_first_values():
+    """The values that the docstring gives for i = 0, 1, 2, 3."""
+    lr, d = 0.4, 0.25
+    scheduler = mg.TimeBasedScheduler(lr, d)
+    expected = [lr, lr, lr / (1 + d), lr / ((1 + d) * (1 + 2 * d))]
+    assert [scheduler(i) for i in range(4)] == pytest.approx(expected, rel=1e-15)
+    assert "η₀, η₀, η₀/(1+d), η₀/((1+d)(1+2d)) for i = 0, 1, 2, 3" in mg.TimeBasedScheduler.__doc__
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_schedulers_are_pure(name):
+    """Any order of calls, and repeated calls, give the same values; and they are floats."""
+    scheduler = EXAMPLES[name]
+    expected = [scheduler(i) for i in range(COUNT)]
+    order = 2 * list(range(COUNT))
+    random.Random(1).shuffle(order)
+    assert [scheduler(i) for i in order] == [expected[i] for i in order]
+    assert all(isinstance(rate, float) and rate > 0 for rate in expected)
+
+
+# -- per epoch or per step ---------------------------------------------------------------------
+
+
+class RecordingLayer(mg.LinearLayer):
+    """Writes down every learning rate that it is given."""
+
+    def optimize(self, eta):
+        self.rates.append(float(eta))
+
+
+@pytest.mark.parametrize(
+    ("per_step", "indices"), [(False, [0, 0, 0, 1, 1, 1, 2, 2, 2]), (True, [0, 1, 2, 3, 4, 5, 6, 7, 8])]
+)
+def test_index_is_the_epoch_or_the_step(per_step, indices):
+    """Three epochs of three batches: the index counts epochs unless `per_step` is given."""
+    layer = RecordingLayer(2, 2)
+    layer.rates = []
+    loader = [(np.ones((4, 2), dtype="float32"), np.ones((4, 2), dtype="float32"))] * 3
+    schedule, used = mg.ExponentialScheduler(1.0, 0.5), []
+    mg.stochastic_gradient_descent(
+        mg.MultilayerPerceptron([layer]),
+        3,
+        mg.SquaredErrorLoss(),
+        schedule,
+        loader,
+        per_step=per_step,
+        on_epoch=lambda epoch, lr: used.append(lr),
+    )
+    assert layer.rates == pytest.approx([math.exp(-0.5 * i) for i in indices], rel=1e-6)
+    assert used == pytest.approx([math.exp(-0.5 * i) for i in indices[2::3]], rel=1e-12)
+
+
+# -- specifications ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("specification", "expected"),
+    [
+        ("0.01", mg.ConstantScheduler(0.01)),
+        (" 1e-2 ", mg.ConstantScheduler(0.01)),
+        (0.01, mg.ConstantScheduler(0.01)),
+        (1, mg.ConstantScheduler(1.0)),
+        ("Constant(0.01)", mg.ConstantScheduler(0.01)),
+        ("TimeBased(0.1, 0.05)", mg.TimeBasedScheduler(0.1, 0.05)),
+        ("TimeBased(lr=0.1, decay=0.05)", mg.TimeBasedScheduler(0.1, 0.05)),
+        ("StepBased(0.1, 0.5, 4)", mg.StepBasedScheduler(0.1, 0.5, 4)),
+        ("Exponential(0.1; 3e-2)", mg.ExponentialScheduler(0.1, 0.03)),
+        ("MultiStepLR(0.1; 10, 15; 0.1)", mg.MultiStepLRScheduler(0.1, [10, 15], 0.1)),
+        ("MultiStepLR(0.1; milestones=10, 15; gamma=0.1)", mg.MultiStepLRScheduler(0.1, [10, 15], 0.1)),
+        ("MultiStepLR(0.1; 10; 0.1)", mg.MultiStepLRScheduler(0.1, 10, 0.1)),
+        ("MultiStepLR(0.1, 10, 0.1)", mg.MultiStepLRScheduler(0.1, 10, 0.1)),
+    ],
+)
+def test_specifications(specification, expected):
+    scheduler = learning_rate(specification)
+    assert scheduler == expected
+    assert [scheduler(i) for i in range(COUNT)] == [expected(i) for i in range(COUNT)]
+
+
+def test_one_milestone_is_a_list_of_one():
+    one, many = learning_rate("MultiStepLR(0.1; 10; 0.1)"), mg.MultiStepLRScheduler(0.1, [10], 0.1)
+    assert [one(i) for i in range(COUNT)] == [many(i) for i in range(COUNT)]
+    assert one(9) == 0.1
+    assert one(10) == pytest.approx(0.01)
+
+
+def test_a_function_is_a_schedule():
+    def schedule(i):
+        return 1 / (1 + i)
+
+    assert learning_rate(schedule) is schedule
+    scheduler = mg.ConstantScheduler(0.1)
+    assert learning_rate(scheduler) is scheduler
+
+
+@pytest.mark.parametrize(
+    ("specification", "message"),
+    [
+        ("Multistep(0.1; 10; 0.1)", r"unknown learning rate scheduler 'Multistep'; did you mean 'MultiStepLR'\?"),
+        ("Cosine(0.1)", r"unknown learning rate scheduler 'Cosine'.*known: Constant, TimeBased"),
+        ("Constant", r"usage: Constant\(lr\)"),
+        ("TimeBased(0.1)", r"'decay'; usage: TimeBased\(lr, decay\)"),
+        ("MultiStepLR(0.1, 10, 15, 0.1)", r"usage: MultiStepLR\(lr, milestones, gamma\)"),
+        ("Exponential(0.1, rate=2)", r"usage: Exponential\(lr, decay\)"),
+        ("0.1.2", r"cannot read '0\.1\.2'"),
+        ("", r"cannot read ''"),
+    ],
+)
+def test_bad_specifications_are_refused(specification, message):
+    with pytest.raises(ValueError, match=message):
+        learning_rate(specification)
+
+
+@pytest.mark.parametrize(
+    "specification",
+    [
+        "Constant(fast)",
+        "TimeBased(0.1, slow)",
+        "MultiStepLR(0.1; 10, x; 0.1)",
+        "MultiStepLR(0.1; 10,, 15; 0.1)",
+        "Exponential(0.1; 1, 2)",
+        "StepBased(0.1, 0.5, 0)",
+        "nan",
+        "inf",
+        "Constant(nan)",
+    ],
+)
+def test_bad_values_are_refused(specification):
+    """A word, a list, a zero divisor or NaN is named where it is read, not found in the middle of training."""
+    with pytest.raises(ValueError, match=specification.partition("(")[0]):
+        learning_rate(specification)

@@ -1,0 +1,284 @@
+"""Loss functions and their gradients against PyTorch, its autograd and mpmath."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from matgrad.backends.base import DTYPES
+from matgrad.loss_functions import (
+    LOSSES,
+    BinaryCrossEntropyLoss,
+    CrossEntropyLoss,
+    LogisticCrossEntropyLoss,
+    LogProbabilityLoss,
+    LossFunction,
+    MeanSquaredErrorLoss,
+    NegativeLogLikelihoodLoss,
+    SoftmaxCrossEntropyLoss,
+    SquaredErrorLoss,
+    create_loss,
+)
+from support import TOLERANCE, Framework, assert_close
+
+SHAPES = [(3, 4), (1, 5), (4, 1)]
+
+
+@dataclass
+class Case:
+    """A loss, the same in PyTorch, and the kind of output that it takes."""
+
+    loss: LossFunction
+    oracle: Callable
+    kind: str = "real"
+
+
+def smooth(T: torch.Tensor, s: float) -> torch.Tensor:
+    return (1 - s) * T + s / T.shape[1]
+
+
+CASES = [
+    Case(SquaredErrorLoss(), lambda Y, T: F.mse_loss(Y, T, reduction="sum")),
+    Case(MeanSquaredErrorLoss(), lambda Y, T: F.mse_loss(Y, T)),
+    Case(CrossEntropyLoss(), lambda Y, T: -(T * Y.log()).sum(), "probability"),
+    Case(CrossEntropyLoss(0.1), lambda Y, T: -(smooth(T, 0.1) * Y.log()).sum(), "probability"),
+    Case(SoftmaxCrossEntropyLoss(), lambda Y, T: F.cross_entropy(Y, T, reduction="sum")),
+    Case(SoftmaxCrossEntropyLoss(0.1), lambda Y, T: F.cross_entropy(Y, T, reduction="sum", label_smoothing=0.1)),
+    Case(SoftmaxCrossEntropyLoss(1), lambda Y, T: F.cross_entropy(Y, T, reduction="sum", label_smoothing=1.0)),
+    Case(LogProbabilityLoss(), lambda Y, T: -(T * Y).sum(), "log-probability"),
+    Case(LogProbabilityLoss(0.1), lambda Y, T: -(smooth(T, 0.1) * Y).sum(), "log-probability"),
+    Case(NegativeLogLikelihoodLoss(), lambda Y, T: -(Y * T).sum(dim=1).log().sum(), "probability"),
+    Case(LogisticCrossEntropyLoss(), lambda Y, T: -(T * F.logsigmoid(Y)).sum()),
+    Case(BinaryCrossEntropyLoss(), lambda Y, T: F.binary_cross_entropy_with_logits(Y, T, reduction="sum")),
+]
+EACH_CASE = pytest.mark.parametrize("case", CASES, ids=[repr(case.loss) for case in CASES])
+
+
+def batch(kind: str, N: int, K: int, seed: int, one_hot: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Outputs and targets, exact in both dtypes; targets that are not one-hot have no constant row sum."""
+    generator = np.random.default_rng(seed)
+    Y = (2 * generator.integers(-24, 24, (N, K)) + 1) / 16
+    if kind != "real":
+        Y = generator.integers(1, 16, (N, K)) / 16
+    if kind == "log-probability":
+        Y = -4 * Y
+    T = np.eye(K)[generator.integers(0, K, N)] if one_hot else generator.integers(1, 16, (N, K)) / 16
+    return Y, T
+
+
+@cache
+def compiled(loss: LossFunction, backend: Framework) -> Callable:
+    return backend.compiled(lambda Y, T: (loss(Y, T), loss.gradient(Y, T), loss.mean_gradient(Y, T)))
+
+
+def run(loss: LossFunction, backend: Framework, dtype: str, Y: np.ndarray, T: np.ndarray) -> tuple:
+    """The loss, its gradient and the gradient of the batch mean."""
+    return compiled(loss, backend)(backend.matrix(Y, dtype), backend.matrix(T, dtype))
+
+
+def value_and_gradient(f: Callable, A: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """f(A, T) in PyTorch, and its gradient by autograd."""
+    Y = torch.tensor(A, requires_grad=True)
+    value = f(Y, torch.tensor(T))
+    value.backward()
+    return value.detach().numpy(), Y.grad.numpy()
+
+
+def check(case: Case, backend: Framework, dtype: str, N: int, K: int, seed: int, one_hot: bool) -> None:
+    Y, T = batch(case.kind, N, K, seed, one_hot)
+    value, gradient, mean_gradient = run(case.loss, backend, dtype, Y, T)
+    expected, expected_gradient = value_and_gradient(case.oracle, Y, T)
+    examples = 1 if isinstance(case.loss, MeanSquaredErrorLoss) else N
+    context = f"{case.loss!r} on {backend}, {N} × {K}, seed {seed}, one-hot {one_hot}"
+    noise = 2 * TOLERANCE[dtype]  # a gradient is a difference of numbers about 1, and may be small
+    assert_close(value, expected, dtype=dtype, context=context)
+    assert_close(gradient, expected_gradient, noise=noise, dtype=dtype, context=f"gradient of {context}")
+    assert_close(mean_gradient, expected_gradient / examples, noise=noise, dtype=dtype, context=f"mean of {context}")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("one_hot", [True, False])
+@EACH_CASE
+def test_value_and_gradient_equal_pytorchs(backend, case, dtype, one_hot):
+    for seed, (N, K) in enumerate(SHAPES):
+        check(case, backend, dtype, N, K, seed, one_hot)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+@EACH_CASE
+def test_value_and_gradient_equal_pytorchs_for_any_shape(framework, case):
+    backend = Framework(framework)
+    sizes = st.integers(1, 7)
+
+    @settings(max_examples=20, deadline=None, derandomize=True, database=None)
+    @given(N=sizes, K=sizes, dtype=st.sampled_from(DTYPES), seed=st.integers(0, 999), one_hot=st.booleans())
+    @example(N=1, K=6, dtype="float32", seed=0, one_hot=True)
+    @example(N=6, K=1, dtype="float32", seed=0, one_hot=False)
+    def check_shape(N, K, dtype, seed, one_hot):
+        check(case, backend, dtype, N, K, seed, one_hot)
+
+    check_shape()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_losses_on_classes_equal_pytorchs_on_class_indices(backend, dtype):
+    N, K = 5, 4
+    Y, T = batch("real", N, K, seed=0, one_hot=True)
+    P, logits, classes = torch.tensor(Y).softmax(1), torch.tensor(Y), torch.tensor(T.argmax(1))
+    expected = F.nll_loss(P.log(), classes, reduction="sum").numpy()
+    smoothed = F.cross_entropy(logits, classes, reduction="sum", label_smoothing=0.2).numpy()
+    for loss, output, value in [
+        (NegativeLogLikelihoodLoss(), P.numpy(), expected),
+        (CrossEntropyLoss(), P.numpy(), expected),
+        (LogProbabilityLoss(), P.log().numpy(), expected),
+        (SoftmaxCrossEntropyLoss(), Y, expected),
+        (CrossEntropyLoss(0.2), P.numpy(), smoothed),
+        (LogProbabilityLoss(0.2), P.log().numpy(), smoothed),
+        (SoftmaxCrossEntropyLoss(0.2), Y, smoothed),
+    ]:
+        result, _, _ = run(loss, backend, dtype, output, T)
+        assert_close(result, value, dtype=dtype, context=f"{loss!r} on {backend}, {N} × {K}, seed 0")
+
+
+def test_every_loss_is_tested():
+    assert set(LOSSES.values()) == {type(case.loss) for case in CASES}
+
+
+# -- extreme values ----------------------------------------------------------------------------
+
+CERTAIN = np.array([[0.0, 1.0], [1.0, 0.0]])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("loss", [CrossEntropyLoss(), NegativeLogLikelihoodLoss()], ids=repr)
+class TestCertainProbabilities:
+    """Probabilities 0 and 1 with targets 0 and 1."""
+
+    def test_nothing_is_lost_where_they_are_right(self, backend, loss, dtype):
+        value, gradient, _ = run(loss, backend, dtype, CERTAIN, CERTAIN)
+        assert_close(value, 0.0, tolerance=0, dtype=dtype, context=f"{loss!r} on {backend}")
+        assert_close(gradient, -CERTAIN, tolerance=0, dtype=dtype, context=f"gradient of {loss!r} on {backend}")
+
+    def test_the_loss_saturates_where_they_are_wrong(self, backend, loss, dtype):
+        tiny = float(np.finfo(dtype).tiny)
+        value, gradient, _ = run(loss, backend, dtype, 1 - CERTAIN, CERTAIN)
+        assert_close(value, float(-2 * mpmath.log(tiny)), dtype=dtype, context=f"{loss!r} on {backend}")
+        assert_close(gradient, -CERTAIN / tiny, dtype=dtype, context=f"gradient of {loss!r} on {backend}")
+
+    def test_no_target_loses_nothing_or_saturates(self, backend, loss, dtype):
+        value, gradient, _ = run(loss, backend, dtype, CERTAIN, 0 * CERTAIN)
+        lost = 0.0 if isinstance(loss, CrossEntropyLoss) else float(-2 * mpmath.log(float(np.finfo(dtype).tiny)))
+        assert_close(value, lost, dtype=dtype, context=f"{loss!r} on {backend}")
+        assert_close(gradient, 0 * CERTAIN, tolerance=0, dtype=dtype, context=f"gradient of {loss!r} on {backend}")
+
+
+def log_sigmoid(y):
+    return -mpmath.log(1 + mpmath.exp(-y))
+
+
+def log_softmax(row):
+    total = mpmath.log(mpmath.fsum(mpmath.exp(y) for y in row))
+    return [y - total for y in row]
+
+
+def softmax_cross_entropy(Y, T):
+    return -mpmath.fsum(t * y for row, ts in zip(Y, T, strict=True) for y, t in zip(log_softmax(row), ts, strict=True))
+
+
+def logistic_cross_entropy(Y, T):
+    return -mpmath.fsum(t * log_sigmoid(y) for ys, ts in zip(Y, T, strict=True) for y, t in zip(ys, ts, strict=True))
+
+
+def binary_cross_entropy(Y, T):
+    opposite = logistic_cross_entropy([[-y for y in ys] for ys in Y], [[1 - t for t in ts] for ts in T])
+    return logistic_cross_entropy(Y, T) + opposite
+
+
+PRECISE = {
+    SoftmaxCrossEntropyLoss: softmax_cross_entropy,
+    LogisticCrossEntropyLoss: logistic_cross_entropy,
+    BinaryCrossEntropyLoss: binary_cross_entropy,
+}
+ON_LOGITS = [case for case in CASES if type(case.loss) in PRECISE and not getattr(case.loss, "label_smoothing", 0)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("T", [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0], [0.5, 0.25, 0.25]], ids=str)
+@pytest.mark.parametrize("case", ON_LOGITS, ids=[repr(case.loss) for case in ON_LOGITS])
+def test_losses_on_extreme_logits_are_exact(backend, case, T, dtype):
+    precision = TOLERANCE[dtype]
+    for y in ([1e4, -1e4, 0], [-1e4, 1e4, 1e4], [100, 88, -100], [30, -30, 20], [-745, 745, 0]):
+        Y, Ts = np.array([y], float), np.array([T], float)
+        value, gradient, _ = run(case.loss, backend, dtype, Y, Ts)
+        with mpmath.workdps(50):
+            expected = float(PRECISE[type(case.loss)]([[mpmath.mpf(x) for x in y]], [T]))
+        _, expected_gradient = value_and_gradient(case.oracle, Y, Ts)
+        context = f"{case.loss!r} on {backend}, Y {y}, T {T}"
+        # log(1 + δ) is as precise as 1 + δ
+        assert_close(value, expected, noise=precision, dtype=dtype, context=context)
+        assert_close(gradient, expected_gradient, noise=precision, dtype=dtype, context=f"gradient of {context}")
+
+
+# -- specifications ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_specification_is_a_name(name):
+    assert type(create_loss(name)) is LOSSES[name]
+    assert type(create_loss(f" {name}() ")) is LOSSES[name]
+
+
+@pytest.mark.parametrize("name", ["CrossEntropy", "SoftmaxCrossEntropy", "LogProbability"])
+def test_a_specification_may_smooth_labels(name):
+    assert create_loss(name).label_smoothing == 0
+    assert create_loss(f"{name}(label_smoothing=0.1)").label_smoothing == 0.1
+    assert create_loss(f"{name}(0.1)").label_smoothing == 0.1
+
+
+def test_a_loss_is_its_own_specification():
+    loss = SoftmaxCrossEntropyLoss(0.1)
+    assert create_loss(loss) is loss
+    assert repr(loss) == "SoftmaxCrossEntropyLoss(label_smoothing=0.1)"
+
+
+def test_an_unknown_loss_gets_the_known_names():
+    with pytest.raises(ValueError, match="unknown loss function 'Hinge'") as error:
+        create_loss("Hinge")
+    assert all(name in str(error.value) for name in LOSSES)
+
+
+def test_a_misspelt_loss_gets_the_nearest_name():
+    with pytest.raises(ValueError, match="did you mean 'SoftmaxCrossEntropy'"):
+        create_loss("softmaxcrossentropy")
+
+
+def test_an_unknown_argument_gets_the_usage():
+    with pytest.raises(ValueError, match=r"CrossEntropy\(smooth=1\).*usage: CrossEntropy\(label_smoothing=0.0\)"):
+        create_loss("CrossEntropy(smooth=1)")
+    with pytest.raises(ValueError, match=r"SquaredError\(1\).*usage: SquaredError\(\)"):
+        create_loss("SquaredError(1)")
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
+@pytest.mark.parametrize("name", ["CrossEntropy", "SoftmaxCrossEntropy", "LogProbability"])
+def test_a_bad_label_smoothing_is_named(name, value):
+    with pytest.raises(ValueError, match=f"label_smoothing: expected 0 to 1, found {value}"):
+        LOSSES[name](value)
+    with pytest.raises(ValueError, match=f"label_smoothing: expected 0 to 1, found {value}"):
+        create_loss(f"{name}(label_smoothing={value})")
+
+
+@pytest.mark.parametrize("name", ["CrossEntropy", "SoftmaxCrossEntropy", "LogProbability"])
+def test_a_label_smoothing_that_is_no_number_is_named(name):
+    with pytest.raises(ValueError, match="label_smoothing: expected 0 to 1, found"):
+        create_loss(f"{name}(label_smoothing=much)")

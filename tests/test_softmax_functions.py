@@ -1,0 +1,134 @@
+"""Softmax functions and their Jacobians against SciPy, PyTorch's autograd and mpmath."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.special
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from matgrad import softmax_functions as sf
+from matgrad.backends.base import DTYPES
+from support import TOLERANCE, Framework, assert_close, to_numpy
+
+SHAPES = [(3, 4), (1, 5), (7, 2)]
+
+FUNCTIONS = {
+    "softmax": (sf.softmax, scipy.special.softmax),
+    "stable_softmax": (sf.stable_softmax, scipy.special.softmax),
+    "log_softmax": (sf.log_softmax, scipy.special.log_softmax),
+    "stable_log_softmax": (sf.stable_log_softmax, scipy.special.log_softmax),
+}
+JACOBIANS = {
+    "softmax": (sf.softmax_jacobian, torch.softmax),
+    "stable_softmax": (sf.stable_softmax_jacobian, torch.softmax),
+    "log_softmax": (sf.log_softmax_jacobian, torch.log_softmax),
+    "stable_log_softmax": (sf.stable_log_softmax_jacobian, torch.log_softmax),
+}
+
+
+def logits(N: int, D: int, seed: int) -> np.ndarray:
+    """Multiples of 1/16 between -4 and 4, exact in both dtypes."""
+    return np.random.default_rng(seed).integers(-64, 65, (N, D)) / 16
+
+
+def check(name: str, backend: Framework, dtype: str, N: int, D: int, seed: int) -> None:
+    f, oracle = FUNCTIONS[name]
+    A = logits(N, D, seed)
+    Y = backend.compiled(f)(backend.matrix(A, dtype))
+    context = f"{name} on {backend}, {N} × {D}, seed {seed}"
+    assert_close(Y, oracle(A, axis=1), dtype=dtype, context=context)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_softmax_functions_equal_scipys(backend, name, dtype):
+    for seed, (N, D) in enumerate(SHAPES):
+        check(name, backend, dtype, N, D, seed)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_softmax_functions_equal_scipys_for_any_shape(framework, name):
+    backend = Framework(framework)
+
+    @settings(max_examples=20, deadline=None, derandomize=True, database=None)
+    @given(N=st.integers(1, 7), D=st.integers(2, 7), dtype=st.sampled_from(DTYPES), seed=st.integers(0, 999))
+    @example(N=1, D=6, dtype="float32", seed=0)
+    def check_shape(N, D, dtype, seed):
+        check(name, backend, dtype, N, D, seed)
+
+    check_shape()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("N", [1, 4])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_only_class_is_certain(backend, name, dtype, N):
+    Y = backend.compiled(FUNCTIONS[name][0])(backend.matrix(logits(N, 1, seed=0), dtype))
+    certain = np.full((N, 1), 0 if "log" in name else 1)
+    # the plain logarithm is x - log(e^x), as precise as x, which is at most 4
+    noise = 0 if "stable" in name else 4 * TOLERANCE[dtype]
+    assert_close(Y, certain, tolerance=0, noise=noise, dtype=dtype, context=f"{name} on {backend}, {N} × 1, seed 0")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("D", [1, 2, 5])
+@pytest.mark.parametrize("name", JACOBIANS)
+def test_jacobians_equal_autograds(backend, name, dtype, D):
+    jacobian, f = JACOBIANS[name]
+    x = logits(1, D, seed=D)
+    expected = torch.autograd.functional.jacobian(lambda v: f(v, dim=0), torch.tensor(x[0])).numpy()
+    J = backend.compiled(jacobian)(backend.matrix(x, dtype))
+    context = f"jacobian of {name} on {backend}, 1 × {D}, seed {D}"
+    assert_close(J, expected, noise=TOLERANCE[dtype], dtype=dtype, context=context)
+
+
+# -- extreme values ----------------------------------------------------------------------------
+
+EXTREMES = np.array(
+    [
+        [1e4, -1e4, 0, 100],
+        [-1e4, -1e4, -1e4, -1e4],
+        [1e4, 1e4, 1e4, 1e4 - 1],
+        [-1e4, 9999, 1e4, 9990],
+        [0, -30, -60, -80],
+        [1e4, 1e4, -1e4, -1e4],
+    ]
+)
+
+
+def log_softmax_50_digits(row: list[float]) -> list[mpmath.mpf]:
+    with mpmath.workdps(50):
+        total = mpmath.log(mpmath.fsum(mpmath.exp(x) for x in row))
+        return [x - total for x in row]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_stable_softmax_of_extreme_logits(backend, dtype):
+    expected = np.array([[float(mpmath.exp(y)) for y in log_softmax_50_digits(row)] for row in EXTREMES.tolist()])
+    Y = to_numpy(backend.compiled(sf.stable_softmax)(backend.matrix(EXTREMES, dtype)))
+    assert Y.dtype == dtype
+    np.testing.assert_allclose(Y, expected, rtol=TOLERANCE[dtype], atol=np.finfo(dtype).tiny, err_msg=f"{backend}")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_stable_log_softmax_of_extreme_logits(backend, dtype):
+    expected = np.array([[float(y) for y in log_softmax_50_digits(row)] for row in EXTREMES.tolist()])
+    Y = to_numpy(backend.compiled(sf.stable_log_softmax)(backend.matrix(EXTREMES, dtype)))
+    assert Y.dtype == dtype
+    # relative to every element; log(1 + δ) is as precise as 1 + δ
+    np.testing.assert_allclose(Y, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], err_msg=f"{backend}")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", JACOBIANS)
+def test_jacobians_of_extreme_logits(backend, name, dtype):
+    # the second and the fourth of five logits share all probability
+    y = np.array([[0, 0.5, 0, 0.5, 0]])
+    expected = np.eye(5) - y if "log" in name else np.diag(y[0]) - y.T @ y
+    J = backend.compiled(JACOBIANS[name][0])(backend.matrix([[-1e4, 1e4, 0, 1e4, 100]], dtype))
+    assert_close(J, expected, dtype=dtype, context=f"jacobian of {name} on {backend}")
