@@ -206,7 +206,7 @@ def test_softmax_of_large_numbers_is_finite(backend, name):
 @pytest.mark.parametrize("make", [mg.LinearLayer, mg.SoftmaxLayer, mg.SReLULayer])
 @pytest.mark.parametrize("sizes", [(0, 2), (2, -1), (2.0, 3), (True, 2)], ids=str)
 def test_bad_sizes_are_refused(make, sizes):
-    with pytest.raises(ValueError, match=r"(in|out)put_size must be 1 or more"):
+    with pytest.raises(ValueError, match=r"(in|out)put_size must be a whole number of 1 or more"):
         make(*sizes)
 
 
@@ -574,3 +574,20 @@ def test_moving_a_trained_layer_keeps_everything(backend):
 )
 def test_repr(layer, text):
     assert repr(layer) == text
+
+
+def test_a_state_with_an_unknown_name_is_refused():
+    with pytest.raises(ValueError, match=r"LinearLayer\(3, 2\) has no Q.delta; known: W, b"):
+        mg.LinearLayer(3, 2).load_state({"Q.delta": np.zeros((2, 3))})
+
+
+def test_the_state_holds_all_that_dropout_needs():
+    """A layer made with another seed continues with the same R after loading the state."""
+    a, b = (mg.LinearLayer(6, 5, dropout=0.5) for _ in range(2))
+    assert not np.array_equal(a.dropout_matrix(), b.dropout_matrix())
+    b.load_state(a.state())
+    np.testing.assert_array_equal(a.dropout_matrix(), b.dropout_matrix())
+
+
+def test_sizes_may_be_numpy_integers():
+    assert mg.LinearLayer(np.int64(3), np.int32(2)).W.shape == (2, 3)

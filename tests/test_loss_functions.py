@@ -274,11 +274,11 @@ def test_an_unknown_argument_gets_the_usage():
 def test_a_bad_label_smoothing_is_named(name, value):
     with pytest.raises(ValueError, match=f"label_smoothing: expected 0 to 1, found {value}"):
         LOSSES[name](value)
-    with pytest.raises(ValueError, match=f"label_smoothing: expected 0 to 1, found {value}"):
+    with pytest.raises(ValueError, match=f"label_smoothing.*expected .*, found {value}"):
         create_loss(f"{name}(label_smoothing={value})")
 
 
 @pytest.mark.parametrize("name", ["CrossEntropy", "SoftmaxCrossEntropy", "LogProbability"])
 def test_a_label_smoothing_that_is_no_number_is_named(name):
-    with pytest.raises(ValueError, match="label_smoothing: expected 0 to 1, found"):
+    with pytest.raises(ValueError, match="expected a number for 'label_smoothing', found 'much'"):
         create_loss(f"{name}(label_smoothing=much)")

@@ -371,7 +371,7 @@ def test_an_optimizer_from_before_a_move_is_refused():
     layer, _, _ = linear(Framework("numpy"))
     optimizer = mg.GradientDescentOptimizer(layer.W, None)
     layer.to(Framework("torch").backend)
-    with pytest.raises(ValueError, match=r"make them after M\.to"):
+    with pytest.raises(ValueError, match=r"made after M\.to"):
         layer.optimizer = optimizer
 
 
@@ -421,3 +421,18 @@ def test_set_optimizer_reaches_every_parameter():
 def test_bad_specifications_are_refused(specification, message):
     with pytest.raises(ValueError, match=message):
         mg.LinearLayer(3, 4).set_optimizer(specification)
+
+
+def test_an_optimizer_can_be_assigned_again():
+    layer = mg.LinearLayer(3, 4)
+    layer.set_optimizer("Momentum(0.9)")
+    layer.optimizer = layer.optimizer
+    assert set(layer.state()) == {"W", "b", "W.delta", "b.delta"}
+
+
+@pytest.mark.parametrize("specification", ["Momentum", "Nesterov", "Adam", "AdamW"])
+def test_numpy_numbers_as_arguments_keep_float32(specification):
+    """np.float64(0.9) times a float32 matrix would be float64."""
+    x = np.ones((2, 3), np.float32)
+    optimizer = OPTIMIZERS[specification](x, None, np.float64(0.9), weight_decay=np.float64(0.1))
+    assert optimizer.apply(x, x, 0.1).dtype == np.float32

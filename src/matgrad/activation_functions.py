@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from matgrad.backends.base import as_number
 from matgrad.matrix_operations import (
     Matrix,
     erf,
@@ -56,7 +57,7 @@ class LeakyReLUActivation(ActivationFunction):
     """leaky-relu(x) = max(αx, x)"""
 
     def __init__(self, alpha: float = 0.01) -> None:
-        self.alpha = alpha
+        self.alpha = as_number(alpha)
 
     def __call__(self, X: Matrix) -> Matrix:
         """x·(α if x < αx, else 1)"""
@@ -73,7 +74,7 @@ class AllReLUActivation(ActivationFunction):
     """all-relu(x) = αx if x < 0, else x"""
 
     def __init__(self, alpha: float = 0.01) -> None:
-        self.alpha = alpha
+        self.alpha = as_number(alpha)
 
     def __call__(self, X: Matrix) -> Matrix:
         """x·(α if x < 0, else 1)"""
@@ -89,7 +90,7 @@ class TReLUActivation(ActivationFunction):
     """trelu(x) = 0 if x < ε, else x"""
 
     def __init__(self, epsilon: float = 0.01) -> None:
-        self.epsilon = epsilon
+        self.epsilon = as_number(epsilon)
 
     def __call__(self, X: Matrix) -> Matrix:
         """x·[x ≥ ε]"""
@@ -212,7 +213,7 @@ class ELUActivation(ActivationFunction):
     """elu(x) = α·(e^x - 1) if x < 0, else x"""
 
     def __init__(self, alpha: float = 1.0) -> None:
-        self.alpha = alpha
+        self.alpha = as_number(alpha)
 
     def __call__(self, X: Matrix) -> Matrix:
         """relu(x) + α·(e^x̄ - 1) with x̄ = min(x, 0), and e^x̄ - 1 = (e^x̄ + 1)·tanh(x̄/2)"""

@@ -12,6 +12,16 @@ from matgrad.parse import create
 class LearningRateScheduler:
     """A function ℕ → ℝ that gives the learning rate of epoch (or step) i."""
 
+    lr: float
+
+    def __post_init__(self) -> None:
+        self.require(math.isfinite(self.lr) and self.lr >= 0, "lr must be a number of 0 or more")
+
+    def require(self, condition: bool, message: str) -> None:
+        """Raise ValueError with the message, and what was found, unless the condition holds."""
+        if not condition:
+            raise ValueError(f"{message}, found {self}")
+
     def __call__(self, i: int) -> float:
         """η_i"""
         raise NotImplementedError
@@ -34,6 +44,10 @@ class TimeBasedScheduler(LearningRateScheduler):
     lr: float
     decay: float
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.decay >= 0, "decay must be 0 or more")
+
     def __call__(self, i: int) -> float:
         return self.lr / math.prod(1 + self.decay * j for j in range(i))
 
@@ -46,6 +60,10 @@ class StepBasedScheduler(LearningRateScheduler):
     change_rate: float
     drop_rate: float
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.drop_rate > 0, "drop_rate must be more than 0")
+
     def __call__(self, i: int) -> float:
         return self.lr * self.change_rate ** math.floor((1 + i) / self.drop_rate)
 
@@ -55,12 +73,18 @@ class MultiStepLRScheduler(LearningRateScheduler):
     """η_i = η₀·Γ^k, with k the number of milestones m_j ≤ i (the paper's sum never stops decaying)"""
 
     lr: float
-    milestones: Sequence[int] | int
+    milestones: Sequence[int]  # or a single one
     gamma: float
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.milestones, int):
+            object.__setattr__(self, "milestones", [self.milestones])
+        is_whole = not isinstance(self.milestones, str) and all(isinstance(m, int) for m in self.milestones)
+        self.require(is_whole, "milestones must be whole numbers")
+
     def __call__(self, i: int) -> float:
-        milestones = [self.milestones] if isinstance(self.milestones, int) else self.milestones
-        return self.lr * self.gamma ** sum(m <= i for m in milestones)
+        return self.lr * self.gamma ** sum(m <= i for m in self.milestones)
 
 
 @dataclass(frozen=True)
@@ -90,6 +114,7 @@ def learning_rate(
     if callable(specification):
         return specification
     try:
-        return ConstantScheduler(float(specification))
+        lr = float(specification)
     except ValueError:
         return create(str(specification), SCHEDULERS, "learning rate scheduler")
+    return ConstantScheduler(lr)

@@ -9,6 +9,7 @@ on probabilities saturate at log(tiny), so that 0·log 0 = 0.
 from __future__ import annotations
 
 from matgrad.activation_functions import sigmoid
+from matgrad.backends.base import as_number
 from matgrad.matrix_operations import (
     Matrix,
     Scalar,
@@ -85,7 +86,7 @@ class _SmoothedLoss(LossFunction):
     def __init__(self, label_smoothing: float = 0.0) -> None:
         if not 0 <= label_smoothing <= 1:
             raise ValueError(f"label_smoothing: expected 0 to 1, found {label_smoothing}")
-        self.label_smoothing = label_smoothing
+        self.label_smoothing = as_number(label_smoothing)
 
     def targets(self, T: Matrix) -> Matrix:
         """(1 - s)·T + (s/K)·1_NK"""

@@ -40,9 +40,10 @@ def identity(n: int, *, like: Matrix | None = None) -> Matrix:
 
 def dot(x: Matrix, y: Matrix) -> Scalar:
     """Σ_i x_i·y_i, the scalar xᵀy of two column vectors or xyᵀ of two row vectors."""
+    backend = _elementwise("dot", x, y)
     if 1 not in x.shape:
         raise ValueError(f"dot: expected two row or two column vectors, found {_sizes(x)}")
-    return _elementwise("dot", x, y).dot(x, y)
+    return backend.dot(x, y)
 
 
 def hadamard(X: Matrix, Y: Matrix) -> Matrix:
@@ -52,17 +53,18 @@ def hadamard(X: Matrix, Y: Matrix) -> Matrix:
 
 def diag(X: Matrix) -> Matrix:
     """n×1 column vector with elements x_ii, the diagonal of an n×n matrix X."""
-    m, n = X.shape
-    if m != n:
+    backend = backend_of(X)
+    if X.shape[0] != X.shape[1]:
         raise ValueError(f"diag: expected a square matrix, found {_sizes(X)}")
-    return backend_of(X).diag(X)
+    return backend.diag(X)
 
 
 def Diag(x: Matrix) -> Matrix:
     """n×n matrix with the row or column vector x on its diagonal and zeros elsewhere."""
+    backend = backend_of(x)
     if 1 not in x.shape:
         raise ValueError(f"Diag: expected a row or a column vector, found {_sizes(x)}")
-    return backend_of(x).Diag(x)
+    return backend.Diag(x)
 
 
 def elements_sum(X: Matrix) -> Scalar:
@@ -72,16 +74,18 @@ def elements_sum(X: Matrix) -> Scalar:
 
 def column_repeat(x: Matrix, n: int) -> Matrix:
     """x 1_nᵀ, the m×n matrix of n copies of the m×1 column vector x."""
+    backend = backend_of(x)
     if x.shape[1] != 1:
         raise ValueError(f"column_repeat: expected a column vector, found {_sizes(x)}")
-    return backend_of(x).column_repeat(x, n)
+    return backend.column_repeat(x, n)
 
 
 def row_repeat(x: Matrix, m: int) -> Matrix:
     """1_m x, the m×n matrix of m copies of the 1×n row vector x."""
+    backend = backend_of(x)
     if x.shape[0] != 1:
         raise ValueError(f"row_repeat: expected a row vector, found {_sizes(x)}")
-    return backend_of(x).row_repeat(x, m)
+    return backend.row_repeat(x, m)
 
 
 def columns_sum(X: Matrix) -> Matrix:
@@ -180,8 +184,8 @@ def positive(X: Matrix) -> Matrix:
 
     The logarithm and the reciprocal of the result are finite. SymPy's tiny is 0.
     """
-    m, n = X.shape
     backend = backend_of(X)
+    m, n = X.shape
     return X + backend.full(backend.tiny(X), m, n, X)
 
 
@@ -190,10 +194,11 @@ def product_on(W: Matrix, A: Matrix, B: Matrix) -> Matrix:
     return backend_of(W, A, B).product_on(W, A, B)
 
 
-def uniform(m: int, n: int, *, seed: int, count: Scalar, like: Matrix) -> Matrix:
+def uniform(m: int, n: int, *, seed: Scalar, count: Scalar, like: Matrix) -> Matrix:
     """m×n matrix of numbers from [0, 1) that look random: a hash of (seed, count, i, j).
 
-    The numbers are the same on every backend. `seed` is below 2³²; `count` may be traced.
+    The numbers are the same on every backend. `seed` and `count` are integers modulo 2³², or 0-d
+    arrays of integers, which may be traced.
     """
     return backend_of(like).uniform(m, n, seed, count, like)
 

@@ -12,6 +12,7 @@ PyTorch, which multiplies by η after accumulating. Adam and AdamW are PyTorch's
 from __future__ import annotations
 
 from matgrad.backends import backend_of
+from matgrad.backends.base import as_number
 from matgrad.matrix_operations import Matrix, Scalar, hadamard, ones, reciprocal, sqrt, zeros
 from matgrad.parse import create
 
@@ -20,6 +21,7 @@ class Optimizer:
     """Updates one parameter; `state_names` lists the attributes that live on between updates."""
 
     state_names: tuple[str, ...] = ()
+    pure = False  # whether `update` leaves the matrix x as it is; if not, it is given a copy
 
     x: Matrix
     Dx: Matrix
@@ -27,7 +29,7 @@ class Optimizer:
     def __init__(self, x: Matrix, Dx: Matrix, weight_decay: float = 0.0) -> None:
         self.x = x
         self.Dx = Dx
-        self.weight_decay = weight_decay
+        self.weight_decay = as_number(weight_decay)
 
     def update(self, eta: Scalar) -> None:
         """Replace x, using Dx and the learning rate η."""
@@ -36,7 +38,7 @@ class Optimizer:
     def apply(self, x: Matrix, Dx: Matrix, eta: Scalar) -> Matrix:
         """x after one update; weight decay λ adds λ·x to the gradient, as in PyTorch."""
         decay = getattr(self, "weight_decay", 0.0)
-        self.x, self.Dx = x, (Dx + decay * x if decay else Dx)
+        self.x, self.Dx = (x if self.pure else 1 * x), (Dx + decay * x if decay else Dx)
         self.update(eta)
         x, self.x, self.Dx = self.x, None, None
         return x
@@ -63,6 +65,8 @@ class CompositeOptimizer(Optimizer):
 class GradientDescentOptimizer(Optimizer):
     """x' = x - η·Dx"""
 
+    pure = True
+
     def update(self, eta: Scalar) -> None:
         self.x = self.x - eta * self.Dx
 
@@ -71,10 +75,11 @@ class MomentumOptimizer(Optimizer):
     """Δ' = μ·Δ - η·Dx;  x' = x + Δ'"""
 
     state_names = ("delta",)
+    pure = True
 
     def __init__(self, x: Matrix, Dx: Matrix, mu: float = 0.9, weight_decay: float = 0.0) -> None:
         super().__init__(x, Dx, weight_decay)
-        self.mu = mu
+        self.mu = as_number(mu)
         self.delta = zeros(*x.shape, like=x)
 
     def update(self, eta: Scalar) -> None:
@@ -93,10 +98,11 @@ class NesterovOptimizer(MomentumOptimizer):
 class AdamOptimizer(Optimizer):
     """m' = β₁·m + (1-β₁)·Dx;  v' = β₂·v + (1-β₂)·Dx⊙Dx;  x' = x - η·m̂ ⊙ 1/(√v̂ + ε)
 
-    with m̂ = m' / (1 - β₁ᵗ), v̂ = v' / (1 - β₂ᵗ) and t the number of this update, from 1.
+    with m̂ = m' / c₁' and v̂ = v' / c₂', where c' = β·c + (1-β) is 1 - βᵗ after t updates.
     """
 
-    state_names = ("m", "v", "t")
+    state_names = ("m", "v", "c1", "c2")
+    pure = True
 
     def __init__(
         self,
@@ -108,22 +114,22 @@ class AdamOptimizer(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(x, Dx, weight_decay)
-        self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
+        self.beta1, self.beta2, self.epsilon = map(as_number, (beta1, beta2, epsilon))
         self.m = zeros(*x.shape, like=x)
         self.v = zeros(*x.shape, like=x)
-        self.t = backend_of(x).scalar(0, like=x)
+        self.c1 = backend_of(x).scalar(0, like=x)
+        self.c2 = backend_of(x).scalar(0, like=x)
 
     def update(self, eta: Scalar) -> None:
         beta1, beta2 = self.beta1, self.beta2
         K, D = self.x.shape
 
-        self.t = self.t + 1
         self.m = beta1 * self.m + (1 - beta1) * self.Dx
         self.v = beta2 * self.v + (1 - beta2) * hadamard(self.Dx, self.Dx)
-        m_hat = self.m / (1 - beta1**self.t)
-        v_hat = self.v / (1 - beta2**self.t)
-        root = sqrt(v_hat) + self.epsilon * ones(K, D, like=self.x)
-        self.x = self.x - eta * hadamard(m_hat, reciprocal(root))
+        self.c1 = beta1 * self.c1 + (1 - beta1)
+        self.c2 = beta2 * self.c2 + (1 - beta2)
+        root = sqrt(self.v / self.c2) + self.epsilon * ones(K, D, like=self.x)
+        self.x = self.x - eta * hadamard(self.m / self.c1, reciprocal(root))
 
 
 class AdamWOptimizer(AdamOptimizer):
@@ -139,7 +145,7 @@ class AdamWOptimizer(AdamOptimizer):
         weight_decay: float = 0.01,
     ) -> None:
         super().__init__(x, Dx, beta1, beta2, epsilon)
-        self.decoupled_decay = weight_decay
+        self.decoupled_decay = as_number(weight_decay)
 
     def update(self, eta: Scalar) -> None:
         self.x = self.x - eta * self.decoupled_decay * self.x

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -38,7 +39,8 @@ def parse_call(text: str) -> Call:
     for position, item in enumerate(body.split(separator), start=1):
         keyword, equals, value = item.rpartition("=")
         keyword = keyword.strip()
-        if not value.strip() or (equals and not keyword.isidentifier()):
+        is_incomplete = not all(part.strip() for part in value.split(","))
+        if is_incomplete or (equals and not keyword.isidentifier()) or keyword in call.keywords:
             raise ValueError(f"cannot read argument {position} of {text!r}: {item.strip()!r}")
         if equals:
             call.keywords[keyword] = _value(value)
@@ -58,12 +60,15 @@ def create(specification: str, registry: Mapping[str, Callable[..., T]], kind: s
     factory = lookup(call.name, registry, kind)
     signature = inspect.signature(factory)
     try:
-        signature.bind(*first, *call.arguments, **call.keywords)
+        bound = signature.bind(*first, *call.arguments, **call.keywords)
+        for name, value in bound.arguments.items():
+            if signature.parameters[name].annotation in ("float", "int") and not _is_number(value):
+                raise TypeError(f"expected a number for {name!r}, found {value!r}")
     except TypeError as error:
         allowed = list(signature.parameters.values())[len(first) :]
         usage = f"{call.name}({', '.join(map(_usage, allowed))})"
         raise ValueError(f"{kind} {specification!r}: {error}; usage: {usage}") from None
-    return factory(*first, *call.arguments, **call.keywords)
+    return factory(*bound.args, **bound.kwargs)
 
 
 def lookup(name: str, registry: Mapping[str, T], kind: str) -> T:
@@ -89,6 +94,10 @@ def _value(text: str) -> Any:
         except ValueError:
             pass
     return text
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _usage(parameter: inspect.Parameter) -> str:

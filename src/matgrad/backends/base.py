@@ -19,6 +19,11 @@ Scalar = Any  # a number, or a 0-d array of the backend's framework
 DTYPES = ("float32", "float64")
 
 
+def as_number(value: Any) -> Any:
+    """A NumPy scalar as Python number, which takes on the dtype of the matrix it multiplies."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 class Backend(ABC):
     """One framework's implementation of the table of matrix operations."""
 
@@ -66,7 +71,7 @@ class Backend(ABC):
     @abstractmethod
     def step(self, X: Matrix) -> Matrix: ...
     @abstractmethod
-    def uniform(self, m: int, n: int, seed: int, count: Scalar, like: Matrix) -> Matrix: ...
+    def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: Matrix) -> Matrix: ...
 
     # -- derived ------------------------------------------------------------------------------
     def dot(self, x: Matrix, y: Matrix) -> Scalar:

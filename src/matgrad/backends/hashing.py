@@ -19,9 +19,9 @@ def mix(x: Any, times: Callable[[Any, int], Any]) -> Any:
     return x ^ x // 2**16
 
 
-def uniform(position: Any, count: Any, seed: int, times: Callable[[Any, int], Any]) -> Any:
+def uniform(position: Any, seed: Any, count: Any, times: Callable[[Any, int], Any]) -> Any:
     """Integers below 2^24, scattered by a hash of (seed, count, position)."""
-    key = mix(mix(count, times) ^ seed, times)
+    key = mix(mix(times(count, 1), times) ^ times(seed, 1), times)
     return mix(mix(position, times) ^ key, times) // 2**8
 
 

@@ -66,7 +66,7 @@ class NumpyBackend(Backend):
             return self.np.log1p(X)
 
     def reciprocal(self, X):
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             return self.np.reciprocal(X)
 
     def sqrt(self, X):
@@ -83,11 +83,11 @@ class NumpyBackend(Backend):
     def step(self, X):
         return (X >= 0).astype(X.dtype)
 
-    def uniform(self, m: int, n: int, seed: int, count: Scalar, like: Matrix) -> Matrix:
+    def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: Matrix) -> Matrix:
         unsigned = self.np.uint32
         position = self.np.arange(m * n, dtype=unsigned).reshape(m, n)
-        count = self.np.asarray(count).astype(unsigned).reshape(1, 1)
-        H = uniform(position, count, unsigned(seed), times=lambda x, c: x * unsigned(c))
+        seed, count = (self.np.asarray(x).astype(unsigned).reshape(1, 1) for x in (seed, count))
+        H = uniform(position, seed, count, times=lambda x, c: x * unsigned(c))
         return H.astype(like.dtype) / 2**24
 
     def from_numpy(self, A, device=None):

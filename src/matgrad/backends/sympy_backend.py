@@ -81,7 +81,7 @@ class SympyBackend(Backend):
         return X.applyfunc(lambda x: -sp.log(1 + sp.exp(-x)))
 
     def uniform(self, m, n, seed, count, like):
-        U = NumpyBackend().uniform(m, n, seed, int(count), like=np.zeros((1, 1)))
+        U = NumpyBackend().uniform(m, n, int(seed), int(count), like=np.zeros((1, 1)))
         return sp.Matrix(m, n, lambda i, j: sp.Rational(float(U[i, j])))
 
     def from_numpy(self, A, device=None):

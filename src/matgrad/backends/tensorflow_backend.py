@@ -81,9 +81,9 @@ class TensorflowBackend(Backend):
         return tf.math.log_sigmoid(X)
 
     def uniform(self, m, n, seed, count, like):
-        count = tf.cast(count, tf.int64)
+        seed, count = tf.cast(seed, tf.int64), tf.cast(count, tf.int64)
         position = tf.reshape(tf.range(m * n, dtype=tf.int64), [m, n])
-        return tf.cast(uniform(position, count, seed, times_64), like.dtype) / 2**24
+        return tf.cast(uniform(position, seed, count, times_64), like.dtype) / 2**24
 
     def from_numpy(self, A, device=None):
         with tf.device(device):

@@ -78,9 +78,9 @@ class TorchBackend(Backend):
         return torch.nn.functional.logsigmoid(X)
 
     def uniform(self, m, n, seed, count, like):
-        count = torch.as_tensor(count, dtype=torch.int64, device=like.device)
+        seed, count = (torch.as_tensor(x, dtype=torch.int64, device=like.device) for x in (seed, count))
         position = torch.arange(m * n, dtype=torch.int64, device=like.device).reshape(m, n)
-        return uniform(position, count, seed, times_64).to(like.dtype) / 2**24
+        return uniform(position, seed, count, times_64).to(like.dtype) / 2**24
 
     def from_numpy(self, A, device=None):
         return torch.tensor(np.asarray(A), device=device)

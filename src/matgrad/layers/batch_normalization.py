@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from matgrad.backends.base import as_number
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import (
     Matrix,
@@ -41,8 +42,8 @@ class BatchNormalizationLayer(Layer):
             raise ValueError(
                 f"BatchNormalizationLayer: input and output size must be equal, found {input_size} and {output_size}"
             )
-        self.epsilon = epsilon
-        self.momentum = momentum
+        self.epsilon = as_number(epsilon)
+        self.momentum = as_number(momentum)
         self.gamma = np.ones((1, input_size), dtype=np.float32)
         self.beta = np.zeros((1, input_size), dtype=np.float32)
         self.running_mean = np.zeros((1, input_size), dtype=np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,12 +32,10 @@ class Layer:
     DX: Matrix
 
     def __init__(self, input_size: int, output_size: int) -> None:
-        for name, size in (("input_size", input_size), ("output_size", output_size)):
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise ValueError(f"{type(self).__name__}: {name} must be 1 or more, found {size!r}")
-        self.input_size = input_size
-        self.output_size = output_size
+        self.input_size = check_size(f"{type(self).__name__}: input_size", input_size)
+        self.output_size = check_size(f"{type(self).__name__}: output_size", output_size)
         self.training = True
+        self._optimizers: dict[str, Optimizer] = {}
         self.forget()
 
     # -- the paper's three steps --------------------------------------------------------------
@@ -73,12 +72,14 @@ class Layer:
         """Bind every part of the optimizer to the parameter whose matrix it was made with."""
         bound: dict[str, Optimizer] = {}
         for part in optimizer.parts():
-            names = [name for name in self.parameters if getattr(self, name) is part.x]
+            names = [
+                name for name in self.parameters if getattr(self, name) is part.x or self._optimizers.get(name) is part
+            ]
             if not names or names[0] in bound:
                 problem = "two optimizers for one parameter" if names else "not made with a parameter"
                 raise ValueError(
-                    f"{type(part).__name__}: {problem} of this {type(self).__name__}; expected one "
-                    f"optimizer each for: {', '.join(self.parameters)} (make them after M.to(...))"
+                    f"{type(part).__name__}: {problem} of this {type(self).__name__}; expected at "
+                    f"most one for each of: {', '.join(self.parameters)} (made after M.to(...))"
                 )
             bound[names[0]] = part
         for part in bound.values():
@@ -103,7 +104,10 @@ class Layer:
         return own | theirs
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Replace everything that `state` names; the names must be those of `self.state()`."""
+        """Replace what `state` names; only names of `self.state()` are allowed."""
+        known = self.state().keys()
+        if unknown := sorted(state.keys() - known):
+            raise ValueError(f"{self!r} has no {', '.join(unknown)}; known: {', '.join(known)}")
         for key, value in state.items():
             name, _, part = key.partition(".")
             setattr(self._optimizers[name] if part else self, part or name, value)
@@ -128,6 +132,13 @@ class Layer:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.input_size}, {self.output_size})"
+
+
+def check_size(name: str, size: Any) -> int:
+    """The size as int, after a check that it is a whole number of 1 or more."""
+    if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
+        raise ValueError(f"{name} must be a whole number of 1 or more, found {size!r}")
+    return operator.index(size)
 
 
 def convert(X: Matrix, backend: Backend, dtype: str | None, device: str | None) -> Matrix:

@@ -6,6 +6,7 @@ import numpy as np
 
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends import backend_of
+from matgrad.backends.base import as_number
 from matgrad.layers.layer import Layer, convert
 from matgrad.matrix_operations import (
     Matrix,
@@ -44,11 +45,11 @@ class LinearLayer(Layer):
             raise ValueError(f"dropout: expected a rate in [0, 1), found {dropout}")
         if renew not in ("step", "epoch"):
             raise ValueError(f"renew: expected 'step' or 'epoch', found {renew!r}")
-        self.dropout = dropout
+        self.dropout = as_number(dropout)
         self.renew = renew
-        self.seed = int(generator().integers(2**32))
+        self.seed: Scalar = np.array(generator().integers(2**31), dtype=np.int32)
         self.renewals: Scalar = np.array(0, dtype=np.int32)
-        self.buffers = ("renewals",) if dropout else ()
+        self.buffers = ("seed", "renewals") if dropout else ()
         self.W = np.empty((output_size, input_size), dtype=np.float32)
         self.b = np.empty((1, output_size), dtype=np.float32)
         self.set_weights("XavierNormalized")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from matgrad.activation_functions import SReLUActivation
+from matgrad.layers.layer import check_size
 from matgrad.layers.linear import LinearLayer
 from matgrad.matrix_operations import (
     Matrix,
@@ -45,7 +46,7 @@ class SReLULayer(LinearLayer):
         renew: str = "step",
     ) -> None:
         self.shared = shared
-        size = 1 if shared else output_size
+        size = 1 if shared else check_size("SReLULayer: output_size", output_size)
         for name, value in (("al", al), ("tl", tl), ("ar", ar), ("tr", tr)):
             setattr(self, name, np.full((1, size), value, dtype=np.float32))
         super().__init__(input_size, output_size, dropout=dropout, renew=renew)
