@@ -106,7 +106,7 @@ def test_every_activation_is_tested():
 
 def test_the_text_of_an_activation_names_its_parameters():
     assert repr(LeakyReLUActivation(0.1)) == "LeakyReLU(alpha=0.1)"
-    assert repr(ReLUActivation()) == "ReLU()"
+    assert repr(ReLUActivation()) == "ReLU"
 
 
 # -- corners -----------------------------------------------------------------------------------

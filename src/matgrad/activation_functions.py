@@ -38,7 +38,8 @@ class ActivationFunction:
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
-        return f"{type(self).__name__.removesuffix('Activation')}({arguments})"
+        name = type(self).__name__.removesuffix("Activation")
+        return f"{name}({arguments})" if arguments else name
 
 
 class ReLUActivation(ActivationFunction):

@@ -10,7 +10,8 @@ import difflib
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -51,8 +52,8 @@ def parse_call(text: str) -> Call:
     return call
 
 
-def create(specification: str, registry: Mapping[str, Callable[..., T]], kind: str, *first: Any) -> T:
-    """What the specification names in the registry, called with `first` and its arguments.
+def create(specification: str, registry: Mapping[str, Callable[..., T]], kind: str, *first: Any, **options: Any) -> T:
+    """What the specification names in the registry, called with `first`, its arguments and `options`.
 
     `kind` is what the registry holds, such as 'optimizer', for the error messages.
     """
@@ -60,15 +61,51 @@ def create(specification: str, registry: Mapping[str, Callable[..., T]], kind: s
     factory = lookup(call.name, registry, kind)
     signature = inspect.signature(factory)
     try:
-        bound = signature.bind(*first, *call.arguments, **call.keywords)
+        bound = signature.bind(*first, *call.arguments, **call.keywords, **options)
         for name, value in bound.arguments.items():
             if signature.parameters[name].annotation in ("float", "int") and not _is_number(value):
                 raise TypeError(f"expected a number for {name!r}, found {value!r}")
     except TypeError as error:
-        allowed = list(signature.parameters.values())[len(first) :]
+        allowed = [p for p in list(signature.parameters.values())[len(first) :] if p.name not in options]
         usage = f"{call.name}({', '.join(map(_usage, allowed))})"
         raise ValueError(f"{kind} {specification!r}: {error}; usage: {usage}") from None
     return factory(*bound.args, **bound.kwargs)
+
+
+def parse_numbers(text: str, kind: str, number: type[int] | type[float] = int) -> list[Any]:
+    """The numbers of a list such as ``784;1024;512;10``."""
+    numbers = []
+    for position, item in enumerate(split_items(text, kind), start=1):
+        try:
+            numbers.append(number(item))
+        except ValueError:
+            noun = "a whole number" if number is int else "a number"
+            raise ValueError(f"{kind} {position}: expected {noun}, found {item!r}") from None
+    return numbers
+
+
+def split_items(text: str, kind: str) -> list[str]:
+    """The items of a list, separated by semicolons or commas outside parentheses."""
+    items, depth, start = [], 0, 0
+    for i, character in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character in ";," and depth == 0:
+            items.append(text[start:i].strip())
+            start = i + 1
+    items.append(text[start:].strip())
+    for position, item in enumerate(items, start=1):
+        if not item:
+            raise ValueError(f"{kind} {position} of {text!r} is empty")
+    return items
+
+
+@contextmanager
+def at_position(kind: str, position: int) -> Iterator[None]:
+    """ValueErrors inside begin with the kind of an item and its position."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{kind} {position}: {error}") from None
 
 
 def lookup(name: str, registry: Mapping[str, T], kind: str) -> T:

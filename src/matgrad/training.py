@@ -41,13 +41,14 @@ def stochastic_gradient_descent(
     *,
     per_step: bool = False,
     clip_norm: float | None = None,
-    on_epoch: Callable[[int, float], None] | None = None,
+    on_epoch: Callable[[int, float], bool | None] | None = None,
 ) -> None:
     """Train M: for every batch feedforward, the gradient of the mean loss, backpropagate, optimize.
 
     The learning rate is that of the epoch or, with `per_step`, of the step, both from 0. With
     `clip_norm` the gradients are scaled down to that norm where theirs is larger.
-    ``on_epoch(epoch, lr)`` is called after each epoch, with the rate that was used last.
+    ``on_epoch(epoch, lr)`` is called after each epoch, with the rate that was used last; training
+    stops where it returns True.
     """
     check_loss(M, loss)
     i = 0
@@ -59,8 +60,8 @@ def stochastic_gradient_descent(
             train_batch(M, loss, X, T, M.backend.scalar(lr, like=X), clip_norm)
             i += 1
         M.end_epoch()
-        if on_epoch is not None:
-            on_epoch(epoch, lr)
+        if on_epoch is not None and on_epoch(epoch, lr):
+            break
 
 
 def train_batch(

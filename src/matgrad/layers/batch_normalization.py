@@ -24,6 +24,7 @@ class BatchNormalizationLayer(Layer):
     example gives β and leaves the running statistics as they are.
     """
 
+    keeps_size = True
     parameters = ("gamma", "beta")
     buffers = ("running_mean", "running_variance")
     intermediates = ("Z", "DZ", "inv_sqrt_Sigma")
@@ -81,6 +82,9 @@ class BatchNormalizationLayer(Layer):
             DX = hadamard(row_repeat(inv_sqrt_Sigma, N), DZ)
 
         self.DZ, self.Dbeta, self.Dgamma, self.DX = DZ, Dbeta, Dgamma, DX
+
+    def specification(self) -> str:
+        return f"BatchNormalization(epsilon={self.epsilon}, momentum={self.momentum})"
 
     def update_statistics(self, mu: Matrix, Sigma: Matrix, N: int) -> None:
         """Move the running statistics towards the mean and the unbiased variance of the batch."""

@@ -23,6 +23,7 @@ class Layer:
     Matrices are made with NumPy; `to` moves them to another backend.
     """
 
+    keeps_size = False  # whether output_size is always input_size, as in batch normalization
     parameters: tuple[str, ...] = ()
     buffers: tuple[str, ...] = ()
     intermediates: tuple[str, ...] = ()
@@ -129,6 +130,10 @@ class Layer:
         twin._optimizer = CompositeOptimizer(*twin._optimizers.values())
         twin.forget()
         return twin
+
+    def specification(self) -> str:
+        """The text that names this kind of layer, without its sizes; see `matgrad.specifications`."""
+        return type(self).__name__.removesuffix("Layer")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.input_size}, {self.output_size})"

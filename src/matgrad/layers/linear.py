@@ -139,5 +139,8 @@ class ActivationLayer(LinearLayer):
 
         self.DZ = DZ
 
+    def specification(self) -> str:
+        return repr(self.act)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.input_size}, {self.output_size}, {self.act!r})"

@@ -75,6 +75,9 @@ class SReLULayer(LinearLayer):
         self.DZ = DZ
         self.Dal, self.Dtl, self.Dar, self.Dtr = map(self._share, (Dal, Dtl, Dar, Dtr))
 
+    def specification(self) -> str:
+        return f"SReLU(shared={self.shared})"
+
     @property
     def act(self) -> SReLUActivation:
         """The activation function with the present parameters as 1×K row vectors."""

@@ -1,0 +1,146 @@
+"""Models from text: ``ReLU;BatchNormalization;AllReLU(0.3);Linear`` with sizes ``784;1024;512;10``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
+from matgrad.layers import (
+    ActivationLayer,
+    BatchNormalizationLayer,
+    Layer,
+    LinearLayer,
+    LogSoftmaxLayer,
+    SoftmaxLayer,
+    SReLULayer,
+)
+from matgrad.loss_functions import LOSSES, LossFunction
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.parse import at_position, create, lookup, parse_call, parse_numbers, split_items
+
+LAYERS: dict[str, type[Layer]] = {
+    "Linear": LinearLayer,
+    "Softmax": SoftmaxLayer,
+    "LogSoftmax": LogSoftmaxLayer,
+    "SReLU": SReLULayer,
+    "BatchNormalization": BatchNormalizationLayer,
+}
+
+
+def create_model(
+    layers: str,
+    sizes: str,
+    *,
+    weights: str = "XavierNormalized",
+    optimizers: str = "GradientDescent",
+    dropouts: str = "0",
+    renew: str = "step",
+) -> MultilayerPerceptron:
+    """The model with the given layers, where `sizes` are the number of features and those of the linear layers.
+
+    `weights` and `dropouts` have one item for each linear layer, `optimizers` one for each layer; a
+    single item serves all.
+    """
+    items = split_items(layers, "layer")
+    keeps_size = [_keeps_size(item, position) for position, item in enumerate(items, start=1)]
+    linear = keeps_size.count(False)
+    numbers = parse_numbers(sizes, "layer size")
+    if len(numbers) != linear + 1:
+        raise ValueError(
+            f"expected {linear + 1} layer sizes for {linear} linear layers (the number of features, then "
+            f"one for each), found {len(numbers)}: {sizes}"
+        )
+    rates = _one_each(parse_numbers(dropouts, "dropout", float), linear, "dropouts", "linear layers")
+    distributions = _one_each(split_items(weights, "layer weights"), linear, "layer weights", "linear layers")
+    rules = _one_each(split_items(optimizers, "optimizer"), len(items), "optimizers", "layers")
+
+    M = MultilayerPerceptron()
+    i = 0  # the number of linear layers so far
+    for position, item in enumerate(items, start=1):
+        D, K = (numbers[i], numbers[i]) if keeps_size[position - 1] else (numbers[i], numbers[i + 1])
+        with at_position("layer", position):
+            if keeps_size[position - 1]:
+                layer = _create_layer(item, D, K)
+            else:
+                options = {"dropout": rates[i], "renew": renew} if rates[i] else {}
+                layer = _create_layer(item, D, K, **options)
+                if isinstance(layer, LinearLayer):
+                    layer.set_weights(distributions[i])
+                i += 1
+            layer.set_optimizer(rules[position - 1])
+        M.layers.append(layer)
+    return M
+
+
+def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
+    """The `layers`, `sizes`, `dropouts` and `renew` that `create_model` needs to make such a model again."""
+    linear = [layer for layer in M.layers if not layer.keeps_size]
+    sizes = [M.layers[0].input_size, *(layer.output_size for layer in linear)]
+    dropouts = [layer.dropout if isinstance(layer, LinearLayer) else 0 for layer in linear]
+    renew = next((x.renew for x in linear if isinstance(x, LinearLayer) and x.dropout), "step")
+    return {
+        "layers": ";".join(layer.specification() for layer in M.layers),
+        "sizes": ";".join(map(str, sizes)),
+        "dropouts": ";".join(map(str, dropouts or [0])),
+        "renew": renew,
+    }
+
+
+def load_plugin(path: str | Path) -> ModuleType:
+    """Run a Python file and make its layers, activation functions and losses usable by name.
+
+    The name is that of the class, without its ending Layer, Activation or Loss.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise ValueError(f"plugin {str(path)!r}: no such file")
+    name = f"matgrad_plugin_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"plugin {str(path)!r}: expected a Python file, with the ending .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ValueError(f"plugin {str(path)!r}: {type(error).__name__}: {error}") from error
+    registries: list[tuple[type, dict, str]] = [
+        (Layer, LAYERS, "Layer"),
+        (ActivationFunction, ACTIVATIONS, "Activation"),
+        (LossFunction, LOSSES, "Loss"),
+    ]
+    found = 0
+    for cls in vars(module).values():
+        for base, registry, ending in registries:
+            if isinstance(cls, type) and issubclass(cls, base) and cls.__module__ == name:
+                registry[cls.__name__.removesuffix(ending)] = cls
+                found += 1
+    if not found:
+        raise ValueError(f"plugin {str(path)!r}: no class in it derives from Layer, ActivationFunction or LossFunction")
+    return module
+
+
+def _create_layer(item: str, D: int, K: int, **options: Any) -> Layer:
+    """The layer, or the activation layer with the activation function, that the item names."""
+    if parse_call(item).name in ACTIVATIONS:
+        return ActivationLayer(D, K, create(item, ACTIVATIONS, "activation function"), **options)
+    return create(item, LAYERS, "layer", D, K, **options)
+
+
+def _keeps_size(item: str, position: int) -> bool:
+    """Whether the layer that the item names has no size of its own in the list of sizes."""
+    with at_position("layer", position):
+        kind = lookup(parse_call(item).name, {**LAYERS, **ACTIVATIONS}, "layer")
+    return issubclass(kind, Layer) and kind.keeps_size
+
+
+def _one_each(values: list[Any], number: int, what: str, of: str) -> list[Any]:
+    """The values, one for each of `number` layers; a single one serves all."""
+    if len(values) not in (1, number):
+        raise ValueError(f"expected 1 or {number} {what} for {number} {of}, found {len(values)}")
+    return values * number if len(values) == 1 else values

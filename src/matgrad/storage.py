@@ -1,0 +1,122 @@
+"""Saving and loading models: one npz file with the weights under the original's names.
+
+``W1, b1, W2, b2, …`` are the weights (K×D) and biases of the linear layers. Beside them stand all
+else that the model needs, under its name in the state (``2.gamma``, ``2.running_mean``, ``3.al``), and a JSON
+text ``matgrad`` that says how to make the model. Optimizers are not saved. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matgrad.backends import backend_of
+from matgrad.files import atomic_write
+from matgrad.layers.layer import convert
+from matgrad.layers.linear import LinearLayer
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.specifications import create_model, model_specification
+
+FORMAT = 1
+
+
+@dataclass
+class SavedModel:
+    """A model with what else is in its file: named arrays, and values that JSON can hold."""
+
+    model: MultilayerPerceptron
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    information: dict[str, Any] = field(default_factory=dict)
+
+
+def save_model(
+    M: MultilayerPerceptron,
+    path: str | Path,
+    *,
+    arrays: Mapping[str, np.ndarray] | None = None,
+    information: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the model, with extra arrays and information, to one npz file."""
+    names = _names(M)
+    content = {name: backend_of(X).to_numpy(X) for name, X in zip(names, _saved_state(M).values(), strict=True)}
+    content |= {f"extra.{name}": A for name, A in (arrays or {}).items()}
+    description = {"format": FORMAT, "model": model_specification(M), "information": dict(information or {})}
+    with atomic_write(path) as file:
+        np.savez(file, matgrad=np.array(json.dumps(description)), **content)  # type: ignore[arg-type]
+
+
+def load_model(path: str | Path) -> SavedModel:
+    """The model in a file that `save_model` wrote."""
+    content = read_npz(path)
+    if "matgrad" not in content:
+        raise ValueError(f"{path}: no model description in it, only weights; make the model first and use load_weights")
+    try:
+        description = json.loads(str(content["matgrad"]))
+        model, information = description["model"], description["information"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: the model description is damaged ({error})") from None
+    if description.get("format") != FORMAT:
+        raise ValueError(f"{path}: expected format {FORMAT}, found {description.get('format')}")
+    M = create_model(**model)
+    _fill(M, content, path)
+    arrays = {name.removeprefix("extra."): A for name, A in content.items() if name.startswith("extra.")}
+    return SavedModel(M, arrays, information)
+
+
+def load_weights(M: MultilayerPerceptron, path: str | Path) -> None:
+    """Give M the weights in a file of `save_model`, or in one of the original library with only W1, b1, …"""
+    _fill(M, read_npz(path), path)
+
+
+def read_npz(path: str | Path) -> dict[str, np.ndarray]:
+    """All arrays in an npz file, without unpickling anything."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise ValueError("it holds a single array")
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: not a readable npz file of plain arrays ({error})") from None
+
+
+def _saved_state(M: MultilayerPerceptron) -> dict[str, Any]:
+    """The state of M without its optimizers."""
+    return {name: X for name, X in M.state().items() if name.count(".") == 1}
+
+
+def _names(M: MultilayerPerceptron) -> list[str]:
+    """The name in the file of everything in the saved state: W1 and b1 for the first linear layer."""
+    linear = [i for i, layer in enumerate(M.layers, start=1) if isinstance(layer, LinearLayer)]
+    special = {f"{i}.{name}": f"{name}{k}" for k, i in enumerate(linear, start=1) for name in ("W", "b")}
+    return [special.get(name, name) for name in _saved_state(M)]
+
+
+def _fill(M: MultilayerPerceptron, content: Mapping[str, np.ndarray], path: str | Path) -> None:
+    """Replace the saved part of M's state, after a check that everything is there and fits."""
+    state = M.state()
+    for stored, name in zip(_names(M), _saved_state(M), strict=True):
+        if stored not in content:
+            if "matgrad" in content or "." not in stored:
+                raise ValueError(f"{path}: no {stored} in it; found {', '.join(sorted(content))}")
+            continue  # the original saves weights and biases only
+        expected = tuple(state[name].shape)
+        A = content[stored]
+        A = A.reshape(1, -1) if name.endswith(".b") and A.ndim == 1 else A
+        if A.shape != expected:
+            raise ValueError(f"{path}: {stored} has shape {content[stored].shape}, expected {expected}")
+        if A.dtype.kind not in "fiu" or not np.isfinite(A).all():
+            raise ValueError(f"{path}: {stored} has elements that are not finite numbers")
+        A = A.astype(M.backend.to_numpy(state[name]).dtype)
+        state[name] = convert(A, M.backend, None, M.device)
+    unknown = [name for name in content if name not in {*_names(M), "matgrad"} and not name.startswith("extra.")]
+    if unknown:
+        raise ValueError(f"{path}: {', '.join(unknown)} in it, which this model does not have")
+    M.load_state(state)
