@@ -75,7 +75,7 @@ def random_architecture(seed: int, N: int = 7) -> Architecture:
 def _last_kind(loss: mg.LossFunction, rng: np.random.Generator) -> str:
     """A layer that the loss can follow."""
     if "real" in loss.accepts:
-        return str(rng.choice(["Linear", "Activation", "SReLU"]))
+        return str(rng.choice(["Linear", "SReLU", *(["Activation"] if "probability" in loss.accepts else [])]))
     return "Softmax" if "probability" in loss.accepts else "LogSoftmax"
 
 
@@ -117,15 +117,15 @@ def torch_layer(layer: mg.Layer, theta: dict[str, torch.Tensor], X: torch.Tensor
         return F.batch_norm(X, None, None, theta["gamma"][0], theta["beta"][0], training=True, eps=layer.epsilon)
     W = theta["W"] if layer.R is None else theta["W"] * torch.tensor(layer.R)
     Z = F.linear(X, W, theta["b"][0])
+    if isinstance(layer, mg.SReLULayer):
+        al, tl, ar, tr = (theta[name] for name in ("al", "tl", "ar", "tr"))
+        return torch.where(Z <= tl, al * (Z - tl) + tl, torch.where(Z >= tr, ar * (Z - tr) + tr, Z))
     if isinstance(layer, mg.ActivationLayer):
         return TORCH_ACTIVATIONS[type(layer.act).__name__.removesuffix("Activation")](layer.act, Z)
     if isinstance(layer, mg.SoftmaxLayer):
         return F.softmax(Z, dim=1)
     if isinstance(layer, mg.LogSoftmaxLayer):
         return F.log_softmax(Z, dim=1)
-    if isinstance(layer, mg.SReLULayer):
-        al, tl, ar, tr = (theta[name] for name in ("al", "tl", "ar", "tr"))
-        return torch.where(Z <= tl, al * (Z - tl) + tl, torch.where(Z >= tr, ar * (Z - tr) + tr, Z))
     return Z
 
 

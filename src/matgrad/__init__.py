@@ -43,6 +43,7 @@ from matgrad.loss_functions import (
     SoftmaxCrossEntropyLoss,
     SquaredErrorLoss,
 )
+from matgrad.measures import compute_accuracy, compute_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.optimizers import (
     AdamOptimizer,
@@ -53,13 +54,7 @@ from matgrad.optimizers import (
     NesterovOptimizer,
     Optimizer,
 )
-from matgrad.training import (
-    clip_gradients,
-    compute_accuracy,
-    compute_loss,
-    make_step,
-    stochastic_gradient_descent,
-)
+from matgrad.training import clip_gradients, make_step, stochastic_gradient_descent
 from matgrad.weight_initializers import manual_seed
 
 __version__ = "0.1.0"

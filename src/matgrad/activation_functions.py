@@ -21,6 +21,7 @@ from matgrad.matrix_operations import (
     step,
     tanh,
 )
+from matgrad.parse import resolve
 
 
 class ActivationFunction:
@@ -42,27 +43,27 @@ class ActivationFunction:
         return f"{name}({arguments})" if arguments else name
 
 
-class ReLUActivation(ActivationFunction):
-    """relu(x) = max(0, x)"""
+class _PiecewiseLinear(ActivationFunction):
+    """f(x) = x·f'(x): pieces of lines through the origin, given by their slopes."""
 
     def __call__(self, X: Matrix) -> Matrix:
-        """x·[x ≥ 0]"""
-        return hadamard(X, step(X))
+        """x·f'(x)"""
+        return hadamard(X, self.gradient(X))
+
+
+class ReLUActivation(_PiecewiseLinear):
+    """relu(x) = max(0, x)"""
 
     def gradient(self, X: Matrix) -> Matrix:
         """[x ≥ 0]"""
         return step(X)
 
 
-class LeakyReLUActivation(ActivationFunction):
+class LeakyReLUActivation(_PiecewiseLinear):
     """leaky-relu(x) = max(αx, x)"""
 
     def __init__(self, alpha: float = 0.01) -> None:
         self.alpha = as_number(alpha)
-
-    def __call__(self, X: Matrix) -> Matrix:
-        """x·(α if x < αx, else 1)"""
-        return hadamard(X, self.gradient(X))
 
     def gradient(self, X: Matrix) -> Matrix:
         """[x ≥ αx] + α·[x < αx]"""
@@ -71,15 +72,11 @@ class LeakyReLUActivation(ActivationFunction):
         return right + self.alpha * (ones(m, n, like=X) - right)
 
 
-class AllReLUActivation(ActivationFunction):
+class AllReLUActivation(_PiecewiseLinear):
     """all-relu(x) = αx if x < 0, else x"""
 
     def __init__(self, alpha: float = 0.01) -> None:
         self.alpha = as_number(alpha)
-
-    def __call__(self, X: Matrix) -> Matrix:
-        """x·(α if x < 0, else 1)"""
-        return hadamard(X, self.gradient(X))
 
     def gradient(self, X: Matrix) -> Matrix:
         """[x ≥ 0] + α·[x < 0]"""
@@ -87,15 +84,11 @@ class AllReLUActivation(ActivationFunction):
         return step(X) + self.alpha * (ones(m, n, like=X) - step(X))
 
 
-class TReLUActivation(ActivationFunction):
+class TReLUActivation(_PiecewiseLinear):
     """trelu(x) = 0 if x < ε, else x"""
 
     def __init__(self, epsilon: float = 0.01) -> None:
         self.epsilon = as_number(epsilon)
-
-    def __call__(self, X: Matrix) -> Matrix:
-        """x·[x ≥ ε]"""
-        return hadamard(X, self.gradient(X))
 
     def gradient(self, X: Matrix) -> Matrix:
         """[x ≥ ε]"""
@@ -254,3 +247,8 @@ ACTIVATIONS: dict[str, type[ActivationFunction]] = {
     "ELU": ELUActivation,
     "Softplus": SoftplusActivation,
 }
+
+
+def create_activation(specification: ActivationFunction | str) -> ActivationFunction:
+    """The function that a text such as ``AllReLU(0.3)`` names; a function is returned as it is."""
+    return resolve(specification, ActivationFunction, ACTIVATIONS, "activation function")

@@ -23,11 +23,13 @@ from matgrad.matrix_operations import (
     reciprocal,
     rows_sum,
 )
-from matgrad.parse import create
+from matgrad.parse import resolve
 from matgrad.softmax_functions import stable_log_softmax, stable_softmax
 
 _ANY = frozenset({"real", "probability", "log-probability"})
+_LOGITS = frozenset({"real"})
 _PROBABILITIES = frozenset({"probability"})
+_LOG_PROBABILITIES = frozenset({"log-probability"})
 
 
 class LossFunction:
@@ -48,6 +50,10 @@ class LossFunction:
         """∇_Y of the mean loss of the N examples in the batch."""
         N, _ = Y.shape
         return self.gradient(Y, T) if self.is_mean else self.gradient(Y, T) / N
+
+    def specification(self) -> str:
+        """The text that `create_loss` makes this loss from."""
+        return repr(self).replace("Loss(", "(", 1)
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
@@ -113,6 +119,8 @@ class CrossEntropyLoss(_SmoothedLoss):
 class SoftmaxCrossEntropyLoss(_SmoothedLoss):
     """-1_Nᵀ (T ⊙ log-softmax(Y)) 1_K, for logits Y"""
 
+    accepts = _LOGITS | _LOG_PROBABILITIES  # which log-softmax leaves as they are
+
     def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
         T = self.targets(T)
         return -elements_sum(hadamard(T, stable_log_softmax(Y)))
@@ -127,7 +135,7 @@ class SoftmaxCrossEntropyLoss(_SmoothedLoss):
 class LogProbabilityLoss(_SmoothedLoss):
     """-1_Nᵀ (T ⊙ Y) 1_K, for log-probabilities Y: the loss that follows a log-softmax layer"""
 
-    accepts = frozenset({"log-probability"})
+    accepts = _LOG_PROBABILITIES
 
     def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
         T = self.targets(T)
@@ -156,6 +164,8 @@ class NegativeLogLikelihoodLoss(LossFunction):
 class LogisticCrossEntropyLoss(LossFunction):
     """-1_Nᵀ (T ⊙ log σ(Y)) 1_K, for logits Y; has no term for 1 - T, see BinaryCrossEntropyLoss"""
 
+    accepts = _LOGITS
+
     def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
         return -elements_sum(hadamard(T, log_sigmoid(Y)))
 
@@ -166,6 +176,8 @@ class LogisticCrossEntropyLoss(LossFunction):
 
 class BinaryCrossEntropyLoss(LossFunction):
     """-1_Nᵀ (T ⊙ log σ(Y) + (1 - T) ⊙ log σ(-Y)) 1_K, for logits Y"""
+
+    accepts = _LOGITS
 
     def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
         N, K = Y.shape
@@ -192,6 +204,4 @@ LOSSES: dict[str, type[LossFunction]] = {
 
 def create_loss(specification: LossFunction | str) -> LossFunction:
     """The loss that a text such as ``SoftmaxCrossEntropy`` names; a loss is returned as it is."""
-    if isinstance(specification, LossFunction):
-        return specification
-    return create(specification, LOSSES, "loss function")
+    return resolve(specification, LossFunction, LOSSES, "loss function")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 import numpy as np
 
@@ -96,6 +97,8 @@ class MultilayerPerceptron:
     ) -> MultilayerPerceptron:
         """Move the whole state to another backend, element type or device, in place; returns M."""
         target = self.backend if backend is None else get_backend(backend)
+        if self.backend.name == "sympy" and dtype is None:
+            dtype = "float64"
         target.check_dtype(dtype or self.dtype)
         if device is None and target is self.backend:
             device = self.device
@@ -109,11 +112,15 @@ class MultilayerPerceptron:
         return {f"{i}.{name}": X for i, layer in enumerate(self.layers, start=1) for name, X in layer.state().items()}
 
     def load_state(self, state: Mapping[str, Matrix]) -> None:
-        """Replace the whole state; the names must be exactly those of `self.state()`."""
-        names = self.state().keys()
-        if state.keys() != names:
-            missing, unknown = sorted(names - state.keys()), sorted(state.keys() - names)
+        """Replace the whole state; names and sizes must be exactly those of `self.state()`."""
+        own = self.state()
+        if state.keys() != own.keys():
+            missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
             raise ValueError(f"the state does not fit the model: missing {missing}, unknown {unknown}")
+        for name, X in state.items():
+            if tuple(X.shape) != tuple(own[name].shape):
+                found, expected = tuple(X.shape), tuple(own[name].shape)
+                raise ValueError(f"the state does not fit the model: {name} is {found}, expected {expected}")
         for i, layer in enumerate(self.layers, start=1):
             prefix = f"{i}."
             layer.load_state({key.removeprefix(prefix): X for key, X in state.items() if key.startswith(prefix)})
@@ -156,6 +163,11 @@ class MultilayerPerceptron:
     def _check_input(self, X: Matrix) -> None:
         """Refuse an X of another backend, dtype or size than the model's, with a clear error."""
         like, D = self._parameter, self.layers[0].input_size
+        for i, (before, after) in enumerate(pairwise(self.layers), start=1):
+            if before.output_size != after.input_size:
+                raise ValueError(
+                    f"layer {i} has {before.output_size} outputs, but layer {i + 1} has {after.input_size} inputs"
+                )
         backend = backend_of(like, X)
         if len(X.shape) != 2 or X.shape[1] != D:
             sizes = " × ".join(map(str, X.shape))

@@ -21,7 +21,8 @@ class Optimizer:
     """Updates one parameter; `state_names` lists the attributes that live on between updates."""
 
     state_names: tuple[str, ...] = ()
-    pure = False  # whether `update` leaves the matrix x as it is; if not, it is given a copy
+    decoupled = False  # whether `update` takes care of the weight decay itself
+    pure = False  # whether `update` changes no matrix in place; if not, it is given copies
 
     x: Matrix
     Dx: Matrix
@@ -37,8 +38,11 @@ class Optimizer:
 
     def apply(self, x: Matrix, Dx: Matrix, eta: Scalar) -> Matrix:
         """x after one update; weight decay λ adds λ·x to the gradient, as in PyTorch."""
-        decay = getattr(self, "weight_decay", 0.0)
-        self.x, self.Dx = (x if self.pure else 1 * x), (Dx + decay * x if decay else Dx)
+        decay = 0.0 if self.decoupled else getattr(self, "weight_decay", 0.0)
+        self.x, self.Dx = x, (Dx + decay * x if decay else Dx)
+        if not self.pure:
+            for name in ("x", *self.state_names):
+                setattr(self, name, 1 * getattr(self, name))
         self.update(eta)
         x, self.x, self.Dx = self.x, None, None
         return x
@@ -79,11 +83,15 @@ class MomentumOptimizer(Optimizer):
 
     def __init__(self, x: Matrix, Dx: Matrix, mu: float = 0.9, weight_decay: float = 0.0) -> None:
         super().__init__(x, Dx, weight_decay)
-        self.mu = as_number(mu)
+        self.mu = _rate("mu", mu)
         self.delta = zeros(*x.shape, like=x)
 
-    def update(self, eta: Scalar) -> None:
+    def accumulate(self, eta: Scalar) -> None:
+        """Δ' = μ·Δ - η·Dx"""
         self.delta = self.mu * self.delta - eta * self.Dx
+
+    def update(self, eta: Scalar) -> None:
+        self.accumulate(eta)
         self.x = self.x + self.delta
 
 
@@ -91,7 +99,7 @@ class NesterovOptimizer(MomentumOptimizer):
     """Δ' = μ·Δ - η·Dx;  x' = x + μ·Δ' - η·Dx"""
 
     def update(self, eta: Scalar) -> None:
-        self.delta = self.mu * self.delta - eta * self.Dx
+        self.accumulate(eta)
         self.x = self.x + self.mu * self.delta - eta * self.Dx
 
 
@@ -114,7 +122,8 @@ class AdamOptimizer(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(x, Dx, weight_decay)
-        self.beta1, self.beta2, self.epsilon = map(as_number, (beta1, beta2, epsilon))
+        self.beta1, self.beta2 = _rate("beta1", beta1), _rate("beta2", beta2)
+        self.epsilon = as_number(epsilon)
         self.m = zeros(*x.shape, like=x)
         self.v = zeros(*x.shape, like=x)
         self.c1 = backend_of(x).scalar(0, like=x)
@@ -135,6 +144,8 @@ class AdamOptimizer(Optimizer):
 class AdamWOptimizer(AdamOptimizer):
     """x' = x - η·λ·x, then Adam: weight decay apart from the gradient"""
 
+    decoupled = True
+
     def __init__(
         self,
         x: Matrix,
@@ -144,12 +155,18 @@ class AdamWOptimizer(AdamOptimizer):
         epsilon: float = 1e-8,
         weight_decay: float = 0.01,
     ) -> None:
-        super().__init__(x, Dx, beta1, beta2, epsilon)
-        self.decoupled_decay = as_number(weight_decay)
+        super().__init__(x, Dx, beta1, beta2, epsilon, weight_decay)
 
     def update(self, eta: Scalar) -> None:
-        self.x = self.x - eta * self.decoupled_decay * self.x
+        self.x = self.x - eta * self.weight_decay * self.x
         super().update(eta)
+
+
+def _rate(name: str, value: float) -> float:
+    """The value, after a check that it is a rate in [0, 1)."""
+    if isinstance(value, int | float) and not 0 <= value < 1:
+        raise ValueError(f"{name}: expected a number in [0, 1), found {value}")
+    return as_number(value)
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {

@@ -29,6 +29,8 @@ class Call:
 
 def parse_call(text: str) -> Call:
     """The parts of ``Name``, ``Name()``, ``Name(1, 2.5)`` or ``Name(a=1; b=2, 3)``."""
+    if not isinstance(text, str):
+        raise TypeError(f"expected text such as 'Name(argument, ...)', found {text!r}")
     match = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
     if match is None or "(" in (match[2] or "") or ")" in (match[2] or ""):
         raise ValueError(f"cannot read {text!r}: expected Name or Name(argument, ...)")
@@ -70,6 +72,15 @@ def create(specification: str, registry: Mapping[str, Callable[..., T]], kind: s
         usage = f"{call.name}({', '.join(map(_usage, allowed))})"
         raise ValueError(f"{kind} {specification!r}: {error}; usage: {usage}") from None
     return factory(*bound.args, **bound.kwargs)
+
+
+def resolve(specification: Any, base: type[T], registry: Mapping[str, Callable[..., T]], kind: str) -> T:
+    """The specification itself where it is a `base` already, or what its text names."""
+    if isinstance(specification, base):
+        return specification
+    if not isinstance(specification, str):
+        raise TypeError(f"{kind}: expected a {base.__name__} or its name, found {specification!r}")
+    return create(specification, registry, kind)
 
 
 def parse_numbers(text: str, kind: str, number: type[int] | type[float] = int) -> list[Any]:

@@ -46,7 +46,7 @@ def create_model(
     single item serves all.
     """
     items = split_items(layers, "layer")
-    keeps_size = [_keeps_size(item, position) for position, item in enumerate(items, start=1)]
+    keeps_size = _keep_sizes(items)
     linear = keeps_size.count(False)
     numbers = parse_numbers(sizes, "layer size")
     if len(numbers) != linear + 1:
@@ -74,6 +74,11 @@ def create_model(
             layer.set_optimizer(rules[position - 1])
         M.layers.append(layer)
     return M
+
+
+def count_linear(layers: str) -> int:
+    """How many of the layers have a size of their own."""
+    return _keep_sizes(split_items(layers, "layer")).count(False)
 
 
 def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
@@ -128,15 +133,17 @@ def load_plugin(path: str | Path) -> ModuleType:
 def _create_layer(item: str, D: int, K: int, **options: Any) -> Layer:
     """The layer, or the activation layer with the activation function, that the item names."""
     if parse_call(item).name in ACTIVATIONS:
-        return ActivationLayer(D, K, create(item, ACTIVATIONS, "activation function"), **options)
+        return ActivationLayer(D, K, item, **options)
     return create(item, LAYERS, "layer", D, K, **options)
 
 
-def _keeps_size(item: str, position: int) -> bool:
-    """Whether the layer that the item names has no size of its own in the list of sizes."""
-    with at_position("layer", position):
-        kind = lookup(parse_call(item).name, {**LAYERS, **ACTIVATIONS}, "layer")
-    return issubclass(kind, Layer) and kind.keeps_size
+def _keep_sizes(items: list[str]) -> list[bool]:
+    """For every layer whether it has no size of its own in the list of sizes."""
+    kinds = []
+    for position, item in enumerate(items, start=1):
+        with at_position("layer", position):
+            kinds.append(lookup(parse_call(item).name, {**LAYERS, **ACTIVATIONS}, "layer"))
+    return [issubclass(kind, Layer) and kind.keeps_size for kind in kinds]
 
 
 def _one_each(values: list[Any], number: int, what: str, of: str) -> list[Any]:

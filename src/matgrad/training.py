@@ -1,15 +1,12 @@
-"""Training: stochastic gradient descent, the pure training step, and what is measured."""
+"""Training: stochastic gradient descent, the pure training step, and the methods fit and predict."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.activation_functions import relu
-from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.datasets import DataLoader
 from matgrad.layers.layer import State
@@ -23,12 +20,13 @@ from matgrad.matrix_operations import (
     reciprocal,
     rows_sum,
     sqrt,
+    step,
 )
+from matgrad.measures import Batches, check_targets, evaluation_mode, measure
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
-Batches = Iterable[tuple[Matrix, Matrix]]
 History = dict[str, list[float]]  # one value an epoch of 'loss', 'accuracy', 'validation_loss' …
 
 
@@ -74,7 +72,7 @@ def train_batch(
 ) -> None:
     """One step: feedforward, the gradient of the mean loss, backpropagate, optimize."""
     Y = M.feedforward(X)
-    _check_targets(Y, T)
+    check_targets(Y, T)
     DY = loss.mean_gradient(Y, T)
     M.backpropagate(Y, DY)
     if clip_norm is not None:
@@ -87,16 +85,18 @@ def make_step(
 ) -> Callable[[State, Matrix, Matrix, Scalar], State]:
     """The training step of M as a pure function ``step(state, X, T, η) -> state``.
 
-    It can be compiled: ``jax.jit(make_step(M, loss))`` or ``tf.function(make_step(M, loss))``. Start
-    with ``M.state()`` and give the last state back to M with ``M.load_state``.
+    It can be compiled: ``jax.jit(make_step(M, loss))`` or ``tf.function(make_step(M, loss))``, with η a
+    0-d array, so that a new rate is no new trace. Start with ``M.state()`` and give the last state back
+    to M with ``M.load_state``; dropout that is renewed every epoch wants that, ``M.end_epoch()`` and
+    ``M.state()`` between epochs.
     """
     check_loss(M, loss)
-    model = M.clone().train()
+    template = M.clone().train()
 
     def step(state: State, X: Matrix, T: Matrix, eta: Scalar) -> State:
+        model = template.clone()
         model.load_state(state)
         train_batch(model, loss, X, T, eta, clip_norm)
-        model.forget()
         return model.state()
 
     return step
@@ -104,11 +104,14 @@ def make_step(
 
 def clip_gradients(M: MultilayerPerceptron, max_norm: float) -> None:
     """Dθ' = Dθ·min(1, c / (‖DΘ‖ + 10⁻⁶)), with ‖DΘ‖ the norm of all gradients and c = max_norm."""
+    if not max_norm > 0:
+        raise ValueError(f"clip_norm: expected a number above 0, found {max_norm}")
     gradients = [(layer, f"D{name}") for layer in M.layers for name in layer.parameters]
     squares = [rows_sum(columns_sum(hadamard(D, D))) for D in (getattr(*g) for g in gradients)]
     one = ones(1, like=squares[0])
     c = max_norm * reciprocal(sqrt(sum(squares[1:], squares[0])) + 1e-6 * one)
-    factor = elements_sum(c - relu(c - one))
+    is_small = step(one - c)
+    factor = elements_sum(hadamard(is_small, c) + one - is_small)
     for layer, name in gradients:
         setattr(layer, name, factor * getattr(layer, name))
 
@@ -121,7 +124,7 @@ def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:
     if layer.output in loss.accepts:
         return
     fitting = [cls.__name__ for cls in LOSSES.values() if layer.output in cls.accepts]
-    needed = {"probability": "SoftmaxLayer", "log-probability": "LogSoftmaxLayer"}
+    needed = {"real": "LinearLayer", "probability": "SoftmaxLayer", "log-probability": "LogSoftmaxLayer"}
     before = " or ".join(needed[kind] for kind in sorted(loss.accepts) if kind in needed)
     raise ValueError(
         f"{type(loss).__name__} cannot follow {layer!r}: put it after a {before}, or use "
@@ -129,45 +132,12 @@ def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:
     )
 
 
-# -- measures ----------------------------------------------------------------------------------
-
-
-def compute_loss(M: MultilayerPerceptron, data: Batches, loss: LossFunction) -> float:
-    """The mean loss of an example, in evaluation mode."""
-    total, count = 0.0, 0
-    for Y, T in _outputs(M, data):
-        N, _ = Y.shape
-        total += float(loss(Y, T)) * (N if loss.is_mean else 1)
-        count += N
-    return total / count
-
-
-def compute_accuracy(M: MultilayerPerceptron, data: Batches) -> float:
-    """The fraction of examples whose class is predicted, in evaluation mode.
-
-    Targets may be one-hot rows or class indices.
-    """
-    correct, count = 0, 0
-    for Y, T in _outputs(M, data):
-        targets = backend_of(T).to_numpy(T)
-        is_one_hot = targets.ndim == 2 and targets.shape[1] > 1
-        classes = targets.argmax(axis=1) if is_one_hot else targets.reshape(-1)
-        correct += int(np.sum(predicted_classes(M, Y) == classes))
-        count += len(classes)
-    return correct / count
-
-
-def predicted_classes(M: MultilayerPerceptron, Y: Matrix) -> np.ndarray:
-    """The class of each row of an output Y of M: the index of its largest element.
-
-    With one column there are two classes: 1 where a probability is at least 1/2, or where another
-    number is at least 0.
-    """
-    A = backend_of(Y).to_numpy(Y)
-    if A.shape[1] > 1:
-        return A.argmax(axis=1)
-    threshold = 0.5 if M.layers[-1].output == "probability" else 0
-    return (A[:, 0] >= threshold).astype(np.int64)
+def default_loss(M: MultilayerPerceptron) -> LossFunction:
+    """The cross-entropy that fits what the last layer of M gives."""
+    if not M.layers:
+        raise ValueError("the model has no layers")
+    names = {"real": "SoftmaxCrossEntropy", "probability": "CrossEntropy", "log-probability": "LogProbability"}
+    return create_loss(names[M.layers[-1].output])
 
 
 # -- the methods M.fit and M.predict -----------------------------------------------------------
@@ -178,7 +148,7 @@ def fit(
     X: np.ndarray,
     T: np.ndarray,
     *,
-    loss: LossFunction | str = "SoftmaxCrossEntropy",
+    loss: LossFunction | str | None = None,
     learning_rate: float | str | Callable[[int], float] = 0.01,
     epochs: int = 10,
     batch_size: int = 100,
@@ -191,26 +161,34 @@ def fit(
 ) -> History:
     """Train M on NumPy examples X with targets T (a matrix, or class indices) on M's own backend.
 
-    Returns the history: for every epoch the 'loss', with class indices the 'accuracy', and the
-    same of the `validation` data as 'validation_loss' and 'validation_accuracy'. `verbose` prints
-    them. See `stochastic_gradient_descent` for the rest.
+    The default loss is the cross-entropy that fits the last layer. Returns the history: for every
+    epoch the 'loss', with class indices the 'accuracy', and the same of the `validation` data (X, T) as
+    'validation_loss' and 'validation_accuracy'. `verbose` prints them. See
+    `stochastic_gradient_descent` for the rest.
     """
-    loss = create_loss(loss)
+    loss = default_loss(M) if loss is None else create_loss(loss)
+    check_loss(M, loss)
 
     def loader(X: np.ndarray, T: np.ndarray, **options: Any) -> DataLoader:
-        K = M.layers[-1].output_size
+        X, T, K = np.asarray(X), np.asarray(T), M.layers[-1].output_size
+        if not np.isfinite(X).all():
+            row, column = np.argwhere(~np.isfinite(X))[0]
+            raise ValueError(f"X, row {row}, column {column}: expected a finite number, found {X[row, column]}")
         return DataLoader(X, T, batch_size, classes=K, **options).to(M.backend.name, dtype=M.dtype, device=M.device)
 
+    if validation is not None and (not isinstance(validation, tuple | list) or len(validation) != 2):
+        raise ValueError(f"validation: expected a pair (X, T), found {validation!r}")
     train = loader(X, T, shuffle=shuffle, seed=seed)
-    measured = {"": loader(X, T)} | ({"validation_": loader(*validation)} if validation else {})
+    measured = {"": train.in_order()} | ({} if validation is None else {"validation_": loader(*validation)})
     history: History = {}
 
     def on_epoch(epoch: int, lr: float) -> None:
         row = {}
         for prefix, data in measured.items():
-            row[f"{prefix}loss"] = compute_loss(M, data, loss)
+            measures = measure(M, data, loss)
+            row[f"{prefix}loss"] = measures.loss
             if data.labels is not None:
-                row[f"{prefix}accuracy"] = compute_accuracy(M, data)
+                row[f"{prefix}accuracy"] = measures.accuracy
         for name, value in row.items():
             history.setdefault(name, []).append(value)
         if verbose:
@@ -228,36 +206,6 @@ def predict(M: MultilayerPerceptron, X: np.ndarray, batch_size: int = 1000) -> n
     """f_Θ(X) in evaluation mode, for a NumPy matrix X with any number of rows."""
     A = np.asarray(X, dtype=M.dtype)
     batches = (A[i : i + batch_size] for i in range(0, max(len(A), 1), batch_size))
-    with _evaluation(M):
+    with evaluation_mode(M):
         outputs = [M.feedforward(M.backend.from_numpy(B, M.device)) for B in batches]
     return np.concatenate([M.backend.to_numpy(Y) for Y in outputs])
-
-
-# -- shared parts ------------------------------------------------------------------------------
-
-
-@contextmanager
-def _evaluation(M: MultilayerPerceptron) -> Iterator[None]:
-    """Evaluation mode inside, the mode of before afterwards."""
-    modes = [layer.training for layer in M.layers]
-    M.eval()
-    try:
-        yield
-    finally:
-        for layer, mode in zip(M.layers, modes, strict=True):
-            layer.training = mode
-
-
-def _outputs(M: MultilayerPerceptron, data: Batches) -> Iterator[tuple[Matrix, Matrix]]:
-    """The output Y of M for every batch, with its targets T, in evaluation mode."""
-    with _evaluation(M):
-        for X, T in data:
-            yield M.feedforward(X), T
-
-
-def _check_targets(Y: Matrix, T: Matrix) -> None:
-    """Refuse targets of another backend or size than the output."""
-    backend_of(Y, T)
-    if tuple(Y.shape) != tuple(T.shape):
-        sizes = (" × ".join(map(str, A.shape)) for A in (Y, T))
-        raise ValueError("the output is {} and the targets are {}: expected equal sizes".format(*sizes))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from matgrad.backends import Backend, backend_of
-from matgrad.backends.base import Matrix, Scalar
+from matgrad.backends.base import Matrix, Scalar, as_number
 from matgrad.optimizers import CompositeOptimizer, Optimizer, create_optimizer
 
 State = dict[str, Any]  # matrices and 0-d counters by name, such as 'W', 'W.delta' or 'renewals'
@@ -50,6 +50,7 @@ class Layer:
 
     def optimize(self, eta: Scalar) -> None:
         """θ' for every parameter θ, by its optimizer with learning rate η."""
+        eta = as_number(eta)
         for name, optimizer in self._optimizers.items():
             gradient = getattr(self, f"D{name}")
             if gradient is None:

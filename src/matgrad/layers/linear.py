@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matgrad.activation_functions import ActivationFunction
+from matgrad.activation_functions import ActivationFunction, create_activation
 from matgrad.backends import backend_of
 from matgrad.backends.base import as_number
 from matgrad.layers.layer import Layer, convert
@@ -49,11 +49,15 @@ class LinearLayer(Layer):
         self.renew = renew
         self.seed: Scalar = np.array(generator().integers(2**31), dtype=np.int32)
         self.renewals: Scalar = np.array(0, dtype=np.int32)
-        self.buffers = ("seed", "renewals") if dropout else ()
         self.W = np.empty((output_size, input_size), dtype=np.float32)
         self.b = np.empty((1, output_size), dtype=np.float32)
         self.set_weights("XavierNormalized")
         self.set_optimizer("GradientDescent")
+
+    @property
+    def buffers(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What dropout needs to go on, where there is dropout."""
+        return ("seed", "renewals") if self.dropout else ()
 
     def feedforward(self, X: Matrix) -> Matrix:
         W, b = self.W, self.b
@@ -105,7 +109,7 @@ class LinearLayer(Layer):
 
 
 class ActivationLayer(LinearLayer):
-    """Z = X Wᵀ + 1_N b;  Y = act(Z)"""
+    """Z = X Wᵀ + 1_N b;  Y = act(Z), for an activation function or its name, such as ``AllReLU(0.3)``"""
 
     intermediates = ("R", "Z", "DZ")
 
@@ -113,14 +117,14 @@ class ActivationLayer(LinearLayer):
         self,
         input_size: int,
         output_size: int,
-        act: ActivationFunction,
+        act: ActivationFunction | str,
         *,
         dropout: float = 0.0,
         renew: str = "step",
     ) -> None:
         super().__init__(input_size, output_size, dropout=dropout, renew=renew)
-        self.act = act
-        self.output = act.output
+        self.act = create_activation(act)
+        self.output = self.act.output
 
     def feedforward(self, X: Matrix) -> Matrix:
         act = self.act

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from matgrad.activation_functions import SReLUActivation
-from matgrad.layers.layer import check_size
-from matgrad.layers.linear import LinearLayer
+from matgrad.layers.layer import Layer, check_size
+from matgrad.layers.linear import ActivationLayer
 from matgrad.matrix_operations import (
     Matrix,
     column_repeat,
@@ -18,15 +18,15 @@ from matgrad.matrix_operations import (
 )
 
 
-class SReLULayer(LinearLayer):
+class SReLULayer(ActivationLayer):
     """Z = X Wᵀ + 1_N b;  Y = srelu(Z), with trained 1×K row vectors al, tl, ar and tr.
 
     With ``shared=True`` they are 1×1: one slope and one threshold a side for the whole layer.
     """
 
     parameters = ("W", "b", "al", "tl", "ar", "tr")
-    intermediates = ("R", "Z", "DZ")
 
+    act: SReLUActivation
     al: Matrix
     tl: Matrix
     ar: Matrix
@@ -49,43 +49,35 @@ class SReLULayer(LinearLayer):
         size = 1 if shared else check_size("SReLULayer: output_size", output_size)
         for name, value in (("al", al), ("tl", tl), ("ar", ar), ("tr", tr)):
             setattr(self, name, np.full((1, size), value, dtype=np.float32))
-        super().__init__(input_size, output_size, dropout=dropout, renew=renew)
+        super().__init__(input_size, output_size, self._activation(output_size), dropout=dropout, renew=renew)
 
     def feedforward(self, X: Matrix) -> Matrix:
-        act = self.act
-
-        Z = super().feedforward(X)
-        Y = act(Z)
-
-        self.Z = Z
-        return Y
+        self.act = self._activation(self.output_size)
+        return super().feedforward(X)
 
     def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
         Z, act = self.Z, self.act
         N, K = Z.shape
         L, R = hadamard(DY, act.left(Z)), hadamard(DY, act.right(Z))
 
-        DZ = hadamard(DY, act.gradient(Z))
+        super().backpropagate(Y, DY)
         Dal = columns_sum(hadamard(L, Z - row_repeat(act.tl, N)))
         Dtl = columns_sum(hadamard(L, ones(N, K, like=Z) - row_repeat(act.al, N)))
         Dar = columns_sum(hadamard(R, Z - row_repeat(act.tr, N)))
         Dtr = columns_sum(hadamard(R, ones(N, K, like=Z) - row_repeat(act.ar, N)))
-        super().backpropagate(Z, DZ)
 
-        self.DZ = DZ
         self.Dal, self.Dtl, self.Dar, self.Dtr = map(self._share, (Dal, Dtl, Dar, Dtr))
 
     def specification(self) -> str:
         return f"SReLU(shared={self.shared})"
 
-    @property
-    def act(self) -> SReLUActivation:
+    def _activation(self, K: int) -> SReLUActivation:
         """The activation function with the present parameters as 1×K row vectors."""
         rows = (self.al, self.tl, self.ar, self.tr)
-        if self.shared:
-            rows = tuple(column_repeat(p, self.output_size) for p in rows)
-        return SReLUActivation(*rows)
+        return SReLUActivation(*(column_repeat(p, K) if self.shared else p for p in rows))
 
     def _share(self, gradient: Matrix) -> Matrix:
         """The gradient of a shared parameter is the sum over the columns that share it."""
         return rows_sum(gradient) if self.shared else gradient
+
+    __repr__ = Layer.__repr__

@@ -1,10 +1,9 @@
-"""Data loaders, one-hot targets and the embedded digits."""
+"""Data loaders and one-hot targets."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits as sklearn_digits
 from sklearn.preprocessing import label_binarize
 
 import matgrad as mg
@@ -88,11 +87,3 @@ def test_bad_data_is_refused(arguments, error: type[Exception], message: str):
 def test_bad_labels_are_refused(labels, message: str):
     with pytest.raises(ValueError, match=f"{message}: expected a class from 0 to 3"):
         mg.one_hot(np.array(labels), 4)
-
-
-def test_the_embedded_digits_are_those_of_uci():
-    pixels, classes = mg.load_digits()
-    expected = sklearn_digits()
-
-    assert_close(pixels, expected.data.astype(np.float32), tolerance=0.0)
-    np.testing.assert_array_equal(classes, expected.target)

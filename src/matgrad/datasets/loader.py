@@ -1,10 +1,9 @@
-"""Data: batches of examples and targets, and the embedded data set of handwritten digits."""
+"""Batches of examples and targets, and one-hot targets."""
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
-from importlib import resources
+from copy import copy
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import Matrix
 from matgrad.layers.layer import convert
 from matgrad.matrix_operations import identity
+from matgrad.weight_initializers import generator
 
 
 class DataLoader:
@@ -19,7 +19,11 @@ class DataLoader:
 
     X is an N×D array. T is an N×K matrix of targets, a vector of N numbers (regression, K = 1), or
     a vector of N class indices, which become one-hot rows. The order is that of the data, or with
-    `shuffle` a new one for every pass, from a NumPy generator: the same on every backend.
+    `shuffle` a new one for every pass, from a NumPy generator: the same on every backend. Without a
+    `seed` the generator is the one that `manual_seed` sets.
+
+    `classes` is their number, the largest index + 1 by default; where it is 1, as for a model with
+    one output, integers are numbers and not class indices.
     """
 
     def __init__(
@@ -42,7 +46,7 @@ class DataLoader:
         self.T, self.labels = _targets(self.X, T, classes)
         self.batch_size = batch_size
         self.shuffle = shuffle
-        self._rng = np.random.default_rng(seed)
+        self._rng = generator() if seed is None else np.random.default_rng(seed)
 
     @property
     def size(self) -> int:
@@ -70,24 +74,22 @@ class DataLoader:
         target = backend_of(self.X) if backend is None else get_backend(backend)
         if dtype is not None:
             target.check_dtype(dtype)
+        if device is None and target is backend_of(self.X):
+            device = target.device(self.X)
         self.X, self.T = (convert(A, target, dtype, device) for A in (self.X, self.T))
         return self
+
+    def in_order(self) -> DataLoader:
+        """A loader of the same batches in the order of the data, without a copy of them."""
+        twin = copy(self)
+        twin.shuffle = False
+        return twin
 
 
 def one_hot(labels: np.ndarray, classes: int, *, like: Matrix | None = None) -> Matrix:
     """N×K matrix with t_ij = 1 where j = labels_i and 0 elsewhere, for K classes from 0."""
     I = identity(classes, like=like)
-    return backend_of(I).take_rows(I, _class_indices(labels, classes))
-
-
-def load_digits() -> tuple[np.ndarray, np.ndarray]:
-    """1797 handwritten digits: pixels X, a 1797×64 float32 matrix of 0 to 16, and classes 0 to 9.
-
-    Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak, UCI, CC BY 4.0.
-    """
-    with (resources.files("matgrad") / "data" / "digits.csv.gz").open("rb") as file:
-        table = np.loadtxt(gzip.GzipFile(fileobj=file), delimiter=",", dtype=np.float32)
-    return table[:, :-1], table[:, -1].astype(np.int64)
+    return backend_of(I).take_rows(I, class_indices(labels, classes))
 
 
 def _rows(A: Matrix, rows: slice | np.ndarray) -> Matrix:
@@ -108,15 +110,15 @@ def _floating(X: Matrix) -> Matrix:
 def _targets(X: Matrix, T: Matrix, classes: int | None) -> tuple[Matrix, np.ndarray | None]:
     """(the targets as matrix, None), or (the one-hot rows of all classes, the class of each row)."""
     backend = backend_of(X, T)
-    if "int" in backend.dtype(T) and (len(T.shape) == 1 or T.shape[1] == 1):
+    if classes != 1 and "int" in backend.dtype(T) and (len(T.shape) == 1 or T.shape[1] == 1):
         labels = backend.to_numpy(T).reshape(-1)
         classes = int(labels.max()) + 1 if classes is None else classes
-        return identity(classes, like=X), _class_indices(labels, classes)
-    A = backend.to_numpy(T)
-    return convert(A.reshape(len(A), -1), backend, backend.dtype(X), backend.device(X)), None
+        return identity(classes, like=X), class_indices(labels, classes)
+    A = backend.to_numpy(T).astype(backend.dtype(X))
+    return backend.from_numpy(A.reshape(len(A), -1), backend.device(X)), None
 
 
-def _class_indices(labels: np.ndarray, classes: int) -> np.ndarray:
+def class_indices(labels: np.ndarray, classes: int) -> np.ndarray:
     """The labels as int64, after a check that each is one of 0, 1, …, classes - 1."""
     indices = np.asarray(labels)
     wrong = np.flatnonzero((indices < 0) | (indices >= classes) | (indices != np.floor(indices)))

@@ -1,0 +1,64 @@
+"""`matgrad check`: the gradients of a model against central differences."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+import matgrad as mg
+from matgrad.cli.options import PATH, plugin_option
+from matgrad.gradient_check import check_gradients, first_wrong
+from matgrad.loss_functions import create_loss
+from matgrad.specifications import create_model
+from matgrad.storage import load_model
+
+
+@click.command()
+@click.argument("model", type=PATH, required=False)
+@click.option("--layers", metavar="LIST", help="Check a new model with these layers instead of a saved one.")
+@click.option("--layer-sizes", metavar="LIST", help="The sizes of its layers.")
+@click.option("--dropouts", default="0", metavar="LIST", help="Dropout rates of its linear layers.")
+@click.option("--loss", metavar="NAME", help="The loss function.  [default: that of the saved model, or squared error]")
+@click.option("--batch-size", type=click.IntRange(min=1), default=7, show_default=True)
+@click.option(
+    "--gradient-step", type=click.FloatRange(min=0, min_open=True), default=1e-5, show_default=True, metavar="H"
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@plugin_option
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
+def check(model: Path | None, layers: str | None, layer_sizes: str | None, **options: Any) -> None:
+    """Compare every gradient equation of a model with central differences in float64, on random data.
+
+    Names the first wrong equation, in the order of backpropagation, and then ends with exit status 1.
+    """
+    if (model is None) == (layers is None) or (layers is None) != (layer_sizes is None):
+        raise ValueError("expected the file of a saved model, or --layers with --layer-sizes")
+    mg.manual_seed(options["seed"])
+    loss_name = options["loss"]
+    if model is not None:
+        saved = load_model(model)
+        M, loss_name = saved.model, loss_name or saved.information.get("loss")
+    else:
+        M = create_model(str(layers), str(layer_sizes), dropouts=options["dropouts"])
+    loss = create_loss(loss_name or "SquaredError")
+    mg.training.check_loss(M, loss)
+    rng = np.random.default_rng(options["seed"])
+    N, K = options["batch_size"], M.layers[-1].output_size
+    X = rng.normal(size=(N, M.layers[0].input_size))
+    T = rng.dirichlet(np.ones(K), N) if K > 1 else rng.random((N, 1))
+    results = check_gradients(M, loss, X, T, h=options["gradient_step"])
+    wrong = first_wrong(results)
+    if options["as_json"]:
+        rows = [{"name": r.name, "relative_error": r.relative_error, "checked": r.checked, "ok": r.ok} for r in results]
+        click.echo(json.dumps({"equations": rows, "first_wrong": wrong and wrong.name}, indent=2))
+    else:
+        width = max(len(r.name) for r in results)
+        for r in results:
+            click.echo(f"{r.name:<{width}}  relative error {r.relative_error:.1e}  {'ok' if r.ok else 'WRONG'}")
+        click.echo(str(wrong) if wrong else f"all {len(results)} equations agree with central differences")
+    if wrong:
+        raise click.exceptions.Exit(1)

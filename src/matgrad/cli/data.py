@@ -1,0 +1,45 @@
+"""`matgrad data get`: downloads data sets."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from matgrad.cli.options import PATH
+from matgrad.datasets import download
+
+
+@click.group()
+def data() -> None:
+    """Data sets."""
+
+
+@data.command()
+@click.argument("name", type=click.Choice(sorted(download.SOURCES)))
+@click.argument("directory", type=PATH, required=False)
+@click.option("--mirror", multiple=True, metavar="URL", help="Where to download from, instead of the usual places.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=30, show_default=True, metavar="SECONDS"
+)
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def get(name: str, directory: Path | None, mirror: tuple[str, ...], timeout: float, quiet: bool) -> None:
+    """Download the data set NAME into DIRECTORY, which is NAME by default.
+
+    An interrupted download goes on where it ended. Checksums are verified.
+    """
+    folder = directory or Path(name)
+    shown: dict[str, int] = {}
+
+    def progress(done: int, total: int | None, file: str) -> None:
+        percent = 100 * done // total if total else 0
+        if not quiet and shown.get(file) != percent:
+            shown[file] = percent
+            end = "\r" if sys.stderr.isatty() and percent < 100 else "\n"
+            if sys.stderr.isatty() or percent in (0, 100):
+                click.echo(f"{file}  {done / 1e6:.1f} MB  {percent} %{end}", nl=False, err=True)
+
+    download.get(name, folder, mirrors=list(mirror) or None, progress=progress, timeout=timeout)
+    option = {"cifar10": "cifar10", "mnist": "mnist", "fashion-mnist": "fashion-mnist"}[name]
+    click.echo(f"{name} is in {folder}; use it with: matgrad train --{option} {folder}")

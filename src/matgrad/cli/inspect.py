@@ -1,0 +1,94 @@
+"""`matgrad inspect` for files and `matgrad info` for the machine."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from matgrad.backends import BACKENDS
+from matgrad.cli.options import PATH
+from matgrad.cli.run_record import machine, versions
+from matgrad.storage import read_npz
+
+
+@click.command()
+@click.argument("file", type=PATH)
+@click.option("--shapes-only", is_flag=True, help="Do not compute ranges and means.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
+def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
+    """Show what is in an npz FILE of weights, data or predictions."""
+    content = read_npz(file)
+    description = json.loads(str(content.pop("matgrad"))) if "matgrad" in content else None
+    rows = [_row(name, A, shapes_only) for name, A in content.items()]
+    if as_json:
+        click.echo(json.dumps({"arrays": rows, "model": description}, indent=2))
+        return
+    if description is not None:
+        for name, value in (description["model"] | description["information"]).items():
+            click.echo(f"{name}: {value}")
+        click.echo()
+    cells = [[_cell(value) for value in row.values()] for row in rows]
+    headings = list(rows[0]) if rows else ["name"]
+    widths = [max(len(heading), *(len(row[i]) for row in cells)) for i, heading in enumerate(headings)]
+    for line in [headings, *cells]:
+        click.echo("  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
+def info(as_json: bool) -> None:
+    """Show versions, the backends that are installed, the processor's instruction sets and threads."""
+    values: dict[str, Any] = {
+        "versions": versions(),
+        "backends": {name: find_spec(roots[0]) is not None for name, (_, _, roots) in BACKENDS.items()},
+        "machine": machine(),
+        "instruction_sets": instruction_sets(),
+        "threads": threads(),
+    }
+    if as_json:
+        click.echo(json.dumps(values, indent=2))
+        return
+    for name, version in values["versions"].items():
+        click.echo(f"{name:<16} {version}")
+    for name, is_found in values["backends"].items():
+        click.echo(f"backend {name:<12} {'installed' if is_found else 'not installed'}")
+    for name, value in values["machine"].items():
+        click.echo(f"{name:<16} {value}")
+    click.echo(f"{'instructions':<16} {' '.join(values['instruction_sets'])}")
+    for name, number in values["threads"].items():
+        click.echo(f"{'threads':<16} {number} ({name})")
+
+
+def instruction_sets() -> list[str]:
+    """The vector instruction sets that NumPy finds on this processor."""
+    from numpy._core._multiarray_umath import __cpu_features__
+
+    return [name for name, is_there in __cpu_features__.items() if is_there]
+
+
+def threads() -> dict[str, int]:
+    """The number of threads of every thread pool that is loaded."""
+    from threadpoolctl import threadpool_info
+
+    return {
+        f"{pool['internal_api']} {pool.get('version') or ''}".strip(): pool["num_threads"] for pool in threadpool_info()
+    }
+
+
+def _row(name: str, A: np.ndarray, shapes_only: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "shape": list(A.shape), "dtype": str(A.dtype)}
+    if not shapes_only:
+        numeric = A.size and A.dtype.kind in "fiub"
+        row |= {f.__name__: float(f(A)) if numeric else None for f in (np.min, np.max, np.mean)}
+    return row
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return " × ".join(map(str, value)) or "scalar"
+    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)

@@ -1,0 +1,56 @@
+"""The group of commands, and what happens to errors: one clear line, exit status 2, no traceback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import matgrad
+from matgrad.cli.check import check
+from matgrad.cli.data import data
+from matgrad.cli.evaluate import evaluate, predict
+from matgrad.cli.inspect import info, inspect
+from matgrad.cli.train import train
+
+# what bad input raises in the package; anything else is a defect and shows its traceback
+BAD_INPUT = (ValueError, TypeError, OSError, ModuleNotFoundError)
+
+
+class Commands(click.Group):
+    """A group that turns the package's own errors into one line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; bad input ends it with exit status 2."""
+        try:
+            return super().invoke(ctx)
+        except BAD_INPUT as error:
+            raise click.UsageError(str(error), ctx=None) from error
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(matgrad.__version__, prog_name="matgrad")
+def main() -> None:
+    """Multilayer perceptrons in batch matrix form.
+
+    `matgrad train` alone trains on embedded handwritten digits. `matgrad COMMAND --help` explains the
+    options of a command.
+    """
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes matgrad's options in SHELL.
+
+    For bash: eval "$(matgrad completion bash)", for example in ~/.bashrc.
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(main, {}, "matgrad", "_MATGRAD_COMPLETE").source())
+
+
+for command in (train, evaluate, predict, check, inspect, info, data):
+    main.add_command(command)

@@ -1,0 +1,81 @@
+"""The record of a run: all that is needed to know what was done, and to do it again."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import matgrad
+from matgrad.datasets import Dataset
+from matgrad.loss_functions import LossFunction
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.specifications import model_specification
+
+PACKAGES = ("numpy", "scipy", "torch", "jax", "tensorflow", "tensorflow-cpu", "sympy")
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python, matgrad and the packages it can use, where they are installed."""
+    found = {"python": platform.python_version(), "matgrad": matgrad.__version__}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """The system, the processor and the number of its cores that this process may use."""
+    return {"system": platform.platform(), "processor": _processor(), "cores": len(os.sched_getaffinity(0))}
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def run_record(
+    options: dict[str, Any],
+    data: Dataset,
+    M: MultilayerPerceptron,
+    loss: LossFunction,
+    rows: list[dict[str, Any]],
+    results: dict[str, float],
+    started: float,
+    interrupted: bool,
+) -> dict[str, Any]:
+    """Seed, versions, machine, data hash, full configuration, epochs and results of a run."""
+    plain = {
+        key: str(value) if isinstance(value, Path) else [str(v) for v in value] if isinstance(value, tuple) else value
+        for key, value in options.items()
+    }
+    return {
+        "seed": options["seed"],
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(started)),
+        "seconds": round(time.time() - started, 3),
+        "interrupted": interrupted,
+        "versions": versions(),
+        "machine": machine(),
+        "data": {
+            "name": data.name,
+            "sha256": data.sha256(),
+            "training_examples": len(data.Xtrain),
+            "test_examples": len(data.Xtest),
+            "features": data.input_size,
+            "classes": data.classes,
+            "normalize": data.normalization.kind,
+        },
+        "model": model_specification(M) | {"loss": loss.specification()},
+        "configuration": plain,
+        "epochs": rows,
+        "results": results,
+    }

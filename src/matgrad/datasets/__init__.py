@@ -1,0 +1,38 @@
+"""Data: data sets from files, embedded and generated ones, and batches of them.
+
+Every reader returns a `Dataset` as it is in the file; `Dataset.normalize` is a step of its own.
+Downloads are in `matgrad.datasets.download`.
+"""
+
+from matgrad.datasets.cifar import cifar10
+from matgrad.datasets.dataset import DataError, Dataset, hold_out
+from matgrad.datasets.embedded import digits, load_digits
+from matgrad.datasets.epochs import Preprocessed, preprocessed
+from matgrad.datasets.generated import checkerboard, mini
+from matgrad.datasets.idx import fashion_mnist, mnist
+from matgrad.datasets.loader import DataLoader, one_hot
+from matgrad.datasets.normalization import Normalization
+from matgrad.datasets.npz_file import npz, save_npz
+from matgrad.datasets.tables import csv, csv_features
+
+__all__ = [
+    "DataError",
+    "DataLoader",
+    "Dataset",
+    "Normalization",
+    "Preprocessed",
+    "checkerboard",
+    "cifar10",
+    "csv",
+    "csv_features",
+    "digits",
+    "fashion_mnist",
+    "hold_out",
+    "load_digits",
+    "mini",
+    "mnist",
+    "npz",
+    "one_hot",
+    "preprocessed",
+    "save_npz",
+]

@@ -1,0 +1,186 @@
+"""A data set: training and test examples with their targets, checked, normalised and split."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from matgrad.datasets.loader import class_indices
+from matgrad.datasets.normalization import Normalization
+
+MAX_CLASSES = 1 << 16  # more are taken for a mistake: one-hot rows have one column a class
+
+
+class DataError(ValueError):
+    """Data that cannot be used: the message names the file or array, what was found and what was expected."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Examples X, float32 N×D, and targets T: N class indices (int64), or a float32 N×K matrix (regression).
+
+    `normalization` tells how X was made from the data as read, `value_range` the known smallest and
+    largest value of that data, `notes` what a reader had to decide. Made by `Dataset.checked`.
+    """
+
+    name: str
+    Xtrain: np.ndarray
+    Ttrain: np.ndarray
+    Xtest: np.ndarray
+    Ttest: np.ndarray
+    normalization: Normalization
+    classes: int | None = None
+    class_names: tuple[str, ...] | None = None
+    value_range: tuple[float, float] | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def checked(
+        cls,
+        name: str,
+        Xtrain: np.ndarray,
+        Ttrain: np.ndarray,
+        Xtest: np.ndarray,
+        Ttest: np.ndarray,
+        *,
+        source: str | None = None,
+        classes: int | None = None,
+        class_names: tuple[str, ...] | None = None,
+        value_range: tuple[float, float] | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> Dataset:
+        """The un-normalised data set of these arrays, or a DataError that names `source` and the array.
+
+        X becomes float32. Integers in a vector or a single column are classes, 0 to `classes` - 1 where
+        that is given; other targets are numbers, and a vector of them becomes a column.
+        """
+        where = name if source is None else source
+        X, Xt = (_matrix(A, f"{where}: {part}") for A, part in ((Xtrain, "Xtrain"), (Xtest, "Xtest")))
+        T, Tt = (_targets(A, f"{where}: {part}") for A, part in ((Ttrain, "Ttrain"), (Ttest, "Ttest")))
+        _check_shapes(where, X, T, Xt, Tt)
+        if T.ndim == 1:
+            classes = _number_of_classes(where, T, Tt) if classes is None else classes
+            check_labels(T, classes, f"{where}: Ttrain")
+            check_labels(Tt, classes, f"{where}: Ttest")
+        elif classes is not None:
+            raise DataError(f"{where}: Ttrain: found a matrix of numbers, expected {classes} classes")
+        none = Normalization.none(X.shape[1])
+        return cls(name, X, T, Xt, Tt, none, classes, class_names, value_range, notes)
+
+    @property
+    def input_size(self) -> int:
+        """D, the number of columns of X."""
+        return self.Xtrain.shape[1]
+
+    @property
+    def output_size(self) -> int:
+        """K, the number of classes or, for regression, of columns of T."""
+        return self.Ttrain.shape[1] if self.classes is None else self.classes
+
+    def sha256(self) -> str:
+        """The SHA-256 of names, shapes, element types and bytes of the four arrays, in hexadecimal."""
+        digest = hashlib.sha256()
+        for name in ("Xtrain", "Ttrain", "Xtest", "Ttest"):
+            A = getattr(self, name)
+            A = np.ascontiguousarray(A, dtype=A.dtype.newbyteorder("<"))
+            digest.update(f"{name} {A.shape} {A.dtype.name}\n".encode())
+            digest.update(A.data.cast("B"))
+        return digest.hexdigest()
+
+    def normalize(self, how: str | Normalization) -> Dataset:
+        """The data set with X' = (X - offset) / scale, for 'none', 'unit', 'standard', or a known normalisation.
+
+        'unit' maps the known range of the values to [0, 1] or, without one, the range of each column
+        of Xtrain. 'standard' gives the columns of Xtrain mean 0 and standard deviation 1. Constant
+        columns have scale 1.
+        """
+        if self.normalization.kind != "none":
+            raise DataError(f"{self.name}: already normalised ({self.normalization.kind})")
+        try:
+            new = Normalization.of(how, self.Xtrain, self.value_range) if isinstance(how, str) else how
+            X, Xt = new.apply(self.Xtrain), new.apply(self.Xtest)
+        except ValueError as error:
+            raise DataError(f"{self.name}: {error}") from error
+        check_finite(X, f"{self.name}: Xtrain after normalisation")
+        check_finite(Xt, f"{self.name}: Xtest after normalisation")
+        return replace(self, Xtrain=X, Xtest=Xt, normalization=new)
+
+    def split(self, fraction: float, seed: int = 0) -> tuple[Dataset, tuple[np.ndarray, np.ndarray]]:
+        """(the data set without a fraction of its training rows, (X, T) of those rows), for validation."""
+        kept, held = hold_out(len(self.Xtrain), fraction, seed, self.name)
+        rest = replace(self, Xtrain=self.Xtrain[kept], Ttrain=self.Ttrain[kept])
+        return rest, (self.Xtrain[held], self.Ttrain[held])
+
+
+def hold_out(N: int, fraction: float, seed: int = 0, where: str = "data") -> tuple[np.ndarray, np.ndarray]:
+    """(kept rows, held-out rows) of N, each in order: about fraction·N are held out, at least one of each."""
+    if not 0 < fraction < 1:
+        raise DataError(f"{where}: held-out fraction: expected a number between 0 and 1, found {fraction}")
+    if N < 2:
+        raise DataError(f"{where}: expected at least 2 rows to hold some out, found {N}")
+    count = min(max(round(fraction * N), 1), N - 1)
+    order = np.random.default_rng(seed).permutation(N)
+    return np.sort(order[count:]), np.sort(order[:count])
+
+
+def check_labels(labels: np.ndarray, classes: int, where: str) -> None:
+    """Refuse labels that are not a class from 0 to `classes` - 1."""
+    try:
+        class_indices(labels, classes)
+    except ValueError as error:
+        raise DataError(f"{where}: {error}") from error
+
+
+def check_finite(A: np.ndarray, where: str, found: np.ndarray | None = None) -> None:
+    """Refuse NaN and infinity in a matrix; `found` has the values to show."""
+    if not np.isfinite(A).all():
+        i, j = np.argwhere(~np.isfinite(A))[0]
+        value = (A if found is None else found)[i, j]
+        raise DataError(f"{where}, row {i}, column {j}: found {value}, expected a finite float32 number")
+
+
+def _matrix(A: np.ndarray, where: str) -> np.ndarray:
+    """A as float32 matrix, after a check that it has rows, columns and finite numbers only."""
+    A = np.asarray(A)
+    if A.dtype.kind not in "fiub":
+        raise DataError(f"{where}: found {A.dtype}, expected numbers")
+    if A.ndim != 2 or 0 in A.shape:
+        raise DataError(f"{where}: found shape {A.shape}, expected a matrix with at least one row and column")
+    with np.errstate(over="ignore"):
+        B = np.ascontiguousarray(A, dtype=np.float32)
+    check_finite(B, where, A)
+    return B
+
+
+def _targets(A: np.ndarray, where: str) -> np.ndarray:
+    """The class indices as int64 vector, or the numbers as float32 matrix."""
+    A = np.asarray(A)
+    if A.ndim == 2 and A.shape[1] == 1 and A.dtype.kind in "iu":
+        A = A[:, 0]
+    if A.ndim != 1 or A.dtype.kind not in "iu":
+        return _matrix(A.reshape(-1, 1) if A.ndim == 1 else A, where)
+    if len(A) == 0:
+        raise DataError(f"{where}: found no rows, expected at least one")
+    return A.astype(np.int64)
+
+
+def _check_shapes(where: str, X: np.ndarray, T: np.ndarray, Xt: np.ndarray, Tt: np.ndarray) -> None:
+    """Refuse arrays that do not fit each other."""
+    for part, A, B in (("train", X, T), ("test", Xt, Tt)):
+        if len(A) != len(B):
+            raise DataError(f"{where}: X{part} has {len(A)} rows and T{part} has {len(B)}: expected one target a row")
+    if X.shape[1] != Xt.shape[1]:
+        raise DataError(f"{where}: Xtrain has {X.shape[1]} columns and Xtest has {Xt.shape[1]}: expected as many")
+    if T.shape[1:] != Tt.shape[1:]:
+        kinds = ["classes" if A.ndim == 1 else f"{A.shape[1]} columns of numbers" for A in (T, Tt)]
+        raise DataError(f"{where}: Ttrain has {kinds[0]} and Ttest has {kinds[1]}: expected the same")
+
+
+def _number_of_classes(where: str, T: np.ndarray, Tt: np.ndarray) -> int:
+    """The largest class + 1, after a check that so many columns of one-hot rows are sensible."""
+    K = int(max(T.max(), Tt.max())) + 1
+    if K > MAX_CLASSES:
+        raise DataError(f"{where}: found class {K - 1}, expected less than {MAX_CLASSES}; regression takes floats")
+    return max(K, 1)

@@ -1,0 +1,76 @@
+"""Normalisation of examples: X' = (X - offset) / scale, found on training data and applied to any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+KINDS = ("none", "unit", "standard")
+ROWS = 4096  # at a time in float64: the whole of CIFAR-10 would take more than 1 GB
+
+
+@dataclass(frozen=True, eq=False)
+class Normalization:
+    """X' = (X - offset) / scale, with 1×D float32 rows `offset` and `scale`."""
+
+    kind: str
+    offset: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def none(cls, D: int) -> Normalization:
+        """X' = X, for D columns."""
+        return cls("none", np.zeros((1, D), np.float32), np.ones((1, D), np.float32))
+
+    @classmethod
+    def of(cls, kind: str, X: np.ndarray, value_range: tuple[float, float] | None = None) -> Normalization:
+        """The normalisation of a kind that training data X, with values in a known range or not, asks for.
+
+        unit: offset is the smallest value and scale largest - smallest, known or of each column.
+        standard: offset_j = Σ_i x_ij / N and scale_j² = Σ_i (x_ij - offset_j)² / N.
+        """
+        if kind == "none":
+            return cls.none(X.shape[1])
+        low, high = X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
+        if kind == "standard":
+            offset, scale = _mean_and_deviation(X)
+            scale[low == high] = 1
+        elif kind == "unit":
+            known = (low, high) if value_range is None else np.ones((2, len(low))) * np.reshape(value_range, (2, 1))
+            offset, scale = known[0], known[1] - known[0]
+        else:
+            raise ValueError(f"unknown normalisation {kind!r}; known: {', '.join(KINDS)}")
+        return cls(kind, *_rows(offset, scale))
+
+    def apply(self, X: np.ndarray) -> np.ndarray:
+        """(X - offset) / scale for a float32 N×D matrix X; X itself where the kind is 'none'."""
+        D = self.offset.shape[1]
+        if X.ndim != 2 or X.shape[1] != D:
+            raise ValueError(f"found X with shape {X.shape}, expected {D} columns as in the training data")
+        if self.kind == "none":
+            return X
+        with np.errstate(over="ignore", invalid="ignore"):
+            Y = np.subtract(X, self.offset, dtype=np.float32)
+            return np.divide(Y, self.scale, out=Y)
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+def _mean_and_deviation(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The means and standard deviations of the columns of X, in float64."""
+    mean = X.mean(axis=0, dtype=np.float64)
+    squares = sum(np.square(X[i : i + ROWS] - mean).sum(axis=0) for i in range(0, len(X), ROWS))
+    return mean, np.sqrt(squares / len(X))
+
+
+def _rows(offset: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both as 1×D float32 matrices, with scale 1 in place of 0, and a check that they are finite."""
+    with np.errstate(over="ignore", under="ignore"):
+        a, b = (A.astype(np.float32).reshape(1, -1) for A in (offset, scale))
+    b[b == 0] = 1
+    wrong = np.flatnonzero(~np.isfinite(a + b))
+    if len(wrong):
+        raise ValueError(f"column {wrong[0]}: the range of its values is too wide for float32")
+    return a, b

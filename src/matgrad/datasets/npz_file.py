@@ -1,0 +1,98 @@
+"""Data sets in npz files with the arrays Xtrain, Ttrain, Xtest and Ttest: the layout of the original Nerva."""
+
+from __future__ import annotations
+
+import os
+import tokenize
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from matgrad.datasets.dataset import DataError, Dataset
+from matgrad.datasets.reading import file_errors
+from matgrad.files import atomic_write
+
+KEYS = ("Xtrain", "Ttrain", "Xtest", "Ttest")
+
+
+def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
+    """The data set in an npz file: X matrices of numbers, T class indices, one-hot rows, or numbers.
+
+    Integers in a vector or a single column are class indices, rows with a single 1 and zeros are
+    one-hot, and other targets are those of a regression. Pickled objects are refused.
+    """
+    path = Path(file)
+    arrays = _arrays(path)
+    for key in ("Ttrain", "Ttest"):
+        arrays[key], K = _classes_of_one_hot(arrays[key], f"{path}: {key}")
+        classes = K if classes is None else classes
+    return Dataset.checked(path.stem, *(arrays[key] for key in KEYS), source=str(path), classes=classes)
+
+
+def save_npz(dataset: Dataset, file: str | os.PathLike[str]) -> None:
+    """Write the four arrays of a data set, as they are now (normalised or not), to an npz file.
+
+    The file appears, or replaces an older one, when it is complete.
+    """
+    try:
+        with atomic_write(Path(file)) as output:
+            np.savez_compressed(output, **{key: getattr(dataset, key) for key in KEYS})
+    except OSError as error:
+        raise DataError(f"{file}: cannot be written ({error.strerror or error})") from error
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """The four arrays in a file, after a check that it has them and no others."""
+    try:
+        with file_errors(path), path.open("rb") as file:
+            content = np.load(file, allow_pickle=False)
+            if not isinstance(content, np.lib.npyio.NpzFile):
+                raise DataError(f"{path}: found a single array (npy), expected an npz file with {', '.join(KEYS)}")
+            _check_keys(path, content.files)
+            arrays = {}
+            for key in KEYS:
+                try:
+                    arrays[key] = content[key]
+                except (ValueError, SyntaxError, tokenize.TokenError) as error:  # the header is Python text
+                    raise DataError(f"{path}: {key}: {_reason(error)}") from error
+    except DataError:
+        raise
+    except ValueError as error:
+        raise DataError(f"{path}: not an npz file (a zip archive of arrays)") from error
+    except MemoryError as error:
+        raise DataError(f"{path}: an array does not fit into memory ({error})") from error
+    except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError) as error:
+        raise DataError(f"{path}: not an npz file, or a damaged one ({error})") from error
+    return arrays
+
+
+def _check_keys(path: Path, found: list[str]) -> None:
+    """Refuse a file with other arrays than the four."""
+    missing = [key for key in KEYS if key not in found]
+    extra = [key for key in found if key not in KEYS]
+    if missing or extra:
+        problems = [f"{text} {', '.join(keys)}" for text, keys in (("no", missing), ("unknown", extra)) if keys]
+        raise DataError(f"{path}: {'; '.join(problems)}; expected {', '.join(KEYS)}")
+
+
+def _reason(error: Exception) -> str:
+    """What NumPy says about an array, in our words where it advises to switch pickle on."""
+    if "allow_pickle" in str(error):
+        return "found an array of objects (pickled), expected numbers"
+    return f"not an array, or a damaged one ({error})"
+
+
+def _classes_of_one_hot(T: np.ndarray, where: str) -> tuple[np.ndarray, int | None]:
+    """(the class of each row, the number of classes) of one-hot rows; (T, None) for other targets."""
+    if T.ndim != 2 or T.shape[1] < 2 or T.dtype.kind not in "fiub":
+        return T, None
+    is_one_hot = ((T == 0) | (T == 1)).all(axis=1) & (T.sum(axis=1) == 1)
+    if is_one_hot.all() and len(T):
+        return T.argmax(axis=1), T.shape[1]
+    if T.dtype.kind in "iub":
+        row = np.flatnonzero(~is_one_hot)
+        found = f"row {row[0]} is not one-hot" if len(row) else "found no rows"
+        raise DataError(f"{where}: {found}; expected a single 1 and zeros in each row of a matrix of integers")
+    return T, None

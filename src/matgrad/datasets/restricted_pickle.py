@@ -1,0 +1,170 @@
+"""A restricted unpickler: arrays, bytes, strings, numbers, lists, tuples and dictionaries, and nothing else.
+
+A pickle is a program: it names functions, which the unpickler imports and calls. Here the three names
+that NumPy arrays need stand for harmless objects of this file, and every other name is refused. Not
+even NumPy itself is called before the pickle has been read; the arrays are made of its bytes afterwards.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import struct
+from typing import IO, Any, ClassVar
+
+import numpy as np
+
+from matgrad.datasets.dataset import DataError
+
+# the dtypes that an array may have: integers, floats and truth values of a fixed size
+_DTYPE = re.compile(r"[iuf][1248]|b1")
+
+
+def restricted_load(file: IO[bytes], where: str) -> Any:
+    """The content of a pickle, as long as it is made of arrays, bytes, strings, numbers, lists and dictionaries.
+
+    Strings of Python 2 become bytes. What is refused, or damaged, gives a DataError that names `where`.
+    """
+    try:
+        return _finished(_RestrictedUnpickler(file, encoding="bytes").load(), {})
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from error
+    except RecursionError as error:
+        raise DataError(f"{where}: the pickle is nested too deeply") from error
+    except _PICKLE_ERRORS as error:
+        raise DataError(f"{where}: not a pickle, or a damaged one ({error})") from error
+
+
+# what the documentation of pickle says that damaged content may raise, and what it raises besides
+_PICKLE_ERRORS = (
+    pickle.UnpicklingError, AssertionError, AttributeError, EOFError, ImportError, LookupError, MemoryError,
+    OverflowError, TypeError, ValueError, struct.error,
+)  # fmt: skip
+
+
+class _Array:
+    """The state of a pickled array: shape, dtype, order and bytes."""
+
+    __slots__ = ("state",)
+
+    def __init__(self) -> None:
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _Dtype:
+    """The code of a pickled dtype, such as 'u1', and its byte order."""
+
+    __slots__ = ("code", "order")
+
+    def __init__(self, code: Any) -> None:
+        self.code = _text(code)
+        self.order = "|"
+
+    def __setstate__(self, state: Any) -> None:
+        self.order = _text(state[1])
+
+
+class _Ndarray:
+    """Stands for numpy.ndarray: an argument of _reconstruct, which does nothing with it."""
+
+    __slots__ = ()
+
+
+class _Reconstruct:
+    """Stands for numpy's _reconstruct(ndarray, (0,), b'b')."""
+
+    __slots__ = ()
+
+    def __call__(self, subtype: Any, shape: Any, code: Any) -> _Array:
+        return _Array()
+
+
+class _MakeDtype:
+    """Stands for numpy.dtype(code, align, copy)."""
+
+    __slots__ = ()
+
+    def __call__(self, code: Any, align: Any = False, copy: Any = False) -> _Dtype:
+        return _Dtype(code)
+
+
+_GLOBALS: dict[str, object] = {
+    "numpy.ndarray": _Ndarray(),
+    "numpy.dtype": _MakeDtype(),
+    "numpy.core.multiarray._reconstruct": _Reconstruct(),
+    "numpy._core.multiarray._reconstruct": _Reconstruct(),
+}
+
+
+# objects of registered or other classes, buffers from elsewhere, and memory asked for before it is filled
+_REFUSED = (
+    pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.PERSID, pickle.BINPERSID,
+    pickle.NEXT_BUFFER, pickle.READONLY_BUFFER, pickle.BYTEARRAY8,
+)  # fmt: skip
+
+
+def _refuse(unpickler: Any) -> None:
+    """Stands for an operation that would make something else than the accepted objects."""
+    raise DataError("the pickle has an operation that is refused; expected arrays, lists and dictionaries only")
+
+
+# the unpickler written in C would take up to 64 GB for its memo when a damaged pickle names a large number
+class _RestrictedUnpickler(pickle._Unpickler):
+    """An unpickler that knows the names in _GLOBALS only and imports nothing."""
+
+    dispatch: ClassVar = {**pickle._Unpickler.dispatch, **{code[0]: _refuse for code in _REFUSED}}
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The harmless object for a name of NumPy."""
+        key = f"{module}.{name}"
+        if key not in _GLOBALS:
+            raise DataError(
+                f"the pickle asks for {key}, which is refused; expected arrays, lists and dictionaries only"
+            )
+        return _GLOBALS[key]
+
+
+def _finished(value: Any, memo: dict[int, Any]) -> Any:
+    """The value with real arrays in place of their states, after a check of the types of everything in it.
+
+    `memo` has what is finished: lists in lists that share parts would otherwise grow exponentially.
+    """
+    if value is None or isinstance(value, (bytes, str, int, float)):
+        return value
+    if id(value) not in memo:
+        memo[id(value)] = _finished_part(value, memo)
+    return memo[id(value)]
+
+
+def _finished_part(value: Any, memo: dict[int, Any]) -> Any:
+    """The finished array, list, tuple or dictionary."""
+    if isinstance(value, _Array):
+        return _array(value)
+    if isinstance(value, dict):
+        return {_finished(key, memo): _finished(item, memo) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_finished(item, memo) for item in value)
+    raise DataError(f"the pickle holds a {type(value).__name__.lstrip('_')}, expected arrays, lists and dictionaries")
+
+
+def _array(array: _Array) -> np.ndarray:
+    """The NumPy array of a pickled state (version, shape, dtype, column order, bytes)."""
+    try:
+        _, shape, dtype, by_columns, content = array.state
+        code, order = dtype.code, dtype.order
+    except (TypeError, ValueError, AttributeError):
+        raise DataError("the pickle holds an incomplete array") from None
+    if not _DTYPE.fullmatch(code) or order not in ("<", ">", "=", "|"):
+        raise DataError(f"the pickle holds an array of dtype {order}{code}, expected integers or floats")
+    if not isinstance(content, bytes):
+        raise DataError(f"the pickle holds an array made of {type(content).__name__}, expected bytes")
+    vector = np.frombuffer(content, np.dtype(code).newbyteorder(order))
+    return vector.reshape(shape, order="F" if by_columns else "C")
+
+
+def _text(code: Any) -> str:
+    """A string that Python 2 or 3 has pickled."""
+    return code.decode("latin1") if isinstance(code, bytes) else str(code)

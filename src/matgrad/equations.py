@@ -1,0 +1,279 @@
+"""The equations of a layer, read from its source, and a way to watch or change their values.
+
+An equation is a plain assignment ``name = expression`` in `feedforward` or `backpropagate`. What
+only unpacks (``act = self.act``, ``N, _ = X.shape``) or stores (``self.X = X``) is none.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache, update_wrapper
+from pathlib import Path
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from matgrad.layers.layer import Layer
+
+METHODS = ("feedforward", "backpropagate")
+Hook = Callable[[Layer, "Equation", Any], Any]
+
+
+@dataclass(frozen=True)
+class Equation:
+    """``name = expression``, as a layer class executes it.
+
+    An inherited equation has the file, line and source of the base class. The result of
+    ``Z = super().feedforward(X)`` has the name Z and the source of what the base class returns.
+    """
+
+    layer: str  # the class that executes it
+    method: str
+    name: str
+    line: int
+    file: str
+    source: str
+    owner: str = ""  # the class in whose method it has this name: `layer` or one of its bases
+
+    @property
+    def location(self) -> str:
+        """File and line, such as ``src/matgrad/layers/linear.py:71``, seen from the current folder."""
+        inside = Path(self.file).is_relative_to(Path.cwd())
+        return f"{os.path.relpath(self.file) if inside else self.file}:{self.line}"
+
+    def __str__(self) -> str:
+        return f"{self.layer}.{self.name}"
+
+
+def equations(layer_class: type[Layer], method: str) -> list[Equation]:
+    """The equations of `method` in order of execution, those of a base class where `super()` calls it."""
+    if method not in METHODS:
+        raise ValueError(f"method: expected one of {', '.join(METHODS)}, found {method!r}")
+    return list(_execution(layer_class, method).values())
+
+
+@contextmanager
+def observed(layers: Iterable[Layer | type[Layer]], hook: Hook) -> Iterator[None]:
+    """Every equation becomes ``name = hook(layer, equation, expression)`` while the context lasts.
+
+    It holds for the given layers, and for all layers whose class is exactly one of those given. The
+    hook returns the value to go on with. Of nested contexts, the outer hook is called first.
+    """
+    observer = _Observer(layers, hook)
+    replacements = {key: _instrumented(*key) for key in observer.methods}
+    _observers.append(observer)
+    for key, replacement in replacements.items():
+        if not _uses[key]:
+            _originals[key] = vars(key[0])[key[1]]
+            setattr(*key, replacement)
+        _uses[key] += 1
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
+        for key in replacements:
+            _uses[key] -= 1
+            if not _uses[key]:
+                setattr(*key, _originals.pop(key))
+
+
+# -- reading a method --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Statement:
+    """A simple statement of a method; `target` is the name that a plain assignment gives a value."""
+
+    node: ast.stmt
+    line: int
+    source: str
+    target: str | None
+    value: ast.expr | None  # what is assigned or returned
+    calls_base: bool
+
+    @property
+    def is_equation(self) -> bool:
+        """Whether it gives a value to one name, and does more than unpack."""
+        return self.target is not None and not _unpacks(self.value)
+
+
+@dataclass(frozen=True)
+class _Method:
+    """A method's syntax tree, with the line numbers of its file, and its statements in order."""
+
+    node: ast.FunctionDef
+    file: str
+    statements: tuple[_Statement, ...]
+
+    @property
+    def result(self) -> str | None:
+        """The name of the variable that it returns."""
+        returned = [s.value for s in self.statements if isinstance(s.node, ast.Return)]
+        return returned[-1].id if returned and isinstance(returned[-1], ast.Name) else None
+
+
+@cache
+def _read(function: FunctionType) -> _Method:
+    """The method that a function was compiled from."""
+    if not isinstance(function, FunctionType):
+        raise ValueError(f"the equations of {function!r} cannot be read: expected a plain method")
+    code, expected = function.__code__, f"expected a plain `def {function.__name__}` in a file"
+    try:
+        source, file = inspect.getsource(code), inspect.getsourcefile(code)
+    except OSError as error:
+        raise ValueError(f"the source of {function.__qualname__} is not available: {expected}") from error
+    # what is indented goes under an `if`, which keeps the columns as they are
+    source = f"if True:\n{source}" if source[0].isspace() else source
+    tree = ast.parse(source)
+    node = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), None)
+    if node is None or node.name != function.__name__ or node.decorator_list or hasattr(function, "__wrapped__"):
+        raise ValueError(f"the equations of {function.__qualname__} cannot be read: {expected}")
+    offset = code.co_firstlineno - node.lineno
+    statements = []
+    for n in _simple_statements(node.body):
+        text = " ".join((ast.get_source_segment(source, n) or "").split())
+        value = n.value if isinstance(n, (ast.Assign, ast.Return)) else None
+        target = n.targets[0] if isinstance(n, ast.Assign) and len(n.targets) == 1 else None
+        name = target.id if isinstance(target, ast.Name) else None
+        calls_base = any(_is_base_call(part, node.name) for part in ast.walk(n))
+        statements.append(_Statement(n, n.lineno + offset, text, name, value, calls_base))
+    ast.increment_lineno(tree, offset)
+    return _Method(node, file or code.co_filename, tuple(statements))
+
+
+def _simple_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements without a body of their own, in the source's order, but not those of inner functions."""
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        inner = (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))
+        own = (getattr(node, name, ()) for name in ("body", "orelse", "finalbody"))
+        blocks = [block for block in (*own, *(part.body for part in inner)) if block]
+        if not blocks:
+            yield node
+        for block in blocks:
+            yield from _simple_statements(block)
+
+
+def _is_base_call(node: ast.AST | None, method: str) -> bool:
+    """Whether the node is ``super().method(...)``."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=name)):
+            return name == method
+    return False
+
+
+def _unpacks(node: ast.AST | None) -> bool:
+    """Whether the expression is a constant, or names a part of something, such as ``X.shape[0]``."""
+    is_part = False
+    while isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr != "T"):
+        node, is_part = node.value, True
+    return isinstance(node, ast.Constant) or (is_part and isinstance(node, ast.Name))
+
+
+# -- what a class executes ---------------------------------------------------------------------
+
+_Key = tuple[type, str]  # a class, and a method that it defines itself
+_Place = tuple[type, str, int]  # the same, and the number of a statement in it
+
+_originals: dict[_Key, FunctionType] = {}  # the methods that are replaced at present
+_uses: Counter[_Key] = Counter()  # by how many observers
+
+
+def _function(cls: type, method: str) -> FunctionType:
+    """The method as the class defines it, also while it is replaced."""
+    return _originals.get((cls, method)) or vars(cls)[method]
+
+
+def _execution(layer_class: type, method: str) -> dict[_Place, Equation]:
+    """The equations of a method in order of execution, by where they stand."""
+    definers = [cls for cls in layer_class.__mro__ if method in vars(cls) and cls is not Layer]
+    return _walk(layer_class, method, definers, None)
+
+
+def _walk(layer: type, method: str, definers: list[type], result: tuple[str, str] | None) -> dict[_Place, Equation]:
+    """The equations from the first of `definers` on; the caller knows the result as `result`, a name and a class."""
+    found: dict[_Place, Equation] = {}
+    if not definers:
+        return found
+    cls, *bases = definers
+    read = _read(_function(cls, method))
+    for k, s in enumerate(read.statements):
+        if s.calls_base:
+            known_as = (s.target, cls.__name__) if s.target else result if isinstance(s.node, ast.Return) else None
+            base = _walk(layer, method, bases, known_as if _is_base_call(s.value, method) else None)
+            found |= base
+            if any((e.name, e.owner) == known_as for e in base.values()):
+                continue  # the value is that of an equation of the base class
+        if s.target and s.is_equation:
+            name, owner = result if result and s.target == read.result else (s.target, cls.__name__)
+            found[cls, method, k] = Equation(layer.__name__, method, name, s.line, read.file, s.source, owner)
+    return found
+
+
+# -- watching ----------------------------------------------------------------------------------
+
+
+class _Observer:
+    """A hook, the layers and classes it is for, and their equations."""
+
+    def __init__(self, layers: Iterable[Layer | type[Layer]], hook: Hook) -> None:
+        self.hook = hook
+        self.layers = list(layers)
+        types = {layer if isinstance(layer, type) else type(layer) for layer in self.layers}
+        self.equations = {cls: _execution(cls, METHODS[0]) | _execution(cls, METHODS[1]) for cls in types}
+        self.methods = {(cls, method) for found in self.equations.values() for cls, method, _ in found}
+
+    def __call__(self, layer: Layer, place: _Place, value: Any) -> Any:
+        equation = self.equations.get(type(layer), {}).get(place)
+        if equation is None or not any(other is layer or other is type(layer) for other in self.layers):
+            return value
+        return self.hook(layer, equation, value)
+
+
+_observers: list[_Observer] = []
+
+
+def _instrumented(cls: type, method: str) -> FunctionType:
+    """The method with ``name = expression`` replaced by ``name = observe(self, k, expression)``."""
+    function = _function(cls, method)
+
+    def observe(layer: Layer, k: int, value: Any) -> Any:
+        for observer in tuple(_observers):
+            value = observer(layer, (cls, method, k), value)
+        return value
+
+    code = _instrumented_code(function, cls.__name__)
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    cells["__observe__"] = CellType(observe)
+    closure = tuple(cells[name] for name in code.co_freevars)
+    replacement = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
+    replacement.__kwdefaults__ = function.__kwdefaults__
+    return update_wrapper(replacement, function)  # type: ignore[return-value]
+
+
+@cache
+def _instrumented_code(function: FunctionType, class_name: str) -> CodeType:
+    """The code of the instrumented method, whose free variables are those of `function` and ``__observe__``."""
+    read = deepcopy(_read(function))
+    this = read.node.args.args[0].arg
+    for k, s in enumerate(read.statements):
+        if s.is_equation and isinstance(s.node, ast.Assign):
+            arguments = [ast.Name(this, ast.Load()), ast.Constant(k), s.node.value]
+            call = ast.Call(ast.Name("__observe__", ast.Load()), arguments, [])
+            s.node.value = ast.copy_location(call, s.node.value)
+    # inside a class, for names such as self.__x, and inside a function, for the free variables
+    names = ", ".join({*function.__code__.co_freevars, "__observe__"})
+    tree = ast.parse(f"def outer({names}):\n  class {class_name}: pass")
+    inner = next(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    inner.body = [read.node]
+    code = compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec")
+    for name in ("outer", class_name, function.__name__):
+        code = next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
+    return code

@@ -1,0 +1,140 @@
+"""Measures of a model on data: mean loss and accuracy, or the errors of a regression."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from matgrad.backends import backend_of
+from matgrad.backends.base import Matrix
+from matgrad.loss_functions import LossFunction
+
+if TYPE_CHECKING:
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
+
+Batches = Iterable[tuple[Matrix, Matrix]]
+
+
+@dataclass
+class Measures:
+    """The mean loss, the outputs Y, the targets T, and the classes that both stand for.
+
+    Y and T are N×K matrices of float64 numbers; the classes are vectors of N indices.
+    """
+
+    loss: float
+    Y: np.ndarray
+    T: np.ndarray
+    predicted: np.ndarray
+    expected: np.ndarray
+
+    @property
+    def accuracy(self) -> float:
+        """The fraction of examples whose class is predicted."""
+        return float(np.mean(self.predicted == self.expected))
+
+    @property
+    def rmse(self) -> float:
+        """√(Σ(y - t)² / (N·K)), the root of the mean squared error."""
+        return float(np.sqrt(np.mean((self.Y - self.T) ** 2)))
+
+    @property
+    def mae(self) -> float:
+        """Σ|y - t| / (N·K), the mean absolute error."""
+        return float(np.mean(np.abs(self.Y - self.T)))
+
+    @property
+    def r2(self) -> float:
+        """1 - Σ(y - t)² / Σ(t - t̄)², averaged over the columns; nan where a column of T is constant."""
+        total = np.sum((self.T - self.T.mean(axis=0)) ** 2, axis=0)
+        error = np.sum((self.Y - self.T) ** 2, axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(np.mean(np.where(total > 0, 1 - error / total, np.nan)))
+
+    def confusion(self, classes: int) -> np.ndarray:
+        """Matrix whose element (i, j) counts the examples of class i that were predicted as class j."""
+        counts = np.zeros((classes, classes), dtype=np.int64)
+        np.add.at(counts, (self.expected, self.predicted), 1)
+        return counts
+
+
+def measure(M: MultilayerPerceptron, data: Batches, loss: LossFunction) -> Measures:
+    """The measures of M in evaluation mode, in one pass over the data."""
+    total, count = 0.0, 0
+    Ys, Ts = [], []
+    for Y, T in _outputs(M, data):
+        check_targets(Y, T)
+        N, _ = Y.shape
+        total += float(loss(Y, T)) * (N if loss.is_mean else 1)
+        count += N
+        Ys.append(backend_of(Y).to_numpy(Y).astype(np.float64))
+        Ts.append(backend_of(T).to_numpy(T).astype(np.float64))
+    if not count:
+        raise ValueError("the data has no batches, so there is nothing to measure")
+    Y, T = np.concatenate(Ys), np.concatenate(Ts)
+    return Measures(total / count, Y, T, predicted_classes(M, Y), _classes(T))
+
+
+def compute_loss(M: MultilayerPerceptron, data: Batches, loss: LossFunction) -> float:
+    """The mean loss of an example, in evaluation mode."""
+    return measure(M, data, loss).loss
+
+
+def compute_accuracy(M: MultilayerPerceptron, data: Batches) -> float:
+    """The fraction of examples whose class is predicted, in evaluation mode.
+
+    Targets may be one-hot rows or class indices.
+    """
+    correct = [predicted_classes(M, Y) == _classes(backend_of(T).to_numpy(T)) for Y, T in _outputs(M, data)]
+    return float(np.mean(np.concatenate(correct)))
+
+
+def predicted_classes(M: MultilayerPerceptron, Y: Matrix) -> np.ndarray:
+    """The class of each row of an output Y of M: the index of its largest element.
+
+    With one column there are two classes: 1 where a probability is at least 1/2, or where another
+    number is at least 0.
+    """
+    A = backend_of(Y).to_numpy(Y)
+    if A.shape[1] > 1:
+        return A.argmax(axis=1)
+    threshold = 0.5 if M.layers[-1].output == "probability" else 0
+    return (A[:, 0] >= threshold).astype(np.int64)
+
+
+def check_targets(Y: Matrix, T: Matrix) -> None:
+    """Refuse targets of another backend, size or dtype than the output."""
+    backend = backend_of(Y, T)
+    if tuple(Y.shape) != tuple(T.shape):
+        sizes = (" × ".join(map(str, A.shape)) for A in (Y, T))
+        raise ValueError("the output is {} and the targets are {}: expected equal sizes".format(*sizes))
+    if backend.dtype(Y) != backend.dtype(T):
+        raise TypeError(f"the targets are {backend.dtype(T)} but the model is {backend.dtype(Y)}")
+
+
+@contextmanager
+def evaluation_mode(M: MultilayerPerceptron) -> Iterator[None]:
+    """Evaluation mode inside, the mode of before afterwards."""
+    modes = [layer.training for layer in M.layers]
+    M.eval()
+    try:
+        yield
+    finally:
+        for layer, mode in zip(M.layers, modes, strict=True):
+            layer.training = mode
+
+
+def _outputs(M: MultilayerPerceptron, data: Batches) -> Iterator[tuple[Matrix, Matrix]]:
+    """The output Y of M for every batch, with its targets T, in evaluation mode."""
+    with evaluation_mode(M):
+        for X, T in data:
+            yield M.feedforward(X), T
+
+
+def _classes(T: np.ndarray) -> np.ndarray:
+    """The class of each row of targets, which are one-hot rows, a column or a vector of indices."""
+    return T.argmax(axis=1) if T.ndim == 2 and T.shape[1] > 1 else T.reshape(-1).astype(np.int64)

@@ -1,0 +1,190 @@
+"""npz files: read as NumPy writes them, written so that NumPy reads them, and refused where they are wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from matgrad import datasets
+from matgrad.datasets import DataError, npz, save_npz
+from support import assert_close
+
+RNG = np.random.default_rng(0)
+ARRAYS = {
+    "Xtrain": RNG.normal(size=(6, 4)).astype(np.float32),
+    "Ttrain": np.array([0, 1, 2, 2, 1, 0]),
+    "Xtest": RNG.normal(size=(3, 4)).astype(np.float32),
+    "Ttest": np.array([2, 0, 1]),
+}
+IDENTITY = np.eye(4)
+
+
+def changed(key: str, index, value, dtype=None) -> dict:
+    A = np.array(ARRAYS[key], dtype=dtype)
+    A[index] = value
+    return ARRAYS | {key: A}
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_what_numpy_writes_is_read(tmp_path: Path, save):
+    save(tmp_path / "some.npz", **ARRAYS)
+    data = npz(str(tmp_path / "some.npz"))
+
+    for key, A in ARRAYS.items():
+        np.testing.assert_array_equal(getattr(data, key), A, err_msg=key)
+    assert (data.name, data.classes, data.normalization.kind) == ("some", 3, "none")
+    assert npz(tmp_path / "some.npz", classes=7).classes == 7
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8", "bool"])
+def test_one_hot_rows_are_classes(tmp_path: Path, dtype: str):
+    one_hot = {key: IDENTITY[ARRAYS[key]].astype(dtype) for key in ("Ttrain", "Ttest")}
+    np.savez(tmp_path / "a.npz", **ARRAYS | one_hot)
+    data = npz(tmp_path / "a.npz")
+    assert (data.Ttrain.tolist(), data.Ttest.tolist()) == (ARRAYS["Ttrain"].tolist(), ARRAYS["Ttest"].tolist())
+    assert data.classes == 4  # the columns, though no example has the last class
+
+
+def test_columns_of_integers_are_classes_and_numbers_are_numbers(tmp_path: Path):
+    np.savez(tmp_path / "a.npz", **ARRAYS | {key: ARRAYS[key].reshape(-1, 1) for key in ("Ttrain", "Ttest")})
+    assert npz(tmp_path / "a.npz").Ttrain.tolist() == ARRAYS["Ttrain"].tolist()
+    np.savez(tmp_path / "a.npz", **ARRAYS | {"Ttrain": ARRAYS["Xtrain"], "Ttest": ARRAYS["Xtest"]})
+    data = npz(tmp_path / "a.npz")
+    assert (data.classes, data.output_size) == (None, 4)
+    assert_close(data.Ttrain, ARRAYS["Xtrain"], tolerance=0.0)
+
+
+def test_what_is_saved_is_read_by_numpy_and_again_by_us(tmp_path: Path):
+    data = datasets.digits().normalize("unit")
+    path = tmp_path / "digits.data"
+    path.write_bytes(b"older")
+    save_npz(data, path)
+
+    assert [p.name for p in tmp_path.iterdir()] == ["digits.data"]
+    content = np.load(path, allow_pickle=False)
+    assert sorted(content.files) == sorted(ARRAYS)
+    for key in ARRAYS:
+        expected = getattr(data, key)
+        np.testing.assert_array_equal(content[key], expected)
+        assert content[key].dtype == expected.dtype
+    assert npz(path).sha256() == data.sha256()
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "a.npz"
+    path.write_bytes(b"older")
+
+    def fail(file, **arrays):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", fail)
+    with pytest.raises(DataError, match=r"a.npz: cannot be written \(No space left on device\)"):
+        save_npz(datasets.mini(), path)
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a.npz", b"older")]
+
+
+def test_an_impossible_place_is_refused(tmp_path: Path):
+    with pytest.raises(DataError, match=r"a.npz: cannot be written \(No such file or directory\)"):
+        save_npz(datasets.mini(), tmp_path / "nowhere" / "a.npz")
+
+
+class Touch:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+@pytest.mark.parametrize("key", ["Xtrain", "Ttest"])
+def test_pickled_objects_are_refused_and_not_executed(tmp_path: Path, key: str):
+    np.savez(tmp_path / "a.npz", **ARRAYS | {key: np.array([Touch(tmp_path / "trace")], dtype=object)})
+    with pytest.raises(DataError, match=f"a.npz: {key}: found an array of objects"):
+        npz(tmp_path / "a.npz")
+    assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({}, "a.npz: no Xtrain, Ttrain, Xtest, Ttest; expected Xtrain, Ttrain, Xtest, Ttest"),
+        ({k: v for k, v in ARRAYS.items() if k != "Ttest"}, "a.npz: no Ttest; expected Xtrain, Ttrain, Xtest, Ttest"),
+        (ARRAYS | {"W1": IDENTITY}, "a.npz: unknown W1; expected Xtrain"),
+        ({"W1": IDENTITY, "b1": IDENTITY}, "no Xtrain, Ttrain, Xtest, Ttest; unknown W1, b1; expected"),
+        (changed("Xtrain", (2, 1), np.nan), "a.npz: Xtrain, row 2, column 1: found nan, expected a finite"),
+        (changed("Xtest", (0, 3), np.inf), "a.npz: Xtest, row 0, column 3: found inf"),
+        (changed("Ttrain", 4, -1), "a.npz: Ttrain: label -1 in row 4: expected a class from 0 to 2"),
+        (ARRAYS | {"Ttrain": ARRAYS["Ttrain"][1:]}, "a.npz: Xtrain has 6 rows and Ttrain has 5"),
+        (ARRAYS | {"Xtest": ARRAYS["Xtest"][:, 1:]}, "a.npz: Xtrain has 4 columns and Xtest has 3"),
+        (ARRAYS | {"Xtrain": ARRAYS["Xtrain"].reshape(6, 2, 2)}, r"a.npz: Xtrain: found shape \(6, 2, 2\)"),
+        (ARRAYS | {"Ttrain": np.array(list("abcabc"))}, "a.npz: Ttrain: found <U1, expected numbers"),
+        (ARRAYS | {"Ttrain": IDENTITY[[0, 1, 2, 2, 1, 0]].astype(int) * 2}, "Ttrain: row 0 is not one-hot; expected"),
+        (ARRAYS | {"Ttrain": np.zeros((0, 3), int)}, "a.npz: Ttrain: found no rows"),
+        (
+            ARRAYS | {"Ttrain": IDENTITY[:2, :2][[0, 1, 0, 1, 0, 1]], "Ttest": ARRAYS["Ttest"]},
+            "a.npz: Ttest: label 2 in row 0: expected a class from 0 to 1",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_arrays_are_refused(tmp_path: Path, arrays: dict, message: str):
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(DataError, match=message):
+        npz(tmp_path / "a.npz")
+
+
+def saved() -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **ARRAYS)
+    return buffer.getvalue()
+
+
+def npy() -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, IDENTITY)
+    return buffer.getvalue()
+
+
+def with_header(header: bytes) -> bytes:
+    """An npz file whose arrays have a header written by hand and no content."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for key in ARRAYS:
+            archive.writestr(f"{key}.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+    return buffer.getvalue()
+
+
+HUGE = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 10000000)}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "a.npz: the .*ends too early|a.npz: not an npz file"),
+        (b"x,y\n1,2\n", "a.npz: not an npz file"),
+        (saved()[:-100], "a.npz: not an npz file, or a damaged one"),
+        (saved()[:200] + b"\xff" * 30 + saved()[230:], "a.npz: not an npz file, or a damaged one"),
+        (npy(), r"a.npz: found a single array \(npy\), expected an npz file with Xtrain"),
+        (with_header(b"not a header\n"), "a.npz: Xtrain: not an array, or a damaged one"),
+        (with_header(b"{'descr': (1L\n"), "a.npz: Xtrain: not an array, or a damaged one"),
+        (with_header(HUGE), "a.npz: an array does not fit into memory|a.npz: Xtrain: not an array"),
+        (b"\x80\x04N.", "a.npz: not an npz file"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, content: bytes, message: str):
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        npz(tmp_path / "a.npz")
+
+
+def test_missing_files_are_refused(tmp_path: Path):
+    with pytest.raises(DataError, match=r"a.npz: no such file"):
+        npz(tmp_path / "a.npz")
+    with pytest.raises(DataError, match="found a folder, expected a file"):
+        npz(tmp_path)
