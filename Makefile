@@ -11,7 +11,7 @@ PYTEST     := $(ONE_THREAD) $(BIN)/python -m pytest --quiet --durations=5
 .PHONY: train test lint lanes test-numpy-torch test-jax-tensorflow clean
 
 train: $(VENV)/train.done
-	$(BIN)/python examples/digits.py
+	$(BIN)/matgrad train
 
 test: lint
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lanes

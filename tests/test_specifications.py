@@ -165,7 +165,7 @@ def test_a_plugin_makes_its_classes_usable_by_name(tmp_path):
 
     assert repr(M.layers[0].act) == "Square(factor=0.5)"
     assert (M.layers[1].input_size, M.layers[1].output_size) == (5, 5)
-    assert create_loss("Cubic").specification() == "Cubic()"
+    assert create_loss("Cubic").specification() == "Cubic"
     assert model_specification(M)["layers"] == "Square(factor=0.5);Half;Linear"
 
 

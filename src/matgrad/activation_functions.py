@@ -21,7 +21,7 @@ from matgrad.matrix_operations import (
     step,
     tanh,
 )
-from matgrad.parse import resolve
+from matgrad.parse import describe, resolve
 
 
 class ActivationFunction:
@@ -38,9 +38,7 @@ class ActivationFunction:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
-        name = type(self).__name__.removesuffix("Activation")
-        return f"{name}({arguments})" if arguments else name
+        return describe(self).replace("Activation", "", 1)
 
 
 class _PiecewiseLinear(ActivationFunction):

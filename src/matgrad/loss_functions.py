@@ -23,7 +23,7 @@ from matgrad.matrix_operations import (
     reciprocal,
     rows_sum,
 )
-from matgrad.parse import resolve
+from matgrad.parse import describe, resolve
 from matgrad.softmax_functions import stable_log_softmax, stable_softmax
 
 _ANY = frozenset({"real", "probability", "log-probability"})
@@ -53,11 +53,10 @@ class LossFunction:
 
     def specification(self) -> str:
         """The text that `create_loss` makes this loss from."""
-        return repr(self).replace("Loss(", "(", 1)
+        return describe(self).replace("Loss", "", 1)
 
     def __repr__(self) -> str:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({arguments})"
+        return describe(self)
 
 
 class SquaredErrorLoss(LossFunction):

@@ -83,6 +83,18 @@ def resolve(specification: Any, base: type[T], registry: Mapping[str, Callable[.
     return create(specification, registry, kind)
 
 
+def describe(thing: object) -> str:
+    """The class of a thing and those of its attributes that are not the defaults of its constructor."""
+    parameters = inspect.signature(type(thing)).parameters
+    values = {name: value for name, value in vars(thing).items() if name in parameters}
+    changed = [
+        f"{name}={value!r}"
+        for name, value in values.items()
+        if parameters[name].default is inspect.Parameter.empty or value != parameters[name].default
+    ]
+    return type(thing).__name__ + (f"({', '.join(changed)})" if changed else "")
+
+
 def parse_numbers(text: str, kind: str, number: type[int] | type[float] = int) -> list[Any]:
     """The numbers of a list such as ``784;1024;512;10``."""
     numbers = []

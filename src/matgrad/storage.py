@@ -8,7 +8,6 @@ text ``matgrad`` that says how to make the model. Optimizers are not saved. Noth
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.files import atomic_write
+from matgrad.files import atomic_write, read_npz
 from matgrad.layers.layer import convert
 from matgrad.layers.linear import LinearLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -72,19 +71,6 @@ def load_model(path: str | Path) -> SavedModel:
 def load_weights(M: MultilayerPerceptron, path: str | Path) -> None:
     """Give M the weights in a file of `save_model`, or in one of the original library with only W1, b1, …"""
     _fill(M, read_npz(path), path)
-
-
-def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """All arrays in an npz file, without unpickling anything."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array")
-            return {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: not a readable npz file of plain arrays ({error})") from None
 
 
 def _saved_state(M: MultilayerPerceptron) -> dict[str, Any]:

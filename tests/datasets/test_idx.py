@@ -64,7 +64,7 @@ def test_all_spellings_are_read(tmp_path: Path, dotted: bool, gz: bool, reader):
         (TRAIN, gzip.compress(idx(IMAGES))[:-8] + bytes(8), "the compressed content is damaged"),
         (TRAIN, b"\x1f\x8b" + bytes(30), "the compressed content is damaged"),
         (TEST, idx(TEST_IMAGES[:, 1:]), "has images of 3×5 and .*t10k-images-idx3-ubyte of 2×5: expected equal sizes"),
-        ("t10k-labels-idx1-ubyte", idx(np.array([1, 2, 10, 3], np.uint8)), "label 10 in row 2: .* class from 0 to 9"),
+        ("t10k-labels-idx1-ubyte", idx(np.array([1, 2, 10, 3], np.uint8)), "idx1-ubyte: label 10 in row 2: .* 0 to 9"),
         ("train-labels-idx1-ubyte", idx(IMAGES), "found the magic number 2051, expected 2049"),
     ],
 )

@@ -13,7 +13,7 @@ import numpy as np
 from matgrad.backends import BACKENDS
 from matgrad.cli.options import PATH
 from matgrad.cli.run_record import machine, versions
-from matgrad.storage import read_npz
+from matgrad.files import read_npz
 
 
 @click.command()

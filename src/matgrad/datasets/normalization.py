@@ -32,13 +32,12 @@ class Normalization:
         """
         if kind == "none":
             return cls.none(X.shape[1])
-        low, high = X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
         if kind == "standard":
             offset, scale = _mean_and_deviation(X)
-            scale[low == high] = 1
         elif kind == "unit":
-            known = (low, high) if value_range is None else np.ones((2, len(low))) * np.reshape(value_range, (2, 1))
-            offset, scale = known[0], known[1] - known[0]
+            low, high = (X.min(axis=0), X.max(axis=0)) if value_range is None else value_range
+            offset, high = (np.full(X.shape[1], A, dtype=np.float64) for A in (low, high))
+            scale = high - offset
         else:
             raise ValueError(f"unknown normalisation {kind!r}; known: {', '.join(KINDS)}")
         return cls(kind, *_rows(offset, scale))
@@ -59,7 +58,7 @@ class Normalization:
 
 
 def _mean_and_deviation(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The means and standard deviations of the columns of X, in float64."""
+    """The means and standard deviations of the columns of X, in float64; exactly 0 for constant float32 columns."""
     mean = X.mean(axis=0, dtype=np.float64)
     squares = sum(np.square(X[i : i + ROWS] - mean).sum(axis=0) for i in range(0, len(X), ROWS))
     return mean, np.sqrt(squares / len(X))
