@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -85,6 +87,39 @@ def test_compiled_training_continues_eagerly(backend: Framework):
     assert int(to_numpy(M.layers[0].renewals)) == 1
     assert np.abs(to_numpy(M.layers[1].running_mean)).max() > 0
     assert M.feedforward(X).shape == (N, SIZES[-1])
+
+
+def test_a_step_keeps_nothing_of_what_it_was_given():
+    """Not even in the model it closes over: a traced value that stays behind would be a leak."""
+    M, (X, T) = model(Framework("numpy")), batches(Framework("numpy"))[0]
+    step = mg.make_step(M, mg.SoftmaxCrossEntropyLoss())
+    step({name: value.copy() for name, value in M.state().items()}, X, T, 0.1)
+    template = inspect.getclosurevars(step).nonlocals["template"]
+    assert all(value is M.state()[name] for name, value in template.state().items())
+    assert all(layer.X is None for layer in template.layers)
+
+
+def test_dropout_of_epochs_is_renewed_between_them(backend: Framework):
+    """As `make_step` says: load the state, end the epoch, and go on."""
+    data = batches(backend)[:2]
+
+    def make() -> mg.MultilayerPerceptron:
+        mg.manual_seed(5)
+        layers = [mg.LinearLayer(SIZES[0], 4, dropout=0.5, renew="epoch"), mg.LinearLayer(4, SIZES[-1])]
+        return mg.MultilayerPerceptron(layers).to(backend.name, dtype="float64")
+
+    loss, eager, M = mg.SoftmaxCrossEntropyLoss(), make(), make()
+    mg.stochastic_gradient_descent(eager, 2, loss, mg.ConstantScheduler(0.1), data)
+    step = backend.compiled(mg.make_step(M, loss))
+    for _ in range(2):
+        state = M.state()
+        for X, T in data:
+            state = step(state, X, T, backend.matrix(0.1))
+        M.load_state(state)
+        M.end_epoch()
+
+    for name, value in eager.state().items():
+        assert_close(M.state()[name], to_numpy(value), tolerance=1e-12, context=f"{backend}, {name}")
 
 
 @pytest.mark.parametrize("change", ["missing", "unknown"])

@@ -96,6 +96,12 @@ def test_clipping_equals_torch(backend: Framework, max_norm: float):
         ),
         (mg.LinearLayer, mg.CrossEntropyLoss(), "put it after a SoftmaxLayer, or use .*SoftmaxCrossEntropyLoss"),
         (mg.LinearLayer, mg.LogProbabilityLoss(), "put it after a LogSoftmaxLayer, or use .*SoftmaxCrossEntropyLoss"),
+        (
+            mg.SoftmaxLayer,
+            mg.SoftmaxCrossEntropyLoss(),
+            "after a LogSoftmaxLayer or LinearLayer, or use .*",
+        ),
+        (mg.SoftmaxLayer, mg.BinaryCrossEntropyLoss(), "put it after a LinearLayer, or use .*CrossEntropyLoss"),
         (mg.SoftmaxLayer, mg.LogProbabilityLoss(), "put it after a LogSoftmaxLayer, or use .*CrossEntropyLoss"),
     ],
 )
@@ -170,3 +176,98 @@ def test_dropout_is_renewed_every_epoch_where_asked():
     first, second = ([R.tobytes() for R in seen[i::2]] for i in (0, 1))
     assert first == second
     assert len(set(first)) == 3
+
+
+@pytest.mark.parametrize("norm", [1e9, 1e30])
+def test_a_large_clip_norm_leaves_float32_gradients_as_they_are(norm: float):
+    X, t = data()
+    M = mg.MultilayerPerceptron([mg.LinearLayer(3, 2)])
+    Y = M.feedforward(X.astype(np.float32))
+    M.backpropagate(Y, mg.SoftmaxCrossEntropyLoss().gradient(Y, mg.one_hot(t, 2, like=Y)))
+    before = M.layers[0].DW
+    mg.clip_gradients(M, norm)
+    np.testing.assert_array_equal(M.layers[0].DW, before)
+
+
+@pytest.mark.parametrize("norm", [0, -1.0, float("nan")])
+def test_a_bad_clip_norm_is_refused(norm: float):
+    with pytest.raises(ValueError, match="clip_norm: expected a number above 0, found"):
+        linear_model().fit(*data(), epochs=1, clip_norm=norm)
+
+
+@pytest.mark.parametrize(("layer", "loss"), [(mg.SoftmaxLayer, "CrossEntropy"), (mg.LogSoftmaxLayer, "LogProbability")])
+def test_the_default_loss_fits_the_last_layer(layer, loss: str):
+    X, t = data()
+    a, b = (linear_model(layer=layer) for _ in range(2))
+    assert a.fit(X, t, epochs=2, seed=0) == b.fit(X, t, epochs=2, seed=0, loss=loss)
+
+
+def test_targets_of_integers_and_of_truth_values_are_numbers_too():
+    """A matrix of integers or truth values is a matrix of targets, and a model stays float32."""
+    X, t = data()
+    histories = []
+    for dtype in (np.float32, np.int64, np.bool_):
+        M = linear_model().to(dtype="float32")
+        histories.append(M.fit(X, np.eye(2, dtype=dtype)[t], epochs=2, seed=0)["loss"])
+        assert M.dtype == "float32"
+    assert histories[0] == histories[1] == histories[2]
+
+
+def test_integers_with_one_output_are_numbers():
+    """Two classes as 0 and 1 in one column, and integers to regress on."""
+    X, t = data()
+    for loss in ("BinaryCrossEntropy", "MeanSquaredError"):
+        history = linear_model(K=1).fit(X, t, loss=loss, epochs=3, seed=0)
+        assert history["loss"][-1] < history["loss"][0]
+
+
+def test_manual_seed_makes_fit_reproducible():
+    X, t = data()
+    runs = []
+    for _ in range(2):
+        mg.manual_seed(4)
+        M = mg.MultilayerPerceptron([mg.ActivationLayer(3, 4, "ReLU", dropout=0.2), mg.LinearLayer(4, 2)])
+        runs.append(M.fit(X, t, epochs=2, batch_size=3)["loss"])
+    assert runs[0] == runs[1]
+
+
+def test_numpy_learning_rates_keep_float32():
+    X, t = data()
+    M = linear_model().to(dtype="float32")
+    Y = M.feedforward(X.astype(np.float32))
+    M.backpropagate(Y, mg.SoftmaxCrossEntropyLoss().gradient(Y, mg.one_hot(t, 2, like=Y)))
+    M.optimize(np.float64(0.1))
+    assert M.dtype == "float32"
+
+
+def test_lists_are_taken_for_arrays():
+    X, t = data()
+    assert linear_model().fit(X.tolist(), t.tolist(), epochs=1, seed=0) == linear_model().fit(X, t, epochs=1, seed=0)
+
+
+X32, LABELS = data()[0].astype(np.float32), data()[1]
+SE, MSE = mg.SquaredErrorLoss, mg.MeanSquaredErrorLoss()
+MISFIT = mg.MultilayerPerceptron([mg.LinearLayer(3, 8), mg.LinearLayer(7, 2)])
+
+
+@pytest.mark.parametrize(
+    ("mistake", "error", "message"),
+    [
+        (lambda M: M.fit(X32, LABELS, validation=0.2), ValueError, r"validation: expected a pair \(X, T\), found 0.2"),
+        (lambda M: M.fit(X32 * np.nan, LABELS), ValueError, "X, row 0, column 0: expected a finite number, found nan"),
+        (lambda M: M.fit(X32, LABELS, loss=SE), TypeError, "expected a LossFunction or its name, found <class"),
+        (lambda M: mg.MultilayerPerceptron().fit(X32, LABELS), ValueError, "the model has no layers"),
+        (lambda M: M.set_optimizer(mg.AdamOptimizer), TypeError, "expected text such as 'Name"),
+        (lambda M: M.set_optimizer("Adam(beta2=1)"), ValueError, r"beta2: expected a number in \[0, 1\), found 1"),
+        (lambda M: mg.compute_loss(M, [(X32, X32[:, :1])], MSE), ValueError, "expected equal sizes"),
+        (lambda M: mg.compute_loss(M, [(X32, np.zeros((10, 2)))], MSE), TypeError, "targets are float64 but the model"),
+        (lambda M: mg.compute_loss(M, [], MSE), ValueError, "the data has no batches"),
+        (lambda M: mg.ActivationLayer(3, 2, "RELU"), ValueError, "unknown activation function 'RELU'; did you mean"),
+        (lambda M: mg.ActivationLayer(3, 2, mg.ReLUActivation), TypeError, "or its name, found <class"),
+        (lambda M: M.load_state(M.state() | {"1.W": X32}), ValueError, r"1.W is \(10, 3\), expected \(2, 3\)"),
+        (lambda M: MISFIT.feedforward(X32), ValueError, "layer 1 has 8 outputs, but layer 2 has 7 inputs"),
+    ],
+)
+def test_plausible_mistakes_get_a_clear_error(mistake, error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        mistake(linear_model().to(dtype="float32"))

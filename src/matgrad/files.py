@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -39,18 +40,33 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     try:
         with open(path, "rb") as file:
             content = np.load(file, allow_pickle=False)
-            if isinstance(content, np.ndarray):
-                raise ValueError("a single array")
-            return {name: content[name] for name in content.files}
+            if not isinstance(content, np.lib.npyio.NpzFile):
+                raise ValueError(f"{path}: found a single array (npy), expected an npz file")
+            return {name: _array(content, name, path) for name in content.files}
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise ValueError(f"{path}: found a folder, expected a file") from None
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        reason = "an array of objects, pickled" if "allow_pickle" in str(error) else error
-        raise ValueError(f"{path}: expected an npz file of plain arrays, found something else ({reason})") from None
+    except MemoryError as error:
+        raise ValueError(f"{path}: an array does not fit into memory ({error})") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError) as error:
+        raise ValueError(f"{path}: not an npz file, or a damaged one ({error})") from None
+    except ValueError as error:
+        if str(error).startswith(f"{path}: "):
+            raise
+        raise ValueError(f"{path}: not an npz file (a zip archive of arrays)") from None
+
+
+def _array(content: np.lib.npyio.NpzFile, name: str, path: str | Path) -> np.ndarray:
+    """One array of an npz file."""
+    try:
+        return content[name]
+    except (ValueError, SyntaxError, tokenize.TokenError) as error:  # the header of an array is Python text
+        if "allow_pickle" in str(error):
+            raise ValueError(f"{path}: {name}: found an array of objects (pickled), expected numbers") from None
+        raise ValueError(f"{path}: {name}: not an array, or a damaged one ({error})") from None
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -170,7 +170,7 @@ HUGE = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 10000000)}\
         (b"x,y\n1,2\n", "a.npz: not an npz file"),
         (saved()[:-100], "a.npz: not an npz file, or a damaged one"),
         (saved()[:200] + b"\xff" * 30 + saved()[230:], "a.npz: not an npz file, or a damaged one"),
-        (npy(), r"a.npz: found a single array \(npy\), expected an npz file with Xtrain"),
+        (npy(), r"a.npz: found a single array \(npy\), expected an npz file"),
         (with_header(b"not a header\n"), "a.npz: Xtrain: not an array, or a damaged one"),
         (with_header(b"{'descr': (1L\n"), "a.npz: Xtrain: not an array, or a damaged one"),
         (with_header(HUGE), "a.npz: an array does not fit into memory|a.npz: Xtrain: not an array"),

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import tokenize
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
 from matgrad.datasets.dataset import DataError, Dataset
-from matgrad.datasets.reading import file_errors
-from matgrad.files import atomic_write
+from matgrad.files import atomic_write, read_npz
 
 KEYS = ("Xtrain", "Ttrain", "Xtest", "Ttest")
 
@@ -46,25 +42,10 @@ def save_npz(dataset: Dataset, file: str | os.PathLike[str]) -> None:
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     """The four arrays in a file, after a check that it has them and no others."""
     try:
-        with file_errors(path), path.open("rb") as file:
-            content = np.load(file, allow_pickle=False)
-            if not isinstance(content, np.lib.npyio.NpzFile):
-                raise DataError(f"{path}: found a single array (npy), expected an npz file with {', '.join(KEYS)}")
-            _check_keys(path, content.files)
-            arrays = {}
-            for key in KEYS:
-                try:
-                    arrays[key] = content[key]
-                except (ValueError, SyntaxError, tokenize.TokenError) as error:  # the header is Python text
-                    raise DataError(f"{path}: {key}: {_reason(error)}") from error
-    except DataError:
-        raise
+        arrays = read_npz(path)
     except ValueError as error:
-        raise DataError(f"{path}: not an npz file (a zip archive of arrays)") from error
-    except MemoryError as error:
-        raise DataError(f"{path}: an array does not fit into memory ({error})") from error
-    except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError) as error:
-        raise DataError(f"{path}: not an npz file, or a damaged one ({error})") from error
+        raise DataError(str(error)) from error
+    _check_keys(path, list(arrays))
     return arrays
 
 
@@ -75,13 +56,6 @@ def _check_keys(path: Path, found: list[str]) -> None:
     if missing or extra:
         problems = [f"{text} {', '.join(keys)}" for text, keys in (("no", missing), ("unknown", extra)) if keys]
         raise DataError(f"{path}: {'; '.join(problems)}; expected {', '.join(KEYS)}")
-
-
-def _reason(error: Exception) -> str:
-    """What NumPy says about an array, in our words where it advises to switch pickle on."""
-    if "allow_pickle" in str(error):
-        return "found an array of objects (pickled), expected numbers"
-    return f"not an array, or a damaged one ({error})"
 
 
 def _classes_of_one_hot(T: np.ndarray, where: str) -> tuple[np.ndarray, int | None]:

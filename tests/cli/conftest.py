@@ -1,0 +1,25 @@
+"""The command line changes what a process has once: each test gets it back as it was, and a folder of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from matgrad.activation_functions import ACTIVATIONS
+from matgrad.loss_functions import LOSSES
+from matgrad.specifications import LAYERS
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty working directory; the registries, the environment and NumPy's printing are restored afterwards."""
+    monkeypatch.chdir(tmp_path)
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+        monkeypatch.setenv(variable, "1")
+    monkeypatch.setenv("XLA_FLAGS", "")
+    registries = [(registry, dict(registry)) for registry in (LAYERS, ACTIVATIONS, LOSSES)]
+    with np.printoptions():
+        yield tmp_path
+    for registry, original in registries:
+        registry.clear()
+        registry.update(original)
