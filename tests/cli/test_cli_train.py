@@ -1,0 +1,335 @@
+"""`matgrad train`: what it prints, and every option that changes how it trains."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+from cli_support import (
+    arrays,
+    blobs,
+    forward,
+    in_process_of_its_own,
+    last_number,
+    plane,
+    rows,
+    save_blobs,
+    start,
+    succeed,
+    write_csv,
+)
+from threadpoolctl import threadpool_info, threadpool_limits
+
+FAST = ("--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 3, "--batch-size", 10)
+
+
+@pytest.fixture
+def data(folder) -> dict[str, np.ndarray]:
+    """Tiny data, in data.npz too."""
+    return save_blobs(folder / "data.npz")
+
+
+# -- what is printed ---------------------------------------------------------------------------
+
+
+def test_alone_it_trains_on_the_digits():
+    output = succeed("train")
+
+    assert re.fullmatch(r"test accuracy 0\.\d{3}", output.splitlines()[-1])
+    assert last_number(output) >= 0.95
+    table = rows(output)
+    assert [row["epoch"] for row in table] == [str(i) for i in range(1, 21)]
+    assert list(table[0]) == ["epoch", "lr", "loss", "train_acc", "test_acc", "seconds"]
+    assert float(table[-1]["loss"]) < float(table[0]["loss"])
+    assert float(table[-1]["test_acc"]) == pytest.approx(last_number(output), abs=6e-4)
+    assert "1437 training and 360 test examples" in output
+    assert "normalize unit" in output
+    assert not {"\r", "\x1b"} & set(output), "plain rows where the output is not a terminal"
+
+
+@pytest.mark.usefixtures("data")
+def test_quiet_prints_the_last_line_only():
+    loud = succeed("train", *FAST)
+
+    assert succeed("train", *FAST, "--quiet") == loud.splitlines()[-1] + "\n"
+    assert succeed("train", *FAST, "--quiet", "--info", "--debug", "--timer", "full").count("\n") == 1
+
+
+@pytest.mark.usefixtures("data")
+def test_json_is_one_document_with_the_numbers_that_are_printed():
+    printed = rows(succeed("train", *FAST))
+    record = json.loads(succeed("train", *FAST, "--json", "--info", "--debug", "--timer", "full"))
+
+    assert [f"{row['loss']:.4f}" for row in record["epochs"]] == [row["loss"] for row in printed]
+    assert f"{record['results']['test_accuracy']:.4f}" == printed[-1]["test_acc"]
+
+
+def test_a_regression_ends_with_its_error(folder):
+    lines = plane()
+    write_csv(folder / "plane.csv", ["x", "y", "z"], lines)
+    output = succeed("train", "--csv", "plane.csv", "--epochs", 30, "--learning-rate", 0.02)
+
+    assert re.fullmatch(r"test RMSE \d+\.\d{3}", output.splitlines()[-1])
+    assert last_number(output) < 0.1 < np.std(np.array(lines)[:, 2])
+    assert list(rows(output)[0]) == ["epoch", "lr", "loss", "train_rmse", "test_rmse", "seconds"]
+
+
+@pytest.mark.usefixtures("data")
+def test_equal_seeds_give_equal_runs():
+    def losses(seed: int) -> list[float]:
+        record = json.loads(succeed("train", *FAST, "--dropouts", 0.2, "--seed", seed, "--json"))
+        return [row["loss"] for row in record["epochs"]]
+
+    assert losses(1) == losses(1)
+    assert losses(1) != losses(2)
+
+
+def test_zero_epochs_measure_the_model_as_it_is():
+    assert 0 <= last_number(succeed("train", "--epochs", 0, "--timer", "brief")) < 0.4
+
+
+def test_help_explains_every_option():
+    text = succeed("train", "--help")
+    without = re.findall(r"^  (--[\w-]+)[^\n]*\n(?=  -)", text, re.M)
+    bare = [o for o in without if not re.search(rf"{o} [A-Z\[].*?\s\s+\S*[A-Za-z(`]", text)]
+    assert not bare, f"options without a word of help: {bare}"
+
+
+# -- the options that change the updates, against a reference in plain NumPy -------------------
+
+
+def softmax_regression(batches, rates, decay: float = 0.0, clip: float = math.inf, dimensions=(3, 4)):
+    """W and b after gradient descent from zero on the mean cross-entropy of each batch (X, labels)."""
+    W, b = np.zeros(dimensions), np.zeros(dimensions[0])
+    for (X, labels), eta in zip(batches, rates, strict=True):
+        Z = X @ W.T + b
+        P = np.exp(Z - Z.max(axis=1, keepdims=True))
+        D = (P / P.sum(axis=1, keepdims=True) - np.eye(dimensions[0])[labels]) / len(X)
+        DW, Db = D.T @ X, D.sum(axis=0)
+        factor = min(1, clip / np.sqrt((DW**2).sum() + (Db**2).sum()))
+        W, b = W - eta * (factor * DW + decay * W), b - eta * (factor * Db + decay * b)
+    return W, b
+
+
+def batches_in_order(data, size: int = 10) -> list:
+    X, T = data["Xtrain"].astype(np.float64), data["Ttrain"]
+    return [(X[i : i + size], T[i : i + size]) for i in range(0, len(X), size)]
+
+
+LINEAR = ("--layers", "Linear", "--layer-weights", "Zero", "--optimizers", "GradientDescent", "--normalize", "none",
+          "--dtype", "float64", "--batch-size", 10, "--no-shuffle", "--save-weights", "m.npz")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "rates", "settings"),
+    [
+        (("--learning-rate", 0.3), [0.3] * 12, {}),
+        (("--learning-rate", 0.3, "--clip", 0.05), [0.3] * 12, {"clip": 0.05}),
+        (("--learning-rate", 0.3, "--weight-decay", 0.1), [0.3] * 12, {"decay": 0.1}),
+        (("--learning-rate", "MultiStepLR(0.4; 1, 5; 0.5)"), [0.4] * 6 + [0.2] * 6, {}),
+        (("--learning-rate", "MultiStepLR(0.4; 2, 5; 0.5)", "--per-step"), [0.4] * 2 + [0.2] * 3 + [0.1] * 7, {}),
+        (("--learning-rate", "Exponential(0.4, 0.1)", "--per-step"), [0.4 * math.exp(-0.1 * i) for i in range(12)], {}),
+    ],
+    ids=["plain", "clip", "weight decay", "schedule", "schedule per step", "exponential per step"],
+)
+def test_updates_are_those_of_the_reference(folder, data, options, rates, settings):
+    succeed("train", "--load-dataset", "data.npz", *LINEAR, "--epochs", 2, *options)
+
+    W, b = softmax_regression(batches_in_order(data) * 2, rates, **settings)
+    saved = arrays(folder / "m.npz")
+    np.testing.assert_allclose(saved["W1"], W, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(saved["b1"].reshape(-1), b, rtol=1e-10, atol=1e-12)
+    assert saved["W1"].dtype == np.float64
+
+
+def test_examples_are_shuffled_unless_told_not_to(folder, data):
+    succeed("train", "--load-dataset", "data.npz", *(o for o in LINEAR if o != "--no-shuffle"), "--epochs", 1)
+
+    W, _ = softmax_regression(batches_in_order(data), [0.05] * 6)
+    assert not np.allclose(arrays(folder / "m.npz")["W1"], W, rtol=1e-6)
+
+
+def test_an_explicit_weight_decay_of_zero_counts(folder, data):
+    """0 is a value: it switches the weight decay of AdamW off, which is 0.01 without the option."""
+    options = ("train", "--load-dataset", "data.npz", "--layers", "Linear", "--epochs", 2, "--save-weights", "m.npz")
+    succeed(*options, "--optimizers", "AdamW", "--weight-decay", 0)
+    found = arrays(folder / "m.npz")["W1"]
+    succeed(*options, "--optimizers", "AdamW(weight_decay=0)")
+
+    np.testing.assert_array_equal(found, arrays(folder / "m.npz")["W1"])
+
+
+def test_preprocessed_files_serve_one_epoch_each(folder):
+    (folder / "epochs").mkdir()
+    epochs = [save_blobs(folder / "epochs" / f"epoch{i}.npz", seed=i) for i in range(2)]
+    succeed("train", "--preprocessed", "epochs", *LINEAR, "--epochs", 3, "--learning-rate", 0.3)
+
+    batches = [batch for i in (0, 1, 0) for batch in batches_in_order(epochs[i])]
+    W, _ = softmax_regression(batches, [0.3] * 18)
+    np.testing.assert_allclose(arrays(folder / "m.npz")["W1"], W, rtol=1e-10, atol=1e-12)
+
+
+def test_every_backend_trains_alike(backend, data):
+    options = ("train", *FAST, "--json", "--optimizers", "Adam")
+    on_numpy, here = (json.loads(succeed(*options, "--backend", name))["epochs"] for name in ("numpy", backend.name))
+
+    for a, b in zip(on_numpy, here, strict=True):
+        assert b["loss"] == pytest.approx(a["loss"], rel=1e-4), f"{backend}, epoch {a['epoch']}"
+        assert b["test_accuracy"] == pytest.approx(a["test_accuracy"], abs=0.04), f"{backend}, epoch {a['epoch']}"
+    assert f"MultilayerPerceptron on {backend.name}, float32" in succeed("train", *FAST, "--backend", backend.name)
+
+
+# -- validation --------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("data")
+def test_validation_holds_out_a_part_of_the_training_data():
+    output = succeed("train", *FAST, "--validation", 0.25)
+
+    assert "45 training and 30 test examples" in output
+    assert {"val_loss", "val_acc"} <= set(rows(output)[0])
+
+
+def test_early_stopping_keeps_the_best_epoch(folder):
+    rng = np.random.default_rng(0)
+    data = blobs(N=60)
+    noisy = np.where(rng.random(60) < 0.4, rng.integers(3, size=60), data["Ttrain"])  # soon learned by heart
+    np.savez("noisy.npz", **(data | {"Ttrain": noisy}))
+    options = ("--load-dataset", "noisy.npz", "--layer-sizes", "4;64;64;3", "--epochs", 200, "--learning-rate", 0.1)
+    output = succeed(
+        "train", *options, "--validation", 0.3, "--early-stopping", 4, "--output", "out", "--batch-size", 5
+    )
+
+    record = json.loads((folder / "out" / "run.json").read_text())
+    losses = [row["validation_loss"] for row in record["epochs"]]
+    best = int(np.argmin(losses))
+    assert len(losses) == best + 1 + 4 < 200
+    assert f"kept the model of epoch {best + 1}" in output
+    assert record["results"]["validation_loss"] == losses[best]
+    assert record["results"]["test_accuracy"] == record["epochs"][best]["test_accuracy"]
+    weights = arrays(folder / "out" / "model.npz")
+    X = (data["Xtest"] - weights.pop("extra.offset")) / weights.pop("extra.scale")
+    del weights["matgrad"]
+    accuracy = np.mean(forward(weights, X).argmax(axis=1) == data["Ttest"])
+    assert accuracy == pytest.approx(record["epochs"][best]["test_accuracy"], abs=0.04)
+
+
+# -- what is shown on request ------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("data")
+def test_no_statistics_leaves_epoch_rate_and_seconds():
+    output = succeed("train", *FAST, "--no-statistics")
+
+    assert [list(row) for row in rows(output)] == [["epoch", "lr", "seconds"]] * 3
+    assert output.splitlines()[-1] == succeed("train", *FAST).splitlines()[-1]
+
+
+@pytest.mark.parametrize("options", [("--gradient-step", 1e-5), ("--gradient-step", 1e-5, "--timer", "full")])
+@pytest.mark.usefixtures("data")
+def test_gradients_are_checked_in_every_epoch(options):
+    output = succeed("train", *FAST, *options)
+    assert output.count("gradients agree with central differences: 8 equations") == 3
+
+
+@pytest.mark.usefixtures("data")
+def test_the_gradient_check_does_not_change_the_run():
+    plain, checked = (
+        json.loads(
+            succeed("train", *FAST, "--layers", "BatchNormalization;ReLU;Linear", "--dropouts", 0.2, "--json", *o)
+        )
+        for o in ((), ("--gradient-step", 1e-5))
+    )
+    assert [row["loss"] for row in plain["epochs"]] == [row["loss"] for row in checked["epochs"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"), [("brief", ["model"]), ("full", ["layer 1 ActivationLayer", "layer 2 Lin"])]
+)
+@pytest.mark.usefixtures("data")
+def test_the_timer_shows_the_three_steps(kind, names):
+    output = succeed("train", *FAST, "--timer", kind)
+
+    for name in names:
+        for step in ("feedforward", "backpropagate", "optimize"):
+            assert re.search(rf"^{name}\w*\.{step} +\d+\.\d{{3}} s +\d+\.\d %$", output, re.M), f"{name} {step}"
+    shares = [float(share) for share in re.findall(r"([\d.]+) %$", output, re.M)]
+    assert len(shares) == 3 * len(names)
+    assert sum(shares) == pytest.approx(100, abs=0.5)
+    assert " %" not in succeed("train", *FAST, "--timer", "disabled")
+
+
+def test_info_prints_the_parameters_with_the_digits_asked_for(folder, data):
+    succeed("train", *FAST, "--epochs", 0, "--save-weights", "m.npz")
+    W = arrays(folder / "m.npz")["W1"]
+    output = succeed("train", *FAST, "--info", "--precision", 2, "--edgeitems", 1)
+
+    assert re.search(rf"W1? \(128, 4\)\n\[\[ *{W[0, 0]:.2f} \.\.\. +{W[0, -1]:.2f}\]\n \.\.\.", output), output[:1500]
+    assert re.search(rf"\[\[ *{W[0, 0]:.5f} +{W[0, 1]:.5f} ", succeed("train", *FAST, "--info", "--precision", 5))
+
+
+@pytest.mark.usefixtures("data")
+def test_debug_prints_the_matrices_of_every_batch():
+    output = succeed("train", *FAST, "--epochs", 1, "--debug")
+    for number in range(1, 7):
+        for name in ("layer 1 X", "layer 1 Z", "layer 2 W", "layer 2 DW", "layer 2 DX"):
+            assert re.search(rf"batch {number} {name}\b", output), f"batch {number} {name}"
+    assert "batch 7" not in output
+
+
+@pytest.mark.usefixtures("data")
+def test_threads_are_limited():
+    before = max(pool["num_threads"] for pool in threadpool_info())
+    try:
+        succeed("train", *FAST, "--threads", 1)
+        assert {pool["num_threads"] for pool in threadpool_info()} == {1}
+    finally:
+        threadpool_limits(before)
+
+
+# -- what a user meets in a shell --------------------------------------------------------------
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_advice(folder):
+    status, output, errors = in_process_of_its_own("train", "--learning-rate", "1e10", "--save-weights", "m.npz")
+
+    assert status in (1, 2), output
+    assert errors.splitlines()[-1].startswith("Error: the loss is ")
+    assert "--learning-rate" in errors
+    assert "Warning" not in errors, "NumPy's warnings are no message of ours"
+    assert not list(folder.iterdir())
+
+
+def test_json_stays_json_where_a_loss_is_not_finite():
+    options = ("--learning-rate", "1e10", "--epochs", 2, "--no-statistics", "--json")
+    status, output, _ = in_process_of_its_own("train", *options)
+
+    def refuse(constant: str):
+        raise AssertionError(f"{constant} is not JSON")
+
+    if status == 0:
+        json.loads(output, parse_constant=refuse)
+    else:
+        assert output == ""
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    process = start("train", "--epochs", 200)
+    process.stdout.readline()
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.wait(timeout=30)
+    process.stderr.close()
+
+    assert "Error" not in errors
+    assert "Traceback" not in errors
+
+
+def test_an_output_that_only_knows_ascii_is_served():
+    status, output, errors = in_process_of_its_own("train", "--epochs", 1, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+
+    assert status == 0, errors
+    assert output.splitlines()[-1].startswith("test accuracy 0.")

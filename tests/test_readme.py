@@ -1,0 +1,89 @@
+"""The README: every command and every example in it works as printed, and its code is the source."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import matgrad
+from support import DATA
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+SOURCE = Path(matgrad.__file__).parent
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def commands() -> list[str]:
+    """Every command in the shell blocks, without its comment."""
+    text = "".join(blocks("sh")).replace("\\\n", " ")
+    return [" ".join(line.split("#")[0].split()) for line in text.splitlines() if line.strip()]
+
+
+def run(command: str, folder: Path) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    result = subprocess.run(
+        command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=240
+    )
+    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+def test_the_commands_are_all_known():
+    """Those of make are run by CI and by hand; those of matgrad below."""
+    assert commands()[:2] == ["make train", "make test"]
+    assert all(command.startswith("matgrad ") for command in commands()[2:])
+    assert len(commands()) >= 10
+
+
+def test_the_commands_on_embedded_and_generated_data_work_in_order(tmp_path):
+    for command in commands():
+        if command.startswith("matgrad") and "mnist" not in command:
+            output = run(command, tmp_path)
+            if command.startswith("matgrad train"):
+                assert re.fullmatch(r"test accuracy 0\.9\d\d", output.splitlines()[-1]), command
+    assert (tmp_path / "run1" / "run.json").exists()
+
+
+@pytest.mark.skipif(not (DATA / "mnist").is_dir(), reason="no MNIST: set MATGRAD_DATA to a folder with mnist/*.gz")
+def test_the_experiment_of_the_paper_works(tmp_path):
+    (tmp_path / "mnist").symlink_to(DATA / "mnist")
+    (command,) = [c for c in commands() if "--mnist" in c]
+    assert run(command, tmp_path).splitlines()[-1] == "test accuracy 0.940"
+
+
+def test_the_python_examples_work_in_order(tmp_path):
+    (tmp_path / "example.py").write_text("".join(blocks("python")))
+    output = run(f"{sys.executable} example.py", tmp_path)
+    assert "(100, 128) (100, 128) (128, 64) (100, 64)" in output
+    assert output.splitlines()[-1] == "None"
+
+
+def test_the_code_beside_the_equations_is_the_source():
+    lines = re.findall(r"^\| [\w -]+ \| \$.*?\$ \| `(.*?)` \|$", README, re.MULTILINE)
+    source = "\n".join(path.read_text() for path in (SOURCE / "layers").glob("*.py"))
+    assert len(lines) == 4
+    for line in lines:
+        assert line in source
+
+
+def test_links_and_pictures_exist():
+    for target in re.findall(r"\]\(([^)]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize("target", ["train", "test"])
+def test_make_knows_the_two_commands(target: str):
+    result = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
