@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 import tokenize
@@ -69,7 +70,21 @@ def _array(content: np.lib.npyio.NpzFile, name: str, path: str | Path) -> np.nda
         raise ValueError(f"{path}: {name}: not an array, or a damaged one ({error})") from None
 
 
+def as_json(value: Any) -> str:
+    """The value as indented JSON text, in which numbers that are not finite are null."""
+    return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
 def write_json(path: str | Path, value: Any) -> None:
-    """Write a value as indented JSON."""
+    """Write a value as JSON."""
     with atomic_write(path) as file:
-        file.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+        file.write((as_json(value) + "\n").encode())
+
+
+def _finite(value: Any) -> Any:
+    """The value with None in place of nan and infinities, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -78,7 +78,7 @@ class MultiStepLRScheduler(LearningRateScheduler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.milestones, int):
+        if isinstance(self.milestones, int | float):
             object.__setattr__(self, "milestones", [self.milestones])
         is_whole = not isinstance(self.milestones, str) and all(isinstance(m, int) for m in self.milestones)
         self.require(is_whole, "milestones must be whole numbers")

@@ -100,7 +100,9 @@ class MultilayerPerceptron:
         if self.backend.name == "sympy" and dtype is None:
             dtype = "float64"
         target.check_dtype(dtype or self.dtype)
-        if device is None and target is self.backend:
+        if device is not None:
+            target.check_device(device)
+        elif target is self.backend:
             device = self.device
         for layer in self.layers:
             layer.to(target, dtype, device)

@@ -53,19 +53,30 @@ def save_model(
 def load_model(path: str | Path) -> SavedModel:
     """The model in a file that `save_model` wrote."""
     content = read_npz(path)
-    if "matgrad" not in content:
-        raise ValueError(f"{path}: no model description in it, only weights; make the model first and use load_weights")
+    model, information = read_description(content, path)
     try:
-        description = json.loads(str(content["matgrad"]))
-        model, information = description["model"], description["information"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: the model description is damaged ({error})") from None
-    if description.get("format") != FORMAT:
-        raise ValueError(f"{path}: expected format {FORMAT}, found {description.get('format')}")
-    M = create_model(**model)
+        M = create_model(**model)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error} (a layer of your own needs its --plugin or load_plugin)") from None
     _fill(M, content, path)
     arrays = {name.removeprefix("extra."): A for name, A in content.items() if name.startswith("extra.")}
     return SavedModel(M, arrays, information)
+
+
+def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """How to make the model of a file, and the information in it."""
+    if "matgrad" not in content:
+        raise ValueError(f"{path}: no model description in it, only weights; make the model and use load_weights")
+    try:
+        description = json.loads(str(content["matgrad"]))
+        found, model, information = (description[key] for key in ("format", "model", "information"))
+        if not isinstance(model, dict) or not isinstance(information, dict):
+            raise TypeError("expected tables for model and information")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: the model description is damaged ({error})") from None
+    if found != FORMAT:
+        raise ValueError(f"{path}: expected format {FORMAT}, found {found}")
+    return model, information
 
 
 def load_weights(M: MultilayerPerceptron, path: str | Path) -> None:

@@ -32,7 +32,7 @@ def test_the_saved_data_set_is_that_of_scikit_learn(folder):
     X, T = load_digits(return_X_y=True)
     is_test = np.arange(len(X)) % 5 == 0
     saved = arrays(folder / "digits.npz")
-    assert list(saved) == list(KEYS)
+    assert list(saved) == [*KEYS, "value_range"]
     for key, expected in zip(KEYS, (X[~is_test], T[~is_test], X[is_test], T[is_test]), strict=True):
         np.testing.assert_array_equal(saved[key], expected, err_msg=key)
     assert saved["Xtrain"].dtype == np.float32
@@ -55,8 +55,8 @@ def test_a_saved_data_set_is_complete():
 @pytest.mark.parametrize(("kind", "scaler"), [("none", None), ("unit", MinMaxScaler()), ("standard", StandardScaler())])
 def test_inputs_are_scaled_as_scikit_learn_does(folder, data, kind, scaler):
     """In the run, and in what its model keeps for later."""
-    output = succeed("train", *FAST, "--normalize", kind, "--info", "--save-weights", "m.npz", "--debug", "--no-shuffle",
-                     "--edgeitems", 40, "--precision", 4, "--epochs", 1)  # fmt: skip
+    shown = ("--debug", "--no-shuffle", "--edgeitems", 40, "--precision", 4, "--epochs", 1)
+    output = succeed("train", *FAST, *shown, "--normalize", kind, "--save-weights", "m.npz")
 
     X, Xt = data["Xtrain"], data["Xtest"]
     expected, expected_test = (X, Xt) if scaler is None else (scaler.fit_transform(X), scaler.transform(Xt))
@@ -64,8 +64,8 @@ def test_inputs_are_scaled_as_scikit_learn_does(folder, data, kind, scaler):
     saved = arrays(folder / "m.npz")
     np.testing.assert_allclose((Xt - saved["extra.offset"]) / saved["extra.scale"], expected_test, atol=2e-6)
     first = output.partition("batch 1 layer 1 X\n")[2].partition("batch 1 layer 1 DX")[0]
-    shown = np.array(first.replace("[", " ").replace("]", " ").split(), dtype=float).reshape(-1, 4)
-    np.testing.assert_allclose(shown, expected[:10], atol=1e-4)
+    values = np.array(first.replace("[", " ").replace("]", " ").split(), dtype=float).reshape(-1, 4)
+    np.testing.assert_allclose(values, expected[:10], atol=1e-4)
 
 
 def test_a_csv_file_with_classes_by_name(folder):

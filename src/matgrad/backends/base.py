@@ -133,6 +133,10 @@ class Backend(ABC):
         if dtype not in DTYPES:
             raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, found {dtype!r}")
 
+    def check_device(self, device: str) -> None:
+        """Raise ValueError where this backend has no such device."""
+        raise ValueError(f"device {device!r}: the backend {self.name} has no devices to choose from")
+
     def scalar(self, value: float, like: Matrix) -> Scalar:
         """The number `value` as a 0-d array of X's dtype and device."""
         return self.from_numpy(np.asarray(value, dtype=self.dtype(like)), self.device(like))

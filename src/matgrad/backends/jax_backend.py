@@ -33,6 +33,13 @@ class JaxBackend(NumpyBackend):
         (device,) = X.devices()
         return f"{device.platform}:{device.id}"
 
+    def check_device(self, device):
+        try:
+            _device(device)
+        except (RuntimeError, IndexError, ValueError) as error:
+            known = ", ".join(f"{d.platform}:{d.id}" for d in jax.devices())
+            raise ValueError(f"device {device!r}: {str(error).splitlines()[0]}; found {known}") from None
+
     def check_dtype(self, dtype):
         super().check_dtype(dtype)
         if dtype == "float64" and not jax.config.read("jax_enable_x64"):

@@ -98,5 +98,12 @@ class TensorflowBackend(Backend):
     def dtype(self, X):
         return X.dtype.name
 
+    def check_device(self, device):
+        try:
+            with tf.device(device):
+                tf.constant(0.0)
+        except (ValueError, RuntimeError, tf.errors.OpError) as error:
+            raise ValueError(f"device {device!r}: {str(error).splitlines()[0]}") from None
+
     def device(self, X):
         return getattr(X, "device", None) or None

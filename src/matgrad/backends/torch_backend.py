@@ -96,3 +96,9 @@ class TorchBackend(Backend):
 
     def device(self, X):
         return str(X.device)
+
+    def check_device(self, device):
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"device {device!r}: {str(error).splitlines()[0]}") from None

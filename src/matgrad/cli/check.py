@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +9,25 @@ import click
 import numpy as np
 
 import matgrad as mg
-from matgrad.cli.options import PATH, plugin_option
+from matgrad.cli.options import PATH, POSITIVE, SEED, plugin_option
+from matgrad.files import as_json as json_text
 from matgrad.gradient_check import check_gradients, first_wrong
 from matgrad.loss_functions import create_loss
 from matgrad.specifications import create_model
 from matgrad.storage import load_model
 
 
-@click.command()
+@click.command(short_help="Compare the gradients of a model with central differences.")
 @click.argument("model", type=PATH, required=False)
 @click.option("--layers", metavar="LIST", help="Check a new model with these layers instead of a saved one.")
 @click.option("--layer-sizes", metavar="LIST", help="The sizes of its layers.")
 @click.option("--dropouts", default="0", metavar="LIST", help="Dropout rates of its linear layers.")
 @click.option("--loss", metavar="NAME", help="The loss function.  [default: that of the saved model, or squared error]")
-@click.option("--batch-size", type=click.IntRange(min=1), default=7, show_default=True)
+@click.option("--batch-size", type=click.IntRange(min=1), default=7, show_default=True, help="Random examples.")
 @click.option(
-    "--gradient-step", type=click.FloatRange(min=0, min_open=True), default=1e-5, show_default=True, metavar="H"
+    "--gradient-step", type=POSITIVE, default=1e-5, show_default=True, metavar="H", help="Size of the differences."
 )
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the weights and the examples.")
 @plugin_option
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def check(model: Path | None, layers: str | None, layer_sizes: str | None, **options: Any) -> None:
@@ -54,7 +54,7 @@ def check(model: Path | None, layers: str | None, layer_sizes: str | None, **opt
     wrong = first_wrong(results)
     if options["as_json"]:
         rows = [{"name": r.name, "relative_error": r.relative_error, "checked": r.checked, "ok": r.ok} for r in results]
-        click.echo(json.dumps({"equations": rows, "first_wrong": wrong and wrong.name}, indent=2))
+        click.echo(json_text({"equations": rows, "first_wrong": wrong and wrong.name}))
     else:
         width = max(len(r.name) for r in results)
         for r in results:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from matgrad.cli.options import PATH
+from matgrad.cli.options import PATH, POSITIVE
 from matgrad.datasets import download
 
 
 @click.group()
 def data() -> None:
-    """Data sets."""
+    """Download data sets."""
 
 
 @data.command()
@@ -21,7 +21,7 @@ def data() -> None:
 @click.argument("directory", type=PATH, required=False)
 @click.option("--mirror", multiple=True, metavar="URL", help="Where to download from, instead of the usual places.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=30, show_default=True, metavar="SECONDS"
+    "--timeout", type=POSITIVE, default=30, show_default=True, metavar="SECONDS", help="Longest wait for an answer."
 )
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def get(name: str, directory: Path | None, mirror: tuple[str, ...], timeout: float, quiet: bool) -> None:
@@ -41,5 +41,4 @@ def get(name: str, directory: Path | None, mirror: tuple[str, ...], timeout: flo
                 click.echo(f"{file}  {done / 1e6:.1f} MB  {percent} %{end}", nl=False, err=True)
 
     download.get(name, folder, mirrors=list(mirror) or None, progress=progress, timeout=timeout)
-    option = {"cifar10": "cifar10", "mnist": "mnist", "fashion-mnist": "fashion-mnist"}[name]
-    click.echo(f"{name} is in {folder}; use it with: matgrad train --{option} {folder}")
+    click.echo(f"{name} is in {folder}; use it with: matgrad train --{name} {folder}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,66 +11,83 @@ import click
 import numpy as np
 
 from matgrad import datasets
-from matgrad.cli.options import PATH, data_options, load_data, machine_options, move, plugin_option, set_threads
-from matgrad.datasets import DataLoader, Normalization
+from matgrad.cli.options import (
+    PATH,
+    SEED,
+    check_writable,
+    data_options,
+    data_sources,
+    load_data,
+    machine_options,
+    move,
+    plugin_option,
+    set_threads,
+)
+from matgrad.datasets import DataLoader, Dataset, Normalization
+from matgrad.files import as_json as as_json_text
 from matgrad.files import atomic_write
-from matgrad.loss_functions import create_loss
+from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.measures import Measures, measure, predicted_classes
 from matgrad.storage import SavedModel, load_model
+from matgrad.training import default_loss
 
 part_option = click.option(
-    "--part", type=click.Choice(["train", "test"]), default="test", show_default=True, help="Which part of the data."
+    "--part",
+    type=click.Choice(["train", "test", "all"]),
+    default="test",
+    show_default=True,
+    help="Which part of the data.",
 )
+seed_option = click.option("--seed", type=SEED, default=0, show_default=True, help="The seed of generated data.")
 
 
-@click.command()
+@click.command(short_help="Measure a saved model.")
 @click.argument("model", type=PATH)
 @data_options
 @part_option
-@click.option("--seed", type=int, default=0, show_default=True, help="The seed of generated data.")
+@seed_option
 @machine_options
 @plugin_option
 @click.option("--json", "as_json", is_flag=True, help="Print the measures as JSON, and nothing else.")
 def evaluate(model: Path, **options: Any) -> None:
     """Measure the saved MODEL: accuracy, loss and confusion matrix, or the errors of a regression.
 
-    The inputs are scaled as they were in training; --normalize is not needed.
+    The inputs are scaled as they were in training.
     """
     set_threads(options["threads"])
     saved = load_model(model)
     data = load_data(options, options["seed"])
-    X, T = (data.Xtrain, data.Ttrain) if options["part"] == "train" else (data.Xtest, data.Ttest)
-    check_features(saved, X, model)
-    classes = data.classes
+    X, T = _examples(data, options["part"])
+    inputs = normalized(saved, X, model)
+    names = class_names(saved)
+    if data.classes is not None:
+        T = _as_classes_of(names, T, data, model)
+    elif names is not None:
+        raise ValueError(f"{model}: the model tells {len(names)} classes apart, but {data.name} is for regression")
     M = move(saved.model, options)
-    K = M.layers[-1].output_size
-    if classes is not None and K not in (classes, 1) and K < classes:
-        raise ValueError(f"{model}: the model has {K} outputs, but the data {data.name} has {classes} classes")
-    loader = DataLoader(normalization(saved).apply(X), T, 1000, classes=None if classes is None else K)
+    loader = DataLoader(inputs, T, 1000, classes=M.layers[-1].output_size)
     loader.to(M.backend.name, dtype=M.dtype, device=M.device)
-    loss = create_loss(saved.information["loss"])
+    loss = _loss(saved)
     measures = measure(M, loader, loss)
-    values = summary(measures, classes is not None)
+    values = summary(measures, names is not None)
     if options["as_json"]:
-        if classes is not None:
-            values["confusion"] = measures.confusion(K).tolist()
-        click.echo(json.dumps(values, indent=2))
+        confusion = {} if names is None else {"confusion": measures.confusion(len(names)).tolist()}
+        click.echo(as_json_text(values | confusion))
         return
-    click.echo(f"{model} on the {options['part']} part of {data.name}: {len(X)} examples, loss {loss!r}")
-    if classes is not None:
-        names = saved.information.get("class_names") or [str(k) for k in range(K)]
-        click.echo("\n" + confusion_table(measures.confusion(K), names) + "\n")
+    click.echo(f"{model} on the {options['part']} part of {data.name}: {len(X)} examples, loss {loss.specification()}")
+    if names is not None:
+        click.echo("\n" + confusion_table(measures.confusion(len(names)), names) + "\n")
     for name, value in values.items():
         click.echo(f"{name} {value:.4f}")
 
 
-@click.command()
+@click.command(short_help="Write what a saved model predicts.")
 @click.argument("model", type=PATH)
 @click.argument("output", type=PATH)
 @data_options
 @part_option
 @click.option("--features", type=PATH, metavar="FILE", help="A CSV file of features alone, without targets.")
-@click.option("--seed", type=int, default=0, show_default=True, help="The seed of generated data.")
+@seed_option
 @machine_options
 @plugin_option
 def predict(model: Path, output: Path, **options: Any) -> None:
@@ -82,35 +98,80 @@ def predict(model: Path, output: Path, **options: Any) -> None:
     """
     if output.suffix not in (".csv", ".npz"):
         raise ValueError(f"{output}: expected a file that ends in .csv or .npz")
+    check_writable(output, str(output))
     set_threads(options["threads"])
     saved = load_model(model)
     if options["features"]:
+        if given := data_sources(options):
+            raise ValueError(f"--features and {' and '.join(given)}: expected one data set")
         X = datasets.csv_features(options["features"])
     else:
-        data = load_data(options, options["seed"])
-        X = data.Xtrain if options["part"] == "train" else data.Xtest
-    check_features(saved, X, model)
+        X, _ = _examples(load_data(options, options["seed"]), options["part"])
+    inputs = normalized(saved, X, model)
     M = move(saved.model, options)
-    Y = M.predict(normalization(saved).apply(X))
-    classes = predicted_classes(M, Y) if saved.information["classes"] else None
+    Y = M.predict(inputs)
+    names = class_names(saved)
+    classes = None if names is None else predicted_classes(M, Y)
     with atomic_write(output) as file:
         if output.suffix == ".npz":
             np.savez(file, Y=Y) if classes is None else np.savez(file, Y=Y, classes=classes)
         else:
-            file.write(_as_csv(Y, classes, saved.information.get("class_names")).encode())
+            file.write(_as_csv(Y, None if classes is None or names is None else [names[k] for k in classes]).encode())
     click.echo(f"{len(Y)} predictions in {output}")
 
 
-def normalization(saved: SavedModel) -> Normalization:
-    """The scaling of the inputs that the model was trained with."""
-    return Normalization(saved.information["normalize"], saved.arrays["offset"], saved.arrays["scale"])
+def class_names(saved: SavedModel) -> list[str] | None:
+    """The names of the classes that the model tells apart, their numbers where there are none; None for a regression.
+
+    A model that was not saved by `matgrad train` tells as many classes apart as it has outputs.
+    """
+    outputs = saved.model.layers[-1].output_size
+    classes = saved.information.get("classes", max(outputs, 2))
+    if classes is None:
+        return None
+    names = saved.information.get("class_names") or [str(k) for k in range(classes)]
+    return [str(name) for name in names]
 
 
-def check_features(saved: SavedModel, X: np.ndarray, path: Path) -> None:
-    """Refuse data with another number of features than the model has."""
+def normalized(saved: SavedModel, X: np.ndarray, path: Path) -> np.ndarray:
+    """The inputs, scaled as they were in training, after a check that there are as many features."""
     D = saved.model.layers[0].input_size
     if X.shape[1] != D:
         raise ValueError(f"{path}: the model has {D} features, but the data has {X.shape[1]}")
+    kind = saved.information.get("normalize", "none")
+    if kind == "none":
+        return X
+    rows = [saved.arrays[name] for name in ("offset", "scale") if name in saved.arrays]
+    if [row.shape for row in rows] != [(1, D), (1, D)]:
+        raise ValueError(f"{path}: expected offset and scale of size 1 × {D} for the {kind} normalization")
+    return Normalization(kind, *rows).apply(X)
+
+
+def _loss(saved: SavedModel) -> LossFunction:
+    """The loss that the model was trained with, or the one that fits it."""
+    name = saved.information.get("loss")
+    return default_loss(saved.model) if name is None else create_loss(name)
+
+
+def _examples(data: Dataset, part: str) -> tuple[np.ndarray, np.ndarray]:
+    """X and T of a part of the data."""
+    if part == "all":
+        return np.concatenate([data.Xtrain, data.Xtest]), np.concatenate([data.Ttrain, data.Ttest])
+    return (data.Xtrain, data.Ttrain) if part == "train" else (data.Xtest, data.Ttest)
+
+
+def _as_classes_of(names: list[str] | None, T: np.ndarray, data: Dataset, path: Path) -> np.ndarray:
+    """The class indices T as the model numbers the classes of these names."""
+    if names is None:
+        raise ValueError(f"{path}: the model is for regression, but {data.name} has {data.classes} classes")
+    own = [str(k) for k in range(data.classes or 0)] if data.class_names is None else list(data.class_names)
+    used = [own[k] for k in np.unique(T)]
+    if unknown := [name for name in used if name not in names]:
+        raise ValueError(
+            f"{path}: the model does not know the class {unknown[0]!r} of {data.name}; it knows {', '.join(names)}"
+        )
+    number = {k: names.index(name) for k, name in enumerate(own) if name in names}
+    return np.array([number[k] for k in T.tolist()], dtype=np.int64)
 
 
 def summary(measures: Measures, classification: bool) -> dict[str, Any]:
@@ -130,15 +191,12 @@ def confusion_table(counts: np.ndarray, names: list[str]) -> str:
     return "\n".join(lines)
 
 
-def _as_csv(Y: np.ndarray, classes: np.ndarray | None, names: list[str] | None) -> str:
+def _as_csv(Y: np.ndarray, classes: list[str] | None) -> str:
+    """A heading, then a row for each example: its class, where there are classes, and its outputs."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     headings = [f"y{k}" for k in range(Y.shape[1])]
     writer.writerow(headings if classes is None else ["class", *headings])
     for i, row in enumerate(Y):
-        values = [repr(float(y)) for y in row]
-        if classes is None:
-            writer.writerow(values)
-        else:
-            writer.writerow([names[classes[i]] if names else int(classes[i]), *values])
+        writer.writerow([*([] if classes is None else [classes[i]]), *(repr(float(y)) for y in row)])
     return text.getvalue()

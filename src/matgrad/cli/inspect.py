@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,33 +12,34 @@ import numpy as np
 from matgrad.backends import BACKENDS
 from matgrad.cli.options import PATH
 from matgrad.cli.run_record import machine, versions
+from matgrad.files import as_json as json_text
 from matgrad.files import read_npz
+from matgrad.storage import read_description
 
 
-@click.command()
+@click.command(short_help="Show what is in an npz file.")
 @click.argument("file", type=PATH)
 @click.option("--shapes-only", is_flag=True, help="Do not compute ranges and means.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
     """Show what is in an npz FILE of weights, data or predictions."""
     content = read_npz(file)
-    description = json.loads(str(content.pop("matgrad"))) if "matgrad" in content else None
-    rows = [_row(name, A, shapes_only) for name, A in content.items()]
+    if not content:
+        raise ValueError(f"{file}: no arrays in it")
+    model, information = read_description(content, file) if "matgrad" in content else ({}, {})
+    rows = [_row(name, A, shapes_only) for name, A in content.items() if name != "matgrad"]
     if as_json:
-        click.echo(json.dumps({"arrays": rows, "model": description}, indent=2))
+        click.echo(json_text({"arrays": rows, "model": model or None, "information": information or None}))
         return
-    if description is not None:
-        for name, value in (description["model"] | description["information"]).items():
-            click.echo(f"{name}: {value}")
-        click.echo()
-    cells = [[_cell(value) for value in row.values()] for row in rows]
-    headings = list(rows[0]) if rows else ["name"]
-    widths = [max(len(heading), *(len(row[i]) for row in cells)) for i, heading in enumerate(headings)]
-    for line in [headings, *cells]:
+    for name, value in (model | information).items():
+        click.echo(f"{name}: {value}")
+    lines = [list(rows[0]) if rows else [], *([_cell(value) for value in row.values()] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    for line in lines:
         click.echo("  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip())
 
 
-@click.command()
+@click.command(short_help="Show versions, backends and the machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def info(as_json: bool) -> None:
     """Show versions, the backends that are installed, the processor's instruction sets and threads."""
@@ -51,7 +51,7 @@ def info(as_json: bool) -> None:
         "threads": threads(),
     }
     if as_json:
-        click.echo(json.dumps(values, indent=2))
+        click.echo(json_text(values))
         return
     for name, version in values["versions"].items():
         click.echo(f"{name:<16} {version}")

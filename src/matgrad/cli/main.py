@@ -14,7 +14,7 @@ from matgrad.cli.inspect import info, inspect
 from matgrad.cli.train import train
 
 # what bad input raises in the package; anything else is a defect and shows its traceback
-BAD_INPUT = (ValueError, TypeError, OSError, ModuleNotFoundError)
+BAD_INPUT = (ValueError, TypeError, OSError, ModuleNotFoundError, MemoryError)
 
 
 class Commands(click.Group):
@@ -24,8 +24,13 @@ class Commands(click.Group):
         """Run the command; bad input ends it with exit status 2."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # the reader of a pipe has gone: no error of ours
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise click.exceptions.Exit(130) from None
         except BAD_INPUT as error:
-            raise click.UsageError(str(error), ctx=None) from error
+            raise click.UsageError(" ".join(str(error).split("\n")), ctx=None) from error
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import tempfile
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +37,21 @@ def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+class _Finite(click.FloatRange):
+    """A number in a range; nan and infinity are in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, where it is finite."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+
+POSITIVE = _Finite(min=0, min_open=True)
+NOT_NEGATIVE = _Finite(min=0)
+SEED = click.IntRange(0, 2**32 - 1)
+
 data_options = _all(
     click.option("--mnist", type=PATH, metavar="DIR", help="MNIST: a folder with the four IDX files, gzipped or not."),
     click.option("--fashion-mnist", type=PATH, metavar="DIR", help="Fashion-MNIST, likewise."),
@@ -56,19 +73,22 @@ data_options = _all(
     ),
     click.option("--generate-dataset", type=click.Choice(["checkerboard", "mini"]), help="Data made on the spot."),
     click.option("--dataset-size", type=click.IntRange(min=1), metavar="N", help="How much to generate."),
-    click.option(
-        "--normalize",
-        type=click.Choice(["none", "unit", "standard"]),
-        default="unit",
-        show_default=True,
-        help="Scale the inputs: not at all, to [0, 1], or to mean 0 and standard deviation 1 by column.",
-    ),
+)
+
+normalize_option = click.option(
+    "--normalize",
+    type=click.Choice(["none", "unit", "standard"]),
+    default="unit",
+    show_default=True,
+    help="Scale the inputs: not at all, to [0, 1], or to mean 0 and standard deviation 1 by column.",
 )
 
 machine_options = _all(
-    click.option("--backend", type=click.Choice(NUMERIC_BACKENDS), default="numpy", show_default=True),
+    click.option(
+        "--backend", type=click.Choice(NUMERIC_BACKENDS), default="numpy", show_default=True, help="What computes."
+    ),
     click.option("--device", metavar="NAME", help="Where the backend computes, such as cuda or cpu."),
-    click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True),
+    click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Element type."),
     click.option("--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads to use.  [default: all]"),
 )
 
@@ -94,15 +114,28 @@ def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | 
     """Let a configuration file give the defaults of the options."""
     if path is None:
         return None
-    known = {p.name: p for p in ctx.command.params if isinstance(p, click.Option) and p.name != "config"}
-    values = {str(key).replace("-", "_"): value for key, value in _read_configuration(path).items()}
-    for name, value in values.items():
+    options = [p for p in ctx.command.params if isinstance(p, click.Option) and p.name != "config"]
+    known = {p.opts[-1].removeprefix("--").replace("-", "_"): p for p in options}
+    known |= {str(p.name): p for p in options}
+    values: dict[str, Any] = {}
+    for key, value in _read_configuration(path).items():
+        name = str(key).replace("-", "_")
+        if name == "config" or value is None:
+            continue  # so that the configuration in a run.json is one
         if name not in known:
-            raise ValueError(f"{path}: unknown option {name!r}; known: {', '.join(sorted(known))}")
-        if isinstance(value, list) and not known[name].multiple:
-            values[name] = ";".join(map(str, value))
+            raise ValueError(f"{path}: unknown option {str(key)!r}; known: {', '.join(sorted(known))}")
+        values[str(known[name].name)] = _as_given(value, known[name].multiple)
     ctx.default_map = {**(ctx.default_map or {}), **values}
     return path
+
+
+def _as_given(value: Any, multiple: bool) -> Any:
+    """A value of a configuration file as it would stand on the command line; a list is joined by semicolons."""
+    if multiple:
+        return [str(item) for item in value] if isinstance(value, list) else [str(value)]
+    if isinstance(value, list):
+        return ";".join(map(str, value))
+    return value if isinstance(value, bool) else str(value)
 
 
 def _read_configuration(path: Path) -> dict[str, Any]:
@@ -141,20 +174,24 @@ config_option = click.option(
 )
 
 
+def data_sources(options: dict[str, Any]) -> dict[str, str]:
+    """The flags of the data sets that the options name, with the names of those options."""
+    sources = ("mnist", "fashion_mnist", "cifar10", "load_dataset", "csv", "preprocessed", "generate_dataset")
+    return {f"--{name.replace('_', '-')}": name for name in sources if options[name] is not None}
+
+
 def load_data(options: dict[str, Any], seed: int) -> Dataset:
     """The data set that the options name, not normalized yet; the embedded digits where they name none."""
-    sources = ("mnist", "fashion_mnist", "cifar10", "load_dataset", "csv", "preprocessed", "generate_dataset")
-    given = [name for name in sources if options[name] is not None]
+    given = data_sources(options)
     if len(given) > 1:
-        flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise ValueError(f"{flags}: expected one data set")
+        raise ValueError(f"{' and '.join(given)}: expected one data set")
     if options["csv"] is None and (options["target"] or options["task"]):
         raise ValueError("--target and --task belong to --csv")
     if options["generate_dataset"] is None and options["dataset_size"]:
         raise ValueError("--dataset-size belongs to --generate-dataset")
     if not given:
         return datasets.digits()
-    (name,) = given
+    (name,) = given.values()
     value = options[name]
     if name == "generate_dataset":
         make = {"checkerboard": datasets.checkerboard, "mini": datasets.mini}[value]
@@ -170,6 +207,21 @@ def load_data(options: dict[str, Any], seed: int) -> Dataset:
         "preprocessed": lambda folder: datasets.preprocessed(folder)[0],
     }
     return readers[name](value)
+
+
+def check_writable(path: Path, name: str, *, is_folder: bool = False) -> None:
+    """Refuse a file, or a folder, that could not be written."""
+    parent = path.absolute().parent
+    if not parent.is_dir():
+        raise ValueError(f"{name}: the folder {parent} does not exist")
+    if path.exists() and path.is_dir() != is_folder:
+        expected, found = ("folder", "file") if is_folder else ("file", "folder")
+        raise ValueError(f"{name}: expected a {expected}, found a {found}")
+    try:
+        with tempfile.TemporaryFile(dir=path if path.is_dir() else parent):
+            pass
+    except OSError as error:
+        raise ValueError(f"{name}: cannot be written ({error.strerror or error})") from None
 
 
 def set_threads(threads: int | None) -> None:

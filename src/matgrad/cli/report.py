@@ -60,7 +60,7 @@ class Report(AbstractContextManager):
         if self.silent:
             return
         if self.progress is not None:
-            self.progress.console.print(text, highlight=False, markup=False)
+            self.progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
         else:
             click.echo(text)
 

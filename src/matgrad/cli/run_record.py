@@ -31,7 +31,12 @@ def versions() -> dict[str, str]:
 
 def machine() -> dict[str, Any]:
     """The system, the processor and the number of its cores that this process may use."""
-    return {"system": platform.platform(), "processor": _processor(), "cores": len(os.sched_getaffinity(0))}
+    return {"system": platform.platform(), "processor": _processor(), "cores": _cores()}
+
+
+def _cores() -> int:
+    """The number of cores that this process may use; all of them where the system does not tell."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processor() -> str:
@@ -46,6 +51,7 @@ def _processor() -> str:
 def run_record(
     options: dict[str, Any],
     data: Dataset,
+    sha256: str,
     M: MultilayerPerceptron,
     loss: LossFunction,
     rows: list[dict[str, Any]],
@@ -53,7 +59,7 @@ def run_record(
     started: float,
     interrupted: bool,
 ) -> dict[str, Any]:
-    """Seed, versions, machine, data hash, full configuration, epochs and results of a run."""
+    """Seed, versions, machine, hash of the data as read, full configuration, epochs and results of a run."""
     plain = {
         key: str(value) if isinstance(value, Path) else [str(v) for v in value] if isinstance(value, tuple) else value
         for key, value in options.items()
@@ -67,7 +73,7 @@ def run_record(
         "machine": machine(),
         "data": {
             "name": data.name,
-            "sha256": data.sha256(),
+            "sha256": sha256,
             "training_examples": len(data.Xtrain),
             "test_examples": len(data.Xtest),
             "features": data.input_size,

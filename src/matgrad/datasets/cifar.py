@@ -99,7 +99,8 @@ def _from_archive(path: Path) -> dict[str, Batch]:
                     decode = _decode_binary if name.endswith(".bin") else _decode_python
                     batches[stem] = decode(read_up_to(file, LIMIT + 1), f"{path}: {member.name}")
     except tarfile.TarError as error:
-        raise DataError(f"{path}: not a tar archive, or a damaged one ({error})") from error
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{path}: not a tar archive, or a damaged one ({reason})") from error
     _check_complete(str(path), list(batches))
     return batches
 

@@ -89,6 +89,7 @@ def get(
     if wrong or not addresses:
         raise DataError(f"mirrors: found {wrong[0] if wrong else 'none'}, expected addresses with http:// or https://")
     folder = Path(directory)
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [
@@ -97,6 +98,9 @@ def get(
         ]
     except OSError as error:
         raise DataError(f"{error.filename or folder}: cannot be written ({error.strerror or error})") from error
+    finally:
+        if is_new and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _fetch(

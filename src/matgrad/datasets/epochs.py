@@ -31,7 +31,7 @@ class Preprocessed:
             )
         self._files = [self.folder / name for name in expected]
         self._normalization = normalization
-        self.first = self._read(0)
+        self.first = self._normalized(npz(self._files[0]))
         self._last = (0, self.first)
 
     def __len__(self) -> int:
@@ -54,14 +54,13 @@ class Preprocessed:
         """The same folder with every epoch normalised as the training data of the first asks for."""
         return Preprocessed(self.folder, self.first.normalize(how).normalization)
 
-    def _read(self, number: int) -> Dataset:
-        """The data set in a file, normalised."""
-        dataset = npz(self._files[number])
+    def _normalized(self, dataset: Dataset) -> Dataset:
+        """The data set, normalised where that was asked for."""
         return dataset if self._normalization is None else dataset.normalize(self._normalization)
 
     def _checked(self, number: int) -> Dataset:
         """The data set in a file, after a check that it has the sizes of the first, and as many classes."""
-        first, dataset = self.first, self._read(number)
+        first, dataset = self.first, npz(self._files[number])
         sizes = [f"{d.input_size} inputs and {_outputs(d)}" for d in (first, dataset)]
         if first.classes is None or dataset.classes is None:
             fits = first.classes == dataset.classes and dataset.output_size == first.output_size
@@ -69,7 +68,7 @@ class Preprocessed:
             fits = dataset.classes <= first.classes
         if dataset.input_size != first.input_size or not fits:
             raise DataError(f"{self._files[number]}: found {sizes[1]}, expected {sizes[0]} as in {self._files[0].name}")
-        return replace(dataset, classes=first.classes)
+        return replace(self._normalized(dataset), classes=first.classes)
 
 
 def preprocessed(folder: str | os.PathLike[str]) -> Preprocessed:

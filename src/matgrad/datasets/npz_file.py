@@ -11,6 +11,7 @@ from matgrad.datasets.dataset import DataError, Dataset
 from matgrad.files import atomic_write, read_npz
 
 KEYS = ("Xtrain", "Ttrain", "Xtest", "Ttest")
+RANGE = "value_range"  # beside them, where known: the smallest and the largest value that X can have
 
 
 def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
@@ -24,7 +25,13 @@ def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
     for key in ("Ttrain", "Ttest"):
         arrays[key], K = _classes_of_one_hot(arrays[key], f"{path}: {key}")
         classes = K if classes is None else classes
-    return Dataset.checked(path.stem, *(arrays[key] for key in KEYS), source=str(path), classes=classes)
+    return Dataset.checked(
+        path.stem,
+        *(arrays[key] for key in KEYS),
+        source=str(path),
+        classes=classes,
+        value_range=_value_range(arrays[RANGE], f"{path}: {RANGE}") if RANGE in arrays else None,
+    )
 
 
 def save_npz(dataset: Dataset, file: str | os.PathLike[str]) -> None:
@@ -34,7 +41,10 @@ def save_npz(dataset: Dataset, file: str | os.PathLike[str]) -> None:
     """
     try:
         with atomic_write(Path(file)) as output:
-            np.savez_compressed(output, **{key: getattr(dataset, key) for key in KEYS})
+            arrays = {key: getattr(dataset, key) for key in KEYS}
+            if dataset.value_range is not None and dataset.normalization.kind == "none":
+                arrays[RANGE] = np.array(dataset.value_range)
+            np.savez_compressed(output, **arrays)
     except OSError as error:
         raise DataError(f"{file}: cannot be written ({error.strerror or error})") from error
 
@@ -52,10 +62,17 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 def _check_keys(path: Path, found: list[str]) -> None:
     """Refuse a file with other arrays than the four."""
     missing = [key for key in KEYS if key not in found]
-    extra = [key for key in found if key not in KEYS]
+    extra = [key for key in found if key not in (*KEYS, RANGE)]
     if missing or extra:
         problems = [f"{text} {', '.join(keys)}" for text, keys in (("no", missing), ("unknown", extra)) if keys]
         raise DataError(f"{path}: {'; '.join(problems)}; expected {', '.join(KEYS)}")
+
+
+def _value_range(A: np.ndarray, where: str) -> tuple[float, float]:
+    """The two numbers in A, the first the smaller."""
+    if A.shape != (2,) or A.dtype.kind not in "fiu" or not np.isfinite(A).all() or not A[0] < A[1]:
+        raise DataError(f"{where}: expected the smallest and the largest value, found {A.tolist()}")
+    return float(A[0]), float(A[1])
 
 
 def _classes_of_one_hot(T: np.ndarray, where: str) -> tuple[np.ndarray, int | None]:

@@ -1,0 +1,202 @@
+"""`matgrad evaluate` and `matgrad predict`, against scikit-learn and plain NumPy."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from cli_support import arrays, blobs, forward, plane, run, save_blobs, succeed, write_csv
+from sklearn.datasets import load_digits
+from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, mean_absolute_error, r2_score
+
+from matgrad.specifications import create_model
+from matgrad.storage import load_model, save_model
+
+DIGITS, LABELS = load_digits(return_X_y=True)
+IS_TEST = np.arange(len(DIGITS)) % 5 == 0
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """The file of a model of the digits, trained for a moment."""
+    path = tmp_path_factory.mktemp("model") / "digits.npz"
+    succeed("train", "--epochs", 2, "--quiet", "--save-weights", path)
+    return path
+
+
+@pytest.fixture
+def regression(folder):
+    """The file of a model of plane.csv."""
+    write_csv(folder / "plane.csv", ["x", "y", "z"], plane())
+    succeed("train", "--csv", "plane.csv", "--epochs", 5, "--save-weights", "plane.npz", "--save-dataset", "raw.npz",
+            "--normalize", "none")  # fmt: skip
+    return folder / "plane.npz"
+
+
+def outputs(path, X) -> np.ndarray:
+    """What the saved model gives for X, in plain NumPy."""
+    content = arrays(path)
+    weights = {name: A for name, A in content.items() if name[0] in "Wb"}
+    return forward(weights, (X - content["extra.offset"]) / content["extra.scale"])
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_accuracy_loss_and_confusion_matrix(model, part):
+    rows = IS_TEST if part == "test" else ~IS_TEST
+    Y, T = outputs(model, DIGITS[rows]), LABELS[rows]
+    P = np.exp(Y - Y.max(axis=1, keepdims=True))
+    P /= P.sum(axis=1, keepdims=True)
+    found = json.loads(succeed("evaluate", model, "--part", part, "--json"))
+
+    assert found["accuracy"] == pytest.approx(accuracy_score(T, Y.argmax(axis=1)))
+    assert found["loss"] == pytest.approx(log_loss(T, P), rel=1e-4)
+    assert found["confusion"] == confusion_matrix(T, Y.argmax(axis=1)).tolist()
+
+
+def test_the_confusion_matrix_as_text(model):
+    output = succeed("evaluate", model)
+    expected = confusion_matrix(LABELS[IS_TEST], outputs(model, DIGITS[IS_TEST]).argmax(axis=1))
+
+    lines = output.splitlines()
+    first = next(i for i, line in enumerate(lines) if "predicted" in line) + 2
+    table = np.array([line.split() for line in lines[first : first + 10]], dtype=int)
+    np.testing.assert_array_equal(table[:, 1:], expected)
+    assert table[:, 0].tolist() == list(range(10))
+    assert "360 examples" in output
+    assert lines[-1] == f"accuracy {np.trace(expected) / expected.sum():.4f}"
+
+
+def test_evaluate_agrees_with_the_last_line_of_train(folder):
+    save_blobs(folder / "data.npz")
+    data = ("--load-dataset", "data.npz")
+    for kind in ("none", "unit", "standard"):
+        last = succeed("train", *data, "--normalize", kind, "--epochs", 3, "--save-weights", "m.npz").splitlines()[-1]
+        assert f"{json.loads(succeed('evaluate', 'm.npz', *data, '--json'))['accuracy']:.3f}" == last.split()[-1], kind
+
+
+def test_regression_measures(folder, regression):
+    data = arrays(folder / "raw.npz")
+    Y, T = outputs(regression, data["Xtest"]), data["Ttest"]
+    found = json.loads(succeed("evaluate", regression, "--csv", "plane.csv", "--json"))
+
+    assert found["RMSE"] == pytest.approx(np.sqrt(np.mean((Y - T) ** 2)), rel=1e-5)
+    assert found["MAE"] == pytest.approx(mean_absolute_error(T, Y), rel=1e-5)
+    assert found["R2"] == pytest.approx(r2_score(T, Y), rel=1e-5)
+    assert found["loss"] == pytest.approx(np.mean((Y - T) ** 2), rel=1e-5)
+    text = succeed("evaluate", regression, "--csv", "plane.csv")
+    assert f"MAE {found['MAE']:.4f}" in text
+    assert "accuracy" not in text
+
+
+def test_on_every_backend(backend, model):
+    here, on_numpy = (
+        json.loads(succeed("evaluate", model, "--json", "--backend", name)) for name in (backend.name, "numpy")
+    )
+    assert here["loss"] == pytest.approx(on_numpy["loss"], rel=1e-5), backend
+    assert here["confusion"] == on_numpy["confusion"], backend
+
+
+def test_classes_of_a_csv_file_keep_the_names_of_the_model(folder):
+    """A file in which a class is missing has its other classes right all the same."""
+    data = blobs(N=90)
+    names = np.array(["ant", "bee", "cat"])[data["Ttrain"]]
+    lines = [[*x.tolist(), str(name)] for x, name in zip(data["Xtrain"], names, strict=True)]
+    write_csv(folder / "all.csv", [*"abcd", "animal"], lines)
+    write_csv(folder / "some.csv", [*"abcd", "animal"], [line for line in lines if line[-1] != "ant"])
+    succeed("train", "--csv", "all.csv", "--epochs", 20, "--save-weights", "m.npz")
+    assert json.loads(succeed("evaluate", "m.npz", "--csv", "all.csv", "--json"))["accuracy"] > 0.9
+
+    result = run("evaluate", "m.npz", "--csv", "some.csv", "--json")
+    assert result.exit_code == 2 or json.loads(result.stdout)["accuracy"] > 0.9
+
+
+def test_a_single_class_is_refused_or_predicted(folder):
+    write_csv(
+        folder / "one.csv", ["x", "y", "t"], [[*x, "same"] for x in np.random.default_rng(0).random((30, 2)).tolist()]
+    )
+    result = run("train", "--csv", "one.csv", "--epochs", 1)
+
+    assert result.exit_code == 2 or result.stdout.splitlines()[-1] == "test accuracy 1.000"
+
+
+def test_a_normalization_that_is_not_used_is_not_offered():
+    """The model has its own; --normalize on these commands would do nothing."""
+    assert "--normalize [" not in succeed("evaluate", "--help")
+    assert "--normalize [" not in succeed("predict", "--help")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_a_model_saved_from_python_without_information(command, folder):
+    """`save_model(M, file)` alone writes a model that the command line can use or refuses clearly."""
+    save_model(create_model("ReLU;Linear", "64;5;10"), "bare.npz")
+    result = run(command, "bare.npz", *(["out.csv"] if command == "predict" else []))
+
+    assert result.exit_code in (0, 2), repr(result.exception)
+    assert result.exit_code == 0 or "bare.npz" in result.stderr
+
+
+# -- predict -----------------------------------------------------------------------------------
+
+
+def test_predictions_in_csv_and_npz_are_those_of_the_model(folder, model):
+    assert "360 predictions in p.csv" in succeed("predict", model, "p.csv")
+    succeed("predict", model, "p.npz")
+
+    saved = load_model(model)
+    Y = saved.model.predict((DIGITS[IS_TEST] / 16).astype(np.float32))
+    found = arrays(folder / "p.npz")
+    np.testing.assert_allclose(found["Y"], Y, atol=1e-5)
+    np.testing.assert_allclose(found["Y"], outputs(model, DIGITS[IS_TEST]), atol=1e-4)
+    np.testing.assert_array_equal(found["classes"], Y.argmax(axis=1))
+    with (folder / "p.csv").open(newline="") as file:
+        header, *lines = csv.reader(file)
+    assert header == ["class", *(f"y{k}" for k in range(10))]
+    np.testing.assert_array_equal(np.array(lines)[:, 1:].astype(np.float32), found["Y"])
+    np.testing.assert_array_equal(np.array(lines)[:, 0].astype(int), found["classes"])
+
+
+def test_predictions_of_a_part(folder, model):
+    assert "1437 predictions" in succeed("predict", model, "p.npz", "--part", "train")
+    np.testing.assert_allclose(arrays(folder / "p.npz")["Y"], outputs(model, DIGITS[~IS_TEST]), atol=1e-4)
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_predictions_for_features_alone(folder, regression, header):
+    X = np.array([[0.1, 0.2], [0.5, 0.25], [1.0, 1.0]])
+    np.savetxt("new.csv", X, delimiter=",", header="x,y" if header else "", comments="")
+    succeed("predict", regression, "p.csv", "--features", "new.csv")
+    succeed("predict", regression, "p.npz", "--features", "new.csv")
+
+    found = np.genfromtxt("p.csv", delimiter=",", names=True)
+    assert found.dtype.names == ("y0",)
+    np.testing.assert_allclose(found["y0"], outputs(regression, X)[:, 0], atol=1e-5)
+    assert list(arrays(folder / "p.npz")) == ["Y"]
+
+
+def test_predictions_have_the_names_of_the_classes(folder):
+    data = blobs(N=60)
+    names = np.array(["red, dark", "green", 'so-called "blue"'])
+    lines = [[*x.tolist(), str(names[t])] for x, t in zip(data["Xtrain"], data["Ttrain"], strict=True)]
+    write_csv(folder / "c.csv", [*"abcd", "colour"], lines)
+    np.savetxt("new.csv", data["Xtest"], delimiter=",", fmt="%.9g")
+    succeed("train", "--csv", "c.csv", "--epochs", 20, "--save-weights", "m.npz")
+    succeed("predict", "m.npz", "p.csv", "--features", "new.csv")
+
+    with (folder / "p.csv").open(newline="") as file:
+        predicted = [line["class"] for line in csv.DictReader(file)]
+    assert accuracy_score(names[data["Ttest"]], predicted) > 0.9
+
+
+def test_batch_statistics_are_those_of_training(folder):
+    """The prediction for a row does not depend on the rows beside it."""
+    save_blobs(folder / "data.npz")
+    data = ("--load-dataset", "data.npz")
+    layers = ("--layers", "BatchNormalization;ReLU;Linear", "--dropouts", "0.3")
+    succeed("train", *data, *layers, "--epochs", 2, "--save-weights", "m.npz")
+    np.savetxt("one.csv", blobs()["Xtest"][:1], delimiter=",", fmt="%.9g")
+    succeed("predict", "m.npz", "all.npz", *data)
+    succeed("predict", "m.npz", "one.npz", "--features", "one.csv")
+
+    np.testing.assert_allclose(arrays(folder / "one.npz")["Y"][0], arrays(folder / "all.npz")["Y"][0], rtol=1e-5)
