@@ -1,0 +1,1 @@
+"""Symbolic validation of the code that trains: SymPy matrices go through the same classes."""

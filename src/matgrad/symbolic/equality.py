@@ -1,0 +1,103 @@
+"""Equality of symbolic matrices: proved by algebra where that is fast, else shown at random points.
+
+Two expressions are compared exactly first: their difference, with exponentials and roots as
+indeterminates, is a quotient of polynomials, which is zero or not. Where that is too large, the
+difference is evaluated at random rational points with 50 digits, and must vanish to 30.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import mpmath
+import sympy as sp
+
+DIGITS = 50
+TOLERANCE = mpmath.mpf(10) ** -30
+POINTS = 4
+LARGE = 200  # operations in a difference beyond which algebra is not tried
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Whether two matrices are equal, how that was found, and the first place where they are not."""
+
+    ok: bool
+    method: str  # 'algebra' or 'points'
+    row: int = 0  # rows and columns count from 0
+    column: int = 0
+    found: sp.Expr = sp.S.Zero
+    expected: sp.Expr = sp.S.Zero
+    problem: str = ""  # why they cannot be compared at all
+
+
+@dataclass(frozen=True)
+class Check:
+    """The verdict on one equation, one row of the table that `matgrad verify` prints."""
+
+    name: str  # 'ActivationLayer.DW', or the name of a derivation
+    location: str  # file and line of the equation that ran
+    label: str  # of the equation in the paper, such as 'eq:softmax-derivation', or the name of its section
+    sizes: str  # 'N=3 D=4 K=5'
+    method: str  # 'algebra' or 'points'
+    seconds: float
+    ok: bool
+    message: str = ""  # where it is wrong, with both symbolic entries
+    source: str = ""  # the text of the equation
+
+
+def compare(found: sp.Matrix, expected: sp.Matrix, seed: int = 0) -> Comparison:
+    """Whether two matrices have equal elements, as functions of the symbols in them."""
+    if found.shape != expected.shape:
+        sizes = (" × ".join(map(str, A.shape)) for A in (found, expected))
+        return Comparison(False, "algebra", problem="found a matrix of size {}, expected {}".format(*sizes))
+    differences = [a - b for a, b in zip(found, expected, strict=True)]
+    unknown = [i for i, d in enumerate(differences) if not _is_zero(d)]
+    method = "points" if unknown else "algebra"
+    wrong = _first_nonzero([differences[i] for i in unknown], seed)
+    if wrong is None:
+        return Comparison(True, method)
+    row, column = divmod(unknown[wrong], found.shape[1])
+    return Comparison(False, method, row, column, found[row, column], expected[row, column])
+
+
+def _is_zero(difference: sp.Expr) -> bool:
+    """Whether algebra finds at once that the difference is zero."""
+    if difference == 0:
+        return True
+    if sp.count_ops(difference) > LARGE or difference.has(sp.Piecewise, sp.Max, sp.Heaviside):
+        return False
+    return sp.cancel(sp.together(sp.expand_power_base(difference.rewrite(sp.exp)))) == 0
+
+
+def _first_nonzero(expressions: Sequence[sp.Expr], seed: int) -> int | None:
+    """The index of the first expression that is not zero at one of a few random points."""
+    if not expressions:
+        return None
+    symbols = sorted(set().union(*(e.free_symbols for e in expressions)), key=str)
+    f = sp.lambdify(symbols, list(expressions), modules="mpmath", cse=True)
+    rng = random.Random(seed)
+    with mpmath.workdps(DIGITS):
+        for _ in range(POINTS):
+            values = f(*(random_point(symbols, rng)))
+            for i, value in enumerate(values):
+                if not abs(value) < TOLERANCE:  # also where it is nan
+                    return i
+    return None
+
+
+def random_point(symbols: Iterable[sp.Symbol], rng: random.Random) -> list[mpmath.mpf]:
+    """A random rational number between -2 and 2 for each symbol, between 1/8 and 2 for a positive one."""
+
+    def number(symbol: sp.Symbol) -> mpmath.mpf:
+        low = 125 if symbol.is_positive else -2000
+        return mpmath.mpf(rng.randint(low, 2000) or 1) / 1000 + mpmath.mpf(rng.randint(1, 997)) / 1000003
+
+    return [number(symbol) for symbol in symbols]
+
+
+def symbols(name: str, rows: int, columns: int, *, positive: bool | None = None) -> sp.Matrix:
+    """Matrix of real symbols name_11, name_12, …"""
+    return sp.Matrix(rows, columns, lambda i, j: sp.Symbol(f"{name}_{i + 1}{j + 1}", real=True, positive=positive))
