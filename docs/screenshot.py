@@ -1,8 +1,9 @@
 """Run a command in a terminal of 100 columns and save what it shows as SVG: the pictures of the README.
 
-    python docs/screenshot.py docs/train.svg matgrad train --epochs 8 --layers "ReLU;BatchNormalization;Linear"
+python docs/screenshot.py docs/train.svg matgrad train --epochs 8 --layers "ReLU;BatchNormalization;Linear"
 """
 
+import io
 import os
 import pty
 import re
@@ -33,7 +34,7 @@ def shown(command: list[str]) -> str:
 
 if __name__ == "__main__":
     target, *command = sys.argv[1:]
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(f"$ {shlex.join(command)}", style="bold", highlight=False)
     console.print(Text.from_ansi(shown(command)))
     console.save_svg(target, title="matgrad")

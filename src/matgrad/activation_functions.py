@@ -23,6 +23,10 @@ from matgrad.matrix_operations import (
 )
 from matgrad.parse import describe, resolve
 
+# module constants, so that the symbolic verifier can put exact numbers in their place
+SQRT_2 = math.sqrt(2)
+SQRT_2_PI = math.sqrt(2 * math.pi)
+
 
 class ActivationFunction:
     """A function ℝ → ℝ with its derivative, both applied element-wise to a matrix."""
@@ -179,14 +183,14 @@ class GELUActivation(ActivationFunction):
 
     def gradient(self, X: Matrix) -> Matrix:
         """Φ(x) + x·φ(x), with φ(x) = e^(-x²/2) / √(2π)"""
-        phi = exp(-hadamard(X, X) / 2) / math.sqrt(2 * math.pi)
+        phi = exp(-hadamard(X, X) / 2) / SQRT_2_PI
         return self._Phi(X) + hadamard(X, phi)
 
     @staticmethod
     def _Phi(X: Matrix) -> Matrix:
         """(1 + erf(x / √2)) / 2"""
         m, n = X.shape
-        return (ones(m, n, like=X) + erf(X / math.sqrt(2))) / 2
+        return (ones(m, n, like=X) + erf(X / SQRT_2)) / 2
 
 
 class SiLUActivation(ActivationFunction):

@@ -44,11 +44,15 @@ class Equation:
     @property
     def location(self) -> str:
         """File and line, such as ``src/matgrad/layers/linear.py:71``, seen from the current folder."""
-        inside = Path(self.file).is_relative_to(Path.cwd())
-        return f"{os.path.relpath(self.file) if inside else self.file}:{self.line}"
+        return f"{relative_path(self.file)}:{self.line}"
 
     def __str__(self) -> str:
         return f"{self.layer}.{self.name}"
+
+
+def relative_path(file: str) -> str:
+    """The path of a file as seen from the current folder, where it is inside."""
+    return os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else file
 
 
 def equations(layer_class: type[Layer], method: str) -> list[Equation]:

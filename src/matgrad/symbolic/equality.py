@@ -17,7 +17,7 @@ import sympy as sp
 DIGITS = 50
 TOLERANCE = mpmath.mpf(10) ** -30
 POINTS = 4
-LARGE = 200  # operations in a difference beyond which algebra is not tried
+LARGE = 100  # operations in a difference beyond which algebra is not tried
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ def _is_zero(difference: sp.Expr) -> bool:
     """Whether algebra finds at once that the difference is zero."""
     if difference == 0:
         return True
-    if sp.count_ops(difference) > LARGE or difference.has(sp.Piecewise, sp.Max, sp.Heaviside):
+    if sp.count_ops(difference) > LARGE or difference.has(sp.Piecewise, sp.Max, sp.Heaviside, sp.erf):
         return False
-    return sp.cancel(sp.together(sp.expand_power_base(difference.rewrite(sp.exp)))) == 0
+    return sp.cancel(sp.together(difference.rewrite(sp.exp))) == 0
 
 
 def _first_nonzero(expressions: Sequence[sp.Expr], seed: int) -> int | None:
@@ -77,7 +77,8 @@ def _first_nonzero(expressions: Sequence[sp.Expr], seed: int) -> int | None:
     if not expressions:
         return None
     symbols = sorted(set().union(*(e.free_symbols for e in expressions)), key=str)
-    f = sp.lambdify(symbols, list(expressions), modules="mpmath", cse=True)
+    functions = {"Max": max, "Heaviside": lambda x, at_zero=0.5: at_zero if x == 0 else int(x > 0)}
+    f = sp.lambdify(symbols, list(expressions), modules=[functions, "mpmath"], cse=True)
     rng = random.Random(seed)
     with mpmath.workdps(DIGITS):
         for _ in range(POINTS):
