@@ -1,4 +1,4 @@
-# make train: the main job, on embedded data. make test: everything that CI runs.
+# make train: the main job, on embedded data. make test: everything that CI runs. make test-slow: what takes longer.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST     := $(ONE_THREAD) $(BIN)/python -m pytest --quiet --durations=5
 
-.PHONY: train test lint lanes test-numpy-torch test-jax-tensorflow clean
+.PHONY: train test test-slow lint lanes test-numpy-torch test-jax-tensorflow clean
 
 train: $(VENV)/train.done
 	$(BIN)/matgrad train
@@ -30,6 +30,9 @@ test-numpy-torch: $(VENV)/test.done
 test-jax-tensorflow: $(VENV)/test.done
 	$(PYTEST) --backend jax
 	$(PYTEST) --backend tensorflow
+
+test-slow: $(VENV)/test.done
+	$(PYTEST) -m slow
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -12,6 +12,7 @@ from matgrad.cli.data import data
 from matgrad.cli.evaluate import evaluate, predict
 from matgrad.cli.inspect import info, inspect
 from matgrad.cli.train import train
+from matgrad.cli.verify import verify
 
 # what bad input raises in the package; anything else is a defect and shows its traceback
 BAD_INPUT = (ValueError, TypeError, OSError, ModuleNotFoundError, MemoryError)
@@ -57,5 +58,5 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "matgrad", "_MATGRAD_COMPLETE").source())
 
 
-for command in (train, evaluate, predict, check, inspect, info, data):
+for command in (train, evaluate, predict, check, verify, inspect, info, data):
     main.add_command(command)

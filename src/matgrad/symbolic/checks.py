@@ -42,6 +42,8 @@ def check_layer(layer: Layer, *, N: int = 3, dropout: bool = False) -> list[Chec
     layer = symbolic_layer(layer, dropout)
     X = symbols("X", N, layer.input_size)
     sizes = f"N={N} D={layer.input_size} K={layer.output_size}"
+    if isinstance(layer, ActivationLayer):
+        sizes += f" {type(layer.act).__name__.removesuffix('Activation')}"
     sizes += "" if layer.training else " evaluation"
     sizes += " dropout" if dropout else ""
     checks = []
@@ -158,10 +160,14 @@ def derivative(value: sp.Expr, V: sp.Matrix) -> sp.Matrix:
 
 
 def _gradients(layer: Layer) -> list[Equation]:
-    """The equations D<V> of a layer whose V is its input, a parameter, or assigned in feedforward."""
+    """The equations D<V> of a layer whose V is its input, a parameter, or assigned in feedforward.
+
+    Of several with the same name the last one counts: it is the one that stays.
+    """
     assigned = {equation.name for equation in equations(type(layer), "feedforward")} - {"Y"}
     variables = {"X", *layer.parameters, *assigned}
-    return [e for e in equations(type(layer), "backpropagate") if e.name[:1] == "D" and e.name[1:] in variables]
+    found = [e for e in equations(type(layer), "backpropagate") if e.name[:1] == "D" and e.name[1:] in variables]
+    return list({equation.name: equation for equation in found}.values())
 
 
 def _both_sides(layer: Layer, X: sp.Matrix, equation: Equation) -> tuple[Matrix, sp.Matrix]:

@@ -76,6 +76,9 @@ def _first_nonzero(expressions: Sequence[sp.Expr], seed: int) -> int | None:
     """The index of the first expression that is not zero at one of a few random points."""
     if not expressions:
         return None
+    for i, expression in enumerate(expressions):
+        if expression.has(sp.zoo, sp.nan, sp.oo, -sp.oo):
+            return i
     symbols = sorted(set().union(*(e.free_symbols for e in expressions)), key=str)
     functions = {"Max": max, "Heaviside": lambda x, at_zero=0.5: at_zero if x == 0 else int(x > 0)}
     f = sp.lambdify(symbols, list(expressions), modules=[functions, "mpmath"], cse=True)

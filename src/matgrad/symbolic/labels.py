@@ -20,23 +20,35 @@ _LABELS = {
 }
 
 _SECTIONS = {
-    "Layer": "appendix:layers",
-    "Loss": "appendix:loss-functions",
-    "Activation": "appendix:activation-functions",
-    "Optimizer": "appendix:optimization",
+    "appendix:layers": (
+        "LinearLayer",
+        "ActivationLayer",
+        "SoftmaxLayer",
+        "LogSoftmaxLayer",
+        "BatchNormalizationLayer",
+    ),
+    "appendix:loss-functions": (
+        "SquaredErrorLoss",
+        "MeanSquaredErrorLoss",
+        "CrossEntropyLoss",
+        "SoftmaxCrossEntropyLoss",
+        "LogisticCrossEntropyLoss",
+        "NegativeLogLikelihoodLoss",
+    ),
+    "appendix:activation-functions": (
+        "ReLUActivation",
+        "LeakyReLUActivation",
+        "HyperbolicTangentActivation",
+        "SigmoidActivation",
+        "softmax",
+        "stable_softmax",
+        "stable_softmax_jacobian",
+        "log_softmax",
+        "stable_log_softmax",
+        "stable_log_softmax_jacobian",
+    ),
+    "appendix:optimization": ("GradientDescentOptimizer", "MomentumOptimizer", "NesterovOptimizer"),
 }
-_BEYOND_THE_PAPER = (
-    "SReLU",
-    "AllReLU",
-    "TReLU",
-    "GELU",
-    "SiLU",
-    "ELU",
-    "Softplus",
-    "Adam",
-    "LogProbability",
-    "BinaryCrossEntropy",
-)
 
 
 def label_of(name: str) -> str:
@@ -44,7 +56,4 @@ def label_of(name: str) -> str:
     if name in _LABELS:
         return _LABELS[name]
     kind = name.partition(".")[0]
-    if kind.startswith(_BEYOND_THE_PAPER):
-        return ""
-    sections = [label for ending, label in _SECTIONS.items() if kind.endswith(ending)]
-    return sections[0] if sections else "appendix:activation-functions"
+    return next((label for label, kinds in _SECTIONS.items() if kind in kinds), "")

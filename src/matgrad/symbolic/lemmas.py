@@ -29,15 +29,18 @@ from matgrad.symbolic.steps import Derivation, Step, at, by_columns, by_rows, ch
 
 def lemmas() -> list[Derivation]:
     """All lemmas and properties, in the order of the paper, then the linear forms."""
-    properties = (matrix_property_1, matrix_property_2, matrix_property_3)
-    properties += (matrix_property_5, matrix_property_6, matrix_property_7)
     return [
         Derivation.of(product_rule_1, "eq:product-rule1", n=4, p=5),
         Derivation.of(product_rule_2, "eq:product-rule2", n=4, p=5),
         Derivation.of(product_rule_3, "eq:product-rule3", m=3, n=4, p=5),
         Derivation.of(product_rule_4, "eq:product-rule4", m=3, n=4, p=5),
         Derivation.of(chain_rule, "eq:chain-rule", m=3, n=4, p=5),
-        *(Derivation.of(f, f"eq:{f.__name__[:-2].replace('_', '-')}{f.__name__[-1]}", m=3, n=4) for f in properties),
+        Derivation.of(matrix_property_1, "eq:matrix-property1", m=3, n=4),
+        Derivation.of(matrix_property_2, "eq:matrix-property2", m=3, n=4),
+        Derivation.of(matrix_property_3, "eq:matrix-property3", m=3, n=4),
+        Derivation.of(matrix_property_5, "eq:matrix-property5", m=3, n=4),
+        Derivation.of(matrix_property_6, "eq:matrix-property6", m=3, n=4),
+        Derivation.of(matrix_property_7, "eq:matrix-property7", m=3, n=4),
         Derivation.of(linear_form_of_the_centering, "appendix:batch-normalization", N=3, D=4),
         Derivation.of(linear_form_of_the_variance, "appendix:batch-normalization", N=3, D=4),
         Derivation.of(linear_forms_of_batch_normalization, "eq:batch-normalization-backpropagation", N=3, D=4),

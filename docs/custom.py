@@ -1,0 +1,72 @@
+"""Your own layer, activation function and loss, written over the same table as the package's.
+
+matgrad verify --plugin docs/custom.py --layer Scale --layer SquaredReLU --layer PseudoHuber
+matgrad train --plugin docs/custom.py --layers "SquaredReLU;Scale;Linear" --learning-rate 0.01
+"""
+
+import numpy as np
+
+import matgrad as mg
+from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, reciprocal, row_repeat, sqrt
+
+
+class ScaleLayer(mg.Layer):
+    """Y = (1_N s) ⊙ X, with a trained row vector s"""
+
+    keeps_size = True
+    parameters = ("s",)
+
+    def __init__(self, input_size: int, output_size: int) -> None:
+        super().__init__(input_size, output_size)
+        self.s = np.ones((1, input_size), dtype=np.float32)
+        self.set_optimizer("GradientDescent")
+
+    def feedforward(self, X):
+        s = self.s
+        N, _ = X.shape
+
+        Y = hadamard(row_repeat(s, N), X)
+
+        self.X = X
+        return Y
+
+    def backpropagate(self, Y, DY):
+        X, s = self.X, self.s
+        N, _ = X.shape
+
+        Ds = columns_sum(hadamard(DY, X))
+        DX = hadamard(row_repeat(s, N), DY)
+
+        self.Ds, self.DX = Ds, DX
+
+
+class SquaredReLUActivation(mg.ActivationFunction):
+    """max(0, x)²"""
+
+    relu = mg.ReLUActivation()
+
+    def __call__(self, X):
+        """relu(x)·relu(x)"""
+        return hadamard(self.relu(X), self.relu(X))
+
+    def gradient(self, X):
+        """2·relu(x)"""
+        return 2 * self.relu(X)
+
+
+class PseudoHuberLoss(mg.LossFunction):
+    """Σ √(1 + (y - t)²) - 1"""
+
+    def root(self, Y, T):
+        """√(1 + (Y - T) ⊙ (Y - T))"""
+        N, K = Y.shape
+        return sqrt(ones(N, K, like=Y) + hadamard(Y - T, Y - T))
+
+    def __call__(self, Y, T):
+        """1_Nᵀ (√(1 + (Y - T) ⊙ (Y - T)) - 1) 1_K"""
+        N, K = Y.shape
+        return elements_sum(self.root(Y, T) - ones(N, K, like=Y))
+
+    def gradient(self, Y, T):
+        """(Y - T) ⊙ 1/√(1 + (Y - T) ⊙ (Y - T))"""
+        return hadamard(Y - T, reciprocal(self.root(Y, T)))

@@ -1,0 +1,92 @@
+"""`matgrad verify`: every equation, checked symbolically on the code that runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from matgrad.backends import get_backend
+from matgrad.cli.options import PATH, check_writable, plugin_option
+from matgrad.files import as_json as json_text
+from matgrad.files import atomic_write
+
+if TYPE_CHECKING:
+    from matgrad.symbolic.equality import Check
+    from matgrad.symbolic.suite import Case
+
+HEADINGS = ("equation", "source", "paper", "sizes", "method", "seconds", "verdict")
+
+
+@click.command(short_help="Check every equation symbolically.")
+@click.option("--layer", "only", multiple=True, metavar="NAME", help="Only this layer, loss, function, rule or lemma.")
+@click.option("--quick", is_flag=True, help="A choice that takes seconds.")
+@click.option("--latex", type=PATH, metavar="FILE", help="Write the validated equations as a LaTeX document.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON, and nothing else.")
+@plugin_option
+def verify(only: tuple[str, ...], quick: bool, latex: Path | None, as_json: bool, plugin: tuple[Path, ...]) -> None:
+    """Run SymPy matrices through the classes that train, and compare with SymPy's own derivatives.
+
+    Every layer, loss, activation function, softmax function and optimizer, and the lemmas and
+    derivations of the paper. Ends with exit status 1 when an equation is wrong, and says where.
+    """
+    get_backend("sympy")  # says what to install where SymPy is missing
+    from matgrad.symbolic.suite import cases
+
+    if latex is not None:
+        check_writable(latex, f"--latex {latex}")
+    start = time.perf_counter()
+    checks: list[Check] = []
+    chosen = cases(only, quick=quick)
+    if not as_json:
+        click.echo(_line(HEADINGS))
+    for check in _progress(chosen, silent=as_json):
+        checks.append(check)
+        if not as_json:
+            click.echo(_line(_cells(check)))
+    wrong = [check for check in checks if not check.ok]
+    if as_json:
+        click.echo(json_text({"checks": [asdict(check) for check in checks], "wrong": len(wrong)}))
+    else:
+        for check in wrong:
+            click.echo(f"\n{check.message}")
+        seconds = time.perf_counter() - start
+        click.echo(f"\n{len(checks) - len(wrong)} of {len(checks)} equations are right, in {seconds:.0f} s")
+    if latex is not None:
+        _write_latex(latex, checks)
+    if wrong:
+        raise click.exceptions.Exit(1)
+
+
+def _progress(chosen: list[Case], silent: bool) -> Iterator[Check]:
+    """The verdicts of the cases, with a progress bar where standard error is a terminal."""
+    bar: Any = nullcontext(chosen)
+    if sys.stderr.isatty() and not silent:
+        bar = click.progressbar(chosen, file=sys.stderr, item_show_func=lambda case: case.name if case else "")
+    with bar as running:
+        for case in running:
+            yield from case.run()
+
+
+def _cells(check: Check) -> tuple[str, ...]:
+    verdict = "right" if check.ok else "WRONG"
+    return check.name, check.location, check.label, check.sizes, check.method, f"{check.seconds:.2f}", verdict
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    widths = (38, 48, 40, 34, 7, 7, 7)
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def _write_latex(path: Path, checks: list[Check]) -> None:
+    from matgrad.symbolic.teaching import validated_equations
+
+    with atomic_write(path) as file:
+        file.write(validated_equations(checks).encode())
+    click.echo(f"LaTeX in {path}", err=True)

@@ -1,0 +1,236 @@
+r"""Expressions over the table of matrix operations in the paper's notation, from their syntax trees."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+
+from matgrad.symbolic.symbols import (
+    ATOM,
+    CASES,
+    FUNCTIONS,
+    HADAMARD,
+    POWER,
+    PRODUCT,
+    SUM,
+    Tex,
+    bracketed,
+    escape,
+    fraction,
+    function_symbol,
+    gradient,
+    index,
+    is_word,
+    minus,
+    number,
+    parenthesized,
+    product,
+    superscript,
+    symbol,
+    total,
+)
+
+Size = tuple[str | None, str | None]  # the symbols of the numbers of rows and columns, where they are known
+_UNKNOWN: Size = (None, None)
+_ELEMENTWISE = {"exp", "reciprocal", "sqrt", "inv_sqrt", "log_sigmoid", "step", "log1p", "positive", *FUNCTIONS}
+
+
+class Typesetter:
+    """Typesets expressions; `sizes` has the numbers of rows and columns of the matrices, by name."""
+
+    def __init__(self, sizes: Mapping[str, Size]) -> None:
+        self.sizes = sizes
+
+    def __call__(self, node: ast.expr) -> Tex:
+        """The expression in LaTeX; what has no notation is quoted."""
+        match node:
+            case ast.Name(id=name):
+                return symbol(name)
+            case ast.Constant(value=value):
+                return number(value)
+            case ast.Attribute(value=X, attr="T"):
+                return superscript(self(X), r"\top")
+            case ast.Attribute(attr=name):
+                return symbol(name)
+            case ast.UnaryOp(op=ast.USub(), operand=X):
+                return minus(self(X))
+            case ast.UnaryOp(op=ast.Not(), operand=X):
+                return Tex(rf"\text{{not }} {bracketed(self(X))}", SUM)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](self(left), self(right))
+            case ast.BoolOp(op=op, values=values):
+                word = r" \text{ and } " if isinstance(op, ast.And) else r" \text{ or } "
+                return Tex(word.join(bracketed(self(v), *range(SUM, ATOM)) for v in values), CASES)
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _RELATIONS:
+                return Tex(f"{self(left).text} {_RELATIONS[type(op)]} {self(right).text}", CASES)
+            case ast.Subscript(value=ast.Attribute(value=X, attr="shape"), slice=ast.Constant(value=0 | 1 as k)):
+                rows, columns = self.size(X)
+                named = (rows or rf"\operatorname{{rows}}({self(X).text})") if k == 0 else columns
+                return Tex(named or rf"\operatorname{{columns}}({self(X).text})")
+            case ast.IfExp():
+                return self._cases(node)
+            case ast.Call():
+                return self._call(node)
+        return Tex(rf"\texttt{{{escape(ast.unparse(node))}}}")
+
+    def condition(self, test: ast.expr) -> str:
+        """What must hold; a letter that is tested by its truth value is a number."""
+        is_letter = isinstance(test, ast.Name) and not is_word(test.id)
+        return self(test).text + (r" \neq 0" if is_letter else "")
+
+    def _cases(self, node: ast.expr) -> Tex:
+        rows = []
+        while isinstance(node, ast.IfExp):
+            rows.append(rf"{self(node.body).text} & \text{{if }} {self.condition(node.test)}")
+            node = node.orelse
+        rows.append(rf"{self(node).text} & \text{{otherwise}}")
+        return Tex(r"\begin{cases} " + r" \\ ".join(rows) + r" \end{cases}", CASES)
+
+    def _call(self, node: ast.Call) -> Tex:
+        name, args = called(node), list(node.args)
+        plain = not any(isinstance(arg, ast.Starred) for arg in args)
+        operation = OPERATIONS.get(name)
+        if operation and plain and len(args) in operation[0]:
+            tex = operation[1](self, *args)
+            if tex is not None:
+                return tex
+        match node.func:
+            case ast.Attribute(value=f, attr="gradient"):
+                head = (function_symbol(f.id) if isinstance(f, ast.Name) else bracketed(self(f))) + "'"
+            case ast.Attribute(value=X) if not (isinstance(X, ast.Name) and is_word(X.id)):
+                head, args = function_symbol(name), [X, *args]
+            case ast.Name() | ast.Attribute() if name.endswith("_jacobian") and len(args) == 1:
+                x = self(args[0]).text
+                head = rf"\frac{{\partial}}{{\partial {x}}} {function_symbol(name.removesuffix('_jacobian'))}"
+            case ast.Name() | ast.Attribute():
+                head = function_symbol(name)
+            case _:
+                head = bracketed(self(node.func))
+        options = [rf"{symbol(k.arg).text} = {self(k.value).text}" for k in node.keywords if k.arg and k.arg != "like"]
+        inner = ", ".join([*(self(arg).text for arg in args), *options])
+        return Tex(head + parenthesized(inner), PRODUCT if head.startswith(r"\frac") else ATOM)
+
+    # -- sizes -----------------------------------------------------------------------------------
+    def size(self, node: ast.expr) -> Size:
+        """The numbers of rows and columns as far as they follow from sizes that are known."""
+        match node:
+            case ast.Name(id=name):
+                return self._size_of_name(name)
+            case ast.Attribute(value=X, attr="T"):
+                return self.size(X)[::-1]
+            case ast.UnaryOp(operand=X) | ast.BinOp(left=X, op=ast.Div()):
+                return self.size(X)
+            case ast.BinOp(left=X, op=ast.MatMult(), right=Y):
+                return self.size(X)[0], self.size(Y)[1]
+            case ast.BinOp(left=X, right=Y) | ast.IfExp(body=X, orelse=Y):
+                return known(self.size(X), self.size(Y))
+            case ast.Call(args=args) if args:
+                return self._size_of_call(called(node), args)
+        return _UNKNOWN
+
+    def _size_of_name(self, name: str) -> Size:
+        """A gradient has the size of its matrix, and an updated matrix that of the one before."""
+        size = self.sizes.get(name, _UNKNOWN)
+        if None in size and name.endswith("'"):
+            size = known(size, self._size_of_name(name[:-1]))
+        return known(size, self._size_of_name(name[1:])) if None in size and gradient(name) else size
+
+    def _size_of_call(self, name: str, args: list[ast.expr]) -> Size:
+        first = self.size(args[0])
+        match name, args:
+            case "hadamard", [_, Y]:
+                return known(first, self.size(Y))
+            case "product_on", [_, A, B]:
+                return known((self.size(A)[0], self.size(B)[1]), first)
+            case "row_repeat", [_, m]:
+                return self(m).text, first[1]
+            case "column_repeat", [_, n]:
+                return first[0], self(n).text
+            case (("ones" | "zeros"), [m, *n]):
+                return self(m).text, self(n[0]).text if n else "1"
+            case (("columns_sum" | "columns_mean" | "columns_max"), _):
+                return "1", first[1]
+            case (("rows_sum" | "rows_mean" | "rows_max"), _):
+                return first[0], "1"
+        return first if name in _ELEMENTWISE else _UNKNOWN
+
+    def ones(self, *sizes: str | None) -> Tex:
+        """1_N or 1_{NK}; 1 where the size is not known."""
+        return Tex(f"1{index(sizes)}")
+
+    def elements_sum(self, X: ast.expr) -> Tex:
+        """1_Nᵀ · X · 1_K, where a column vector (K = 1) or a row vector needs one of them only."""
+        N, K = self.size(X)
+        left = self(X) if N == "1" else product(superscript(self.ones(N), r"\top"), self(X))
+        return left if K == "1" else product(left, self.ones(K))
+
+    def mean(self, total: Tex, count: str | None) -> Tex | None:
+        """The total divided by the count, if that is known."""
+        return fraction(total, Tex(count)) if count else None
+
+    def dot(self, x: ast.expr, y: ast.expr) -> Tex:
+        """The product xᵀy of column vectors or xyᵀ of row vectors, ⟨x, y⟩ if it is not known which."""
+        rows, columns = known(self.size(x), self.size(y))
+        if "1" not in (rows, columns):
+            return Tex(rf"\langle {self(x).text}, {self(y).text} \rangle")
+        a, b = self(x), self(y)
+        return product(*((a, superscript(b, r"\top")) if rows == "1" else (superscript(a, r"\top"), b)), dot=None)
+
+
+def known(*sizes: Size) -> Size:
+    """For rows and for columns, the first symbol that is known."""
+    rows, columns = (next((s for s in symbols if s), None) for symbols in zip(*sizes, strict=True))
+    return rows, columns
+
+
+def called(node: ast.Call) -> str:
+    """The last part of the function's name."""
+    match node.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Tex, Tex], Tex]] = {
+    ast.Add: lambda a, b: total(a, "+", b),
+    ast.Sub: lambda a, b: total(a, "-", b),
+    ast.MatMult: lambda a, b: product(a, b, dot=None),
+    ast.Mult: lambda a, b: product(a, b, dot=None if re.fullmatch(r"[\d.]+", a.text) else r"\cdot"),
+    ast.Div: fraction,
+    ast.Pow: lambda a, b: superscript(a, b.text),
+}
+_RELATIONS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "=", ast.NotEq: r"\neq", ast.Lt: "<", ast.LtE: r"\leq", ast.Gt: ">", ast.GtE: r"\geq",
+    ast.Is: r"\text{ is }", ast.IsNot: r"\text{ is not }", ast.In: r"\in", ast.NotIn: r"\notin",
+}  # fmt: skip
+
+# the table: the numbers of arguments, and the notation (None: not known)
+OPERATIONS: dict[str, tuple[tuple[int, ...], Callable[..., Tex | None]]] = {
+    "zeros": ((1, 2), lambda t, *n: Tex(f"0{index(tuple(t(k).text for k in n))}")),
+    "ones": ((1, 2), lambda t, *n: t.ones(*(t(k).text for k in n))),
+    "identity": ((1,), lambda t, n: Tex(rf"\mathbb{{I}}{index((t(n).text,))}")),
+    "dot": ((2,), lambda t, x, y: t.dot(x, y)),
+    "hadamard": ((2,), lambda t, X, Y: product(t(X), t(Y), HADAMARD, r"\odot")),
+    "diag": ((1,), lambda t, X: Tex(r"\mathrm{diag}" + parenthesized(t(X).text))),
+    "Diag": ((1,), lambda t, x: Tex(r"\mathrm{Diag}" + parenthesized(t(x).text))),
+    "elements_sum": ((1,), lambda t, X: t.elements_sum(X)),
+    "column_repeat": ((2,), lambda t, x, n: product(t(x), superscript(t.ones(t(n).text), r"\top"))),
+    "row_repeat": ((2,), lambda t, x, m: product(t.ones(t(m).text), t(x))),
+    "columns_sum": ((1,), lambda t, X: product(superscript(t.ones(t.size(X)[0]), r"\top"), t(X))),
+    "rows_sum": ((1,), lambda t, X: product(t(X), t.ones(t.size(X)[1]))),
+    "columns_max": ((1,), lambda t, X: Tex(rf"\max{parenthesized(t(X).text)}_{{\text{{col}}}}")),
+    "rows_max": ((1,), lambda t, X: Tex(rf"\max{parenthesized(t(X).text)}_{{\text{{row}}}}")),
+    "columns_mean": ((1,), lambda t, X: t.mean(OPERATIONS["columns_sum"][1](t, X), t.size(X)[0])),
+    "rows_mean": ((1,), lambda t, X: t.mean(OPERATIONS["rows_sum"][1](t, X), t.size(X)[1])),
+    "apply": ((2,), lambda t, f, X: t(ast.Call(f, [X], [])) if isinstance(f, ast.Name | ast.Attribute) else None),
+    "exp": ((1,), lambda t, X: superscript(Tex("e"), t(X).text)),
+    "reciprocal": ((1,), lambda t, X: fraction(Tex("1"), t(X))),
+    "sqrt": ((1,), lambda t, X: Tex(rf"\sqrt{{{t(X).text}}}", POWER)),
+    "inv_sqrt": ((1, 2), lambda t, X, *e: superscript(total(t(X), "+", t(*e)) if e else t(X), r"-\frac12")),
+    "log_sigmoid": ((1,), lambda t, X: Tex(r"\log" + parenthesized(r"\sigma" + parenthesized(t(X).text)))),
+    "step": ((1,), lambda t, X: Tex(rf"[{t(X).text} \geq 0]")),
+    "log1p": ((1,), lambda t, X: Tex(r"\log" + parenthesized(total(Tex("1"), "+", t(X)).text))),
+    "positive": ((1,), lambda t, X: t(X)),  # it only changes zeros
+    "product_on": ((3,), lambda t, W, A, B: product(t(A), t(B))),  # on the support of W
+}

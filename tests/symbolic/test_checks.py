@@ -1,0 +1,237 @@
+"""The symbolic checks: a quick set of right equations, wrong ones with what is said of them, a user's own classes."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import mpmath
+import pytest
+import sympy as sp
+
+import matgrad as mg
+from matgrad.layers import linear
+from matgrad.loss_functions import LOSSES
+from matgrad.matrix_operations import columns_sum, hadamard, row_repeat
+from matgrad.symbolic import (
+    check_activation,
+    check_layer,
+    check_loss,
+    check_optimizer,
+    check_softmax,
+    compare,
+    symbols,
+)
+from matgrad.symbolic.checks import OPTIMIZER_RULES
+from matgrad.symbolic.equality import random_point
+
+
+def assert_right(checks) -> None:
+    assert checks
+    for check in checks:
+        assert check.ok, check.message
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        mg.LinearLayer(2, 4),
+        mg.ActivationLayer(2, 4, "ReLU"),
+        mg.ActivationLayer(2, 4, "LeakyReLU"),
+        mg.LogSoftmaxLayer(2, 4),
+        mg.BatchNormalizationLayer(4),
+        mg.SReLULayer(2, 4, shared=True),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("training", [True, False])
+def test_layers(layer: mg.Layer, training: bool):
+    layer.training = training
+    checks = check_layer(layer)
+    assert_right(checks)
+    names = {f"D{name}" for name in layer.parameters} | {"DX"}
+    names |= {"DZ"} if "Z" in layer.intermediates else set()
+    assert {check.name.partition(".")[2] for check in checks} == names
+
+
+@pytest.mark.parametrize("layer", [mg.LinearLayer(2, 4), mg.ActivationLayer(2, 4, "Sigmoid")], ids=repr)
+def test_dropout(layer: mg.Layer):
+    checks = check_layer(layer, dropout=True)
+    assert_right(checks)
+    assert all("dropout" in check.sizes for check in checks)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("N", [1, 3])
+def test_losses(name: str, N: int):
+    assert_right(check_loss(LOSSES[name](), N=N))
+    assert_right(check_loss(LOSSES[name](), N=N, one_hot=True))
+
+
+@pytest.mark.parametrize("act", [mg.GELUActivation(), mg.TReLUActivation(), mg.ELUActivation(), mg.HyperbolicTangentActivation()], ids=repr)  # fmt: skip  # noqa: E501
+def test_activations(act: mg.ActivationFunction):
+    assert_right(check_activation(act))
+
+
+@pytest.mark.parametrize("name", ["softmax", "stable_softmax", "log_softmax", "stable_log_softmax"])
+def test_softmax_functions(name: str):
+    assert_right(check_softmax(name))
+
+
+@pytest.mark.parametrize("name", OPTIMIZER_RULES)
+def test_optimizers(name: str):
+    assert_right(check_optimizer(name))
+
+
+# -- wrong equations ---------------------------------------------------------------------------
+
+
+class WrongLayer(mg.ActivationLayer):
+    """DZ without act'."""
+
+    def backpropagate(self, Y, DY):
+        Z = self.Z
+
+        DZ = 2 * DY
+        mg.LinearLayer.backpropagate(self, Z, DZ)
+
+        self.DZ = DZ
+
+
+def test_a_wrong_equation_is_named_with_its_line_row_column_and_both_entries():
+    checks = check_layer(WrongLayer(2, 4, "Sigmoid"))
+    first = next(check for check in checks if not check.ok)
+
+    assert first.name == "WrongLayer.DZ"
+    assert re.search(r"test_checks\.py:\d+: DZ = 2 \* DY", first.message)
+    assert "is wrong at row 0, column 0" in first.message
+    assert "found     2*G_11" in first.message
+    assert "expected  G_11*exp(-Z_11)/(1 + exp(-Z_11))**2" in first.message
+
+
+def test_the_classical_vacuous_mutant_is_caught():
+    """DX := 0 passes under a loss that is the sum of a normalized output; not under an arbitrary G."""
+
+    class Vacuous(mg.BatchNormalizationLayer):
+        def backpropagate(self, Y, DY):
+            super().backpropagate(Y, DY)
+            DX = 0 * self.DX
+
+            self.DX = DX
+
+    checks = check_layer(Vacuous(4))
+    assert [check.name for check in checks if not check.ok] == ["Vacuous.DX"]
+
+
+def test_a_gradient_of_the_wrong_size_is_said():
+    class Transposed(mg.LinearLayer):
+        def backpropagate(self, Y, DY):
+            super().backpropagate(Y, DY)
+            DW = self.DW.T
+
+            self.DW = DW
+
+    wrong = [check for check in check_layer(Transposed(2, 4)) if not check.ok]
+    assert [check.name for check in wrong] == ["Transposed.DW"]
+    assert "found a matrix of size 2 × 4, expected 4 × 2" in wrong[0].message
+
+
+def test_a_wrong_loss_and_activation_are_caught():
+    class HalfLoss(mg.SquaredErrorLoss):
+        def gradient(self, Y, T):
+            return Y - T
+
+    class WrongActivation(mg.SigmoidActivation):
+        def gradient(self, X):
+            return self(X)
+
+    assert not check_loss(HalfLoss())[0].ok
+    assert not check_activation(WrongActivation())[0].ok
+
+
+def test_checking_leaves_layer_and_constants_as_they_were():
+    layer = mg.ActivationLayer(2, 4, "GELU")
+    W = layer.W.copy()
+    check_layer(layer)
+    assert (layer.W == W).all()
+    assert layer.X is None
+    from matgrad import activation_functions
+
+    assert isinstance(activation_functions.SQRT_2, float)
+    assert linear.LinearLayer.feedforward.__module__ == "matgrad.layers.linear"
+
+
+# -- a user's own layer ------------------------------------------------------------------------
+
+
+class ScaleLayer(mg.Layer):
+    """Y = (1_N s) ⊙ X, as in the documentation."""
+
+    keeps_size = True
+    parameters = ("s",)
+
+    def __init__(self, input_size, output_size):
+        super().__init__(input_size, output_size)
+        self.s = mg.one_hot([0], input_size)
+        self.set_optimizer("GradientDescent")
+
+    def feedforward(self, X):
+        N, _ = X.shape
+
+        Y = hadamard(row_repeat(self.s, N), X)
+
+        self.X = X
+        return Y
+
+    def backpropagate(self, Y, DY):
+        N, _ = DY.shape
+
+        Ds = columns_sum(hadamard(DY, self.X))
+        DX = hadamard(row_repeat(self.s, N), DY)
+
+        self.Ds, self.DX = Ds, DX
+
+
+def test_a_users_own_layer_in_three_lines():
+    checks = check_layer(ScaleLayer(4, 4))
+    assert_right(checks)
+    assert [check.name for check in checks] == ["ScaleLayer.Ds", "ScaleLayer.DX"]
+    assert all(check.method == "algebra" for check in checks)
+
+
+# -- equality ----------------------------------------------------------------------------------
+
+x, y = sp.symbols("x y", real=True)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "equal"),
+    [
+        ((x + y) ** 2, x**2 + 2 * x * y + y**2, True),
+        (sp.exp(x + y), sp.exp(x) * sp.exp(y), True),
+        (sp.tanh(x), (sp.exp(x) - sp.exp(-x)) / (sp.exp(x) + sp.exp(-x)), True),
+        (sp.Piecewise((x, x >= 0), (0, True)), sp.Max(x, 0), True),
+        (sp.sqrt(x**2), sp.Abs(x), True),
+        (sp.sqrt(x**2), x, False),
+        (x, x + sp.Rational(1, 10**20), False),
+        (sp.erf(x), sp.tanh(x), False),
+        (1 / (x - x), x, False),
+    ],
+)
+def test_equality(a, b, equal: bool):
+    assert compare(sp.Matrix([[x, a]]), sp.Matrix([[x, b]])).ok == equal
+
+
+def test_the_first_difference_is_told():
+    A, B = symbols("a", 2, 3), symbols("a", 2, 3)
+    B[1, 2] = 0
+    result = compare(A, B)
+    assert (result.ok, result.row, result.column, result.expected) == (False, 1, 2, 0)
+
+
+def test_random_points_are_on_both_sides_of_zero_and_positive_where_asked():
+    free, positive = sp.Symbol("u", real=True), sp.Symbol("v", positive=True)
+    rng = random.Random(0)
+    points = [random_point([free, positive], rng) for _ in range(50)]
+    assert min(p[0] for p in points) < 0 < max(p[0] for p in points)
+    assert min(p[1] for p in points) > mpmath.mpf("0.1")

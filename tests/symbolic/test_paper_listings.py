@@ -1,0 +1,71 @@
+"""The paper and the code agree: the paper's layer listings compute what the package's methods compute."""
+
+from __future__ import annotations
+
+import re
+from textwrap import dedent
+
+import pytest
+import sympy as sp
+
+import matgrad as mg
+from matgrad import matrix_operations, softmax_functions
+from matgrad.symbolic import compare, symbols
+from matgrad.symbolic.checks import symbolic_layer
+from support import DATA
+
+PAPER = DATA.parent / "paper.tex"
+
+# the heading in the appendix: (a layer, whether it has dropout)
+LAYERS = {
+    "linear layer": (mg.LinearLayer(2, 4), False),
+    "activation layer": (mg.ActivationLayer(2, 4, "Sigmoid"), False),
+    "softmax layer": (mg.SoftmaxLayer(2, 4), False),
+    "log-softmax layer": (mg.LogSoftmaxLayer(2, 4), False),
+    "batch normalization layer": (mg.BatchNormalizationLayer(4), False),
+    "linear dropout layer": (mg.LinearLayer(2, 4), True),
+    "activation dropout layer": (mg.ActivationLayer(2, 4, "HyperbolicTangent"), True),
+}
+
+pytestmark = pytest.mark.skipif(not PAPER.exists(), reason="the paper's text is not beside the checkout")
+
+
+def listings(heading: str) -> list[str]:
+    """The feedforward and the backpropagation listing under a heading of the appendix."""
+    appendix = PAPER.read_text().partition(r"\appendix")[2]
+    section = appendix.partition(rf"\paragraph{{{heading}}}")[2].partition(r"\paragraph{")[0]
+    found = re.findall(r"\\begin\{lstlisting\}(.*?)\\end\{lstlisting\}", section, re.DOTALL)
+    return [dedent(text).strip() for text in found[:2]]
+
+
+@pytest.mark.parametrize("heading", LAYERS)
+def test_the_listing_and_the_layer_compute_the_same(heading: str):
+    layer, dropout = LAYERS[heading]
+    layer = symbolic_layer(layer, dropout)
+    if isinstance(layer, mg.BatchNormalizationLayer):
+        layer.epsilon = 0  # the paper leaves it out
+    N, D, K = 3, layer.input_size, layer.output_size
+    X, DY = symbols("X", N, D), symbols("G", N, K)
+    Y = layer.feedforward(X)
+    layer.backpropagate(Y, DY)
+    computed = {name: getattr(layer, name) for name in ("DX", *layer.intermediates) if name != "R"} | {"Y": Y}
+    computed |= {f"D{name}": getattr(layer, f"D{name}") for name in layer.parameters}
+
+    names = {name: getattr(matrix_operations, name) for name in matrix_operations.__all__}
+    names |= {name: getattr(softmax_functions, name) for name in ("softmax", "log_softmax")}
+    names |= {"identity": sp.eye, "ones": sp.ones}  # the paper's have no `like`
+    names |= {"X": X, "DY": DY, "N": N, "D": D, "K": K, "act": getattr(layer, "act", None)}
+    names |= {name: getattr(layer, name) for name in layer.parameters}
+    if dropout:
+        names["R"] = layer.R
+    feedforward, backpropagation = listings(heading)
+    exec(feedforward, names)
+    exec(backpropagation, names)
+
+    printed = re.findall(r"^(\w+) =", f"{feedforward}\n{backpropagation}", re.MULTILINE)
+    assert len(printed) >= 4
+    for name in printed:
+        if name in computed:  # R, Sigma and inv_sqrt(Sigma) of batch normalization are seen through Z
+            result = compare(computed[name], names[name])
+            assert result.ok, f"{heading}, {name}: {result}"
+    assert {"Y", "DX"} <= set(printed)
