@@ -31,7 +31,7 @@ def commands() -> list[str]:
 
 def run(command: str, folder: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = os.environ | {"PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
         command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=240
     )

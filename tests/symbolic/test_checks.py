@@ -136,6 +136,26 @@ def test_a_gradient_of_the_wrong_size_is_said():
     assert "found a matrix of size 2 × 4, expected 4 × 2" in wrong[0].message
 
 
+def test_the_line_is_that_of_the_mode():
+    """Batch normalization has one DX for training and another for evaluation."""
+    layer = mg.BatchNormalizationLayer(4)
+    training = {check.name: check for check in check_layer(layer)}["BatchNormalizationLayer.DX"]
+    layer.training = False
+    evaluation = {check.name: check for check in check_layer(layer)}["BatchNormalizationLayer.DX"]
+    assert "row_repeat(s, N)" in training.source
+    assert evaluation.source == "DX = hadamard(row_repeat(inv_sqrt_Sigma, N), DZ)"
+    assert training.location != evaluation.location
+
+
+def test_a_gradient_that_is_no_matrix_is_said():
+    class Number(mg.SigmoidActivation):
+        def gradient(self, X):
+            return 1
+
+    (check,) = check_activation(Number())
+    assert "found 1, expected a matrix" in check.message
+
+
 def test_a_wrong_loss_and_activation_are_caught():
     class HalfLoss(mg.SquaredErrorLoss):
         def gradient(self, Y, T):

@@ -50,7 +50,7 @@ def check_layer(layer: Layer, *, N: int = 3, dropout: bool = False) -> list[Chec
     for equation in _gradients(layer):
         start = time.perf_counter()
         with exact_constants():
-            found, expected = _both_sides(layer, X, equation)
+            found, expected, equation = _both_sides(layer, X, equation)
         checks.append(_check(str(equation), equation.location, equation.source, sizes, found, expected, start))
     return checks
 
@@ -170,33 +170,41 @@ def _gradients(layer: Layer) -> list[Equation]:
     return list({equation.name: equation for equation in found}.values())
 
 
-def _both_sides(layer: Layer, X: sp.Matrix, equation: Equation) -> tuple[Matrix, sp.Matrix]:
-    """What the layer computes for the gradient of V, and SymPy's derivative of ⟨G, Y⟩ with respect to V."""
+def _both_sides(layer: Layer, X: sp.Matrix, equation: Equation) -> tuple[Matrix, sp.Matrix, Equation]:
+    """What the layer computes for the gradient of V, SymPy's derivative of ⟨G, Y⟩ by V, and the equation that ran.
+
+    That is another one than was asked for where each mode has its own.
+    """
     name = equation.name[1:]
     is_intermediate = name != "X" and name not in layer.parameters
-    with _replacing(layer, name if is_intermediate else None) as replaced:
+    with _replacing(layer, name if is_intermediate else None) as (replaced, ran):
         Y = layer.feedforward(X)
         G = symbols("G", *Y.shape)
         layer.backpropagate(Y, G)
     found = getattr(layer, equation.name)
     V = replaced[0] if is_intermediate else X if name == "X" else getattr(layer, name)
     expected = derivative(sum(g * y for g, y in zip(G, exact(Y), strict=True)), V)
-    return found, expected
+    return found, expected, ran.get(equation.name, equation)
 
 
 @contextmanager
-def _replacing(layer: Layer, name: str | None) -> Iterator[list[sp.Matrix]]:
-    """Put symbols in place of what feedforward assigns to `name`, so that it can be differentiated by."""
+def _replacing(layer: Layer, name: str | None) -> Iterator[tuple[list[sp.Matrix], dict[str, Equation]]]:
+    """Put symbols in place of what feedforward assigns to `name`, so that it can be differentiated by.
+
+    Gives those symbols, and for every name the last equation that assigned to it.
+    """
     replaced: list[sp.Matrix] = []
+    ran: dict[str, Equation] = {}
 
     def hook(layer: Layer, equation: Equation, value: Any) -> Any:
+        ran[equation.name] = equation
         if equation.method == "feedforward" and equation.name == name:
             replaced.append(symbols(name, *value.shape))
             return replaced[-1]
         return value
 
     with observed([layer], hook):
-        yield replaced
+        yield replaced, ran
 
 
 def _check(

@@ -50,6 +50,8 @@ class Check:
 
 def compare(found: sp.Matrix, expected: sp.Matrix, seed: int = 0) -> Comparison:
     """Whether two matrices have equal elements, as functions of the symbols in them."""
+    if not isinstance(found, sp.MatrixBase):
+        return Comparison(False, "algebra", problem=f"found {found!r}, expected a matrix")
     if found.shape != expected.shape:
         sizes = (" × ".join(map(str, A.shape)) for A in (found, expected))
         return Comparison(False, "algebra", problem="found a matrix of size {}, expected {}".format(*sizes))

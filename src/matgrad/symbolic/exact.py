@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 def exact(value: Any) -> Any:
     """A matrix or expression with its floating-point numbers as the decimal fractions they are written as."""
-    floats = value.atoms(sp.Float)
+    floats = value.atoms(sp.Float) if isinstance(value, sp.MatrixBase | sp.Basic) else ()
     return value.xreplace({x: sp.Rational(repr(float(x))) for x in floats}) if floats else value
 
 

@@ -1,0 +1,300 @@
+"""What a mutant is judged by: torch at random points, and the symbolic checks of its class."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from mutants import Target
+
+import matgrad as mg
+from architectures import TORCH_ACTIVATIONS, torch_loss
+from matgrad import activation_functions as activations
+from matgrad import loss_functions, softmax_functions
+from matgrad.backends.numpy_backend import NumpyBackend
+from matgrad.symbolic.checks import check_activation, check_layer, check_loss, check_softmax
+from matgrad.symbolic.definitions import (
+    check_definition_of_activation,
+    check_definition_of_layer,
+    check_definition_of_loss,
+)
+from matgrad.symbolic.equality import symbols
+
+N, D, K = 3, 2, 4
+POINTS = 5
+TOLERANCE = 1e-6
+Values = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """An object of the package: its values at random points, those of torch, and its symbolic checks."""
+
+    name: str
+    values: Callable[[int], Values]  # by the package, at the point with this number
+    expected: Callable[[int], Values]  # by torch
+    definitions: tuple[Callable[[], list], ...]
+    derivatives: tuple[Callable[[], list], ...]
+
+
+def differs_from_torch(case: Case) -> bool:
+    """Whether a value has another size or another element, or cannot be computed, at one of the points."""
+    for point in range(POINTS):
+        expected = _expected(case, point)
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                values = case.values(point)
+        except Exception:  # whatever a wrong equation leads to
+            return True
+        for name, E in expected.items():
+            A = np.asarray(values[name])
+            if A.shape != E.shape or not np.max(np.abs(A - E)) <= TOLERANCE * max(np.max(np.abs(E)), 1e-3):
+                return True
+    return False
+
+
+@cache
+def _expected(case: Case, point: int) -> Values:
+    return case.expected(point)
+
+
+@cache
+def cases(target: Target) -> tuple[Case, ...]:
+    """The cases that concern a target."""
+    owner, name = target.owner, target.name
+    if owner is softmax_functions:
+        if name == "_minus_rows_max":
+            return _softmax_case("stable_softmax"), _softmax_case("stable_log_softmax")
+        return (_softmax_case(name.removesuffix("_jacobian")),)
+    if issubclass(owner, mg.Layer):
+        return tuple(_layer_cases(owner))
+    if issubclass(owner, loss_functions.LossFunction):
+        return tuple(_loss_cases(owner))
+    return tuple(_activation_cases(owner))
+
+
+# -- layers ------------------------------------------------------------------------------------
+
+
+def _layer_cases(cls: type[mg.Layer]) -> Iterator[Case]:
+    makers: dict[str, Callable[[], mg.Layer]] = {
+        "LinearLayer": lambda: mg.LinearLayer(D, K),
+        "ActivationLayer": lambda: mg.ActivationLayer(D, K, "HyperbolicTangent"),
+        "SReLULayer": lambda: mg.SReLULayer(D, K),
+        "SoftmaxLayer": lambda: mg.SoftmaxLayer(D, K),
+        "LogSoftmaxLayer": lambda: mg.LogSoftmaxLayer(D, K),
+        "BatchNormalizationLayer": lambda: mg.BatchNormalizationLayer(D),
+    }
+    makers_of = [makers[cls.__name__]]
+    if cls is mg.SReLULayer:
+        makers_of.append(lambda: mg.SReLULayer(D, K, shared=True))
+    for make in makers_of:
+        for training in (True, False):
+            for dropout in (False, True) if issubclass(cls, mg.LinearLayer) else (False,):
+                made = partial(_made, make, training)
+                yield Case(
+                    f"{cls.__name__} training={training} dropout={dropout}",
+                    partial(_layer_values, made, dropout),
+                    partial(_torch_layer, made, dropout),
+                    (lambda made=made, dropout=dropout: check_definition_of_layer(made(), N=N, dropout=dropout),),
+                    (lambda made=made, dropout=dropout: check_layer(made(), N=N, dropout=dropout),),
+                )
+
+
+def _made(make: Callable[[], mg.Layer], training: bool) -> mg.Layer:
+    mg.manual_seed(3)  # with which some weights are dropped, and some are not
+    layer = make()
+    layer.training = training
+    return layer
+
+
+def _layer_at(made: Callable[[], mg.Layer], dropout: bool, point: int) -> tuple[mg.Layer, np.ndarray, np.ndarray]:
+    """The layer with random parameters, an input and an upstream gradient."""
+    layer, rng = made(), np.random.default_rng(point)
+    for name in (*layer.parameters, *(b for b in layer.buffers if b.startswith("running"))):
+        shape = getattr(layer, name).shape
+        setattr(layer, name, rng.uniform(0.5, 2, shape) if "variance" in name else rng.normal(size=shape))
+    if dropout:
+        layer.dropout = 0.3
+    X, G = rng.normal(size=(N, layer.input_size)), rng.normal(size=(N, layer.output_size))
+    return layer, X, G
+
+
+def _layer_values(made: Callable[[], mg.Layer], dropout: bool, point: int) -> Values:
+    layer, X, G = _layer_at(made, dropout, point)
+    Y = layer.feedforward(X)
+    layer.backpropagate(Y, G)
+    names = ["DX", *(f"D{name}" for name in layer.parameters)]
+    names += ["DZ"] if "DZ" in layer.intermediates else []
+    names += [name for name in layer.buffers if name.startswith("running")]
+    return {"Y": Y} | {name: getattr(layer, name) for name in names}
+
+
+def _torch_layer(made: Callable[[], mg.Layer], dropout: bool, point: int) -> Values:
+    layer, X, G = _layer_at(made, dropout, point)
+    X = torch.tensor(X, requires_grad=True)
+    theta = {name: torch.tensor(getattr(layer, name), requires_grad=True) for name in layer.parameters}
+    if isinstance(layer, mg.BatchNormalizationLayer):
+        mean, variance = torch.tensor(layer.running_mean[0]), torch.tensor(layer.running_variance[0])
+        Z = F.batch_norm(X, mean, variance, training=layer.training, momentum=layer.momentum, eps=layer.epsilon)
+        Y = theta["gamma"] * Z + theta["beta"]
+        values = {"running_mean": mean.numpy()[None], "running_variance": variance.numpy()[None]}
+    else:
+        W, values = theta["W"], {}
+        if dropout and layer.training:
+            U = NumpyBackend().uniform(K, D, layer.seed, layer.renewals, like=np.zeros((1, 1)))
+            kept = torch.tensor(U >= layer.dropout)
+            assert 0 < kept.sum() < K * D
+            W = torch.where(kept, W / (1 - layer.dropout), 0.0)
+        Z = F.linear(X, W, theta["b"][0])
+        Y = _torch_output(layer, theta, Z)
+    Z.retain_grad()
+    Y.backward(torch.tensor(G))
+    values |= {"Y": Y.detach().numpy(), "DX": X.grad.numpy()}
+    values |= {f"D{name}": parameter.grad.numpy() for name, parameter in theta.items()}
+    return values | ({"DZ": Z.grad.numpy()} if "DZ" in layer.intermediates else {})
+
+
+def _torch_output(layer: mg.Layer, theta: dict[str, torch.Tensor], Z: torch.Tensor) -> torch.Tensor:
+    match layer:
+        case mg.SReLULayer():
+            return _torch_srelu(Z, *(theta[name] for name in ("al", "tl", "ar", "tr")))
+        case mg.ActivationLayer():
+            return TORCH_ACTIVATIONS[type(layer.act).__name__.removesuffix("Activation")](layer.act, Z)
+        case mg.SoftmaxLayer():
+            return F.softmax(Z, dim=1)
+        case mg.LogSoftmaxLayer():
+            return F.log_softmax(Z, dim=1)
+    return 1 * Z
+
+
+def _torch_srelu(Z, al, tl, ar, tr):
+    return torch.where(Z <= tl, al * (Z - tl) + tl, torch.where(Z >= tr, ar * (Z - tr) + tr, Z))
+
+
+# -- losses ------------------------------------------------------------------------------------
+
+
+def _loss_cases(cls: type[mg.LossFunction]) -> Iterator[Case]:
+    if cls is loss_functions.LossFunction:
+        losses = [mg.SquaredErrorLoss(), mg.MeanSquaredErrorLoss()]
+    elif cls is loss_functions._SmoothedLoss:
+        losses = [mg.CrossEntropyLoss(), mg.CrossEntropyLoss(0.2)]
+    elif issubclass(cls, loss_functions._SmoothedLoss):
+        losses = [cls(), cls(0.2)]
+    else:
+        losses = [cls()]
+    for loss in losses:
+        for one_hot in (False, True):
+            yield Case(
+                f"{loss!r} one_hot={one_hot}",
+                partial(_loss_values, loss, one_hot),
+                partial(_torch_loss, loss, one_hot),
+                (partial(check_definition_of_loss, loss, N=N, K=K),),
+                (partial(check_loss, loss, N=N, K=K, one_hot=one_hot),),
+            )
+
+
+def _loss_at(loss: mg.LossFunction, one_hot: bool, point: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(point)
+    is_probability = loss.accepts == {"probability"}
+    Y = rng.uniform(0.1, 0.9, (N, K)) if is_probability else rng.normal(size=(N, K))
+    T = mg.one_hot(rng.integers(0, K, N), K).astype(float) if one_hot else rng.uniform(0.1, 1.5, (N, K))
+    return Y, T
+
+
+def _loss_values(loss: mg.LossFunction, one_hot: bool, point: int) -> Values:
+    Y, T = _loss_at(loss, one_hot, point)
+    return {"value": loss(Y, T), "gradient": loss.gradient(Y, T), "mean_gradient": loss.mean_gradient(Y, T)}
+
+
+def _torch_loss(loss: mg.LossFunction, one_hot: bool, point: int) -> Values:
+    Y, T = map(torch.tensor, _loss_at(loss, one_hot, point))
+    Y.requires_grad_()
+    mean = torch_loss(loss, Y, T)
+    mean.backward()
+    scale = 1 if loss.is_mean else N
+    gradient = Y.grad.numpy()
+    return {"value": scale * mean.detach().numpy(), "gradient": scale * gradient, "mean_gradient": gradient}
+
+
+# -- activation functions ----------------------------------------------------------------------
+
+_WITH_NUMBERS = {"LeakyReLU": 0.3, "AllReLU": 0.3, "TReLU": 0.4, "ELU": 0.7}
+
+
+def _activation_cases(cls: type[mg.ActivationFunction]) -> Iterator[Case]:
+    classes = (mg.LeakyReLUActivation, mg.ReLUActivation) if cls is activations._PiecewiseLinear else (cls,)
+    for each in classes:
+        name = each.__name__.removesuffix("Activation")
+        symbolic = (
+            activations.SReLUActivation(*(symbols(p, 1, 3) for p in ("al", "tl", "ar", "tr")))
+            if name == "SReLU"
+            else each()
+        )
+        yield Case(
+            name,
+            partial(_activation_values, each, name),
+            partial(_torch_activation, each, name),
+            (partial(check_definition_of_activation, symbolic),),
+            (partial(check_activation, symbolic),),
+        )
+
+
+def _activation_at(cls: type, name: str, point: int) -> tuple[mg.ActivationFunction, np.ndarray]:
+    rng = np.random.default_rng(point)
+    if name == "SReLU":
+        return cls(*(rng.normal(size=(1, K)) for _ in range(4))), rng.normal(0, 1.5, (N, K))
+    return cls(_WITH_NUMBERS[name]) if name in _WITH_NUMBERS else cls(), rng.normal(0, 1.5, (N, K))
+
+
+def _activation_values(cls: type, name: str, point: int) -> Values:
+    act, X = _activation_at(cls, name, point)
+    values = {"value": act(X), "gradient": act.gradient(X)}
+    if name == "SReLU":
+        values |= {"left": act.left(X), "right": act.right(X), "middle": act.middle(X)}
+    return values
+
+
+def _torch_activation(cls: type, name: str, point: int) -> Values:
+    act, X = _activation_at(cls, name, point)
+    X = torch.tensor(X, requires_grad=True)
+    if name == "SReLU":
+        Y = _torch_srelu(X, *(torch.tensor(p) for p in (act.al, act.tl, act.ar, act.tr)))
+    else:
+        Y = TORCH_ACTIVATIONS[name](act, X)
+    Y.sum().backward()
+    return {"value": Y.detach().numpy(), "gradient": X.grad.numpy()}
+
+
+# -- softmax functions -------------------------------------------------------------------------
+
+
+@cache
+def _softmax_case(name: str) -> Case:
+    in_torch = partial(F.log_softmax if "log" in name else F.softmax, dim=1)
+    return Case(
+        name,
+        partial(_softmax_values, name),
+        partial(_torch_softmax, in_torch),
+        (),
+        (partial(check_softmax, name, N=N, D=K),),
+    )
+
+
+def _softmax_values(name: str, point: int) -> Values:
+    X = np.random.default_rng(point).normal(size=(N, K))
+    jacobian = getattr(softmax_functions, f"{name}_jacobian")
+    return {"value": getattr(softmax_functions, name)(X), "jacobian": jacobian(X[:1])}
+
+
+def _torch_softmax(f: Callable[[torch.Tensor], torch.Tensor], point: int) -> Values:
+    X = torch.tensor(np.random.default_rng(point).normal(size=(N, K)))
+    jacobian = torch.autograd.functional.jacobian(f, X[:1])
+    return {"value": f(X).numpy(), "jacobian": jacobian[0, :, 0, :].numpy()}

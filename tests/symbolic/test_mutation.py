@@ -1,0 +1,100 @@
+"""The verifier's teeth: every mutant of the package that computes something else is noticed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from equivalents import EQUIVALENT
+from mutants import ERRATA, Target, mutants, targets, unchanged
+from mutation import differs, judge_all, killed_by, patched, report
+
+import matgrad as mg
+from matgrad import layers, softmax_functions
+from matgrad.layers import softmax as softmax_layers
+from matgrad.symbolic.checks import check_layer
+
+SLOW_OWNERS = ("SoftmaxLayer", "LogSoftmaxLayer", "SReLULayer")  # whose checks take seconds
+KINDS = {
+    *("drop a term", "drop a factor", "drop a transpose", "drop a minus", "drop a function", "flip a sign", "swap"),
+    *("swap names", "swap sizes", "near function", "times 2", "negative", "zero", "one branch", "change a number"),
+}
+
+
+def test_every_equation_has_mutants_of_several_kinds():
+    assert len(mutants()) > 1400
+    assert {mutant.kind for mutant in mutants()} >= KINDS
+    counts = Counter(mutant.target for mutant in mutants())
+    # these two only pass something on
+    few = {"softmax_functions.stable_softmax_jacobian", "softmax_functions.stable_log_softmax_jacobian"}
+    for target in targets():
+        assert counts[target] >= (4 if str(target) not in few else 3), target
+
+
+def test_the_known_wrong_variants_are_among_them():
+    sources = {(str(mutant.target), mutant.source) for mutant in mutants()}
+    for name, *_ in ERRATA:
+        assert any(target == name for target, _ in sources)
+    kinds = [mutant.kind for mutant in mutants()]
+    assert sum(kind.startswith("ERRATA") for kind in kinds) >= 8  # the others are found by a rule as well
+
+
+@pytest.mark.parametrize("target", targets(), ids=str)
+def test_patching_alone_changes_nothing(target: Target):
+    assert not differs(unchanged(target))
+    if target.owner.__name__ not in SLOW_OWNERS:
+        assert killed_by(unchanged(target)) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [t for t in targets() if t.owner.__name__ in SLOW_OWNERS], ids=str)
+def test_patching_alone_changes_nothing_in_the_larger_layers(target: Target):
+    assert killed_by(unchanged(target)) == ""
+
+
+def test_a_patch_reaches_every_reference_and_is_taken_back():
+    original = softmax_functions.stable_softmax
+    mutant = next(m for m in mutants() if m.target.name == "stable_softmax" and m.kind == "zero")
+    with patched(mutant):
+        assert softmax_functions.stable_softmax is softmax_layers.stable_softmax is not original
+    with pytest.raises(KeyError), patched(mutant):
+        raise KeyError
+    assert softmax_functions.stable_softmax is softmax_layers.stable_softmax is original
+    backpropagate = vars(layers.LinearLayer)["backpropagate"]
+    with patched(unchanged(Target(layers.LinearLayer, "backpropagate"))):
+        assert vars(layers.LinearLayer)["backpropagate"] is not backpropagate
+    assert vars(layers.LinearLayer)["backpropagate"] is backpropagate
+
+
+def test_the_message_shows_the_equation_of_the_mutant():
+    target = Target(layers.LinearLayer, "backpropagate")
+    mutant = next(m for m in mutants() if m.target == target and m.after == "2 * columns_sum(DY)")
+    with patched(mutant):
+        wrong = [check for check in check_layer(mg.LinearLayer(2, 4)) if not check.ok]
+    assert [check.name for check in wrong] == ["LinearLayer.Db"]
+    assert "Db = 2 * columns_sum(DY)" in wrong[0].message
+
+
+def test_equivalent_mutants_are_few_and_have_a_reason():
+    equivalent = {mutant.key: mutant for mutant in mutants() if not differs(mutant)}
+    unknown = [str(mutant) for key, mutant in equivalent.items() if key not in EQUIVALENT]
+    assert not unknown, "equivalent, but no reason is given:\n" + "\n".join(unknown)
+    stale = EQUIVALENT.keys() - equivalent.keys()
+    assert not stale, f"these differ from torch, or are not generated: {stale}"
+    assert len(equivalent) < 0.03 * len(mutants())
+
+
+def test_a_sample_of_mutants_is_killed():
+    numbers = random.Random(4).sample(range(len(mutants())), 45)
+    verdicts = judge_all(numbers)
+    print(report(verdicts))
+    assert not [str(v.mutant) for v in verdicts if v.survives]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_every_mutant_is_killed():
+    verdicts = judge_all(range(len(mutants())), processes=2)
+    print(report(verdicts))
+    assert not [str(v.mutant) for v in verdicts if v.survives]
