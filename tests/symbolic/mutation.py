@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import signal
 import sys
 import textwrap
 import time
@@ -26,6 +27,8 @@ from mutants import Mutant, mutants
 from oracles import cases, differs_from_torch
 
 from matgrad import activation_functions, matrix_operations, softmax_functions
+
+LIMIT = 120  # seconds for one mutant
 
 
 @contextmanager
@@ -102,6 +105,10 @@ def killed_by(mutant: Mutant) -> str:
     return ""
 
 
+class _TooSlow(BaseException):
+    """Not an Exception, which would count as noticed."""
+
+
 def judge(mutant: Mutant) -> Verdict:
     start = time.perf_counter()
     if not differs(mutant):
@@ -111,8 +118,23 @@ def judge(mutant: Mutant) -> Verdict:
 
 
 def judge_number(i: int) -> tuple[bool, str, float]:
-    """The verdict on the i-th mutant, in a form that can be sent between processes."""
-    verdict = judge(mutants()[i])
+    """The verdict on the i-th mutant, in a form that can be sent between processes.
+
+    One that is not decided after `LIMIT` seconds counts as a survivor.
+    """
+
+    def give_up(number: int, frame: object) -> None:
+        raise _TooSlow
+
+    previous = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(LIMIT)
+    try:
+        verdict = judge(mutants()[i])
+    except _TooSlow:
+        return False, "", float(LIMIT)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
     return verdict.equivalent, verdict.killed_by, verdict.seconds
 
 

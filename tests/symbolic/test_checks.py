@@ -255,3 +255,15 @@ def test_random_points_are_on_both_sides_of_zero_and_positive_where_asked():
     points = [random_point([free, positive], rng) for _ in range(50)]
     assert min(p[0] for p in points) < 0 < max(p[0] for p in points)
     assert min(p[1] for p in points) > mpmath.mpf("0.1")
+
+
+def test_no_module_hides_a_function_of_the_package():
+    """A submodule with the name of an exported function takes its place once it is imported."""
+    import importlib
+    import pkgutil
+
+    from matgrad import symbolic
+
+    for module in pkgutil.iter_modules(symbolic.__path__):
+        importlib.import_module(f"matgrad.symbolic.{module.name}")
+    assert all(callable(getattr(symbolic, name)) for name in symbolic.__all__)

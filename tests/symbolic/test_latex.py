@@ -24,7 +24,7 @@ from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import columns_mean, columns_sum, hadamard, row_repeat, rows_sum
 from matgrad.optimizers import OPTIMIZERS
 from matgrad.symbolic.latex import latex_document, latex_equation, latex_function
-from matgrad.symbolic.symbols import symbol
+from matgrad.symbolic.notation import symbol
 from matgrad.symbolic.typesetting import Typesetter
 
 LAYERS = [getattr(mg, name) for name in LAYER_NAMES if name != "Layer"]

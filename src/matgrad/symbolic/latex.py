@@ -16,7 +16,7 @@ from matgrad.equations import METHODS, Equation, equations
 from matgrad.layers.layer import Layer
 from matgrad.symbolic.method_reader import Reader
 from matgrad.symbolic.name_resolver import method_of, notation, resolved
-from matgrad.symbolic.symbols import escape, symbol
+from matgrad.symbolic.notation import escape, symbol
 from matgrad.symbolic.typesetting import Typesetter
 
 

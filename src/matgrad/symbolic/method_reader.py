@@ -15,7 +15,7 @@ from types import FunctionType
 
 from matgrad.equations import METHODS
 from matgrad.symbolic.name_resolver import Frame, Resolver, callee, defines, method_of, tree_of
-from matgrad.symbolic.symbols import symbol
+from matgrad.symbolic.notation import symbol
 from matgrad.symbolic.typesetting import Size, Typesetter, known
 
 

@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from matgrad.loss_functions import LossFunction
-from matgrad.symbolic.symbols import function_symbol, is_word, symbol
+from matgrad.symbolic.notation import function_symbol, is_word, symbol
 from matgrad.symbolic.typesetting import Size, Typesetter, known
 
 
