@@ -254,7 +254,8 @@ def test_random_points_are_on_both_sides_of_zero_and_positive_where_asked():
     rng = random.Random(0)
     points = [random_point([free, positive], rng) for _ in range(50)]
     assert min(p[0] for p in points) < 0 < max(p[0] for p in points)
-    assert min(p[1] for p in points) > mpmath.mpf("0.1")
+    assert all(mpmath.mpf("0.1") < p[1] < 1 for p in points)
+    assert all(random_point([positive], rng, above_one=True)[0] > 1 for _ in range(50))
 
 
 def test_no_module_hides_a_function_of_the_package():

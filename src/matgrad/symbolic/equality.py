@@ -83,20 +83,23 @@ def _first_nonzero(expressions: Sequence[sp.Expr], seed: int) -> int | None:
     f = sp.lambdify(symbols, list(expressions), modules=[functions, "mpmath"], cse=True)
     rng = random.Random(seed)
     with mpmath.workdps(DIGITS):
-        for _ in range(POINTS):
-            values = f(*(random_point(symbols, rng)))
+        for k in range(POINTS):
+            values = f(*random_point(symbols, rng, above_one=k % 2 == 1))
             for i, value in enumerate(values):
                 if not abs(value) < TOLERANCE:  # also where it is nan
                     return i
     return None
 
 
-def random_point(symbols: Iterable[sp.Symbol], rng: random.Random) -> list[mpmath.mpf]:
-    """A random rational number between -2 and 2 for each symbol, between 1/8 and 2 for a positive one."""
+def random_point(symbols: Iterable[sp.Symbol], rng: random.Random, *, above_one: bool = False) -> list[mpmath.mpf]:
+    """A random rational number between -2 and 2 for each symbol, for a positive one on one side of 1.
+
+    A slope α is a different function below and above 1, and must be seen on both sides.
+    """
 
     def number(symbol: sp.Symbol) -> mpmath.mpf:
-        low = 125 if symbol.is_positive else -2000
-        return mpmath.mpf(rng.randint(low, 2000) or 1) / 1000 + mpmath.mpf(rng.randint(1, 997)) / 1000003
+        low, high = ((1001, 2000) if above_one else (125, 998)) if symbol.is_positive else (-2000, 2000)
+        return mpmath.mpf(rng.randint(low, high) or 1) / 1000 + mpmath.mpf(rng.randint(1, 997)) / 1000003
 
     return [number(symbol) for symbol in symbols]
 
