@@ -54,7 +54,8 @@ from matgrad.optimizers import (
     NesterovOptimizer,
     Optimizer,
 )
-from matgrad.training import clip_gradients, make_step, stochastic_gradient_descent
+from matgrad.training import stochastic_gradient_descent
+from matgrad.training_step import clip_gradients, compile_step, make_step
 from matgrad.weight_initializers import manual_seed
 
 __version__ = "0.1.0"
@@ -104,6 +105,7 @@ __all__ = [
     "TReLUActivation",
     "TimeBasedScheduler",
     "clip_gradients",
+    "compile_step",
     "compute_accuracy",
     "compute_loss",
     "load_digits",

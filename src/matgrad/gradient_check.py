@@ -22,7 +22,7 @@ from matgrad.equations import Equation, observed
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.training import check_loss
+from matgrad.training_step import check_loss
 
 Element = tuple[int, int]
 

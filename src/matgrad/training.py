@@ -1,4 +1,4 @@
-"""Training: stochastic gradient descent, the pure training step, and the methods fit and predict."""
+"""Training: stochastic gradient descent, and the methods fit and predict."""
 
 from __future__ import annotations
 
@@ -7,22 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.backends.base import Matrix, Scalar
 from matgrad.datasets import DataLoader
-from matgrad.layers.layer import State
 from matgrad.learning_rate import learning_rate as create_scheduler
-from matgrad.loss_functions import LOSSES, LossFunction, create_loss
-from matgrad.matrix_operations import (
-    columns_sum,
-    elements_sum,
-    hadamard,
-    ones,
-    reciprocal,
-    rows_sum,
-    sqrt,
-    step,
-)
-from matgrad.measures import Batches, check_targets, evaluation_mode, measure
+from matgrad.loss_functions import LossFunction, create_loss
+from matgrad.measures import Batches, evaluation_mode, measure
+from matgrad.training_step import EagerStep, StepWithFallback, check_loss
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -39,97 +28,33 @@ def stochastic_gradient_descent(
     *,
     per_step: bool = False,
     clip_norm: float | None = None,
+    compiled: bool = True,
     on_epoch: Callable[[int, float], bool | None] | None = None,
 ) -> None:
     """Train M: for every batch feedforward, the gradient of the mean loss, backpropagate, optimize.
 
     The learning rate is that of the epoch or, with `per_step`, of the step, both from 0. With
-    `clip_norm` the gradients are scaled down to that norm where theirs is larger.
-    ``on_epoch(epoch, lr)`` is called after each epoch, with the rate that was used last; training
-    stops where it returns True.
+    `clip_norm` the gradients are scaled down to that norm where theirs is larger. The step is compiled
+    by M's backend; with ``compiled=False`` the equations run one by one, and the layers keep the
+    matrices of the last batch. ``on_epoch(epoch, lr)`` is called after each epoch, with the rate that
+    was used last; training stops where it returns True.
     """
-    check_loss(M, loss)
+    step = (StepWithFallback if compiled else EagerStep)(M, loss, clip_norm)
     i = 0
     for epoch in range(epochs):
         M.train()
+        step.load(M.state())
         lr = learning_rate(epoch)
-        for X, T in train_loader:
-            lr = learning_rate(i) if per_step else lr
-            train_batch(M, loss, X, T, M.backend.scalar(lr, like=X), clip_norm)
-            i += 1
+        try:
+            for X, T in train_loader:
+                lr = learning_rate(i) if per_step else lr
+                step(X, T, M.backend.scalar(lr, like=X))
+                i += 1
+        finally:
+            M.load_state(step.state())
         M.end_epoch()
         if on_epoch is not None and on_epoch(epoch, lr):
             break
-
-
-def train_batch(
-    M: MultilayerPerceptron,
-    loss: LossFunction,
-    X: Matrix,
-    T: Matrix,
-    eta: Scalar,
-    clip_norm: float | None = None,
-) -> None:
-    """One step: feedforward, the gradient of the mean loss, backpropagate, optimize."""
-    Y = M.feedforward(X)
-    check_targets(Y, T)
-    DY = loss.mean_gradient(Y, T)
-    M.backpropagate(Y, DY)
-    if clip_norm is not None:
-        clip_gradients(M, clip_norm)
-    M.optimize(eta)
-
-
-def make_step(
-    M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: float | None = None
-) -> Callable[[State, Matrix, Matrix, Scalar], State]:
-    """The training step of M as a pure function ``step(state, X, T, η) -> state``.
-
-    It can be compiled: ``jax.jit(make_step(M, loss))`` or ``tf.function(make_step(M, loss))``, with η a
-    0-d array, so that a new rate is no new trace. Start with ``M.state()`` and give the last state back
-    to M with ``M.load_state``; dropout that is renewed every epoch wants that, ``M.end_epoch()`` and
-    ``M.state()`` between epochs.
-    """
-    check_loss(M, loss)
-    template = M.clone().train()
-
-    def step(state: State, X: Matrix, T: Matrix, eta: Scalar) -> State:
-        model = template.clone()
-        model.load_state(state)
-        train_batch(model, loss, X, T, eta, clip_norm)
-        return model.state()
-
-    return step
-
-
-def clip_gradients(M: MultilayerPerceptron, max_norm: float) -> None:
-    """Dθ' = Dθ·min(1, c / (‖DΘ‖ + 10⁻⁶)), with ‖DΘ‖ the norm of all gradients and c = max_norm."""
-    if not max_norm > 0:
-        raise ValueError(f"clip_norm: expected a number above 0, found {max_norm}")
-    gradients = [(layer, f"D{name}") for layer in M.layers for name in layer.parameters]
-    squares = [rows_sum(columns_sum(hadamard(D, D))) for D in (getattr(*g) for g in gradients)]
-    one = ones(1, like=squares[0])
-    c = max_norm * reciprocal(sqrt(sum(squares[1:], squares[0])) + 1e-6 * one)
-    is_small = step(one - c)
-    factor = elements_sum(hadamard(is_small, c) + one - is_small)
-    for layer, name in gradients:
-        setattr(layer, name, factor * getattr(layer, name))
-
-
-def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:
-    """Refuse a loss that cannot follow the last layer of M."""
-    if not M.layers:
-        raise ValueError("the model has no layers")
-    layer = M.layers[-1]
-    if layer.output in loss.accepts:
-        return
-    fitting = [cls.__name__ for cls in LOSSES.values() if layer.output in cls.accepts]
-    needed = {"real": "LinearLayer", "probability": "SoftmaxLayer", "log-probability": "LogSoftmaxLayer"}
-    before = " or ".join(needed[kind] for kind in sorted(loss.accepts) if kind in needed)
-    raise ValueError(
-        f"{type(loss).__name__} cannot follow {layer!r}: put it after a {before}, or use "
-        f"one of {', '.join(fitting)} here"
-    )
 
 
 def default_loss(M: MultilayerPerceptron) -> LossFunction:
@@ -157,6 +82,7 @@ def fit(
     validation: tuple[np.ndarray, np.ndarray] | None = None,
     per_step: bool = False,
     clip_norm: float | None = None,
+    compiled: bool = True,
     verbose: bool = False,
 ) -> History:
     """Train M on NumPy examples X with targets T (a matrix, or class indices) on M's own backend.
@@ -197,7 +123,15 @@ def fit(
 
     scheduler = create_scheduler(learning_rate)
     stochastic_gradient_descent(
-        M, epochs, loss, scheduler, train, per_step=per_step, clip_norm=clip_norm, on_epoch=on_epoch
+        M,
+        epochs,
+        loss,
+        scheduler,
+        train,
+        per_step=per_step,
+        clip_norm=clip_norm,
+        compiled=compiled,
+        on_epoch=on_epoch,
     )
     return history
 

@@ -42,7 +42,12 @@ def get_backend(name: str) -> Backend:
         ) from None
 
 
-_BACKEND_OF_TYPE: dict[type, Backend] = {}  # filled by _resolve, one entry a matrix type
+_BACKEND_OF_TYPE: dict[type, Backend] = {}  # one entry a matrix type
+
+
+def register_matrix_type(matrix_type: type, backend: Backend) -> None:
+    """Let the table work on a matrix type of matgrad's own, such as the recorder's."""
+    _BACKEND_OF_TYPE[matrix_type] = backend
 
 
 def _resolve(matrix_type: type) -> Backend:
@@ -71,4 +76,4 @@ def backend_of(X: object, *others: object) -> Backend:
     return backend
 
 
-__all__ = ["BACKENDS", "Backend", "backend_of", "get_backend"]
+__all__ = ["BACKENDS", "Backend", "backend_of", "get_backend", "register_matrix_type"]

@@ -8,10 +8,13 @@ speed or stability, and a test compares every override with the definition here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from matgrad.training_step import Step
 
 Matrix = Any  # a 2-D array of the backend's framework
 Scalar = Any  # a number, or a 0-d array of the backend's framework
@@ -19,15 +22,40 @@ Scalar = Any  # a number, or a 0-d array of the backend's framework
 DTYPES = ("float32", "float64")
 
 
+class RecordingError(TypeError):
+    """What a recorded matrix cannot do, because it has no numbers."""
+
+
 def as_number(value: Any) -> Any:
     """A NumPy scalar as Python number, which takes on the dtype of the matrix it multiplies."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+class CompiledStep(ABC):
+    """A training step that keeps the state to itself and changes it with every batch."""
+
+    @abstractmethod
+    def load(self, state: Mapping[str, Matrix]) -> None:
+        """Copy the state in."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Matrix]:
+        """A copy of the state."""
+
+    @abstractmethod
+    def prepare(self, X: Matrix, T: Matrix) -> object:
+        """Compile the step for batches like X and T, without changing the state."""
+
+    @abstractmethod
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
+        """Train on one batch with learning rate η."""
 
 
 class Backend(ABC):
     """One framework's implementation of the table of matrix operations."""
 
     name: str
+    tracing_errors: tuple[type[Exception], ...] = ()  # what `compile` raises where a step cannot be traced
 
     # -- primitives ---------------------------------------------------------------------------
     @abstractmethod
@@ -102,6 +130,11 @@ class Backend(ABC):
 
     def product_on(self, W: Matrix, A: Matrix, B: Matrix) -> Matrix:
         return A @ B
+
+    # -- compiling ----------------------------------------------------------------------------
+    def compile(self, step: Step) -> CompiledStep:
+        """The training step, compiled."""
+        raise NotImplementedError(f"the backend {self.name} does not compile")
 
     # -- in and out ---------------------------------------------------------------------------
     @abstractmethod

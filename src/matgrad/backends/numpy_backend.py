@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.backends.base import Backend, Matrix, Scalar
+from matgrad.backends.base import Backend, Matrix, RecordingError, Scalar
 from matgrad.backends.hashing import uniform
 
 
@@ -14,6 +14,7 @@ class NumpyBackend(Backend):
     """NumPy arrays; also the base of JAX, whose functions have the same names."""
 
     name = "numpy"
+    tracing_errors = (RecordingError,)
     np: Any = np
 
     def full(self, value, m, n, like):
@@ -89,6 +90,12 @@ class NumpyBackend(Backend):
         seed, count = (self.np.asarray(x).astype(unsigned).reshape(1, 1) for x in (seed, count))
         H = uniform(position, seed, count, times=lambda x, c: x * unsigned(c))
         return H.astype(like.dtype) / 2**24
+
+    def compile(self, step):
+        from matgrad.backends.numpy_kernels import NumpyKernels
+        from matgrad.program.execution import ProgramStep
+
+        return ProgramStep(step, NumpyKernels(self))
 
     def from_numpy(self, A, device=None):
         return np.array(A)

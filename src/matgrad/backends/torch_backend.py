@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from matgrad.backends.base import Backend
+from matgrad.backends.base import Backend, RecordingError
 from matgrad.backends.hashing import times_64, uniform
 
 
@@ -13,6 +13,7 @@ class TorchBackend(Backend):
     """PyTorch tensors on any device."""
 
     name = "torch"
+    tracing_errors = (RecordingError,)
 
     def full(self, value, m, n, like):
         return torch.full((m, n), value, dtype=like.dtype, device=like.device)
@@ -81,6 +82,12 @@ class TorchBackend(Backend):
         seed, count = (torch.as_tensor(x, dtype=torch.int64, device=like.device) for x in (seed, count))
         position = torch.arange(m * n, dtype=torch.int64, device=like.device).reshape(m, n)
         return uniform(position, seed, count, times_64).to(like.dtype) / 2**24
+
+    def compile(self, step):
+        from matgrad.backends.torch_kernels import TorchKernels
+        from matgrad.program.execution import ProgramStep
+
+        return ProgramStep(step, TorchKernels(self))
 
     def from_numpy(self, A, device=None):
         return torch.tensor(np.asarray(A), device=device)

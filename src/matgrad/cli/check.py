@@ -15,6 +15,7 @@ from matgrad.gradient_check import check_gradients, first_wrong
 from matgrad.loss_functions import create_loss
 from matgrad.specifications import create_model
 from matgrad.storage import load_model
+from matgrad.training_step import check_loss
 
 
 @click.command(short_help="Compare the gradients of a model with central differences.")
@@ -45,7 +46,7 @@ def check(model: Path | None, layers: str | None, layer_sizes: str | None, **opt
     else:
         M = create_model(str(layers), str(layer_sizes), dropouts=options["dropouts"])
     loss = create_loss(loss_name or "SquaredError")
-    mg.training.check_loss(M, loss)
+    check_loss(M, loss)
     rng = np.random.default_rng(options["seed"])
     N, K = options["batch_size"], M.layers[-1].output_size
     X = rng.normal(size=(N, M.layers[0].input_size))

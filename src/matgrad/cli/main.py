@@ -11,6 +11,7 @@ from matgrad.cli.check import check
 from matgrad.cli.data import data
 from matgrad.cli.evaluate import evaluate, predict
 from matgrad.cli.inspect import info, inspect
+from matgrad.cli.program import program
 from matgrad.cli.train import train
 from matgrad.cli.verify import verify
 
@@ -58,5 +59,5 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "matgrad", "_MATGRAD_COMPLETE").source())
 
 
-for command in (train, evaluate, predict, check, verify, inspect, info, data):
+for command in (train, evaluate, predict, check, verify, program, inspect, info, data):
     main.add_command(command)

@@ -26,7 +26,8 @@ from matgrad.measures import measure
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.specifications import count_linear, create_model
 from matgrad.storage import load_weights, save_model
-from matgrad.training import check_loss, default_loss, stochastic_gradient_descent
+from matgrad.training import default_loss, stochastic_gradient_descent
+from matgrad.training_step import check_loss
 
 
 class Training:
@@ -115,6 +116,7 @@ class Training:
                         Epochs(self, report, interrupt),
                         per_step=options["per_step"],
                         clip_norm=options["clip"],
+                        compiled=not (options["eager"] or options["debug"] or options["timer"] != "disabled"),
                         on_epoch=lambda epoch, lr: self._end_epoch(epoch, lr, report),
                     )
             except KeyboardInterrupt:

@@ -58,6 +58,7 @@ from matgrad.cli.run import Training
 @click.option("--save-weights", type=PATH, metavar="FILE", help="Write the trained model to an npz file.")
 @click.option("--output", type=PATH, metavar="DIR", help="Write run.json and model.npz there.")
 @machine_options
+@click.option("--eager", is_flag=True, help="Run the equations one by one instead of the compiled step.")
 @plugin_option
 @config_option
 @click.option(

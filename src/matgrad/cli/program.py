@@ -1,0 +1,62 @@
+"""`matgrad program`: a training step as the equations that are executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+import matgrad as mg
+from matgrad.backends.base import DTYPES
+from matgrad.cli.options import PATH, POSITIVE, SEED, check_writable, plugin_option
+from matgrad.files import as_json as json_text
+from matgrad.loss_functions import create_loss
+from matgrad.specifications import create_model
+from matgrad.training import default_loss
+from matgrad.training_step import make_step
+
+
+@click.command(short_help="Show or save a training step as equations.")
+@click.option("--layers", default="ReLU;ReLU;Linear", show_default=True, metavar="LIST", help="The layers' types.")
+@click.option("--layer-sizes", default="784;1024;512;10", show_default=True, metavar="LIST", help="Their sizes.")
+@click.option("--layer-weights", default="XavierNormalized", show_default=True, metavar="LIST", help="Initial weights.")
+@click.option("--dropouts", default="0", show_default=True, metavar="LIST", help="Dropout rates of the linear layers.")
+@click.option("--optimizers", default="Momentum(0.9)", show_default=True, metavar="LIST", help="One, or one a layer.")
+@click.option("--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
+@click.option("--batch-size", type=click.IntRange(min=1), default=100, show_default=True, help="Examples a step.")
+@click.option("--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
+@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Element type.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the weights.")
+@click.option("--as-recorded", is_flag=True, help="Before operations are fused.")
+@click.option("--save", type=PATH, metavar="FILE", help="Write program and weights to a safetensors file.")
+@plugin_option
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
+def program(**options: Any) -> None:
+    """Record a training step, and show it as equations in the order of execution.
+
+    x' is x after the step. ⊙ multiplies elements, [x ≥ 0] is 1 or 0, and 1_N b repeats the row b.
+    """
+    from matgrad.program import optimized, record_step
+    from matgrad.program.storage import as_dictionary, save_program
+
+    path: Path | None = options["save"]
+    if path is not None:
+        check_writable(path, f"--save {path}")
+    mg.manual_seed(options["seed"])
+    M = create_model(
+        options["layers"],
+        options["layer_sizes"],
+        weights=options["layer_weights"],
+        optimizers=options["optimizers"],
+        dropouts=options["dropouts"],
+    ).to(dtype=options["dtype"])
+    loss = create_loss(options["loss"]) if options["loss"] else default_loss(M)
+    N = options["batch_size"]
+    X, T = (np.empty((N, n), M.dtype) for n in (M.layers[0].input_size, M.layers[-1].output_size))
+    recorded = record_step(make_step(M, loss, clip_norm=options["clip"]), M.state(), X, T)
+    result = recorded if options["as_recorded"] else optimized(recorded)
+    if path is not None:
+        save_program(result, path, M.state())
+    click.echo(json_text(as_dictionary(result)) if options["as_json"] else str(result))

@@ -1,0 +1,119 @@
+"""Where the values of a program live: every result gets a buffer, and buffers are used again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from matgrad.program.program import ELEMENTWISE, SOURCES, VIEWS, Program, Shape, Value
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory for one matrix or scalar; `name` is that of the input that it holds at the start."""
+
+    shape: Shape
+    dtype: str
+    name: str = ""
+
+
+@dataclass
+class Plan:
+    """The buffer of every input and result, and the copies that bring outputs home at the end."""
+
+    buffers: dict[Value, Buffer] = field(default_factory=dict)
+    copies: list[tuple[Buffer, Buffer]] = field(default_factory=list)  # (to, from)
+
+
+def plan(program: Program, updated: set[str]) -> Plan:
+    """Buffers for a program whose outputs replace the inputs of the same names, `updated`.
+
+    A result takes over the buffer of the input it replaces, or of an operand, where nothing reads that
+    any more and the operation can work in place; or else a free buffer of its shape. No output may be a
+    view, another input or another output: `rules.apart` sees to that.
+    """
+    return _Planner(program, updated).plan
+
+
+class _Planner:
+    def __init__(self, program: Program, updated: set[str]) -> None:
+        self.program, self.updated = program, updated
+        self.plan = Plan()
+        self.free: dict[tuple[Shape, str], list[Buffer]] = defaultdict(list)
+        self.last_use = self._last_uses()
+        self.homes: dict[str, Buffer] = {}
+        self.holder: dict[Buffer, Value] = {}  # the value that lives in a buffer at present
+        for name, value in program.inputs.items():
+            self.homes[name] = self.plan.buffers[value] = Buffer(value.shape, value.dtype, name)
+            self.holder[self.homes[name]] = value
+        self.replaces = {value: name for name, value in program.outputs.items() if name in updated}
+        for i, value in enumerate(program.values):
+            if value.operation not in (*SOURCES, *VIEWS):
+                self._place(i, value)
+            self._release(i, value)
+        self.plan.copies = [
+            (self.homes[name], self.plan.buffers[value])
+            for value, name in self.replaces.items()
+            if self.plan.buffers[value] is not self.homes[name]
+        ]
+
+    def _last_uses(self) -> dict[Value, int]:
+        """When the memory of a value is read for the last time; that of an output is read at the end."""
+        last = {base(value): i for i, value in enumerate(self.program.values)}
+        for i, value in enumerate(self.program.values):
+            for operand in value.operands:
+                last[base(operand)] = i
+        end = len(self.program.values)
+        return last | {base(value): end for value in self.program.outputs.values()}
+
+    def _place(self, i: int, value: Value) -> None:
+        """Choose a buffer for the result of instruction i."""
+        candidates = [self.homes[self.replaces[value]]] if value in self.replaces else []
+        candidates += [self.plan.buffers[x] for x in in_place_operands(value)]
+        for buffer in candidates:
+            if self._may_hold(buffer, value) and self._is_free(buffer, i, value):
+                break
+        else:
+            waiting = self.free[value.shape, value.dtype]
+            buffer = waiting.pop() if waiting else Buffer(value.shape, value.dtype)
+        self.plan.buffers[value], self.holder[buffer] = buffer, value
+
+    def _is_free(self, buffer: Buffer, i: int, value: Value) -> bool:
+        """Whether instruction i may write to the buffer: nothing reads it later, and i itself only in place."""
+        held = self.holder[buffer]
+        if (buffer.shape, buffer.dtype) != (value.shape, value.dtype) or self.last_use[held] > i:
+            return False
+        reads = [x for x in value.operands if base(x) in self.plan.buffers and self.plan.buffers[base(x)] is buffer]
+        return all(x in in_place_operands(value) for x in reads)
+
+    def _may_hold(self, buffer: Buffer, value: Value) -> bool:
+        """Whether the value may live there: an output at home only, nothing where an input must stay."""
+        if value in self.replaces:
+            return buffer.name in ("", self.replaces[value])
+        return buffer.name == "" or buffer.name in self.updated
+
+    def _release(self, i: int, value: Value) -> None:
+        """Give back the buffers that nothing reads after instruction i."""
+        for x in {base(x) for x in (*value.operands, value)}:
+            buffer = self.plan.buffers.get(x)
+            if buffer and not buffer.name and self.last_use[x] <= i and self.holder[buffer] is x:
+                self.free[buffer.shape, buffer.dtype].append(buffer)
+
+
+def base(value: Value) -> Value:
+    """The value whose memory this one is seen through: itself, unless it is a view."""
+    while value.operation in VIEWS:
+        value = value.operands[0]
+    return value
+
+
+def in_place_operands(value: Value) -> list[Value]:
+    """The operands whose buffer the result may overwrite while it is computed."""
+    if value.operation == "product_sum":
+        _, C, _, A, B = value.operands
+        return [C] if C.operation not in VIEWS and C not in (base(A), base(B)) else []
+    if value.operation not in ELEMENTWISE:
+        return []
+    direct = [x for x in value.operands if x.operation not in VIEWS and x.shape == value.shape]
+    through_views = [base(x) for x in value.operands if x.operation in VIEWS]
+    return [x for x in direct if x not in through_views and x.operation != "number"]

@@ -1,0 +1,336 @@
+"""The recorder: a matrix type without numbers, which writes down what is done with it.
+
+A step that runs on recorded matrices is the same code that trains; what it leaves behind is a
+`Program`. Only the primitives of the table are recorded, because the rest is written in terms of
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from matgrad.backends import backend_of, register_matrix_type
+from matgrad.backends.base import Backend, RecordingError
+from matgrad.equations import Equation, observed
+from matgrad.layers.layer import Layer
+from matgrad.program.program import Program, Shape, Size, Value
+
+if TYPE_CHECKING:
+    from matgrad.loss_functions import LossFunction
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
+    from matgrad.training_step import Step
+
+Signature = tuple[Shape, str]  # shape and dtype
+
+
+class Recording:
+    """What has been recorded so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.unlabelled: list[Value] = []
+
+    def append(
+        self, operation: str, operands: tuple[Value, ...], shape: Shape, dtype: str, **details: Any
+    ) -> RecordedMatrix:
+        """The result of an operation, as the next value."""
+        self.count += 1
+        value = Value(operation, operands, shape, dtype, order=self.count, **details)
+        self.unlabelled.append(value)
+        return RecordedMatrix(self, value)
+
+    def label(self, equation: str) -> None:
+        """Say to which equation the values since the last label belong."""
+        for value in self.unlabelled:
+            value.equation = value.equation or equation
+        self.unlabelled.clear()
+
+
+class RecordedMatrix:
+    """A matrix, or a scalar, without numbers; every operator and table operation is recorded."""
+
+    __array_ufunc__ = None  # so that NumPy's operators leave the work to ours
+    __hash__ = object.__hash__
+
+    def __init__(self, recording: Recording, value: Value) -> None:
+        self.recording, self.value = recording, value
+
+    @property
+    def shape(self) -> Shape:
+        """(m, n), or () for a scalar."""
+        return self.value.shape
+
+    @property
+    def dtype(self) -> str:
+        """The element type."""
+        return self.value.dtype
+
+    @property
+    def T(self) -> RecordedMatrix:
+        """Xᵀ"""
+        m, n = self.shape
+        return self._record("transpose", self, shape=(n, m))
+
+    def __add__(self, other: Any) -> RecordedMatrix:
+        return self._elementwise("add", self, other)
+
+    def __radd__(self, other: Any) -> RecordedMatrix:
+        return self._elementwise("add", other, self)
+
+    def __sub__(self, other: Any) -> RecordedMatrix:
+        return self._elementwise("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> RecordedMatrix:
+        return self._elementwise("subtract", other, self)
+
+    def __neg__(self) -> RecordedMatrix:
+        return self._record("negative", self)
+
+    def __mul__(self, other: Any) -> RecordedMatrix:
+        if self.shape and not self._lift(other).shape:
+            return self._record("scale", self._lift(other), self, shape=self.shape)
+        if not self.shape and self._lift(other).shape:
+            return self._record("scale", self, other, shape=other.shape)
+        return self._elementwise("hadamard", self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> RecordedMatrix:
+        if self._lift(other).shape:
+            raise RecordingError(f"{self} / {other}: only a scalar divides; use reciprocal and hadamard")
+        return self._record("divide", self, self._lift(other))
+
+    def __rtruediv__(self, other: Any) -> RecordedMatrix:
+        return self._lift(other) * self._record("reciprocal", self)
+
+    def __pow__(self, exponent: float) -> RecordedMatrix:
+        return self._record("power", self, self._lift(exponent))
+
+    def __matmul__(self, other: Any) -> RecordedMatrix:
+        backend_of(self, other)
+        if self.shape[1] != other.shape[0]:
+            raise ValueError(f"{self} @ {other}: the inner sizes differ")
+        return self._record("matmul", self, other, shape=(self.shape[0], other.shape[1]))
+
+    def __repr__(self) -> str:
+        return f"recorded {self.value.name or self.value.operation} of shape {self.shape}"
+
+    def _no_numbers(self, *others: Any) -> Any:
+        """Refuse what needs the numbers."""
+        raise RecordingError(f"a step cannot depend on the numbers in a matrix while it is recorded: {self!r}")
+
+    __bool__ = __int__ = __float__ = __index__ = __len__ = __iter__ = __getitem__ = __array__ = _no_numbers
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _no_numbers
+
+    # -- recording ----------------------------------------------------------------------------
+    def _record(self, operation: str, *operands: RecordedMatrix, shape: Shape | None = None) -> RecordedMatrix:
+        """The result of an operation; its shape is that of the first operand, if none is given."""
+        if any(x.recording is not self.recording for x in operands):
+            raise RecordingError("a matrix of an earlier step is not part of the state")
+        shape = operands[0].shape if shape is None else shape
+        return self.recording.append(operation, tuple(x.value for x in operands), shape, self.dtype)
+
+    def _elementwise(self, operation: str, X: Any, Y: Any) -> RecordedMatrix:
+        """The result of an operation on two matrices of equal size; a number stands for a full matrix."""
+        A, B = (self._lift(x, self.shape) for x in (X, Y))
+        if A.shape != B.shape:
+            raise RecordingError(f"{operation}: expected equal sizes, found {A} and {B}: nothing broadcasts")
+        return self._record(operation, A, B)
+
+    def _lift(self, x: Any, shape: Shape = ()) -> RecordedMatrix:
+        """A recorded matrix as it is, and a number as recorded scalar or as full matrix."""
+        if isinstance(x, RecordedMatrix):
+            return x
+        if isinstance(x, bool) or not isinstance(x, int | float):
+            backend_of(self, x)  # refuses matrices of a framework
+            raise RecordingError(f"expected a recorded matrix or a number, found {x!r}")
+        scalar = self.recording.append("number", (), (), self.dtype, number=x)
+        return scalar if shape == () else scalar._record("full", scalar, shape=shape)
+
+
+class RecorderBackend(Backend):
+    """The table on recorded matrices."""
+
+    name = "recorder"
+
+    def full(self, value, m, n, like):
+        return like._lift(value, (m, n))
+
+    def identity(self, n, like):
+        return like.recording.append("identity", (), (n, n), like.dtype)
+
+    def hadamard(self, X, Y):
+        return X._record("hadamard", X, Y)
+
+    def diag(self, X):
+        return X._record("diag", X, shape=(X.shape[0], 1))
+
+    def Diag(self, x):
+        n = max(x.shape)
+        return x._record("Diag", x, shape=(n, n))
+
+    def elements_sum(self, X):
+        return X._record("elements_sum", X, shape=())
+
+    def column_repeat(self, x, n):
+        return x._record("column_repeat", x, shape=(x.shape[0], n))
+
+    def row_repeat(self, x, m):
+        return x._record("row_repeat", x, shape=(m, x.shape[1]))
+
+    def columns_sum(self, X):
+        return X._record("columns_sum", X, shape=(1, X.shape[1]))
+
+    def rows_sum(self, X):
+        return X._record("rows_sum", X, shape=(X.shape[0], 1))
+
+    def columns_max(self, X):
+        return X._record("columns_max", X, shape=(1, X.shape[1]))
+
+    def rows_max(self, X):
+        return X._record("rows_max", X, shape=(X.shape[0], 1))
+
+    def exp(self, X):
+        return X._record("exp", X)
+
+    def log(self, X):
+        return X._record("log", X)
+
+    def log1p(self, X):
+        return X._record("log1p", X)
+
+    def reciprocal(self, X):
+        return X._record("reciprocal", X)
+
+    def sqrt(self, X):
+        return X._record("sqrt", X)
+
+    def tanh(self, X):
+        return X._record("tanh", X)
+
+    def erf(self, X):
+        return X._record("erf", X)
+
+    def step(self, X):
+        return X._record("step", X)
+
+    def uniform(self, m, n, seed, count, like):
+        return like._record("uniform", *(like._lift(x) for x in (seed, count)), shape=(m, n))
+
+    def from_numpy(self, A, device=None):
+        raise RecordingError("the numbers of an array are not part of a recorded step: name it in `buffers`")
+
+    def to_numpy(self, X):
+        return X._no_numbers()
+
+    def take_rows(self, X, indices):
+        return X._no_numbers()
+
+    def dtype(self, X):
+        return X.dtype
+
+    def scalar(self, value, like):
+        return like._lift(value)
+
+
+register_matrix_type(RecordedMatrix, RecorderBackend())
+
+
+def record(
+    function: Callable[[Recording, dict[str, RecordedMatrix]], Mapping[str, RecordedMatrix]],
+    signatures: Mapping[str, Signature],
+) -> Program:
+    """The program that the function runs, from named inputs to named outputs."""
+    recording = Recording()
+    inputs = {
+        name: recording.append("input", (), shape, dtype, name=name) for name, (shape, dtype) in signatures.items()
+    }
+    recording.unlabelled.clear()
+    outputs = function(recording, inputs)
+    return Program(*({name: x.value for name, x in matrices.items()} for matrices in (inputs, outputs)))
+
+
+def record_step(step: Step, state: Mapping[str, Any], X: Any, T: Any) -> Program:
+    """The training step as a program; only shapes and dtypes of the state, X and T matter.
+
+    It is recorded twice, with one model: a step that depends on anything but its state, such as a
+    count that a layer keeps to itself, shows because the second program is another.
+    """
+    model = step.template.clone()
+    labels = _Labels(model, step.loss)
+    (N, D), (_, K) = X.shape, T.shape
+    batch, dtype = Size(N, "N"), backend_of(X).dtype(X)
+    signatures = {name: (tuple(x.shape), backend_of(x).dtype(x)) for name, x in state.items()}
+    signatures |= {"X": ((batch, D), dtype), "T": ((batch, K), backend_of(T).dtype(T)), "eta": ((), dtype)}
+
+    def run(recording: Recording, inputs: dict[str, RecordedMatrix]) -> dict[str, RecordedMatrix]:
+        own = {name: inputs[name] for name in state}
+        with labels.given_to(recording):
+            return step.run(model, own, *(inputs[name] for name in ("X", "T", "eta")))
+
+    program, again = record(run, signatures), record(run, signatures)
+    if _listing(program) != _listing(again):
+        raise RecordingError("a step changes something that is not in the state: name it in `buffers`")
+    return program
+
+
+def _listing(program: Program) -> list[tuple]:
+    """The values by what they are, to compare two recordings."""
+    place = {value: i for i, value in enumerate(program.values)}
+    values = [(v.operation, v.shape, v.number, *(place[x] for x in v.operands)) for v in program.values]
+    return [*values, *((name, place[value]) for name, value in program.outputs.items())]
+
+
+class _Labels:
+    """Tells a recording which equation of which layer, which loss or which optimizer is at work."""
+
+    def __init__(self, model: MultilayerPerceptron, loss: LossFunction) -> None:
+        self.recording = Recording()
+        self.numbers = {layer: i for i, layer in enumerate(model.layers, start=1)}
+        for layer, i in self.numbers.items():
+            for method in ("feedforward", "backpropagate", "optimize"):
+                self._label(layer, method, "", after=f"layer {i} {type(layer).__name__}.{method}")
+            for name, part in layer._optimizers.items():
+                self._label(part, "apply", "", after=f"layer {i} {type(part).__name__}.{name}")
+        self._label(model, "optimize", "clip_gradients", after="")
+        self._label(model, "backpropagate", f"{type(loss).__name__}.gradient", after="")
+
+    @contextmanager
+    def given_to(self, recording: Recording) -> Iterator[None]:
+        """Label what is recorded inside; equations have names where the source of a layer can be read."""
+        self.recording = recording
+        with ExitStack() as stack:
+            for layer in self.numbers:
+                with suppress(ValueError):  # there is no source in an interactive session
+                    stack.enter_context(observed([layer], self._equation))
+            yield
+        for layer, i in self.numbers.items():
+            for name in (*layer.intermediates, *(f"D{name}" for name in layer.parameters), "DX"):
+                self._name(getattr(layer, name, None), f"{name}{i}")
+
+    def _equation(self, layer: Layer, equation: Equation, X: Any) -> Any:
+        """The hook of `observed`."""
+        self._name(X, f"{equation.name}{self.numbers[layer]}")
+        self.recording.label(f"layer {self.numbers[layer]} {equation}")
+        return X
+
+    @staticmethod
+    def _name(X: Any, name: str) -> None:
+        """Give a recorded matrix a name, unless it has one."""
+        if isinstance(X, RecordedMatrix):
+            X.value.name = X.value.name or name
+
+    def _label(self, thing: Any, method: str, before: str, after: str) -> None:
+        """Label what is recorded before and in a method of one object."""
+
+        def labelled(*arguments: Any) -> Any:
+            self.recording.label(before)
+            if method == "backpropagate" and thing not in self.numbers:
+                self._name(arguments[1], "DY")
+            result = getattr(type(thing), method)(thing, *arguments)  # which `observed` replaces later
+            self.recording.label(after)
+            return result
+
+        setattr(thing, method, labelled)

@@ -1,0 +1,114 @@
+"""Programs in files: one safetensors file with the matrices, and the program as JSON in its header."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matgrad.files import atomic_write
+from matgrad.program.checking import check_program
+from matgrad.program.program import Program, Size, Value
+
+FORMAT = 1
+
+
+def save_program(program: Program, path: str | Path, matrices: Mapping[str, np.ndarray]) -> None:
+    """Write the program, and the matrices its inputs start with, to one file."""
+    from safetensors.numpy import save
+
+    arrays = {name: np.ascontiguousarray(A).reshape(A.shape) for name, A in matrices.items()}
+    text = json.dumps(as_dictionary(program), ensure_ascii=False)
+    with atomic_write(path) as file:
+        file.write(save(arrays, metadata={"matgrad": text}))
+
+
+def load_program(path: str | Path) -> tuple[Program, dict[str, np.ndarray]]:
+    """The program and the matrices in a file that `save_program` wrote."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            text = (file.metadata() or {}).get("matgrad")
+            matrices = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path}: not a safetensors file, or a damaged one ({error})") from None
+    if text is None:
+        raise ValueError(f"{path}: there is no program in it; expected a file of `matgrad program --save`")
+    try:
+        program = from_dictionary(json.loads(text))
+        _check_matrices(program, matrices)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"{path}: not a sound program: {error}") from None
+    return program, matrices
+
+
+def as_dictionary(program: Program) -> dict[str, Any]:
+    """The program as values that JSON can hold; operands are places in the list of values."""
+    values = [*(x for x in program.inputs.values() if x not in program.values), *program.values]
+    place = {value: i for i, value in enumerate(values)}
+    sizes = {n.name: int(n) for value in values for n in value.shape if isinstance(n, Size)}
+    return {
+        "format": FORMAT,
+        "sizes": sizes,
+        "values": [_value_as_dictionary(value, place) for value in values],
+        "outputs": {name: place[value] for name, value in program.outputs.items()},
+    }
+
+
+def from_dictionary(content: Mapping[str, Any]) -> Program:
+    """The program that `as_dictionary` described, after a check that it is sound."""
+    if content["format"] != FORMAT:
+        raise ValueError(f"format {content['format']}, expected {FORMAT}")
+    sizes = {name: Size(n, name) for name, n in content["sizes"].items()}
+    values: list[Value] = []
+    for i, line in enumerate(content["values"]):
+        if not all(0 <= k < i for k in line["operands"]):
+            raise ValueError(f"value {i}: expected operands before it, found {line['operands']}")
+        operands = tuple(values[k] for k in line["operands"])
+        shape = tuple(sizes[n] if isinstance(n, str) else _size(n) for n in line["shape"])
+        number = sizes.get(line.get("number"), line.get("number"))
+        name, equation = line.get("name", ""), line.get("equation", "")
+        values.append(Value(line["operation"], operands, shape, line["dtype"], number, name, equation, order=i))
+    inputs = {value.name: value for value in values if value.operation == "input"}
+    program = Program(inputs, {name: values[k] for name, k in content["outputs"].items()})
+    check_program(program)
+    return program
+
+
+def _value_as_dictionary(value: Value, place: Mapping[Value, int]) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "operation": value.operation,
+        "operands": [place[x] for x in value.operands],
+        "shape": [getattr(n, "name", n) for n in value.shape],
+        "dtype": value.dtype,
+    }
+    optional = {
+        "number": getattr(value.number, "name", value.number),
+        "name": value.name or None,
+        "equation": value.equation or None,
+    }
+    return line | {key: x for key, x in optional.items() if x is not None}
+
+
+def _size(n: Any) -> int:
+    """A size, after a check that it is one."""
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise ValueError(f"expected a size of 1 or more, found {n!r}")
+    return n
+
+
+def _check_matrices(program: Program, matrices: Mapping[str, np.ndarray]) -> None:
+    """Refuse matrices that are no inputs, or have other shapes or dtypes."""
+    for name, A in matrices.items():
+        if name not in program.inputs:
+            raise ValueError(f"{name} is not an input of the program")
+        value = program.inputs[name]
+        if A.shape != value.shape or A.dtype != value.dtype:
+            found = f"{A.shape} {A.dtype}"
+            raise ValueError(f"{name}: expected {tuple(map(int, value.shape))} {value.dtype}, found {found}")

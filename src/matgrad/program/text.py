@@ -1,0 +1,137 @@
+"""Programs as equations that a person can read."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from matgrad.program.program import VIEWS, Program, Value
+
+SUM, PRODUCT, SCALED, UNARY, ATOM = range(5)  # how tightly an expression binds
+
+
+def program_text(program: Program) -> str:
+    """One line for every value that has a name, is an output or is used twice, in order of execution."""
+    return _Printer(program).text()
+
+
+class _Printer:
+    """Names for the values of a program, and the expressions between them."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.names: dict[Value, str] = {}
+        outputs = {value: name for name, value in program.outputs.items()}
+        uses = program.uses()
+        temporary = (name for name in map("t{}".format, count(1)) if name not in {x.name for x in program.values})
+        for value in program.values:
+            if value.operation == "input":
+                self.names[value] = state_name(value.name)
+            elif value in outputs:
+                self.names[value] = state_name(outputs[value]) + "'"
+            elif value.operation not in ("number", *VIEWS):
+                if value.name and value.name not in self.names.values():
+                    self.names[value] = value.name
+                elif uses[value] > 1 and not (value.is_scalar and value.operation == "negative"):
+                    self.names[value] = next(temporary)
+
+    def text(self) -> str:
+        """The inputs, the equations, and outputs that are inputs."""
+        inputs = [f"{self.names[x]} {_sizes(x)}".strip() for x in self.program.values if x.operation == "input"]
+        lines = [f"given {', '.join(inputs)}", ""]
+        width = max((len(self.names[x]) for x in self._lines()), default=0)
+        lines += [f"{self.names[x]:<{width}} = {self._definition(x)}" for x in self._lines()]
+        return "\n".join(lines)
+
+    def _lines(self) -> list[Value]:
+        return [x for x in self.program.instructions if x in self.names]
+
+    def _definition(self, value: Value) -> str:
+        return self._expression(value)[0]
+
+    def _operand(self, value: Value, level: int) -> str:
+        """The operand as name or expression, in parentheses where it binds less tightly than `level`."""
+        if value in self.names:
+            return self.names[value]
+        text, binds = self._expression(value)
+        return text if binds >= level else f"({text})"
+
+    def _expression(self, value: Value) -> tuple[str, int]:
+        """What computes the value, and how tightly that binds."""
+        x = value.operands
+        match value.operation:
+            case "number":
+                return getattr(value.number, "name", f"{value.number:g}"), ATOM
+            case "add":
+                return f"{self._operand(x[0], SUM)} + {self._operand(x[1], SUM)}", SUM
+            case "subtract":
+                return f"{self._operand(x[0], SUM)} - {self._operand(x[1], PRODUCT)}", SUM
+            case "hadamard" if value.is_scalar:
+                return f"{self._operand(x[0], SCALED)}·{self._operand(x[1], UNARY)}", SCALED
+            case "hadamard":
+                return f"{self._operand(x[0], PRODUCT)} ⊙ {self._operand(x[1], UNARY)}", PRODUCT
+            case "gate":
+                return f"{self._operand(x[0], PRODUCT)} ⊙ [{self._operand(x[1], SUM)} ≥ 0]", PRODUCT
+            case "negative":
+                return f"-{self._operand(x[0], UNARY)}", SCALED
+            case "scale":
+                return f"{self._operand(x[0], ATOM)}·{self._operand(x[1], UNARY)}", SCALED
+            case "divide":
+                return f"{self._operand(x[0], SCALED)} / {self._operand(x[1], ATOM)}", PRODUCT
+            case "power":
+                return f"{self._operand(x[0], ATOM)}^{self._operand(x[1], ATOM)}", UNARY
+            case "matmul":
+                return f"{self._operand(x[0], UNARY)} {self._operand(x[1], ATOM)}", PRODUCT
+            case "add_scaled":
+                return self._sum(self._operand(x[0], SUM), x[1], self._operand(x[2], UNARY)), SUM
+            case "product_sum":
+                beta, C, alpha, A, B = x
+                product = f"{self._operand(A, UNARY)} {self._operand(B, ATOM)}"
+                if alpha.number == 1:
+                    return self._sum(product, beta, self._operand(C, UNARY)), SUM
+                return self._sum(self._scaled(beta, self._operand(C, UNARY)), alpha, product), SUM
+            case "transpose":
+                return f"{self._operand(x[0], ATOM)}ᵀ", ATOM
+            case "reciprocal":
+                return f"1/{self._operand(x[0], ATOM)}", UNARY
+            case "step":
+                return f"[{self._operand(x[0], SUM)} ≥ 0]", ATOM
+            case "full":
+                return self._operand(x[0], ATOM), ATOM
+            case "row_repeat":
+                return f"1_{_size(value, 0)} {self._operand(x[0], ATOM)}", UNARY
+            case "column_repeat":
+                return f"{self._operand(x[0], ATOM)} 1_{_size(value, 1)}ᵀ", UNARY
+            case "copy":
+                return self._operand(x[0], SUM), SUM
+        arguments = [self._operand(operand, SUM) for operand in x]
+        return f"{value.operation}({', '.join(arguments)})", ATOM
+
+    def _scaled(self, factor: Value, text: str) -> str:
+        return text if factor.number == 1 else f"{self._operand(factor, ATOM)}·{text}"
+
+    def _sum(self, first: str, factor: Value, term: str) -> str:
+        """first + factor·term, with the sign of the factor as operator."""
+        if factor.number is not None:
+            sign, size = ("-", -factor.number) if factor.number < 0 else ("+", factor.number)
+            return f"{first} {sign} {term}" if size == 1 else f"{first} {sign} {size:g}·{term}"
+        if factor.operation == "negative" and factor not in self.names:
+            return f"{first} - {self._operand(factor.operands[0], ATOM)}·{term}"
+        return f"{first} + {self._operand(factor, ATOM)}·{term}"
+
+
+def state_name(name: str) -> str:
+    """The name of an entry of the state in equations: W1 for '1.W' and W1.delta for '1.W.delta'."""
+    layer, _, rest = name.partition(".")
+    if not layer.isdigit():
+        return {"eta": "η"}.get(name, name)
+    parameter, dot, part = rest.partition(".")
+    return f"{parameter}{layer}{dot}{part}"
+
+
+def _size(value: Value, axis: int) -> str:
+    size = value.shape[axis]
+    return getattr(size, "name", str(size))
+
+
+def _sizes(value: Value) -> str:
+    return "×".join(_size(value, axis) for axis in range(len(value.shape)))

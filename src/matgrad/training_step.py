@@ -1,0 +1,161 @@
+"""One training step: by the equations, as a pure function, and compiled."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from matgrad.backends.base import CompiledStep, Matrix, Scalar
+from matgrad.layers.layer import State
+from matgrad.loss_functions import LOSSES, LossFunction
+from matgrad.matrix_operations import (
+    columns_sum,
+    elements_sum,
+    hadamard,
+    ones,
+    reciprocal,
+    rows_sum,
+    sqrt,
+    step,
+)
+from matgrad.measures import check_targets
+
+if TYPE_CHECKING:
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
+
+
+def train_batch(
+    M: MultilayerPerceptron,
+    loss: LossFunction,
+    X: Matrix,
+    T: Matrix,
+    eta: Scalar,
+    clip_norm: float | None = None,
+) -> None:
+    """One step: feedforward, the gradient of the mean loss, backpropagate, optimize."""
+    Y = M.feedforward(X)
+    check_targets(Y, T)
+    DY = loss.mean_gradient(Y, T)
+    M.backpropagate(Y, DY)
+    if clip_norm is not None:
+        clip_gradients(M, clip_norm)
+    M.optimize(eta)
+
+
+class Step:
+    """``step(state, X, T, η) -> state``: feedforward, loss, backpropagate and optimize as a pure function."""
+
+    def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
+        check_loss(M, loss)
+        self.template = M.clone().train()
+        self.loss, self.clip_norm = loss, clip_norm
+
+    def __call__(self, state: State, X: Matrix, T: Matrix, eta: Scalar) -> State:
+        return self.run(self.template.clone(), state, X, T, eta)
+
+    def run(self, model: MultilayerPerceptron, state: State, X: Matrix, T: Matrix, eta: Scalar) -> State:
+        """The new state, computed with `model`, whose attributes are filled on the way."""
+        model.load_state(state)
+        train_batch(model, self.loss, X, T, eta, self.clip_norm)
+        return model.state()
+
+
+def make_step(M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: float | None = None) -> Step:
+    """The training step of M as a pure function ``step(state, X, T, η) -> state``.
+
+    It can be compiled: ``jax.jit(make_step(M, loss))`` or ``tf.function(make_step(M, loss))``, with η a
+    0-d array, so that a new rate is no new trace. Start with ``M.state()`` and give the last state back
+    to M with ``M.load_state``; dropout that is renewed every epoch wants that, ``M.end_epoch()`` and
+    ``M.state()`` between epochs.
+    """
+    return Step(M, loss, clip_norm)
+
+
+def compile_step(M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: float | None = None) -> CompiledStep:
+    """The training step of M as its backend compiles it.
+
+    >>> step = compile_step(M, loss)
+    >>> step.load(M.state())
+    >>> for X, T in batches: step(X, T, eta)
+    >>> M.load_state(step.state())
+    """
+    return M.backend.compile(make_step(M, loss, clip_norm=clip_norm))
+
+
+class EagerStep(CompiledStep):
+    """The training step of M by its equations, one by one, in M itself."""
+
+    def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
+        check_loss(M, loss)
+        self.M, self.loss, self.clip_norm = M, loss, clip_norm
+
+    def load(self, state: Mapping[str, Matrix]) -> None:
+        self.M.load_state(state)
+
+    def state(self) -> State:
+        return self.M.state()
+
+    def prepare(self, X: Matrix, T: Matrix) -> None:
+        """Nothing."""
+
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
+        train_batch(self.M, self.loss, X, T, eta, self.clip_norm)
+
+
+class StepWithFallback(CompiledStep):
+    """The compiled training step of M, or, with a warning, its equations where it cannot be compiled."""
+
+    def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
+        self.step = compile_step(M, loss, clip_norm=clip_norm)
+        self.eager = EagerStep(M, loss, clip_norm)
+        M.forget()  # the layers keep no matrices of a batch in compiled training
+
+    def load(self, state: Mapping[str, Matrix]) -> None:
+        self.step.load(state)
+
+    def state(self) -> State:
+        return self.step.state()
+
+    def prepare(self, X: Matrix, T: Matrix) -> None:
+        try:
+            self.step.prepare(X, T)
+        except self.eager.M.backend.tracing_errors as error:
+            reason = str(error).splitlines()[0]
+            warnings.warn(f"training goes on uncompiled: {reason}", stacklevel=4)
+            self.eager.load(self.step.state())
+            self.step = self.eager
+
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
+        self.prepare(X, T)
+        self.step(X, T, eta)
+
+
+def clip_gradients(M: MultilayerPerceptron, max_norm: float) -> None:
+    """Dθ' = Dθ·min(1, c / (‖DΘ‖ + 10⁻⁶)), with ‖DΘ‖ the norm of all gradients and c = max_norm."""
+    if not max_norm > 0:
+        raise ValueError(f"clip_norm: expected a number above 0, found {max_norm}")
+    gradients = [(layer, f"D{name}") for layer in M.layers for name in layer.parameters]
+    squares = [rows_sum(columns_sum(hadamard(D, D))) for D in (getattr(*g) for g in gradients)]
+    one = ones(1, like=squares[0])
+    c = max_norm * reciprocal(sqrt(sum(squares[1:], squares[0])) + 1e-6 * one)
+    is_small = step(one - c)
+    factor = elements_sum(hadamard(is_small, c) + one - is_small)
+    for layer, name in gradients:
+        setattr(layer, name, factor * getattr(layer, name))
+
+
+def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:
+    """Refuse a loss that cannot follow the last layer of M."""
+    if not M.layers:
+        raise ValueError("the model has no layers")
+    layer = M.layers[-1]
+    if layer.output in loss.accepts:
+        return
+    fitting = [cls.__name__ for cls in LOSSES.values() if layer.output in cls.accepts]
+    needed = {"real": "LinearLayer", "probability": "SoftmaxLayer", "log-probability": "LogSoftmaxLayer"}
+    before = " or ".join(needed[kind] for kind in sorted(loss.accepts) if kind in needed)
+    raise ValueError(
+        f"{type(loss).__name__} cannot follow {layer!r}: put it after a {before}, or use "
+        f"one of {', '.join(fitting)} here"
+    )
