@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +109,11 @@ class Training:
         with Report(silent=options["quiet"] or options["as_json"]) as report, Interruptible() as interrupt:
             self._introduce(report)
             try:
-                with self.timer.running(), np.errstate(all="ignore"):  # a diverging run is told of in words
+                with (
+                    self.timer.running(),
+                    _warnings_in(report),
+                    np.errstate(all="ignore"),
+                ):  # divergence is told in words
                     stochastic_gradient_descent(
                         M,
                         options["epochs"],
@@ -265,6 +271,14 @@ class Epochs:
             for name in names:
                 if getattr(layer, name) is not None:
                     self.report.say(f"batch {number} layer {i} {name}\n{backend.to_numpy(getattr(layer, name))}")
+
+
+@contextmanager
+def _warnings_in(report: Report) -> Iterator[None]:
+    """Show what the package warns of as lines of the report."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: report.say(str(message))
+        yield
 
 
 def default_sizes(layers: str, data: Dataset) -> str:
