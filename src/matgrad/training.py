@@ -44,11 +44,13 @@ def stochastic_gradient_descent(
     for epoch in range(epochs):
         M.train()
         step.load(M.state())
-        lr = learning_rate(epoch)
+        lr, eta = learning_rate(epoch), None
         try:
             for X, T in train_loader:
-                lr = learning_rate(i) if per_step else lr
-                step(X, T, M.backend.scalar(lr, like=X))
+                if per_step or eta is None:
+                    lr = learning_rate(i) if per_step else lr
+                    eta = M.backend.scalar(lr, like=X)
+                step(X, T, eta)
                 i += 1
         finally:
             M.load_state(step.state())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import CompiledStep, Matrix, Scalar
-from matgrad.layers.layer import State
+from matgrad.layers.layer import Layer, State
 from matgrad.loss_functions import LOSSES, LossFunction
 from matgrad.matrix_operations import (
     columns_sum,
@@ -20,6 +21,7 @@ from matgrad.matrix_operations import (
     step,
 )
 from matgrad.measures import check_targets
+from matgrad.optimizers import Optimizer
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -106,29 +108,58 @@ class EagerStep(CompiledStep):
 class StepWithFallback(CompiledStep):
     """The compiled training step of M, or, with a warning, its equations where it cannot be compiled."""
 
+    step: CompiledStep
+
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
-        self.step = compile_step(M, loss, clip_norm=clip_norm)
         self.eager = EagerStep(M, loss, clip_norm)
+        self._compile()
         M.forget()  # the layers keep no matrices of a batch in compiled training
 
     def load(self, state: Mapping[str, Matrix]) -> None:
+        if self.step is not self.eager and self.settings != self._settings():
+            self._compile()  # because something else than the state has changed, such as a dropout rate
         self.step.load(state)
 
     def state(self) -> State:
         return self.step.state()
 
     def prepare(self, X: Matrix, T: Matrix) -> None:
-        try:
-            self.step.prepare(X, T)
-        except self.eager.M.backend.tracing_errors as error:
-            reason = str(error).splitlines()[0]
-            warnings.warn(f"training goes on uncompiled: {reason}", stacklevel=4)
-            self.eager.load(self.step.state())
-            self.step = self.eager
+        self.step.prepare(X, T)
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
-        self.prepare(X, T)
-        self.step(X, T, eta)
+        try:
+            self.step.prepare(X, T)
+        except Exception as error:
+            self.eager.load(self.step.state())
+            self.eager(X, T, eta)  # which shows a real fault as it is
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            warnings.warn(f"training goes on uncompiled: {reason}", stacklevel=3)
+            self.step = self.eager
+        else:
+            self.step(X, T, eta)
+
+    def _compile(self) -> None:
+        self.step = compile_step(self.eager.M, self.eager.loss, clip_norm=self.eager.clip_norm)
+        self.settings = self._settings()
+
+    def _settings(self) -> Any:
+        M = self.eager.M.clone().train()
+        return settings([*M.layers, self.eager.loss]), [(name, X.shape, X.dtype) for name, X in M.state().items()]
+
+
+def settings(thing: Any, inside: tuple[Any, ...] = ()) -> Any:
+    """The numbers and texts in layers, optimizers or losses, and their parts: a compiled step takes them as fixed."""
+    if type(thing) in (bool, int, float, str):
+        return thing
+    if any(thing is x for x in inside):
+        return None
+    if isinstance(thing, list | tuple):
+        return [settings(x, (*inside, thing)) for x in thing]
+    if isinstance(thing, dict):
+        return {key: settings(x, (*inside, thing)) for key, x in thing.items()}
+    if isinstance(thing, Layer | ActivationFunction | Optimizer | LossFunction):
+        return [type(thing), settings(vars(thing), (*inside, thing))]
+    return None
 
 
 def clip_gradients(M: MultilayerPerceptron, max_norm: float) -> None:

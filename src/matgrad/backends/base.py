@@ -55,7 +55,6 @@ class Backend(ABC):
     """One framework's implementation of the table of matrix operations."""
 
     name: str
-    tracing_errors: tuple[type[Exception], ...] = ()  # what `compile` raises where a step cannot be traced
 
     # -- primitives ---------------------------------------------------------------------------
     @abstractmethod
@@ -148,6 +147,10 @@ class Backend(ABC):
     @abstractmethod
     def take_rows(self, X: Matrix, indices: np.ndarray) -> Matrix:
         """Matrix whose i-th row is row indices[i] of X."""
+
+    def rows(self, X: Matrix, start: int, stop: int) -> Matrix:
+        """Rows start, …, stop - 1 of X, without a copy where the framework can."""
+        return X[start:stop]
 
     @abstractmethod
     def dtype(self, X: Matrix) -> str:

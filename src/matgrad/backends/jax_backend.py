@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
 import jax
 import jax.numpy as jnp
 
+from matgrad.backends.base import CompiledStep, Matrix, Scalar
 from matgrad.backends.numpy_backend import NumpyBackend
+from matgrad.program.recorder import check_hidden_state
+
+if TYPE_CHECKING:
+    from matgrad.training_step import Step
 
 
 class JaxBackend(NumpyBackend):
@@ -20,12 +29,18 @@ class JaxBackend(NumpyBackend):
     def log_sigmoid(self, X):
         return jax.nn.log_sigmoid(X)
 
+    def compile(self, step):
+        return JaxStep(step)
+
     def from_numpy(self, A, device=None):
         where = None if device is None else _device(device)
         return jax.device_put(jnp.array(A), where)
 
+    def rows(self, X, start, stop):
+        return _slice(X, start, stop - start)
+
     def take_rows(self, X, indices):
-        return jnp.take(X, indices, axis=0)
+        return _take(X, indices)
 
     def device(self, X):
         if isinstance(X, jax.core.Tracer):
@@ -47,6 +62,43 @@ class JaxBackend(NumpyBackend):
                 "JAX computes in 32 bits unless told otherwise, so it cannot hold float64: "
                 "call jax.config.update('jax_enable_x64', True) first"
             )
+
+
+# compiled, they take half the time of X[start:stop] and jnp.take
+_slice = jax.jit(jax.lax.dynamic_slice_in_dim, static_argnums=2)
+_take = jax.jit(partial(jnp.take, axis=0))
+
+
+class JaxStep(CompiledStep):
+    """The step under `jax.jit`, which updates buffers of its own."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.compiled = jax.jit(step, donate_argnums=0)
+        self.matrices: dict[str, Matrix] = {}
+        self.prepared: set[tuple] = set()
+
+    def load(self, state: Mapping[str, Matrix]) -> None:
+        self.matrices = _copies(state)
+
+    def state(self) -> dict[str, Matrix]:
+        return _copies(self.matrices)
+
+    def prepare(self, X: Matrix, T: Matrix) -> None:
+        signature = (X.shape, T.shape, X.dtype, T.dtype)
+        if signature not in self.prepared:
+            check_hidden_state(self.step, self.matrices, X, T)
+            self.compiled.lower(self.matrices, X, T, jnp.zeros((), X.dtype)).compile()
+            self.prepared.add(signature)
+
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
+        self.prepare(X, T)
+        self.matrices = self.compiled(self.matrices, X, T, eta)
+
+
+def _copies(state: Mapping[str, Matrix]) -> dict[str, Matrix]:
+    """The same matrices in other buffers, because `jax.jit` deletes those it updates."""
+    return {name: jnp.array(X, copy=True) for name, X in state.items()}
 
 
 def _device(name: str) -> jax.Device:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.backends.base import Backend, Matrix, RecordingError, Scalar
+from matgrad.backends.base import Backend, Matrix, Scalar
 from matgrad.backends.hashing import uniform
 
 
@@ -14,7 +14,6 @@ class NumpyBackend(Backend):
     """NumPy arrays; also the base of JAX, whose functions have the same names."""
 
     name = "numpy"
-    tracing_errors = (RecordingError,)
     np: Any = np
 
     def full(self, value, m, n, like):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from matgrad.backends.base import Backend, RecordingError
+from matgrad.backends.base import Backend
 from matgrad.backends.hashing import times_64, uniform
 
 
@@ -13,7 +13,6 @@ class TorchBackend(Backend):
     """PyTorch tensors on any device."""
 
     name = "torch"
-    tracing_errors = (RecordingError,)
 
     def full(self, value, m, n, like):
         return torch.full((m, n), value, dtype=like.dtype, device=like.device)

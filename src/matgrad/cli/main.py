@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 import matgrad
+from matgrad.cli.bench import bench
 from matgrad.cli.check import check
 from matgrad.cli.data import data
 from matgrad.cli.evaluate import evaluate, predict
@@ -59,5 +60,5 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "matgrad", "_MATGRAD_COMPLETE").source())
 
 
-for command in (train, evaluate, predict, check, verify, program, inspect, info, data):
+for command in (train, evaluate, predict, check, verify, program, bench, inspect, info, data):
     main.add_command(command)

@@ -26,7 +26,7 @@ NUMERIC_BACKENDS = [name for name in BACKENDS if name != "sympy"]
 PATH = click.Path(path_type=Path)
 
 
-def _all(*options: Callable[[F], F]) -> Callable[[F], F]:
+def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Several options as one decorator, in the order given."""
 
     def decorate(command: F) -> F:
@@ -52,7 +52,7 @@ POSITIVE = _Finite(min=0, min_open=True)
 NOT_NEGATIVE = _Finite(min=0)
 SEED = click.IntRange(0, 2**32 - 1)
 
-data_options = _all(
+data_options = all_of(
     click.option("--mnist", type=PATH, metavar="DIR", help="MNIST: a folder with the four IDX files, gzipped or not."),
     click.option("--fashion-mnist", type=PATH, metavar="DIR", help="Fashion-MNIST, likewise."),
     click.option(
@@ -83,7 +83,7 @@ normalize_option = click.option(
     help="Scale the inputs: not at all, to [0, 1], or to mean 0 and standard deviation 1 by column.",
 )
 
-machine_options = _all(
+machine_options = all_of(
     click.option(
         "--backend", type=click.Choice(NUMERIC_BACKENDS), default="numpy", show_default=True, help="What computes."
     ),

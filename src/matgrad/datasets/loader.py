@@ -65,7 +65,7 @@ class DataLoader:
     def __iter__(self) -> Iterator[tuple[Matrix, Matrix]]:
         order = self._rng.permutation(self.size) if self.shuffle else None
         for start in range(0, self.size, self.batch_size):
-            batch = slice(start, start + self.batch_size)
+            batch = slice(start, min(start + self.batch_size, self.size))
             rows = batch if order is None else order[batch]
             yield _rows(self.X, rows), _rows(self.T, rows if self.labels is None else self.labels[rows])
 
@@ -94,7 +94,9 @@ def one_hot(labels: np.ndarray, classes: int, *, like: Matrix | None = None) -> 
 
 def _rows(A: Matrix, rows: slice | np.ndarray) -> Matrix:
     """The rows of A in a slice, without a copy where the backend can, or those with given indices."""
-    return A[rows] if isinstance(rows, slice) else backend_of(A).take_rows(A, rows)
+    if isinstance(rows, slice):
+        return backend_of(A).rows(A, rows.start, rows.stop)
+    return backend_of(A).take_rows(A, rows)
 
 
 def _floating(X: Matrix) -> Matrix:

@@ -59,7 +59,8 @@ class _Planner:
 
     def _last_uses(self) -> dict[Value, int]:
         """When the memory of a value is read for the last time; that of an output is read at the end."""
-        last = {base(value): i for i, value in enumerate(self.program.values)}
+        last = dict.fromkeys(self.program.inputs.values(), -1)  # an input may be replaced without being read
+        last |= {base(value): i for i, value in enumerate(self.program.values)}
         for i, value in enumerate(self.program.values):
             for operand in value.operands:
                 last[base(operand)] = i

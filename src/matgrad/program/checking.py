@@ -1,8 +1,11 @@
-"""What makes a program sound: known operations on the right number of operands, with shapes that fit."""
+"""What makes a program sound: known operations on the right number of operands, with shapes and dtypes that fit."""
 
 from __future__ import annotations
 
-from matgrad.program.program import ELEMENTWISE, OPERATIONS, Program, Shape
+from matgrad.backends.base import DTYPES
+from matgrad.program.program import ELEMENTWISE, INTEGER, OPERATIONS, SOURCES, Program, Shape, Value
+
+COUNTERS = ("int32", "int64")  # dtypes of scalars that count something
 
 
 def check_program(program: Program) -> None:
@@ -11,13 +14,28 @@ def check_program(program: Program) -> None:
         if value.operation not in OPERATIONS:
             raise ValueError(f"value {i}: unknown operation {value.operation!r}; known: {', '.join(OPERATIONS)}")
         operands = tuple(x.shape for x in value.operands)
-        if not fits(value.operation, value.shape, *operands):
+        if len(value.shape) not in (0, 2) or not fits(value.operation, value.shape, *operands):
             found = ", ".join(map(str, operands)) or "none"
             raise ValueError(f"value {i}: {value.operation} cannot give {value.shape} from operands of shapes {found}")
-        if (value.operation == "number") != (value.number is not None):
-            raise ValueError(f"value {i}: a number belongs to the operation 'number', found it in {value.operation!r}")
+        if not fits_dtypes(value):
+            found = ", ".join(str(x.dtype) for x in value.operands) or "none"
+            raise ValueError(f"value {i}: {value.operation} cannot give {value.dtype} from operands of dtypes {found}")
+        if isinstance(value.number, int | float) != (value.operation == "number"):
+            raise ValueError(f"value {i}: a number belongs to the operation 'number', found {value.number!r}")
         if value.operation == "input" and program.inputs.get(value.name) is not value:
             raise ValueError(f"value {i}: {value.name!r} is not among the inputs of the program")
+    for name, value in program.outputs.items():
+        before = program.inputs.get(name, value)
+        if (value.shape, value.dtype) != (before.shape, before.dtype):
+            raise ValueError(f"output {name}: {value.shape} {value.dtype} replaces {before.shape} {before.dtype}")
+
+
+def fits_dtypes(value: Value) -> bool:
+    """Whether the dtype is known, that of the operands too, and one that the operation is for."""
+    if value.operation == "uniform":
+        return value.dtype in DTYPES and all(x.dtype in (*DTYPES, *COUNTERS) for x in value.operands)
+    known = (*DTYPES, *COUNTERS) if value.operation in (*SOURCES, *INTEGER) else DTYPES
+    return value.dtype in known and all(x.dtype == value.dtype for x in value.operands)
 
 
 def fits(operation: str, result: Shape, *operands: Shape) -> bool:

@@ -169,7 +169,8 @@ class ProgramStep(CompiledStep):
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
         """Train on one batch with learning rate η."""
-        self.prepare(X, T).execute(X=X, T=T, eta=eta)
+        executor = self.prepare(X, T)
+        executor.execute(X=X, T=T, eta=eta if isinstance(eta, type(X)) else self.kernels.backend.scalar(eta, X))
 
     def _empty(self, X: Matrix) -> Matrix:
         return self.kernels.empty(tuple(X.shape), self.kernels.backend.dtype(X), X)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 # what the operands of an operation may share with its result, and what it costs, goes by its kind
 SOURCES = ("input", "number")
@@ -18,6 +19,7 @@ ELEMENTWISE = (
 REDUCTIONS = ("elements_sum", "columns_sum", "rows_sum", "columns_max", "rows_max")
 PRODUCTS = ("matmul", "product_sum")
 OTHERS = ("identity", "diag", "Diag", "uniform")
+INTEGER = ("add", "subtract", "hadamard", "negative", "copy")  # and of whole numbers, which count something
 OPERATIONS = (*SOURCES, *VIEWS, *ELEMENTWISE, *REDUCTIONS, *PRODUCTS, *OTHERS)
 
 Shape = tuple[int, ...]
@@ -33,6 +35,11 @@ class Size(int):
         size = super().__new__(cls, value)
         size.name = name
         return size
+
+
+def size_name(n: Any) -> Any:
+    """The name of a size that has one, and anything else as it is."""
+    return getattr(n, "name", n)
 
 
 @dataclass(eq=False)
@@ -64,7 +71,8 @@ class Value:
     def key(self) -> tuple:
         """Equal for values that are computed in the same way."""
         name = self.name if self.operation == "input" else ""
-        return (self.operation, *map(id, self.operands), self.shape, self.dtype, self.number, name)
+        sizes = tuple(map(size_name, (*self.shape, self.number)))  # N is not the number that it stands for
+        return (self.operation, *map(id, self.operands), *sizes, self.dtype, name)
 
 
 class Program:

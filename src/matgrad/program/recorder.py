@@ -7,15 +7,17 @@ them.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends import backend_of, register_matrix_type
-from matgrad.backends.base import Backend, RecordingError
+from matgrad.backends.base import DTYPES, Backend, RecordingError, as_number
 from matgrad.equations import Equation, observed
 from matgrad.layers.layer import Layer
-from matgrad.program.program import Program, Shape, Size, Value
+from matgrad.program.program import INTEGER, Program, Shape, Size, Value
+from matgrad.training_step import settings
 
 if TYPE_CHECKING:
     from matgrad.loss_functions import LossFunction
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     from matgrad.training_step import Step
 
 Signature = tuple[Shape, str]  # shape and dtype
+
+
+class HiddenStateError(RecordingError):
+    """A step changes something, other than its state, that the next step depends on."""
 
 
 class Recording:
@@ -105,7 +111,9 @@ class RecordedMatrix:
     def __rtruediv__(self, other: Any) -> RecordedMatrix:
         return self._lift(other) * self._record("reciprocal", self)
 
-    def __pow__(self, exponent: float) -> RecordedMatrix:
+    def __pow__(self, exponent: Any) -> RecordedMatrix:
+        if self._lift(exponent).shape:
+            raise RecordingError(f"{self} ** {exponent}: only a scalar is an exponent")
         return self._record("power", self, self._lift(exponent))
 
     def __matmul__(self, other: Any) -> RecordedMatrix:
@@ -129,6 +137,10 @@ class RecordedMatrix:
         """The result of an operation; its shape is that of the first operand, if none is given."""
         if any(x.recording is not self.recording for x in operands):
             raise RecordingError("a matrix of an earlier step is not part of the state")
+        if operation != "uniform" and any(x.dtype != self.dtype for x in operands):
+            raise RecordingError(f"{operation}: expected one dtype, found {', '.join(x.dtype for x in operands)}")
+        if self.dtype not in DTYPES and operation not in INTEGER:
+            raise RecordingError(f"{operation} of {self.dtype}: whole numbers are only added and multiplied")
         shape = operands[0].shape if shape is None else shape
         return self.recording.append(operation, tuple(x.value for x in operands), shape, self.dtype)
 
@@ -141,11 +153,14 @@ class RecordedMatrix:
 
     def _lift(self, x: Any, shape: Shape = ()) -> RecordedMatrix:
         """A recorded matrix as it is, and a number as recorded scalar or as full matrix."""
+        x = as_number(x)
         if isinstance(x, RecordedMatrix):
             return x
         if isinstance(x, bool) or not isinstance(x, int | float):
             backend_of(self, x)  # refuses matrices of a framework
             raise RecordingError(f"expected a recorded matrix or a number, found {x!r}")
+        if self.dtype not in DTYPES and not isinstance(x, int):
+            raise RecordingError(f"{x} and {self} of {self.dtype}: whole numbers go with whole numbers")
         scalar = self.recording.append("number", (), (), self.dtype, number=x)
         return scalar if shape == () else scalar._record("full", scalar, shape=shape)
 
@@ -258,22 +273,41 @@ def record_step(step: Step, state: Mapping[str, Any], X: Any, T: Any) -> Program
     It is recorded twice, with one model: a step that depends on anything but its state, such as a
     count that a layer keeps to itself, shows because the second program is another.
     """
-    model = step.template.clone()
+    backend = backend_of(*state.values(), X, T)
+    step = copy.deepcopy(step, {id(x): x for x in step.template.state().values()})  # so that nothing of M changes
+    model = step.template
     labels = _Labels(model, step.loss)
-    (N, D), (_, K) = X.shape, T.shape
-    batch, dtype = Size(N, "N"), backend_of(X).dtype(X)
-    signatures = {name: (tuple(x.shape), backend_of(x).dtype(x)) for name, x in state.items()}
-    signatures |= {"X": ((batch, D), dtype), "T": ((batch, K), backend_of(T).dtype(T)), "eta": ((), dtype)}
+    N = Size(X.shape[0], "N")
+    shapes = {name: tuple(x.shape) for name, x in state.items()}
+    shapes |= {name: (N if x.shape[0] == N else x.shape[0], *x.shape[1:]) for name, x in (("X", X), ("T", T))}
+    signatures = {name: (shapes[name], backend.dtype(x)) for name, x in {**state, "X": X, "T": T}.items()}
+    signatures["eta"] = (), backend.dtype(X)
 
     def run(recording: Recording, inputs: dict[str, RecordedMatrix]) -> dict[str, RecordedMatrix]:
         own = {name: inputs[name] for name in state}
         with labels.given_to(recording):
             return step.run(model, own, *(inputs[name] for name in ("X", "T", "eta")))
 
-    program, again = record(run, signatures), record(run, signatures)
-    if _listing(program) != _listing(again):
-        raise RecordingError("a step changes something that is not in the state: name it in `buffers`")
+    program = record(run, signatures)
+    try:
+        before = settings([*model.layers, step.loss])
+        is_repeatable = _listing(record(run, signatures)) == _listing(program)
+        is_repeatable = is_repeatable and settings([*model.layers, step.loss]) == before
+    except RecordingError:
+        is_repeatable = False
+    if not is_repeatable:
+        raise HiddenStateError("a layer keeps something from step to step that is not in `buffers`")
     return program
+
+
+def check_hidden_state(step: Step, state: Mapping[str, Any], X: Any, T: Any) -> None:
+    """Raise HiddenStateError where a step, as far as it can be recorded, keeps something to itself."""
+    try:
+        record_step(step, state, X, T)
+    except HiddenStateError:
+        raise
+    except TypeError:
+        pass  # what a framework computes for itself is not recorded; the framework traces it
 
 
 def _listing(program: Program) -> list[tuple]:
@@ -324,6 +358,8 @@ class _Labels:
 
     def _label(self, thing: Any, method: str, before: str, after: str) -> None:
         """Label what is recorded before and in a method of one object."""
+        if method in vars(thing):
+            raise RecordingError(f"the method {method} of one {type(thing).__name__} was replaced")
 
         def labelled(*arguments: Any) -> Any:
             self.recording.label(before)

@@ -11,7 +11,7 @@ import numpy as np
 
 from matgrad.files import atomic_write
 from matgrad.program.checking import check_program
-from matgrad.program.program import Program, Size, Value
+from matgrad.program.program import Program, Size, Value, size_name
 
 FORMAT = 1
 
@@ -20,6 +20,7 @@ def save_program(program: Program, path: str | Path, matrices: Mapping[str, np.n
     """Write the program, and the matrices its inputs start with, to one file."""
     from safetensors.numpy import save
 
+    _check_matrices(program, matrices)
     arrays = {name: np.ascontiguousarray(A).reshape(A.shape) for name, A in matrices.items()}
     text = json.dumps(as_dictionary(program), ensure_ascii=False)
     with atomic_write(path) as file:
@@ -43,7 +44,9 @@ def load_program(path: str | Path) -> tuple[Program, dict[str, np.ndarray]]:
     try:
         program = from_dictionary(json.loads(text))
         _check_matrices(program, matrices)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except KeyError as error:
+        raise ValueError(f"{path}: not a sound program: there is no {error}") from None
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path}: not a sound program: {error}") from None
     return program, matrices
 
@@ -65,17 +68,19 @@ def from_dictionary(content: Mapping[str, Any]) -> Program:
     """The program that `as_dictionary` described, after a check that it is sound."""
     if content["format"] != FORMAT:
         raise ValueError(f"format {content['format']}, expected {FORMAT}")
-    sizes = {name: Size(n, name) for name, n in content["sizes"].items()}
+    sizes = {name: Size(_size(n), name) for name, n in content["sizes"].items()}
     values: list[Value] = []
     for i, line in enumerate(content["values"]):
-        if not all(0 <= k < i for k in line["operands"]):
+        if not all(_is_place(k, i) for k in line["operands"]):
             raise ValueError(f"value {i}: expected operands before it, found {line['operands']}")
         operands = tuple(values[k] for k in line["operands"])
         shape = tuple(sizes[n] if isinstance(n, str) else _size(n) for n in line["shape"])
         number = sizes.get(line.get("number"), line.get("number"))
-        name, equation = line.get("name", ""), line.get("equation", "")
+        name, equation = (_text(line.get(key, "")) for key in ("name", "equation"))
         values.append(Value(line["operation"], operands, shape, line["dtype"], number, name, equation, order=i))
     inputs = {value.name: value for value in values if value.operation == "input"}
+    if not all(_is_place(k, len(values)) for k in content["outputs"].values()):
+        raise ValueError(f"expected places of values as outputs, found {content['outputs']}")
     program = Program(inputs, {name: values[k] for name, k in content["outputs"].items()})
     check_program(program)
     return program
@@ -85,11 +90,11 @@ def _value_as_dictionary(value: Value, place: Mapping[Value, int]) -> dict[str, 
     line: dict[str, Any] = {
         "operation": value.operation,
         "operands": [place[x] for x in value.operands],
-        "shape": [getattr(n, "name", n) for n in value.shape],
+        "shape": [size_name(n) for n in value.shape],
         "dtype": value.dtype,
     }
     optional = {
-        "number": getattr(value.number, "name", value.number),
+        "number": size_name(value.number),
         "name": value.name or None,
         "equation": value.equation or None,
     }
@@ -103,8 +108,22 @@ def _size(n: Any) -> int:
     return n
 
 
+def _is_place(k: Any, end: int) -> bool:
+    """Whether k is the place of one of the first values."""
+    return isinstance(k, int) and not isinstance(k, bool) and 0 <= k < end
+
+
+def _text(x: Any) -> str:
+    """A text, after a check that it is one."""
+    if not isinstance(x, str):
+        raise ValueError(f"expected a text, found {x!r}")
+    return x
+
+
 def _check_matrices(program: Program, matrices: Mapping[str, np.ndarray]) -> None:
-    """Refuse matrices that are no inputs, or have other shapes or dtypes."""
+    """Refuse matrices that are no inputs, that have other shapes or dtypes, and that are missing."""
+    if missing := [name for name in program.inputs if name in program.outputs and name not in matrices]:
+        raise ValueError(f"no matrix for {', '.join(missing)}")
     for name, A in matrices.items():
         if name not in program.inputs:
             raise ValueError(f"{name} is not an input of the program")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from matgrad.program.program import VIEWS, Program, Value
+from matgrad.program.program import VIEWS, Program, Value, size_name
 
 SUM, PRODUCT, SCALED, UNARY, ATOM = range(5)  # how tightly an expression binds
 
@@ -22,7 +22,8 @@ class _Printer:
         self.names: dict[Value, str] = {}
         outputs = {value: name for name, value in program.outputs.items()}
         uses = program.uses()
-        temporary = (name for name in map("t{}".format, count(1)) if name not in {x.name for x in program.values})
+        taken = {state_name(x.name) for x in program.values}
+        temporary = (name for name in map("t{}".format, count(1)) if name not in taken)
         for value in program.values:
             if value.operation == "input":
                 self.names[value] = state_name(value.name)
@@ -61,6 +62,8 @@ class _Printer:
         match value.operation:
             case "number":
                 return getattr(value.number, "name", f"{value.number:g}"), ATOM
+            case "identity":
+                return f"I_{_size(value, 0)}", ATOM
             case "add":
                 return f"{self._operand(x[0], SUM)} + {self._operand(x[1], SUM)}", SUM
             case "subtract":
@@ -78,7 +81,8 @@ class _Printer:
             case "divide":
                 return f"{self._operand(x[0], SCALED)} / {self._operand(x[1], ATOM)}", PRODUCT
             case "power":
-                return f"{self._operand(x[0], ATOM)}^{self._operand(x[1], ATOM)}", UNARY
+                base = self._operand(x[0], ATOM)
+                return f"{f'({base})' if base[0] == '-' else base}^{self._operand(x[1], ATOM)}", UNARY
             case "matmul":
                 return f"{self._operand(x[0], UNARY)} {self._operand(x[1], ATOM)}", PRODUCT
             case "add_scaled":
@@ -129,8 +133,7 @@ def state_name(name: str) -> str:
 
 
 def _size(value: Value, axis: int) -> str:
-    size = value.shape[axis]
-    return getattr(size, "name", str(size))
+    return str(size_name(value.shape[axis]))
 
 
 def _sizes(value: Value) -> str:

@@ -1,0 +1,165 @@
+"""`matgrad bench`: the paper's experiments, the cost of training, and plots of both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from matgrad.backends.base import DTYPES
+from matgrad.bench.experiments import DESCRIPTION, EXPERIMENTS, Experiment, load
+from matgrad.bench.tools import TOOLS
+from matgrad.cli.bench_run import BenchRun
+from matgrad.cli.options import PATH, SEED, all_of, check_writable
+from matgrad.datasets.reading import existing_folder
+
+
+class Names(click.ParamType):
+    """Names separated by commas."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """The names."""
+        return value if isinstance(value, tuple) else tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+class Sizes(Names):
+    """Whole numbers above 0, separated by commas."""
+
+    name = "sizes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The numbers."""
+        names = super().convert(value, param, ctx)
+        if not names or not all(str(name).isdecimal() and int(name) > 0 for name in names):
+            self.fail(f"{value!r} is not a list of whole numbers above 0, separated by commas.", param, ctx)
+        return tuple(map(int, names))
+
+
+common_options = all_of(
+    click.option(
+        "--tools",
+        type=Names(),
+        default="",
+        metavar="LIST",
+        help=f"Which tools, separated by commas: {', '.join(TOOLS)}.  [default: all that are installed]",
+    ),
+    click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Turns of every tool."),
+    click.option("--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads of a tool.  [default: all]"),
+    click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Element type."),
+    click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of weights and generated data."),
+    click.option("--output", type=PATH, metavar="DIR", help="Write bench.json, table.md, plot.png and plot.svg there."),
+    click.option("--no-plot", is_flag=True, help="Draw no plot, which needs matplotlib."),
+    click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, and nothing else."),
+)
+
+
+@click.group()
+def bench() -> None:
+    """Measure matgrad beside what one writes by hand in PyTorch, JAX, TensorFlow and Keras."""
+
+
+@bench.command(short_help="Measure the paper's experiments anew.")
+@click.option(
+    "--experiments",
+    type=Names(),
+    default=",".join(EXPERIMENTS),
+    show_default=True,
+    metavar="LIST",
+    help="Which experiments.",
+)
+@click.option(
+    "--data",
+    type=PATH,
+    envvar="MATGRAD_DATA",
+    metavar="DIR",
+    help="A folder with mnist/ and cifar10/; without it, data is generated.  [default: $MATGRAD_DATA]",
+)
+@click.option("--steps", type=click.IntRange(min=2), metavar="N", help="Only the first N batches, for a quick try.")
+@common_options
+def paper(**options: Any) -> None:
+    """Train the models of the paper's experiments for one epoch with every tool, from the same weights.
+
+    The tools take turns, each in a process of its own. Ends with exit status 1 when a tool fails; the
+    others are still measured.
+    """
+    chosen = [_experiment(name) for name in options["experiments"]] or list(EXPERIMENTS.values())
+    folder: Path | None = options["data"]
+    if folder is not None:
+        existing_folder(folder)
+    with BenchRun("paper", options, settings=len(chosen)) as run:
+        from matgrad.bench.paper import run_experiment
+
+        run.say("loading the data")
+        data = {e.name: load(e, folder, steps=options["steps"], seed=options["seed"]) for e in chosen}
+        records = [
+            run_experiment(experiment, run.tools, data[experiment.name], **run.arguments(f"{experiment.title}: "))
+            for experiment in chosen
+        ]
+        run.finish({"setting": DESCRIPTION, "experiments": records})
+
+
+@bench.command(short_help="Measure the cost of an example against batch size and width.")
+@click.option(
+    "--batch-sizes", type=Sizes(), default="10,30,100,300,1000", show_default=True, metavar="LIST", help="One axis."
+)
+@click.option(
+    "--widths",
+    type=Sizes(),
+    default="128,256,512,1024,2048",
+    show_default=True,
+    metavar="LIST",
+    help="Of both hidden layers: the other axis.",
+)
+@click.option("--batch-size", type=click.IntRange(min=1), default=100, show_default=True, help="Where widths vary.")
+@click.option("--width", type=click.IntRange(min=1), default=1024, show_default=True, help="Where batch sizes vary.")
+@click.option(
+    "--examples", type=click.IntRange(min=1), default=6000, show_default=True, help="To train on for every point."
+)
+@common_options
+def cost(**options: Any) -> None:
+    """Train models with two hidden layers on generated data of MNIST's shape.
+
+    The record has the seconds for one example, for every batch size and every width.
+    """
+    points = len(options["batch_sizes"]) + len(options["widths"])
+    with BenchRun("cost", options, settings=points) as run:
+        from matgrad.bench.cost import Axis, run_cost
+
+        fixed = options["batch_size"], options["width"]
+        axes = [
+            Axis("batch_size", "batch size", options["batch_sizes"], *fixed),
+            Axis("width", "width", options["widths"], *fixed),
+        ]
+        run.finish(run_cost(axes, run.tools, examples=options["examples"], **run.arguments()))
+
+
+@bench.command(short_help="Draw the plot of a record again.")
+@click.argument("file", type=PATH)
+@click.option(
+    "--output", type=PATH, metavar="DIR", help="Where to write plot.png and plot.svg.  [default: beside FILE]"
+)
+def plot(file: Path, output: Path | None) -> None:
+    """Draw the plot of FILE, a bench.json of `matgrad bench paper` or `cost`, again."""
+    from matgrad.bench.plots import check_matplotlib, draw
+    from matgrad.bench.record import read_record
+
+    check_matplotlib()
+    folder = file.absolute().parent if output is None else output
+    check_writable(folder, f"--output {folder}", is_folder=True)
+    record = read_record(file)
+    folder.mkdir(exist_ok=True)
+    try:
+        paths = draw(record, folder)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"{file}: the record is damaged ({type(error).__name__}: {error})") from None
+    click.echo("\n".join(map(str, paths)))
+
+
+def _experiment(name: str) -> Experiment:
+    """The experiment of this name."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"unknown experiment {name!r}; known: {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[name]

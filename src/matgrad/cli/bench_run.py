@@ -1,0 +1,104 @@
+"""What the commands of `matgrad bench` share: tools that are checked before a run, progress, and files after it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import click
+
+from matgrad.bench.tools import TOOLS, chosen_tools
+from matgrad.cli.options import check_writable
+from matgrad.cli.run_record import machine
+from matgrad.files import as_json as json_text
+from matgrad.files import atomic_write, write_json
+
+
+class BenchRun(AbstractContextManager):
+    """One run of a benchmark: everything is checked before it starts, and nothing is written before it ends."""
+
+    def __init__(self, kind: str, options: dict[str, Any], settings: int) -> None:
+        self.kind, self.options, self.started = kind, options, time.time()
+        names = chosen_tools(options["tools"])
+        lacking = {name: TOOLS[name].missing() for name in names}
+        self.missing = {name: f"{module} is not installed" for name, module in lacking.items() if module is not None}
+        self.tools = [name for name in names if name not in self.missing]
+        if not self.tools:
+            raise ValueError("; ".join(f"{name}: {reason}" for name, reason in self.missing.items()))
+        self.threads: int = options["threads"] or machine()["cores"]
+        self.turns = settings * len(self.tools) * (1 + options["rounds"])  # the first is the start-up
+        self._check_output(options["output"])
+        self.progress: Any = None
+
+    def __enter__(self) -> BenchRun:
+        if sys.stderr.isatty() and not self.options["as_json"]:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            text = TextColumn("{task.description}", markup=False)
+            columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), text)
+            # without a thread that would take time from the tools
+            self.progress = Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
+            self.progress.start()
+            self.task = self.progress.add_task("", total=self.turns)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.progress is not None:
+            self.progress.stop()
+
+    def say(self, text: str, turns: int = 0) -> None:
+        """Show where the run is, after so many more turns: beside a bar in a terminal, else as a line."""
+        if self.progress is not None:
+            self.progress.update(self.task, description=text, advance=turns, refresh=True)
+        elif not self.options["as_json"]:
+            click.echo(text, err=True)
+
+    def arguments(self, prefix: str = "") -> dict[str, Any]:
+        """What every measurement needs to know; `prefix` begins what it says."""
+        chosen = {key: self.options[key] for key in ("rounds", "dtype", "seed")}
+        return chosen | {"threads": self.threads, "report": lambda text: self.say(f"{prefix}{text}", turns=1)}
+
+    def finish(self, content: dict[str, Any]) -> None:
+        """Write and print the record; exit status 1 where a tool failed."""
+        from matgrad.bench import tables
+        from matgrad.bench.record import record
+
+        whole = record(self.kind, self.started, self.threads, self.options) | {"missing": self.missing} | content
+        self._write(whole)
+        if self.progress is not None:
+            self.progress.stop()
+        click.echo(json_text(whole) if self.options["as_json"] else tables.text(whole))
+        failed = [part["failures"] for part in (whole, *whole.get("experiments", [])) if part.get("failures")]
+        if failed:
+            raise click.exceptions.Exit(1)
+
+    def _check_output(self, folder: Path | None) -> None:
+        """Refuse an output that could not be written."""
+        if folder is None:
+            return
+        check_writable(folder, f"--output {folder}", is_folder=True)
+        if not self.options["no_plot"]:
+            from matgrad.bench.plots import check_matplotlib
+
+            check_matplotlib()
+
+    def _write(self, whole: dict[str, Any]) -> None:
+        """Write bench.json, table.md and the plots, where that was asked for."""
+        folder: Path | None = self.options["output"]
+        if folder is None:
+            return
+        from matgrad.bench import plots, tables
+
+        folder.mkdir(exist_ok=True)
+        write_json(folder / "bench.json", whole)
+        with atomic_write(folder / "table.md") as file:
+            file.write(tables.markdown(whole).encode())
+        if not self.options["no_plot"]:
+            plots.draw(whole, folder)
