@@ -37,7 +37,7 @@ def load_program(path: str | Path) -> tuple[Program, dict[str, np.ndarray]]:
             matrices = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, AttributeError, TypeError) as error:  # the last two for a dtype NumPy lacks
         raise ValueError(f"{path}: not a safetensors file, or a damaged one ({error})") from None
     if text is None:
         raise ValueError(f"{path}: there is no program in it; expected a file of `matgrad program --save`")

@@ -27,7 +27,7 @@ class _Printer:
         for value in program.values:
             if value.operation == "input":
                 self.names[value] = state_name(value.name)
-            elif value in outputs:
+            elif value in outputs and value.operation != "number":
                 self.names[value] = state_name(outputs[value]) + "'"
             elif value.operation not in ("number", *VIEWS):
                 if value.name and value.name not in self.names.values():
@@ -36,18 +36,16 @@ class _Printer:
                     self.names[value] = next(temporary)
 
     def text(self) -> str:
-        """The inputs, the equations, and outputs that are inputs."""
+        """The inputs, the equations, and the outputs that have no equation of their own."""
         inputs = [f"{self.names[x]} {_sizes(x)}".strip() for x in self.program.values if x.operation == "input"]
         lines = [f"given {', '.join(inputs)}", ""]
-        width = max((len(self.names[x]) for x in self._lines()), default=0)
-        lines += [f"{self.names[x]:<{width}} = {self._definition(x)}" for x in self._lines()]
+        equations = [(self.names[x], self._expression(x)[0]) for x in self.program.instructions if x in self.names]
+        for name, x in self.program.outputs.items():
+            if self.names.get(x) not in (state_name(name), f"{state_name(name)}'"):
+                equations.append((f"{state_name(name)}'", self._operand(x, SUM)))
+        width = max((len(name) for name, _ in equations), default=0)
+        lines += [f"{name:<{width}} = {expression}" for name, expression in equations]
         return "\n".join(lines)
-
-    def _lines(self) -> list[Value]:
-        return [x for x in self.program.instructions if x in self.names]
-
-    def _definition(self, value: Value) -> str:
-        return self._expression(value)[0]
 
     def _operand(self, value: Value, level: int) -> str:
         """The operand as name or expression, in parentheses where it binds less tightly than `level`."""

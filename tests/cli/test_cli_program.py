@@ -1,0 +1,175 @@
+"""`matgrad program`, and `matgrad train` compiled and by the equations."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from cli_support import arrays, run, save_blobs, succeed
+
+import matgrad as mg
+from matgrad.program import load_program, optimized, record_step
+from matgrad.program.storage import as_dictionary
+from matgrad.specifications import create_model
+from matgrad.training_step import make_step
+
+SMALL = ("--layers", "ReLU;Linear", "--layer-sizes", "4;5;3")
+
+
+def expected(rules=optimized, N: int = 100, dtype: str = "float32", **options):
+    """The program that the command makes of SMALL."""
+    M = create_model("ReLU;Linear", "4;5;3", optimizers="Momentum(0.9)").to(dtype=dtype)
+    X, T = np.zeros((N, 4), dtype), np.zeros((N, 3), dtype)
+    return rules(record_step(make_step(M, mg.SoftmaxCrossEntropyLoss(), **options), M.state(), X, T))
+
+
+def test_it_prints_the_equations():
+    output = succeed("program", *SMALL)
+
+    assert output == str(expected()) + "\n"
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    assert lines[0].startswith("given W1 5×4, b1 1×5, W1.delta 5×4")
+    assert "Z1 = X W1ᵀ + 1_N b1" in lines
+    assert "W2.delta' = 0.9·W2.delta - η·DYᵀ Y1" in lines
+    assert not any(line.startswith("DX1 ") for line in lines)
+
+
+def test_as_recorded_is_before_the_rules():
+    output = succeed("program", *SMALL, "--as-recorded")
+    assert output == str(expected(lambda program: program)) + "\n"
+    assert "DW1" in output
+    assert "DW1" not in succeed("program", *SMALL)
+
+
+def test_alone_it_shows_a_default_network():
+    assert "given W1 1024×784" in succeed("program")
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (("--optimizers", "Adam"), "W1.m'"),
+        (("--dropouts", "0.5"), "uniform(seed1, renewals1)"),
+        (("--clip", "1"), "sqrt(rows_sum(columns_sum("),
+        (("--loss", "MeanSquaredError"), "2·(Y2 - T) / "),
+        (("--layers", "ReLU;LogSoftmax"), "= -T / N"),
+        (("--layers", "ReLU;BatchNormalization;Linear"), "running_mean2'"),
+    ],
+)
+def test_options_show(options, found: str):
+    output = succeed("program", *SMALL, *options)
+    assert found in output
+
+
+def test_json_is_the_program():
+    output = succeed("program", *SMALL, "--batch-size", 7, "--dtype", "float64", "--clip", 2, "--json")
+    assert json.loads(output) == as_dictionary(expected(N=7, dtype="float64", clip_norm=2.0))
+
+
+def test_a_saved_program_is_the_one_that_is_printed(folder):
+    output = succeed("program", *SMALL, "--save", "step.safetensors", "--seed", 3)
+    program, matrices = load_program(folder / "step.safetensors")
+
+    assert str(program) + "\n" == output
+    mg.manual_seed(3)
+    M = create_model("ReLU;Linear", "4;5;3", optimizers="Momentum(0.9)")
+    for name, A in M.state().items():
+        np.testing.assert_array_equal(matrices[name], A, err_msg=name)
+    assert [path.name for path in folder.iterdir()] == ["step.safetensors"]
+
+
+PLUGIN = """
+import matgrad as mg
+
+class {name}Layer(mg.Layer):
+    keeps_size = True
+    def feedforward(self, X):
+        Y = {expression}
+        self.X = X
+        return Y
+    def backpropagate(self, Y, DY):
+        DX = DY / 2
+        self.DX = DX
+"""
+
+
+def test_a_layer_of_a_plugin(folder):
+    (folder / "half.py").write_text(PLUGIN.format(name="Half", expression="X / 2"))
+    output = succeed("program", "--plugin", "half.py", "--layers", "ReLU;Half;Linear", "--layer-sizes", "4;5;3")
+    assert "Y2 = Y1 / 2" in [" ".join(line.split()) for line in output.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--layers", "RelU;Linear"), ("RelU", "did you mean")),
+        (("--layer-sizes", "4;5"), ("sizes",)),
+        (("--optimizers", "Momentum(2)"), ("mu", "found 2")),
+        (("--loss", "Cross"), ("Cross", "unknown loss")),
+        (("--loss", "CrossEntropy"), ("cannot follow",)),
+        (("--batch-size", "0"), ("batch-size",)),
+        (("--clip", "nan"), ("clip",)),
+        (("--dtype", "float16"), ("dtype",)),
+        (("--save", "missing/step"), ("missing/step",)),
+        (("--save", "."), ("--save",)),
+        (("--plugin", "missing.py"), ("missing.py",)),
+    ],
+)
+def test_bad_input_is_one_line(folder, arguments, words):
+    result = run("program", *SMALL, *arguments)
+
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("Error: ")
+    assert all(word in last for word in words), last
+    assert not list(folder.iterdir())
+
+
+# -- train -------------------------------------------------------------------------------------
+
+TRAIN = ("train", "--load-dataset", "data.npz", "--layers", "ReLU;BatchNormalization;Linear", "--layer-sizes", "4;6;3")
+TRAIN = (*TRAIN, "--epochs", 3, "--batch-size", 8, "--dropouts", 0.2, "--dtype", "float64")
+
+
+@pytest.fixture
+def data(folder) -> dict[str, np.ndarray]:
+    return save_blobs(folder / "data.npz")
+
+
+@pytest.mark.usefixtures("data")
+@pytest.mark.parametrize("backend_name", ["numpy", "torch"])
+@pytest.mark.parametrize("options", [(), ("--clip", 0.5, "--optimizers", "Adam", "--per-step")])
+def test_eager_training_is_compiled_training(backend_name: str, options):
+    common = (*TRAIN, "--backend", backend_name, *options)
+    runs = {"compiled": (), "eager": ("--eager",), "timer": ("--timer", "full"), "debug": ("--debug",)}
+    for name, more in runs.items():
+        succeed(*common, *more, "--save-weights", f"{name}.npz")
+    compiled = arrays("compiled.npz")
+    for name in ("eager", "timer", "debug"):
+        found = arrays(f"{name}.npz")
+        assert found.keys() == compiled.keys()
+        for key, A in found.items():
+            if A.dtype.kind == "f":
+                np.testing.assert_allclose(compiled[key], A, rtol=1e-8, atol=1e-11, err_msg=f"{name}, {key}")
+
+
+@pytest.mark.usefixtures("data")
+def test_the_timer_and_the_matrices_of_batches_are_shown():
+    timed = succeed(*TRAIN, "--timer", "full")
+    assert "layer 1 ActivationLayer.feedforward" in timed
+    assert "layer 3 LinearLayer.optimize" in timed
+    shown = succeed(*TRAIN, "--debug")
+    for name in ("batch 1 layer 1 Z", "batch 1 layer 3 DW", "batch 8 layer 1 DX"):
+        assert name in shown
+
+
+@pytest.mark.usefixtures("data")
+@pytest.mark.filterwarnings("always")
+def test_a_layer_that_cannot_be_compiled_is_trained_with_one_line_about_it(folder):
+    (folder / "branch.py").write_text(PLUGIN.format(name="Branch", expression="X if X[0, 0] > 0 else 2 * X"))
+    output = succeed(*TRAIN[:3], "--plugin", "branch.py", "--layers", "ReLU;Branch;Linear", "--epochs", 2)
+    assert output.count("training goes on uncompiled") == 1
+    assert "training goes on uncompiled" not in succeed(*TRAIN[:3], "--layers", "ReLU;Linear", "--epochs", 2)

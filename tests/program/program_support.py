@@ -1,0 +1,255 @@
+"""What the tests of programs share: a plain evaluator, executors whose memory starts as nan, and random programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import scipy.special
+from hypothesis import strategies as st
+
+from matgrad.backends import get_backend
+from matgrad.backends.numpy_kernels import NumpyKernels
+from matgrad.program.execution import Executor, Kernels
+from matgrad.program.program import Program, Shape, Value
+
+State = dict[str, np.ndarray]
+
+# -- what a program means: every operation by its definition, and a fresh array for every result ---
+
+MEANING: dict[str, Callable[..., Any]] = {
+    "transpose": lambda shape, X: X.T,
+    "row_repeat": lambda shape, x: np.ones((shape[0], 1)) @ x,
+    "column_repeat": lambda shape, x: x @ np.ones((1, shape[1])),
+    "full": lambda shape, c: c * np.ones(shape),
+    "add": lambda shape, X, Y: X + Y,
+    "subtract": lambda shape, X, Y: X - Y,
+    "hadamard": lambda shape, X, Y: X * Y,
+    "negative": lambda shape, X: -X,
+    "scale": lambda shape, c, X: c * X,
+    "divide": lambda shape, X, c: X / c,
+    "power": lambda shape, X, c: X**c,
+    "copy": lambda shape, X: X,
+    "exp": lambda shape, X: np.exp(X),
+    "log": lambda shape, X: np.log(X),
+    "log1p": lambda shape, X: np.log1p(X),
+    "reciprocal": lambda shape, X: 1 / X,
+    "sqrt": lambda shape, X: np.sqrt(X),
+    "tanh": lambda shape, X: np.tanh(X),
+    "erf": lambda shape, X: scipy.special.erf(X),
+    "step": lambda shape, X: np.where(X >= 0, 1.0, 0.0),
+    "add_scaled": lambda shape, Y, c, X: Y + c * X,
+    "gate": lambda shape, A, Z: np.where(Z >= 0, A, 0.0),
+    "elements_sum": lambda shape, X: X.sum(),
+    "columns_sum": lambda shape, X: X.sum(axis=0, keepdims=True),
+    "rows_sum": lambda shape, X: X.sum(axis=1, keepdims=True),
+    "columns_max": lambda shape, X: X.max(axis=0, keepdims=True),
+    "rows_max": lambda shape, X: X.max(axis=1, keepdims=True),
+    "matmul": lambda shape, A, B: A @ B,
+    "product_sum": lambda shape, beta, C, alpha, A, B: beta * C + alpha * (A @ B),
+    "identity": lambda shape: np.eye(shape[0]),
+    "diag": lambda shape, X: np.diag(X).reshape(-1, 1),
+    "Diag": lambda shape, x: np.diag(x.reshape(-1)),
+    "uniform": lambda shape, seed, count: get_backend("numpy").uniform(*shape, seed, count, np.empty(0)),
+}
+
+
+def evaluate(program: Program, inputs: Mapping[str, Any]) -> dict[Value, np.ndarray]:
+    """Every value of the program, each in an array of its own."""
+    known: dict[Value, np.ndarray] = {}
+    for value in program.values:
+        if value.operation == "input":
+            result = inputs[value.name]
+        elif value.operation == "number":
+            result = value.number
+        else:
+            result = MEANING[value.operation](value.shape, *(known[x] for x in value.operands))
+        known[value] = np.array(result, dtype=value.dtype)
+        assert known[value].shape == tuple(value.shape), f"{value.operation}: {known[value].shape}, not {value.shape}"
+    return known
+
+
+def outputs(program: Program, inputs: Mapping[str, Any]) -> State:
+    """The outputs of the program, by its meaning."""
+    known = evaluate(program, inputs)
+    return {name: known[value] for name, value in program.outputs.items()}
+
+
+# -- how a program runs ------------------------------------------------------------------------
+
+
+def poisoned(kernels: type[Kernels], backend: str) -> Kernels:
+    """Kernels whose memory is nan until something is written to it."""
+
+    class Poisoned(kernels):  # type: ignore[valid-type, misc]
+        def empty(self, shape, dtype, like):
+            X = super().empty(shape, dtype, like)
+            X[...] = float("nan") if dtype.startswith("float") else -(2**31)
+            return X
+
+        def run(self, code, slots):
+            for instruction in code:
+                check_overlap(slots[instruction[1]], [slots[i] for i in instruction[2]])
+                super().run([instruction], slots)
+
+    return Poisoned(get_backend(backend))
+
+
+def check_overlap(out: Any, operands: list[Any]) -> None:
+    """An operand may be the matrix that is written, but no other view of its memory: NumPy would hide that."""
+    for X in operands:
+        if isinstance(X, np.ndarray) and np.shares_memory(X, out):
+            same = (X.ctypes.data, X.shape, X.strides) == (out.ctypes.data, out.shape, out.strides)
+            assert same, f"an operand of shape {X.shape} overlaps with the result of shape {out.shape}"
+
+
+def kernels_of(backend: str) -> Kernels:
+    """The poisoned kernels of a backend."""
+    if backend == "numpy":
+        return poisoned(NumpyKernels, backend)
+    from matgrad.backends.torch_kernels import TorchKernels
+
+    return poisoned(TorchKernels, backend)
+
+
+def executed(
+    program: Program, state: Mapping[str, Any], given: Mapping[str, Any], *, backend: str = "numpy", times: int = 1
+) -> State:
+    """The state after the program has run in place, on copies of what it is given; `given` must stay as it is."""
+    framework = get_backend(backend)
+    matrices = {name: framework.from_numpy(np.array(A)) for name, A in state.items()}
+    batch = {name: framework.from_numpy(np.array(A)) for name, A in given.items()}
+    executor = Executor(program, kernels_of(backend), matrices)
+    for _ in range(times):
+        executor.execute(**batch)
+    for name, A in given.items():
+        np.testing.assert_array_equal(framework.to_numpy(batch[name]), A, err_msg=f"{name}, which is not in the state")
+    return {name: np.array(framework.to_numpy(X)) for name, X in matrices.items()}
+
+
+# -- random programs ---------------------------------------------------------------------------
+
+STATE: dict[str, Shape] = {"a": (2, 2), "b": (2, 2), "c": (2, 2), "d": (2, 3), "e": (1, 2), "f": (2, 1), "s": ()}
+GIVEN: dict[str, Shape] = {"X": (2, 2), "Y": (3, 2), "eta": ()}
+
+EXACT = ("add", "subtract", "hadamard", "negative", "copy", "scale", "add_scaled", "elements_sum", "rows_sum", "diag")
+EXACT += ("columns_sum", "matmul", "product_sum", "transpose", "row_repeat", "column_repeat", "Diag", "divide", "full")
+EXACT += ("power", "identity")
+JUMPS = ("step", "gate", "rows_max", "columns_max")  # where rounding could show, so only in exact arithmetic
+SMOOTH = ("exp", "log1p", "reciprocal", "sqrt", "log", "tanh", "erf", "uniform")
+
+
+class _Builder:
+    """Draws a straight line of operations on values that fit."""
+
+    def __init__(self, draw: Callable[[Any], Any]) -> None:
+        self.draw = draw
+        shapes = STATE | GIVEN
+        self.inputs = {name: Value("input", (), shape, order=0, name=name) for name, shape in shapes.items()}
+        self.values = list(self.inputs.values())
+
+    def pick(self, fits: Callable[[Shape], bool]) -> Value:
+        """A value whose shape fits; the later ones are as likely as all the others."""
+        found = [x for x in self.values if fits(x.shape)]
+        late = found[-4:] if self.draw(st.booleans()) else found
+        return self.draw(st.sampled_from(late))
+
+    def add(self, operation: str, shape: Shape, *operands: Value, number: float | None = None) -> Value:
+        value = Value(operation, operands, shape, number=number, order=len(self.values))
+        self.values.append(value)
+        return value
+
+    def number(self) -> Value:
+        return self.add("number", (), number=self.draw(st.sampled_from([1, 2, -1, -2])))
+
+    def scalar(self) -> Value:
+        return self.number() if self.draw(st.booleans()) else self.pick(lambda shape: shape == ())
+
+    def matrix(self, shape: Shape | None = None) -> Value:
+        return self.pick(lambda found: found == shape if shape else len(found) == 2)
+
+    def grow(self, operation: str) -> None:
+        """Add a result of the operation, and what it needs."""
+        match operation:
+            case "add" | "subtract" | "hadamard" | "gate":
+                X = self.matrix() if operation == "gate" else self.pick(lambda shape: True)
+                self.add(operation, X.shape, X, self.pick(lambda shape: shape == X.shape))
+            case "scale":
+                c, X = self.scalar(), self.matrix()
+                self.add(operation, X.shape, c, X)
+            case "divide":
+                X = self.matrix()
+                self.add(operation, X.shape, X, self.number())
+            case "power":
+                X = self.matrix()
+                self.add(operation, X.shape, X, self.add("number", (), number=2))
+            case "add_scaled":
+                Y, c = self.matrix(), self.scalar()
+                self.add(operation, Y.shape, Y, c, self.matrix(Y.shape))
+            case "matmul" | "product_sum":
+                A = self.matrix()
+                B = self.pick(lambda shape: len(shape) == 2 and shape[0] == A.shape[1])
+                result = A.shape[0], B.shape[1]
+                if operation == "product_sum" and any(x.shape == result for x in self.values):
+                    beta, C, alpha = self.scalar(), self.matrix(result), self.scalar()
+                    self.add(operation, result, beta, C, alpha, A, B)
+                else:
+                    self.add("matmul", result, A, B)
+            case "transpose":
+                X = self.matrix()
+                self.add(operation, X.shape[::-1], X)
+            case "row_repeat":
+                x = self.pick(lambda shape: shape[:1] == (1,))
+                self.add(operation, (self.draw(st.integers(1, 3)), x.shape[1]), x)
+            case "column_repeat":
+                x = self.pick(lambda shape: shape[1:] == (1,))
+                self.add(operation, (x.shape[0], self.draw(st.integers(1, 3))), x)
+            case "full":
+                self.add(operation, self.draw(st.sampled_from([(2, 2), (2, 3), (1, 2)])), self.scalar())
+            case "identity":
+                self.add(operation, (2, 2))
+            case "uniform":
+                self.add(operation, self.draw(st.sampled_from([(2, 2), (2, 3)])), self.number(), self.number())
+            case "elements_sum":
+                self.add(operation, (), self.matrix())
+            case "rows_sum" | "rows_max":
+                X = self.matrix()
+                self.add(operation, (X.shape[0], 1), X)
+            case "columns_sum" | "columns_max":
+                X = self.matrix()
+                self.add(operation, (1, X.shape[1]), X)
+            case "diag":
+                X = self.pick(lambda shape: len(shape) == 2 and shape[0] == shape[1])
+                self.add(operation, (X.shape[0], 1), X)
+            case "Diag":
+                x = self.pick(lambda shape: len(shape) == 2 and 1 in shape)
+                self.add(operation, (max(x.shape),) * 2, x)
+            case _:
+                X = self.pick(lambda shape: True)
+                if operation in ("log", "sqrt", "log1p", "reciprocal", "exp"):  # of numbers from 1/2 to 3/2
+                    X = self.add("tanh", X.shape, X)
+                    X = self.add("divide", X.shape, X, self.add("number", (), number=2)) if X.shape else X
+                    one = self.add("number", (), number=1)
+                    X = self.add("add", X.shape, X, self.add("full", X.shape, one) if X.shape else one)
+                self.add(operation, X.shape, X)
+
+
+@st.composite
+def programs(draw, *, exact: bool, size: int = 14) -> Program:
+    """A program that updates the matrices of STATE from themselves and those of GIVEN."""
+    builder = _Builder(draw)
+    for operation in draw(st.lists(st.sampled_from(EXACT + (JUMPS if exact else SMOOTH)), min_size=3, max_size=size)):
+        builder.grow(operation)
+    results = {name: builder.pick(lambda found, shape=shape: found == shape) for name, shape in STATE.items()}
+    return Program(builder.inputs, results)
+
+
+def numbers(seed: int, *, exact: bool) -> tuple[State, State]:
+    """Numbers for STATE and for GIVEN: small whole ones, or any."""
+    rng = np.random.default_rng(seed)
+
+    def draw(shape: Shape) -> np.ndarray:
+        return np.array(rng.integers(-2, 3, shape), dtype="float64") if exact else np.array(rng.normal(size=shape))
+
+    return {name: draw(shape) for name, shape in STATE.items()}, {name: draw(shape) for name, shape in GIVEN.items()}
