@@ -130,6 +130,7 @@ def test_index_is_the_epoch_or_the_step(per_step, indices):
         schedule,
         loader,
         per_step=per_step,
+        compiled=False,  # so that the rates can be seen
         on_epoch=lambda epoch, lr: used.append(lr),
     )
     assert layer.rates == pytest.approx([math.exp(-0.5 * i) for i in indices], rel=1e-6)

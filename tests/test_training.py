@@ -170,7 +170,12 @@ def test_dropout_is_renewed_every_epoch_where_asked():
     original = layer.dropout_matrix
     layer.dropout_matrix = lambda: seen.append(original()) or seen[-1]
     mg.stochastic_gradient_descent(
-        M, 3, mg.SoftmaxCrossEntropyLoss(), mg.ConstantScheduler(0.1), mg.DataLoader(*data(), batch_size=5)
+        M,
+        3,
+        mg.SoftmaxCrossEntropyLoss(),
+        mg.ConstantScheduler(0.1),
+        mg.DataLoader(*data(), batch_size=5),
+        compiled=False,  # so that the matrices can be seen
     )
 
     first, second = ([R.tobytes() for R in seen[i::2]] for i in (0, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from itertools import pairwise
 
 import numpy as np
@@ -23,6 +24,7 @@ class MultilayerPerceptron:
 
     def __init__(self, layers: Iterable[Layer] = ()) -> None:
         self.layers: list[Layer] = list(layers)
+        self._is_native = False  # whether NumPy arrays are trained in the C++ core
 
     # -- the paper's three steps --------------------------------------------------------------
     def feedforward(self, X: Matrix) -> Matrix:
@@ -79,8 +81,9 @@ class MultilayerPerceptron:
     # -- where the model lives ----------------------------------------------------------------
     @property
     def backend(self) -> Backend:
-        """The backend of the parameters."""
-        return backend_of(self._parameter)
+        """The backend of the parameters; the C++ core is one for NumPy arrays."""
+        backend = backend_of(self._parameter)
+        return get_backend("native") if self._is_native and backend.name == "numpy" else backend
 
     @property
     def dtype(self) -> str:
@@ -106,6 +109,7 @@ class MultilayerPerceptron:
             device = self.device
         for layer in self.layers:
             layer.to(target, dtype, device)
+        self._is_native = target.name == "native"
         return self
 
     # -- state --------------------------------------------------------------------------------
@@ -127,9 +131,15 @@ class MultilayerPerceptron:
             prefix = f"{i}."
             layer.load_state({key.removeprefix(prefix): X for key, X in state.items() if key.startswith(prefix)})
 
+    def scalar(self, value: float) -> Scalar:
+        """A number, such as the learning rate, as 0-d array of the parameters' kind."""
+        return self.backend.scalar(value, like=self._parameter)
+
     def clone(self) -> MultilayerPerceptron:
         """A model that shares the matrices of this one, but whose names can be set apart from it."""
-        return MultilayerPerceptron(layer.clone() for layer in self.layers)
+        twin, layers = copy(self), {layer: layer.clone() for layer in self.layers}
+        twin.layers = [layers[layer] for layer in self.layers]  # a layer that is used twice stays one
+        return twin
 
     def forget(self) -> None:
         """Drop the matrices of the last batch."""

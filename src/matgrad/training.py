@@ -49,7 +49,7 @@ def stochastic_gradient_descent(
             for X, T in train_loader:
                 if per_step or eta is None:
                     lr = learning_rate(i) if per_step else lr
-                    eta = M.backend.scalar(lr, like=X)
+                    eta = M.scalar(lr)
                 step(X, T, eta)
                 i += 1
         finally:

@@ -17,11 +17,16 @@ BACKENDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "torch": ("matgrad.backends.torch_backend", "TorchBackend", ("torch",)),
     "jax": ("matgrad.backends.jax_backend", "JaxBackend", ("jax", "jaxlib")),
     "tensorflow": ("matgrad.backends.tensorflow_backend", "TensorflowBackend", ("tensorflow",)),
+    "native": ("matgrad.backends.native_backend", "NativeBackend", ("matgrad._native",)),
     "sympy": ("matgrad.backends.sympy_backend", "SympyBackend", ("sympy",)),
 }
 
-# the extra of `pip install "matgrad[...]"` that brings a backend, where it is not its name
-_EXTRAS = {"sympy": "symbolic"}
+# what brings a backend, where it is not the extra of its name
+_INSTALL = {
+    "sympy": "pip install 'matgrad[symbolic]'",
+    "native": "install a C++ compiler, such as Debian's g++, and then matgrad again: "
+    "pip install --force-reinstall --no-deps matgrad",
+}
 
 
 @cache
@@ -33,12 +38,11 @@ def get_backend(name: str) -> Backend:
     try:
         return getattr(import_module(module), class_name)()
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != framework:
+        if error.name is None or framework not in (error.name, error.name.partition(".")[0]):
             raise
-        extra = _EXTRAS.get(name, name)
+        install = _INSTALL.get(name, f"pip install 'matgrad[{name}]'")
         raise ModuleNotFoundError(
-            f"the backend {name!r} needs {framework}, which is not installed: pip install 'matgrad[{extra}]'",
-            name=error.name,
+            f"the backend {name!r} needs {framework}, which is not installed: {install}", name=error.name
         ) from None
 
 

@@ -55,8 +55,7 @@ class Matgrad(TrainingTool):
 
     def train(self, batches: int) -> None:
         """The loop of `stochastic_gradient_descent`."""
-        backend, step = self.M.backend, self.step
-        eta = backend.scalar(self.setting.learning_rate, like=self.loader.X)
+        backend, step, eta = self.M.backend, self.step, self.M.scalar(self.setting.learning_rate)
         for X, T in islice(self.loader, batches):
             step(X, T, eta)
         for X in step.state().values():

@@ -56,7 +56,7 @@ common_options = all_of(
 )
 
 
-@click.group()
+@click.group(short_help="Measure speed beside the frameworks' own.")
 def bench() -> None:
     """Measure matgrad beside what one writes by hand in PyTorch, JAX, TensorFlow and Keras."""
 

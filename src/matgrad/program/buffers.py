@@ -88,10 +88,11 @@ class _Planner:
         return all(x in in_place_operands(value) for x in reads)
 
     def _may_hold(self, buffer: Buffer, value: Value) -> bool:
-        """Whether the value may live there: an output at home only, nothing where an input must stay."""
-        if value in self.replaces:
-            return buffer.name in ("", self.replaces[value])
-        return buffer.name == "" or buffer.name in self.updated
+        """Whether the value may live there: where an input is, only its own new value may be.
+
+        So every matrix of the state is the old or the new one, even after an interrupt.
+        """
+        return buffer.name in ("", self.replaces.get(value, ""))
 
     def _release(self, i: int, value: Value) -> None:
         """Give back the buffers that nothing reads after instruction i."""

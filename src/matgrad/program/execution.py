@@ -140,10 +140,10 @@ class Executor:
 class ProgramStep(CompiledStep):
     """A training step as a recorded program, one for every batch size, on the same matrices."""
 
-    def __init__(self, step: Step, kernels: Kernels) -> None:
-        self.step, self.kernels = step, kernels
+    def __init__(self, step: Step, kernels: Kernels, executor: Callable[..., Any] = Executor) -> None:
+        self.step, self.kernels, self.executor = step, kernels, executor
         self.matrices: State = {}
-        self.executors: dict[Any, Executor] = {}
+        self.executors: dict[Any, Any] = {}
 
     def load(self, state: Mapping[str, Matrix]) -> None:
         """Copy the state in."""
@@ -159,12 +159,12 @@ class ProgramStep(CompiledStep):
             self.kernels.copy(X, self.matrices[name])
         return copies
 
-    def prepare(self, X: Matrix, T: Matrix) -> Executor:
+    def prepare(self, X: Matrix, T: Matrix) -> Any:
         """Record the step for batches of this size."""
         key = (X.shape, T.shape, X.dtype, T.dtype)
         if key not in self.executors:
             program = optimized(record_step(self.step, self.matrices, X, T))
-            self.executors[key] = Executor(program, self.kernels, self.matrices)
+            self.executors[key] = self.executor(program, self.kernels, self.matrices)
         return self.executors[key]
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:

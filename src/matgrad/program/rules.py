@@ -98,7 +98,8 @@ def summed_into_product(value: Value, uses: Uses) -> Value | None:
         if product.operation == "matmul" and uses[product] == 1 and uses[P] == 1:
             beta, C = _factor(C)
             A, B = product.operands
-            return value.derived("product_sum", beta, C, _times(sign, alpha), A, B)
+            result = value.derived("product_sum", beta, C, _times(sign, alpha), A, B)
+            return replace(result, equation=product.equation)  # which takes most of the time
     return None
 
 

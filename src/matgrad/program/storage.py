@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from matgrad.files import atomic_write
+from matgrad.program.buffers import plan
 from matgrad.program.checking import check_program
 from matgrad.program.program import Program, Size, Value, size_name
+from matgrad.program.rules import apart
 
 FORMAT = 1
 
@@ -52,15 +54,26 @@ def load_program(path: str | Path) -> tuple[Program, dict[str, np.ndarray]]:
 
 
 def as_dictionary(program: Program) -> dict[str, Any]:
-    """The program as values that JSON can hold; operands are places in the list of values."""
+    """The program as values that JSON can hold; operands are places in the list of values.
+
+    Where the values live when the program runs in place stands there too, for the C++ core.
+    """
+    program = apart(program)
     values = [*(x for x in program.inputs.values() if x not in program.values), *program.values]
     place = {value: i for i, value in enumerate(values)}
+    memory = plan(program, program.inputs.keys() & program.outputs.keys())
+    buffers = {buffer: i for i, buffer in enumerate(dict.fromkeys(memory.buffers.values()))}
     sizes = {n.name: int(n) for value in values for n in value.shape if isinstance(n, Size)}
+    lines = [_value_as_dictionary(value, place) for value in values]
+    for value, line in zip(values, lines, strict=True):
+        line |= {"buffer": buffers[memory.buffers[value]]} if value in memory.buffers else {}
     return {
         "format": FORMAT,
         "sizes": sizes,
-        "values": [_value_as_dictionary(value, place) for value in values],
+        "values": lines,
         "outputs": {name: place[value] for name, value in program.outputs.items()},
+        "buffers": [{"shape": list(map(int, b.shape)), "dtype": b.dtype, "name": b.name} for b in buffers],
+        "copies": [[buffers[to], buffers[source]] for to, source in memory.copies],
     }
 
 

@@ -6,6 +6,7 @@ from itertools import count
 
 from matgrad.program.program import VIEWS, Program, Value, size_name
 
+DEEPEST = 25  # operations inside one another, from which on a value gets a line of its own
 SUM, PRODUCT, SCALED, UNARY, ATOM = range(5)  # how tightly an expression binds
 
 
@@ -24,7 +25,9 @@ class _Printer:
         uses = program.uses()
         taken = {state_name(x.name) for x in program.values}
         temporary = (name for name in map("t{}".format, count(1)) if name not in taken)
+        depths: dict[Value, int] = {}
         for value in program.values:
+            depths[value] = 1 + max((depths[x] for x in value.operands if x not in self.names), default=0)
             if value.operation == "input":
                 self.names[value] = state_name(value.name)
             elif value in outputs and value.operation != "number":
@@ -32,7 +35,9 @@ class _Printer:
             elif value.operation not in ("number", *VIEWS):
                 if value.name and value.name not in self.names.values():
                     self.names[value] = value.name
-                elif uses[value] > 1 and not (value.is_scalar and value.operation == "negative"):
+                elif depths[value] > DEEPEST or (
+                    uses[value] > 1 and not (value.is_scalar and value.operation == "negative")
+                ):
                     self.names[value] = next(temporary)
 
     def text(self) -> str:

@@ -1,0 +1,40 @@
+// JSON values, as far as programs need them: read only.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace matgrad {
+
+// A JSON value; asking for another kind than it is throws std::invalid_argument.
+class Json {
+public:
+    using Array = std::vector<Json>;
+    using Object = std::map<std::string, Json>;
+
+    static Json parse(std::string_view text);
+
+    Json() : value_(nullptr) {}
+    template <class T>
+    explicit Json(T value) : value_(std::move(value)) {}
+
+    bool is_string() const { return std::holds_alternative<std::string>(value_); }
+    double number() const { return get<double>("a number"); }
+    long long integer() const;
+    const std::string& string() const { return get<std::string>("a text"); }
+    const Array& array() const { return get<Array>("an array"); }
+    const Object& object() const { return get<Object>("an object"); }
+    bool has(const std::string& key) const { return object().count(key) > 0; }
+    const Json& at(const std::string& key) const;
+
+private:
+    template <class T>
+    const T& get(const char* expected) const;
+
+    std::variant<std::nullptr_t, bool, double, std::string, Array, Object> value_;
+};
+
+}  // namespace matgrad

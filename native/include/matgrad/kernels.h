@@ -1,0 +1,122 @@
+// The fast kernels: written once, compiled for several instruction sets, chosen at run time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "matgrad/thread_pool.h"
+
+namespace matgrad {
+
+using Index = std::ptrdiff_t;
+
+// A matrix in memory of others: element (i, j) is data[i * row_stride + j * column_stride].
+template <class T>
+struct View {
+    T* data;
+    Index rows, columns, row_stride, column_stride;
+
+    View transposed() const { return {data, columns, rows, column_stride, row_stride}; }
+    T& operator()(Index i, Index j) const { return data[i * row_stride + j * column_stride]; }
+};
+
+// The part of a matrix that is worked on at a time.
+struct Tile {
+    Index row, column, rows, columns;
+};
+
+// Operations on elements; x and y are operands, c is a scalar.
+enum class Elementwise {
+    add,         // x + y
+    subtract,    // x - y
+    hadamard,    // x·y
+    add_scaled,  // x + c·y
+    gate,        // x where y ≥ 0, else 0
+    scale,       // c·x
+    divide,      // x / c
+    power,       // x^c
+    negative,
+    copy,
+    exp,
+    log,
+    log1p,
+    reciprocal,
+    sqrt,
+    tanh,
+    erf,
+    step,  // 1 where x ≥ 0, else 0
+};
+inline constexpr int elementwise_count = static_cast<int>(Elementwise::step) + 1;
+
+// out = f(x, y, c) on a tile of rows×columns elements, each row contiguous, rows a given distance apart.
+template <class T>
+using ElementwiseKernel = void (*)(T* out, Index out_stride, const T* x, Index x_stride, const T* y, Index y_stride,
+                                   T c, Index rows, Index columns);
+
+// What is done with each tile of a product when it is complete; may be empty.
+using Epilogue = std::function<void(const Tile&)>;
+
+// C = β·S + α·A B, with S of C's size. S may be C, or repeat a row.
+template <class T>
+struct Product {
+    View<const T> A, B;
+    View<T> C;
+    View<const T> S;
+    T alpha, beta;
+};
+
+// Where the stored elements of a sparse matrix are: those of row i are the elements starts[i], …, starts[i + 1] - 1, and
+// columns[p] is the column of element p. Its value is values[p] or, where there are positions, values[positions[p]].
+struct SparseIndex {
+    const std::int64_t* starts;
+    const std::int32_t* columns;
+    const std::int32_t* positions;
+    Index rows;
+
+    // The rows that a worker takes, so that all have about the same number of elements.
+    Index begin(const Worker& worker) const;
+    Index end(const Worker& worker) const;
+};
+
+template <class T>
+struct Kernels {
+    ElementwiseKernel<T> elementwise[elementwise_count];
+    // The part of the product that belongs to the worker; `scratch` has scratch_size(...) elements, shared by all.
+    void (*product)(const Product<T>&, const Epilogue&, T* scratch, const Worker&);
+    Index (*scratch_size)(Index m, Index n, Index k, int threads);
+    // The rows [first, last) of W B, for a sparse W; B has n columns.
+    void (*sparse_product)(T* out, const SparseIndex& W, const T* values, const T* B, Index n, Index first, Index last);
+    // out = β·C + α·(A Bᵀ at the stored elements of the rows [first, last) of W); A and B have n columns.
+    void (*sampled_product)(T* out, T beta, const T* C, T alpha, const T* A, const T* B, Index n, const SparseIndex& W,
+                            Index first, Index last);
+    // Numbers from [0, 1) by a hash of a key and a position: the first has position `first`, the first one of the
+    // next row `distance` more.
+    void (*uniform)(T* out, Index out_stride, std::uint32_t key, std::uint32_t first, Index distance, Index rows,
+                    Index columns);
+    // Sums and maxima, of the columns or rows [first, last).
+    void (*columns_sum)(T* out, View<const T> X, Index first, Index last);
+    void (*columns_max)(T* out, View<const T> X, Index first, Index last);
+    void (*rows_sum)(T* out, View<const T> X, Index first, Index last);
+    void (*rows_max)(T* out, View<const T> X, Index first, Index last);
+};
+
+// A permutation of the 32-bit integers that scatters them (Wellons' lowbias32).
+inline std::uint32_t mix(std::uint32_t x) {
+    x ^= x >> 16;
+    x *= 0x7FEB352Du;
+    x ^= x >> 15;
+    x *= 0x846CA68Bu;
+    return x ^ x >> 16;
+}
+
+// The names of the instruction sets that this machine has, from slow to fast.
+std::vector<std::string> instruction_sets();
+
+// The kernels for an instruction set; for the fastest one where the name is empty.
+template <class T>
+const Kernels<T>& kernels(const std::string& instruction_set = "");
+
+}  // namespace matgrad

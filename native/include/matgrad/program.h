@@ -1,0 +1,64 @@
+// Programs: training steps that matgrad has recorded, checked when they are read, and run in place.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "matgrad/json.h"
+#include "matgrad/kernels.h"
+#include "matgrad/thread_pool.h"
+
+namespace matgrad {
+
+using Shape = std::vector<Index>;
+
+// Memory for a matrix (two sizes) or a scalar (none); that of an input has a name.
+struct Buffer {
+    Shape shape;
+    std::string dtype, name;
+};
+
+// The result of an operation on earlier values; `buffer` is where it is kept, -1 for views and numbers.
+struct Value {
+    std::string operation;
+    std::vector<int> operands;
+    Shape shape;
+    std::string dtype;
+    double number = 0;
+    int buffer = -1;
+    std::string equation;
+};
+
+struct Program {
+    std::vector<Value> values;
+    std::vector<Buffer> buffers;
+    std::vector<std::pair<int, int>> copies;  // (to, from), at the end
+
+    // The program in a JSON text; throws std::invalid_argument where it is not sound.
+    explicit Program(const Json& description);
+    int buffer(const std::string& name) const;
+};
+
+// A program with memory. Inputs are bound to memory of the caller; the program changes those that it updates.
+class Executor {
+public:
+    // The pool may serve several executors, one after the other.
+    Executor(Program program, std::shared_ptr<ThreadPool> pool, const std::string& instruction_set = "");
+    ~Executor();
+
+    const Program& program() const;
+    void bind(const std::string& name, void* data);
+    void run();
+
+    // Seconds spent so far by the value, which is summed up where `timed` is set; what is fused with a product counts there.
+    bool timed = false;
+    std::vector<double> seconds;
+
+    struct Implementation;
+
+private:
+    std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace matgrad

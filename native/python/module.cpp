@@ -1,0 +1,68 @@
+// The core in Python: matgrad._native.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "matgrad/program.h"
+
+namespace nb = nanobind;
+using namespace matgrad;
+
+namespace {
+
+std::string dtype_name(const nb::dlpack::dtype& dtype) {
+    const std::string kind = dtype.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float) ? "float" : "int";
+    return kind + std::to_string(dtype.bits);
+}
+
+using Array = nb::ndarray<nb::device::cpu, nb::c_contig>;
+
+// An executor that keeps the arrays it is bound to alive.
+class BoundExecutor {
+public:
+    BoundExecutor(const std::string& json, std::shared_ptr<ThreadPool> pool, const std::string& instruction_set)
+        : executor_(Program(Json::parse(json)), std::move(pool), instruction_set), arrays_(executor_.program().buffers.size()) {}
+
+    void bind(const std::string& name, Array array) {
+        const int i = executor_.program().buffer(name);
+        const Buffer& buffer = executor_.program().buffers[i];
+        Shape shape(array.ndim());
+        for (std::size_t k = 0; k < array.ndim(); ++k) shape[k] = static_cast<Index>(array.shape(k));
+        if (shape != buffer.shape || dtype_name(array.dtype()) != buffer.dtype)
+            throw std::invalid_argument(name + ": the array has another shape or dtype than the program");
+        executor_.bind(name, array.data());
+        arrays_[i] = std::move(array);
+    }
+
+    void run() {
+        nb::gil_scoped_release release;
+        executor_.run();
+    }
+
+    Executor executor_;
+
+private:
+    std::vector<Array> arrays_;
+};
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    m.doc() = "matgrad's C++ core: programs run by several threads.";
+    m.def("instruction_sets", &instruction_sets, "The instruction sets of this machine, from slow to fast.");
+    nb::class_<ThreadPool>(m, "ThreadPool", "Threads that run programs, one after the other.")
+        .def(nb::init<int>(), nb::arg("threads"))
+        .def_prop_ro("size", &ThreadPool::size, "The number of threads, with the caller's.");
+    nb::class_<BoundExecutor>(m, "Executor", "A program with memory; see matgrad.program.")
+        .def(nb::init<const std::string&, std::shared_ptr<ThreadPool>, const std::string&>(), nb::arg("program"), nb::arg("pool"),
+             nb::arg("instruction_set") = "")
+        .def("bind", &BoundExecutor::bind, nb::arg("name"), nb::arg("array"), "Let an input live in an array.")
+        .def("run", &BoundExecutor::run, "Run the program once.")
+        .def_prop_rw(
+            "timed", [](BoundExecutor& e) { return e.executor_.timed; },
+            [](BoundExecutor& e, bool timed) { e.executor_.timed = timed; }, "Whether the seconds are counted.")
+        .def_prop_ro(
+            "seconds", [](BoundExecutor& e) { return e.executor_.seconds; }, "The seconds that every value took so far.");
+}

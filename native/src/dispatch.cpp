@@ -1,0 +1,80 @@
+// Which kernels to use: those of the fastest instruction set that the machine has.
+#include <stdexcept>
+
+#include "matgrad/kernels.h"
+
+namespace matgrad {
+
+namespace baseline {
+extern const Kernels<float> single_precision;
+extern const Kernels<double> double_precision;
+}  // namespace baseline
+
+#if defined(__x86_64__)
+namespace avx2 {
+extern const Kernels<float> single_precision;
+extern const Kernels<double> double_precision;
+}  // namespace avx2
+namespace avx512 {
+extern const Kernels<float> single_precision;
+extern const Kernels<double> double_precision;
+}  // namespace avx512
+#endif
+
+namespace {
+
+struct InstructionSet {
+    const char* name;
+    bool is_supported;
+    const Kernels<float>* single_precision;
+    const Kernels<double>* double_precision;
+};
+
+// from slow to fast
+std::vector<InstructionSet> all() {
+    return {
+        {"baseline", true, &baseline::single_precision, &baseline::double_precision},
+#if defined(__x86_64__)
+        {"avx2", __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"), &avx2::single_precision,
+         &avx2::double_precision},
+        {"avx512",
+         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+             __builtin_cpu_supports("avx512bw"),
+         &avx512::single_precision, &avx512::double_precision},
+#endif
+    };
+}
+
+InstructionSet find(const std::string& name) {
+    const InstructionSet* found = nullptr;
+    const auto sets = all();
+    std::string known;
+    for (const auto& set : sets) {
+        if (!set.is_supported) continue;
+        known += (known.empty() ? "" : ", ") + std::string(set.name);
+        if (name.empty() || name == set.name) found = &set;
+    }
+    if (!found) throw std::invalid_argument("instruction set '" + name + "': this machine has " + known);
+    return *found;
+}
+
+}  // namespace
+
+std::vector<std::string> instruction_sets() {
+    std::vector<std::string> names;
+    for (const auto& set : all())
+        if (set.is_supported) names.push_back(set.name);
+    return names;
+}
+
+template <>
+const Kernels<float>& kernels<float>(const std::string& name) {
+    return *find(name).single_precision;
+}
+
+template <>
+const Kernels<double>& kernels<double>(const std::string& name) {
+    return *find(name).double_precision;
+}
+
+}  // namespace matgrad

@@ -1,0 +1,34 @@
+// The kernels for one instruction set: this file is compiled once for each, with another MATGRAD_ISA.
+#include "elementwise.h"
+#include "product.h"
+#include "reductions.h"
+#include "sparse.h"
+
+namespace matgrad {
+namespace {
+
+template <class T, int... I>
+Kernels<T> table(std::integer_sequence<int, I...>) {
+    return {{elementwise<T, static_cast<Elementwise>(I)>...},
+            product<T>,
+            scratch_size<T>,
+            sparse_product<T>,
+            sampled_product<T>,
+            uniform<T>,
+            columns_sum<T>,
+            columns_max<T>,
+            rows_sum<T>,
+            rows_max<T>};
+}
+
+}  // namespace
+
+namespace MATGRAD_ISA {
+
+extern const Kernels<float> single_precision;
+extern const Kernels<double> double_precision;
+const Kernels<float> single_precision = table<float>(std::make_integer_sequence<int, elementwise_count>{});
+const Kernels<double> double_precision = table<double>(std::make_integer_sequence<int, elementwise_count>{});
+
+}  // namespace MATGRAD_ISA
+}  // namespace matgrad

@@ -1,0 +1,223 @@
+// Dense products: C = β·S + α·A B.
+//
+// A tile of C, `panel` rows by `block` columns, is accumulated in registers: one broadcast element of A
+// times some vectors of B at a time. B is copied in blocks of `block` columns, so that it is read in order.
+// Of the two ways through C, one reads B once and the other writes C once, row after row:
+//   - few rows (a batch times weights): for every block of B, all rows;
+//   - few inner elements (the gradient of weights): for some rows, all blocks of B.
+#pragma once
+
+#include <algorithm>
+
+#include "vector.h"
+
+namespace matgrad {
+namespace {
+
+template <class T>
+struct Shape {
+    static constexpr int vectors = 3;
+    static constexpr int block = vectors * lanes<T>;
+    static constexpr int panel = MATGRAD_REGISTERS == 32 ? 8 : 4;
+    static constexpr Index inner = 24 * 1024 / (block * sizeof(T));  // a block of B fills most of the L1 cache
+    static constexpr Index chunk = 1024;                            // columns of B that stay in the L2 cache
+};
+
+constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
+
+// C = β·S + α·A B for rows×columns elements; B is a copied block, A has any strides.
+template <class T, int rows, int vectors>
+void multiply(Index inner, View<const T> A, const T* B, View<T> C, View<const T> S, T alpha, T beta, Index columns) {
+    constexpr int L = lanes<T>;
+    constexpr int block = Shape<T>::block;
+    Vector<T> sums[rows][vectors];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) sums[i][v] = Vector<T>{};
+    const T* a = A.data;
+    for (Index p = 0; p < inner; ++p, a += A.column_stride, B += block) {
+        Vector<T> b[vectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) b[v] = load(B + v * L);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; ++i) {
+            const Vector<T> x = broadcast(a[i * A.row_stride]);
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; ++v) sums[i][v] += x * b[v];
+        }
+    }
+    if (columns == vectors * L) {
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; ++v) {
+                Vector<T> result = alpha * sums[i][v];
+                if (beta != 0) result += beta * load(&S(i, v * L));
+                store(&C(i, v * L), result);
+            }
+    } else {
+        T part[rows][vectors * L];
+        std::memcpy(part, sums, sizeof part);
+        for (int i = 0; i < rows; ++i)
+            for (Index j = 0; j < columns; ++j) C(i, j) = alpha * part[i][j] + (beta != 0 ? beta * S(i, j) : T(0));
+    }
+}
+
+template <class T>
+using Multiply = void (*)(Index, View<const T>, const T*, View<T>, View<const T>, T, T, Index);
+
+// multiply for 1, 2, … rows, with all vectors of a block or with one
+template <class T, int vectors, int... rows>
+Multiply<T> multiply_rows(int n, std::integer_sequence<int, rows...>) {
+    static constexpr Multiply<T> table[] = {multiply<T, rows + 1, vectors>...};
+    return table[n - 1];
+}
+template <class T>
+Multiply<T> multiply_for(Index rows, Index columns) {
+    constexpr auto all = std::make_integer_sequence<int, Shape<T>::panel>{};
+    const int n = static_cast<int>(rows);
+    return columns <= lanes<T> ? multiply_rows<T, 1>(n, all) : multiply_rows<T, Shape<T>::vectors>(n, all);
+}
+
+// Rows [first, last) of columns [column, column + columns) of B as a block, padded with zeros.
+template <class T>
+void copy_block(View<const T> B, Index first, Index last, Index column, Index columns, T* out) {
+    constexpr int L = lanes<T>;
+    constexpr int block = Shape<T>::block;
+    if (B.column_stride == 1) {
+        for (Index p = first; p < last; ++p, out += block) {
+            std::copy_n(&B(p, column), columns, out);
+            std::fill(out + columns, out + block, T(0));
+        }
+        return;
+    }
+    for (Index j = 0; j < block; j += L)
+        for (Index p = first; p < last; p += L) {
+            T* to = out + (p - first) * block + j;
+            if (B.row_stride == 1 && j + L <= columns && p + L <= last) {
+                transpose_block(&B(p, column + j), B.column_stride, to, block);
+            } else {
+                for (Index q = p; q < std::min(last, p + L); ++q)
+                    for (Index i = j; i < j + L; ++i) out[(q - first) * block + i] = i < columns ? B(q, column + i) : T(0);
+            }
+        }
+}
+
+// The panel of rows of A that starts at `row`, copied where its elements do not lie in rows.
+template <class T>
+View<const T> panel_of(View<const T> A, Index row, Index rows, Index first, Index last, T* out) {
+    if (A.column_stride == 1) return {&A(row, first), rows, last - first, A.row_stride, 1};
+    for (Index p = first; p < last; ++p)
+        for (Index i = 0; i < rows; ++i) out[(p - first) * rows + i] = A(row + i, p);
+    return {out, rows, last - first, 1, rows};
+}
+
+template <class T>
+View<T> part(View<T> X, Index row, Index column) {
+    return {&X(row, column), X.rows - row, X.columns - column, X.row_stride, X.column_stride};
+}
+
+// Sizes of the work of one product.
+struct Split {
+    Index panels, blocks, steps;  // of rows, of columns, of the inner dimension
+    Index m, n, k;
+    Index row(Index panel) const { return m * panel / panels; }
+    Index step(Index i) const { return k * i / steps; }
+};
+
+template <class T>
+Split split(Index m, Index n, Index k) {
+    return {divide_up(m, Shape<T>::panel), divide_up(n, Shape<T>::block), std::max<Index>(1, divide_up(k, Shape<T>::inner)),
+            m, n, k};
+}
+
+template <class T>
+bool writes_once(Index m, Index k) {
+    return k <= Shape<T>::inner && k < m;
+}
+
+// One tile of C for one part of the inner dimension, and the epilogue when that was the last.
+template <class T>
+void tile(const Product<T>& P, const Epilogue& epilogue, View<const T> A, const T* B, Index row, Index column, Index columns,
+          bool is_first, bool is_last) {
+    const Index rows = A.rows;
+    View<T> C = part(P.C, row, column);
+    View<const T> S = is_first ? part(P.S, row, column) : View<const T>{C.data, C.rows, C.columns, C.row_stride, C.column_stride};
+    multiply_for<T>(rows, columns)(A.columns, A, B, C, S, P.alpha, is_first ? P.beta : T(1), columns);
+    if (is_last && epilogue) epilogue(Tile{row, column, rows, columns});
+}
+
+// For every block of B, all rows. A is small, and copied at the start where it does not lie in rows.
+template <class T>
+void read_once(const Product<T>& P, const Epilogue& epilogue, T* scratch, const Worker& worker) {
+    constexpr Index block = Shape<T>::block;
+    const Split s = split<T>(P.A.rows, P.B.columns, P.A.columns);
+    T* own = scratch + worker.index * block * Shape<T>::inner;
+    T* shared = scratch + worker.count * block * Shape<T>::inner;
+    const bool by_rows = s.blocks < worker.count;  // too few columns to share
+    const Index first = by_rows ? 0 : worker.begin(s.blocks), last = by_rows ? s.blocks : worker.end(s.blocks);
+    const Index from = by_rows ? worker.begin(s.panels) : 0, to = by_rows ? worker.end(s.panels) : s.panels;
+    const auto place = [&](Index q, Index i) { return shared + s.m * s.step(i) + s.row(q) * (s.step(i + 1) - s.step(i)); };
+    const auto panel = [&](Index q, Index i) {
+        return panel_of(P.A, s.row(q), s.row(q + 1) - s.row(q), s.step(i), s.step(i + 1), place(q, i));
+    };
+    if (P.A.column_stride != 1) {
+        for (Index q = worker.begin(s.panels); q < worker.end(s.panels); ++q)
+            for (Index i = 0; i < s.steps; ++i) panel(q, i);
+        worker.wait();
+    }
+    for (Index b = first; b < last; ++b) {
+        const Index column = b * block, columns = std::min(block, s.n - column);
+        for (Index i = 0; i < s.steps; ++i) {
+            copy_block(P.B, s.step(i), s.step(i + 1), column, columns, own);
+            for (Index q = from; q < to; ++q) {
+                const Index rows = s.row(q + 1) - s.row(q);
+                const View<const T> A = P.A.column_stride == 1
+                                            ? panel(q, i)
+                                            : View<const T>{place(q, i), rows, s.step(i + 1) - s.step(i), 1, rows};
+                tile(P, epilogue, A, own, s.row(q), column, columns, i == 0, i == s.steps - 1);
+            }
+        }
+    }
+}
+
+// For some rows, all blocks of B, which is copied chunk by chunk.
+template <class T>
+void write_once(const Product<T>& P, const Epilogue& epilogue, T* scratch, const Worker& worker) {
+    constexpr Index block = Shape<T>::block;
+    const Split s = split<T>(P.A.rows, P.B.columns, P.A.columns);
+    const Index per_chunk = Shape<T>::chunk / block;
+    T* own = scratch + worker.index * Shape<T>::panel * s.k;
+    T* shared = scratch + worker.count * Shape<T>::panel * s.k;
+    for (Index start = 0; start < s.blocks; start += per_chunk) {
+        const Index count = std::min(per_chunk, s.blocks - start);
+        const auto columns_of = [&](Index b) { return std::min(block, s.n - b * block); };
+        for (Index b = start + worker.begin(count); b < start + worker.end(count); ++b)
+            copy_block(P.B, 0, s.k, b * block, columns_of(b), shared + (b - start) * block * s.k);
+        worker.wait();
+        for (Index q = worker.begin(s.panels); q < worker.end(s.panels); ++q) {
+            const View<const T> A = panel_of(P.A, s.row(q), s.row(q + 1) - s.row(q), 0, s.k, own);
+            for (Index b = start; b < start + count; ++b)
+                tile(P, epilogue, A, shared + (b - start) * block * s.k, s.row(q), b * block, columns_of(b), true, true);
+        }
+        worker.wait();
+    }
+}
+
+template <class T>
+void product(const Product<T>& P, const Epilogue& epilogue, T* scratch, const Worker& worker) {
+    if (writes_once<T>(P.A.rows, P.A.columns))
+        write_once(P, epilogue, scratch, worker);
+    else
+        read_once(P, epilogue, scratch, worker);
+}
+
+template <class T>
+Index scratch_size(Index m, Index n, Index k, int threads) {
+    if (writes_once<T>(m, k)) return threads * Shape<T>::panel * k + Shape<T>::chunk * k;
+    return threads * Shape<T>::block * Shape<T>::inner + m * k;
+}
+
+}  // namespace
+}  // namespace matgrad

@@ -1,0 +1,87 @@
+// Vectors of the instruction set that a file is compiled for.
+#pragma once
+
+#include <cstring>
+#include <utility>
+
+#include "matgrad/kernels.h"
+
+// bytes and number of the vector registers
+#if defined(__AVX512F__)
+#define MATGRAD_VECTOR_BYTES 64
+#define MATGRAD_REGISTERS 32
+#elif defined(__AVX2__)
+#define MATGRAD_VECTOR_BYTES 32
+#define MATGRAD_REGISTERS 16
+#elif defined(__aarch64__)
+#define MATGRAD_VECTOR_BYTES 16
+#define MATGRAD_REGISTERS 32
+#else
+#define MATGRAD_VECTOR_BYTES 16
+#define MATGRAD_REGISTERS 16
+#endif
+
+namespace matgrad {
+namespace {  // every instruction set has its own copy
+
+template <class T>
+inline constexpr int lanes = MATGRAD_VECTOR_BYTES / sizeof(T);
+
+template <class T>
+struct VectorOf {
+    typedef T type __attribute__((vector_size(MATGRAD_VECTOR_BYTES)));
+};
+template <class T>
+using Vector = typename VectorOf<T>::type;
+
+template <class T>
+inline Vector<T> load(const T* p) {
+    Vector<T> v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+
+template <class T>
+inline void store(T* p, Vector<T> v) {
+    std::memcpy(p, &v, sizeof v);
+}
+
+template <class T>
+inline Vector<T> broadcast(T x) {
+    return Vector<T>{} + x;
+}
+
+// (a_0, b_0, a_1, b_1, …) from the first halves of a and b, and from their second halves
+template <class T, int... I>
+inline Vector<T> interleave_low(Vector<T> a, Vector<T> b, std::integer_sequence<int, I...>) {
+    return __builtin_shufflevector(a, b, (I % 2 ? lanes<T> + I / 2 : I / 2)...);
+}
+template <class T, int... I>
+inline Vector<T> interleave_high(Vector<T> a, Vector<T> b, std::integer_sequence<int, I...>) {
+    return __builtin_shufflevector(a, b, (I % 2 ? lanes<T> + lanes<T> / 2 + I / 2 : lanes<T> / 2 + I / 2)...);
+}
+
+// The transpose of a square block: out[j * out_stride + i] = in[i * in_stride + j], by interleaving rows log2 times.
+template <class T>
+inline void transpose_block(const T* in, Index in_stride, T* out, Index out_stride) {
+    constexpr int L = lanes<T>;
+    constexpr auto all = std::make_integer_sequence<int, L>{};
+    Vector<T> rows[L], next[L];
+#pragma GCC unroll 16
+    for (int i = 0; i < L; ++i) rows[i] = load(in + i * in_stride);
+#pragma GCC unroll 4
+    for (int width = 1; width < L; width *= 2) {
+#pragma GCC unroll 16
+        for (int i = 0; i < L / 2; ++i) {
+            next[2 * i] = interleave_low<T>(rows[i], rows[i + L / 2], all);
+            next[2 * i + 1] = interleave_high<T>(rows[i], rows[i + L / 2], all);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < L; ++i) rows[i] = next[i];
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < L; ++i) store(out + i * out_stride, rows[i]);
+}
+
+}  // namespace
+}  // namespace matgrad

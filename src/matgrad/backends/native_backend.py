@@ -1,0 +1,53 @@
+"""The C++ core: matrices are NumPy arrays, and training steps run as programs in C++."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from matgrad import _native
+from matgrad.backends.numpy_backend import NumpyBackend
+from matgrad.program.execution import Kernels, ProgramStep, State
+from matgrad.program.program import Program
+from matgrad.program.storage import as_dictionary
+
+
+class NativeBackend(NumpyBackend):
+    """NumPy's table, and compiled steps in the C++ core."""
+
+    name = "native"
+
+    def compile(self, step):
+        from matgrad.backends.numpy_kernels import NumpyKernels
+
+        return ProgramStep(step, NumpyKernels(self), NativeExecutor)
+
+
+class NativeExecutor:
+    """A program in the C++ core: ``execute(X=X, T=T, eta=eta)`` changes the arrays of `state` in place."""
+
+    def __init__(self, program: Program, kernels: Kernels, state: State) -> None:
+        self.core = _native.Executor(json.dumps(as_dictionary(program)), thread_pool(threads()))
+        for name, X in state.items():
+            self.core.bind(name, X)
+
+    def execute(self, **inputs: Any) -> None:
+        """Run the program once."""
+        for name, X in inputs.items():
+            self.core.bind(name, np.ascontiguousarray(X).reshape(X.shape))
+        self.core.run()
+
+
+def threads() -> int:
+    """The number of threads: OMP_NUM_THREADS, or one for each processor that this process may use."""
+    return int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
+
+
+@cache
+def thread_pool(size: int) -> _native.ThreadPool:
+    """The threads that all programs share."""
+    return _native.ThreadPool(size)
