@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -49,7 +50,7 @@ def test_the_commands_are_all_known():
 def test_the_commands_on_embedded_and_generated_data_work_in_order(tmp_path):
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     for command in commands():
-        if command.startswith("matgrad") and "mnist" not in command:
+        if command.startswith("matgrad") and "mnist" not in command and not command.startswith("matgrad bench"):
             output = run(command, tmp_path)
             if command.startswith("matgrad train"):
                 assert re.fullmatch(r"test accuracy 0\.9\d\d", output.splitlines()[-1]), command
@@ -62,6 +63,38 @@ def test_the_experiment_of_the_paper_works(tmp_path):
     (tmp_path / "mnist").symlink_to(DATA / "mnist")
     (command,) = [c for c in commands() if "--mnist" in c]
     assert run(command, tmp_path).splitlines()[-1] == "test accuracy 0.940"
+
+
+@pytest.mark.skipif(not (DATA / "mnist").is_dir(), reason="no MNIST: set MATGRAD_DATA to a folder with mnist/*.gz")
+def test_the_benchmark_works(tmp_path):
+    """As printed, but for two steps of one experiment."""
+    (tmp_path / "data").symlink_to(DATA)
+    (command,) = [c for c in commands() if c.startswith("matgrad bench paper")]
+    command = command.replace("--rounds 9", "--rounds 1 --steps 2 --experiments mnist --tools pytorch,matgrad-numpy")
+    assert "matgrad NumPy" in run(command, tmp_path)
+
+
+def test_the_table_has_the_figures_of_the_record():
+    record = json.loads((ROOT / "benchmarks/paper/bench.json").read_text())
+    rows = {line.split(" | ")[0].strip("| "): line for line in README.splitlines() if line.startswith("| ")}
+    seen = 0
+    for tools in zip(*(experiment["tools"] for experiment in record["experiments"]), strict=True):
+        if tools[0]["kind"] != "eager":
+            cells = [cell.strip() for cell in rows[tools[0]["title"]].strip("|").split("|")][1:]
+            for tool, (seconds, to_torch, by_hand, in_paper) in zip(tools, (cells[:4], cells[4:]), strict=True):
+                ratios = tool["ratios"]
+                assert seconds == f"{tool['median']:.2f}"
+                assert to_torch == (f"{ratios['reference']['median']:.2f}" if ratios["reference"] else "1.00")
+                assert by_hand in ("", f"{(ratios['own'] or {'median': 0})['median']:.2f}")
+                assert in_paper == (f"{tool['paper']['ratio']:.2f}" if tool["paper"] else "")
+                seen += 1
+    assert seen == 16
+
+
+def test_the_printed_program_is_the_recorded_one(tmp_path):
+    (command,) = [c for c in commands() if c.startswith("matgrad program")]
+    (printed,) = re.findall(r"```\n(Z1 .*?)…\n```", README, re.DOTALL)
+    assert printed in run(command, tmp_path)
 
 
 def test_the_python_examples_work_in_order(tmp_path):
