@@ -21,7 +21,8 @@ def pytest_addoption(parser):
 def pytest_generate_tests(metafunc):
     if "backend" in metafunc.fixturenames:
         chosen = metafunc.config.getoption("--backend")
-        metafunc.parametrize("backend", [chosen] if chosen else DEFAULT_BACKENDS, indirect=True, scope="session")
+        backends = getattr(metafunc.module, "BACKENDS", DEFAULT_BACKENDS)  # the C++ core where steps are compiled
+        metafunc.parametrize("backend", [chosen] if chosen else backends, indirect=True, scope="session")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -11,6 +11,7 @@ import torch
 import matgrad as mg
 from support import DATA, Framework, assert_close, read_idx
 
+BACKENDS = ("numpy", "torch", "native")
 SIZES = (784, 1024, 512, 10)
 BATCH, LR, MU = 100, 0.01, 0.9
 

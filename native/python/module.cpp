@@ -18,6 +18,8 @@ std::string dtype_name(const nb::dlpack::dtype& dtype) {
 }
 
 using Array = nb::ndarray<nb::device::cpu, nb::c_contig>;
+using Starts = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
+using Places = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
 
 // An executor that keeps the arrays it is bound to alive.
 class BoundExecutor {
@@ -36,6 +38,24 @@ public:
         arrays_[i] = std::move(array);
     }
 
+    void bind_support(const std::string& name, Starts starts, Places columns, Starts column_starts, Places rows,
+                      Places positions) {
+        const Program& program = executor_.program();
+        for (const Value& value : program.values) {
+            if (value.operation != "support" || value.name != name) continue;
+            const Index K = value.shape[0], D = value.shape[1];
+            if (Index(starts.shape(0)) != K + 1 || Index(column_starts.shape(0)) != D + 1 ||
+                columns.shape(0) != rows.shape(0) || columns.shape(0) != positions.shape(0) ||
+                starts.data()[K] != std::int64_t(columns.shape(0)) || column_starts.data()[D] != std::int64_t(rows.shape(0)))
+                throw std::invalid_argument(name + ": the support has another size than the program");
+            executor_.bind_support(name, {{starts.data(), columns.data(), nullptr, K},
+                                          {column_starts.data(), rows.data(), positions.data(), D}});
+            supports_.push_back({starts, column_starts, columns, rows, positions});
+            return;
+        }
+        throw std::invalid_argument("the program has no support '" + name + "'");
+    }
+
     void run() {
         nb::gil_scoped_release release;
         executor_.run();
@@ -44,7 +64,12 @@ public:
     Executor executor_;
 
 private:
+    struct Arrays {
+        Starts starts, column_starts;
+        Places columns, rows, positions;
+    };
     std::vector<Array> arrays_;
+    std::vector<Arrays> supports_;
 };
 
 }  // namespace
@@ -59,6 +84,8 @@ NB_MODULE(_native, m) {
         .def(nb::init<const std::string&, std::shared_ptr<ThreadPool>, const std::string&>(), nb::arg("program"), nb::arg("pool"),
              nb::arg("instruction_set") = "")
         .def("bind", &BoundExecutor::bind, nb::arg("name"), nb::arg("array"), "Let an input live in an array.")
+        .def("bind_support", &BoundExecutor::bind_support, nb::arg("name"), nb::arg("starts"), nb::arg("columns"),
+             nb::arg("column_starts"), nb::arg("rows"), nb::arg("positions"), "Let a support live in arrays, checked before.")
         .def("run", &BoundExecutor::run, "Run the program once.")
         .def_prop_rw(
             "timed", [](BoundExecutor& e) { return e.executor_.timed; },

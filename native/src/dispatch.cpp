@@ -1,4 +1,5 @@
 // Which kernels to use: those of the fastest instruction set that the machine has.
+#include <algorithm>
 #include <stdexcept>
 
 #include "matgrad/kernels.h"
@@ -20,6 +21,20 @@ extern const Kernels<float> single_precision;
 extern const Kernels<double> double_precision;
 }  // namespace avx512
 #endif
+
+namespace {
+
+// The first row whose elements start at or after `element`.
+Index row_at(const SparseIndex& index, std::int64_t element) {
+    return std::lower_bound(index.starts, index.starts + index.rows, element) - index.starts;
+}
+
+}  // namespace
+
+Index SparseIndex::begin(const Worker& worker) const { return row_at(*this, worker.begin(starts[rows])); }
+Index SparseIndex::end(const Worker& worker) const {
+    return worker.index + 1 == worker.count ? rows : row_at(*this, worker.end(starts[rows]));
+}
 
 namespace {
 

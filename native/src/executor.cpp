@@ -92,6 +92,7 @@ struct Executor::Implementation {
     Program program;
     std::shared_ptr<ThreadPool> pool;
     std::vector<void*> pointers;  // of the buffers
+    std::map<std::string, Support> supports;
     std::vector<Memory> owned;
 };
 
@@ -158,6 +159,8 @@ private:
             plan_elementwise(i, found->second);
         else if (v.operation == "matmul" || v.operation == "product_sum")
             plan_product(i);
+        else if (program.values[v.operands.empty() ? i : v.operands[0]].operation == "support")
+            plan_sparse(i);
         else
             plan_other(i);
     }
@@ -192,6 +195,16 @@ private:
 
     // Adds an instruction to the group before it where it may, or to a new one.
     void append(int value, const Shape& shape, Instruction instruction) {
+        const Operand x = instruction.x;
+        if (instruction.operation == Elementwise::copy && x.row_stride == 1 && x.column_stride > 1) {  // a transpose
+            add(value, shape[0] * shape[1], [=, this](const Worker& worker) {
+                constexpr Index block = 64 / sizeof(T);
+                const Index blocks = (shape[0] + block - 1) / block;
+                kernels_.transpose(data(instruction.out), shape[1], view(x, shape[0], shape[1]).transposed(),
+                                   worker.begin(blocks) * block, std::min(shape[0], worker.end(blocks) * block));
+            });
+            return;
+        }
         const auto is_row = [](const Operand& x) { return x.buffer < 0 || x.column_stride <= 1; };
         const bool is_plain = is_row(instruction.x) && is_row(instruction.y);
         bool joins = group_ && is_plain && group_->rows == shape[0] && group_->columns == shape[1];
@@ -231,6 +244,63 @@ private:
             kernels_.product(P, epilogue, static_cast<T*>(scratch_.get()), worker);
         });
         group_ = group;
+    }
+
+    // Operands of sparse products are whole matrices, not views.
+    int whole(int k) const {
+        const Value& v = program.values[k];
+        if (v.buffer < 0) throw std::invalid_argument("value " + std::to_string(k) + ": a sparse product reads no views");
+        return v.buffer;
+    }
+
+    void plan_sparse(int i) {
+        const Value& v = program.values[i];
+        const std::string& name = program.values[v.operands[0]].name;
+        const int out = v.buffer;
+        Support& S = supports[name];
+        if (v.operation == "uniform_on") {
+            const Scalar seed = scalar(v.operands[1]), count = scalar(v.operands[2]);
+            const Index columns = program.values[v.operands[0]].shape[1];
+            add(i, v.shape[1], [=, this, &S](const Worker& worker) {
+                const auto integer = [this](const Scalar& x) { return static_cast<std::uint32_t>(std::int64_t(read(x))); };
+                const std::uint32_t key = mix(mix(integer(count)) ^ integer(seed));
+                const SparseIndex& W = S.by_rows;
+                for (Index r = W.begin(worker); r < W.end(worker); ++r)
+                    for (std::int64_t p = W.starts[r]; p < W.starts[r + 1]; ++p) {
+                        const auto position = static_cast<std::uint32_t>(r * columns + W.columns[p]);
+                        data(out)[p] = static_cast<T>(mix(mix(position) ^ key) >> 8) / T(1 << 24);
+                    }
+            });
+            return;
+        }
+        const int last = whole(v.operands.back());
+        const Index n = program.buffers[last].shape[1];
+        if (v.operation == "sparse_product" || v.operation == "sparse_transposed_product") {
+            const int w = whole(v.operands[1]);
+            const bool is_transposed = v.operation != "sparse_product";
+            const Index rows = v.shape[0], step = std::max<Index>(1, kTile / std::min(n, kTile));
+            auto group = std::make_shared<Group>(Group{rows, n, {}, {w, last}});
+            add(i, kSmall, [=, this, &S](const Worker& worker) {
+                const SparseIndex& W = is_transposed ? S.by_columns : S.by_rows;
+                const bool is_plain = group->instructions.empty();
+                for (Index r = W.begin(worker), end = W.end(worker); r < end;) {
+                    const Index next = is_plain ? end : std::min(end, r + step);
+                    kernels_.sparse_product(data(out), W, data(w), data(last), n, r, next);
+                    if (!is_plain) run_rows(*group, r, next, worker.index);
+                    r = next;
+                }
+            });
+            group_ = group;
+            return;
+        }
+        const bool is_sum = v.operation == "sampled_sum";
+        const int A = whole(v.operands[v.operands.size() - 2]), C = is_sum ? whole(v.operands[2]) : out;
+        const Scalar beta = is_sum ? scalar(v.operands[1]) : Scalar{0}, alpha = is_sum ? scalar(v.operands[3]) : Scalar{1};
+        add(i, kSmall, [=, this, &S](const Worker& worker) {
+            const SparseIndex& W = S.by_rows;
+            kernels_.sampled_product(data(out), static_cast<T>(read(beta)), data(C), static_cast<T>(read(alpha)), data(A),
+                                     data(last), n, W, W.begin(worker), W.end(worker));
+        });
     }
 
     void plan_scalar(int i) {
@@ -368,6 +438,11 @@ private:
         }
     }
 
+    void run_rows(const Group& group, Index first, Index last, int thread) const {
+        for (Index column = 0; column < group.columns; column += kTile)
+            run_tile(group, {first, column, last - first, std::min(kTile, group.columns - column)}, thread);
+    }
+
     void run_tile(const Group& group, const Tile& tile, int thread) const {
         T* spare = static_cast<T*>(tiles_[thread].get());
         for (const Instruction& instruction : group.instructions) {
@@ -388,8 +463,13 @@ private:
         if (X.column_stride == 1 || tile.columns == 1) return &X(tile.row, tile.column);
         const bool is_constant = X.row_stride == 0 && X.column_stride == 0;
         stride = is_constant ? 0 : tile.columns;
-        for (Index i = 0; i < (is_constant ? 1 : tile.rows); ++i)
-            for (Index j = 0; j < tile.columns; ++j) spare[i * tile.columns + j] = X(tile.row + i, tile.column + j);
+        for (Index i = 0; i < (is_constant ? 1 : tile.rows); ++i) {
+            T* row = spare + i * tile.columns;
+            if (X.column_stride == 0)
+                std::fill_n(row, tile.columns, X(tile.row + i, 0));
+            else
+                for (Index j = 0; j < tile.columns; ++j) row[j] = X(tile.row + i, tile.column + j);
+        }
         return spare;
     }
 
@@ -405,12 +485,12 @@ private:
 
 Executor::Executor(Program program, std::shared_ptr<ThreadPool> pool, const std::string& instruction_set)
     : seconds(program.values.size()) {
-    std::string dtype = "float32";
+    std::string dtype;
     for (const Value& v : program.values) {
-        if (!v.shape.empty()) dtype = v.dtype;
+        if (v.shape.empty() || v.operation == "support") continue;
+        if (dtype.empty()) dtype = v.dtype;
+        if (v.dtype != dtype) throw std::invalid_argument("expected matrices of one dtype");
     }
-    for (const Value& v : program.values)
-        if (!v.shape.empty() && v.dtype != dtype) throw std::invalid_argument("expected matrices of one dtype");
     if (dtype == "float32")
         implementation_ = std::make_unique<Typed<float>>(std::move(program), std::move(pool), instruction_set);
     else if (dtype == "float64")
@@ -427,7 +507,15 @@ void Executor::bind(const std::string& name, void* data) {
     implementation_->pointers[implementation_->program.buffer(name)] = data;
 }
 
+void Executor::bind_support(const std::string& name, const Support& support) {
+    const auto found = implementation_->supports.find(name);
+    if (found == implementation_->supports.end()) throw std::invalid_argument("the program has no support '" + name + "'");
+    found->second = support;
+}
+
 void Executor::run() {
+    for (const auto& [name, support] : implementation_->supports)
+        if (!support.by_rows.starts) throw std::invalid_argument("the support '" + name + "' is not bound");
     for (std::size_t i = 0; i < implementation_->pointers.size(); ++i)
         if (!implementation_->pointers[i])
             throw std::invalid_argument("the input '" + implementation_->program.buffers[i].name + "' is not bound");

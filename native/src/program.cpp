@@ -32,7 +32,7 @@ bool fits(const std::string& operation, const Shape& r, const std::vector<Shape>
     static const std::set<std::string> binary = {"add", "subtract", "hadamard", "gate"};
     const Shape scalar;
     const auto are = [&](std::vector<Shape> expected) { return x == expected; };
-    if (operation == "input") return x.empty();
+    if (operation == "input" || operation == "support") return x.empty();
     if (operation == "number") return x.empty() && r == scalar;
     if (operation == "identity") return x.empty() && is_matrix(r) && r[0] == r[1];
     if (operation == "full") return are({scalar}) && is_matrix(r);
@@ -42,9 +42,20 @@ bool fits(const std::string& operation, const Shape& r, const std::vector<Shape>
     if (operation == "add_scaled") return are({r, scalar, r});
     if (binary.count(operation)) return are({r, r});
     if (unary.count(operation)) return are({r});
+    if (operation == "uniform_on") return x.size() == 3 && is_matrix(x[0]) && x[1] == scalar && x[2] == scalar && is_matrix(r) && r[0] == 1;
     if (operation == "elements_sum") return x.size() == 1 && is_matrix(x[0]) && r == scalar;
     if (x.empty() || !is_matrix(r) || !is_matrix(x.back())) return false;
     const Shape &X = x[0], &Y = x.back();
+    if (operation == "sparse_product") return x.size() == 3 && is_matrix(X) && X[1] == Y[0] && r == Shape{X[0], Y[1]};
+    if (operation == "sparse_transposed_product")
+        return x.size() == 3 && is_matrix(X) && X[0] == Y[0] && r == Shape{X[1], Y[1]};
+    if (operation == "sampled_product" || operation == "sampled_sum") {
+        const bool is_sum = x.size() == 6;
+        if (is_sum != (operation == "sampled_sum") || (!is_sum && x.size() != 3) || !is_matrix(X)) return false;
+        const Shape& A = x[x.size() - 2];
+        return is_matrix(A) && A[1] == Y[1] && A[0] == X[0] && Y[0] == X[1] && r[0] == 1 &&
+               (!is_sum || (x[1] == scalar && x[2] == r && x[3] == scalar));
+    }
     if (operation == "matmul") return x.size() == 2 && is_matrix(X) && X[1] == Y[0] && r == Shape{X[0], Y[1]};
     if (operation == "product_sum")
         return x.size() == 5 && x[0] == scalar && x[1] == r && x[2] == scalar && is_matrix(x[3]) && x[3][1] == Y[0] &&
@@ -91,7 +102,13 @@ Program::Program(const Json& description) {
             shapes.push_back(values[k].shape);
         }
         if (!fits(value.operation, value.shape, shapes)) refuse(i, value.operation + ": the shapes do not fit");
-        if (value.operation != "number" && !is_view(value.operation)) {
+        if (line.has("name")) value.name = line.at("name").string();
+        const bool is_sparse = value.operation.rfind("sparse_", 0) == 0 || value.operation.rfind("sampled_", 0) == 0 ||
+                               value.operation == "uniform_on";
+        for (std::size_t k = 0; k < value.operands.size(); ++k)
+            if ((values[value.operands[k]].operation == "support") != (is_sparse && k == 0))
+                refuse(i, "a support belongs to a sparse operation, as its first operand");
+        if (value.operation != "number" && value.operation != "support" && !is_view(value.operation)) {
             const long long k = line.at("buffer").integer();
             if (k < 0 || k >= static_cast<long long>(buffers.size())) refuse(i, "unknown buffer");
             const Buffer& buffer = buffers[k];

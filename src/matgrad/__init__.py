@@ -54,6 +54,7 @@ from matgrad.optimizers import (
     NesterovOptimizer,
     Optimizer,
 )
+from matgrad.sparse_matrix import SparseMatrix, Support
 from matgrad.training import stochastic_gradient_descent
 from matgrad.training_step import clip_gradients, compile_step, make_step
 from matgrad.weight_initializers import manual_seed
@@ -100,8 +101,10 @@ __all__ = [
     "SoftmaxCrossEntropyLoss",
     "SoftmaxLayer",
     "SoftplusActivation",
+    "SparseMatrix",
     "SquaredErrorLoss",
     "StepBasedScheduler",
+    "Support",
     "TReLUActivation",
     "TimeBasedScheduler",
     "clip_gradients",

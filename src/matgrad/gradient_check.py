@@ -22,6 +22,7 @@ from matgrad.equations import Equation, observed
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.sparse_matrix import SparseMatrix, Support, values_of, with_values
 from matgrad.training_step import check_loss
 
 Element = tuple[int, int]
@@ -74,8 +75,8 @@ def check_gradients(
     loss, and then for the layers from last to first all that has an equation ``DV = …``: values of
     feedforward, parameters, and the input. h is relative to the size of an element. Of a matrix at
     most `max_elements` are compared: those with the largest gradient, and others at random. Elements
-    at a corner of a piecewise function are skipped, unless DV is wrong on both sides of it. M keeps
-    its mode, and it is not changed.
+    at a corner of a piecewise function are skipped, unless DV is wrong on both sides of it. Of a sparse
+    parameter only stored elements are compared. M keeps its mode, and it is not changed.
     """
     layers = M.layers if isinstance(M, MultilayerPerceptron) else [M]
     loss = create_loss(loss) if isinstance(loss, str) else loss
@@ -103,6 +104,12 @@ class _Variable:
     value: np.ndarray
     equation: Equation  # of DV
     position: int | None = None  # for a value: which of the equations of feedforward it is
+    support: Support | None = None  # for a sparse parameter, whose `value` has the stored elements in one row
+
+    def place(self, element: Element) -> Element:
+        """Row and column of an element of `value` in V itself."""
+        S, k = self.support, element[1]
+        return element if S is None else (int(S.row_indices[k]), int(S.columns[k]))
 
 
 class _Model:
@@ -143,14 +150,14 @@ class _Model:
     def shifted(self, V: _Variable, element: Element, delta: float) -> Iterator[np.ndarray]:
         """The output, with delta added to one element of V."""
         self.trace.clear()
-        X, layers, is_parameter = self.inputs[V.layer], self.layers[V.layer :], False
+        X, layers, parameter = self.inputs[V.layer], self.layers[V.layer :], None
         if V.position is not None:
             self.change = (layers[0], V.position, element, delta)
         elif V.name == "X" or not layers:
             X = _shifted(X, element, delta)
         else:
-            is_parameter = True
-            setattr(layers[0], V.name, _shifted(V.value, element, delta))
+            parameter = getattr(layers[0], V.name)
+            setattr(layers[0], V.name, with_values(parameter, _shifted(V.value, element, delta)))
         try:
             for layer, buffers in zip(layers, self.buffers[V.layer :], strict=True):
                 for name, value in buffers.items():  # all runs start with the same
@@ -159,8 +166,8 @@ class _Model:
             yield X
         finally:
             self.change = None
-            if is_parameter:
-                setattr(layers[0], V.name, V.value)
+            if parameter is not None:
+                setattr(layers[0], V.name, parameter)
 
     def loss_at(self, V: _Variable, element: Element, delta: float) -> float:
         """ℒ with delta added to one element of V."""
@@ -176,7 +183,7 @@ class _Model:
         if not layers:
             return DY
         if V.position is None:
-            return getattr(layers[0], f"D{V.name}")
+            return values_of(getattr(layers[0], f"D{V.name}"))
         return [value for equation, value in self.executed(layers[0]) if equation == V.equation][-1]
 
     def variables(self) -> list[_Variable]:
@@ -198,6 +205,11 @@ class _Model:
         executed = self.executed(layer)
         values = {(e.owner, e.name): i for i, (e, _) in enumerate(executed) if e.method == "feedforward"}
         stored = {name: getattr(layer, name) for name in layer.parameters} | {"X": self.inputs[k]}
+        supports = {V: x.support for V, x in stored.items() if isinstance(x, SparseMatrix)}
+
+        def variable(V: str, equation: Equation) -> _Variable:
+            return _Variable(V, k, values_of(stored[V]), equation, support=supports.get(V))
+
         found: dict[Any, _Variable] = {}  # where an equation is executed twice, the last one counts
         for equation, _ in executed:
             V, owner = equation.name[1:], equation.owner
@@ -205,14 +217,14 @@ class _Model:
                 continue
             if V in stored:
                 found.pop(V, None)
-                found[V] = _Variable(V, k, stored[V], equation)
+                found[V] = variable(V, equation)
             elif V != "Y" and V in {name for _, name in values}:  # DY is given
                 i = values.get((owner, V), max(i for (_, name), i in values.items() if name == V))
                 found.pop((owner, V), None)
                 found[owner, V] = _Variable(V, k, executed[i][1], equation, i)
         for V in stored:
             if V not in found:
-                found[V] = _Variable(V, k, stored[V], _place(layer, "backpropagate", f"D{V}"))
+                found[V] = variable(V, _place(layer, "backpropagate", f"D{V}"))
         return list(found.values())
 
 
@@ -245,7 +257,8 @@ def _check(model: _Model, V: _Variable, h: float, tolerance: float, count: int, 
     worst = max(compared, key=lambda verdict: (verdict.kind == "wrong", verdict.error), default=none)
     counts = len(compared), len(verdicts) - len(compared)
     ok = worst.kind == "right"
-    return GradientResult(name, V.equation, ok, worst.error, *worst.element, worst.expected, worst.found, *counts)
+    place = V.place(worst.element)
+    return GradientResult(name, V.equation, ok, worst.error, *place, worst.expected, worst.found, *counts)
 
 
 class _Comparison:

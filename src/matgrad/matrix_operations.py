@@ -4,7 +4,7 @@ Every matrix is 2-D: a row vector is 1×n and a column vector is m×1. An operat
 arrays, PyTorch, JAX and TensorFlow tensors and SymPy matrices, whichever it is given; it returns a
 matrix of the same kind, dtype and device. Nothing broadcasts. Transposition, addition,
 subtraction, products and multiplication or division by a scalar are the operators
-``X.T  X + Y  X - Y  X @ Y  c * X  X / c``.
+``X.T  X + Y  X - Y  X @ Y  c * X  X / c``. What layers need works on sparse matrices too.
 
 In the definitions below X and Y are m×n matrices with elements x_ij and y_ij.
 """
@@ -18,6 +18,7 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, Scalar
+from matgrad.sparse_matrix import values_of
 
 # -- the paper's table -------------------------------------------------------------------------
 
@@ -191,7 +192,8 @@ def positive(X: Matrix) -> Matrix:
 
 def product_on(W: Matrix, A: Matrix, B: Matrix) -> Matrix:
     """A B at the positions that W stores; for a dense matrix W that is the whole product."""
-    return backend_of(W, A, B).product_on(W, A, B)
+    backend_of(values_of(W), A, B)
+    return backend_of(W).product_on(W, A, B)
 
 
 def uniform(m: int, n: int, *, seed: Scalar, count: Scalar, like: Matrix) -> Matrix:

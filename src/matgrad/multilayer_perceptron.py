@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from itertools import pairwise
 
@@ -13,6 +13,8 @@ from matgrad.backends import Backend, backend_of, get_backend
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.layers.layer import Layer, State
 from matgrad.layers.linear import LinearLayer
+from matgrad.sparse_matrix import values_of
+from matgrad.sparsity import density_text, parse_densities, random_support
 from matgrad.weight_initializers import Generator
 
 
@@ -78,6 +80,23 @@ class MultilayerPerceptron:
             if isinstance(layer, LinearLayer):
                 layer.set_weights(specification, rng)
 
+    def set_densities(self, densities: str | Sequence[float], rng: Generator | None = None) -> None:
+        """Give every linear layer a random support, of densities such as ``0.01;0.05;1`` or of one for all.
+
+        A layer keeps its weights at the support; with density 1 it stays as it is.
+        """
+        values = parse_densities(densities) if isinstance(densities, str) else list(densities)
+        layers = [layer for layer in self.layers if isinstance(layer, LinearLayer)]
+        values = values * len(layers) if len(values) == 1 else values
+        if len(values) != len(layers):
+            raise ValueError(
+                f"expected 1 or {len(layers)} densities for {len(layers)} linear layers, found {len(values)}"
+            )
+        supports = [random_support(x.output_size, x.input_size, d, rng) for x, d in zip(layers, values, strict=True)]
+        for layer, support in zip(layers, supports, strict=True):
+            if support is not None:
+                layer.set_support(support)
+
     # -- where the model lives ----------------------------------------------------------------
     @property
     def backend(self) -> Backend:
@@ -103,6 +122,8 @@ class MultilayerPerceptron:
         if self.backend.name == "sympy" and dtype is None:
             dtype = "float64"
         target.check_dtype(dtype or self.dtype)
+        if any(layer.is_sparse for layer in self.layers):
+            target.check_sparse()
         if device is not None:
             target.check_device(device)
         elif target is self.backend:
@@ -151,16 +172,17 @@ class MultilayerPerceptron:
     predict = _training.predict
 
     def __str__(self) -> str:
-        rows = [
-            (str(i), repr(layer), f"{layer.input_size} → {layer.output_size}", _count(layer))
-            for i, layer in enumerate(self.layers, start=1)
-        ]
-        total = sum(count for *_, count in rows)
-        lines = [("", "layer", "sizes", "parameters"), *((*r[:3], f"{r[3]:,}") for r in rows)]
-        lines.append(("", "total", "", f"{total:,}"))
-        a, b, c, d = (max(len(line[k]) for line in lines) for k in range(4))
-        where = f" on {self.backend.name}, {self.dtype}" if rows else ""
-        table = (f"{w:>{a}}  {x:<{b}}  {y:<{c}}  {z:>{d}}" for w, x, y, z in lines)
+        lines: list[tuple[str, ...]] = [("", "layer", "sizes", "density", "parameters")]
+        for i, layer in enumerate(self.layers, start=1):
+            sizes, count = f"{layer.input_size} → {layer.output_size}", f"{_count(layer):,}"
+            lines.append((str(i), repr(layer), sizes, _density(layer), count))
+        lines.append(("", "total", "", "", f"{sum(map(_count, self.layers)):,}"))
+        if not any(layer.is_sparse for layer in self.layers):
+            lines = [(*line[:3], line[4]) for line in lines]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        where = f" on {self.backend.name}, {self.dtype}" if self.layers else ""
+        sides = "><<>>"
+        table = ("  ".join(f"{x:{s}{n}}" for x, s, n in zip(line, sides, widths, strict=False)) for line in lines)
         return "\n".join([f"MultilayerPerceptron{where}", *table])
 
     # -- checks -------------------------------------------------------------------------------
@@ -169,7 +191,7 @@ class MultilayerPerceptron:
         """A parameter, which tells backend, element type and device."""
         for layer in self.layers:
             for name in layer.parameters:
-                return getattr(layer, name)
+                return values_of(getattr(layer, name))
         raise ValueError("the model has no parameters: it needs at least one layer that has some")
 
     def _check_input(self, X: Matrix) -> None:
@@ -193,4 +215,11 @@ class MultilayerPerceptron:
 
 def _count(layer: Layer) -> int:
     """The number of trained numbers in a layer."""
-    return sum(int(np.prod(getattr(layer, name).shape)) for name in layer.parameters)
+    return sum(int(np.prod(values_of(getattr(layer, name)).shape)) for name in layer.parameters)
+
+
+def _density(layer: Layer) -> str:
+    """The density of a linear-type layer, as text."""
+    if not isinstance(layer, LinearLayer):
+        return ""
+    return density_text(layer.W.support) if layer.is_sparse else "1"

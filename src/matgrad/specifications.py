@@ -21,6 +21,8 @@ from matgrad.layers import (
 from matgrad.loss_functions import LOSSES, LossFunction
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.parse import at_position, create, lookup, parse_call, parse_numbers, split_items
+from matgrad.sparse_matrix import SparseMatrix
+from matgrad.sparsity import density_text, parse_densities, random_support
 
 LAYERS: dict[str, type[Layer]] = {
     "Linear": LinearLayer,
@@ -39,11 +41,12 @@ def create_model(
     optimizers: str = "GradientDescent",
     dropouts: str = "0",
     renew: str = "step",
+    densities: str = "1",
 ) -> MultilayerPerceptron:
     """The model with the given layers, where `sizes` are the number of features and those of the linear layers.
 
-    `weights` and `dropouts` have one item for each linear layer, `optimizers` one for each layer; a
-    single item serves all.
+    `weights`, `dropouts` and `densities` have one item for each linear layer, `optimizers` one for each
+    layer; a single item serves all. A layer with a density below 1 is sparse, with a random support.
     """
     items = split_items(layers, "layer")
     keeps_size = _keep_sizes(items)
@@ -57,6 +60,7 @@ def create_model(
     rates = _one_each(parse_numbers(dropouts, "dropout", float), linear, "dropouts", "linear layers")
     distributions = _one_each(split_items(weights, "layer weights"), linear, "layer weights", "linear layers")
     rules = _one_each(split_items(optimizers, "optimizer"), len(items), "optimizers", "layers")
+    parts = _one_each(parse_densities(densities), linear, "densities", "linear layers")
 
     M = MultilayerPerceptron()
     i = 0  # the number of linear layers so far
@@ -66,7 +70,9 @@ def create_model(
             if keeps_size[position - 1]:
                 layer = _create_layer(item, D, K)
             else:
-                options = {"dropout": rates[i], "renew": renew} if rates[i] else {}
+                options: dict[str, Any] = {"dropout": rates[i], "renew": renew} if rates[i] else {}
+                if parts[i] < 1:
+                    options["support"] = random_support(K, D, parts[i])
                 layer = _create_layer(item, D, K, **options)
                 if isinstance(layer, LinearLayer):
                     layer.set_weights(distributions[i])
@@ -82,16 +88,22 @@ def count_linear(layers: str) -> int:
 
 
 def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
-    """The `layers`, `sizes`, `dropouts` and `renew` that `create_model` needs to make such a model again."""
+    """The `layers`, `sizes`, `dropouts` and `renew` that `create_model` needs to make such a model again.
+
+    Where a layer is sparse, also the `densities`; the supports are not part of it.
+    """
     linear = [layer for layer in M.layers if not layer.keeps_size]
     sizes = [M.layers[0].input_size, *(layer.output_size for layer in linear)]
     dropouts = [layer.dropout if isinstance(layer, LinearLayer) else 0 for layer in linear]
     renew = next((x.renew for x in linear if isinstance(x, LinearLayer) and x.dropout), "step")
+    weights = [getattr(layer, "W", None) for layer in linear]
+    densities = [density_text(W.support) if isinstance(W, SparseMatrix) else "1" for W in weights]
     return {
         "layers": ";".join(layer.specification() for layer in M.layers),
         "sizes": ";".join(map(str, sizes)),
         "dropouts": ";".join(map(str, dropouts or [0])),
         "renew": renew,
+        **({"densities": ";".join(densities)} if any(isinstance(W, SparseMatrix) for W in weights) else {}),
     }
 
 

@@ -1,6 +1,7 @@
 """Saving and loading models: one npz file with the weights under the original's names.
 
-``W1, b1, W2, b2, …`` are the weights (K×D) and biases of the linear layers. Beside them stand all
+``W1, b1, W2, b2, …`` are the weights (K×D) and biases of the linear layers. A sparse layer has its values (1×nnz)
+as ``W1``, with the support in ``W1.starts`` and ``W1.columns``; see `matgrad.support`. Beside them stand all
 else that the model needs, under its name in the state (``2.gamma``, ``2.running_mean``, ``3.al``), and a JSON
 text ``matgrad`` that says how to make the model. Optimizers are not saved. Nothing is ever unpickled.
 """
@@ -20,9 +21,11 @@ from matgrad.files import atomic_write, read_npz
 from matgrad.layers.layer import convert
 from matgrad.layers.linear import LinearLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.sparse_matrix import SparseMatrix, Support
 from matgrad.specifications import create_model, model_specification
 
 FORMAT = 1
+INDEX = ("starts", "columns")  # what is saved of a support
 
 
 @dataclass
@@ -44,6 +47,9 @@ def save_model(
     """Write the model, with extra arrays and information, to one npz file."""
     names = _names(M)
     content = {name: backend_of(X).to_numpy(X) for name, X in zip(names, _saved_state(M).values(), strict=True)}
+    for name, layer in _linear_layers(M).items():
+        if isinstance(layer.W, SparseMatrix):
+            content |= {f"{name}.{part}": getattr(layer.W.support, part) for part in INDEX}
     content |= {f"extra.{name}": A for name, A in (arrays or {}).items()}
     description = {"format": FORMAT, "model": model_specification(M), "information": dict(information or {})}
     with atomic_write(path) as file:
@@ -80,7 +86,10 @@ def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tup
 
 
 def load_weights(M: MultilayerPerceptron, path: str | Path) -> None:
-    """Give M the weights in a file of `save_model`, or in one of the original library with only W1, b1, …"""
+    """Give M the weights in a file of `save_model`, or in one of the original library with only W1, b1, …
+
+    A layer that is sparse in the file becomes sparse in M, with the support in the file.
+    """
     _fill(M, read_npz(path), path)
 
 
@@ -96,24 +105,62 @@ def _names(M: MultilayerPerceptron) -> list[str]:
     return [special.get(name, name) for name in _saved_state(M)]
 
 
+def _linear_layers(M: MultilayerPerceptron) -> dict[str, LinearLayer]:
+    """The linear-type layers by the names of their weights in the file: W1, W2, …"""
+    layers = [layer for layer in M.layers if isinstance(layer, LinearLayer)]
+    return {f"W{k}": layer for k, layer in enumerate(layers, start=1)}
+
+
+def _supports(M: MultilayerPerceptron, content: Mapping[str, np.ndarray], path: str | Path) -> dict[str, Support]:
+    """The supports in a file, by the names of the weights, after a check that they are whole and fit the layers."""
+    supports = {}
+    for name, layer in _linear_layers(M).items():
+        missing = [f"{name}.{part}" for part in INDEX if f"{name}.{part}" not in content]
+        if len(missing) == len(INDEX):
+            if layer.is_sparse and name in content:
+                raise ValueError(f"{path}: {name} is a dense matrix, but the layer is sparse")
+            continue
+        if missing:
+            raise ValueError(f"{path}: no {missing[0]} in it; found {', '.join(sorted(content))}")
+        try:
+            shape = layer.output_size, layer.input_size
+            supports[name] = Support(shape, *(content[f"{name}.{part}"] for part in INDEX))
+            if not supports[name].nnz:
+                raise ValueError("columns: expected at least one element")
+        except ValueError as error:
+            raise ValueError(f"{path}: {name}.{error}") from None
+    return supports
+
+
 def _fill(M: MultilayerPerceptron, content: Mapping[str, np.ndarray], path: str | Path) -> None:
     """Replace the saved part of M's state, after a check that everything is there and fits."""
     state = M.state()
+    supports = _supports(M, content, path)
+    loaded: dict[str, Any] = {}
     for stored, name in zip(_names(M), _saved_state(M), strict=True):
         if stored not in content:
             if "matgrad" in content or "." not in stored:
                 raise ValueError(f"{path}: no {stored} in it; found {', '.join(sorted(content))}")
             continue  # the original saves weights and biases only
-        expected = tuple(state[name].shape)
+        expected = (1, supports[stored].nnz) if stored in supports else tuple(state[name].shape)
         A = content[stored]
         A = A.reshape(1, -1) if name.endswith(".b") and A.ndim == 1 else A
-        if A.shape != expected:
-            raise ValueError(f"{path}: {stored} has shape {content[stored].shape}, expected {expected}")
-        if A.dtype.kind not in "fiu" or not np.isfinite(A).all():
-            raise ValueError(f"{path}: {stored} has elements that are not finite numbers")
+        _check_array(stored, A, expected, path)
         A = A.astype(M.backend.to_numpy(state[name]).dtype)
-        state[name] = convert(A, M.backend, None, M.device)
-    unknown = [name for name in content if name not in {*_names(M), "matgrad"} and not name.startswith("extra.")]
+        loaded[name] = convert(A, M.backend, None, M.device)
+    known = {*_names(M), "matgrad", *(f"{name}.{part}" for name in supports for part in INDEX)}
+    unknown = [name for name in content if name not in known and not name.startswith("extra.")]
     if unknown:
         raise ValueError(f"{path}: {', '.join(unknown)} in it, which this model does not have")
-    M.load_state(state)
+    layers = _linear_layers(M)
+    for name, support in supports.items():
+        layers[name].set_support(support)
+    M.load_state(M.state() | loaded)
+
+
+def _check_array(name: str, A: np.ndarray, expected: tuple[int, ...], path: str | Path) -> None:
+    """Refuse an array of another shape, or of anything but finite numbers."""
+    if A.shape != expected:
+        raise ValueError(f"{path}: {name} has shape {A.shape}, expected {expected}")
+    if A.dtype.kind not in "fiu" or not np.isfinite(A).all():
+        raise ValueError(f"{path}: {name} has elements that are not finite numbers")

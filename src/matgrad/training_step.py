@@ -22,6 +22,7 @@ from matgrad.matrix_operations import (
 )
 from matgrad.measures import check_targets
 from matgrad.optimizers import Optimizer
+from matgrad.sparse_matrix import values_of, with_values
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -144,7 +145,9 @@ class StepWithFallback(CompiledStep):
 
     def _settings(self) -> Any:
         M = self.eager.M.clone().train()
-        return settings([*M.layers, self.eager.loss]), [(name, X.shape, X.dtype) for name, X in M.state().items()]
+        supports = [id(getattr(layer.W, "support", None)) for layer in M.layers if hasattr(layer, "W")]
+        signatures = [(name, X.shape, X.dtype) for name, X in M.state().items()]
+        return settings([*M.layers, self.eager.loss]), signatures, supports
 
 
 def settings(thing: Any, inside: tuple[Any, ...] = ()) -> Any:
@@ -167,13 +170,14 @@ def clip_gradients(M: MultilayerPerceptron, max_norm: float) -> None:
     if not max_norm > 0:
         raise ValueError(f"clip_norm: expected a number above 0, found {max_norm}")
     gradients = [(layer, f"D{name}") for layer in M.layers for name in layer.parameters]
-    squares = [rows_sum(columns_sum(hadamard(D, D))) for D in (getattr(*g) for g in gradients)]
+    squares = [rows_sum(columns_sum(hadamard(D, D))) for D in (values_of(getattr(*g)) for g in gradients)]
     one = ones(1, like=squares[0])
     c = max_norm * reciprocal(sqrt(sum(squares[1:], squares[0])) + 1e-6 * one)
     is_small = step(one - c)
     factor = elements_sum(hadamard(is_small, c) + one - is_small)
     for layer, name in gradients:
-        setattr(layer, name, factor * getattr(layer, name))
+        D = getattr(layer, name)
+        setattr(layer, name, with_values(D, factor * values_of(D)))
 
 
 def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:

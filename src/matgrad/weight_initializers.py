@@ -1,7 +1,8 @@
 """Weight initializers: distributions for a K×D weight matrix.
 
 A specification such as ``Xavier`` or ``Uniform(-0.1, 0.1)`` names one of `INITIALIZERS`. All
-numbers come from a NumPy generator, so equal seeds give equal weights on every backend.
+numbers come from a NumPy generator, so equal seeds give equal weights on every backend. `shape` is
+the shape of what is drawn: K×D, or 1×nnz for a sparse matrix.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from matgrad.parse import create
 
 Generator = np.random.Generator
-Initializer = Callable[[Generator, int, int], np.ndarray]
+Initializer = Callable[[Generator, int, int, tuple[int, ...]], np.ndarray]  # rng, K, D, shape
 
 _generator = np.random.default_rng()
 
@@ -34,44 +35,44 @@ def Uniform(a: float = -0.1, b: float = 0.1) -> Initializer:
     """U(a, b)"""
     if not a <= b:
         raise ValueError(f"Uniform({a}, {b}): expected a <= b")
-    return lambda rng, K, D: rng.uniform(a, b, (K, D))
+    return lambda rng, K, D, shape: rng.uniform(a, b, shape)
 
 
 def Normal(a: float = 0.0, b: float = 0.1) -> Initializer:
     """N(a, b), with mean a and standard deviation b"""
     if b < 0:
         raise ValueError(f"Normal({a}, {b}): expected a standard deviation b >= 0")
-    return lambda rng, K, D: rng.normal(a, b, (K, D))
+    return lambda rng, K, D, shape: rng.normal(a, b, shape)
 
 
 def Zero() -> Initializer:
     """0"""
-    return lambda rng, K, D: np.zeros((K, D))
+    return lambda rng, K, D, shape: np.zeros(shape)
 
 
 def Xavier() -> Initializer:
     """U(-1/√D, 1/√D)"""
-    return lambda rng, K, D: Uniform(-1 / math.sqrt(D), 1 / math.sqrt(D))(rng, K, D)
+    return lambda rng, K, D, shape: Uniform(-1 / math.sqrt(D), 1 / math.sqrt(D))(rng, K, D, shape)
 
 
 def XavierNormalized() -> Initializer:
     """U(-√6/√(D+K), √6/√(D+K)), Glorot's uniform distribution"""
-    return lambda rng, K, D: Uniform(-math.sqrt(6 / (D + K)), math.sqrt(6 / (D + K)))(rng, K, D)
+    return lambda rng, K, D, shape: Uniform(-math.sqrt(6 / (D + K)), math.sqrt(6 / (D + K)))(rng, K, D, shape)
 
 
 def XavierNormal() -> Initializer:
     """N(0, √(2/(D+K))), Glorot's normal distribution"""
-    return lambda rng, K, D: Normal(0, math.sqrt(2 / (D + K)))(rng, K, D)
+    return lambda rng, K, D, shape: Normal(0, math.sqrt(2 / (D + K)))(rng, K, D, shape)
 
 
 def He() -> Initializer:
     """N(0, √(2/D))"""
-    return lambda rng, K, D: Normal(0, math.sqrt(2 / D))(rng, K, D)
+    return lambda rng, K, D, shape: Normal(0, math.sqrt(2 / D))(rng, K, D, shape)
 
 
 def HeUniform() -> Initializer:
     """U(-√(6/D), √(6/D))"""
-    return lambda rng, K, D: Uniform(-math.sqrt(6 / D), math.sqrt(6 / D))(rng, K, D)
+    return lambda rng, K, D, shape: Uniform(-math.sqrt(6 / D), math.sqrt(6 / D))(rng, K, D, shape)
 
 
 INITIALIZERS: dict[str, Callable[..., Initializer]] = {
@@ -88,7 +89,9 @@ INITIALIZERS: dict[str, Callable[..., Initializer]] = {
 }
 
 
-def initial_weights(specification: str, K: int, D: int, rng: Generator | None = None) -> np.ndarray:
-    """K×D matrix of float64 numbers from the distribution that the specification names."""
+def initial_weights(
+    specification: str, K: int, D: int, rng: Generator | None = None, shape: tuple[int, ...] | None = None
+) -> np.ndarray:
+    """K×D numbers, or those of another `shape`, from the distribution for a K×D matrix that the specification names."""
     initializer = create(specification, INITIALIZERS, "weight initializer")
-    return initializer(rng if rng is not None else generator(), K, D)
+    return initializer(rng if rng is not None else generator(), K, D, (K, D) if shape is None else shape)

@@ -79,7 +79,7 @@ def test_info():
 
     assert found["versions"]["numpy"] == version("numpy")
     assert found["versions"]["python"] == platform.python_version()
-    assert set(found["backends"]) == {"numpy", "torch", "jax", "tensorflow", "sympy"}
+    assert set(found["backends"]) == {"numpy", "torch", "jax", "tensorflow", "native", "sympy"}
     assert found["backends"]["numpy"] is True
     assert found["machine"]["cores"] == len(os.sched_getaffinity(0))
     assert found["instruction_sets"]

@@ -13,6 +13,15 @@ A, ROW, COLUMN, SQUARE, S = (3, 4), (1, 4), (3, 1), (4, 4), ()
 # operation: calls that fit, and calls that do not, each the result's shape and those of the operands
 CASES = {
     "input": ([(A,), (S,)], [(A, A)]),
+    "support": ([(A,)], [(A, A)]),
+    "sparse_product": ([((3, 7), A, ROW, (4, 7))], [((4, 7), A, ROW, (3, 7)), ((3, 7), A, (4, 7))]),
+    "sparse_transposed_product": ([((4, 7), A, ROW, (3, 7))], [((3, 7), A, ROW, (4, 7)), ((4, 7), A, (3, 7))]),
+    "sampled_product": ([(ROW, A, (3, 7), (4, 7))], [(ROW, A, (4, 7), (3, 7)), (COLUMN, A, (3, 7), (4, 7))]),
+    "sampled_sum": (
+        [(ROW, A, S, ROW, S, (3, 7), (4, 7))],
+        [(ROW, A, S, A, S, (3, 7), (4, 7)), (ROW, A, S, ROW, S, (3, 7), (4, 6)), (ROW, A, ROW, S, (3, 7), (4, 7))],
+    ),
+    "uniform_on": ([(ROW, A, S, S)], [(A, A, S, S), (ROW, S, S), (ROW, A, S)]),
     "number": ([(S,)], [(A,), (S, S)]),
     "transpose": ([((4, 3), A), (COLUMN[::-1], COLUMN)], [(A, A), ((4, 3),), ((4, 3), A, A), (S, S)]),
     "row_repeat": ([((9, 4), ROW), (ROW, ROW)], [((9, 3), ROW), ((9, 4), (2, 4)), (S, ROW), ((9, 4), COLUMN)]),

@@ -87,6 +87,8 @@ struct Kernels {
     // The part of the product that belongs to the worker; `scratch` has scratch_size(...) elements, shared by all.
     void (*product)(const Product<T>&, const Epilogue&, T* scratch, const Worker&);
     Index (*scratch_size)(Index m, Index n, Index k, int threads);
+    // out = Xᵀ for the columns [first, last) of X, whose rows are contiguous; the rows of out are out_stride apart.
+    void (*transpose)(T* out, Index out_stride, View<const T> X, Index first, Index last);
     // The rows [first, last) of W B, for a sparse W; B has n columns.
     void (*sparse_product)(T* out, const SparseIndex& W, const T* values, const T* B, Index n, Index first, Index last);
     // out = β·C + α·(A Bᵀ at the stored elements of the rows [first, last) of W); A and B have n columns.

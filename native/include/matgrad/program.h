@@ -27,7 +27,12 @@ struct Value {
     std::string dtype;
     double number = 0;
     int buffer = -1;
-    std::string equation;
+    std::string name, equation;
+};
+
+// A support: the index of a sparse matrix by rows and by columns, in memory of the caller.
+struct Support {
+    SparseIndex by_rows, by_columns;
 };
 
 struct Program {
@@ -49,6 +54,7 @@ public:
 
     const Program& program() const;
     void bind(const std::string& name, void* data);
+    void bind_support(const std::string& name, const Support& support);
     void run();
 
     // Seconds spent so far by the value, which is summed up where `timed` is set; what is fused with a product counts there.

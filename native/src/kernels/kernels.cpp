@@ -12,6 +12,7 @@ Kernels<T> table(std::integer_sequence<int, I...>) {
     return {{elementwise<T, static_cast<Elementwise>(I)>...},
             product<T>,
             scratch_size<T>,
+            transpose<T>,
             sparse_product<T>,
             sampled_product<T>,
             uniform<T>,

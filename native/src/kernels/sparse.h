@@ -72,14 +72,23 @@ void sparse_product(T* out, const SparseIndex& W, const T* values, const T* B, I
     }
 }
 
-// The sum of the elements of a vector
+// The sum of the elements of a vector, by adding its halves again and again
+template <class T, int width, class V, int... I>
+inline T sum_of_halves(V x, std::integer_sequence<int, I...>) {
+    if constexpr (width == 1) {
+        return x[0];
+    } else {
+        typedef T Half __attribute__((vector_size(width / 2 * sizeof(T))));
+        const Half low = __builtin_shufflevector(x, x, I...), high = __builtin_shufflevector(x, x, (I + width / 2)...);
+        if constexpr (width == 2)
+            return low[0] + high[0];
+        else
+            return sum_of_halves<T, width / 2>(low + high, std::make_integer_sequence<int, width / 4>{});
+    }
+}
 template <class T>
 inline T sum_of(Vector<T> x) {
-    T parts[lanes<T>];
-    store(parts, x);
-    T sum = 0;
-    for (int l = 0; l < lanes<T>; ++l) sum += parts[l];
-    return sum;
+    return sum_of_halves<T, lanes<T>>(x, std::make_integer_sequence<int, lanes<T> / 2>{});
 }
 
 // Σ_j a_j·b_j over `count` vectors; those elements of a that overlap are 0

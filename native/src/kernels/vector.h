@@ -1,6 +1,7 @@
 // Vectors of the instruction set that a file is compiled for.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -81,6 +82,21 @@ inline void transpose_block(const T* in, Index in_stride, T* out, Index out_stri
     }
 #pragma GCC unroll 16
     for (int i = 0; i < L; ++i) store(out + i * out_stride, rows[i]);
+}
+
+// out = Xᵀ for the columns [first, last) of a matrix X whose rows are contiguous: square blocks, and what is left
+template <class T>
+void transpose(T* out, Index out_stride, View<const T> X, Index first, Index last) {
+    constexpr int L = lanes<T>;
+    for (Index i = 0; i < X.rows; i += L)  // few rows at a time are read in order, which the processor sees ahead
+        for (Index j = first; j < last; j += L) {
+            if (i + L <= X.rows && j + L <= last) {
+                transpose_block(&X(i, j), X.row_stride, out + j * out_stride + i, out_stride);
+            } else {
+                for (Index c = j; c < std::min(last, j + L); ++c)
+                    for (Index r = i; r < std::min(X.rows, i + L); ++r) out[c * out_stride + r] = X(r, c);
+            }
+        }
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from matgrad.support import Support
     from matgrad.training_step import Step
 
 Matrix = Any  # a 2-D array of the backend's framework
@@ -55,6 +56,7 @@ class Backend(ABC):
     """One framework's implementation of the table of matrix operations."""
 
     name: str
+    has_sparse = False  # whether it has the operations in the part "sparse matrices"
 
     # -- primitives ---------------------------------------------------------------------------
     @abstractmethod
@@ -129,6 +131,31 @@ class Backend(ABC):
 
     def product_on(self, W: Matrix, A: Matrix, B: Matrix) -> Matrix:
         return A @ B
+
+    # -- sparse matrices: W has the values w (1×nnz) on the K×D support S -----------------------
+    def sparse_product(self, S: Support, w: Matrix, B: Matrix) -> Matrix:
+        """W B, K×N, for a dense D×N matrix B."""
+        raise self._no_sparse()
+
+    def sparse_transposed_product(self, S: Support, w: Matrix, B: Matrix) -> Matrix:
+        """Wᵀ B, D×N, for a dense K×N matrix B."""
+        raise self._no_sparse()
+
+    def sampled_product(self, S: Support, A: Matrix, B: Matrix) -> Matrix:
+        """The 1×nnz values of A Bᵀ on S, for dense matrices A (K×N) and B (D×N)."""
+        raise self._no_sparse()
+
+    def uniform_on(self, S: Support, seed: Scalar, count: Scalar, like: Matrix) -> Matrix:
+        """The 1×nnz values on S of the K×D matrix that `uniform` gives."""
+        raise self._no_sparse()
+
+    def check_sparse(self) -> None:
+        """Raise TypeError where this backend has no sparse matrices."""
+        if not self.has_sparse:
+            raise self._no_sparse()
+
+    def _no_sparse(self) -> TypeError:
+        return TypeError(f"the backend {self.name} has no sparse matrices; numpy, torch and native have")
 
     # -- compiling ----------------------------------------------------------------------------
     def compile(self, step: Step) -> CompiledStep:

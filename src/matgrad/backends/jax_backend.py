@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
-from matgrad.backends.base import CompiledStep, Matrix, Scalar
+from matgrad.backends.base import Backend, CompiledStep, Matrix, Scalar
 from matgrad.backends.numpy_backend import NumpyBackend
 from matgrad.program.recorder import check_hidden_state
 
@@ -22,6 +22,12 @@ class JaxBackend(NumpyBackend):
 
     name = "jax"
     np = jnp
+
+    has_sparse = False  # NumPy's products are SciPy's
+    sparse_product = Backend.sparse_product
+    sparse_transposed_product = Backend.sparse_transposed_product
+    sampled_product = Backend.sampled_product
+    uniform_on = Backend.uniform_on
 
     def erf(self, X):
         return jax.scipy.special.erf(X)

@@ -11,6 +11,7 @@ import numpy as np
 
 from matgrad import _native
 from matgrad.backends.numpy_backend import NumpyBackend
+from matgrad.machine import cores
 from matgrad.program.execution import Kernels, ProgramStep, State
 from matgrad.program.program import Program
 from matgrad.program.storage import as_dictionary
@@ -34,6 +35,8 @@ class NativeExecutor:
         self.core = _native.Executor(json.dumps(as_dictionary(program)), thread_pool(threads()))
         for name, X in state.items():
             self.core.bind(name, X)
+        for name, S in program.supports.items():
+            self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
 
     def execute(self, **inputs: Any) -> None:
         """Run the program once."""
@@ -43,8 +46,8 @@ class NativeExecutor:
 
 
 def threads() -> int:
-    """The number of threads: OMP_NUM_THREADS, or one for each processor that this process may use."""
-    return int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
+    """The number of threads: OMP_NUM_THREADS, or one for each core that this process may use."""
+    return int(os.environ.get("OMP_NUM_THREADS") or cores())
 
 
 @cache

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from matgrad.backends.base import Backend, Matrix, Scalar
 from matgrad.backends.hashing import uniform
+
+if TYPE_CHECKING:
+    from matgrad.support import Support
 
 
 class NumpyBackend(Backend):
@@ -84,12 +87,37 @@ class NumpyBackend(Backend):
         return (X >= 0).astype(X.dtype)
 
     def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: Matrix) -> Matrix:
+        position = self.np.arange(m * n, dtype=self.np.uint32).reshape(m, n)
+        return self._hashed(position, seed, count, like)
+
+    def _hashed(self, position: Matrix, seed: Scalar, count: Scalar, like: Matrix) -> Matrix:
+        """Numbers from [0, 1) of `like`'s dtype, one for each 32-bit position."""
         unsigned = self.np.uint32
-        position = self.np.arange(m * n, dtype=unsigned).reshape(m, n)
         seed, count = (self.np.asarray(x).astype(unsigned).reshape(1, 1) for x in (seed, count))
         H = uniform(position, seed, count, times=lambda x, c: x * unsigned(c))
         return H.astype(like.dtype) / 2**24
 
+    # -- sparse matrices ----------------------------------------------------------------------
+    has_sparse = True
+
+    def sparse_product(self, S, w, B):
+        return _scipy_matrix(S, w) @ B
+
+    def sparse_transposed_product(self, S, w, B):
+        return _scipy_matrix(S, w).T @ B
+
+    def sampled_product(self, S, A, B):
+        A, B = np.ascontiguousarray(A), np.ascontiguousarray(B)
+        w = np.empty((1, S.nnz), A.dtype)
+        for k in S.chunks(A.shape[1]):
+            np.einsum("kn,kn->k", A[S.row_indices[k]], B[S.columns[k]], out=w[0, k])
+        return w
+
+    def uniform_on(self, S, seed, count, like):
+        position = S.cached("numpy positions", lambda: S.flat().astype(np.uint32)[None])
+        return self._hashed(position, seed, count, like)
+
+    # -- in and out ---------------------------------------------------------------------------
     def compile(self, step):
         from matgrad.backends.numpy_kernels import NumpyKernels
         from matgrad.program.execution import ProgramStep
@@ -107,3 +135,11 @@ class NumpyBackend(Backend):
 
     def dtype(self, X):
         return X.dtype.name
+
+
+def _scipy_matrix(S: Support, w: Matrix) -> Any:
+    """The values w on the support S in SciPy's CSR format, without a copy of the columns or of w."""
+    from scipy.sparse import csr_array  # SciPy takes 0.1 s to import
+
+    starts = S.cached("scipy starts", lambda: S.starts.astype(np.int32))
+    return csr_array((w[0], S.columns, starts), shape=S.shape)

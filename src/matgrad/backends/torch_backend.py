@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 import torch
 
 from matgrad.backends.base import Backend
 from matgrad.backends.hashing import times_64, uniform
+
+if TYPE_CHECKING:
+    from matgrad.support import Support
 
 
 class TorchBackend(Backend):
@@ -78,10 +85,36 @@ class TorchBackend(Backend):
         return torch.nn.functional.logsigmoid(X)
 
     def uniform(self, m, n, seed, count, like):
-        seed, count = (torch.as_tensor(x, dtype=torch.int64, device=like.device) for x in (seed, count))
         position = torch.arange(m * n, dtype=torch.int64, device=like.device).reshape(m, n)
-        return uniform(position, seed, count, times_64).to(like.dtype) / 2**24
+        return _hashed(position, seed, count, like)
 
+    # -- sparse matrices ----------------------------------------------------------------------
+    has_sparse = True
+
+    def sparse_product(self, S, w, B):
+        i = _index(S, w.device)
+        return _csr_matrix(i.starts, i.columns, w[0], S.shape) @ B
+
+    def sparse_transposed_product(self, S, w, B):
+        i = _index(S, w.device)
+        values = torch.index_select(w[0], 0, i.positions)
+        return _csr_matrix(i.column_starts, i.rows, values, S.shape[::-1]) @ B
+
+    def sampled_product(self, S, A, B):
+        i = _index(S, A.device)
+        A, B = A.contiguous(), B.contiguous()
+        w = torch.empty((1, S.nnz), dtype=A.dtype, device=A.device)
+        for k in S.chunks(A.shape[1]):
+            left, right = torch.index_select(A, 0, i.row_indices[k]), torch.index_select(B, 0, i.columns[k])
+            torch.sum(left * right, dim=1, out=w[0, k])
+        return w
+
+    def uniform_on(self, S, seed, count, like):
+        device = like.device
+        position = S.cached(("torch positions", device), lambda: torch.tensor(S.flat()[None] % 2**32, device=device))
+        return _hashed(position, seed, count, like)
+
+    # -- in and out ---------------------------------------------------------------------------
     def compile(self, step):
         from matgrad.backends.torch_kernels import TorchKernels
         from matgrad.program.execution import ProgramStep
@@ -108,3 +141,43 @@ class TorchBackend(Backend):
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"device {device!r}: {str(error).splitlines()[0]}") from None
+
+
+def _hashed(position: torch.Tensor, seed: object, count: object, like: torch.Tensor) -> torch.Tensor:
+    """Numbers from [0, 1) of `like`'s dtype, one for each position below 2^32."""
+    seed, count = (torch.as_tensor(x, dtype=torch.int64, device=like.device) for x in (seed, count))
+    return uniform(position, seed, count, times_64).to(like.dtype) / 2**24
+
+
+class _Index(NamedTuple):
+    """The arrays of a support, as 32-bit tensors."""
+
+    starts: torch.Tensor
+    columns: torch.Tensor
+    column_starts: torch.Tensor
+    rows: torch.Tensor
+    positions: torch.Tensor
+    row_indices: torch.Tensor
+
+
+def _index(S: Support, device: torch.device) -> _Index:
+    """The index of S on a device, where it is brought once."""
+
+    def bring() -> _Index:
+        return _Index(*(torch.tensor(getattr(S, name), dtype=torch.int32, device=device) for name in _Index._fields))
+
+    return S.cached(("torch", device), bring)
+
+
+def _csr_matrix(starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, shape: tuple) -> torch.Tensor:
+    """A sparse tensor in CSR format."""
+    _hear_beta_warning()
+    return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
+
+
+@cache
+def _hear_beta_warning() -> None:
+    """Make PyTorch say now, to nobody, what it says once about the state of its CSR matrices."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.sparse_csr_tensor([0, 0], [], [], (1, 1), check_invariants=False)

@@ -23,6 +23,7 @@ from matgrad.training_step import check_loss
 @click.option("--layers", metavar="LIST", help="Check a new model with these layers instead of a saved one.")
 @click.option("--layer-sizes", metavar="LIST", help="The sizes of its layers.")
 @click.option("--dropouts", default="0", metavar="LIST", help="Dropout rates of its linear layers.")
+@click.option("--densities", default="1", metavar="LIST", help="Densities of its linear layers.")
 @click.option("--loss", metavar="NAME", help="The loss function.  [default: that of the saved model, or squared error]")
 @click.option("--batch-size", type=click.IntRange(min=1), default=7, show_default=True, help="Random examples.")
 @click.option(
@@ -44,7 +45,7 @@ def check(model: Path | None, layers: str | None, layer_sizes: str | None, **opt
         saved = load_model(model)
         M, loss_name = saved.model, loss_name or saved.information.get("loss")
     else:
-        M = create_model(str(layers), str(layer_sizes), dropouts=options["dropouts"])
+        M = create_model(str(layers), str(layer_sizes), dropouts=options["dropouts"], densities=options["densities"])
     loss = create_loss(loss_name or "SquaredError")
     check_loss(M, loss)
     rng = np.random.default_rng(options["seed"])

@@ -23,6 +23,7 @@ from matgrad.training_step import make_step
 @click.option("--layer-sizes", default="784;1024;512;10", show_default=True, metavar="LIST", help="Their sizes.")
 @click.option("--layer-weights", default="XavierNormalized", show_default=True, metavar="LIST", help="Initial weights.")
 @click.option("--dropouts", default="0", show_default=True, metavar="LIST", help="Dropout rates of the linear layers.")
+@click.option("--densities", default="1", show_default=True, metavar="LIST", help="Densities of the linear layers.")
 @click.option("--optimizers", default="Momentum(0.9)", show_default=True, metavar="LIST", help="One, or one a layer.")
 @click.option("--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
 @click.option("--batch-size", type=click.IntRange(min=1), default=100, show_default=True, help="Examples a step.")
@@ -51,6 +52,7 @@ def program(**options: Any) -> None:
         weights=options["layer_weights"],
         optimizers=options["optimizers"],
         dropouts=options["dropouts"],
+        densities=options["densities"],
     ).to(dtype=options["dtype"])
     loss = create_loss(options["loss"]) if options["loss"] else default_loss(M)
     N = options["batch_size"]

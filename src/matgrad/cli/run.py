@@ -26,6 +26,9 @@ from matgrad.learning_rate import learning_rate as create_scheduler
 from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.measures import measure
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.parse import parse_numbers
+from matgrad.sparse_matrix import values_of
+from matgrad.sparsity import erdos_renyi_densities
 from matgrad.specifications import count_linear, create_model
 from matgrad.storage import load_weights, save_model
 from matgrad.training import default_loss, stochastic_gradient_descent
@@ -73,12 +76,14 @@ class Training:
 
     def _model(self) -> MultilayerPerceptron:
         options, data = self.options, self.data
+        sizes = options["layer_sizes"] or default_sizes(options["layers"], data)
         M = create_model(
             options["layers"],
-            options["layer_sizes"] or default_sizes(options["layers"], data),
+            sizes,
             weights=options["layer_weights"],
             optimizers=options["optimizers"],
             dropouts=options["dropouts"],
+            densities=_densities(options, sizes),
         )
         _check_fit(M, data)
         for layer in M.layers:
@@ -269,8 +274,9 @@ class Epochs:
         for i, layer in enumerate(self.training.M.layers, start=1):
             names = ["X", "DX", *layer.intermediates, *layer.parameters, *(f"D{name}" for name in layer.parameters)]
             for name in names:
-                if getattr(layer, name) is not None:
-                    self.report.say(f"batch {number} layer {i} {name}\n{backend.to_numpy(getattr(layer, name))}")
+                X = values_of(getattr(layer, name))
+                if X is not None:
+                    self.report.say(f"batch {number} layer {i} {name}\n{backend.to_numpy(X)}")
 
 
 @contextmanager
@@ -285,6 +291,16 @@ def default_sizes(layers: str, data: Dataset) -> str:
     """The number of features, 128, then 64 for further hidden layers, and the number of outputs."""
     hidden = count_linear(layers) - 1
     return ";".join(map(str, [data.input_size, *([128] + [64] * hidden)[:hidden], data.output_size]))
+
+
+def _densities(options: dict[str, Any], sizes: str) -> str:
+    """The densities that the options ask for; without any, all layers are dense."""
+    if options["densities"] is not None and options["overall_density"] is not None:
+        raise ValueError("--densities and --overall-density: expected one of them")
+    if options["overall_density"] is None:
+        return options["densities"] if options["densities"] is not None else "1"
+    numbers = parse_numbers(sizes, "layer size")
+    return ";".join(map(str, erdos_renyi_densities(numbers, options["overall_density"])))
 
 
 def _check_fit(M: MultilayerPerceptron, data: Dataset) -> None:

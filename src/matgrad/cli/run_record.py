@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from importlib import metadata
@@ -12,6 +11,7 @@ from typing import Any
 import matgrad
 from matgrad.datasets import Dataset
 from matgrad.loss_functions import LossFunction
+from matgrad.machine import cores
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.specifications import model_specification
 
@@ -31,12 +31,7 @@ def versions() -> dict[str, str]:
 
 def machine() -> dict[str, Any]:
     """The system, the processor and the number of its cores that this process may use."""
-    return {"system": platform.platform(), "processor": _processor(), "cores": _cores()}
-
-
-def _cores() -> int:
-    """The number of cores that this process may use; all of them where the system does not tell."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {"system": platform.platform(), "processor": _processor(), "cores": cores()}
 
 
 def _processor() -> str:

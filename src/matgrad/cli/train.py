@@ -29,6 +29,15 @@ from matgrad.cli.run import Training
 )
 @click.option("--layer-weights", default="XavierNormalized", show_default=True, metavar="LIST", help="Initial weights.")
 @click.option("--dropouts", default="0", show_default=True, metavar="LIST", help="Dropout rates of the linear layers.")
+@click.option(
+    "--densities", metavar="LIST", help="Part of the weights that a linear layer stores, in (0, 1].  [default: 1]"
+)
+@click.option(
+    "--overall-density",
+    type=float,
+    metavar="PART",
+    help="Densities by the Erdős–Rényi rule: small layers keep more of their weights.",
+)
 @click.option("--optimizers", default="Momentum(0.9)", show_default=True, metavar="LIST", help="One, or one a layer.")
 @click.option("--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
 @click.option("--learning-rate", default="0.05", show_default=True, metavar="RATE", help="A number or a schedule.")

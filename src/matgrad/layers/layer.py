@@ -10,6 +10,7 @@ from typing import Any
 from matgrad.backends import Backend, backend_of
 from matgrad.backends.base import Matrix, Scalar, as_number
 from matgrad.optimizers import CompositeOptimizer, Optimizer, create_optimizer
+from matgrad.sparse_matrix import SparseMatrix, values_of, with_values
 
 State = dict[str, Any]  # matrices and 0-d counters by name, such as 'W', 'W.delta' or 'renewals'
 
@@ -20,7 +21,8 @@ class Layer:
     A subclass names its trained matrices in `parameters`; the gradient of `W` is `DW`. What else
     must survive from batch to batch, such as running statistics, it names in `buffers`; what
     feedforward leaves for backpropagate and for the curious, such as `Z`, in `intermediates`.
-    Matrices are made with NumPy; `to` moves them to another backend.
+    Matrices are made with NumPy; `to` moves them to another backend. Of a sparse parameter only the
+    values are trained: optimizers and the state see a dense 1×nnz matrix.
     """
 
     keeps_size = False  # whether output_size is always input_size, as in batch normalization
@@ -52,13 +54,14 @@ class Layer:
         """θ' for every parameter θ, by its optimizer with learning rate η."""
         eta = as_number(eta)
         for name, optimizer in self._optimizers.items():
-            gradient = getattr(self, f"D{name}")
+            parameter, gradient = getattr(self, name), getattr(self, f"D{name}")
             if gradient is None:
                 raise RuntimeError(
                     f"{type(self).__name__}.optimize: D{name} is not computed yet; "
                     "run feedforward and backpropagate first"
                 )
-            setattr(self, name, optimizer.apply(getattr(self, name), gradient, eta))
+            values = optimizer.apply(values_of(parameter), values_of(gradient), eta)
+            setattr(self, name, with_values(parameter, values))
 
     def end_epoch(self) -> None:
         """What changes between epochs; nothing, for most layers."""
@@ -75,7 +78,10 @@ class Layer:
         bound: dict[str, Optimizer] = {}
         for part in optimizer.parts():
             names = [
-                name for name in self.parameters if getattr(self, name) is part.x or self._optimizers.get(name) is part
+                name
+                for name in self.parameters
+                if any(part.x is x for x in (getattr(self, name), values_of(getattr(self, name))))
+                or self._optimizers.get(name) is part
             ]
             if not names or names[0] in bound:
                 problem = "two optimizers for one parameter" if names else "not made with a parameter"
@@ -86,6 +92,8 @@ class Layer:
             bound[names[0]] = part
         for part in bound.values():
             part.x = part.Dx = None
+            for key in part.state_names:  # made with a sparse matrix, it is one
+                setattr(part, key, values_of(getattr(part, key)))
         self._optimizer, self._optimizers = optimizer, bound
 
     def set_optimizer(self, specification: str) -> None:
@@ -97,7 +105,7 @@ class Layer:
     # -- state --------------------------------------------------------------------------------
     def state(self) -> State:
         """All that training carries from batch to batch, by name: parameters, buffers, optimizers."""
-        own = {name: getattr(self, name) for name in (*self.parameters, *self.buffers)}
+        own = {name: values_of(getattr(self, name)) for name in (*self.parameters, *self.buffers)}
         theirs = {
             f"{name}.{key}": getattr(optimizer, key)
             for name, optimizer in self._optimizers.items()
@@ -112,7 +120,10 @@ class Layer:
             raise ValueError(f"{self!r} has no {', '.join(unknown)}; known: {', '.join(known)}")
         for key, value in state.items():
             name, _, part = key.partition(".")
-            setattr(self._optimizers[name] if part else self, part or name, value)
+            if part:
+                setattr(self._optimizers[name], part, value)
+            else:
+                setattr(self, name, with_values(getattr(self, name), value))
 
     def to(self, backend: Backend, dtype: str | None = None, device: str | None = None) -> None:
         """Move the state to another backend, element type or device; batch matrices are dropped."""
@@ -131,6 +142,11 @@ class Layer:
         twin._optimizer = CompositeOptimizer(*twin._optimizers.values())
         twin.forget()
         return twin
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether a parameter is a sparse matrix."""
+        return any(isinstance(getattr(self, name), SparseMatrix) for name in self.parameters)
 
     def specification(self) -> str:
         """The text that names this kind of layer, without its sizes; see `matgrad.specifications`."""

@@ -19,6 +19,7 @@ from matgrad.matrix_operations import (
     step,
     uniform,
 )
+from matgrad.sparse_matrix import SparseMatrix, Support, restricted, values_of, with_values
 from matgrad.weight_initializers import Generator, generator, initial_weights
 
 
@@ -27,7 +28,8 @@ class LinearLayer(Layer):
 
     With `dropout` p, training uses W ⊙ R instead of W: R is 0 with probability p and 1/(1-p)
     elsewhere, and it is renewed after every step or, with ``renew="epoch"``, after every epoch. In
-    evaluation mode R = 1. All linear-type layers derive from this one and share its equations.
+    evaluation mode R = 1. With a `support`, W is a sparse matrix that stores only those elements. All
+    linear-type layers derive from this one and share its equations.
     """
 
     parameters: tuple[str, ...] = ("W", "b")
@@ -39,7 +41,15 @@ class LinearLayer(Layer):
     Db: Matrix
     R: Matrix | None
 
-    def __init__(self, input_size: int, output_size: int, *, dropout: float = 0.0, renew: str = "step") -> None:
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        dropout: float = 0.0,
+        renew: str = "step",
+        support: Support | None = None,
+    ) -> None:
         super().__init__(input_size, output_size)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: expected a rate in [0, 1), found {dropout}")
@@ -49,7 +59,10 @@ class LinearLayer(Layer):
         self.renew = renew
         self.seed: Scalar = np.array(generator().integers(2**31), dtype=np.int32)
         self.renewals: Scalar = np.array(0, dtype=np.int32)
-        self.W = np.empty((output_size, input_size), dtype=np.float32)
+        if support is None:
+            self.W = np.empty((output_size, input_size), dtype=np.float32)
+        else:
+            self.W = SparseMatrix(self._checked(support), np.empty((1, support.nnz), dtype=np.float32))
         self.b = np.empty((1, output_size), dtype=np.float32)
         self.set_weights("XavierNormalized")
         self.set_optimizer("GradientDescent")
@@ -101,11 +114,43 @@ class LinearLayer(Layer):
             self.renewals = self.renewals + 1
 
     def set_weights(self, specification: str, rng: Generator | None = None) -> None:
-        """Draw W from a distribution such as ``Xavier`` or ``Uniform(-0.1, 0.1)``, and set b to 0."""
+        """Draw W from a distribution such as ``Xavier`` or ``Uniform(-0.1, 0.1)``, and set b to 0.
+
+        For a sparse W the distribution is that of a dense one, as in the original library: D and K in
+        Xavier's and He's bounds count all inputs and outputs, not only those that are connected.
+        """
         K, D = self.output_size, self.input_size
-        backend, like = backend_of(self.W), self.W
-        for name, A in (("W", initial_weights(specification, K, D, rng)), ("b", np.zeros((1, K)))):
-            setattr(self, name, convert(A, backend, backend.dtype(like), backend.device(like)))
+        like = values_of(self.W)
+        backend = backend_of(like)
+        for name, A in (("W", initial_weights(specification, K, D, rng, like.shape)), ("b", np.zeros((1, K)))):
+            A = convert(A, backend, backend.dtype(like), backend.device(like))
+            setattr(self, name, with_values(getattr(self, name), A))
+
+    # -- sparse weights -----------------------------------------------------------------------
+    @property
+    def density(self) -> float:
+        """The part of W's elements that is stored: 1 for a dense W."""
+        return self.W.support.density if isinstance(self.W, SparseMatrix) else 1.0
+
+    def set_support(self, support: Support) -> None:
+        """Make W the sparse matrix with its present elements at `support`, and 0 where it had none.
+
+        What the optimizer of W keeps for every element, such as momentum, goes with it.
+        """
+        old, self.W = self.W, restricted(self.W, self._checked(support))
+        optimizer = self._optimizers.get("W")
+        for key in optimizer.state_names if optimizer else ():
+            x = getattr(optimizer, key)
+            if tuple(x.shape) == tuple(values_of(old).shape):
+                setattr(optimizer, key, restricted(with_values(old, x), support).values)
+        self.forget()
+
+    def _checked(self, support: Support) -> Support:
+        """The support, after a check that it is one for W and not empty."""
+        K, D = self.output_size, self.input_size
+        if not isinstance(support, Support) or support.shape != (K, D) or not support.nnz:
+            raise ValueError(f"support: expected a Support of size {K} × {D} with elements, found {support!r}")
+        return support
 
 
 class ActivationLayer(LinearLayer):
@@ -121,8 +166,9 @@ class ActivationLayer(LinearLayer):
         *,
         dropout: float = 0.0,
         renew: str = "step",
+        support: Support | None = None,
     ) -> None:
-        super().__init__(input_size, output_size, dropout=dropout, renew=renew)
+        super().__init__(input_size, output_size, dropout=dropout, renew=renew, support=support)
         self.act = create_activation(act)
         self.output = self.act.output
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from matgrad.activation_functions import SReLUActivation
@@ -16,6 +18,7 @@ from matgrad.matrix_operations import (
     row_repeat,
     rows_sum,
 )
+from matgrad.sparse_matrix import Support
 
 
 class SReLULayer(ActivationLayer):
@@ -44,12 +47,14 @@ class SReLULayer(ActivationLayer):
         shared: bool = False,
         dropout: float = 0.0,
         renew: str = "step",
+        support: Support | None = None,
     ) -> None:
         self.shared = shared
         size = 1 if shared else check_size("SReLULayer: output_size", output_size)
         for name, value in (("al", al), ("tl", tl), ("ar", ar), ("tr", tr)):
             setattr(self, name, np.full((1, size), value, dtype=np.float32))
-        super().__init__(input_size, output_size, self._activation(output_size), dropout=dropout, renew=renew)
+        options: dict[str, Any] = {"dropout": dropout, "renew": renew, "support": support}
+        super().__init__(input_size, output_size, self._activation(output_size), **options)
 
     def feedforward(self, X: Matrix) -> Matrix:
         self.act = self._activation(self.output_size)

@@ -96,7 +96,7 @@ class _Planner:
 
     def _release(self, i: int, value: Value) -> None:
         """Give back the buffers that nothing reads after instruction i."""
-        for x in {base(x) for x in (*value.operands, value)}:
+        for x in dict.fromkeys(base(x) for x in (*value.operands, value)):
             buffer = self.plan.buffers.get(x)
             if buffer and not buffer.name and self.last_use[x] <= i and self.holder[buffer] is x:
                 self.free[buffer.shape, buffer.dtype].append(buffer)
@@ -111,8 +111,8 @@ def base(value: Value) -> Value:
 
 def in_place_operands(value: Value) -> list[Value]:
     """The operands whose buffer the result may overwrite while it is computed."""
-    if value.operation == "product_sum":
-        _, C, _, A, B = value.operands
+    if value.operation in ("product_sum", "sampled_sum"):
+        _, C, _, A, B = value.operands[-5:]
         return [C] if C.operation not in VIEWS and C not in (base(A), base(B)) else []
     if value.operation not in ELEMENTWISE:
         return []

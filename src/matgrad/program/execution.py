@@ -13,10 +13,12 @@ from matgrad.program.recorder import record_step
 from matgrad.program.rules import optimized
 
 if TYPE_CHECKING:
+    from matgrad.sparse_matrix import Support
     from matgrad.training_step import Step
 
 State = dict[str, Any]
-_SCALARS = ("scale", "divide", "power", "add_scaled", "product_sum", "uniform")  # these take plain numbers
+# these take plain numbers
+_SCALARS = ("scale", "divide", "power", "add_scaled", "product_sum", "sampled_sum", "uniform", "uniform_on")
 
 
 def into(function: Callable[..., Any], **options: Any) -> Callable[..., None]:
@@ -58,6 +60,28 @@ class Kernels(ABC):
         """uniform(m, n, seed, count)"""
         m, n = out.shape
         self.copy(out, self.backend.uniform(m, n, seed, count, out))
+
+    def sparse_product(self, out: Matrix, S: Support, w: Matrix, B: Matrix) -> None:
+        """W B"""
+        self.copy(out, self.backend.sparse_product(S, w, B))
+
+    def sparse_transposed_product(self, out: Matrix, S: Support, w: Matrix, B: Matrix) -> None:
+        """Wᵀ B"""
+        self.copy(out, self.backend.sparse_transposed_product(S, w, B))
+
+    def sampled_product(self, out: Matrix, S: Support, A: Matrix, B: Matrix) -> None:
+        """(A Bᵀ)_S"""
+        self.copy(out, self.backend.sampled_product(S, A, B))
+
+    def sampled_sum(
+        self, out: Matrix, S: Support, beta: Scalar, C: Matrix, alpha: Scalar, A: Matrix, B: Matrix
+    ) -> None:
+        """β·C + α·(A Bᵀ)_S"""
+        self.copy(out, beta * C + alpha * self.backend.sampled_product(S, A, B))
+
+    def uniform_on(self, out: Matrix, S: Support, seed: Scalar, count: Scalar) -> None:
+        """uniform(m, n, seed, count)_S"""
+        self.copy(out, self.backend.uniform_on(S, seed, count, out))
 
     def run(self, code: list[tuple[Callable[..., None], int, tuple[int, ...]]], slots: list[Any]) -> None:
         """Execute the instructions (kernel, place of the result, places of the operands)."""
@@ -106,6 +130,8 @@ class Executor:
         """The place of an operand: a view, a matrix in a buffer, or a number."""
         if x.operation in VIEWS:
             return self._places[x]
+        if x.support is not None:
+            return self._new(x, x.support)
         if x.operation != "number":
             return self._place(self._plan.buffers[x])
         if user.operation in _SCALARS:

@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matgrad.sparse_matrix import Support
 
 # what the operands of an operation may share with its result, and what it costs, goes by its kind
-SOURCES = ("input", "number")
+SOURCES = ("input", "number", "support")
 VIEWS = ("transpose", "row_repeat", "column_repeat", "full")
 ELEMENTWISE = (
     *("add", "subtract", "hadamard", "negative", "scale", "divide", "power", "copy"),
@@ -18,9 +21,10 @@ ELEMENTWISE = (
 )
 REDUCTIONS = ("elements_sum", "columns_sum", "rows_sum", "columns_max", "rows_max")
 PRODUCTS = ("matmul", "product_sum")
+SPARSE = ("sparse_product", "sparse_transposed_product", "sampled_product", "sampled_sum", "uniform_on")
 OTHERS = ("identity", "diag", "Diag", "uniform")
 INTEGER = ("add", "subtract", "hadamard", "negative", "copy")  # and of whole numbers, which count something
-OPERATIONS = (*SOURCES, *VIEWS, *ELEMENTWISE, *REDUCTIONS, *PRODUCTS, *OTHERS)
+OPERATIONS = (*SOURCES, *VIEWS, *ELEMENTWISE, *REDUCTIONS, *PRODUCTS, *SPARSE, *OTHERS)
 
 Shape = tuple[int, ...]
 
@@ -46,8 +50,9 @@ def size_name(n: Any) -> Any:
 class Value:
     """The result of an operation on earlier values: a matrix, or a scalar, whose shape is ().
 
-    An ``input`` has a `name`, a ``number`` its `number`; everything else follows from the operands
-    and the shape. `equation` says which equation of which layer it belongs to.
+    An ``input`` has a `name`, a ``number`` its `number`, a ``support``, whose shape is that of its sparse
+    matrix, its `support`; everything else follows from the operands and the shape. `equation` says
+    which equation of which layer it belongs to.
     """
 
     operation: str
@@ -57,6 +62,7 @@ class Value:
     number: float | None = None
     name: str = ""
     equation: str = ""
+    support: Support | None = None
     order: int = 0  # values are executed in this order, after their operands
 
     @property
@@ -72,7 +78,7 @@ class Value:
         """Equal for values that are computed in the same way."""
         name = self.name if self.operation == "input" else ""
         sizes = tuple(map(size_name, (*self.shape, self.number)))  # N is not the number that it stands for
-        return (self.operation, *map(id, self.operands), *sizes, self.dtype, name)
+        return (self.operation, *map(id, self.operands), *sizes, self.dtype, name, id(self.support))
 
 
 class Program:
@@ -96,6 +102,11 @@ class Program:
         for value in sorted(needed, key=lambda value: value.order):
             _append(value, ordered)
         return list(ordered)
+
+    @property
+    def supports(self) -> dict[str, Support]:
+        """The supports of the sparse matrices in the program, by name."""
+        return {value.name: value.support for value in self.values if value.support is not None}
 
     @property
     def instructions(self) -> list[Value]:

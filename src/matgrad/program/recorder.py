@@ -22,6 +22,7 @@ from matgrad.training_step import settings
 if TYPE_CHECKING:
     from matgrad.loss_functions import LossFunction
     from matgrad.multilayer_perceptron import MultilayerPerceptron
+    from matgrad.sparse_matrix import Support
     from matgrad.training_step import Step
 
 Signature = tuple[Shape, str]  # shape and dtype
@@ -37,6 +38,7 @@ class Recording:
     def __init__(self) -> None:
         self.count = 0
         self.unlabelled: list[Value] = []
+        self.supports: dict[Support, RecordedMatrix] = {}
 
     def append(
         self, operation: str, operands: tuple[Value, ...], shape: Shape, dtype: str, **details: Any
@@ -46,6 +48,13 @@ class Recording:
         value = Value(operation, operands, shape, dtype, order=self.count, **details)
         self.unlabelled.append(value)
         return RecordedMatrix(self, value)
+
+    def support(self, S: Support) -> RecordedMatrix:
+        """The support of a sparse matrix, as a value."""
+        if S not in self.supports:
+            name = f"S{len(self.supports) + 1}"
+            self.supports[S] = self.append("support", (), S.shape, "int32", name=name, support=S)
+        return self.supports[S]
 
     def label(self, equation: str) -> None:
         """Say to which equation the values since the last label belong."""
@@ -117,6 +126,8 @@ class RecordedMatrix:
         return self._record("power", self, self._lift(exponent))
 
     def __matmul__(self, other: Any) -> RecordedMatrix:
+        if hasattr(other, "support"):
+            return NotImplemented  # a sparse matrix knows its products
         backend_of(self, other)
         if self.shape[1] != other.shape[0]:
             raise ValueError(f"{self} @ {other}: the inner sizes differ")
@@ -137,7 +148,8 @@ class RecordedMatrix:
         """The result of an operation; its shape is that of the first operand, if none is given."""
         if any(x.recording is not self.recording for x in operands):
             raise RecordingError("a matrix of an earlier step is not part of the state")
-        if operation != "uniform" and any(x.dtype != self.dtype for x in operands):
+        matrices = [x for x in operands if x.value.operation != "support"]
+        if not operation.startswith("uniform") and any(x.dtype != self.dtype for x in matrices):
             raise RecordingError(f"{operation}: expected one dtype, found {', '.join(x.dtype for x in operands)}")
         if self.dtype not in DTYPES and operation not in INTEGER:
             raise RecordingError(f"{operation} of {self.dtype}: whole numbers are only added and multiplied")
@@ -233,6 +245,19 @@ class RecorderBackend(Backend):
 
     def uniform(self, m, n, seed, count, like):
         return like._record("uniform", *(like._lift(x) for x in (seed, count)), shape=(m, n))
+
+    def sparse_product(self, S, w, B):
+        return w._record("sparse_product", w.recording.support(S), w, B, shape=(S.shape[0], B.shape[1]))
+
+    def sparse_transposed_product(self, S, w, B):
+        return w._record("sparse_transposed_product", w.recording.support(S), w, B, shape=(S.shape[1], B.shape[1]))
+
+    def sampled_product(self, S, A, B):
+        return A._record("sampled_product", A.recording.support(S), A, B, shape=(1, S.nnz))
+
+    def uniform_on(self, S, seed, count, like):
+        scalars = (like._lift(x) for x in (seed, count))
+        return like._record("uniform_on", like.recording.support(S), *scalars, shape=(1, S.nnz))
 
     def from_numpy(self, A, device=None):
         raise RecordingError("the numbers of an array are not part of a recorded step: name it in `buffers`")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from matgrad.program.program import VIEWS, Program, Value, number
+from matgrad.program.program import ELEMENTWISE, SOURCES, SPARSE, VIEWS, Program, Value, number
 
 Uses = Counter[Value]
 Rule = Callable[[Value, Uses], Value | None]  # an equal value that is cheaper, if there is one
@@ -14,7 +14,9 @@ Rule = Callable[[Value, Uses], Value | None]  # an equal value that is cheaper, 
 
 def optimized(program: Program) -> Program:
     """The program after all rules: simplified, then fused, with nothing dead and nothing computed twice."""
-    return apart(rewritten(rewritten(rewritten(program, SIMPLIFICATIONS), FUSIONS), ()))
+    for rules in (SIMPLIFICATIONS, TRANSPOSITIONS, FUSIONS, CONTIGUOUS, ()):
+        program = rewritten(program, rules)
+    return apart(program)
 
 
 def rewritten(program: Program, rules: Iterable[Rule]) -> Program:
@@ -78,6 +80,90 @@ def scaled_constant(value: Value, uses: Uses) -> Value | None:
 SIMPLIFICATIONS: tuple[Rule, ...] = (transposed_twice, times_one, scaled_constant)
 
 
+# -- transpositions: what follows a sparse product stays transposed, with the batch contiguous --------
+
+
+def transposed_elements(value: Value, uses: Uses) -> Value | None:
+    """f(Xᵀ, Yᵀ) = f(X, Y)ᵀ"""
+    if value.operation not in ELEMENTWISE or value.is_scalar or not any(_is_transposed(x) for x in value.operands):
+        return None
+    operands = [x if x.is_scalar else _transpose(x, uses) for x in value.operands]
+    free = [x for x in operands if x is not None]
+    return _transposed(value, value.derived(value.operation, *free)) if len(free) == len(operands) else None
+
+
+def transposed_sums(value: Value, uses: Uses) -> Value | None:
+    """1ᵀ Xᵀ = (X 1)ᵀ, and likewise for the other sums and the maxima"""
+    other = {
+        "columns_sum": "rows_sum",
+        "rows_sum": "columns_sum",
+        "columns_max": "rows_max",
+        "rows_max": "columns_max",
+    }.get(value.operation)
+    if other and _is_transposed(value.operands[0]):
+        return _transposed(value, value.derived(other, value.operands[0].operands[0]))
+    return None
+
+
+def transposed_repeat(value: Value, uses: Uses) -> Value | None:
+    """1_m xᵀ = (x 1_mᵀ)ᵀ, and likewise for columns"""
+    other = {"row_repeat": "column_repeat", "column_repeat": "row_repeat"}.get(value.operation)
+    if other and _is_transposed(value.operands[0]):
+        return _transposed(value, value.derived(other, value.operands[0].operands[0]))
+    return None
+
+
+def _is_transposed(value: Value) -> bool:
+    """Whether it is the transpose of something that was computed."""
+    return value.operation == "transpose" and value.operands[0].operation not in (*SOURCES, *VIEWS)
+
+
+def _transpose(value: Value, uses: Uses) -> Value | None:
+    """The transpose of an operand, where that costs nothing."""
+    flipped = replace(value, shape=value.shape[::-1], name="")
+    match value:
+        case Value(operation="transpose", operands=(X,)):
+            return X
+        case Value(operation="full", operands=(c,)):
+            return replace(flipped, operands=(c,))
+        case Value(operation="row_repeat", operands=(x,)):
+            return replace(flipped, operation="column_repeat", operands=(_flip(x),))
+        case Value(operation="column_repeat", operands=(x,)):
+            return replace(flipped, operation="row_repeat", operands=(_flip(x),))
+        case Value(operation="matmul", operands=(A, B)) if uses[value] == 1:
+            return replace(flipped, operands=(_flip(B), _flip(A)))
+    return None
+
+
+def _flip(value: Value) -> Value:
+    """Xᵀ"""
+    if value.operation == "transpose":
+        return value.operands[0]
+    return Value("transpose", (value,), value.shape[::-1], value.dtype, order=value.order)
+
+
+def _transposed(value: Value, result: Value) -> Value:
+    """The value as the transpose of a result."""
+    inner = replace(result, shape=value.shape[::-1], name=f"{value.name}ᵀ" if value.name else "")
+    return Value("transpose", (inner,), value.shape, value.dtype, equation=value.equation, order=value.order)
+
+
+TRANSPOSITIONS: tuple[Rule, ...] = (transposed_repeat, transposed_sums, transposed_elements, transposed_twice)
+
+
+def contiguous(value: Value, uses: Uses) -> Value | None:
+    """A sparse product reads rows of its dense operands: a view is copied once, and all read the copy"""
+    if value.operation not in SPARSE or not any(x.operation in VIEWS for x in value.operands):
+        return None
+    copied = [
+        replace(x, operation="copy", operands=(x,), name="") if x.operation in VIEWS else x for x in value.operands
+    ]
+    return value.derived(value.operation, *copied)
+
+
+CONTIGUOUS: tuple[Rule, ...] = (contiguous,)
+
+
 # -- fusions -----------------------------------------------------------------------------------
 
 
@@ -103,6 +189,18 @@ def summed_into_product(value: Value, uses: Uses) -> Value | None:
     return None
 
 
+def summed_into_sample(value: Value, uses: Uses) -> Value | None:
+    """β·C + α·(A Bᵀ)_S in one pass over the support S: Δ' = μ·Δ - η·(DZᵀ X)_S"""
+    for sign, C, P in _terms(value):
+        alpha, product = _factor(P)
+        if product.operation == "sampled_product" and uses[product] == 1 and uses[P] == 1:
+            beta, C = _factor(C)
+            S, A, B = product.operands
+            result = value.derived("sampled_sum", S, beta, C, _times(sign, alpha), A, B)
+            return replace(result, equation=product.equation)
+    return None
+
+
 def added_scaled(value: Value, uses: Uses) -> Value | None:
     """Y + c·X in one pass"""
     for sign, Y, P in _terms(value):
@@ -112,7 +210,7 @@ def added_scaled(value: Value, uses: Uses) -> Value | None:
     return None
 
 
-FUSIONS: tuple[Rule, ...] = (gated, summed_into_product, added_scaled)
+FUSIONS: tuple[Rule, ...] = (gated, summed_into_product, summed_into_sample, added_scaled)
 
 
 def _terms(value: Value) -> list[tuple[int, Value, Value]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from matgrad.program.buffers import plan
 from matgrad.program.checking import check_program
 from matgrad.program.program import Program, Size, Value, size_name
 from matgrad.program.rules import apart
+from matgrad.sparse_matrix import Support
 
 FORMAT = 1
 
@@ -24,6 +26,8 @@ def save_program(program: Program, path: str | Path, matrices: Mapping[str, np.n
 
     _check_matrices(program, matrices)
     arrays = {name: np.ascontiguousarray(A).reshape(A.shape) for name, A in matrices.items()}
+    for name, S in program.supports.items():
+        arrays |= {f"{name}.starts": S.starts, f"{name}.columns": S.columns}
     text = json.dumps(as_dictionary(program), ensure_ascii=False)
     with atomic_write(path) as file:
         file.write(save(arrays, metadata={"matgrad": text}))
@@ -44,7 +48,8 @@ def load_program(path: str | Path) -> tuple[Program, dict[str, np.ndarray]]:
     if text is None:
         raise ValueError(f"{path}: there is no program in it; expected a file of `matgrad program --save`")
     try:
-        program = from_dictionary(json.loads(text))
+        program = from_dictionary(json.loads(text), matrices)
+        matrices = {name: A for name, A in matrices.items() if name.partition(".")[0] not in program.supports}
         _check_matrices(program, matrices)
     except KeyError as error:
         raise ValueError(f"{path}: not a sound program: there is no {error}") from None
@@ -77,8 +82,8 @@ def as_dictionary(program: Program) -> dict[str, Any]:
     }
 
 
-def from_dictionary(content: Mapping[str, Any]) -> Program:
-    """The program that `as_dictionary` described, after a check that it is sound."""
+def from_dictionary(content: Mapping[str, Any], matrices: Mapping[str, np.ndarray] = MappingProxyType({})) -> Program:
+    """The program that `as_dictionary` described, after a check that it is sound; supports are among the matrices."""
     if content["format"] != FORMAT:
         raise ValueError(f"format {content['format']}, expected {FORMAT}")
     sizes = {name: Size(_size(n), name) for name, n in content["sizes"].items()}
@@ -90,7 +95,10 @@ def from_dictionary(content: Mapping[str, Any]) -> Program:
         shape = tuple(sizes[n] if isinstance(n, str) else _size(n) for n in line["shape"])
         number = sizes.get(line.get("number"), line.get("number"))
         name, equation = (_text(line.get(key, "")) for key in ("name", "equation"))
-        values.append(Value(line["operation"], operands, shape, line["dtype"], number, name, equation, order=i))
+        value = Value(line["operation"], operands, shape, line["dtype"], number, name, equation, order=i)
+        if value.operation == "support":
+            value.support = Support(shape, matrices[f"{name}.starts"], matrices[f"{name}.columns"])
+        values.append(value)
     inputs = {value.name: value for value in values if value.operation == "input"}
     if not all(_is_place(k, len(values)) for k in content["outputs"].values()):
         raise ValueError(f"expected places of values as outputs, found {content['outputs']}")

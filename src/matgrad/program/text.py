@@ -28,7 +28,7 @@ class _Printer:
         depths: dict[Value, int] = {}
         for value in program.values:
             depths[value] = 1 + max((depths[x] for x in value.operands if x not in self.names), default=0)
-            if value.operation == "input":
+            if value.operation in ("input", "support"):
                 self.names[value] = state_name(value.name)
             elif value in outputs and value.operation != "number":
                 self.names[value] = state_name(outputs[value]) + "'"
@@ -96,6 +96,15 @@ class _Printer:
                 if alpha.number == 1:
                     return self._sum(product, beta, self._operand(C, UNARY)), SUM
                 return self._sum(self._scaled(beta, self._operand(C, UNARY)), alpha, product), SUM
+            case "sparse_product":
+                return f"{self._operand(x[1], ATOM)} {self._operand(x[2], ATOM)}", PRODUCT
+            case "sparse_transposed_product":
+                return f"{self._operand(x[1], ATOM)}ᵀ {self._operand(x[2], ATOM)}", PRODUCT
+            case "sampled_product":
+                return self._sampled(x[0], x[1], x[2]), PRODUCT
+            case "sampled_sum":
+                S, beta, C, alpha, A, B = x
+                return self._sum(self._scaled(beta, self._operand(C, UNARY)), alpha, self._sampled(S, A, B)), SUM
             case "transpose":
                 return f"{self._operand(x[0], ATOM)}ᵀ", ATOM
             case "reciprocal":
@@ -112,6 +121,11 @@ class _Printer:
                 return self._operand(x[0], SUM), SUM
         arguments = [self._operand(operand, SUM) for operand in x]
         return f"{value.operation}({', '.join(arguments)})", ATOM
+
+    def _sampled(self, S: Value, A: Value, B: Value) -> str:
+        """A Bᵀ on the support S."""
+        factor = self._operand(B.operands[0], ATOM) if B.operation == "transpose" else f"{self._operand(B, ATOM)}ᵀ"
+        return f"({self._operand(A, UNARY)} {factor})_{self._operand(S, ATOM)}"
 
     def _scaled(self, factor: Value, text: str) -> str:
         return text if factor.number == 1 else f"{self._operand(factor, ATOM)}·{text}"

@@ -1,0 +1,220 @@
+// The fast kernels against the table on Eigen, for every instruction set of the machine.
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "matgrad/kernels.h"
+#include "testing.h"
+
+using namespace matgrad;
+using namespace matgrad::testing;
+using table::Matrix;
+
+namespace {
+
+template <class T>
+constexpr T kTolerance = sizeof(T) == 4 ? T(2e-6) : T(4e-15);
+
+template <class T>
+View<const T> view(const Matrix<T>& X) {
+    return {X.data(), X.rows(), X.cols(), X.cols(), 1};
+}
+
+template <class T>
+void test_products(const std::string& set, std::mt19937& rng) {
+    const auto& kernel = kernels<T>(set);
+    for (int threads : {1, 2, 3}) {
+        ThreadPool pool(threads);
+        for (auto [m, n, k] : {std::array<Index, 3>{1, 1, 1}, {7, 5, 3}, {100, 10, 64}, {10, 64, 100}, {33, 50, 17},
+                               {100, 97, 300}, {130, 49, 20}, {3, 200, 700}, {64, 2100, 40}})
+            for (int flags = 0; flags < 16; ++flags) {
+                const bool transpose_A = flags & 1, transpose_B = flags & 2, repeat = flags & 4;
+                const T alpha = T(-0.3), beta = flags & 8 ? T(0.9) : T(0);
+                const Matrix<T> A = random_matrix<T>(transpose_A ? k : m, transpose_A ? m : k, rng);
+                const Matrix<T> B = random_matrix<T>(transpose_B ? n : k, transpose_B ? k : n, rng);
+                const Matrix<T> b = random_matrix<T>(1, n, rng);
+                Matrix<T> C = random_matrix<T>(m, n, rng), S = repeat ? table::row_repeat(b, m) : C;
+                const Matrix<T> left = transpose_A ? Matrix<T>(A.transpose()) : A, right = transpose_B ? Matrix<T>(B.transpose()) : B;
+                Matrix<T> expected = alpha * (left * right), doubled(m, n);
+                if (beta != 0) expected += beta * S;
+                if (beta == 0) C.setConstant(std::numeric_limits<T>::quiet_NaN());
+                const Product<T> P{transpose_A ? view(A).transposed() : view(A),
+                                   transpose_B ? view(B).transposed() : view(B),
+                                   {C.data(), m, n, n, 1},
+                                   repeat ? View<const T>{b.data(), m, n, 0, 1} : View<const T>{C.data(), m, n, n, 1},
+                                   alpha,
+                                   beta};
+                std::vector<T> scratch(kernel.scratch_size(m, n, k, threads) + 16);
+                const Epilogue epilogue = [&](const Tile& t) {  // every element once, when it is complete
+                    doubled.block(t.row, t.column, t.rows, t.columns) = T(2) * C.block(t.row, t.column, t.rows, t.columns);
+                };
+                pool.run([&](const Worker& worker) { kernel.product(P, epilogue, scratch.data(), worker); });
+                const std::string what = set + " product " + std::to_string(m) + "×" + std::to_string(n) + "×" +
+                                         std::to_string(k) + " flags " + std::to_string(flags);
+                check_close<T>(C, expected, kTolerance<T> * 4, what);
+                check_close<T>(doubled, T(2) * expected, kTolerance<T> * 4, what + ", epilogue");
+            }
+    }
+}
+
+template <class T>
+Matrix<T> reference(Elementwise operation, const Matrix<T>& x, const Matrix<T>& y, T c) {
+    switch (operation) {
+        case Elementwise::add: return x + y;
+        case Elementwise::subtract: return x - y;
+        case Elementwise::hadamard: return table::hadamard(x, y);
+        case Elementwise::add_scaled: return x + c * y;
+        case Elementwise::gate: return table::gate(x, y);
+        case Elementwise::scale: return c * x;
+        case Elementwise::divide: return x / c;
+        case Elementwise::power: return table::power(x, c);
+        case Elementwise::negative: return -x;
+        case Elementwise::copy: return x;
+        case Elementwise::exp: return table::exp(x);
+        case Elementwise::log: return table::log(x);
+        case Elementwise::log1p: return table::log1p(x);
+        case Elementwise::reciprocal: return table::reciprocal(x);
+        case Elementwise::sqrt: return table::sqrt(x);
+        case Elementwise::tanh: return table::tanh(x);
+        case Elementwise::erf: return table::erf(x);
+        case Elementwise::step: return table::step(x);
+    }
+    return x;
+}
+
+template <class T>
+void test_elementwise(const std::string& set, std::mt19937& rng) {
+    const auto& kernel = kernels<T>(set);
+    for (int k = 0; k < elementwise_count; ++k)
+        for (auto [m, n] : {std::pair<Index, Index>{1, 1}, {3, 7}, {5, 64}, {100, 10}}) {
+            const auto operation = static_cast<Elementwise>(k);
+            const bool needs_positive = operation == Elementwise::log || operation == Elementwise::log1p ||
+                                        operation == Elementwise::sqrt || operation == Elementwise::power;
+            Matrix<T> x = random_matrix<T>(m, n, rng), y = random_matrix<T>(m, n, rng), out(m, n);
+            if (needs_positive) x = x.cwiseAbs();
+            kernel.elementwise[k](out.data(), n, x.data(), n, y.data(), n, T(1.7), m, n);
+            check_close<T>(out, reference<T>(operation, x, y, T(1.7)), kTolerance<T>, set + " elementwise " + std::to_string(k));
+        }
+}
+
+// e^x and tanh x element by element, over their whole range and at its ends
+template <class T>
+void test_functions(const std::string& set) {
+    const auto& kernel = kernels<T>(set);
+    const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
+    const T end = sizeof(T) == 4 ? T(87) : T(708);
+    std::vector<T> x = {0, T(-0.0), inf, -inf, 1000, -1000, T(1e-20), T(0.625), T(-0.625)};
+    for (int i = -2000; i <= 2000; ++i) x.push_back(end * i / 2000);
+    for (int i = -2000; i <= 2000; ++i) x.push_back(T(i) / 1000);
+    x.push_back(nan);
+    std::vector<T> e(x.size()), t(x.size());
+    const Index n = static_cast<Index>(x.size());
+    kernel.elementwise[int(Elementwise::exp)](e.data(), n, x.data(), n, x.data(), n, 0, 1, n);
+    kernel.elementwise[int(Elementwise::tanh)](t.data(), n, x.data(), n, x.data(), n, 0, 1, n);
+    const T ulp = std::numeric_limits<T>::epsilon();
+    for (Index i = 0; i + 1 < n; ++i) {
+        const T expected = static_cast<T>(std::exp(static_cast<long double>(x[i])));
+        const T hyperbolic = static_cast<T>(std::tanh(static_cast<long double>(x[i])));
+        check(e[i] == expected || std::fabs(e[i] - expected) <= 3 * ulp * expected, set + " exp(" + std::to_string(x[i]) + ")");
+        check(t[i] == hyperbolic || std::fabs(t[i] - hyperbolic) <= 3 * ulp * std::fabs(hyperbolic),
+              set + " tanh(" + std::to_string(x[i]) + ")");
+    }
+    check(std::isnan(e.back()) && std::isnan(t.back()), set + ": nan stays nan");
+}
+
+template <class T>
+void test_reductions(const std::string& set, std::mt19937& rng) {
+    const auto& kernel = kernels<T>(set);
+    for (auto [m, n] : {std::pair<Index, Index>{1, 1}, {1, 9}, {9, 1}, {33, 70}, {100, 10}}) {
+        const Matrix<T> X = random_matrix<T>(m, n, rng), Xt = X.transpose();
+        for (const View<const T>& V : {view(X), view(Xt).transposed()}) {
+            Matrix<T> row(1, n), column(m, 1);
+            kernel.columns_sum(row.data(), V, 0, n);
+            check_close<T>(row, table::columns_sum(X), kTolerance<T> * 8, set + " columns_sum");
+            kernel.columns_max(row.data(), V, 0, n);
+            check_close<T>(row, table::columns_max(X), 0, set + " columns_max");
+            kernel.rows_sum(column.data(), V, 0, m);
+            check_close<T>(column, table::rows_sum(X), kTolerance<T> * 8, set + " rows_sum");
+            kernel.rows_max(column.data(), V, 0, m);
+            check_close<T>(column, table::rows_max(X), 0, set + " rows_max");
+        }
+    }
+    Matrix<T> U(37, 53);
+    kernel.uniform(U.data(), 53, mix(mix(5u) ^ 123u), 0, 53, 37, 53);
+    check_close<T>(U, table::uniform<T>(37, 53, 123, 5), 0, set + " uniform");
+}
+
+template <class T>
+void test_sparse(const std::string& set, std::mt19937& rng) {
+    const auto& kernel = kernels<T>(set);
+    for (auto [K, D, density] : {std::tuple<Index, Index, double>{1, 1, 1.0}, {7, 11, 0.3}, {40, 60, 0.05}, {20, 30, 0.0}, {16, 8, 1.0}})
+        for (Index N : {1, 3, 16, 17, 64, 100, 130, 300}) {
+            std::vector<std::int64_t> starts = {0}, column_starts(D + 1, 0);
+            std::vector<std::int32_t> columns, rows, positions;
+            Matrix<T> W = Matrix<T>::Zero(K, D);
+            std::vector<T> values;
+            std::bernoulli_distribution stored(density);
+            for (Index i = 0; i < K; ++i) {
+                for (Index j = 0; j < D; ++j)
+                    if (stored(rng)) {
+                        columns.push_back(static_cast<std::int32_t>(j));
+                        values.push_back(W(i, j) = std::normal_distribution<T>()(rng));
+                    }
+                starts.push_back(static_cast<std::int64_t>(columns.size()));
+            }
+            for (Index j = 0; j < D; ++j) {
+                for (Index i = 0; i < K; ++i)
+                    for (std::int64_t p = starts[i]; p < starts[i + 1]; ++p)
+                        if (columns[p] == j) {
+                            rows.push_back(static_cast<std::int32_t>(i));
+                            positions.push_back(static_cast<std::int32_t>(p));
+                        }
+                column_starts[j + 1] = static_cast<std::int64_t>(rows.size());
+            }
+            const SparseIndex by_rows{starts.data(), columns.data(), nullptr, K};
+            const SparseIndex by_columns{column_starts.data(), rows.data(), positions.data(), D};
+            const Matrix<T> X = random_matrix<T>(D, N, rng), Z = random_matrix<T>(K, N, rng);
+            Matrix<T> Y(K, N), DX(D, N);
+            std::vector<T> DW(values.size(), T(7)), C(values.size(), T(2));
+            for (int threads : {1, 3}) {
+                ThreadPool pool(threads);
+                pool.run([&](const Worker& worker) {
+                    kernel.sparse_product(Y.data(), by_rows, values.data(), X.data(), N, by_rows.begin(worker), by_rows.end(worker));
+                    kernel.sparse_product(DX.data(), by_columns, values.data(), Z.data(), N, by_columns.begin(worker),
+                                          by_columns.end(worker));
+                    kernel.sampled_product(DW.data(), T(0.5), C.data(), T(-2), Z.data(), X.data(), N, by_rows,
+                                           by_rows.begin(worker), by_rows.end(worker));
+                });
+                const std::string what = set + " sparse " + std::to_string(K) + "×" + std::to_string(D) + " N " + std::to_string(N);
+                check_close<T>(Y, W * X, kTolerance<T> * 8, what + " W X");
+                check_close<T>(DX, W.transpose() * Z, kTolerance<T> * 8, what + " Wᵀ Z");
+                const Matrix<T> full = Z * X.transpose();
+                for (Index i = 0; i < K; ++i)
+                    for (std::int64_t p = starts[i]; p < starts[i + 1]; ++p)
+                        check(std::fabs(DW[p] - (1 - 2 * full(i, columns[p]))) <= kTolerance<T> * 50 * std::sqrt(T(N)), what + " sampled");
+            }
+        }
+}
+
+template <class T>
+void test_all(const std::string& set) {
+    std::mt19937 rng(1);
+    test_products<T>(set, rng);
+    test_elementwise<T>(set, rng);
+    test_functions<T>(set);
+    test_reductions<T>(set, rng);
+    test_sparse<T>(set, rng);
+}
+
+}  // namespace
+
+int main() {
+    for (const std::string& set : instruction_sets()) {
+        std::printf("%s\n", set.c_str());
+        test_all<float>(set);
+        test_all<double>(set);
+    }
+    check_throws([] { kernels<float>("mmx"); }, "an unknown instruction set");
+    check_throws([] { ThreadPool pool(0); }, "no threads");
+    return finish("kernels");
+}

@@ -1,0 +1,133 @@
+// Programs: what is refused, and a small one that is run.
+#include <cstdint>
+#include <fstream>
+
+#include "matgrad/safetensors.h"
+#include "testing.h"
+
+using namespace matgrad;
+using namespace matgrad::testing;
+
+namespace {
+
+const std::string kProgram = R"({"format": 1, "sizes": {"N": 2},
+    "buffers": [{"shape": [2, 3], "dtype": "float64", "name": "X"}, {"shape": [1, 3], "dtype": "float64", "name": "b"}],
+    "values": [{"operation": "input", "operands": [], "shape": ["N", 3], "dtype": "float64", "name": "X", "buffer": 0},
+               {"operation": "input", "operands": [], "shape": [1, 3], "dtype": "float64", "name": "b", "buffer": 1},
+               {"operation": "columns_sum", "operands": [0], "shape": [1, 3], "dtype": "float64", "buffer": 1}],
+    "outputs": {"b": 2}, "copies": []})";
+
+std::string replaced(const std::string& from, const std::string& to) {
+    std::string text = kProgram;
+    return text.replace(text.find(from), from.size(), to);
+}
+
+void test_json() {
+    check(Json::parse(R"( {"a": [1, -2.5e3, "x\n\u00e9", true, null]} )").at("a").array()[1].number() == -2500, "numbers");
+    check(Json::parse(R"("\u00e9\u2265")").string() == "é≥", "escapes");
+    for (const char* text : {"", "{", "[1,", "{\"a\" 1}", "\"a", "[1] 2", "nul", "{\"a\": }", "\"\\u12\"", "\"\\x\"", "-"})
+        check_throws([&] { Json::parse(text); }, std::string("JSON ") + text);
+    check_throws([] { Json::parse(std::string(100000, '[')); }, "deep nesting");
+    check_throws([] { Json::parse("[1]").object(); }, "another kind");
+    check_throws([] { Json::parse("{}").at("a"); }, "a missing key");
+    check_throws([] { Json::parse("1.5").integer(); }, "a fraction");
+}
+
+void test_unsound() {
+    Program{Json::parse(kProgram)};
+    for (const auto& [from, to] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"\"format\": 1", "\"format\": 2"},
+             {"\"operands\": [0]", "\"operands\": [2]"},
+             {"\"operands\": [0]", "\"operands\": [-1]"},
+             {"\"operands\": [0]", "\"operands\": []"},
+             {"\"operands\": [0]", "\"operands\": [0, 1]"},
+             {"columns_sum", "rows_sum"},
+             {"columns_sum", "unknown"},
+             {"\"shape\": [\"N\", 3]", "\"shape\": [\"M\", 3]"},
+             {"\"shape\": [\"N\", 3]", "\"shape\": [0, 3]"},
+             {"\"shape\": [\"N\", 3]", "\"shape\": [3]"},
+             {"\"shape\": [2, 3]", "\"shape\": [1000000, 3]"},
+             {"\"buffer\": 0", "\"buffer\": 7"},
+             {"\"buffer\": 0", "\"buffer\": -1"},
+             {"\"copies\": []", "\"copies\": [[0, 1]]"},
+             {"\"copies\": []", "\"copies\": [[9, 0]]"},
+         })
+        check_throws([&, from = from, to = to] { Program{Json::parse(replaced(from, to))}; }, std::string("a program with ") + to);
+}
+
+void test_run() {
+    Executor executor(Program(Json::parse(kProgram)), std::make_shared<ThreadPool>(2));
+    double X[] = {1, 2, 3, 4, 5, 6}, b[] = {0, 0, 0};
+    executor.bind("X", X);
+    check_throws([&] { executor.run(); }, "an input that is not bound");
+    check_throws([&] { executor.bind("Y", X); }, "an unknown input");
+    executor.bind("b", b);
+    executor.run();
+    check(b[0] == 5 && b[1] == 7 && b[2] == 9, "the sums of the columns");
+}
+
+void test_files() {
+    check_throws([] { Safetensors::read("no such file"); }, "a missing file");
+    const char* path = "damaged.safetensors";
+    const auto write = [&](const std::string& header, std::uint64_t length) {
+        std::ofstream file(path, std::ios::binary);
+        file.write(reinterpret_cast<const char*>(&length), 8);
+        file << header << "12345678";
+    };
+    for (const char* entry : {R"({"x": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}})",
+                              R"({"x": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}})",
+                              R"({"x": {"dtype": "F32", "shape": [2], "data_offsets": [-4, 4]}})",
+                              R"({"x": {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}})",
+                              R"({"x": {"dtype": "F32", "shape": [4611686018427387904, 4], "data_offsets": [0, 8]}})",
+                              R"({"x": {"dtype": "Q8", "shape": [2], "data_offsets": [0, 8]}})", R"({"x": )"}) {
+        write(entry, std::string(entry).size());
+        check_throws([&] { Safetensors::read(path); }, std::string("a file with ") + entry);
+    }
+    write("{}", 1000);
+    check_throws([&] { Safetensors::read(path); }, "a header that is too long");
+    write("{}", 2);
+    check_throws([&] { SavedProgram(path, std::make_shared<ThreadPool>(1)); }, "a file without a program");
+    std::remove(path);
+}
+
+Tensor whole_numbers(const std::vector<std::int64_t>& x) {
+    Tensor tensor{"int64", {static_cast<Index>(x.size())}, std::vector<std::byte>(8 * x.size())};
+    std::copy(x.begin(), x.end(), reinterpret_cast<std::int64_t*>(tensor.data.data()));
+    return tensor;
+}
+
+Tensor places(const std::vector<std::int32_t>& x) {
+    Tensor tensor{"int32", {static_cast<Index>(x.size())}, std::vector<std::byte>(4 * x.size())};
+    std::copy(x.begin(), x.end(), reinterpret_cast<std::int32_t*>(tensor.data.data()));
+    return tensor;
+}
+
+void test_supports() {
+    const OwnedSupport support(2, 3, whole_numbers({0, 2, 3}), places({0, 2, 0}));
+    const SparseIndex by_columns = support.view().by_columns;
+    check(by_columns.starts[1] == 2 && by_columns.starts[2] == 2 && by_columns.starts[3] == 3, "the starts of the columns");
+    check(by_columns.columns[1] == 1 && by_columns.positions[1] == 2 && by_columns.positions[2] == 1, "the index by columns");
+    for (const auto& [starts, columns] : std::initializer_list<std::pair<std::vector<std::int64_t>, std::vector<std::int32_t>>>{
+             {{0, 2}, {0, 2, 0}},
+             {{0, 2, 2}, {0, 2, 0}},
+             {{1, 2, 3}, {0, 2, 0}},
+             {{0, 9, 3}, {0, 2, 0}},
+             {{0, -1, 3}, {0, 2, 0}},
+             {{0, 2, 3}, {0, 3, 0}},
+             {{0, 2, 3}, {-1, 2, 0}},
+             {{0, 2, 3}, {2, 2, 0}},
+             {{0, 2, 3}, {2, 0, 0}}})
+        check_throws([&, s = starts, c = columns] { OwnedSupport(2, 3, whole_numbers(s), places(c)); }, "an unsound support");
+    check_throws([] { OwnedSupport(2, 3, places({0, 2, 3}), places({0, 2, 0})); }, "starts of another dtype");
+}
+
+}  // namespace
+
+int main() {
+    test_json();
+    test_unsound();
+    test_run();
+    test_files();
+    test_supports();
+    return finish("program");
+}

@@ -1,0 +1,27 @@
+"""The C++ core; see native/python/module.cpp."""
+
+import numpy as np
+
+def instruction_sets() -> list[str]: ...
+
+class ThreadPool:
+    def __init__(self, threads: int) -> None: ...
+    @property
+    def size(self) -> int: ...
+
+class Executor:
+    timed: bool
+    def __init__(self, program: str, pool: ThreadPool, instruction_set: str = "") -> None: ...
+    def bind(self, name: str, array: np.ndarray) -> None: ...
+    def bind_support(
+        self,
+        name: str,
+        starts: np.ndarray,
+        columns: np.ndarray,
+        column_starts: np.ndarray,
+        rows: np.ndarray,
+        positions: np.ndarray,
+    ) -> None: ...
+    def run(self) -> None: ...
+    @property
+    def seconds(self) -> list[float]: ...

@@ -1,0 +1,186 @@
+"""The support of a sparse matrix: the positions of the elements that it stores."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Hashable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+LARGEST = 2**31 - 1  # of sizes and of the number of elements: the index has 32 bits
+CHUNK = 2**20  # elements of a matrix that a kernel makes on the way
+
+
+class Support:
+    """The positions of the nnz stored elements of a K×D matrix, in the order of rows and in that of columns.
+
+    The elements of row i are those from ``starts[i]`` up to ``starts[i + 1]``; their `columns` increase.
+    The elements of column j are those from ``column_starts[j]`` up to ``column_starts[j + 1]`` in the
+    order of columns; `rows` has their rows, and `positions` their places in the order of rows. The arrays
+    cannot be written to.
+    """
+
+    def __init__(self, shape: tuple[int, ...], starts: Any, columns: Any) -> None:
+        self.shape = K, D = _check_shape(shape)
+        starts, columns = _whole_numbers("starts", starts), _whole_numbers("columns", columns)
+        _check_starts(starts, K, len(columns))
+        outside = columns[(columns < 0) | (columns >= D)]
+        if len(outside):
+            raise ValueError(f"columns: expected numbers from 0 to {D - 1}, found {outside[0]}")
+        self.starts = _fixed(starts, np.int64)
+        self.columns = _fixed(columns, np.int32)
+        self._check_order()
+        order = np.argsort(self.columns, kind="stable")
+        self.positions = _fixed(order, np.int32)
+        self.rows = _fixed(self.row_indices[order], np.int32)
+        counts = np.bincount(self.columns, minlength=D)
+        self.column_starts = _fixed(np.concatenate([[0], np.cumsum(counts)]), np.int64)
+        self._cache: dict[Hashable, Any] = {}
+
+    def _check_order(self) -> None:
+        """Refuse a row whose columns do not increase, such as one that has a column twice."""
+        wrong = np.flatnonzero(np.diff(self.flat()) <= 0)
+        if len(wrong):
+            k = wrong[0]
+            i, (before, after) = self.row_indices[k], self.columns[k : k + 2]
+            problem = "twice" if before == after else f"after column {before}; expected increasing columns"
+            raise ValueError(f"columns: row {i} has column {after} {problem}")
+
+    # -- other ways to make one ---------------------------------------------------------------
+    @classmethod
+    def from_flat(cls, shape: tuple[int, ...], flat: np.ndarray) -> Support:
+        """The support of the positions (i, j) whose numbers i·D + j are given, in increasing order."""
+        K, D = _check_shape(shape)
+        return cls(shape, np.searchsorted(flat, np.arange(K + 1) * D), flat % D)
+
+    @classmethod
+    def from_mask(cls, mask: np.ndarray) -> Support:
+        """The positions where a matrix of booleans is True."""
+        mask = np.asarray(mask)
+        if mask.ndim != 2 or mask.dtype != bool:
+            raise ValueError(f"mask: expected a matrix of booleans, found {mask.dtype} of shape {mask.shape}")
+        return cls.from_flat(mask.shape, np.flatnonzero(mask))
+
+    @classmethod
+    def from_scipy(cls, A: Any) -> Support:
+        """The positions that a SciPy matrix stores, also those of stored zeros."""
+        return cls.from_flat(A.shape, elements(A)[0])
+
+    @classmethod
+    def random(cls, K: int, D: int, nnz: int, rng: np.random.Generator) -> Support:
+        """One of the supports with exactly nnz elements, all equally likely; takes memory for nnz elements."""
+        K, D = _check_shape((K, D))
+        if not 0 <= nnz <= min(K * D, LARGEST):
+            raise ValueError(f"nnz: expected a number from 0 to {min(K * D, LARGEST)}, found {nnz}")
+        return cls.from_flat((K, D), _distinct(K * D, nnz, rng))
+
+    # -- what is known of it ------------------------------------------------------------------
+    @property
+    def nnz(self) -> int:
+        """The number of stored elements."""
+        return len(self.columns)
+
+    @property
+    def density(self) -> float:
+        """nnz / (K·D), the part of the elements that is stored."""
+        K, D = self.shape
+        return self.nnz / (K * D)
+
+    @cached_property
+    def row_indices(self) -> np.ndarray:
+        """The row of every element, in the order of rows."""
+        K, _ = self.shape
+        return _fixed(np.repeat(np.arange(K, dtype=np.int32), np.diff(self.starts)), np.int32)
+
+    def flat(self) -> np.ndarray:
+        """The numbers i·D + j of the positions (i, j), in the order of rows."""
+        return self.row_indices.astype(np.int64) * self.shape[1] + self.columns
+
+    def is_same(self, other: Support) -> bool:
+        """Whether both have the same positions."""
+        if self is other:
+            return True
+        pairs = ((self.starts, other.starts), (self.columns, other.columns))
+        return self.shape == other.shape and all(np.array_equal(a, b) for a, b in pairs)
+
+    # -- for kernels --------------------------------------------------------------------------
+    def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """``make()``, called once for each key: such as the index on a device."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
+
+    def chunks(self, N: int) -> Iterator[slice]:
+        """The elements in parts, so small that a matrix with N columns and a row for each stays small."""
+        size = max(1, CHUNK // max(N, 1))
+        return (slice(k, min(k + size, self.nnz)) for k in range(0, self.nnz, size))
+
+    def __copy__(self) -> Support:
+        return self  # nothing of it changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Support:
+        return self
+
+    def __repr__(self) -> str:
+        K, D = self.shape
+        return f"Support({K} × {D}, nnz={self.nnz}, density={self.density:.4g})"
+
+
+def elements(A: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers i·D + j of the positions that a SciPy matrix stores, in increasing order, and the values there."""
+    triples = A.tocoo()  # which adds no duplicates up
+    flat = triples.row.astype(np.int64) * A.shape[1] + triples.col
+    order = np.argsort(flat, kind="stable")
+    return flat[order], triples.data[order]
+
+
+def _distinct(total: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """`count` distinct numbers below `total` in increasing order; all such sets are equally likely."""
+    if count > total // 8:
+        return np.sort(rng.choice(total, count, replace=False, shuffle=False))  # needs memory for all of them
+    found = np.empty(0, dtype=np.int64)
+    while len(found) < count:  # no number is favoured, so no set is
+        drawn = np.sort(np.concatenate([found, rng.integers(total, size=count - len(found))]))
+        found = drawn[np.diff(drawn, prepend=-1) > 0]
+    return found
+
+
+# -- checks ------------------------------------------------------------------------------------
+
+
+def _check_shape(shape: Any) -> tuple[int, int]:
+    """(K, D), after a check that both are sizes."""
+    sizes = tuple(shape)
+    if len(sizes) != 2 or not all(hasattr(n, "__index__") and 1 <= n <= LARGEST for n in sizes):
+        raise ValueError(f"shape: expected two whole numbers from 1 to {LARGEST}, found {shape}")
+    return operator.index(sizes[0]), operator.index(sizes[1])
+
+
+def _whole_numbers(name: str, numbers: Any) -> np.ndarray:
+    """The numbers as a vector of integers of any kind."""
+    A = np.asarray(numbers)
+    if A.ndim != 1 or (A.dtype.kind not in "iu" and A.size):
+        raise ValueError(f"{name}: expected a vector of whole numbers, found {A.dtype} of shape {A.shape}")
+    if len(A) > LARGEST + 1:
+        raise ValueError(f"{name}: expected at most {LARGEST} elements, found {len(A)}")
+    return A if A.size else A.astype(np.int64)
+
+
+def _check_starts(starts: np.ndarray, K: int, nnz: int) -> None:
+    """Refuse starts that do not cut nnz elements into K rows."""
+    if len(starts) != K + 1:
+        raise ValueError(f"starts: expected {K + 1} numbers for {K} rows, found {len(starts)}")
+    if starts[0] != 0 or starts[-1] != nnz:
+        raise ValueError(f"starts: expected the first to be 0 and the last {nnz}, found {starts[0]} and {starts[-1]}")
+    decreasing = np.flatnonzero(starts[1:] < starts[:-1])
+    if len(decreasing):
+        raise ValueError(f"starts: row {decreasing[0]} ends before it begins")
+
+
+def _fixed(A: np.ndarray, dtype: type) -> np.ndarray:
+    """A copy of A that cannot be written to."""
+    copy: np.ndarray = np.array(A, dtype=dtype)
+    copy.setflags(write=False)
+    return copy
