@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <new>
 #include <stdexcept>
@@ -59,12 +60,24 @@ struct Operand {
 struct Executor::Implementation {
     Implementation(Program p, std::shared_ptr<ThreadPool> threads)
         : program(std::move(p)), pool(std::move(threads)), pointers(program.buffers.size()) {
+        std::vector<bool> beside_sparse(program.buffers.size());  // dense operands and results of sparse products
+        for (const Value& v : program.values) {
+            const bool is_product = v.operation.rfind("sparse_", 0) == 0, is_sample = v.operation.rfind("sampled_", 0) == 0;
+            if (is_product) beside_sparse[v.buffer] = true;
+            for (std::size_t k = v.operands.size() - (is_product ? 1 : is_sample ? 2 : 0); k < v.operands.size(); ++k)
+                if (const int buffer = program.values[v.operands[k]].buffer; buffer >= 0) beside_sparse[buffer] = true;
+        }
         for (std::size_t i = 0; i < program.buffers.size(); ++i) {
             const Buffer& buffer = program.buffers[i];
-            if (!buffer.name.empty()) continue;
-            std::size_t bytes = element_size(buffer.dtype);
-            for (Index n : buffer.shape) bytes *= n;
+            const bool is_matrix = !buffer.shape.empty(), is_owned = buffer.name.empty();
+            const std::size_t size = element_size(buffer.dtype);
+            const Index columns = is_matrix ? buffer.shape[1] : 1;
+            const bool is_padded = is_owned && beside_sparse[i];
+            strides.push_back(!is_padded ? columns : size == 4 ? padded<float>(columns) : padded<double>(columns));
+            if (!is_owned) continue;
+            const std::size_t bytes = size * (is_matrix ? buffer.shape[0] : 1) * strides.back();
             owned.push_back(allocate(bytes));
+            std::memset(owned.back().get(), 0, bytes);  // what is beyond the columns of a row stays 0
             pointers[i] = owned.back().get();
         }
     }
@@ -92,6 +105,7 @@ struct Executor::Implementation {
     Program program;
     std::shared_ptr<ThreadPool> pool;
     std::vector<void*> pointers;  // of the buffers
+    std::vector<Index> strides;   // the distances of their rows
     std::map<std::string, Support> supports;
     std::vector<Memory> owned;
 };
@@ -188,7 +202,7 @@ private:
         if (shape.empty()) {
             add(0, 1, [=, this](const Worker&) { write(to, read(Scalar{0, from})); });
         } else {
-            const Operand x = direct(from, shape);
+            const Operand x = direct(from);
             append(static_cast<int>(program.values.size()) - 1, shape, {Elementwise::copy, to, x, x, {}});
         }
     }
@@ -200,7 +214,7 @@ private:
             add(value, shape[0] * shape[1], [=, this](const Worker& worker) {
                 constexpr Index block = 64 / sizeof(T);
                 const Index blocks = (shape[0] + block - 1) / block;
-                kernels_.transpose(data(instruction.out), shape[1], view(x, shape[0], shape[1]).transposed(),
+                kernels_.transpose(data(instruction.out), strides[instruction.out], view(x, shape[0], shape[1]).transposed(),
                                    worker.begin(blocks) * block, std::min(shape[0], worker.end(blocks) * block));
             });
             return;
@@ -228,7 +242,7 @@ private:
         const Scalar beta = has_sum ? scalar(x[0]) : Scalar{0}, alpha = has_sum ? scalar(x[2]) : Scalar{1};
         const Index m = v.shape[0], n = v.shape[1], k = program.values[x[has_sum ? 3 : 0]].shape[1];
         if (!has_sum || S.column_stride != 1) {  // start with C itself
-            const Operand C = direct(v.buffer, v.shape);
+            const Operand C = direct(v.buffer);
             if (has_sum) append(i, v.shape, {Elementwise::copy, v.buffer, S, S, {}});
             S = C;
         }
@@ -236,7 +250,7 @@ private:
         auto group = std::make_shared<Group>(Group{m, n, {}, {A.buffer, B.buffer}});
         const int out = v.buffer;
         add(i, m * n * k / 64, [=, this](const Worker& worker) {
-            const Product<T> P{view(A, m, k), view(B, k, n), {data(out), m, n, n, 1}, view(S, m, n),
+            const Product<T> P{view(A, m, k), view(B, k, n), {data(out), m, n, strides[out], 1}, view(S, m, n),
                                static_cast<T>(read(alpha)), static_cast<T>(read(beta))};
             Epilogue epilogue;
             if (!group->instructions.empty())
@@ -251,6 +265,14 @@ private:
         const Value& v = program.values[k];
         if (v.buffer < 0) throw std::invalid_argument("value " + std::to_string(k) + ": a sparse product reads no views");
         return v.buffer;
+    }
+
+    // Their dense operands, and their results, have padded rows: they are in memory of our own.
+    int padded_matrix(int k) const {
+        const int buffer = whole(k);
+        if (strides[buffer] != padded<T>(program.buffers[buffer].shape[1]))
+            throw std::invalid_argument("value " + std::to_string(k) + ": a sparse product reads copies of inputs");
+        return buffer;
     }
 
     void plan_sparse(int i) {
@@ -273,10 +295,11 @@ private:
             });
             return;
         }
-        const int last = whole(v.operands.back());
+        const int last = padded_matrix(v.operands.back());
         const Index n = program.buffers[last].shape[1];
         if (v.operation == "sparse_product" || v.operation == "sparse_transposed_product") {
             const int w = whole(v.operands[1]);
+            padded_matrix(i);
             const bool is_transposed = v.operation != "sparse_product";
             const Index rows = v.shape[0], step = std::max<Index>(1, kTile / std::min(n, kTile));
             auto group = std::make_shared<Group>(Group{rows, n, {}, {w, last}});
@@ -285,7 +308,7 @@ private:
                 const bool is_plain = group->instructions.empty();
                 for (Index r = W.begin(worker), end = W.end(worker); r < end;) {
                     const Index next = is_plain ? end : std::min(end, r + step);
-                    kernels_.sparse_product(data(out), W, data(w), data(last), n, r, next);
+                    kernels_.sparse_product(data(out), W, data(w), data(last), n, strides[last], r, next);
                     if (!is_plain) run_rows(*group, r, next, worker.index);
                     r = next;
                 }
@@ -294,12 +317,12 @@ private:
             return;
         }
         const bool is_sum = v.operation == "sampled_sum";
-        const int A = whole(v.operands[v.operands.size() - 2]), C = is_sum ? whole(v.operands[2]) : out;
+        const int A = padded_matrix(v.operands[v.operands.size() - 2]), C = is_sum ? whole(v.operands[2]) : out;
         const Scalar beta = is_sum ? scalar(v.operands[1]) : Scalar{0}, alpha = is_sum ? scalar(v.operands[3]) : Scalar{1};
         add(i, kSmall, [=, this, &S](const Worker& worker) {
             const SparseIndex& W = S.by_rows;
             kernels_.sampled_product(data(out), static_cast<T>(read(beta)), data(C), static_cast<T>(read(alpha)), data(A),
-                                     data(last), n, W, W.begin(worker), W.end(worker));
+                                     data(last), n, strides[last], W, W.begin(worker), W.end(worker));
         });
     }
 
@@ -362,7 +385,7 @@ private:
                 const auto whole = [this](const Scalar& x) { return static_cast<std::uint32_t>(std::int64_t(read(x))); };
                 const std::uint32_t key = mix(mix(whole(count)) ^ whole(seed));
                 const Index first = worker.begin(rows), last = worker.end(rows);
-                kernels_.uniform(data(out) + first * columns, columns, key, static_cast<std::uint32_t>(first * columns), columns,
+                kernels_.uniform(data(out) + first * strides[out], strides[out], key, static_cast<std::uint32_t>(first * columns), columns,
                                  last - first, columns);
             });
             return;
@@ -370,7 +393,7 @@ private:
         if (name == "identity") {
             add(i, 1, [=, this](const Worker&) {
                 for (Index r = 0; r < rows; ++r)
-                    for (Index c = 0; c < columns; ++c) data(out)[r * columns + c] = r == c;
+                    for (Index c = 0; c < columns; ++c) data(out)[r * strides[out] + c] = r == c;
             });
             return;
         }
@@ -381,18 +404,21 @@ private:
                 const View<const T> X = view(x, s[0], s[1]);
                 for (Index r = 0; r < rows; ++r)
                     for (Index c = 0; c < columns; ++c)
-                        data(out)[r * columns + c] = name == "diag" ? X(r, r) : r == c ? (s[0] == 1 ? X(0, r) : X(r, 0)) : T(0);
+                        data(out)[r * strides[out] + c] = name == "diag" ? X(r, r) : r == c ? (s[0] == 1 ? X(0, r) : X(r, 0)) : T(0);
             });
             return;
         }
-        const auto reduce = name == "columns_sum"   ? kernels_.columns_sum
-                            : name == "columns_max" ? kernels_.columns_max
-                            : name == "rows_sum"    ? kernels_.rows_sum
-                                                    : kernels_.rows_max;
-        const Index parts = name == "columns_sum" || name == "columns_max" ? columns : rows;
-        add(i, s[0] * s[1], [=, this](const Worker& worker) {
-            reduce(data(out), view(x, s[0], s[1]), worker.begin(parts), worker.end(parts));
-        });
+        if (name == "columns_sum" || name == "columns_max") {
+            const auto reduce = name == "columns_sum" ? kernels_.columns_sum : kernels_.columns_max;
+            add(i, s[0] * s[1], [=, this](const Worker& worker) {
+                reduce(data(out), view(x, s[0], s[1]), worker.begin(columns), worker.end(columns));
+            });
+        } else {
+            const auto reduce = name == "rows_sum" ? kernels_.rows_sum : kernels_.rows_max;
+            add(i, s[0] * s[1], [=, this](const Worker& worker) {
+                reduce(data(out), strides[out], view(x, s[0], s[1]), worker.begin(rows), worker.end(rows));
+            });
+        }
     }
 
     // -- operands -------------------------------------------------------------------------------------------
@@ -401,12 +427,12 @@ private:
         return v.operation == "number" ? Scalar{v.number, -1} : Scalar{0, v.buffer};
     }
 
-    static Operand direct(int buffer, const Shape& shape) { return {buffer, shape[1], 1, {}}; }
+    Operand direct(int buffer) const { return {buffer, strides[buffer], 1, {}}; }
 
     Operand operand(int k) const {
         const Value& v = program.values[k];
         if (v.operation == "full") return {-1, 0, 0, scalar(v.operands[0])};
-        if (v.buffer >= 0) return direct(v.buffer, v.shape);
+        if (v.buffer >= 0) return direct(v.buffer);
         Operand x = operand(v.operands[0]);
         if (v.operation == "transpose") std::swap(x.row_stride, x.column_stride);
         if (v.operation == "row_repeat") x.row_stride = 0;
@@ -449,8 +475,9 @@ private:
             Index x_stride, y_stride;
             const T* x = rows_of(instruction.x, group, tile, spare, x_stride);
             const T* y = rows_of(instruction.y, group, tile, spare + kTile, y_stride);
-            T* out = data(instruction.out) + tile.row * group.columns + tile.column;
-            kernels_.elementwise[static_cast<int>(instruction.operation)](out, group.columns, x, x_stride, y, y_stride,
+            const Index out_stride = strides[instruction.out];
+            T* out = data(instruction.out) + tile.row * out_stride + tile.column;
+            kernels_.elementwise[static_cast<int>(instruction.operation)](out, out_stride, x, x_stride, y, y_stride,
                                                                           static_cast<T>(read(instruction.c)), tile.rows,
                                                                           tile.columns);
         }

@@ -133,9 +133,9 @@ void test_reductions(const std::string& set, std::mt19937& rng) {
             check_close<T>(row, table::columns_sum(X), kTolerance<T> * 8, set + " columns_sum");
             kernel.columns_max(row.data(), V, 0, n);
             check_close<T>(row, table::columns_max(X), 0, set + " columns_max");
-            kernel.rows_sum(column.data(), V, 0, m);
+            kernel.rows_sum(column.data(), 1, V, 0, m);
             check_close<T>(column, table::rows_sum(X), kTolerance<T> * 8, set + " rows_sum");
-            kernel.rows_max(column.data(), V, 0, m);
+            kernel.rows_max(column.data(), 1, V, 0, m);
             check_close<T>(column, table::rows_max(X), 0, set + " rows_max");
         }
     }
@@ -173,16 +173,19 @@ void test_sparse(const std::string& set, std::mt19937& rng) {
             }
             const SparseIndex by_rows{starts.data(), columns.data(), nullptr, K};
             const SparseIndex by_columns{column_starts.data(), rows.data(), positions.data(), D};
-            const Matrix<T> X = random_matrix<T>(D, N, rng), Z = random_matrix<T>(K, N, rng);
-            Matrix<T> Y(K, N), DX(D, N);
+            const Index stride = padded<T>(N);
+            Matrix<T> X = Matrix<T>::Zero(D, stride), Z = Matrix<T>::Zero(K, stride);
+            X.leftCols(N) = random_matrix<T>(D, N, rng);
+            Z.leftCols(N) = random_matrix<T>(K, N, rng);
+            Matrix<T> Y = Matrix<T>::Zero(K, stride), DX = Matrix<T>::Zero(D, stride);
             std::vector<T> DW(values.size(), T(7)), C(values.size(), T(2));
             for (int threads : {1, 3}) {
                 ThreadPool pool(threads);
                 pool.run([&](const Worker& worker) {
-                    kernel.sparse_product(Y.data(), by_rows, values.data(), X.data(), N, by_rows.begin(worker), by_rows.end(worker));
-                    kernel.sparse_product(DX.data(), by_columns, values.data(), Z.data(), N, by_columns.begin(worker),
+                    kernel.sparse_product(Y.data(), by_rows, values.data(), X.data(), N, stride, by_rows.begin(worker), by_rows.end(worker));
+                    kernel.sparse_product(DX.data(), by_columns, values.data(), Z.data(), N, stride, by_columns.begin(worker),
                                           by_columns.end(worker));
-                    kernel.sampled_product(DW.data(), T(0.5), C.data(), T(-2), Z.data(), X.data(), N, by_rows,
+                    kernel.sampled_product(DW.data(), T(0.5), C.data(), T(-2), Z.data(), X.data(), N, stride, by_rows,
                                            by_rows.begin(worker), by_rows.end(worker));
                 });
                 const std::string what = set + " sparse " + std::to_string(K) + "×" + std::to_string(D) + " N " + std::to_string(N);

@@ -81,6 +81,13 @@ struct SparseIndex {
     Index end(const Worker& worker) const;
 };
 
+// The number of elements that a row of n takes where it is padded: whole vectors of every instruction set.
+template <class T>
+constexpr Index padded(Index n) {
+    constexpr Index line = 64 / sizeof(T);
+    return (n + line - 1) / line * line;
+}
+
 template <class T>
 struct Kernels {
     ElementwiseKernel<T> elementwise[elementwise_count];
@@ -89,11 +96,12 @@ struct Kernels {
     Index (*scratch_size)(Index m, Index n, Index k, int threads);
     // out = Xᵀ for the columns [first, last) of X, whose rows are contiguous; the rows of out are out_stride apart.
     void (*transpose)(T* out, Index out_stride, View<const T> X, Index first, Index last);
-    // The rows [first, last) of W B, for a sparse W; B has n columns.
-    void (*sparse_product)(T* out, const SparseIndex& W, const T* values, const T* B, Index n, Index first, Index last);
-    // out = β·C + α·(A Bᵀ at the stored elements of the rows [first, last) of W); A and B have n columns.
-    void (*sampled_product)(T* out, T beta, const T* C, T alpha, const T* A, const T* B, Index n, const SparseIndex& W,
-                            Index first, Index last);
+    // The rows [first, last) of W B, for a sparse W. B and the result have n columns, and zeros up to padded(n).
+    void (*sparse_product)(T* out, const SparseIndex& W, const T* values, const T* B, Index n, Index stride, Index first,
+                           Index last);
+    // out = β·C + α·(A Bᵀ at the stored elements of the rows [first, last) of W), with A and B as B above.
+    void (*sampled_product)(T* out, T beta, const T* C, T alpha, const T* A, const T* B, Index n, Index stride,
+                            const SparseIndex& W, Index first, Index last);
     // Numbers from [0, 1) by a hash of a key and a position: the first has position `first`, the first one of the
     // next row `distance` more.
     void (*uniform)(T* out, Index out_stride, std::uint32_t key, std::uint32_t first, Index distance, Index rows,
@@ -101,8 +109,8 @@ struct Kernels {
     // Sums and maxima, of the columns or rows [first, last).
     void (*columns_sum)(T* out, View<const T> X, Index first, Index last);
     void (*columns_max)(T* out, View<const T> X, Index first, Index last);
-    void (*rows_sum)(T* out, View<const T> X, Index first, Index last);
-    void (*rows_max)(T* out, View<const T> X, Index first, Index last);
+    void (*rows_sum)(T* out, Index out_stride, View<const T> X, Index first, Index last);
+    void (*rows_max)(T* out, Index out_stride, View<const T> X, Index first, Index last);
 };
 
 // A permutation of the 32-bit integers that scatters them (Wellons' lowbias32).

@@ -35,7 +35,7 @@ void columns_max(T* out, View<const T> X, Index first, Index last) {
 
 // out_i = Σ_j x_ij for the rows [first, last)
 template <class T>
-void rows_sum(T* out, View<const T> X, Index first, Index last) {
+void rows_sum(T* out, Index out_stride, View<const T> X, Index first, Index last) {
     constexpr int L = lanes<T>;
     for (Index i = first; i < last; ++i) {
         const T* x = X.data + i * X.row_stride;
@@ -46,20 +46,20 @@ void rows_sum(T* out, View<const T> X, Index first, Index last) {
         T sum = 0;
         for (; j < X.columns; ++j) sum += x[j * X.column_stride];
         for (int l = 0; l < L; ++l) sum += parts[l];
-        out[i] = sum;
+        out[i * out_stride] = sum;
     }
 }
 
 // out_i = max_j x_ij for the rows [first, last); nan where there is one
 template <class T>
-void rows_max(T* out, View<const T> X, Index first, Index last) {
+void rows_max(T* out, Index out_stride, View<const T> X, Index first, Index last) {
     for (Index i = first; i < last; ++i) {
         T largest = X(i, 0);
         for (Index j = 1; j < X.columns; ++j) {
             const T a = X(i, j);
             largest = a > largest || a != a ? a : largest;
         }
-        out[i] = largest;
+        out[i * out_stride] = largest;
     }
 }
 

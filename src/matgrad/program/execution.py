@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -94,10 +95,13 @@ class Executor:
 
     def __init__(self, program: Program, kernels: Kernels, state: State) -> None:
         self.program, self.kernels, self.state = program, kernels, state
+        self.runs = 0
+        self.seconds: dict[Value, float] = {}  # that its values took, where they are timed
         self.slots: list[Any] = []
         self.given: dict[str, int] = {}  # where the inputs of a run go
         self.views: list[tuple[int, Value, int]] = []  # views of those: place, view, place of its operand
         self.code: list[tuple[Callable[..., None], int, tuple[int, ...]]] = []
+        self.computed: list[Value] = []  # by each instruction
         self._like = next(iter(state.values()))
         self._places: dict[Any, int] = {}  # of buffers, views and numbers
         self._plan = plan(program, set(state))
@@ -105,6 +109,8 @@ class Executor:
             if value.operation not in SOURCES:
                 self._add(value)
         self.code += [(kernels.copy, self._place(to), (self._place(source),)) for to, source in self._plan.copies]
+        holder = {self._plan.buffers[value]: value for value in program.outputs.values()}
+        self.computed += [holder[source] for _, source in self._plan.copies]
 
     def execute(self, **inputs: Any) -> None:
         """Run the program once."""
@@ -114,6 +120,25 @@ class Executor:
         for place, view, operand in self.views:
             slots[place] = self._view(view, slots[operand])
         self.kernels.run(self.code, slots)
+        self.runs += 1
+
+    def time(self) -> None:
+        """From now on, count the seconds of every value."""
+        for i, (kernel, out, operands) in enumerate(self.code):
+            self.code[i] = self._timed(kernel, self.computed[i]), out, operands
+
+    def _timed(self, kernel: Callable[..., None], value: Value) -> Callable[..., None]:
+        """The kernel with a clock, which on a device waits for the result."""
+        wait, seconds = self.kernels.backend.wait, self.seconds
+        seconds[value] = 0.0
+
+        def timed(out: Matrix, *operands: Any) -> None:
+            start = time.perf_counter()
+            kernel(out, *operands)
+            wait(out)
+            seconds[value] += time.perf_counter() - start
+
+        return timed
 
     def _add(self, value: Value) -> None:
         """Give a view its place, or append an instruction."""
@@ -121,6 +146,7 @@ class Executor:
         if value.operation not in VIEWS:
             place = self._place(self._plan.buffers[value])
             self.code.append((getattr(self.kernels, value.operation), place, operands))
+            self.computed.append(value)
         elif base(value).name in self.given:
             self.views.append((self._new(value, None), value, operands[0]))
         else:
@@ -166,10 +192,13 @@ class Executor:
 class ProgramStep(CompiledStep):
     """A training step as a recorded program, one for every batch size, on the same matrices."""
 
+    can_be_timed = True
+
     def __init__(self, step: Step, kernels: Kernels, executor: Callable[..., Any] = Executor) -> None:
         self.step, self.kernels, self.executor = step, kernels, executor
         self.matrices: State = {}
         self.executors: dict[Any, Any] = {}
+        self.seconds = 0.0  # that recording and planning took
 
     def load(self, state: Mapping[str, Matrix]) -> None:
         """Copy the state in."""
@@ -189,8 +218,12 @@ class ProgramStep(CompiledStep):
         """Record the step for batches of this size."""
         key = (X.shape, T.shape, X.dtype, T.dtype)
         if key not in self.executors:
+            start = time.perf_counter()
             program = optimized(record_step(self.step, self.matrices, X, T))
             self.executors[key] = self.executor(program, self.kernels, self.matrices)
+            if self.is_timed:
+                self.executors[key].time()
+            self.seconds += time.perf_counter() - start
         return self.executors[key]
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:

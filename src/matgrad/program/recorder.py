@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends import backend_of, register_matrix_type
 from matgrad.backends.base import DTYPES, Backend, RecordingError, as_number
-from matgrad.equations import Equation, observed
-from matgrad.layers.layer import Layer
 from matgrad.program.program import INTEGER, Program, Shape, Size, Value
 from matgrad.training_step import settings
+from matgrad.watching import watched, watched_methods
 
 if TYPE_CHECKING:
     from matgrad.loss_functions import LossFunction
@@ -301,7 +300,7 @@ def record_step(step: Step, state: Mapping[str, Any], X: Any, T: Any) -> Program
     backend = backend_of(*state.values(), X, T)
     step = copy.deepcopy(step, {id(x): x for x in step.template.state().values()})  # so that nothing of M changes
     model = step.template
-    labels = _Labels(model, step.loss)
+    _check_methods(model, step.loss)
     N = Size(X.shape[0], "N")
     shapes = {name: tuple(x.shape) for name, x in state.items()}
     shapes |= {name: (N if x.shape[0] == N else x.shape[0], *x.shape[1:]) for name, x in (("X", X), ("T", T))}
@@ -310,7 +309,7 @@ def record_step(step: Step, state: Mapping[str, Any], X: Any, T: Any) -> Program
 
     def run(recording: Recording, inputs: dict[str, RecordedMatrix]) -> dict[str, RecordedMatrix]:
         own = {name: inputs[name] for name in state}
-        with labels.given_to(recording):
+        with _labelled(recording, model, step.loss):
             return step.run(model, own, *(inputs[name] for name in ("X", "T", "eta")))
 
     program = record(run, signatures)
@@ -342,56 +341,29 @@ def _listing(program: Program) -> list[tuple]:
     return [*values, *((name, place[value]) for name, value in program.outputs.items())]
 
 
-class _Labels:
-    """Tells a recording which equation of which layer, which loss or which optimizer is at work."""
+@contextmanager
+def _labelled(recording: Recording, model: MultilayerPerceptron, loss: LossFunction) -> Iterator[None]:
+    """Tell the recording which equation of which layer, which loss or which optimizer is at work."""
 
-    def __init__(self, model: MultilayerPerceptron, loss: LossFunction) -> None:
-        self.recording = Recording()
-        self.numbers = {layer: i for i, layer in enumerate(model.layers, start=1)}
-        for layer, i in self.numbers.items():
-            for method in ("feedforward", "backpropagate", "optimize"):
-                self._label(layer, method, "", after=f"layer {i} {type(layer).__name__}.{method}")
-            for name, part in layer._optimizers.items():
-                self._label(part, "apply", "", after=f"layer {i} {type(part).__name__}.{name}")
-        self._label(model, "optimize", "clip_gradients", after="")
-        self._label(model, "backpropagate", f"{type(loss).__name__}.gradient", after="")
+    def mark(part: str, X: Any, name: str) -> None:
+        _name(X, name)
+        recording.label(part)
 
-    @contextmanager
-    def given_to(self, recording: Recording) -> Iterator[None]:
-        """Label what is recorded inside; equations have names where the source of a layer can be read."""
-        self.recording = recording
-        with ExitStack() as stack:
-            for layer in self.numbers:
-                with suppress(ValueError):  # there is no source in an interactive session
-                    stack.enter_context(observed([layer], self._equation))
-            yield
-        for layer, i in self.numbers.items():
-            for name in (*layer.intermediates, *(f"D{name}" for name in layer.parameters), "DX"):
-                self._name(getattr(layer, name, None), f"{name}{i}")
+    with watched(model, loss, mark):
+        yield
+    for i, layer in enumerate(model.layers, start=1):
+        for name in (*layer.intermediates, *(f"D{name}" for name in layer.parameters), "DX"):
+            _name(getattr(layer, name, None), f"{name}{i}")
 
-    def _equation(self, layer: Layer, equation: Equation, X: Any) -> Any:
-        """The hook of `observed`."""
-        self._name(X, f"{equation.name}{self.numbers[layer]}")
-        self.recording.label(f"layer {self.numbers[layer]} {equation}")
-        return X
 
-    @staticmethod
-    def _name(X: Any, name: str) -> None:
-        """Give a recorded matrix a name, unless it has one."""
-        if isinstance(X, RecordedMatrix):
-            X.value.name = X.value.name or name
+def _name(X: Any, name: str) -> None:
+    """Give a recorded matrix a name, unless it has one."""
+    if isinstance(X, RecordedMatrix):
+        X.value.name = X.value.name or name
 
-    def _label(self, thing: Any, method: str, before: str, after: str) -> None:
-        """Label what is recorded before and in a method of one object."""
+
+def _check_methods(model: MultilayerPerceptron, loss: LossFunction) -> None:
+    """Refuse a method that was replaced in one object: it belongs to the original, not to this copy."""
+    for thing, method, *_ in watched_methods(model, loss):
         if method in vars(thing):
             raise RecordingError(f"the method {method} of one {type(thing).__name__} was replaced")
-
-        def labelled(*arguments: Any) -> Any:
-            self.recording.label(before)
-            if method == "backpropagate" and thing not in self.numbers:
-                self._name(arguments[1], "DY")
-            result = getattr(type(thing), method)(thing, *arguments)  # which `observed` replaces later
-            self.recording.label(after)
-            return result
-
-        setattr(thing, method, labelled)

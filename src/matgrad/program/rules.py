@@ -152,13 +152,19 @@ TRANSPOSITIONS: tuple[Rule, ...] = (transposed_repeat, transposed_sums, transpos
 
 
 def contiguous(value: Value, uses: Uses) -> Value | None:
-    """A sparse product reads rows of its dense operands: a view is copied once, and all read the copy"""
-    if value.operation not in SPARSE or not any(x.operation in VIEWS for x in value.operands):
+    """A sparse product reads rows of its dense operands: a view or an input is copied once, and all read the copy"""
+    if value.operation not in SPARSE:
         return None
-    copied = [
-        replace(x, operation="copy", operands=(x,), name="") if x.operation in VIEWS else x for x in value.operands
+    dense = value.operands[-1:] if value.operation.startswith("sparse") else value.operands[-2:]
+    operands = [
+        _copied(x) if x.operation in VIEWS or (x in dense and x.operation == "input") else x for x in value.operands
     ]
-    return value.derived(value.operation, *copied)
+    return value.derived(value.operation, *operands)
+
+
+def _copied(value: Value) -> Value:
+    """A copy of a matrix."""
+    return replace(value, operation="copy", operands=(value,), name="")
 
 
 CONTIGUOUS: tuple[Rule, ...] = (contiguous,)

@@ -1,0 +1,106 @@
+"""What the products of a program cost, and which equations its values belong to."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from matgrad.program.buffers import base
+from matgrad.program.program import PRODUCTS, SOURCES, VIEWS, Program, Value
+from matgrad.program.recorder import record_step
+from matgrad.support import Support
+from matgrad.training_step import Step
+
+if TYPE_CHECKING:
+    from matgrad.backends.base import Matrix, Scalar
+    from matgrad.layers.layer import State
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
+    from matgrad.training_step import EagerStep
+
+
+class Cost(NamedTuple):
+    """Floating-point operations, and bytes that are read and written at least once."""
+
+    flops: int = 0
+    bytes: int = 0
+
+    def plus(self, other: Cost) -> Cost:
+        """The sum of both."""
+        return Cost(self.flops + other.flops, self.bytes + other.bytes)
+
+
+def product_cost(value: Value) -> Cost | None:
+    """2·m·n·k operations for an m×k times a k×n matrix, 2·nnz·N for a sparse one and N columns; None for no product.
+
+    The bytes are those of the operands, with the index of a sparse one, and of the result. What is
+    fused into a product, such as the sum with a bias, adds its bytes but no operations.
+    """
+    if value.operation in PRODUCTS:
+        A = value.operands[-2]
+        multiplications = math.prod(value.shape) * A.shape[1]
+    elif value.operation.startswith(("sparse", "sampled")):
+        assert value.operands[0].support is not None
+        multiplications = value.operands[0].support.nnz * value.operands[-1].shape[1]
+    else:
+        return None
+    return Cost(2 * int(multiplications), _bytes(value) + sum(_operand_bytes(x, value) for x in value.operands))
+
+
+def _operand_bytes(x: Value, user: Value) -> int:
+    """The bytes of an operand; a view has those of the matrix behind it."""
+    if x.support is not None:
+        return sum(A.nbytes for A in _index(x.support, user.operation))
+    return 0 if x.is_scalar else _bytes(base(x))
+
+
+def _index(S: Support, operation: str) -> tuple[np.ndarray, ...]:
+    """The part of an index that a product reads."""
+    if operation == "sparse_transposed_product":
+        return S.column_starts, S.rows, S.positions
+    return S.starts, S.columns
+
+
+def _bytes(value: Value) -> int:
+    return int(math.prod(value.shape)) * np.dtype(value.dtype).itemsize
+
+
+def equations_of(program: Program) -> dict[Value, str]:
+    """The equation of every value that is computed, where it has one.
+
+    A value that a rule has put in, such as a copy, belongs to the equation that first reads it.
+    """
+    found = {value: value.equation for value in program.instructions}
+    for value in reversed(program.instructions):
+        for x in value.operands:
+            if x.operation not in SOURCES and not x.equation:
+                found[x] = found[value]
+    return {value: equation for value, equation in found.items() if equation and value.operation not in VIEWS}
+
+
+def costs_of(program: Program) -> dict[str, Cost | None]:
+    """The cost of the products of every equation; None where there are none."""
+    costs: dict[str, Cost | None] = {}
+    for value, equation in equations_of(program).items():
+        cost, known = product_cost(value), costs.get(equation)
+        costs[equation] = known if cost is None else cost.plus(known or Cost())
+    return costs
+
+
+def costs_by_equation(step: EagerStep, X: Matrix, T: Matrix) -> dict[str, Cost | None]:
+    """The costs of a step whose equations run one by one, none fused or left out; {} where it cannot be recorded."""
+    try:
+        return costs_of(record_step(_WholeStep(step.M, step.loss, step.clip_norm), step.M.state(), X, T))
+    except Exception:  # a layer may do anything, and then its costs are not known
+        return {}
+
+
+class _WholeStep(Step):
+    """A step with all that its equations compute, also the gradient of X, which nothing needs."""
+
+    def run(self, model: MultilayerPerceptron, state: State, X: Matrix, T: Matrix, eta: Scalar) -> State:
+        """The new state, and what is not needed for it."""
+        result = super().run(model, state, X, T, eta)
+        DX = model.layers[0].DX
+        return result if DX is None else result | {"DX": DX}
