@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST     := $(ONE_THREAD) $(BIN)/python -m pytest --quiet --durations=5
 
-.PHONY: train test test-slow lint lanes test-native test-numpy-torch test-jax-tensorflow clean
+.PHONY: train test test-slow lint lanes test-numpy-torch test-jax-tensorflow clean
 
 train: $(VENV)/train.done
 	$(BIN)/matgrad train
@@ -21,13 +21,7 @@ lint: $(VENV)/test.done
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-lanes: test-native test-numpy-torch test-jax-tensorflow
-
-# the C++ core alone, against the table on Eigen
-test-native: $(VENV)/test.done
-	$(BIN)/cmake -S native -B build/native -DCMAKE_PREFIX_PATH=$$($(BIN)/python -m cmeel cmake)
-	$(BIN)/cmake --build build/native --target kernels_test program_test train
-	$(BIN)/ctest --test-dir build/native --output-on-failure
+lanes: test-numpy-torch test-jax-tensorflow
 
 # one framework a process: LLVM does not like them together
 test-numpy-torch: $(VENV)/test.done
