@@ -54,6 +54,7 @@ from matgrad.optimizers import (
     NesterovOptimizer,
     Optimizer,
 )
+from matgrad.profiling import Profile, profile
 from matgrad.sparse_matrix import SparseMatrix, Support
 from matgrad.training import stochastic_gradient_descent
 from matgrad.training_step import clip_gradients, compile_step, make_step
@@ -93,6 +94,7 @@ __all__ = [
     "NegativeLogLikelihoodLoss",
     "NesterovOptimizer",
     "Optimizer",
+    "Profile",
     "ReLUActivation",
     "SReLUActivation",
     "SReLULayer",
@@ -115,5 +117,6 @@ __all__ = [
     "make_step",
     "manual_seed",
     "one_hot",
+    "profile",
     "stochastic_gradient_descent",
 ]

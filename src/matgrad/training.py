@@ -11,6 +11,7 @@ from matgrad.datasets import DataLoader
 from matgrad.learning_rate import learning_rate as create_scheduler
 from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.measures import Batches, evaluation_mode, measure
+from matgrad.profiling import counted
 from matgrad.training_step import EagerStep, StepWithFallback, check_loss
 
 if TYPE_CHECKING:
@@ -42,19 +43,20 @@ def stochastic_gradient_descent(
     step = (StepWithFallback if compiled else EagerStep)(M, loss, clip_norm)
     i = 0
     for epoch in range(epochs):
-        M.train()
-        step.load(M.state())
         lr, eta = learning_rate(epoch), None
-        try:
-            for X, T in train_loader:
-                if per_step or eta is None:
-                    lr = learning_rate(i) if per_step else lr
-                    eta = M.scalar(lr)
-                step(X, T, eta)
-                i += 1
-        finally:
-            M.load_state(step.state())
-        M.end_epoch()
+        with counted(M):
+            M.train()
+            step.load(M.state())
+            try:
+                for X, T in train_loader:
+                    if per_step or eta is None:
+                        lr = learning_rate(i) if per_step else lr
+                        eta = M.scalar(lr)
+                    step(X, T, eta)
+                    i += 1
+            finally:
+                M.load_state(step.state())
+            M.end_epoch()
         if on_epoch is not None and on_epoch(epoch, lr):
             break
 

@@ -22,6 +22,7 @@ from matgrad.matrix_operations import (
 )
 from matgrad.measures import check_targets
 from matgrad.optimizers import Optimizer
+from matgrad.profiling import profile_of
 from matgrad.sparse_matrix import values_of, with_values
 
 if TYPE_CHECKING:
@@ -103,11 +104,19 @@ class EagerStep(CompiledStep):
         """Nothing."""
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
-        train_batch(self.M, self.loss, X, T, eta, self.clip_norm)
+        profile = profile_of(self.M)
+        if profile is None:
+            train_batch(self.M, self.loss, X, T, eta, self.clip_norm)
+            return
+        with profile.watching(self, X, T):
+            train_batch(self.M, self.loss, X, T, eta, self.clip_norm)
 
 
 class StepWithFallback(CompiledStep):
-    """The compiled training step of M, or, with a warning, its equations where it cannot be compiled."""
+    """The compiled training step of M, or, with a warning, its equations where it cannot be compiled.
+
+    Where M is profiled and the compiled step cannot tell how long its equations take, they run one by one.
+    """
 
     step: CompiledStep
 
@@ -142,6 +151,9 @@ class StepWithFallback(CompiledStep):
     def _compile(self) -> None:
         self.step = compile_step(self.eager.M, self.eager.loss, clip_norm=self.eager.clip_norm)
         self.settings = self._settings()
+        profile = profile_of(self.eager.M)
+        if profile is not None and not profile.time(self.step):
+            self.step = self.eager
 
     def _settings(self) -> Any:
         M = self.eager.M.clone().train()

@@ -159,8 +159,8 @@ def test_eager_training_is_compiled_training(backend_name: str, options):
 @pytest.mark.usefixtures("data")
 def test_the_timer_and_the_matrices_of_batches_are_shown():
     timed = succeed(*TRAIN, "--timer", "full")
-    assert "layer 1 ActivationLayer.feedforward" in timed
-    assert "layer 3 LinearLayer.optimize" in timed
+    assert "layer 1 ActivationLayer.DW" in timed
+    assert "layer 3 MomentumOptimizer.b" in timed
     shown = succeed(*TRAIN, "--debug")
     for name in ("batch 1 layer 1 Z", "batch 1 layer 3 DW", "batch 8 layer 1 DX"):
         assert name in shown

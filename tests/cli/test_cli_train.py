@@ -253,22 +253,6 @@ def test_the_gradient_check_does_not_change_the_run():
     assert [row["loss"] for row in plain["epochs"]] == [row["loss"] for row in checked["epochs"]]
 
 
-@pytest.mark.parametrize(
-    ("kind", "names"), [("brief", ["model"]), ("full", ["layer 1 ActivationLayer", "layer 2 Lin"])]
-)
-@pytest.mark.usefixtures("data")
-def test_the_timer_shows_the_three_steps(kind, names):
-    output = succeed("train", *FAST, "--timer", kind)
-
-    for name in names:
-        for step in ("feedforward", "backpropagate", "optimize"):
-            assert re.search(rf"^{name}\w*\.{step} +\d+\.\d{{3}} s +\d+\.\d %$", output, re.M), f"{name} {step}"
-    shares = [float(share) for share in re.findall(r"([\d.]+) %$", output, re.M)]
-    assert len(shares) == 3 * len(names)
-    assert sum(shares) == pytest.approx(100, abs=0.5)
-    assert " %" not in succeed("train", *FAST, "--timer", "disabled")
-
-
 def test_info_prints_the_parameters_with_the_digits_asked_for(folder, data):
     succeed("train", *FAST, "--epochs", 0, "--save-weights", "m.npz")
     W = arrays(folder / "m.npz")["W1"]

@@ -35,6 +35,9 @@ def as_number(value: Any) -> Any:
 class CompiledStep(ABC):
     """A training step that keeps the state to itself and changes it with every batch."""
 
+    can_be_timed = False  # whether it knows the seconds of every equation
+    is_timed = False  # whether it shall count them
+
     @abstractmethod
     def load(self, state: Mapping[str, Matrix]) -> None:
         """Copy the state in."""
@@ -178,6 +181,9 @@ class Backend(ABC):
     def rows(self, X: Matrix, start: int, stop: int) -> Matrix:
         """Rows start, …, stop - 1 of X, without a copy where the framework can."""
         return X[start:stop]
+
+    def wait(self, X: Matrix) -> None:  # noqa: B027 (most have nothing to wait for)
+        """Return when X is computed, on a device that works while Python goes on."""
 
     @abstractmethod
     def dtype(self, X: Matrix) -> str:

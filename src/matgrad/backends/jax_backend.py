@@ -48,6 +48,9 @@ class JaxBackend(NumpyBackend):
     def take_rows(self, X, indices):
         return _take(X, indices)
 
+    def wait(self, X):
+        jax.block_until_ready(X)
+
     def device(self, X):
         if isinstance(X, jax.core.Tracer):
             return None

@@ -13,7 +13,7 @@ from matgrad import _native
 from matgrad.backends.numpy_backend import NumpyBackend
 from matgrad.machine import cores
 from matgrad.program.execution import Kernels, ProgramStep, State
-from matgrad.program.program import Program
+from matgrad.program.program import Program, Value
 from matgrad.program.storage import as_dictionary
 
 
@@ -32,6 +32,7 @@ class NativeExecutor:
     """A program in the C++ core: ``execute(X=X, T=T, eta=eta)`` changes the arrays of `state` in place."""
 
     def __init__(self, program: Program, kernels: Kernels, state: State) -> None:
+        self.program, self.runs = program, 0
         self.core = _native.Executor(json.dumps(as_dictionary(program)), thread_pool(threads()))
         for name, X in state.items():
             self.core.bind(name, X)
@@ -43,6 +44,17 @@ class NativeExecutor:
         for name, X in inputs.items():
             self.core.bind(name, np.ascontiguousarray(X).reshape(X.shape))
         self.core.run()
+        self.runs += 1
+
+    def time(self) -> None:
+        """From now on, count the seconds of every value."""
+        self.core.timed = True
+
+    @property
+    def seconds(self) -> dict[Value, float]:
+        """The seconds of every value so far; of values that are computed together, the first has them all."""
+        values = self.program.values
+        return dict(zip(values, self.core.seconds[-len(values) :], strict=True))  # after the inputs that are not read
 
 
 def threads() -> int:

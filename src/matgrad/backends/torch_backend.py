@@ -130,6 +130,10 @@ class TorchBackend(Backend):
     def take_rows(self, X, indices):
         return X[torch.as_tensor(indices, device=X.device)]
 
+    def wait(self, X):
+        if isinstance(X, torch.Tensor) and X.is_cuda:
+            torch.cuda.synchronize(X.device)
+
     def dtype(self, X):
         return str(X.dtype).removeprefix("torch.")
 

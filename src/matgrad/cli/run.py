@@ -127,7 +127,7 @@ class Training:
                         Epochs(self, report, interrupt),
                         per_step=options["per_step"],
                         clip_norm=options["clip"],
-                        compiled=not (options["eager"] or options["debug"] or options["timer"] != "disabled"),
+                        compiled=not (options["eager"] or options["debug"]),
                         on_epoch=lambda epoch, lr: self._end_epoch(epoch, lr, report),
                     )
             except KeyboardInterrupt:
@@ -136,12 +136,13 @@ class Training:
             if self.best is not None:
                 M.load_state(self.best[2])
                 report.say(f"kept the model of epoch {self.best[1]}, with validation loss {self.best[0]:.4f}")
-            self.timer.show(report)
+        self.timer.show(report)
         with np.errstate(all="ignore"):
             results = self._measure(("train", "validation", "test"))
         self._check_finite(results["loss"], len(self.rows))
         sha256 = self.raw.sha256()
-        record = run_record(options, self.data, sha256, M, self.loss, self.rows, results, started, interrupted)
+        timer = self.timer.record()
+        record = run_record(options, self.data, sha256, M, self.loss, self.rows, results, timer, started, interrupted)
         self._write(record)
         if options["as_json"]:
             click.echo(as_json(record))
@@ -172,8 +173,7 @@ class Training:
         """Measure and show the epoch; whether to stop now."""
         row = {"epoch": epoch + 1, "lr": lr, "seconds": time.perf_counter() - self.epoch_start}
         if not self.options["no_statistics"] or self.options["early_stopping"]:
-            with self.timer.paused():
-                row |= self._measure(("train", "validation", "test"))
+            row |= self._measure(("train", "validation", "test"))
         self.rows.append(row)
         report.row(row)
         self._check_finite(row.get("loss", 0.0), epoch + 1)

@@ -51,10 +51,11 @@ def run_record(
     loss: LossFunction,
     rows: list[dict[str, Any]],
     results: dict[str, float],
+    timer: list[dict[str, Any]],
     started: float,
     interrupted: bool,
 ) -> dict[str, Any]:
-    """Seed, versions, machine, hash of the data as read, full configuration, epochs and results of a run."""
+    """Seed, versions, machine, hash of the data as read, full configuration, epochs, results and times of a run."""
     plain = {
         key: str(value) if isinstance(value, Path) else [str(v) for v in value] if isinstance(value, tuple) else value
         for key, value in options.items()
@@ -79,4 +80,5 @@ def run_record(
         "configuration": plain,
         "epochs": rows,
         "results": results,
+        "timer": timer,
     }

@@ -1,0 +1,123 @@
+"""`matgrad train --timer`: the table, and the rows in the record of the run."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from cli_support import run, save_blobs, succeed
+from click.testing import CliRunner
+
+from matgrad.cli import main
+
+N, D, H, K = 60, 4, 6, 3
+TRAIN = ("train", "--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--layer-sizes", f"{D};{H};{K}",
+         "--epochs", 2, "--batch-size", 20)  # fmt: skip
+KEYS = ["equation", "layer", "seconds", "share", "calls", "flops", "bytes"]
+STEPS = ["feedforward", "loss", "backpropagate", "optimize", "compilation", "data and overhead"]
+
+
+@pytest.fixture(autouse=True)
+def _data(folder) -> None:
+    save_blobs(folder / "data.npz", N=N, D=D, K=K)
+
+
+def timer(*options: object) -> list[dict]:
+    """The rows in the record of a run."""
+    return json.loads(succeed(*TRAIN, "--json", *options))["timer"]
+
+
+def names(rows: list[dict]) -> list[str]:
+    return [row["equation"] if row["layer"] is None else f"layer {row['layer']} {row['equation']}" for row in rows]
+
+
+@pytest.mark.parametrize("backend_name", ["numpy", "torch", "native"])
+@pytest.mark.parametrize("options", [(), ("--eager",), ("--debug",)])
+@pytest.mark.parametrize("kind", ["brief", "full"])
+def test_the_record_has_the_rows(backend_name: str, options, kind: str):
+    rows = timer("--timer", kind, "--backend", backend_name, *options)
+
+    context = f"{backend_name} {options} {kind}"
+    for row in rows:
+        assert list(row) == KEYS, context
+        assert row["seconds"] >= 0, context
+        assert row["calls"] == (1 if row["equation"] == "compilation" else 6), context
+        assert (row["flops"] is None) == (row["bytes"] is None), context
+    assert sum(row["share"] for row in rows) == pytest.approx(1), context
+    steps = [step for step in STEPS if not options or step != "compilation"]
+    if kind == "brief":
+        assert names(rows) == steps, context
+        assert rows[0]["flops"] == 2 * 2 * N * (D * H + H * K), context
+    else:
+        dW = next(row for row in rows if (row["equation"], row["layer"]) == ("ActivationLayer.DW", 1))
+        assert dW["flops"] == 2 * 2 * N * D * H, context
+        assert {"layer 2 MomentumOptimizer.b", "SoftmaxCrossEntropyLoss.gradient"} <= set(names(rows)), context
+
+
+def test_a_run_without_timer_has_no_rows(folder):
+    assert timer() == []
+    succeed(*TRAIN, "--timer", "brief", "--output", "run")
+    saved = json.loads((folder / "run" / "run.json").read_text())["timer"]
+    assert names(saved) == STEPS
+
+
+def test_the_equations_stand_in_their_order():
+    found = names(timer("--timer", "full", "--eager", "--clip", 1))
+    expected = [
+        *("layer 1 ActivationLayer.Z", "layer 1 ActivationLayer.Y", "layer 2 LinearLayer.Y"),
+        *("SoftmaxCrossEntropyLoss.gradient", "layer 2 LinearLayer.DW", "layer 2 LinearLayer.DX"),
+        *("layer 1 ActivationLayer.DZ", "layer 1 ActivationLayer.DW", "clip_gradients"),
+        *("layer 1 MomentumOptimizer.W", "layer 2 MomentumOptimizer.b", "data and overhead"),
+    ]
+    assert [name for name in found if name in expected] == expected
+
+
+@pytest.mark.parametrize("kind", ["brief", "full"])
+def test_the_table_is_printed_before_the_last_line(kind: str):
+    lines = succeed(*TRAIN, "--timer", kind, "--backend", "native").splitlines()
+    first = "feedforward" if kind == "brief" else "layer 1 ActivationLayer.Z"
+    table = lines[[line.startswith(first) for line in lines].index(True) :]
+    shares = [float(share) for share in re.findall(r" ([\d.]+) % ", "\n".join(table))]
+
+    assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares) + 0.01)
+    assert lines[-1].startswith("test accuracy")
+    assert any("█" in line for line in table)
+    assert any(line.startswith("– is computed") for line in table) == (kind == "full")
+    assert "\x1b" not in "".join(lines), "colour is for terminals"
+    assert " %" not in succeed(*TRAIN)
+
+
+def test_a_terminal_gets_colour_unless_it_is_asked_not_to(monkeypatch):
+    arguments = [str(x) for x in (*TRAIN, "--timer", "brief")]
+    assert "\x1b[36m" in CliRunner().invoke(main, arguments, color=True).stdout
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in CliRunner().invoke(main, arguments, color=True).stdout
+
+
+def test_the_table_fits_the_terminal(monkeypatch):
+    for columns in (70, 90, 140):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = succeed(*TRAIN, "--timer", "full").splitlines()
+        table = [line for line in lines if re.search(r" [\d.]+ %", line)]
+        assert max(map(len, table)) == columns
+
+
+def test_the_gradient_check_is_not_counted():
+    rows = timer("--timer", "full", "--gradient-step", 1e-5, "--eager")
+    assert all(row["calls"] == 6 for row in rows)
+
+
+def test_what_is_timed_is_what_is_trained():
+    options = ("--dropouts", 0.3, "--densities", "0.5;1", "--backend", "native")
+    plain, timed = (succeed(*TRAIN, *options, *more).splitlines() for more in ((), ("--timer", "full")))
+    rows = [[line.split()[:-1] for line in lines if re.match(r" +\d+ +0\.05", line)] for lines in (plain, timed)]
+    assert len(rows[0]) == 2
+    assert rows[0] == rows[1]
+    assert plain[-1] == timed[-1]
+
+
+def test_help_says_what_the_kinds_are():
+    text = " ".join(run("train", "--help").output.split())
+    for words in ("backpropagate and optimize take (brief)", "every equation of every layer (full)"):
+        assert words in text
