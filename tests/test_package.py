@@ -68,6 +68,26 @@ except ModuleNotFoundError as error:
     assert python(code) == expected
 
 
+def test_without_the_core_everything_else_works():
+    """As where the package was installed without a C++ compiler."""
+    code = """
+import sys
+sys.modules["matgrad._native"] = None
+import matgrad as mg
+X, t = mg.load_digits()
+M = mg.MultilayerPerceptron([mg.LinearLayer(64, 10)])
+M.fit(X, t, epochs=1)
+try:
+    M.to("native")
+except ModuleNotFoundError as error:
+    print(error)
+print(M.backend.name)
+"""
+    message, unchanged = python(code).splitlines()
+    assert "'native' needs matgrad._native, which is not installed: install a C++ compiler" in message
+    assert unchanged == "numpy"
+
+
 def test_jax_refuses_float64_unless_it_is_switched_on():
     code = """
 import matgrad as mg

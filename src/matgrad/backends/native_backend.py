@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from matgrad import _native
+import matgrad._native as _native  # not from matgrad: a missing module is told of by its name
 from matgrad.backends.numpy_backend import NumpyBackend
 from matgrad.machine import cores
 from matgrad.program.execution import Kernels, ProgramStep, State
