@@ -26,6 +26,8 @@ DESCRIPTION = {
     "epochs": 1,
 }
 
+OPTIMIZERS = {"GradientDescent": 0.0, "Momentum(0.9)": 0.9}  # with their momentum, for the C++ core
+
 Row = tuple[float, float, float, float]  # loss, train accuracy, test accuracy and seconds in the paper
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -16,11 +16,12 @@ from matgrad.bench.experiments import Data, Experiment
 from matgrad.bench.files import write_problem
 from matgrad.bench.matgrad_tools import model, state_of
 from matgrad.bench.processes import Team
-from matgrad.bench.tools import REFERENCE, TOOLS
+from matgrad.bench.tools import REFERENCE, TOOLS, Tool
 from matgrad.bench.training_tool import Parameters, Setting
 from matgrad.datasets import DataLoader
 from matgrad.loss_functions import create_loss
 from matgrad.measures import measure
+from matgrad.sparse_matrix import values_of
 
 Report = Callable[[str], None]
 
@@ -36,14 +37,25 @@ class Turns:
 
 
 def take_turns(
-    names: list[str], setting: Setting, data: Data, initial: Parameters, *, rounds: int, threads: int, report: Report
+    names: list[str],
+    setting: Setting,
+    data: Data,
+    initial: Parameters,
+    *,
+    rounds: int,
+    threads: int,
+    report: Report,
+    rehearse: bool = False,
 ) -> Turns:
-    """Let the tools train one epoch in every round, from the initial parameters, each in its own process."""
+    """Let the tools train one epoch in every round, from the initial parameters, each in its own process.
+
+    They rehearse where it matters how much memory they take.
+    """
     with tempfile.TemporaryDirectory(prefix="matgrad-bench-") as name:
         folder = Path(name)
         write_problem(folder, data.Xtrain.astype(setting.dtype, copy=False), data.Ttrain, initial)
         with Team(names, folder, threads, setting.dtype, report) as team:
-            startup = team.setup(setting, folder)
+            startup = team.setup(setting, folder, rehearse)
             seconds = team.rounds(rounds)
             return Turns(startup, seconds, team.parameters(), team.failures)
 
@@ -63,14 +75,7 @@ def run_experiment(
     setting = experiment.setting(dtype)
     initial = experiments.initial_parameters(setting, seed)
     turns = take_turns(names, setting, data, initial, rounds=rounds, threads=threads, report=report)
-    return {
-        "experiment": experiment.name,
-        "title": experiment.title,
-        "data": describe(data),
-        "sizes": list(setting.sizes),
-        "batch_size": setting.batch_size,
-        "steps": len(data.Xtrain) // setting.batch_size,
-        "is_whole_epoch": len(data.Xtrain) == experiment.examples[0],
+    return head(experiment, setting, data) | {
         "tools": [
             row(name, turns) | {"measures": measures(setting, P, data), "paper": paper_row(experiment, name)}
             for name, P in turns.parameters.items()
@@ -79,9 +84,22 @@ def run_experiment(
     }
 
 
-def row(name: str, turns: Turns) -> dict[str, Any]:
+def head(experiment: Experiment, setting: Setting, data: Data) -> dict[str, Any]:
+    """What was trained, and on what."""
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "data": describe(data),
+        "sizes": list(setting.sizes),
+        "batch_size": setting.batch_size,
+        "steps": len(data.Xtrain) // setting.batch_size,
+        "is_whole_epoch": len(data.Xtrain) == experiment.examples[0],
+    }
+
+
+def row(name: str, turns: Turns, tools: Mapping[str, Tool] = TOOLS) -> dict[str, Any]:
     """The times of a tool, their ratios to those of its baselines, and how far its parameters are from theirs."""
-    tool = TOOLS[name]
+    tool = tools[name]
     return {
         "tool": name,
         "title": tool.title,
@@ -89,8 +107,8 @@ def row(name: str, turns: Turns) -> dict[str, Any]:
         "framework": tool.framework,
         "startup": turns.startup[name],
         **times(turns.seconds[name]),
-        "ratios": ratios(name, turns.seconds),
-        "difference": difference(name, turns.parameters),
+        "ratios": ratios(name, turns.seconds, tools),
+        "difference": difference(name, turns.parameters, tools),
     }
 
 
@@ -125,30 +143,33 @@ def measures(setting: Setting, parameters: Parameters, data: Data) -> dict[str, 
     return {"loss": train.loss, "train_accuracy": train.accuracy, "test_accuracy": test.accuracy}
 
 
-def ratios(name: str, seconds: dict[str, list[float]]) -> dict[str, Any]:
+def ratios(name: str, seconds: dict[str, list[float]], tools: Mapping[str, Tool] = TOOLS) -> dict[str, Any]:
     """The tool's time over that of the paper's baseline, and over that of its own, in each round."""
-    own = [other for other in TOOLS[name].baselines if other in seconds]
+    own = [other for other in tools[name].baselines if other in seconds]
     fastest = min(own, key=lambda other: median(seconds[other]), default=None)
     return {
-        "reference": _ratio(seconds, name, REFERENCE if REFERENCE in seconds else None),
-        "own": _ratio(seconds, name, fastest),
+        "reference": ratio(seconds, name, REFERENCE),
+        "own": ratio(seconds, name, fastest),
     }
 
 
-def _ratio(seconds: dict[str, list[float]], name: str, baseline: str | None) -> dict[str, Any] | None:
+def ratio(seconds: dict[str, list[float]], name: str, baseline: str | None) -> dict[str, Any] | None:
     """Ratios of the rounds; None without a baseline, or of a tool to itself."""
-    if baseline is None or baseline == name:
+    if baseline not in seconds or baseline == name:
         return None
     values = [a / b for a, b in zip(seconds[name], seconds[baseline], strict=True)]
     return {"to": baseline, "values": values, "median": median(values), "best": min(values)}
 
 
-def difference(name: str, parameters: dict[str, Parameters]) -> dict[str, Any] | None:
-    """The largest max|θ - θ'| / max|θ'| over the parameters θ, with θ' those of a baseline."""
-    candidates = [other for other in (REFERENCE, *TOOLS[name].baselines) if other in parameters]
-    if not candidates or candidates[0] == name:
+def difference(
+    name: str, parameters: dict[str, Parameters], tools: Mapping[str, Tool] = TOOLS
+) -> dict[str, Any] | None:
+    """The largest max|θ - θ'| / max|θ'| over the parameters θ, with θ' those of the first baseline that trains."""
+    candidates = [other for other in (REFERENCE, *tools[name].baselines) if parameters.get(other)]
+    if not candidates or candidates[0] == name or not parameters[name]:
         return None
-    pairs = zip(sum(parameters[name], ()), sum(parameters[candidates[0]], ()), strict=True)
+    found, expected = ([values_of(A) for pair in parameters[x] for A in pair] for x in (name, candidates[0]))
+    pairs = zip(found, expected, strict=True)
     largest = max(float(np.abs(A - B).max() / np.abs(B).max()) for A, B in pairs)
     return {"to": candidates[0], "relative": largest}
 

@@ -7,14 +7,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matgrad.bench.tables import Record
+from matgrad.bench.picture import COLOURS, GREY, footnote, log_scales, new_figure
+from matgrad.bench.sparse_plots import sparse_figure
+from matgrad.bench.table import Record
 from matgrad.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = {"PyTorch": "#d1495b", "NumPy": "#2e5eaa", "JAX": "#3d8b5f", "TensorFlow": "#d9822b", "C++": "#6a4c93"}
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
@@ -25,7 +26,6 @@ STYLE: Any = {
     "axes.titlelocation": "left",
     "svg.hashsalt": "matgrad",  # the same picture is the same file
 }
-GREY = "#555555"
 LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
 
 
@@ -51,21 +51,6 @@ def draw(record: Record, folder: Path) -> list[Path]:
     return paths
 
 
-def _figure(width: float, height: float, columns: int, **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure of its own, so that nothing is kept, with axes side by side."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, list(figure.subplots(1, columns, squeeze=False, **options)[0])
-
-
-def _footnote(figure: Figure, record: Record, more: str = "") -> None:
-    """What it was measured on, below the panels."""
-    machine, options = record["machine"], record["options"]
-    text = f"{machine['processor']}, {machine['threads']} threads, {options['dtype']}; "
-    figure.supxlabel(f"{text}medians of {options['rounds']} interleaved rounds{more}", fontsize=8, color=GREY)
-
-
 # -- the paper's experiments --------------------------------------------------------------------
 
 
@@ -73,10 +58,10 @@ def paper_figure(record: Record) -> Figure:
     """One panel an experiment: the seconds of every tool as bars, its rounds as dots."""
     experiments = record["experiments"]
     rows = max(len(experiment["tools"]) for experiment in experiments)
-    figure, axes = _figure(1.2 + 5.4 * len(experiments), 1.5 + 0.36 * max(rows, 3), len(experiments))
+    figure, axes = new_figure(1.2 + 5.4 * len(experiments), 1.5 + 0.36 * max(rows, 3), len(experiments))
     for ax, experiment in zip(axes, experiments, strict=True):
         _bars(ax, experiment)
-    _footnote(figure, record, "; × is the ratio to native PyTorch")
+    footnote(figure, record, "; × is the ratio to native PyTorch")
     return figure
 
 
@@ -112,11 +97,11 @@ def _bars(ax: Axes, experiment: Record) -> None:
 def cost_figure(record: Record) -> Figure:
     """One panel an axis: microseconds an example, on logarithmic scales."""
     curves = record["curves"]
-    figure, axes = _figure(1.5 + 5 * len(curves), 4.6, len(curves), sharey=True)
+    figure, axes = new_figure(1.5 + 5 * len(curves), 4.6, len(curves), sharey=True)
     for ax, curve in zip(axes, curves, strict=True):
         _lines(ax, curve, record["tools"])
     axes[0].set_ylabel("µs an example")
-    _footnote(figure, record)
+    footnote(figure, record)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8.5)
     return figure
@@ -124,8 +109,6 @@ def cost_figure(record: Record) -> Figure:
 
 def _lines(ax: Axes, curve: Record, tools: Record) -> None:
     """The panel of one axis."""
-    from matplotlib.ticker import LogLocator
-
     looks = {"baseline": "--", "compiled": "-", "eager": ":"}
     for name, tool in tools.items():
         points = [(p["value"], 1e6 * p["tools"][name]["per_example"]) for p in curve["points"] if name in p["tools"]]
@@ -135,16 +118,15 @@ def _lines(ax: Axes, curve: Record, tools: Record) -> None:
         look = {"linestyle": looks[tool["kind"]], "marker": marker, "color": colour, "label": tool["title"]}
         ax.plot(xs, ys, markersize=4, linewidth=1.4, **look)
     values = [point["value"] for point in curve["points"]]
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.set_xticks(values, [str(value) for value in values])
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.yaxis.set_major_formatter("{x:g}")
-    ax.minorticks_off()
-    ax.grid(axis="y", color="#dddddd", linewidth=0.6)
+    log_scales(ax, values)
     ax.set_xlabel(curve["title"])
     fixed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in curve["fixed"].items())
     ax.set_title(f"{curve['title']} ({fixed})")
 
 
-KINDS: dict[str, Callable[[Record], Figure]] = {"paper": paper_figure, "cost": cost_figure}
+KINDS: dict[str, Callable[[Record], Figure]] = {
+    "paper": paper_figure,
+    "native": paper_figure,
+    "cost": cost_figure,
+    "sparse": sparse_figure,
+}

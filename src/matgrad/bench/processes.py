@@ -101,13 +101,14 @@ class Team(AbstractContextManager):
         for process in self._processes.values():
             process.close()
 
-    def setup(self, setting: Setting, problem: Path) -> dict[str, dict[str, Any]]:
-        """Give every tool its task; for each, how long its parts took."""
+    def setup(self, setting: Setting, problem: Path, rehearse: bool = False) -> dict[str, dict[str, Any]]:
+        """Give every tool its task, after a rehearsal or not; for each, how long its parts took, and the memory."""
         replies = {}
         size = (problem / "X.npy").stat().st_size
         self._keep = 2 * size * len(self._processes) < available_memory()  # or load again in every round
         for name in list(self._processes):
-            reply = self._ask(name, do="setup", setting=asdict(setting), folder=str(problem), keep=self._keep)
+            request = {"setting": asdict(setting), "folder": str(problem), "keep": self._keep, "rehearse": rehearse}
+            reply = self._ask(name, do="setup", **request)
             if reply is not None:
                 replies[name] = reply
                 self.report(f"{name} ready after {sum(reply[part] for part in ('import', 'load', 'prepare')):.1f} s")

@@ -16,7 +16,7 @@ import numpy as np
 from matgrad.cli.run_record import machine, versions
 
 FORMAT = 1
-KINDS = ("paper", "cost")
+KINDS = ("paper", "cost", "native", "sparse")
 
 
 def record(kind: str, started: float, threads: int, options: dict[str, Any]) -> dict[str, Any]:

@@ -3,35 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
-Record = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A title, the headings and the rows, all text; the first column is a name and the others are numbers."""
-
-    title: str
-    headings: list[str]
-    rows: list[list[str]]
-
-    def text(self) -> str:
-        """Aligned columns."""
-        lines = [self.headings, *self.rows]
-        widths = [max(len(line[k]) for line in lines) for k in range(len(self.headings))]
-        aligned = (
-            "  ".join([f"{line[0]:<{widths[0]}}", *(f"{x:>{w}}" for x, w in zip(line[1:], widths[1:], strict=True))])
-            for line in lines
-        )
-        return "\n".join([self.title, "", *(line.rstrip() for line in aligned)])
-
-    def markdown(self) -> str:
-        """A heading and a table."""
-        rule = ["---", *["---:"] * (len(self.headings) - 1)]
-        lines = ["| " + " | ".join(line) + " |" for line in (self.headings, rule, *self.rows)]
-        return "\n".join([f"### {self.title}", "", *lines])
+from matgrad.bench.sparse_tables import findings, sparse_tables
+from matgrad.bench.table import Record, Table
 
 
 def text(record: Record) -> str:
@@ -48,12 +22,20 @@ def markdown(record: Record) -> str:
 
 def tables(record: Record) -> list[Table]:
     """The tables of a record."""
-    if record["kind"] == "paper":
-        return [_experiment(experiment) for experiment in record["experiments"]]
-    return [_curve(curve, record["tools"]) for curve in record["curves"]]
+    if record["kind"] == "sparse":
+        return sparse_tables(record)
+    if record["kind"] == "cost":
+        return [_curve(curve, record["tools"]) for curve in record["curves"]]
+    columns = COLUMNS if record["kind"] == "paper" else NATIVE_COLUMNS
+    return [_experiment(experiment, columns) for experiment in record["experiments"]]
 
 
-TITLES = {"paper": "The paper's experiments", "cost": "Cost of an example"}
+TITLES = {
+    "paper": "The paper's experiments",
+    "cost": "Cost of an example",
+    "native": "Dense training in the C++ core",
+    "sparse": "Sparse training",
+}
 
 # heading and content of every column of the paper's table
 COLUMNS: dict[str, Callable[[Record], str]] = {
@@ -71,7 +53,14 @@ COLUMNS: dict[str, Callable[[Record], str]] = {
 }
 
 
-def _experiment(experiment: Record) -> Table:
+NATIVE_COLUMNS: dict[str, Callable[[Record], str]] = {
+    **{name: COLUMNS[name] for name in ("tool", "seconds (best)", "÷ PyTorch (best)")},
+    "÷ products (best)": COLUMNS["÷ by hand (best)"],
+    **{name: COLUMNS[name] for name in ("start-up s", "difference")},
+}
+
+
+def _experiment(experiment: Record, columns: dict[str, Callable[[Record], str]]) -> Table:
     """The table of one experiment."""
     data = experiment["data"]
     title = f"{experiment['title']}, {experiment['steps']} steps of batch {experiment['batch_size']}"
@@ -79,8 +68,8 @@ def _experiment(experiment: Record) -> Table:
         title = f"GENERATED data of the shape of {title}"
     if not experiment["is_whole_epoch"]:
         title += ", NOT A WHOLE EPOCH"
-    rows = [[column(row) for column in COLUMNS.values()] for row in experiment["tools"]]
-    return Table(title, list(COLUMNS), rows)
+    rows = [[column(row) for column in columns.values()] for row in experiment["tools"]]
+    return Table(title, list(columns), rows)
 
 
 def _curve(curve: Record, tools: Record) -> Table:
@@ -104,21 +93,38 @@ def notes(record: Record) -> list[str]:
     for part in [*experiments, record] if experiments else [record]:
         lines += [f"{name} {reason}" for name, reason in part.get("failures", {}).items()]
     for experiment in experiments:
-        if experiment["data"]["is_generated"]:
+        if experiment["data"]["is_generated"] and record["kind"] == "paper":
             lines.append(f"no real data for {experiment['title']}: loss and accuracies tell nothing about it")
     options = record["options"]
     lines.append(
         f"{record['machine']['threads']} threads, {options['dtype']}, seed {options['seed']}; times are medians of "
         f"{options['rounds']} interleaved rounds of net training time, each tool in a process of its own"
     )
-    if experiments:
-        lines.append(
-            "÷ PyTorch: median of the rounds' ratios to native PyTorch; ÷ by hand: to the fastest that is written by "
-            "hand in the tool's framework; start-up: recording, compiling and first batches, not in the seconds; "
-            "difference: largest relative difference of a parameter from the baseline's, which grows in float32 when "
-            "rounding decides about a ReLU near 0"
-        )
-    return lines
+    return lines + EXPLANATIONS[record["kind"]](record)
+
+
+_DIFFERENCE = (
+    "difference: largest relative difference of a parameter from the baseline's, which grows in float32 when "
+    "rounding decides about a ReLU near 0"
+)
+EXPLANATIONS: dict[str, Callable[[Record], list[str]]] = {
+    "paper": lambda record: [
+        "÷ PyTorch: median of the rounds' ratios to native PyTorch; ÷ by hand: to the fastest that is written by "
+        "hand in the tool's framework; start-up: recording, compiling and first batches, not in the seconds; "
+        f"{_DIFFERENCE}"
+    ],
+    "native": lambda record: [
+        "÷ PyTorch: median of the rounds' ratios to native PyTorch; ÷ products: to the faster library for the products "
+        "of a step alone, which train nothing; start-up: recording and first batches, not in the seconds; "
+        f"{_DIFFERENCE}"
+    ],
+    "cost": lambda record: [],
+    "sparse": lambda record: [
+        *findings(record),
+        "÷: medians of the rounds' ratios; memory: how much the process grows for model and training, without its data "
+        f"and libraries; {_DIFFERENCE}",
+    ],
+}
 
 
 def circumstances(record: Record) -> list[str]:

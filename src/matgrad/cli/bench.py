@@ -1,15 +1,16 @@
-"""`matgrad bench`: the paper's experiments, the cost of training, and plots of both."""
+"""`matgrad bench`: the paper's experiments, the C++ core, sparse training, the cost of training, and plots."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from matgrad.backends.base import DTYPES
-from matgrad.bench.experiments import DESCRIPTION, EXPERIMENTS, Experiment, load
-from matgrad.bench.tools import TOOLS
+from matgrad.bench.experiments import DESCRIPTION, EXPERIMENTS, OPTIMIZERS, Experiment, load
+from matgrad.bench.tools import NATIVE_TOOLS, SPARSE_DEFAULT, SPARSE_TOOLS, TOOLS, Tool
 from matgrad.cli.bench_run import BenchRun
 from matgrad.cli.options import PATH, SEED, all_of, check_writable
 from matgrad.datasets.reading import existing_folder
@@ -38,21 +39,58 @@ class Sizes(Names):
         return tuple(map(int, names))
 
 
-common_options = all_of(
-    click.option(
-        "--tools",
-        type=Names(),
-        default="",
-        metavar="LIST",
-        help=f"Which tools, separated by commas: {', '.join(TOOLS)}.  [default: all that are installed]",
-    ),
-    click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Turns of every tool."),
-    click.option("--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads of a tool.  [default: all]"),
-    click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Element type."),
-    click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of weights and generated data."),
-    click.option("--output", type=PATH, metavar="DIR", help="Write bench.json, table.md, plot.png and plot.svg there."),
-    click.option("--no-plot", is_flag=True, help="Draw no plot, which needs matplotlib."),
-    click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, and nothing else."),
+class Densities(Names):
+    """Numbers in (0, 1], separated by commas."""
+
+    name = "densities"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The numbers."""
+        try:
+            numbers = tuple(map(float, super().convert(value, param, ctx)))
+        except ValueError:
+            numbers = ()
+        if not numbers or not all(0 < number <= 1 for number in numbers):
+            self.fail(f"{value!r} is not a list of numbers in (0, 1], separated by commas.", param, ctx)
+        return numbers
+
+
+def common_options(known: Mapping[str, Tool], default: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """What all measurements share, for these tools; without a default, all of them are measured."""
+    missing = "those of them that are installed" if default else "all that are installed"
+    return all_of(
+        click.option(
+            "--tools",
+            type=Names(),
+            default=",".join(default),
+            metavar="LIST",
+            help=f"Which tools, separated by commas: {', '.join(known)}.  "
+            f"[default: {', '.join(default) + '; ' if default else ''}{missing}]",
+        ),
+        click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Turns of every tool."),
+        click.option(
+            "--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads of a tool.  [default: all]"
+        ),
+        click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Element type."),
+        click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of weights and generated data."),
+        click.option(
+            "--output", type=PATH, metavar="DIR", help="Write bench.json, table.md, plot.png and plot.svg there."
+        ),
+        click.option("--no-plot", is_flag=True, help="Draw no plot, which needs matplotlib."),
+        click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, and nothing else."),
+    )
+
+
+steps_option = click.option(
+    "--steps", type=click.IntRange(min=2), metavar="N", help="Only the first N batches, for a quick try."
+)
+experiments_option = click.option(
+    "--experiments",
+    type=Names(),
+    default=",".join(EXPERIMENTS),
+    show_default=True,
+    metavar="LIST",
+    help="Which experiments.",
 )
 
 
@@ -62,14 +100,7 @@ def bench() -> None:
 
 
 @bench.command(short_help="Measure the paper's experiments anew.")
-@click.option(
-    "--experiments",
-    type=Names(),
-    default=",".join(EXPERIMENTS),
-    show_default=True,
-    metavar="LIST",
-    help="Which experiments.",
-)
+@experiments_option
 @click.option(
     "--data",
     type=PATH,
@@ -77,15 +108,15 @@ def bench() -> None:
     metavar="DIR",
     help="A folder with mnist/ and cifar10/; without it, data is generated.  [default: $MATGRAD_DATA]",
 )
-@click.option("--steps", type=click.IntRange(min=2), metavar="N", help="Only the first N batches, for a quick try.")
-@common_options
+@steps_option
+@common_options(TOOLS)
 def paper(**options: Any) -> None:
     """Train the models of the paper's experiments for one epoch with every tool, from the same weights.
 
     The tools take turns, each in a process of its own. Ends with exit status 1 when a tool fails; the
     others are still measured.
     """
-    chosen = [_experiment(name) for name in options["experiments"]] or list(EXPERIMENTS.values())
+    chosen = _experiments(options)
     folder: Path | None = options["data"]
     if folder is not None:
         existing_folder(folder)
@@ -118,7 +149,7 @@ def paper(**options: Any) -> None:
 @click.option(
     "--examples", type=click.IntRange(min=1), default=6000, show_default=True, help="To train on for every point."
 )
-@common_options
+@common_options(TOOLS)
 def cost(**options: Any) -> None:
     """Train models with two hidden layers on generated data of MNIST's shape.
 
@@ -136,13 +167,82 @@ def cost(**options: Any) -> None:
         run.finish(run_cost(axes, run.tools, examples=options["examples"], **run.arguments()))
 
 
+@bench.command(short_help="Measure dense training in the C++ core.")
+@experiments_option
+@click.option(
+    "--optimizers",
+    type=Names(),
+    default=",".join(OPTIMIZERS),
+    show_default=True,
+    metavar="LIST",
+    help="With which optimizers.",
+)
+@steps_option
+@common_options(NATIVE_TOOLS)
+def native(**options: Any) -> None:
+    """Train the paper's models for one epoch in the C++ core, beside PyTorch and the bare products of a step.
+
+    The data is generated. matgrad-cpp is a C++ program of its own, which is built where it is needed.
+    """
+    chosen = _experiments(options)
+    optimizers = _known(options["optimizers"], OPTIMIZERS, "optimizer")
+    with BenchRun("native", options, settings=len(chosen) * len(optimizers), known=NATIVE_TOOLS) as run:
+        from matgrad.bench.native import run_native
+
+        records = []
+        for experiment in chosen:
+            data = load(experiment, None, steps=options["steps"], seed=options["seed"])
+            for name in optimizers:
+                arguments = run.arguments(f"{experiment.title}, {name}: ")
+                records.append(run_native(experiment, name, run.tools, data, **arguments))
+        run.finish({"setting": DESCRIPTION | {"optimizer": " and ".join(optimizers)}, "experiments": records})
+
+
+@bench.command(short_help="Measure sparse training against the density.")
+@click.option(
+    "--densities",
+    type=Densities(),
+    default="0.001,0.01,0.05,0.1,0.3",
+    show_default=True,
+    metavar="LIST",
+    help="Parts of all weights that are stored.",
+)
+@click.option(
+    "--batch-sizes",
+    type=Sizes(),
+    default="10,30,100,300,1000",
+    show_default=True,
+    metavar="LIST",
+    help="To measure too, at one density.",
+)
+@click.option(
+    "--sizes", type=Sizes(), default="3072,1024,512,10", show_default=True, metavar="LIST", help="Of the model."
+)
+@click.option("--steps", type=click.IntRange(min=2), default=500, show_default=True, help="Batches of 100 an epoch.")
+@common_options(SPARSE_TOOLS, SPARSE_DEFAULT)
+def sparse(**options: Any) -> None:
+    """Train sparse models on generated data of CIFAR-10's shape, with plain gradient descent.
+
+    The record has time and memory against the density, also of masked PyTorch, PyTorch with CSR matrices
+    and dense training in the C++ core, and the time against the batch size.
+    """
+    if len(options["sizes"]) < 2:
+        raise ValueError(f"--sizes: expected the number of features and those of the layers, found {options['sizes']}")
+    points = len(options["densities"]) + len(options["batch_sizes"])
+    with BenchRun("sparse", options, settings=points, known=SPARSE_TOOLS) as run:
+        from matgrad.bench.sparse import Plan, run_sparse
+
+        plan = Plan(*(options[key] for key in ("densities", "batch_sizes", "sizes", "steps")))
+        run.finish(run_sparse(plan, run.tools, **run.arguments()))
+
+
 @bench.command(short_help="Draw the plot of a record again.")
 @click.argument("file", type=PATH)
 @click.option(
     "--output", type=PATH, metavar="DIR", help="Where to write plot.png and plot.svg.  [default: beside FILE]"
 )
 def plot(file: Path, output: Path | None) -> None:
-    """Draw the plot of FILE, a bench.json of `matgrad bench paper` or `cost`, again."""
+    """Draw the plot of FILE, a bench.json of another command of `matgrad bench`, again."""
     from matgrad.bench.plots import check_matplotlib, draw
     from matgrad.bench.record import read_record
 
@@ -158,8 +258,14 @@ def plot(file: Path, output: Path | None) -> None:
     click.echo("\n".join(map(str, paths)))
 
 
-def _experiment(name: str) -> Experiment:
-    """The experiment of this name."""
-    if name not in EXPERIMENTS:
-        raise ValueError(f"unknown experiment {name!r}; known: {', '.join(EXPERIMENTS)}")
-    return EXPERIMENTS[name]
+def _experiments(options: dict[str, Any]) -> list[Experiment]:
+    """The experiments of these names; all of them where no name is given."""
+    return [EXPERIMENTS[name] for name in _known(options["experiments"], EXPERIMENTS, "experiment")]
+
+
+def _known(names: tuple[str, ...], registry: Mapping[str, Any], kind: str) -> tuple[str, ...]:
+    """The names, after a check that the registry has them; all of its names where none is given."""
+    for name in names:
+        if name not in registry:
+            raise ValueError(f"unknown {kind} {name!r}; known: {', '.join(registry)}")
+    return names or tuple(registry)

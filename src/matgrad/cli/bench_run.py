@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +12,7 @@ from typing import Any
 
 import click
 
-from matgrad.bench.tools import TOOLS, chosen_tools
+from matgrad.bench.tools import TOOLS, Tool, chosen_tools
 from matgrad.cli.options import check_writable
 from matgrad.cli.run_record import machine
 from matgrad.files import as_json as json_text
@@ -21,11 +22,14 @@ from matgrad.files import atomic_write, write_json
 class BenchRun(AbstractContextManager):
     """One run of a benchmark: everything is checked before it starts, and nothing is written before it ends."""
 
-    def __init__(self, kind: str, options: dict[str, Any], settings: int) -> None:
+    def __init__(
+        self, kind: str, options: dict[str, Any], settings: int, known: Mapping[str, Tool] | None = None
+    ) -> None:
         self.kind, self.options, self.started = kind, options, time.time()
-        names = chosen_tools(options["tools"])
-        lacking = {name: TOOLS[name].missing() for name in names}
-        self.missing = {name: f"{module} is not installed" for name, module in lacking.items() if module is not None}
+        known = TOOLS if known is None else known
+        names = chosen_tools(options["tools"], known)
+        lacking = {name: known[name].missing() for name in names}
+        self.missing = {name: reason for name, reason in lacking.items() if reason is not None}
         self.tools = [name for name in names if name not in self.missing]
         if not self.tools:
             raise ValueError("; ".join(f"{name}: {reason}" for name, reason in self.missing.items()))
