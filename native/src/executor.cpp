@@ -36,12 +36,6 @@ Memory allocate(std::size_t bytes) {
     return Memory(p);
 }
 
-std::size_t element_size(const std::string& dtype) {
-    if (dtype == "float32" || dtype == "int32") return 4;
-    if (dtype == "float64" || dtype == "int64") return 8;
-    throw std::invalid_argument("dtype: expected float32, float64, int32 or int64, found " + dtype);
-}
-
 // A scalar: a number, or what is in a buffer.
 struct Scalar {
     double number = 0;
@@ -62,7 +56,7 @@ struct Executor::Implementation {
         : program(std::move(p)), pool(std::move(threads)), pointers(program.buffers.size()) {
         std::vector<bool> beside_sparse(program.buffers.size());  // dense operands and results of sparse products
         for (const Value& v : program.values) {
-            const bool is_product = v.operation.rfind("sparse_", 0) == 0, is_sample = v.operation.rfind("sampled_", 0) == 0;
+            const bool is_product = v.operation.starts_with("sparse_"), is_sample = v.operation.starts_with("sampled_");
             if (is_product) beside_sparse[v.buffer] = true;
             for (std::size_t k = v.operands.size() - (is_product ? 1 : is_sample ? 2 : 0); k < v.operands.size(); ++k)
                 if (const int buffer = program.values[v.operands[k]].buffer; buffer >= 0) beside_sparse[buffer] = true;
@@ -284,13 +278,12 @@ private:
             const Scalar seed = scalar(v.operands[1]), count = scalar(v.operands[2]);
             const Index columns = program.values[v.operands[0]].shape[1];
             add(i, v.shape[1], [=, this, &S](const Worker& worker) {
-                const auto integer = [this](const Scalar& x) { return static_cast<std::uint32_t>(std::int64_t(read(x))); };
-                const std::uint32_t key = mix(mix(integer(count)) ^ integer(seed));
+                const std::uint32_t key = hash_key(seed, count);
                 const SparseIndex& W = S.by_rows;
                 for (Index r = W.begin(worker); r < W.end(worker); ++r)
                     for (std::int64_t p = W.starts[r]; p < W.starts[r + 1]; ++p) {
                         const auto position = static_cast<std::uint32_t>(r * columns + W.columns[p]);
-                        data(out)[p] = static_cast<T>(mix(mix(position) ^ key) >> 8) / T(1 << 24);
+                        data(out)[p] = hashed<T>(position, key);
                     }
             });
             return;
@@ -382,8 +375,7 @@ private:
         if (name == "uniform") {
             const Scalar seed = scalar(v.operands[0]), count = scalar(v.operands[1]);
             add(i, rows * columns, [=, this](const Worker& worker) {
-                const auto whole = [this](const Scalar& x) { return static_cast<std::uint32_t>(std::int64_t(read(x))); };
-                const std::uint32_t key = mix(mix(whole(count)) ^ whole(seed));
+                const std::uint32_t key = hash_key(seed, count);
                 const Index first = worker.begin(rows), last = worker.end(rows);
                 kernels_.uniform(data(out) + first * strides[out], strides[out], key, static_cast<std::uint32_t>(first * columns), columns,
                                  last - first, columns);
@@ -438,6 +430,12 @@ private:
         if (v.operation == "row_repeat") x.row_stride = 0;
         if (v.operation == "column_repeat") x.column_stride = 0;
         return x;
+    }
+
+    // What the numbers of `uniform` depend on, but for their positions.
+    std::uint32_t hash_key(const Scalar& seed, const Scalar& count) const {
+        const auto whole_number = [this](const Scalar& x) { return static_cast<std::uint32_t>(std::int64_t(read(x))); };
+        return mix(mix(whole_number(count)) ^ whole_number(seed));
     }
 
     T* data(int buffer) const { return static_cast<T*>(pointers[buffer]); }

@@ -77,6 +77,12 @@ bool is_view(const std::string& operation) {
 
 }  // namespace
 
+std::size_t element_size(const std::string& dtype) {
+    if (dtype == "float32" || dtype == "int32") return 4;
+    if (dtype == "float64" || dtype == "int64") return 8;
+    throw std::invalid_argument("dtype: expected float32, float64, int32 or int64, found " + dtype);
+}
+
 Program::Program(const Json& description) {
     const Json& names = description.at("sizes");
     if (description.at("format").integer() != 1) throw std::invalid_argument("expected a program of format 1");
@@ -103,7 +109,7 @@ Program::Program(const Json& description) {
         }
         if (!fits(value.operation, value.shape, shapes)) refuse(i, value.operation + ": the shapes do not fit");
         if (line.has("name")) value.name = line.at("name").string();
-        const bool is_sparse = value.operation.rfind("sparse_", 0) == 0 || value.operation.rfind("sampled_", 0) == 0 ||
+        const bool is_sparse = value.operation.starts_with("sparse_") || value.operation.starts_with("sampled_") ||
                                value.operation == "uniform_on";
         for (std::size_t k = 0; k < value.operands.size(); ++k)
             if ((values[value.operands[k]].operation == "support") != (is_sparse && k == 0))

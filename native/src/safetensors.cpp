@@ -11,8 +11,6 @@ namespace {
 const std::map<std::string, std::string> kDtypes = {
     {"F32", "float32"}, {"F64", "float64"}, {"I32", "int32"}, {"I64", "int64"}};
 
-std::size_t element_size(const std::string& dtype) { return dtype == "float32" || dtype == "int32" ? 4 : 8; }
-
 Tensor tensor(const std::string& name, const Json& entry, const std::vector<char>& content, std::size_t start) {
     const auto dtype = kDtypes.find(entry.at("dtype").string());
     if (dtype == kDtypes.end()) throw std::invalid_argument(name + ": unknown dtype " + entry.at("dtype").string());

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from matgrad.activation_functions import ActivationFunction
@@ -23,7 +24,7 @@ from matgrad.matrix_operations import (
 from matgrad.measures import check_targets
 from matgrad.optimizers import Optimizer
 from matgrad.profiling import profile_of
-from matgrad.sparse_matrix import values_of, with_values
+from matgrad.sparse_matrix import SparseMatrix, values_of, with_values
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -105,10 +106,7 @@ class EagerStep(CompiledStep):
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
         profile = profile_of(self.M)
-        if profile is None:
-            train_batch(self.M, self.loss, X, T, eta, self.clip_norm)
-            return
-        with profile.watching(self, X, T):
+        with nullcontext() if profile is None else profile.watching(self, X, T):
             train_batch(self.M, self.loss, X, T, eta, self.clip_norm)
 
 
@@ -157,15 +155,15 @@ class StepWithFallback(CompiledStep):
 
     def _settings(self) -> Any:
         M = self.eager.M.clone().train()
-        supports = [id(getattr(layer.W, "support", None)) for layer in M.layers if hasattr(layer, "W")]
-        signatures = [(name, X.shape, X.dtype) for name, X in M.state().items()]
-        return settings([*M.layers, self.eager.loss]), signatures, supports
+        return settings([*M.layers, self.eager.loss]), [(name, X.shape, X.dtype) for name, X in M.state().items()]
 
 
 def settings(thing: Any, inside: tuple[Any, ...] = ()) -> Any:
-    """The numbers and texts in layers, optimizers or losses, and their parts: a compiled step takes them as fixed."""
+    """The numbers, texts and supports in layers, optimizers or losses, and their parts: fixed in a compiled step."""
     if type(thing) in (bool, int, float, str):
         return thing
+    if isinstance(thing, SparseMatrix):
+        return id(thing.support)
     if any(thing is x for x in inside):
         return None
     if isinstance(thing, list | tuple):

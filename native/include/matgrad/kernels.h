@@ -122,6 +122,12 @@ inline std::uint32_t mix(std::uint32_t x) {
     return x ^ x >> 16;
 }
 
+// A number from [0, 1) by a hash of a position and a key.
+template <class T>
+inline T hashed(std::uint32_t position, std::uint32_t key) {
+    return static_cast<T>(mix(mix(position) ^ key) >> 8) / T(1 << 24);
+}
+
 // The names of the instruction sets that this machine has, from slow to fast.
 std::vector<std::string> instruction_sets();
 

@@ -19,6 +19,9 @@ struct Buffer {
     std::string dtype, name;
 };
 
+// The bytes of an element; throws std::invalid_argument for a dtype other than float32, float64, int32 and int64.
+std::size_t element_size(const std::string& dtype);
+
 // The result of an operation on earlier values; `buffer` is where it is kept, -1 for views and numbers.
 struct Value {
     std::string operation;

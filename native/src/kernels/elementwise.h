@@ -107,7 +107,7 @@ template <class T>
 void uniform(T* out, Index out_stride, std::uint32_t key, std::uint32_t first, Index distance, Index rows, Index columns) {
     for (Index i = 0; i < rows; ++i, out += out_stride, first += static_cast<std::uint32_t>(distance))
         for (Index j = 0; j < columns; ++j)
-            out[j] = static_cast<T>(mix(mix(first + static_cast<std::uint32_t>(j)) ^ key) >> 8) / T(1 << 24);
+            out[j] = hashed<T>(first + static_cast<std::uint32_t>(j), key);
 }
 
 }  // namespace
