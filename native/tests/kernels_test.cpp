@@ -185,8 +185,9 @@ void test_sparse(const std::string& set, std::mt19937& rng) {
                     kernel.sparse_product(Y.data(), by_rows, values.data(), X.data(), N, stride, by_rows.begin(worker), by_rows.end(worker));
                     kernel.sparse_product(DX.data(), by_columns, values.data(), Z.data(), N, stride, by_columns.begin(worker),
                                           by_columns.end(worker));
-                    kernel.sampled_product(DW.data(), T(0.5), C.data(), T(-2), Z.data(), X.data(), N, stride, by_rows,
-                                           by_rows.begin(worker), by_rows.end(worker));
+                    const Index first = worker.begin(values.size()), last = worker.end(values.size());
+                    kernel.sampled_product(DW.data() + first, T(0.5), C.data() + first, T(-2), {by_rows, Z.data(), X.data(), stride}, N,
+                                           first, last);
                 });
                 const std::string what = set + " sparse " + std::to_string(K) + "×" + std::to_string(D) + " N " + std::to_string(N);
                 check_close<T>(Y, W * X, kTolerance<T> * 8, what + " W X");

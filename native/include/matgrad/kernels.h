@@ -81,6 +81,14 @@ struct SparseIndex {
     Index end(const Worker& worker) const;
 };
 
+// A Bᵀ at the stored elements of W; the rows of A and B are `stride` elements apart.
+template <class T>
+struct Sample {
+    SparseIndex W;
+    const T *A, *B;
+    Index stride;
+};
+
 // The number of elements that a row of n takes where it is padded: whole vectors of every instruction set.
 template <class T>
 constexpr Index padded(Index n) {
@@ -99,9 +107,8 @@ struct Kernels {
     // The rows [first, last) of W B, for a sparse W. B and the result have n columns, and zeros up to padded(n).
     void (*sparse_product)(T* out, const SparseIndex& W, const T* values, const T* B, Index n, Index stride, Index first,
                            Index last);
-    // out = β·C + α·(A Bᵀ at the stored elements of the rows [first, last) of W), with A and B as B above.
-    void (*sampled_product)(T* out, T beta, const T* C, T alpha, const T* A, const T* B, Index n, Index stride,
-                            const SparseIndex& W, Index first, Index last);
+    // out = β·C + α·(A Bᵀ at the stored elements [first, last) of W), with n columns of A and B as B above.
+    void (*sampled_product)(T* out, T beta, const T* C, T alpha, const Sample<T>&, Index n, Index first, Index last);
     // Numbers from [0, 1) by a hash of a key and a position: the first has position `first`, the first one of the
     // next row `distance` more.
     void (*uniform)(T* out, Index out_stride, std::uint32_t key, std::uint32_t first, Index distance, Index rows,

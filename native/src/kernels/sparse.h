@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "vector.h"
 
@@ -12,56 +13,12 @@ namespace matgrad {
 namespace {
 
 constexpr int kAccumulators = 8;
-constexpr int kAhead = 4;  // elements whose row of B is fetched into the cache before it is read
+constexpr int kAhead = 12;  // elements whose row of B is fetched into the cache before it is read
 
 // Calls f(std::integral_constant<int, count>{}).
 template <class F, int... I>
 inline void with_count(int count, F&& f, std::integer_sequence<int, I...>) {
     ((count == I + 1 ? (f(std::integral_constant<int, I + 1>{}), 0) : 0), ...);
-}
-
-// Calls f(count, start) for the vectors of a row of n elements, a few at a time.
-template <class T, class F>
-inline void in_passes(Index n, F&& f) {
-    const Index vectors = (n + lanes<T> - 1) / lanes<T>, passes = (vectors + kAccumulators - 1) / kAccumulators;
-    for (Index pass = 0; pass < passes; ++pass) {
-        const Index from = vectors * pass / passes, to = vectors * (pass + 1) / passes;
-        with_count(
-            static_cast<int>(to - from), [&](auto count) { f(count, from * lanes<T>); },
-            std::make_integer_sequence<int, kAccumulators>{});
-    }
-}
-
-template <class T, int count>
-inline void fetch(const T* b) {
-    for (int i = 0; i < count * MATGRAD_VECTOR_BYTES; i += 64) __builtin_prefetch(reinterpret_cast<const char*>(b) + i);
-}
-
-// The elements [start, start + count vectors) of rows of W B
-template <class T, int count>
-void sum_rows(T* out, const SparseIndex& W, const T* values, const T* B, Index stride, Index start, Index first, Index last) {
-    const std::int64_t end = W.starts[last];
-    for (Index i = first; i < last; ++i) {
-        Vector<T> sums[count];
-#pragma GCC unroll 8
-        for (int v = 0; v < count; ++v) sums[v] = Vector<T>{};
-        for (std::int64_t p = W.starts[i]; p < W.starts[i + 1]; ++p) {
-            if (p + kAhead < end) fetch<T, count>(B + static_cast<Index>(W.columns[p + kAhead]) * stride + start);
-            const Vector<T> w = broadcast(values[W.positions ? W.positions[p] : p]);
-            const T* b = B + static_cast<Index>(W.columns[p]) * stride + start;
-#pragma GCC unroll 8
-            for (int v = 0; v < count; ++v) sums[v] += w * load(b + v * lanes<T>);
-        }
-#pragma GCC unroll 8
-        for (int v = 0; v < count; ++v) store(out + i * stride + start + v * lanes<T>, sums[v]);
-    }
-}
-
-template <class T>
-void sparse_product(T* out, const SparseIndex& W, const T* values, const T* B, Index n, Index stride, Index first, Index last) {
-    in_passes<T>(n, [&](auto count, Index start) {
-        sum_rows<T, decltype(count)::value>(out, W, values, B, stride, start, first, last);
-    });
 }
 
 // The sum of the elements of a vector
@@ -74,66 +31,160 @@ inline T sum_of(Vector<T> x) {
     return sum;
 }
 
-// The vector whose elements are, by turns, sums of two elements of a and of two elements of b
-template <class T>
-inline Vector<T> folded(Vector<T> a, Vector<T> b) {
-    constexpr auto all = std::make_integer_sequence<int, lanes<T>>{};
-    return interleave_low<T>(a, b, all) + interleave_high<T>(a, b, all);
+// The vector whose elements are, by turns, sums of two elements of a and of two elements of b, out of every four
+template <class T, int... I>
+inline Vector<T> folded(Vector<T> a, Vector<T> b, std::integer_sequence<int, I...>) {
+    return __builtin_shufflevector(a, b, (I / 4 * 4 + I % 4 / 2 + I % 2 * lanes<T>)...) +
+           __builtin_shufflevector(a, b, (I / 4 * 4 + I % 4 / 2 + 2 + I % 2 * lanes<T>)...);
+}
+
+// The sum of the first and the second half of a vector
+template <class T, int n, int... I>
+inline Vector<T, n / 2> halves(Vector<T, n> x, std::integer_sequence<int, I...>) {
+    return __builtin_shufflevector(x, x, I...) + __builtin_shufflevector(x, x, (n / 2 + I)...);
+}
+
+// The sum of the parts of a vector, of four elements each
+template <class T, int n>
+inline Vector<T, 4> fours(Vector<T, n> x) {
+    if constexpr (n == 4)
+        return x;
+    else
+        return fours<T, n / 2>(halves<T, n>(x, std::make_integer_sequence<int, n / 2>{}));
+}
+
+// Half a vector, and zeros
+template <class T, int... I>
+inline Vector<T> widened(Vector<T, lanes<T> / 2> x, std::integer_sequence<int, I...>) {
+    return __builtin_shufflevector(x, Vector<T, lanes<T> / 2>{}, I...);
 }
 
 // The sums of the elements of four vectors: folded twice, their parts stand as (a, c, b, d), again and again
 template <class T>
-inline void sums_of(Vector<T> a, Vector<T> b, Vector<T> c, Vector<T> d, T* sums) {
-    T parts[lanes<T>];
-    store(parts, folded<T>(folded<T>(a, b), folded<T>(c, d)));
-    for (int k = 0; k < 4; ++k) sums[k] = 0;
-    for (int l = 0; l < lanes<T>; l += 4) {
-        sums[0] += parts[l];
-        sums[2] += parts[l + 1];
-        sums[1] += parts[l + 2];
-        sums[3] += parts[l + 3];
+inline Vector<T, 4> sums_of(Vector<T> a, Vector<T> b, Vector<T> c, Vector<T> d) {
+    constexpr auto all = std::make_integer_sequence<int, lanes<T>>{};
+    const Vector<T, 4> x = fours<T, lanes<T>>(folded<T>(folded<T>(a, b, all), folded<T>(c, d, all), all));
+    return __builtin_shufflevector(x, x, 0, 2, 1, 3);
+}
+
+// A few vectors of a row, the last of which may be half a vector.
+template <class T, int count, bool has_half>
+struct Vectors {
+    static constexpr int half = lanes<T> / 2;
+
+    Vector<T> whole[count];
+    Vector<T, half> rest;
+
+    static void fetch(const T* p) {
+        for (int i = 0; i < count * MATGRAD_VECTOR_BYTES + has_half; i += 64)
+            __builtin_prefetch(reinterpret_cast<const char*>(p) + i);
+    }
+    static Vectors zero() {
+        Vectors x;
+#pragma GCC unroll 8
+        for (int v = 0; v < count; ++v) x.whole[v] = Vector<T>{};
+        x.rest = Vector<T, half>{};
+        return x;
+    }
+    static Vectors loaded(const T* p) {
+        Vectors x;
+#pragma GCC unroll 8
+        for (int v = 0; v < count; ++v) x.whole[v] = load(p + v * lanes<T>);
+        if constexpr (has_half) x.rest = load<T, half>(p + count * lanes<T>);
+        return x;
+    }
+    void stored(T* p) const {
+#pragma GCC unroll 8
+        for (int v = 0; v < count; ++v) store(p + v * lanes<T>, whole[v]);
+        if constexpr (has_half) store<T, half>(p + count * lanes<T>, rest);
+    }
+    // this + w·p
+    void add(T w, const T* p) {
+#pragma GCC unroll 8
+        for (int v = 0; v < count; ++v) whole[v] += w * load(p + v * lanes<T>);
+        if constexpr (has_half) rest += w * load<T, half>(p + count * lanes<T>);
+    }
+    // Σ_j x_j·p_j as a vector of sums
+    Vector<T> times(const T* p) const {
+        Vector<T> sum = whole[0] * load(p);
+#pragma GCC unroll 8
+        for (int v = 1; v < count; ++v) sum += whole[v] * load(p + v * lanes<T>);
+        if constexpr (has_half) sum += widened<T>(rest * load<T, half>(p + count * lanes<T>), std::make_integer_sequence<int, lanes<T>>{});
+        return sum;
+    }
+};
+
+// Calls f(Vectors<T, …>, start) for the vectors of a row of n elements, a few at a time.
+template <class T, class F>
+inline void in_passes(Index n, F&& f) {
+    constexpr int half = lanes<T> / 2;
+    const Index vectors = std::max<Index>(1, n / lanes<T>), rest = n - vectors * lanes<T>;
+    const bool has_half = 0 < rest && rest <= half;
+    const Index all = vectors + (rest > half), passes = (all + kAccumulators - 1) / kAccumulators;
+    for (Index pass = 0; pass < passes; ++pass) {
+        const Index from = all * pass / passes, to = all * (pass + 1) / passes;
+        const auto call = [&](auto count) {
+            constexpr int whole = decltype(count)::value;
+            if (has_half && pass + 1 == passes)
+                f(std::type_identity<Vectors<T, whole, true>>{}, from * lanes<T>);
+            else
+                f(std::type_identity<Vectors<T, whole, false>>{}, from * lanes<T>);
+        };
+        with_count(static_cast<int>(to - from), call, std::make_integer_sequence<int, kAccumulators>{});
     }
 }
 
-// Σ_j a_j·b_j as a vector of sums
-template <class T, int count>
-inline Vector<T> products(const Vector<T>* a, const T* b) {
-    Vector<T> sum = a[0] * load(b);
-#pragma GCC unroll 8
-    for (int v = 1; v < count; ++v) sum += a[v] * load(b + v * lanes<T>);
-    return sum;
-}
-
-// out = β·C + α·Σ_j a_ij·b_kj over `count` vectors from `start`, for the stored elements (i, k) of rows of W
-template <class T, int count>
-void sample_rows(T* out, T beta, const T* C, T alpha, const T* A, const T* B, Index stride, Index start, const SparseIndex& W,
-                 Index first, Index last) {
-    const std::int64_t end = W.starts[last];
-    const auto row = [&](std::int64_t p) { return B + static_cast<Index>(W.columns[p]) * stride + start; };
-    const auto put = [&](std::int64_t p, T dot) { out[p] = beta != 0 ? beta * C[p] + alpha * dot : alpha * dot; };
+// The elements from `start` of rows of W B
+template <class T, class V>
+void sum_rows(T* out, const SparseIndex& W, const T* values, const T* B, Index stride, Index start, Index first, Index last) {
+    const Index end = W.starts[last];
+    const auto row = [&](Index p) { return B + static_cast<Index>(W.columns[p]) * stride + start; };
     for (Index i = first; i < last; ++i) {
-        Vector<T> a[count];
-#pragma GCC unroll 8
-        for (int v = 0; v < count; ++v) a[v] = load(A + i * stride + start + v * lanes<T>);
-        std::int64_t p = W.starts[i];
-        if constexpr (lanes<T> >= 4)
-            for (; p + 4 <= W.starts[i + 1]; p += 4) {
-                for (int k = kAhead; k < kAhead + 4; ++k)
-                    if (p + k < end) fetch<T, count>(row(p + k));
-                T sums[4];
-                sums_of<T>(products<T, count>(a, row(p)), products<T, count>(a, row(p + 1)), products<T, count>(a, row(p + 2)),
-                           products<T, count>(a, row(p + 3)), sums);
-                for (int k = 0; k < 4; ++k) put(p + k, sums[k]);
-            }
-        for (; p < W.starts[i + 1]; ++p) put(p, sum_of<T>(products<T, count>(a, row(p))));
+        V sums = V::zero();
+        for (Index p = W.starts[i]; p < W.starts[i + 1]; ++p) {
+            if (p + kAhead < end) V::fetch(row(p + kAhead));
+            sums.add(values[W.positions ? W.positions[p] : p], row(p));
+        }
+        sums.stored(out + i * stride + start);
     }
 }
 
 template <class T>
-void sampled_product(T* out, T beta, const T* C, T alpha, const T* A, const T* B, Index n, Index stride, const SparseIndex& W,
-                     Index first, Index last) {
-    in_passes<T>(n, [&](auto count, Index start) {  // the later passes add to what the first one has left
-        sample_rows<T, decltype(count)::value>(out, start ? T(1) : beta, start ? out : C, alpha, A, B, stride, start, W, first, last);
+void sparse_product(T* out, const SparseIndex& W, const T* values, const T* B, Index n, Index stride, Index first, Index last) {
+    in_passes<T>(n, [&](auto vectors, Index start) {
+        sum_rows<T, typename decltype(vectors)::type>(out, W, values, B, stride, start, first, last);
+    });
+}
+
+// out = β·C + α·Σ_j a_ij·b_kj over the elements from `start`, for the stored elements [first, last) of W
+template <class T, class V>
+void sample_elements(T* out, T beta, const T* C, T alpha, const Sample<T>& sample, Index start, Index first, Index last) {
+    const SparseIndex& W = sample.W;
+    const auto row = [&](Index p) { return sample.B + static_cast<Index>(W.columns[p]) * sample.stride + start; };
+    Index i = std::upper_bound(W.starts, W.starts + W.rows + 1, first) - W.starts - 1;  // the row of the first element
+    for (Index p = first; p < last; ++i) {
+        const V a = V::loaded(sample.A + i * sample.stride + start);
+        const Index end = std::min<Index>(last, W.starts[i + 1]);
+        if constexpr (lanes<T> >= 4)
+            for (; p + 4 <= end; p += 4) {
+                for (int k = kAhead; k < kAhead + 4; ++k)
+                    if (p + k < last) V::fetch(row(p + k));
+                const Vector<T, 4> dots =
+                    alpha * sums_of<T>(a.times(row(p)), a.times(row(p + 1)), a.times(row(p + 2)), a.times(row(p + 3)));
+                store<T, 4>(out + p - first, beta != 0 ? beta * load<T, 4>(C + p - first) + dots : dots);
+            }
+        for (; p < end; ++p) {
+            const T dot = alpha * sum_of<T>(a.times(row(p)));
+            out[p - first] = beta != 0 ? beta * C[p - first] + dot : dot;
+        }
+    }
+}
+
+template <class T>
+void sampled_product(T* out, T beta, const T* C, T alpha, const Sample<T>& sample, Index n, Index first, Index last) {
+    in_passes<T>(n, [&](auto vectors, Index start) {  // the later passes add to what the first one has left
+        sample_elements<T, typename decltype(vectors)::type>(out, start ? T(1) : beta, start ? out : C, alpha, sample, start, first,
+                                                             last);
     });
 }
 

@@ -28,22 +28,22 @@ namespace {  // every instruction set has its own copy
 template <class T>
 inline constexpr int lanes = MATGRAD_VECTOR_BYTES / sizeof(T);
 
-template <class T>
+template <class T, int n>
 struct VectorOf {
-    typedef T type __attribute__((vector_size(MATGRAD_VECTOR_BYTES)));
+    typedef T type __attribute__((vector_size(n * sizeof(T))));
 };
-template <class T>
-using Vector = typename VectorOf<T>::type;
+template <class T, int n = lanes<T>>
+using Vector = typename VectorOf<T, n>::type;
 
-template <class T>
-inline Vector<T> load(const T* p) {
-    Vector<T> v;
+template <class T, int n = lanes<T>>
+inline Vector<T, n> load(const T* p) {
+    Vector<T, n> v;
     std::memcpy(&v, p, sizeof v);
     return v;
 }
 
-template <class T>
-inline void store(T* p, Vector<T> v) {
+template <class T, int n = lanes<T>>
+inline void store(T* p, Vector<T, n> v) {
     std::memcpy(p, &v, sizeof v);
 }
 

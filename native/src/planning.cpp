@@ -1,0 +1,448 @@
+// The tasks of a program: who does them, and where the threads wait for one another.
+#include <stdexcept>
+
+#include "typed_executor.h"
+
+namespace matgrad {
+
+namespace {
+
+const std::map<std::string, Elementwise> kElementwise = {
+    {"add", Elementwise::add},       {"subtract", Elementwise::subtract},     {"hadamard", Elementwise::hadamard},
+    {"gate", Elementwise::gate},     {"add_scaled", Elementwise::add_scaled}, {"scale", Elementwise::scale},
+    {"divide", Elementwise::divide}, {"power", Elementwise::power},           {"negative", Elementwise::negative},
+    {"copy", Elementwise::copy},     {"exp", Elementwise::exp},               {"log", Elementwise::log},
+    {"log1p", Elementwise::log1p},   {"reciprocal", Elementwise::reciprocal}, {"sqrt", Elementwise::sqrt},
+    {"tanh", Elementwise::tanh},     {"erf", Elementwise::erf},               {"step", Elementwise::step},
+};
+
+bool is_sparse_product(const Value& v) { return v.operation == "sparse_product" || v.operation == "sparse_transposed_product"; }
+
+// Whether a task would change what another thread may still read, or read what another may not have written yet.
+bool conflict(const std::vector<Access>& before, const std::vector<Access>& after) {
+    for (const Access& a : before)
+        for (const Access& b : after)
+            if (a.buffer == b.buffer && (a.is_written || b.is_written) && (a.axis != b.axis || a.axis == Axis::all)) return true;
+    return false;
+}
+
+}  // namespace
+
+template <class T>
+TypedExecutor<T>::TypedExecutor(Program p, std::shared_ptr<ThreadPool> threads, const std::string& instruction_set)
+    : Implementation(std::move(p), std::move(threads), 64 / sizeof(T)), kernels_(kernels<T>(instruction_set)) {
+    for (std::size_t i = 0; i < program.values.size(); ++i) plan(static_cast<int>(i));
+    for (const auto& [to, from] : program.copies) plan_copy(to, from);
+    plan_waits();
+    scratch_ = allocate(scratch_size_ * sizeof(T));
+    for (int i = 0; i < pool->size(); ++i) tiles_.push_back(allocate(2 * kTile * sizeof(T)));
+}
+
+// -- tasks ----------------------------------------------------------------------------------------------------
+
+template <class T>
+void TypedExecutor<T>::plan(int i) {
+    const Value& v = program.values[i];
+    if (v.operation == "input" || v.operation == "number" || v.buffer < 0) return;
+    if (v.shape.empty())
+        plan_scalar(i);
+    else if (const auto found = kElementwise.find(v.operation); found != kElementwise.end())
+        plan_elementwise(i, found->second);
+    else if (v.operation == "matmul" || v.operation == "product_sum")
+        plan_product(i);
+    else if (is_sparse_product(v))
+        plan_sparse_product(i);
+    else if (v.operation == "sampled_product" || v.operation == "sampled_sum")
+        plan_sampled_product(i);
+    else
+        plan_other(i);
+}
+
+template <class T>
+Task& TypedExecutor<T>::add(int value, Split split, std::function<void(const Worker&)> work) {
+    group_ = nullptr;
+    return tasks_.emplace_back(Task{value, split, std::move(work)});
+}
+
+// Threads need not wait for one another where each goes on with its own examples.
+template <class T>
+void TypedExecutor<T>::plan_waits() {
+    std::vector<Access> since;  // the threads last waited
+    for (std::size_t i = 0; i < tasks_.size(); ++i) {
+        const std::vector<Access> now = accesses(tasks_[i]);
+        if (i > 0) {
+            Task& before = tasks_[i - 1];
+            before.wait = before.split != tasks_[i].split || before.split == Split::parts || conflict(since, now);
+            if (before.wait) since.clear();
+        }
+        since.insert(since.end(), now.begin(), now.end());
+    }
+}
+
+template <class T>
+std::vector<Access> TypedExecutor<T>::accesses(const Task& task) const {
+    if (task.split != Split::examples) return {};
+    std::vector<Access> found = task.accesses;
+    if (task.group)
+        for (const Instruction& instruction : task.group->instructions) {
+            const Shape shape = {task.group->rows, task.group->columns};
+            found.push_back({instruction.out, axis(shape, direct(instruction.out)), true});
+            for (const Operand& x : {instruction.x, instruction.y})
+                if (x.buffer >= 0) found.push_back({x.buffer, axis(shape, x), false});
+        }
+    return found;
+}
+
+// How a task goes through an operand, for a result of this shape.
+template <class T>
+Axis TypedExecutor<T>::axis(const Shape& shape, const Operand& x) const {
+    const Index distance = shape[1] == examples ? x.column_stride : x.row_stride;  // of two examples
+    const Shape& stored = program.buffers[x.buffer].shape;
+    if (stored[1] == examples && distance == 1) return Axis::columns;
+    if (stored[0] == examples && distance == strides[x.buffer]) return Axis::rows;
+    return Axis::all;
+}
+
+template <class T>
+bool TypedExecutor<T>::has_examples(const Shape& shape) const {
+    return examples && (shape[0] == examples || shape[1] == examples);
+}
+
+// -- operations on elements -----------------------------------------------------------------------------------
+
+template <class T>
+void TypedExecutor<T>::plan_scalar(int i) {
+    const Value& v = program.values[i];
+    const int out = v.buffer;
+    if (v.operation == "elements_sum") {
+        const Operand x = together(i, operand(v.operands[0]));
+        const Shape shape = program.values[v.operands[0]].shape;
+        add(i, Split::alone, [=, this](const Worker&) {
+            const View<const T> X = view(x, shape[0], shape[1], 0);
+            double sum = 0;
+            for (Index r = 0; r < X.rows; ++r)
+                for (Index c = 0; c < X.columns; ++c) sum += X(r, c);
+            write(out, sum);
+        });
+        return;
+    }
+    const Elementwise operation = kElementwise.at(v.operation);
+    std::vector<Scalar> x;
+    for (int k : v.operands) x.push_back(scalar(k));
+    add(i, Split::alone, [=, this](const Worker&) { write(out, compute(operation, x)); });
+}
+
+template <class T>
+void TypedExecutor<T>::plan_elementwise(int i, Elementwise operation) {
+    const Value& v = program.values[i];
+    std::vector<Operand> matrices;
+    Scalar c;
+    for (int k : v.operands) {
+        if (program.values[k].shape.empty())
+            c = scalar(k);
+        else
+            matrices.push_back(operand(k));
+    }
+    append(i, v.shape, {operation, v.buffer, matrices[0], matrices.back(), c});
+}
+
+template <class T>
+void TypedExecutor<T>::plan_copy(int to, int from) {
+    const Shape& shape = program.buffers[to].shape;
+    const int last = static_cast<int>(program.values.size()) - 1;
+    if (shape.empty())
+        add(last, Split::alone, [=, this](const Worker&) { write(to, read(Scalar{0, from})); });
+    else
+        copy(last, to, from);
+}
+
+// Adds an instruction to the group before it where it may, or to a new one.
+template <class T>
+void TypedExecutor<T>::append(int value, const Shape& shape, Instruction instruction) {
+    bool is_any_split = is_split[instruction.out];
+    for (Operand* x : {&instruction.x, &instruction.y}) {
+        if (x->buffer < 0 || !is_split[x->buffer]) continue;
+        if (axis(shape, *x) != Axis::columns) *x = together(value, *x);
+        is_any_split = true;
+    }
+    if (instruction.operation == Elementwise::copy && instruction.x.row_stride == 1 && instruction.x.column_stride > 1)
+        return transpose(value, shape, instruction.out, instruction.x);
+    const auto is_row = [](const Operand& x) { return x.buffer < 0 || x.column_stride <= 1; };
+    const bool is_plain = is_row(instruction.x) && is_row(instruction.y);
+    bool joins = group_ && is_plain && group_->rows == shape[0] && group_->columns == shape[1];
+    joins = joins && (group_->by_examples || !is_any_split);
+    if (joins)
+        for (int buffer : group_->kept) joins = joins && buffer != instruction.out;
+    if (joins) {
+        group_->instructions.push_back(instruction);
+        return;
+    }
+    auto group = std::make_shared<Group>(Group{shape[0], shape[1], has_examples(shape), {instruction}});
+    const auto work = [this, group](const Worker& worker) { run_group(*group, worker); };
+    if (group->by_examples)
+        add(value, Split::examples, work).group = group;
+    else
+        add(value, shape[0] * shape[1], work);
+    group_ = is_plain ? group : nullptr;
+}
+
+template <class T>
+void TypedExecutor<T>::copy(int value, int to, int from) {
+    const Shape shape = program.buffers[to].shape;
+    append(value, shape, {Elementwise::copy, to, direct(from), direct(from), {}});
+}
+
+// out = x of this shape, where the columns of x are contiguous
+template <class T>
+void TypedExecutor<T>::transpose(int value, const Shape& shape, int out, const Operand& x) {
+    const auto part = [=, this](Index from, Index to, Index first, Index last, int thread) {  // columns of some rows of out
+        const View<const T> X = view(x, shape[0], shape[1], thread).transposed();
+        kernels_.transpose(data(out, thread) + from, strides[out], {&X(from, 0), to - from, X.columns, X.row_stride, 1}, first,
+                           last);
+    };
+    if (has_examples(shape)) {
+        const bool are_columns = shape[1] == examples;
+        add(value, Split::examples, [=, this](const Worker& worker) {
+            if (are_columns)
+                part(begin(worker), end(worker), 0, shape[0], worker.index);
+            else
+                part(0, shape[1], begin(worker), end(worker), worker.index);
+        }).accesses = {{out, axis(shape, direct(out)), true}, {x.buffer, axis(shape, x), false}};
+        return;
+    }
+    add(value, shape[0] * shape[1], [=, this](const Worker& worker) {
+        const Index lines = (shape[0] + line - 1) / line;
+        part(0, shape[1], worker.begin(lines) * line, std::min(shape[0], worker.end(lines) * line), worker.index);
+    });
+}
+
+// -- products -------------------------------------------------------------------------------------------------
+
+template <class T>
+void TypedExecutor<T>::plan_product(int i) {
+    const Value& v = program.values[i];
+    const auto& x = v.operands;
+    const bool has_sum = v.operation == "product_sum";
+    const Operand A = together(i, operand(x[has_sum ? 3 : 0])), B = together(i, operand(x[has_sum ? 4 : 1]));
+    Operand S = has_sum ? together(i, operand(x[1])) : Operand{};
+    const int out = twin(v.buffer);
+    const Scalar beta = has_sum ? scalar(x[0]) : Scalar{0}, alpha = has_sum ? scalar(x[2]) : Scalar{1};
+    const Index m = v.shape[0], n = v.shape[1], k = program.values[x[has_sum ? 3 : 0]].shape[1];
+    if (!has_sum || S.column_stride != 1) {  // start with C itself
+        if (has_sum) append(i, v.shape, {Elementwise::copy, out, S, S, {}});
+        S = direct(out);
+    }
+    scratch_size_ = std::max(scratch_size_, kernels_.scratch_size(m, n, k, pool->size()));
+    auto group = std::make_shared<Group>(Group{m, n, false, {}, {A.buffer, B.buffer}});
+    add(i, m * n * k / 64, [=, this](const Worker& worker) {
+        const int t = worker.index;
+        const Product<T> P{view(A, m, k, t), view(B, k, n, t), {data(out, t), m, n, strides[out], 1}, view(S, m, n, t),
+                           static_cast<T>(read(alpha)), static_cast<T>(read(beta))};
+        Epilogue epilogue;
+        if (!group->instructions.empty()) epilogue = [&](const Tile& tile) { run_tile(*group, tile, worker.index); };
+        kernels_.product(P, epilogue, static_cast<T*>(scratch_.get()), worker);
+    });
+    if (out == v.buffer)
+        group_ = group;
+    else
+        copy(i, v.buffer, out);
+}
+
+// Each thread goes through all rows of W for its examples, or through some rows for all of them.
+template <class T>
+void TypedExecutor<T>::plan_sparse_product(int i) {
+    const Value& v = program.values[i];
+    const Support& S = supports[program.values[v.operands[0]].name];
+    const int out = padded_matrix(i), w = whole(v.operands[1]), x = padded_matrix(v.operands[2]);
+    const bool is_transposed = v.operation == "sparse_transposed_product";
+    const Index n = v.shape[1];
+    const bool by_examples = n == examples;
+    auto group = std::make_shared<Group>(Group{v.shape[0], n, by_examples, {}, {w, x}});
+    Task& task = add(i, by_examples ? Split::examples : Split::parts, [=, this, &S](const Worker& worker) {
+        const SparseIndex& W = is_transposed ? S.by_columns : S.by_rows;
+        const int t = worker.index;
+        const Index from = by_examples ? begin(worker) : 0, count = by_examples ? end(worker) - from : n;
+        const Index last = by_examples ? W.rows : W.end(worker);
+        const Index step = group->instructions.empty() ? W.rows : std::max<Index>(1, kTile / count);
+        for (Index r = by_examples ? 0 : W.begin(worker); r < last; r += step) {
+            const Index rows = std::min(step, last - r);
+            kernels_.sparse_product(data(out, t) + from, W, data(w, t), data(x, t) + from, count, strides[x], r, r + rows);
+            run_region(*group, {r, from, rows, count}, t);
+        }
+    });
+    task.accesses = {{out, Axis::columns, true}, {w, Axis::all, false}, {x, Axis::columns, false}};
+    task.group = group;
+    group_ = group;
+}
+
+template <class T>
+void TypedExecutor<T>::plan_sampled_product(int i) {
+    const Value& v = program.values[i];
+    const bool is_sum = v.operation == "sampled_sum";
+    const auto& x = v.operands;
+    const Support& S = supports[program.values[x[0]].name];
+    const int out = v.buffer, A = padded_matrix(x[x.size() - 2]), B = padded_matrix(x.back()), C = is_sum ? whole(x[2]) : out;
+    const Scalar beta = is_sum ? scalar(x[1]) : Scalar{0}, alpha = is_sum ? scalar(x[3]) : Scalar{1};
+    const Index n = program.buffers[B].shape[1];
+    const bool by_examples = n == examples && pool->size() > 1;
+    if (by_examples) scratch_size_ = std::max(scratch_size_, 2 * kChunk * pool->size());
+    add(i, Split::parts, [=, this, &S](const Worker& worker) {
+        const int t = worker.index;
+        const Sample<T> sample{S.by_rows, data(A, t), data(B, t), strides[B]};
+        const T b = static_cast<T>(read(beta)), a = static_cast<T>(read(alpha));
+        if (by_examples) return sample_by_examples(data(out, t), b, data(C, t), a, sample, worker);
+        const Index nnz = S.by_rows.starts[S.by_rows.rows], first = worker.begin(nnz), last = worker.end(nnz);
+        kernels_.sampled_product(data(out, t) + first, b, data(C, t) + first, a, sample, n, first, last);
+    });
+}
+
+// -- what is left ---------------------------------------------------------------------------------------------
+
+template <class T>
+void TypedExecutor<T>::plan_other(int i) {
+    const Value& v = program.values[i];
+    const std::string& name = v.operation;
+    const int out = v.buffer;
+    const Index rows = v.shape[0], columns = v.shape[1];
+    if (name == "uniform") {
+        const Scalar seed = scalar(v.operands[0]), count = scalar(v.operands[1]);
+        const auto part = [=, this](Index first, Index last, Index from, Index to, int thread) {  // columns of some rows
+            kernels_.uniform(data(out, thread) + first * strides[out] + from, strides[out], hash_key(seed, count),
+                             static_cast<std::uint32_t>(first * columns + from), columns, last - first, to - from);
+        };
+        if (columns == examples)
+            add(i, Split::examples, [=, this](const Worker& worker) {
+                part(0, rows, begin(worker), end(worker), worker.index);
+            }).accesses = {{out, Axis::columns, true}};
+        else
+            add(i, rows * columns, [=](const Worker& worker) {
+                part(worker.begin(rows), worker.end(rows), 0, columns, worker.index);
+            });
+    } else if (name == "uniform_on") {
+        const Support& S = supports[program.values[v.operands[0]].name];
+        const Scalar seed = scalar(v.operands[1]), count = scalar(v.operands[2]);
+        const Index D = program.values[v.operands[0]].shape[1];
+        add(i, columns, [=, this, &S](const Worker& worker) {
+            const std::uint32_t key = hash_key(seed, count);
+            const SparseIndex& W = S.by_rows;
+            for (Index r = W.begin(worker); r < W.end(worker); ++r)
+                for (std::int64_t p = W.starts[r]; p < W.starts[r + 1]; ++p)
+                    data(out, 0)[p] = hashed<T>(static_cast<std::uint32_t>(r * D + W.columns[p]), key);
+        });
+    } else if (name == "identity" || name == "diag" || name == "Diag") {
+        const bool is_identity = name == "identity";
+        const Operand x = is_identity ? Operand{} : together(i, operand(v.operands[0]));
+        const Shape s = is_identity ? v.shape : program.values[v.operands[0]].shape;
+        const int to = twin(out);
+        add(i, Split::alone, [=, this](const Worker&) {
+            const View<const T> X = view(x, s[0], s[1], 0);
+            const auto element = [&](Index r, Index c) {
+                if (name == "diag") return X(r, r);
+                if (r != c) return T(0);
+                return is_identity ? T(1) : s[0] == 1 ? X(0, r) : X(r, 0);
+            };
+            for (Index r = 0; r < rows; ++r)
+                for (Index c = 0; c < columns; ++c) data(to, 0)[r * strides[to] + c] = element(r, c);
+        });
+        if (to != out) copy(i, out, to);
+    } else {
+        plan_reduction(i);
+    }
+}
+
+template <class T>
+void TypedExecutor<T>::plan_reduction(int i) {
+    const Value& v = program.values[i];
+    const std::string& name = v.operation;
+    const int out = v.buffer;
+    const Shape s = program.values[v.operands[0]].shape;
+    const bool of_columns = name.starts_with("columns_"), is_sum = name.ends_with("_sum");
+    const Index results = s[of_columns ? 1 : 0];
+    Operand x = operand(v.operands[0]);
+    if (x.buffer >= 0 && is_split[x.buffer]) {
+        if (name == "rows_sum" && x.column_stride == 1) {
+            scratch_size_ = std::max(scratch_size_, results * pool->size());
+            add(i, Split::parts, [=, this](const Worker& worker) { sum_by_examples(out, x.buffer, worker); });
+            return;
+        }
+        if (results != examples || axis(v.shape, x) != Axis::columns) x = together(i, x);
+    }
+    const auto part = [=, this](Index first, Index last, int thread) {
+        const View<const T> X = view(x, s[0], s[1], thread);
+        if (of_columns)
+            (is_sum ? kernels_.columns_sum : kernels_.columns_max)(data(out, thread), X, first, last);
+        else
+            (is_sum ? kernels_.rows_sum : kernels_.rows_max)(data(out, thread), strides[out], X, first, last);
+    };
+    if (results == examples)
+        add(i, Split::examples, [=, this](const Worker& worker) {
+            part(begin(worker), end(worker), worker.index);
+        }).accesses = {{out, axis(v.shape, direct(out)), true}, {x.buffer, axis(v.shape, x), false}};
+    else
+        add(i, s[0] * s[1],
+            [=](const Worker& worker) { part(worker.begin(results), worker.end(results), worker.index); });
+}
+
+// -- operands -------------------------------------------------------------------------------------------------
+
+template <class T>
+Scalar TypedExecutor<T>::scalar(int k) const {
+    const Value& v = program.values[k];
+    return v.operation == "number" ? Scalar{v.number, -1} : Scalar{0, v.buffer};
+}
+
+template <class T>
+Operand TypedExecutor<T>::operand(int k) const {
+    const Value& v = program.values[k];
+    if (v.operation == "full") return {-1, 0, 0, scalar(v.operands[0])};
+    if (v.buffer >= 0) return direct(v.buffer);
+    Operand x = operand(v.operands[0]);
+    if (v.operation == "transpose") std::swap(x.row_stride, x.column_stride);
+    if (v.operation == "row_repeat") x.row_stride = 0;
+    if (v.operation == "column_repeat") x.column_stride = 0;
+    return x;
+}
+
+// An operand for a task that takes all examples together: where a matrix is split, a copy of it.
+template <class T>
+Operand TypedExecutor<T>::together(int value, Operand x) {
+    if (x.buffer < 0 || !is_split[x.buffer]) return x;
+    const int as_one = twin(x.buffer);
+    copy(value, as_one, x.buffer);
+    for (Index* stride : {&x.row_stride, &x.column_stride})
+        if (*stride > 1) *stride = strides[as_one];
+    x.buffer = as_one;
+    return x;
+}
+
+// The matrix as one that belongs to a matrix which is split, else the matrix itself.
+template <class T>
+int TypedExecutor<T>::twin(int buffer) {
+    if (!is_split[buffer]) return buffer;
+    const auto found = twins_.find(buffer);
+    if (found != twins_.end()) return found->second;
+    const Buffer original = program.buffers[buffer];
+    return twins_[buffer] = add_buffer(original.shape, original.dtype);
+}
+
+// Operands of sparse products are whole matrices, not views.
+template <class T>
+int TypedExecutor<T>::whole(int k) const {
+    const Value& v = program.values[k];
+    if (v.buffer < 0) throw std::invalid_argument("value " + std::to_string(k) + ": a sparse product reads no views");
+    return v.buffer;
+}
+
+// Their dense operands, and their results, have padded rows: they are in memory of our own.
+template <class T>
+int TypedExecutor<T>::padded_matrix(int k) const {
+    const int buffer = whole(k);
+    if (!is_padded[buffer])
+        throw std::invalid_argument("value " + std::to_string(k) + ": a sparse product reads copies of inputs");
+    return buffer;
+}
+
+template class TypedExecutor<float>;
+template class TypedExecutor<double>;
+
+}  // namespace matgrad

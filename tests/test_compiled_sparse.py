@@ -1,0 +1,73 @@
+"""Compiled training with sparse layers: what the equations give one by one, for any number of threads and examples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import matgrad as mg
+from architectures import random_architecture
+from matgrad.specifications import create_model
+from support import Framework
+from test_compiled_step import assert_equal_states, examples, train
+
+BACKENDS = ("numpy", "torch", "native")
+
+
+def sparsified(M: mg.MultilayerPerceptron, seed: int) -> None:
+    """Make about two of three linear layers sparse, at least one."""
+    rng = np.random.default_rng(seed)
+    linear = [layer for layer in M.layers if isinstance(layer, mg.LinearLayer)]
+    densities = rng.choice([1.0, 0.2, 0.6], size=len(linear))
+    densities[rng.integers(len(linear))] = 0.5
+    M.set_densities(list(densities), rng)
+
+
+def assert_compiled_equals_equations(backend: str, make, X, T, loss, N: int, context: str, **options) -> None:
+    states = []
+    for compiled in (False, True):
+        M = make().to(backend)
+        data = mg.DataLoader(X, T, batch_size=N, shuffle=True, seed=1).to(backend)
+        train(M, compiled, loss, epochs=2, data=data, **options)
+        states.append(M.state())
+    assert_equal_states(states[1], states[0], context)
+
+
+@pytest.mark.parametrize("N", [7, 100])  # a few examples are split by rows of the weights, many by examples
+@pytest.mark.parametrize("seed", range(30))
+def test_compiled_training_equals_the_equations(backend: Framework, seed: int, N: int, monkeypatch):
+    """Two epochs of two batches and one of a single example, with one to three threads in the C++ core."""
+    monkeypatch.setenv("OMP_NUM_THREADS", str(1 + seed % 3))
+
+    def make() -> mg.MultilayerPerceptron:
+        a = random_architecture(seed)
+        sparsified(a.M, seed)
+        return a.M
+
+    a = random_architecture(seed)
+    X, T = examples(a, 2 * N + 1)
+    clip_norm = None if seed % 2 else 1.0
+    assert_compiled_equals_equations(backend.name, make, X, T, a.loss, N, f"{backend}, {seed}", clip_norm=clip_norm)
+
+
+LAYERS = ["ReLU;Sigmoid;Linear", "SReLU;BatchNormalization;ReLU;LogSoftmax", "ReLU;Softmax;Linear"]
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize("densities", ["0.1;0.1;0.5", "0.1;1;0.1", "1;0.1;1"])
+@pytest.mark.parametrize("threads", [2, 3])
+def test_layers_as_wide_as_the_batch(layers: str, densities: str, threads: int, monkeypatch):
+    """Rows and columns of a matrix cannot be told apart by its size."""
+    monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+    N = 96 if threads == 3 else 100
+    rng = np.random.default_rng(threads)
+    X, t = rng.normal(size=(3 * N, N)), rng.integers(0, 5, 3 * N)
+    loss = mg.LogProbabilityLoss() if "Log" in layers else mg.SoftmaxCrossEntropyLoss()
+
+    def make() -> mg.MultilayerPerceptron:
+        mg.manual_seed(1)
+        sizes = f"{N};{N};{N};5"
+        M = create_model(layers, sizes, densities=densities, dropouts="0.2;0;0.1", optimizers="Adam")
+        return M.to(dtype="float64")
+
+    assert_compiled_equals_equations("native", make, X, mg.one_hot(t, 5), loss, N, f"{layers}, {densities}")
