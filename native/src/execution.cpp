@@ -67,8 +67,8 @@ std::uint32_t TypedExecutor<T>::hash_key(const Scalar& seed, const Scalar& count
 
 // What an operand is at present; a repeated number lives as long as the view.
 template <class T>
-View<const T> TypedExecutor<T>::view(const Operand& x, Index rows, Index columns, int thread) const {
-    if (x.buffer >= 0) return {data(x.buffer, thread), rows, columns, x.row_stride, x.column_stride};
+View<const T> TypedExecutor<T>::view(const Operand& x, Index rows, Index columns, int strip) const {
+    if (x.buffer >= 0) return {data(x.buffer, strip), rows, columns, x.row_stride, x.column_stride};
     static thread_local T numbers[8];
     static thread_local int next = 0;
     next = (next + 1) % 8;
@@ -79,10 +79,11 @@ View<const T> TypedExecutor<T>::view(const Operand& x, Index rows, Index columns
 template <class T>
 void TypedExecutor<T>::run_group(const Group& group, const Worker& worker) const {
     if (group.by_examples) {
-        const Index from = begin(worker), count = end(worker) - from;
-        if (group.columns == examples)
-            return run_region(group, {0, from, group.rows, count}, worker.index);
-        return run_region(group, {from, 0, count, group.columns}, worker.index);
+        for_strips(worker, [&](int strip, Index begin, Index end) {
+            const Tile columns{0, begin, group.rows, end - begin}, rows{begin, 0, end - begin, group.columns};
+            run_region(group, group.columns == examples ? columns : rows, worker.index, strip);
+        });
+        return;
     }
     const Index columns = std::min(group.columns, kTile);
     const Index rows = std::max<Index>(1, kTile / columns);
@@ -90,30 +91,30 @@ void TypedExecutor<T>::run_group(const Group& group, const Worker& worker) const
     for (Index t = worker.begin(down * across); t < worker.end(down * across); ++t) {
         const Index row = t / across * rows, column = t % across * columns;
         run_tile(group, {row, column, std::min(rows, group.rows - row), std::min(columns, group.columns - column)},
-                 worker.index);
+                 worker.index, 0);
     }
 }
 
 template <class T>
-void TypedExecutor<T>::run_region(const Group& group, const Tile& region, int thread) const {
+void TypedExecutor<T>::run_region(const Group& group, const Tile& region, int thread, int strip) const {
     if (group.instructions.empty()) return;
     const Index columns = std::min(region.columns, kTile), rows = std::max<Index>(1, kTile / columns);
     for (Index i = 0; i < region.rows; i += rows)
         for (Index j = 0; j < region.columns; j += columns)
             run_tile(group,
                      {region.row + i, region.column + j, std::min(rows, region.rows - i), std::min(columns, region.columns - j)},
-                     thread);
+                     thread, strip);
 }
 
 template <class T>
-void TypedExecutor<T>::run_tile(const Group& group, const Tile& tile, int thread) const {
-    T* spare = static_cast<T*>(tiles_[thread].get());
+void TypedExecutor<T>::run_tile(const Group& group, const Tile& tile, int thread, int strip) const {
+    T* spare = static_cast<T*>(own_[thread].get());
     for (const Instruction& instruction : group.instructions) {
         Index x_stride, y_stride;
-        const T* x = rows_of(instruction.x, group, tile, spare, thread, x_stride);
-        const T* y = rows_of(instruction.y, group, tile, spare + kTile, thread, y_stride);
+        const T* x = rows_of(instruction.x, group, tile, spare, strip, x_stride);
+        const T* y = rows_of(instruction.y, group, tile, spare + kTile, strip, y_stride);
         const Index out_stride = strides[instruction.out];
-        T* out = data(instruction.out, thread) + tile.row * out_stride + tile.column;
+        T* out = data(instruction.out, strip) + tile.row * out_stride + tile.column;
         kernels_.elementwise[static_cast<int>(instruction.operation)](out, out_stride, x, x_stride, y, y_stride,
                                                                       static_cast<T>(read(instruction.c)), tile.rows,
                                                                       tile.columns);
@@ -122,9 +123,9 @@ void TypedExecutor<T>::run_tile(const Group& group, const Tile& tile, int thread
 
 // The tile of an operand with contiguous rows; `spare` is used where they are not.
 template <class T>
-const T* TypedExecutor<T>::rows_of(const Operand& x, const Group& group, const Tile& tile, T* spare, int thread,
+const T* TypedExecutor<T>::rows_of(const Operand& x, const Group& group, const Tile& tile, T* spare, int strip,
                                    Index& stride) const {
-    const View<const T> X = view(x, group.rows, group.columns, thread);
+    const View<const T> X = view(x, group.rows, group.columns, strip);
     stride = X.row_stride;
     if (X.column_stride == 1 || tile.columns == 1) return &X(tile.row, tile.column);
     const bool is_constant = X.row_stride == 0 && X.column_stride == 0;
@@ -144,45 +145,48 @@ const T* TypedExecutor<T>::rows_of(const Operand& x, const Group& group, const T
 // out = β·C + α·(A Bᵀ at the stored elements of W). Each thread sums over its examples, a chunk of elements at a
 // time; then each adds up what all have found for a part of the chunk.
 template <class T>
-void TypedExecutor<T>::sample_by_examples(T* out, T beta, const T* C, T alpha, const Sample<T>& sample,
+void TypedExecutor<T>::sample_by_examples(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B,
                                           const Worker& worker) const {
     const auto each = [this](Elementwise operation, T* out, const T* x, const T* y, T c, Index n) {
         kernels_.elementwise[static_cast<int>(operation)](out, 0, x, 0, y, 0, c, 1, n);
     };
-    const Index from = begin(worker), size = sample.W.starts[sample.W.rows];
-    T* sums = static_cast<T*>(scratch_.get());
+    const Index size = W.starts[W.rows], own = worker.begin(strips);
     for (Index first = 0; first < size; first += kChunk) {
         const Index count = std::min(kChunk, size - first);
-        const Sample<T> mine{sample.W, sample.A + from, sample.B + from, sample.stride};
-        kernels_.sampled_product(sums + worker.index * kChunk, T(0), nullptr, T(1), mine, end(worker) - from, first, first + count);
+        T* sums = static_cast<T*>(scratch_.get()) + first / kChunk % 2 * worker.count * kChunk;  // halves by turns
+        T* mine = sums + worker.index * kChunk;
+        for_strips(worker, [&](int strip, Index begin, Index end) {
+            const Sample<T> sample{W, data(A, strip) + begin, data(B, strip) + begin, strides[B]};
+            kernels_.sampled_product(mine, strip == own ? T(0) : T(1), mine, T(1), sample, end - begin, first, first + count);
+        });
         worker.wait();
         const Index begin = worker.begin(count), part = worker.end(count) - begin;
         T* total = sums + begin;
         for (int i = 1; i < worker.count; ++i) each(Elementwise::add, total, total, total + i * kChunk, T(0), part);
-        T* to = out + first + begin;
+        T* to = data(out) + first + begin;
         if (beta == 0) {
             each(Elementwise::scale, to, total, total, alpha, part);
         } else {
-            const T* c = C + first + begin;
+            const T* c = data(C) + first + begin;
             if (beta != 1) each(Elementwise::scale, to, c, c, beta, part);
             each(Elementwise::add_scaled, to, beta != 1 ? to : c, total, alpha, part);
         }
-        sums = sums == scratch_.get() ? sums + worker.count * kChunk : static_cast<T*>(scratch_.get());  // the other half
     }
 }
 
-// out = rows_sum(x), for a matrix whose examples are apart
+// out = rows_sum(x), for a matrix that is split
 template <class T>
 void TypedExecutor<T>::sum_by_examples(int out, int x, const Worker& worker) const {
-    const Index rows = program.buffers[x].shape[0], from = begin(worker);
+    const Index rows = program.buffers[x].shape[0];
     T* sums = static_cast<T*>(scratch_.get());
-    const View<const T> X{data(x, worker.index) + from, rows, end(worker) - from, strides[x], 1};
-    kernels_.rows_sum(sums + worker.index * rows, 1, X, 0, rows);
+    for_strips(worker, [&](int strip, Index begin, Index end) {
+        kernels_.rows_sum(sums + strip * rows, 1, {data(x, strip) + begin, rows, end - begin, strides[x], 1}, 0, rows);
+    });
     worker.wait();
     for (Index r = worker.begin(rows); r < worker.end(rows); ++r) {
-        T sum = sums[r];
-        for (int i = 1; i < worker.count; ++i) sum += sums[i * rows + r];
-        data(out, 0)[r * strides[out]] = sum;
+        T sum = 0;
+        for (int strip = 0; strip < strips; ++strip) sum += sums[strip * rows + r];
+        data(out)[r * strides[out]] = sum;
     }
 }
 

@@ -9,6 +9,7 @@ namespace matgrad {
 namespace {
 
 constexpr Index kFewest = 32;  // examples a thread: with fewer, it takes too long that every thread goes through all weights
+constexpr Index kWidest = 8;   // cache lines of a row in a strip: with more, a matrix of some thousand rows leaves the L2 cache
 
 Index rounded_up(Index n, Index multiple) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -18,13 +19,15 @@ Executor::Implementation::Implementation(Program p, std::shared_ptr<ThreadPool> 
     : program(std::move(p)), pool(std::move(threads)), line(elements) {
     for (const Value& v : program.values)
         if (v.operation.starts_with("sparse_") && v.shape[1] >= kFewest * pool->size()) examples = v.shape[1];
+    const Index widest = kWidest * line * pool->size();
+    strips = static_cast<int>((examples + widest - 1) / widest) * pool->size();
     allocate_buffers();
 }
 
-// A thread's examples are whole cache lines, where they are columns.
-Index Executor::Implementation::first_example(int thread) const {
+// Strips are whole cache lines wide.
+Index Executor::Implementation::first_example(int strip) const {
     const Index lines = rounded_up(examples, line) / line;
-    return std::min(examples, lines * thread / pool->size() * line);
+    return std::min(examples, lines * strip / strips * line);
 }
 
 void Executor::Implementation::allocate_buffers() {
@@ -46,12 +49,14 @@ void Executor::Implementation::allocate_buffers() {
         const Index rows = buffer.shape.empty() ? 1 : buffer.shape[0];
         Index columns = buffer.shape.empty() ? 1 : buffer.shape[1], blocks = 1;
         if (examples && columns == examples && rows > 1) {
-            blocks = pool->size(), columns = 0;
-            for (int thread = 0; thread < blocks; ++thread)
-                columns = std::max(columns, first_example(thread + 1) - first_example(thread));
+            blocks = strips, columns = 0;
+            for (int strip = 0; strip < strips; ++strip)
+                columns = std::max(columns, first_example(strip + 1) - first_example(strip));
             is_split[i] = is_padded[i] = true;
         }
-        strides.push_back(is_padded[i] ? rounded_up(columns, line) : columns);
+        // an odd number of lines apart, if there are several, rows do not compete for the same places in a cache
+        if (is_padded[i]) columns = columns <= line ? line : (rounded_up(columns, line) / line | 1) * line;
+        strides.push_back(columns);
         const std::size_t bytes = element_size(buffer.dtype) * blocks * rows * strides.back();
         owned.push_back(allocate(bytes));
         std::memset(owned.back().get(), 0, bytes);  // what is beyond the columns of a row stays 0

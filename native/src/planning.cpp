@@ -18,6 +18,8 @@ const std::map<std::string, Elementwise> kElementwise = {
 
 bool is_sparse_product(const Value& v) { return v.operation == "sparse_product" || v.operation == "sparse_transposed_product"; }
 
+constexpr Index kSmallWeights = 65536;  // elements of a dense matrix that stays in every thread's cache
+
 // Whether a task would change what another thread may still read, or read what another may not have written yet.
 bool conflict(const std::vector<Access>& before, const std::vector<Access>& after) {
     for (const Access& a : before)
@@ -35,7 +37,7 @@ TypedExecutor<T>::TypedExecutor(Program p, std::shared_ptr<ThreadPool> threads, 
     for (const auto& [to, from] : program.copies) plan_copy(to, from);
     plan_waits();
     scratch_ = allocate(scratch_size_ * sizeof(T));
-    for (int i = 0; i < pool->size(); ++i) tiles_.push_back(allocate(2 * kTile * sizeof(T)));
+    for (int i = 0; i < pool->size(); ++i) own_.push_back(allocate(own_size_ * sizeof(T)));
 }
 
 // -- tasks ----------------------------------------------------------------------------------------------------
@@ -118,7 +120,7 @@ void TypedExecutor<T>::plan_scalar(int i) {
         const Operand x = together(i, operand(v.operands[0]));
         const Shape shape = program.values[v.operands[0]].shape;
         add(i, Split::alone, [=, this](const Worker&) {
-            const View<const T> X = view(x, shape[0], shape[1], 0);
+            const View<const T> X = view(x, shape[0], shape[1]);
             double sum = 0;
             for (Index r = 0; r < X.rows; ++r)
                 for (Index c = 0; c < X.columns; ++c) sum += X(r, c);
@@ -195,24 +197,26 @@ void TypedExecutor<T>::copy(int value, int to, int from) {
 // out = x of this shape, where the columns of x are contiguous
 template <class T>
 void TypedExecutor<T>::transpose(int value, const Shape& shape, int out, const Operand& x) {
-    const auto part = [=, this](Index from, Index to, Index first, Index last, int thread) {  // columns of some rows of out
-        const View<const T> X = view(x, shape[0], shape[1], thread).transposed();
-        kernels_.transpose(data(out, thread) + from, strides[out], {&X(from, 0), to - from, X.columns, X.row_stride, 1}, first,
+    const auto part = [=, this](Index from, Index to, Index first, Index last, int strip) {  // columns of some rows of out
+        const View<const T> X = view(x, shape[0], shape[1], strip).transposed();
+        kernels_.transpose(data(out, strip) + from, strides[out], {&X(from, 0), to - from, X.columns, X.row_stride, 1}, first,
                            last);
     };
     if (has_examples(shape)) {
         const bool are_columns = shape[1] == examples;
         add(value, Split::examples, [=, this](const Worker& worker) {
-            if (are_columns)
-                part(begin(worker), end(worker), 0, shape[0], worker.index);
-            else
-                part(0, shape[1], begin(worker), end(worker), worker.index);
+            for_strips(worker, [&](int strip, Index begin, Index end) {
+                if (are_columns)
+                    part(begin, end, 0, shape[0], strip);
+                else
+                    part(0, shape[1], begin, end, strip);
+            });
         }).accesses = {{out, axis(shape, direct(out)), true}, {x.buffer, axis(shape, x), false}};
         return;
     }
     add(value, shape[0] * shape[1], [=, this](const Worker& worker) {
         const Index lines = (shape[0] + line - 1) / line;
-        part(0, shape[1], worker.begin(lines) * line, std::min(shape[0], worker.end(lines) * line), worker.index);
+        part(0, shape[1], worker.begin(lines) * line, std::min(shape[0], worker.end(lines) * line), 0);
     });
 }
 
@@ -223,29 +227,69 @@ void TypedExecutor<T>::plan_product(int i) {
     const Value& v = program.values[i];
     const auto& x = v.operands;
     const bool has_sum = v.operation == "product_sum";
-    const Operand A = together(i, operand(x[has_sum ? 3 : 0])), B = together(i, operand(x[has_sum ? 4 : 1]));
-    Operand S = has_sum ? together(i, operand(x[1])) : Operand{};
-    const int out = twin(v.buffer);
-    const Scalar beta = has_sum ? scalar(x[0]) : Scalar{0}, alpha = has_sum ? scalar(x[2]) : Scalar{1};
-    const Index m = v.shape[0], n = v.shape[1], k = program.values[x[has_sum ? 3 : 0]].shape[1];
-    if (!has_sum || S.column_stride != 1) {  // start with C itself
-        if (has_sum) append(i, v.shape, {Elementwise::copy, out, S, S, {}});
-        S = direct(out);
+    Factors f{operand(x[has_sum ? 3 : 0]), operand(x[has_sum ? 4 : 1]), has_sum ? operand(x[1]) : direct(v.buffer),
+              has_sum ? scalar(x[2]) : Scalar{1}, has_sum ? scalar(x[0]) : Scalar{0},
+              v.shape[0], v.shape[1], program.values[x[has_sum ? 3 : 0]].shape[1]};
+    if (f.S.column_stride != 1) {  // start with C itself
+        append(i, v.shape, {Elementwise::copy, v.buffer, f.S, f.S, {}});
+        f.S = direct(v.buffer);
     }
-    scratch_size_ = std::max(scratch_size_, kernels_.scratch_size(m, n, k, pool->size()));
-    auto group = std::make_shared<Group>(Group{m, n, false, {}, {A.buffer, B.buffer}});
-    add(i, m * n * k / 64, [=, this](const Worker& worker) {
-        const int t = worker.index;
-        const Product<T> P{view(A, m, k, t), view(B, k, n, t), {data(out, t), m, n, strides[out], 1}, view(S, m, n, t),
-                           static_cast<T>(read(alpha)), static_cast<T>(read(beta))};
+    if (plan_product_by_examples(i, f)) return;
+    f.A = together(i, f.A), f.B = together(i, f.B), f.S = together(i, f.S);
+    const int out = twin(v.buffer);
+    scratch_size_ = std::max(scratch_size_, kernels_.scratch_size(f.m, f.n, f.k, pool->size()));
+    auto group = std::make_shared<Group>(Group{f.m, f.n, false, {}, {f.A.buffer, f.B.buffer}});
+    add(i, f.m * f.n * f.k / 64, [=, this](const Worker& worker) {
+        const Product<T> P{view(f.A, f.m, f.k), view(f.B, f.k, f.n), {data(out), f.m, f.n, strides[out], 1}, view(f.S, f.m, f.n),
+                           static_cast<T>(read(f.alpha)), static_cast<T>(read(f.beta))};
         Epilogue epilogue;
-        if (!group->instructions.empty()) epilogue = [&](const Tile& tile) { run_tile(*group, tile, worker.index); };
+        if (!group->instructions.empty()) epilogue = [&](const Tile& tile) { run_tile(*group, tile, worker.index, 0); };
         kernels_.product(P, epilogue, static_cast<T*>(scratch_.get()), worker);
     });
     if (out == v.buffer)
         group_ = group;
     else
         copy(i, v.buffer, out);
+}
+
+// Small weights are multiplied with the examples of every thread, as those of a sparse layer are.
+template <class T>
+bool TypedExecutor<T>::plan_product_by_examples(int i, const Factors& f) {
+    const int out = program.values[i].buffer;
+    const bool are_rows = f.m == examples, are_columns = f.n == examples;
+    if (are_rows == are_columns || f.k == examples || f.k * (are_rows ? f.n : f.m) > kSmallWeights) return false;
+    const Shape shape = {f.m, f.n};
+    const Operand& X = are_rows ? f.A : f.B;
+    if (X.buffer < 0 || axis(shape, X) == Axis::all) return false;
+    auto group = std::make_shared<Group>(Group{f.m, f.n, true, {}, {f.A.buffer, f.B.buffer}});
+    Task& task = add(i, Split::examples, [=, this](const Worker& worker) {
+        for_strips(worker, [&](int strip, Index begin, Index end) {
+            const Index row = are_rows ? begin : 0, rows = are_rows ? end - begin : f.m;
+            const Index column = are_rows ? 0 : begin, columns = are_rows ? f.n : end - begin;
+            const auto part = [](auto X, Index i, Index j, Index m, Index n) {
+                X.data = &X(i, j), X.rows = m, X.columns = n;
+                return X;
+            };
+            const View<T> C{data(out, strip), f.m, f.n, strides[out], 1};
+            const Product<T> P{part(view(f.A, f.m, f.k, strip), row, 0, rows, f.k),
+                               part(view(f.B, f.k, f.n, strip), 0, column, f.k, columns), part(C, row, column, rows, columns),
+                               part(view(f.S, f.m, f.n, strip), row, column, rows, columns),
+                               static_cast<T>(read(f.alpha)), static_cast<T>(read(f.beta))};
+            kernels_.product(P, {}, static_cast<T*>(own_[worker.index].get()) + 2 * kTile, Worker{0, 1, nullptr});
+            run_region(*group, {row, column, rows, columns}, worker.index, strip);
+        });
+    });
+    for (int strip = 0; strip < strips; ++strip) {
+        const Index count = first_example(strip + 1) - first_example(strip);
+        const Index size = kernels_.scratch_size(are_rows ? count : f.m, are_rows ? f.n : count, f.k, 1);
+        own_size_ = std::max(own_size_, 2 * kTile + size);
+    }
+    const int weights = are_rows ? f.B.buffer : f.A.buffer;
+    task.accesses = {{out, axis(shape, direct(out)), true}, {X.buffer, axis(shape, X), false}, {weights, Axis::all, false}};
+    if (f.S.buffer >= 0) task.accesses.push_back({f.S.buffer, axis(shape, f.S), false});
+    task.group = group;
+    group_ = group;
+    return true;
 }
 
 // Each thread goes through all rows of W for its examples, or through some rows for all of them.
@@ -258,17 +302,18 @@ void TypedExecutor<T>::plan_sparse_product(int i) {
     const Index n = v.shape[1];
     const bool by_examples = n == examples;
     auto group = std::make_shared<Group>(Group{v.shape[0], n, by_examples, {}, {w, x}});
+    const auto part = [=, this](const SparseIndex& W, Index first, Index last, const Worker& worker, int strip, Index begin, Index end) {
+        const Index step = group->instructions.empty() ? W.rows : std::max<Index>(1, kTile / (end - begin));
+        for (Index r = first; r < last; r += step) {
+            const Index rows = std::min(step, last - r);
+            kernels_.sparse_product(data(out, strip) + begin, W, data(w), data(x, strip) + begin, end - begin, strides[x], r, r + rows);
+            run_region(*group, {r, begin, rows, end - begin}, worker.index, strip);
+        }
+    };
     Task& task = add(i, by_examples ? Split::examples : Split::parts, [=, this, &S](const Worker& worker) {
         const SparseIndex& W = is_transposed ? S.by_columns : S.by_rows;
-        const int t = worker.index;
-        const Index from = by_examples ? begin(worker) : 0, count = by_examples ? end(worker) - from : n;
-        const Index last = by_examples ? W.rows : W.end(worker);
-        const Index step = group->instructions.empty() ? W.rows : std::max<Index>(1, kTile / count);
-        for (Index r = by_examples ? 0 : W.begin(worker); r < last; r += step) {
-            const Index rows = std::min(step, last - r);
-            kernels_.sparse_product(data(out, t) + from, W, data(w, t), data(x, t) + from, count, strides[x], r, r + rows);
-            run_region(*group, {r, from, rows, count}, t);
-        }
+        if (!by_examples) return part(W, W.begin(worker), W.end(worker), worker, 0, 0, n);
+        for_strips(worker, [&](int strip, Index begin, Index end) { part(W, 0, W.rows, worker, strip, begin, end); });
     });
     task.accesses = {{out, Axis::columns, true}, {w, Axis::all, false}, {x, Axis::columns, false}};
     task.group = group;
@@ -284,15 +329,14 @@ void TypedExecutor<T>::plan_sampled_product(int i) {
     const int out = v.buffer, A = padded_matrix(x[x.size() - 2]), B = padded_matrix(x.back()), C = is_sum ? whole(x[2]) : out;
     const Scalar beta = is_sum ? scalar(x[1]) : Scalar{0}, alpha = is_sum ? scalar(x[3]) : Scalar{1};
     const Index n = program.buffers[B].shape[1];
-    const bool by_examples = n == examples && pool->size() > 1;
+    const bool by_examples = n == examples && strips > 1;
     if (by_examples) scratch_size_ = std::max(scratch_size_, 2 * kChunk * pool->size());
     add(i, Split::parts, [=, this, &S](const Worker& worker) {
-        const int t = worker.index;
-        const Sample<T> sample{S.by_rows, data(A, t), data(B, t), strides[B]};
+        const SparseIndex& W = S.by_rows;
         const T b = static_cast<T>(read(beta)), a = static_cast<T>(read(alpha));
-        if (by_examples) return sample_by_examples(data(out, t), b, data(C, t), a, sample, worker);
-        const Index nnz = S.by_rows.starts[S.by_rows.rows], first = worker.begin(nnz), last = worker.end(nnz);
-        kernels_.sampled_product(data(out, t) + first, b, data(C, t) + first, a, sample, n, first, last);
+        if (by_examples) return sample_by_examples(out, b, C, a, W, A, B, worker);
+        const Index nnz = W.starts[W.rows], first = worker.begin(nnz), last = worker.end(nnz);
+        kernels_.sampled_product(data(out) + first, b, data(C) + first, a, {W, data(A), data(B), strides[B]}, n, first, last);
     });
 }
 
@@ -306,17 +350,17 @@ void TypedExecutor<T>::plan_other(int i) {
     const Index rows = v.shape[0], columns = v.shape[1];
     if (name == "uniform") {
         const Scalar seed = scalar(v.operands[0]), count = scalar(v.operands[1]);
-        const auto part = [=, this](Index first, Index last, Index from, Index to, int thread) {  // columns of some rows
-            kernels_.uniform(data(out, thread) + first * strides[out] + from, strides[out], hash_key(seed, count),
+        const auto part = [=, this](Index first, Index last, Index from, Index to, int strip) {  // columns of some rows
+            kernels_.uniform(data(out, strip) + first * strides[out] + from, strides[out], hash_key(seed, count),
                              static_cast<std::uint32_t>(first * columns + from), columns, last - first, to - from);
         };
         if (columns == examples)
             add(i, Split::examples, [=, this](const Worker& worker) {
-                part(0, rows, begin(worker), end(worker), worker.index);
+                for_strips(worker, [&](int strip, Index begin, Index end) { part(0, rows, begin, end, strip); });
             }).accesses = {{out, Axis::columns, true}};
         else
             add(i, rows * columns, [=](const Worker& worker) {
-                part(worker.begin(rows), worker.end(rows), 0, columns, worker.index);
+                part(worker.begin(rows), worker.end(rows), 0, columns, 0);
             });
     } else if (name == "uniform_on") {
         const Support& S = supports[program.values[v.operands[0]].name];
@@ -327,7 +371,7 @@ void TypedExecutor<T>::plan_other(int i) {
             const SparseIndex& W = S.by_rows;
             for (Index r = W.begin(worker); r < W.end(worker); ++r)
                 for (std::int64_t p = W.starts[r]; p < W.starts[r + 1]; ++p)
-                    data(out, 0)[p] = hashed<T>(static_cast<std::uint32_t>(r * D + W.columns[p]), key);
+                    data(out)[p] = hashed<T>(static_cast<std::uint32_t>(r * D + W.columns[p]), key);
         });
     } else if (name == "identity" || name == "diag" || name == "Diag") {
         const bool is_identity = name == "identity";
@@ -335,14 +379,14 @@ void TypedExecutor<T>::plan_other(int i) {
         const Shape s = is_identity ? v.shape : program.values[v.operands[0]].shape;
         const int to = twin(out);
         add(i, Split::alone, [=, this](const Worker&) {
-            const View<const T> X = view(x, s[0], s[1], 0);
+            const View<const T> X = view(x, s[0], s[1]);
             const auto element = [&](Index r, Index c) {
                 if (name == "diag") return X(r, r);
                 if (r != c) return T(0);
                 return is_identity ? T(1) : s[0] == 1 ? X(0, r) : X(r, 0);
             };
             for (Index r = 0; r < rows; ++r)
-                for (Index c = 0; c < columns; ++c) data(to, 0)[r * strides[to] + c] = element(r, c);
+                for (Index c = 0; c < columns; ++c) data(to)[r * strides[to] + c] = element(r, c);
         });
         if (to != out) copy(i, out, to);
     } else {
@@ -361,26 +405,25 @@ void TypedExecutor<T>::plan_reduction(int i) {
     Operand x = operand(v.operands[0]);
     if (x.buffer >= 0 && is_split[x.buffer]) {
         if (name == "rows_sum" && x.column_stride == 1) {
-            scratch_size_ = std::max(scratch_size_, results * pool->size());
+            scratch_size_ = std::max(scratch_size_, results * strips);
             add(i, Split::parts, [=, this](const Worker& worker) { sum_by_examples(out, x.buffer, worker); });
             return;
         }
         if (results != examples || axis(v.shape, x) != Axis::columns) x = together(i, x);
     }
-    const auto part = [=, this](Index first, Index last, int thread) {
-        const View<const T> X = view(x, s[0], s[1], thread);
+    const auto part = [=, this](Index first, Index last, int strip) {
+        const View<const T> X = view(x, s[0], s[1], strip);
         if (of_columns)
-            (is_sum ? kernels_.columns_sum : kernels_.columns_max)(data(out, thread), X, first, last);
+            (is_sum ? kernels_.columns_sum : kernels_.columns_max)(data(out, strip), X, first, last);
         else
-            (is_sum ? kernels_.rows_sum : kernels_.rows_max)(data(out, thread), strides[out], X, first, last);
+            (is_sum ? kernels_.rows_sum : kernels_.rows_max)(data(out, strip), strides[out], X, first, last);
     };
     if (results == examples)
         add(i, Split::examples, [=, this](const Worker& worker) {
-            part(begin(worker), end(worker), worker.index);
+            for_strips(worker, [&](int strip, Index begin, Index end) { part(begin, end, strip); });
         }).accesses = {{out, axis(v.shape, direct(out)), true}, {x.buffer, axis(v.shape, x), false}};
     else
-        add(i, s[0] * s[1],
-            [=](const Worker& worker) { part(worker.begin(results), worker.end(results), worker.index); });
+        add(i, s[0] * s[1], [=](const Worker& worker) { part(worker.begin(results), worker.end(results), 0); });
 }
 
 // -- operands -------------------------------------------------------------------------------------------------

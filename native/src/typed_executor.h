@@ -50,6 +50,13 @@ struct Instruction {
     Scalar c;
 };
 
+// C = β·S + α·A B, an m×n matrix; k is the number of columns of A.
+struct Factors {
+    Operand A, B, S;
+    Scalar alpha, beta;
+    Index m, n, k;
+};
+
 // Operations on elements of matrices of one size, which go through a tile one after the other.
 struct Group {
     Index rows, columns;
@@ -97,13 +104,14 @@ struct Executor::Implementation {
     std::vector<void*> pointers;  // of the buffers
     std::vector<Index> strides;   // the distances of their rows
     std::vector<bool> is_padded;  // whether rows end with zeros
-    std::vector<bool> is_split;   // whether every thread has a block of memory for the columns that are its examples
+    std::vector<bool> is_split;   // whether every strip of columns, which are examples, has a block of memory of its own
     std::map<std::string, Support> supports;
     std::vector<Memory> owned;
 
-    // The batch, where every thread takes examples of its own; 0 where all take parts of all examples.
+    // The batch, where every thread takes examples of its own, strip by strip; 0 where all take parts of all examples.
     Index examples = 0;
-    Index first_example(int thread) const;
+    int strips = 0;
+    Index first_example(int strip) const;
 };
 
 template <class T>
@@ -119,6 +127,7 @@ private:
     void plan_elementwise(int value, Elementwise operation);
     void plan_copy(int to, int from);
     void plan_product(int value);
+    bool plan_product_by_examples(int value, const Factors& factors);
     void plan_sparse_product(int value);
     void plan_sampled_product(int value);
     void plan_other(int value);
@@ -148,30 +157,34 @@ private:
     double compute(Elementwise operation, const std::vector<Scalar>& x) const;
     std::uint32_t hash_key(const Scalar& seed, const Scalar& count) const;
     void run_group(const Group& group, const Worker& worker) const;
-    void run_region(const Group& group, const Tile& region, int thread) const;
-    void run_tile(const Group& group, const Tile& tile, int thread) const;
-    const T* rows_of(const Operand& x, const Group& group, const Tile& tile, T* spare, int thread, Index& stride) const;
-    void sample_by_examples(T* out, T beta, const T* C, T alpha, const Sample<T>& sample, const Worker& worker) const;
+    void run_region(const Group& group, const Tile& region, int thread, int strip) const;
+    void run_tile(const Group& group, const Tile& tile, int thread, int strip) const;
+    const T* rows_of(const Operand& x, const Group& group, const Tile& tile, T* spare, int strip, Index& stride) const;
+    void sample_by_examples(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B, const Worker& worker) const;
     void sum_by_examples(int out, int x, const Worker& worker) const;
 
-    // The examples [begin, end) of a worker.
-    Index begin(const Worker& worker) const { return first_example(worker.index); }
-    Index end(const Worker& worker) const { return first_example(worker.index + 1); }
-
-    // Element (i, j) of a buffer is data[i * stride + j]; where the matrix is split, if j is an example of the thread.
-    T* data(int buffer, int thread) const {
-        T* p = static_cast<T*>(pointers[buffer]);
-        return is_split[buffer] ? p + thread * program.buffers[buffer].shape[0] * strides[buffer] - first_example(thread) : p;
+    // Calls f(strip, begin, end) for the strips of a worker, and the examples [begin, end) in them.
+    template <class F>
+    void for_strips(const Worker& worker, F&& f) const {
+        for (int strip = static_cast<int>(worker.begin(strips)); strip < worker.end(strips); ++strip)
+            f(strip, first_example(strip), first_example(strip + 1));
     }
-    View<const T> view(const Operand& x, Index rows, Index columns, int thread) const;
+
+    // Element (i, j) of a buffer is data[i * stride + j]; where the matrix is split, if j is an example of the strip.
+    T* data(int buffer, int strip = 0) const {
+        T* p = static_cast<T*>(pointers[buffer]);
+        return is_split[buffer] ? p + strip * program.buffers[buffer].shape[0] * strides[buffer] - first_example(strip) : p;
+    }
+    View<const T> view(const Operand& x, Index rows, Index columns, int strip = 0) const;
 
     const Kernels<T>& kernels_;
     std::vector<Task> tasks_;
     std::shared_ptr<Group> group_;  // the group that the next instruction may join
     std::map<int, int> twins_;      // matrices as one for those that are split
     Index scratch_size_ = 1;
-    Memory scratch_;
-    std::vector<Memory> tiles_;  // two a thread
+    Memory scratch_;  // of all threads
+    Index own_size_ = 2 * kTile;
+    std::vector<Memory> own_;  // scratch memory of every thread: two tiles, and more for products
 };
 
 }  // namespace matgrad

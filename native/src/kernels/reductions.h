@@ -33,20 +33,26 @@ void columns_max(T* out, View<const T> X, Index first, Index last) {
     }
 }
 
+// Σ_j x_j of n elements
+template <class T>
+inline T sum(const T* x, Index n, Index stride) {
+    constexpr int L = lanes<T>;
+    T parts[L] = {};
+    Index j = 0;
+    for (; j + L <= n; j += L)
+        for (int l = 0; l < L; ++l) parts[l] += x[(j + l) * stride];
+    T total = 0;
+    for (; j < n; ++j) total += x[j * stride];
+    for (int l = 0; l < L; ++l) total += parts[l];
+    return total;
+}
+
 // out_i = Σ_j x_ij for the rows [first, last)
 template <class T>
 void rows_sum(T* out, Index out_stride, View<const T> X, Index first, Index last) {
-    constexpr int L = lanes<T>;
     for (Index i = first; i < last; ++i) {
         const T* x = X.data + i * X.row_stride;
-        T parts[L] = {};
-        Index j = 0;
-        for (; j + L <= X.columns; j += L)
-            for (int l = 0; l < L; ++l) parts[l] += x[(j + l) * X.column_stride];
-        T sum = 0;
-        for (; j < X.columns; ++j) sum += x[j * X.column_stride];
-        for (int l = 0; l < L; ++l) sum += parts[l];
-        out[i * out_stride] = sum;
+        out[i * out_stride] = X.column_stride == 1 ? sum(x, X.columns, 1) : sum(x, X.columns, X.column_stride);
     }
 }
 

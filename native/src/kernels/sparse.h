@@ -53,12 +53,6 @@ inline Vector<T, 4> fours(Vector<T, n> x) {
         return fours<T, n / 2>(halves<T, n>(x, std::make_integer_sequence<int, n / 2>{}));
 }
 
-// Half a vector, and zeros
-template <class T, int... I>
-inline Vector<T> widened(Vector<T, lanes<T> / 2> x, std::integer_sequence<int, I...>) {
-    return __builtin_shufflevector(x, Vector<T, lanes<T> / 2>{}, I...);
-}
-
 // The sums of the elements of four vectors: folded twice, their parts stand as (a, c, b, d), again and again
 template <class T>
 inline Vector<T, 4> sums_of(Vector<T> a, Vector<T> b, Vector<T> c, Vector<T> d) {
@@ -67,49 +61,34 @@ inline Vector<T, 4> sums_of(Vector<T> a, Vector<T> b, Vector<T> c, Vector<T> d) 
     return __builtin_shufflevector(x, x, 0, 2, 1, 3);
 }
 
-// A few vectors of a row, the last of which may be half a vector.
-template <class T, int count, bool has_half>
+// A few vectors of a row.
+template <class T, int count>
 struct Vectors {
-    static constexpr int half = lanes<T> / 2;
-
-    Vector<T> whole[count];
-    Vector<T, half> rest;
+    Vector<T> vectors[count];
 
     static void fetch(const T* p) {
-        for (int i = 0; i < count * MATGRAD_VECTOR_BYTES + has_half; i += 64)
-            __builtin_prefetch(reinterpret_cast<const char*>(p) + i);
-    }
-    static Vectors zero() {
-        Vectors x;
-#pragma GCC unroll 8
-        for (int v = 0; v < count; ++v) x.whole[v] = Vector<T>{};
-        x.rest = Vector<T, half>{};
-        return x;
+        for (int i = 0; i < count * MATGRAD_VECTOR_BYTES; i += 64) __builtin_prefetch(reinterpret_cast<const char*>(p) + i);
     }
     static Vectors loaded(const T* p) {
         Vectors x;
 #pragma GCC unroll 8
-        for (int v = 0; v < count; ++v) x.whole[v] = load(p + v * lanes<T>);
-        if constexpr (has_half) x.rest = load<T, half>(p + count * lanes<T>);
+        for (int v = 0; v < count; ++v) x.vectors[v] = load(p + v * lanes<T>);
         return x;
     }
     void stored(T* p) const {
 #pragma GCC unroll 8
-        for (int v = 0; v < count; ++v) store(p + v * lanes<T>, whole[v]);
-        if constexpr (has_half) store<T, half>(p + count * lanes<T>, rest);
+        for (int v = 0; v < count; ++v) store(p + v * lanes<T>, vectors[v]);
     }
     // this + w·p
     void add(T w, const T* p) {
 #pragma GCC unroll 8
-        for (int v = 0; v < count; ++v) whole[v] += w * load(p + v * lanes<T>);
-        if constexpr (has_half) rest += w * load<T, half>(p + count * lanes<T>);
+        for (int v = 0; v < count; ++v) vectors[v] += w * load(p + v * lanes<T>);
     }
     // Σ_j x_j·p_j as a vector of sums
     Vector<T> times(const T* p) const {
-        Vector<T> sum = whole[0] * load(p);
+        Vector<T> sum = vectors[0] * load(p);
 #pragma GCC unroll 8
-        for (int v = 1; v < count; ++v) sum += whole[v] * load(p + v * lanes<T>);
-        if constexpr (has_half) sum += widened<T>(rest * load<T, half>(p + count * lanes<T>), std::make_integer_sequence<int, lanes<T>>{});
+        for (int v = 1; v < count; ++v) sum += vectors[v] * load(p + v * lanes<T>);
         return sum;
     }
 };
@@ -117,20 +96,13 @@ struct Vectors {
 // Calls f(Vectors<T, …>, start) for the vectors of a row of n elements, a few at a time.
 template <class T, class F>
 inline void in_passes(Index n, F&& f) {
-    constexpr int half = lanes<T> / 2;
-    const Index vectors = std::max<Index>(1, n / lanes<T>), rest = n - vectors * lanes<T>;
-    const bool has_half = 0 < rest && rest <= half;
-    const Index all = vectors + (rest > half), passes = (all + kAccumulators - 1) / kAccumulators;
+    const Index vectors = (n + lanes<T> - 1) / lanes<T>, passes = (vectors + kAccumulators - 1) / kAccumulators;
     for (Index pass = 0; pass < passes; ++pass) {
-        const Index from = all * pass / passes, to = all * (pass + 1) / passes;
-        const auto call = [&](auto count) {
-            constexpr int whole = decltype(count)::value;
-            if (has_half && pass + 1 == passes)
-                f(std::type_identity<Vectors<T, whole, true>>{}, from * lanes<T>);
-            else
-                f(std::type_identity<Vectors<T, whole, false>>{}, from * lanes<T>);
-        };
-        with_count(static_cast<int>(to - from), call, std::make_integer_sequence<int, kAccumulators>{});
+        const Index from = vectors * pass / passes, to = vectors * (pass + 1) / passes;
+        with_count(
+            static_cast<int>(to - from),
+            [&](auto count) { f(std::type_identity<Vectors<T, decltype(count)::value>>{}, from * lanes<T>); },
+            std::make_integer_sequence<int, kAccumulators>{});
     }
 }
 
@@ -140,7 +112,7 @@ void sum_rows(T* out, const SparseIndex& W, const T* values, const T* B, Index s
     const Index end = W.starts[last];
     const auto row = [&](Index p) { return B + static_cast<Index>(W.columns[p]) * stride + start; };
     for (Index i = first; i < last; ++i) {
-        V sums = V::zero();
+        V sums = {};
         for (Index p = W.starts[i]; p < W.starts[i + 1]; ++p) {
             if (p + kAhead < end) V::fetch(row(p + kAhead));
             sums.add(values[W.positions ? W.positions[p] : p], row(p));
