@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -71,3 +74,48 @@ def test_layers_as_wide_as_the_batch(layers: str, densities: str, threads: int, 
         return M.to(dtype="float64")
 
     assert_compiled_equals_equations("native", make, X, mg.one_hot(t, 5), loss, N, f"{layers}, {densities}")
+
+
+# -- memory --------------------------------------------------------------------------------------
+
+
+def test_values_gradient_and_both_indices_take_16_bytes_an_element():
+    """In float32 with plain gradient descent: the gradient is never stored, it is added to the values as it comes."""
+    M = create_model("ReLU;Linear", "700;900;10", densities="0.1;0.5", optimizers="GradientDescent").to(
+        "native", dtype="float32"
+    )
+    for layer in M.layers:
+        (K, D), nnz = layer.W.shape, layer.W.support.nnz
+        assert layer.W.support.nbytes + layer.W.values.nbytes <= 16 * nnz + 16 * (K + D)
+
+    step = mg.compile_step(M, mg.SoftmaxCrossEntropyLoss())
+    step.load(M.state())
+    X, T = np.zeros((100, 700), np.float32), np.zeros((100, 10), np.float32)
+    program = step.prepare(X, T).program
+    sizes = {value.shape for value in program.values if value.operation not in ("input", "sampled_sum")}
+    assert not sizes & {(1, layer.W.support.nnz) for layer in M.layers}
+
+
+WIDE = """
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import matgrad as mg
+from matgrad.specifications import create_model
+
+mg.manual_seed(0)
+M = create_model("ReLU;ReLU;Linear", "65536;65536;65536;10", densities="0.0005").to("native", dtype="float32")
+X = np.random.default_rng(0).standard_normal((300, 65536), dtype=np.float32)
+history = M.fit(X, np.arange(300) % 10, learning_rate=0.5, epochs=2, batch_size=100)
+assert np.isfinite(history["loss"]).all() and history["loss"][1] < history["loss"][0], history
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems count memory in other units")
+def test_a_network_that_would_take_34_gigabytes_if_it_were_dense():
+    done = subprocess.run([sys.executable, "-c", WIDE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 1500, "megabytes"

@@ -384,7 +384,7 @@ def test_densities_of_a_model():
     M.set_densities([0.1, 1], np.random.default_rng(0))
     S = M.layers[0].W.support
     assert S.nnz == 20
-    np.testing.assert_array_equal(M.layers[0].W.values, W[S.row_indices, S.columns][None])
+    np.testing.assert_array_equal(M.layers[0].W.values, W[S.row_indices(), S.columns][None])
     assert isinstance(M.layers[2].W, np.ndarray)
     with pytest.raises(ValueError, match="expected 1 or 2 densities for 2 linear layers, found 3"):
         M.set_densities("0.1;0.1;0.1")
@@ -432,5 +432,5 @@ def test_the_gradient_check_names_the_wrong_element_of_a_sparse_gradient():
     S = some_support(4, D, 0.4)
     M = mg.MultilayerPerceptron([Wrong(D, 4, support=S)])
     wrong = first_wrong(check_gradients(M, "SoftmaxCrossEntropy", *batch(0)))
-    assert (wrong.row, wrong.column) == (S.row_indices[3], S.columns[3])
+    assert (wrong.row, wrong.column) == (S.row_indices()[3], S.columns[3])
     assert "DW is wrong" in str(wrong)

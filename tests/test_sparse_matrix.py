@@ -52,7 +52,7 @@ def test_both_orders_of_a_support_have_the_same_elements(shape):
     np.testing.assert_array_equal(S.column_starts, B.indptr)
     np.testing.assert_array_equal(S.rows, B.indices)
     np.testing.assert_array_equal(S.positions, B.data - 1)
-    np.testing.assert_array_equal(S.row_indices, A.tocoo().row)
+    np.testing.assert_array_equal(S.row_indices(), A.tocoo().row)
     dtypes = {name: getattr(S, name).dtype.name for name in ("starts", "columns", "column_starts", "rows", "positions")}
     assert dtypes == {
         "starts": "int64",
@@ -96,7 +96,7 @@ def test_a_support_cannot_be_changed_and_copies_of_it_are_itself():
     S = Support((2, 3), starts, [2, 0])
     starts[1] = 2
     assert S.starts.tolist() == [0, 1, 2]
-    for name in ("starts", "columns", "column_starts", "rows", "positions", "row_indices"):
+    for name in ("starts", "columns", "column_starts", "rows", "positions"):
         with pytest.raises(ValueError, match="read-only"):
             getattr(S, name)[0] = 1
     assert copy.deepcopy(S) is copy.copy(S) is S

@@ -109,7 +109,7 @@ class _Variable:
     def place(self, element: Element) -> Element:
         """Row and column of an element of `value` in V itself."""
         S, k = self.support, element[1]
-        return element if S is None else (int(S.row_indices[k]), int(S.columns[k]))
+        return element if S is None else (int(S.row_indices()[k]), int(S.columns[k]))
 
 
 class _Model:

@@ -58,7 +58,7 @@ class SparseMatrix(_Operand):
         support = Support.from_mask(B != 0) if support is None else support
         if support.shape != tuple(A.shape):
             raise ValueError(f"{support}: expected that of a matrix of size {_sizes(A)}")
-        return cls(support, backend.from_numpy(B[support.row_indices, support.columns][None], backend.device(A)))
+        return cls(support, backend.from_numpy(B[support.row_indices(), support.columns][None], backend.device(A)))
 
     @classmethod
     def from_scipy(cls, A: Any) -> SparseMatrix:
@@ -73,7 +73,7 @@ class SparseMatrix(_Operand):
         S, backend = self.support, backend_of(self.values)
         values = backend.to_numpy(self.values)
         A = np.zeros(self.shape, dtype=values.dtype)
-        A[S.row_indices, S.columns] = values[0]
+        A[S.row_indices(), S.columns] = values[0]
         return backend.from_numpy(A, backend.device(self.values))
 
     def to_scipy(self) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ class Support:
         self._check_order()
         order = np.argsort(self.columns, kind="stable")
         self.positions = _fixed(order, np.int32)
-        self.rows = _fixed(self.row_indices[order], np.int32)
+        self.rows = _fixed(self.row_indices()[order], np.int32)
         counts = np.bincount(self.columns, minlength=D)
         self.column_starts = _fixed(np.concatenate([[0], np.cumsum(counts)]), np.int64)
         self._cache: dict[Hashable, Any] = {}
@@ -44,7 +43,7 @@ class Support:
         wrong = np.flatnonzero(np.diff(self.flat()) <= 0)
         if len(wrong):
             k = wrong[0]
-            i, (before, after) = self.row_indices[k], self.columns[k : k + 2]
+            i, (before, after) = self.row_indices()[k], self.columns[k : k + 2]
             problem = "twice" if before == after else f"after column {before}; expected increasing columns"
             raise ValueError(f"columns: row {i} has column {after} {problem}")
 
@@ -88,15 +87,18 @@ class Support:
         K, D = self.shape
         return self.nnz / (K * D)
 
-    @cached_property
+    @property
+    def nbytes(self) -> int:
+        """The bytes of both indices: 12 for an element, 8 for a row and for a column."""
+        return sum(A.nbytes for A in (self.starts, self.columns, self.column_starts, self.rows, self.positions))
+
     def row_indices(self) -> np.ndarray:
         """The row of every element, in the order of rows."""
-        K, _ = self.shape
-        return _fixed(np.repeat(np.arange(K, dtype=np.int32), np.diff(self.starts)), np.int32)
+        return np.repeat(np.arange(self.shape[0], dtype=np.int32), np.diff(self.starts))
 
     def flat(self) -> np.ndarray:
         """The numbers i·D + j of the positions (i, j), in the order of rows."""
-        return self.row_indices.astype(np.int64) * self.shape[1] + self.columns
+        return self.row_indices().astype(np.int64) * self.shape[1] + self.columns
 
     def is_same(self, other: Support) -> bool:
         """Whether both have the same positions."""

@@ -108,9 +108,9 @@ class NumpyBackend(Backend):
 
     def sampled_product(self, S, A, B):
         A, B = np.ascontiguousarray(A), np.ascontiguousarray(B)
-        w = np.empty((1, S.nnz), A.dtype)
+        w, rows = np.empty((1, S.nnz), A.dtype), S.cached("numpy rows", S.row_indices)
         for k in S.chunks(A.shape[1]):
-            np.einsum("kn,kn->k", A[S.row_indices[k]], B[S.columns[k]], out=w[0, k])
+            np.einsum("kn,kn->k", A[rows[k]], B[S.columns[k]], out=w[0, k])
         return w
 
     def uniform_on(self, S, seed, count, like):

@@ -168,7 +168,8 @@ def _index(S: Support, device: torch.device) -> _Index:
     """The index of S on a device, where it is brought once."""
 
     def bring() -> _Index:
-        return _Index(*(torch.tensor(getattr(S, name), dtype=torch.int32, device=device) for name in _Index._fields))
+        arrays = (S.starts, S.columns, S.column_starts, S.rows, S.positions, S.row_indices())
+        return _Index(*(torch.tensor(A, dtype=torch.int32, device=device) for A in arrays))
 
     return S.cached(("torch", device), bring)
 
