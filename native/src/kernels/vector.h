@@ -49,7 +49,7 @@ inline void store(T* p, Vector<T, n> v) {
 
 template <class T>
 inline Vector<T> broadcast(T x) {
-    return Vector<T>{} + x;
+    return x - Vector<T>{};  // and not x + 0, which is another number for x = -0: the compiler would add
 }
 
 // (a_0, b_0, a_1, b_1, …) from the first halves of a and b, and from their second halves
