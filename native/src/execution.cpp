@@ -142,6 +142,26 @@ const T* TypedExecutor<T>::rows_of(const Operand& x, const Group& group, const T
 
 // -- sums over examples -----------------------------------------------------------------------------------------
 
+// out = β·C + α·(A Bᵀ at the stored elements of W). Each thread takes some of the elements, and sums over all examples.
+template <class T>
+void TypedExecutor<T>::sample_by_elements(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B,
+                                          const Worker& worker) const {
+    const Index size = W.starts[W.rows], first = worker.begin(size), last = worker.end(size);
+    T* to = data(out) + first;
+    const Index n = program.buffers[B].shape[1];
+    if (n != examples) {
+        kernels_.sampled_product(to, beta, data(C) + first, alpha, {W, data(A), data(B), strides[B]}, n, first, last);
+        return;
+    }
+    const int own = static_cast<int>(worker.begin(strips));
+    for (int k = 0; k < strips; ++k) {  // those of its own first, which are in its cache
+        const int strip = (own + k) % strips;
+        const Index begin = first_example(strip), count = first_example(strip + 1) - begin;
+        const Sample<T> sample{W, data(A, strip) + begin, data(B, strip) + begin, strides[B]};
+        kernels_.sampled_product(to, k ? T(1) : beta, k ? to : data(C) + first, alpha, sample, count, first, last);
+    }
+}
+
 // out = β·C + α·(A Bᵀ at the stored elements of W). Each thread sums over its examples, a chunk of elements at a
 // time; then each adds up what all have found for a part of the chunk.
 template <class T>

@@ -328,15 +328,16 @@ void TypedExecutor<T>::plan_sampled_product(int i) {
     const Support& S = supports[program.values[x[0]].name];
     const int out = v.buffer, A = padded_matrix(x[x.size() - 2]), B = padded_matrix(x.back()), C = is_sum ? whole(x[2]) : out;
     const Scalar beta = is_sum ? scalar(x[1]) : Scalar{0}, alpha = is_sum ? scalar(x[3]) : Scalar{1};
-    const Index n = program.buffers[B].shape[1];
-    const bool by_examples = n == examples && strips > 1;
+    const Shape &a = program.buffers[A].shape, &b = program.buffers[B].shape;
+    // what threads tell one another is either sums over their examples, or what is in A and B
+    const bool by_examples = b[1] == examples && pool->size() > 1 && 2 * v.shape[1] < (a[0] + b[0]) * b[1];
     if (by_examples) scratch_size_ = std::max(scratch_size_, 2 * kChunk * pool->size());
     add(i, Split::parts, [=, this, &S](const Worker& worker) {
-        const SparseIndex& W = S.by_rows;
-        const T b = static_cast<T>(read(beta)), a = static_cast<T>(read(alpha));
-        if (by_examples) return sample_by_examples(out, b, C, a, W, A, B, worker);
-        const Index nnz = W.starts[W.rows], first = worker.begin(nnz), last = worker.end(nnz);
-        kernels_.sampled_product(data(out) + first, b, data(C) + first, a, {W, data(A), data(B), strides[B]}, n, first, last);
+        const T factor = static_cast<T>(read(alpha)), of_sum = static_cast<T>(read(beta));
+        if (by_examples)
+            sample_by_examples(out, of_sum, C, factor, S.by_rows, A, B, worker);
+        else
+            sample_by_elements(out, of_sum, C, factor, S.by_rows, A, B, worker);
     });
 }
 

@@ -161,6 +161,7 @@ private:
     void run_tile(const Group& group, const Tile& tile, int thread, int strip) const;
     const T* rows_of(const Operand& x, const Group& group, const Tile& tile, T* spare, int strip, Index& stride) const;
     void sample_by_examples(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B, const Worker& worker) const;
+    void sample_by_elements(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B, const Worker& worker) const;
     void sum_by_examples(int out, int x, const Worker& worker) const;
 
     // Calls f(strip, begin, end) for the strips of a worker, and the examples [begin, end) in them.
