@@ -53,6 +53,20 @@ def test_compiled_training_equals_the_equations(backend: Framework, seed: int, N
     assert_compiled_equals_equations(backend.name, make, X, T, a.loss, N, f"{backend}, {seed}", clip_norm=clip_norm)
 
 
+def assert_core_equals_equations(layers: str, sizes: str, densities: str, N: int, context: str) -> None:
+    """Three batches of N examples and one of 2, with dropout, Adam and 5 classes."""
+    rng = np.random.default_rng(N)
+    X, t = rng.normal(size=(3 * N + 2, int(sizes.partition(";")[0]))), rng.integers(0, 5, 3 * N + 2)
+    loss = mg.LogProbabilityLoss() if "Log" in layers else mg.SoftmaxCrossEntropyLoss()
+
+    def make() -> mg.MultilayerPerceptron:
+        mg.manual_seed(1)
+        M = create_model(layers, sizes, densities=densities, dropouts="0.2", optimizers="Adam")
+        return M.to(dtype="float64")
+
+    assert_compiled_equals_equations("native", make, X, mg.one_hot(t, 5), loss, N, context)
+
+
 LAYERS = ["ReLU;Sigmoid;Linear", "SReLU;BatchNormalization;ReLU;LogSoftmax", "ReLU;Softmax;Linear"]
 
 
@@ -62,18 +76,16 @@ LAYERS = ["ReLU;Sigmoid;Linear", "SReLU;BatchNormalization;ReLU;LogSoftmax", "Re
 def test_layers_as_wide_as_the_batch(layers: str, densities: str, threads: int, monkeypatch):
     """Rows and columns of a matrix cannot be told apart by its size."""
     monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
-    N = 96 if threads == 3 else 100
-    rng = np.random.default_rng(threads)
-    X, t = rng.normal(size=(3 * N, N)), rng.integers(0, 5, 3 * N)
-    loss = mg.LogProbabilityLoss() if "Log" in layers else mg.SoftmaxCrossEntropyLoss()
+    assert_core_equals_equations(layers, "100;100;100;5", densities, 100, f"{layers}, {densities}")
 
-    def make() -> mg.MultilayerPerceptron:
-        mg.manual_seed(1)
-        sizes = f"{N};{N};{N};5"
-        M = create_model(layers, sizes, densities=densities, dropouts="0.2;0;0.1", optimizers="Adam")
-        return M.to(dtype="float64")
 
-    assert_compiled_equals_equations("native", make, X, mg.one_hot(t, 5), loss, N, f"{layers}, {densities}")
+@pytest.mark.parametrize("N", [96, 300])  # many weights and few examples, and the other way round
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_many_weights_and_many_examples(N: int, threads: int, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+    assert_core_equals_equations(
+        "ReLU;ReLU;Linear", "280;310;270;5", "0.5;0.3;1", N, f"{N} examples, {threads} threads"
+    )
 
 
 # -- memory --------------------------------------------------------------------------------------

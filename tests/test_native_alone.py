@@ -19,10 +19,12 @@ from matgrad.training_step import make_step
 
 NATIVE = Path(__file__).parents[1] / "native"
 CMAKE = shutil.which("cmake", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-N, SIZES = 20, "30;25;18;7"
+SIZES = "30;25;18;7"
+SPARSE = {"layers": "ReLU;HyperbolicTangent;Linear", "densities": "0.2;0.5;1", "optimizers": "Adam"}
 MODELS = {
     "dense": {"layers": "ReLU;GELU;Linear", "optimizers": "Momentum(0.9)"},
-    "sparse": {"layers": "ReLU;HyperbolicTangent;Linear", "densities": "0.2;0.5;1", "optimizers": "Adam"},
+    "sparse": SPARSE,
+    "sparse, few examples": SPARSE,
     "mixed": {"layers": "ReLU;BatchNormalization;SReLU;LogSoftmax", "densities": "0.3;1;0.5", "dropouts": "0.2"},
 }
 
@@ -51,6 +53,7 @@ def save(kind: str, dtype: str, folder: Path) -> dict[str, np.ndarray]:
     mg.manual_seed(1)
     M = create_model(sizes=SIZES, **MODELS[kind]).to(dtype=dtype).train()
     rng = np.random.default_rng(2)
+    N = 20 if kind.endswith("few examples") else 100  # fewer than 32 a thread are not split by examples
     X, t = rng.normal(size=(5 * N, M.layers[0].input_size)).astype(dtype), rng.integers(0, 7, 5 * N)
     step, state = make_step(M, mg.training.default_loss(M)), M.state()
     T = mg.one_hot(t, 7, like=X)
