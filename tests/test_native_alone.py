@@ -53,7 +53,7 @@ def save(kind: str, dtype: str, folder: Path) -> dict[str, np.ndarray]:
     mg.manual_seed(1)
     M = create_model(sizes=SIZES, **MODELS[kind]).to(dtype=dtype).train()
     rng = np.random.default_rng(2)
-    N = 20 if kind.endswith("few examples") else 100  # fewer than 32 a thread are not split by examples
+    N = 20 if kind.endswith("few examples") else 100  # so few are not split by examples
     X, t = rng.normal(size=(5 * N, M.layers[0].input_size)).astype(dtype), rng.integers(0, 7, 5 * N)
     step, state = make_step(M, mg.training.default_loss(M)), M.state()
     T = mg.one_hot(t, 7, like=X)

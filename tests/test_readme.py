@@ -90,6 +90,32 @@ def test_the_table_has_the_figures_of_the_record():
                 seen += 1
     assert seen == 16
 
+def test_the_sparse_table_has_the_figures_of_the_record():
+    record = json.loads((ROOT / "benchmarks/sparse/bench.json").read_text())
+    for point in record["points"]:
+        tools = point["tools"]
+        own, others = tools["matgrad-native"], ("pytorch-csr", "pytorch-masked")
+        seconds = [f"{tool['median']:.2f} s" for tool in (own, *(tools[name] for name in others))]
+        faster = [f"{1 / own['ratios'][name]['median']:.1f}" for name in others]
+        threads = f"{1 / own['ratios']['matgrad-native-1']['median']:.2f}"
+        memory = [f"{tool['memory']['training'] / 1e6:.0f}" for tool in (own, tools["pytorch-masked"])]
+        density = f"{point['density']:g}"
+        assert f"| {' | '.join([density, *seconds, *faster, threads, *memory])} |" in README
+    fit = record["fit"]
+    assert f"takes {fit['step'] * 1e6:.0f} µs and {fit['weight'] * 1e9:.1f} ns for every stored weight" in README
+    assert f"(off by at most {fit['largest_error'] * 100:.0f} %)" in README
+
+
+def test_the_dense_table_has_the_figures_of_the_record():
+    record = json.loads((ROOT / "benchmarks/native/bench.json").read_text())
+    for experiment in record["experiments"]:
+        tools = {tool["tool"]: tool for tool in experiment["tools"]}
+        cells = [experiment["title"], f"{tools['pytorch']['median']:.2f} s"]
+        for tool in (tools["matgrad-native"], tools["matgrad-cpp"]):
+            ratios = (tool["ratios"]["reference"], tool["ratios"]["own"])
+            cells += [f"{tool['median']:.2f} s", *(f"{ratio['median']:.2f}" for ratio in ratios)]
+        assert f"| {' | '.join(cells)} |" in README
+
 
 def test_the_printed_program_is_the_recorded_one(tmp_path):
     (command,) = [c for c in commands() if c.startswith("matgrad program")]

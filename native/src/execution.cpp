@@ -121,6 +121,18 @@ void TypedExecutor<T>::run_tile(const Group& group, const Tile& tile, int thread
     }
 }
 
+// Brings the tile of all operands but one, which the product before the group has at hand, into the cache.
+template <class T>
+void TypedExecutor<T>::fetch_tile(const Group& group, const Tile& tile, int known) const {
+    for (const Instruction& instruction : group.instructions)
+        for (const Operand& x : {direct(instruction.out), instruction.x, instruction.y}) {
+            if (x.buffer < 0 || x.buffer == known || x.column_stride != 1 || x.row_stride == 0) continue;
+            const View<const T> X = view(x, group.rows, group.columns);
+            for (Index i = 0; i < tile.rows; ++i)
+                for (Index j = 0; j < tile.columns; j += line) __builtin_prefetch(&X(tile.row + i, tile.column + j), 1);
+        }
+}
+
 // The tile of an operand with contiguous rows; `spare` is used where they are not.
 template <class T>
 const T* TypedExecutor<T>::rows_of(const Operand& x, const Group& group, const Tile& tile, T* spare, int strip,

@@ -8,7 +8,6 @@ namespace matgrad {
 
 namespace {
 
-constexpr Index kFewest = 32;  // examples a thread: with fewer, it takes too long that every thread goes through all weights
 constexpr Index kWidest = 8;   // cache lines of a row in a strip: with more, a matrix of some thousand rows leaves the L2 cache
 
 Index rounded_up(Index n, Index multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -17,8 +16,12 @@ Index rounded_up(Index n, Index multiple) { return (n + multiple - 1) / multiple
 
 Executor::Implementation::Implementation(Program p, std::shared_ptr<ThreadPool> threads, Index elements)
     : program(std::move(p)), pool(std::move(threads)), line(elements) {
-    for (const Value& v : program.values)
-        if (v.operation.starts_with("sparse_") && v.shape[1] >= kFewest * pool->size()) examples = v.shape[1];
+    for (const Value& v : program.values) {
+        if (!v.operation.starts_with("sparse_")) continue;
+        // every thread goes through all weights: that is worth while if each has some examples, more if there are many threads
+        const Index lines = rounded_up(v.shape[1], line) / line, threads = pool->size();
+        if (lines >= threads * std::max<Index>(2, threads / 2)) examples = v.shape[1];
+    }
     const Index widest = kWidest * line * pool->size();
     strips = static_cast<int>((examples + widest - 1) / widest) * pool->size();
     allocate_buffers();

@@ -243,7 +243,10 @@ void TypedExecutor<T>::plan_product(int i) {
         const Product<T> P{view(f.A, f.m, f.k), view(f.B, f.k, f.n), {data(out), f.m, f.n, strides[out], 1}, view(f.S, f.m, f.n),
                            static_cast<T>(read(f.alpha)), static_cast<T>(read(f.beta))};
         Epilogue epilogue;
-        if (!group->instructions.empty()) epilogue = [&](const Tile& tile) { run_tile(*group, tile, worker.index, 0); };
+        if (!group->instructions.empty()) {
+            epilogue.run = [&](const Tile& tile) { run_tile(*group, tile, worker.index, 0); };
+            epilogue.fetch = [&](const Tile& tile) { fetch_tile(*group, tile, out); };
+        }
         kernels_.product(P, epilogue, static_cast<T*>(scratch_.get()), worker);
     });
     if (out == v.buffer)

@@ -159,6 +159,7 @@ private:
     void run_group(const Group& group, const Worker& worker) const;
     void run_region(const Group& group, const Tile& region, int thread, int strip) const;
     void run_tile(const Group& group, const Tile& tile, int thread, int strip) const;
+    void fetch_tile(const Group& group, const Tile& tile, int known) const;
     const T* rows_of(const Operand& x, const Group& group, const Tile& tile, T* spare, int strip, Index& stride) const;
     void sample_by_examples(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B, const Worker& worker) const;
     void sample_by_elements(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B, const Worker& worker) const;

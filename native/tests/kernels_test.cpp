@@ -45,9 +45,9 @@ void test_products(const std::string& set, std::mt19937& rng) {
                                    alpha,
                                    beta};
                 std::vector<T> scratch(kernel.scratch_size(m, n, k, threads) + 16);
-                const Epilogue epilogue = [&](const Tile& t) {  // every element once, when it is complete
+                const Epilogue epilogue{[&](const Tile& t) {  // every element once, when it is complete
                     doubled.block(t.row, t.column, t.rows, t.columns) = T(2) * C.block(t.row, t.column, t.rows, t.columns);
-                };
+                }, {}};
                 pool.run([&](const Worker& worker) { kernel.product(P, epilogue, scratch.data(), worker); });
                 const std::string what = set + " product " + std::to_string(m) + "×" + std::to_string(n) + "×" +
                                          std::to_string(k) + " flags " + std::to_string(flags);

@@ -56,8 +56,11 @@ template <class T>
 using ElementwiseKernel = void (*)(T* out, Index out_stride, const T* x, Index x_stride, const T* y, Index y_stride,
                                    T c, Index rows, Index columns);
 
-// What is done with each tile of a product when it is complete; may be empty.
-using Epilogue = std::function<void(const Tile&)>;
+// What is done with each tile of a product when it is complete; may be empty. Before, `fetch` brings what that reads and
+// writes into the cache.
+struct Epilogue {
+    std::function<void(const Tile&)> run, fetch;
+};
 
 // C = β·S + α·A B, with S of C's size. S may be C, or repeat a row.
 template <class T>

@@ -19,8 +19,9 @@ struct Shape {
     static constexpr int vectors = 3;
     static constexpr int block = vectors * lanes<T>;
     static constexpr int panel = MATGRAD_REGISTERS == 32 ? 8 : 4;
-    static constexpr Index inner = 24 * 1024 / (block * sizeof(T));  // a block of B fills most of the L1 cache
-    static constexpr Index chunk = 1024;                            // columns of B that stay in the L2 cache
+    static constexpr Index inner = 96 * 1024 / (block * sizeof(T));  // rows of a block of B, in the L2 cache
+    static constexpr Index few = inner / 4;                         // rows of B, of which many columns are in the L2 cache:
+    static constexpr Index chunk = 1024;                            // so many
 };
 
 constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
@@ -134,7 +135,17 @@ Split split(Index m, Index n, Index k) {
 
 template <class T>
 bool writes_once(Index m, Index k) {
-    return k <= Shape<T>::inner && k < m;
+    return k <= Shape<T>::few && k < m;
+}
+
+// Fetches what a tile of C will be made of into the cache, while the one before it is computed.
+template <class T>
+void fetch(const Product<T>& P, const Epilogue& epilogue, const Tile& tile) {
+    constexpr Index line = 64 / sizeof(T);
+    if (P.beta != 0 && P.S.row_stride != 0)
+        for (Index i = 0; i < tile.rows; ++i)
+            for (Index j = 0; j < tile.columns; j += line) __builtin_prefetch(&P.S(tile.row + i, tile.column + j), 1);
+    if (epilogue.fetch) epilogue.fetch(tile);
 }
 
 // One tile of C for one part of the inner dimension, and the epilogue when that was the last.
@@ -145,7 +156,7 @@ void tile(const Product<T>& P, const Epilogue& epilogue, View<const T> A, const 
     View<T> C = part(P.C, row, column);
     View<const T> S = is_first ? part(P.S, row, column) : View<const T>{C.data, C.rows, C.columns, C.row_stride, C.column_stride};
     multiply_for<T>(rows, columns)(A.columns, A, B, C, S, P.alpha, is_first ? P.beta : T(1), columns);
-    if (is_last && epilogue) epilogue(Tile{row, column, rows, columns});
+    if (is_last && epilogue.run) epilogue.run(Tile{row, column, rows, columns});
 }
 
 // For every block of B, all rows. A is small, and copied at the start where it does not lie in rows.
@@ -198,8 +209,10 @@ void write_once(const Product<T>& P, const Epilogue& epilogue, T* scratch, const
         worker.wait();
         for (Index q = worker.begin(s.panels); q < worker.end(s.panels); ++q) {
             const View<const T> A = panel_of(P.A, s.row(q), s.row(q + 1) - s.row(q), 0, s.k, own);
-            for (Index b = start; b < start + count; ++b)
+            for (Index b = start; b < start + count; ++b) {
+                if (b + 1 < start + count) fetch(P, epilogue, {s.row(q), (b + 1) * block, A.rows, columns_of(b + 1)});
                 tile(P, epilogue, A, shared + (b - start) * block * s.k, s.row(q), b * block, columns_of(b), true, true);
+            }
         }
         worker.wait();
     }
