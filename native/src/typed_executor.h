@@ -16,7 +16,7 @@ namespace matgrad {
 
 constexpr Index kTile = 4096;   // elements that are worked on at a time: they fit the L1 cache
 constexpr Index kSmall = 8192;  // elements below which one thread is faster than several
-constexpr Index kChunk = 16384; // stored elements whose sums are added up at a time
+constexpr Index kChunk = 16384;  // stored elements whose sums are added up at a time
 
 struct Free {
     void operator()(void* p) const { std::free(p); }

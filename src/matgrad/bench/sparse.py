@@ -167,12 +167,12 @@ def where(point: dict[str, Any]) -> str:
 
 
 def fit(points: list[dict[str, Any]], name: str = SPARSE) -> dict[str, float] | None:
-    """a and b such that a step takes about a + b·nnz seconds, by least squares of relative errors."""
+    """a and b such that a step takes about a + b·nnz seconds at best, by least squares of relative errors."""
     known = [p for p in points if name in p["tools"]]
     nnz = np.array([p["nnz"] for p in known], dtype=float)
     if len(set(nnz)) < 2:
         return None
-    y = np.array([p["tools"][name]["median"] / p["steps"] for p in known])
+    y = np.array([p["tools"][name]["best"] / p["steps"] for p in known])
     A = np.column_stack([np.ones_like(nnz), nnz]) / y[:, None]
     (a, b), *_ = np.linalg.lstsq(A, np.ones_like(y), rcond=None)
     error = float(np.abs(A @ (a, b) - 1).max())

@@ -53,12 +53,12 @@ def _panel(ax: Axes, record: Record, key: str, x: str, value: Value) -> None:
 
 
 def _fit(ax: Axes, record: Record) -> None:
-    """Microseconds a step of matgrad against the number of weights, and the line through them."""
+    """Microseconds that a step of matgrad takes at best against the number of weights, and the line through them."""
     points, fit = [p for p in record["points"] if SPARSE in p["tools"]], record["fit"]
     nnz = sorted(p["nnz"] for p in points)
-    pairs = [(p["nnz"], 1e6 * p["tools"][SPARSE]["median"] / p["steps"]) for p in points]
+    pairs = [(p["nnz"], 1e6 * p["tools"][SPARSE]["best"] / p["steps"]) for p in points]
     ax.plot([x for x, _ in pairs], [y for _, y in pairs], "o", color=COLOURS["C++"], markersize=5)
-    title = "µs a step"
+    title = "µs a step at best"
     if fit is not None:
         steps = [nnz[0] * (nnz[-1] / nnz[0]) ** (i / 50) for i in range(51)]
         ax.plot(steps, [1e6 * (fit["step"] + fit["weight"] * n) for n in steps], "-", color=GREY, linewidth=1)

@@ -65,7 +65,7 @@ def findings(record: Record) -> list[str]:
     lines = []
     if fit is not None:
         lines.append(
-            f"a step of {record['tools'][SPARSE]['title']} takes about {1e6 * fit['step']:.0f} µs + "
+            f"a step of {record['tools'][SPARSE]['title']} takes at best about {1e6 * fit['step']:.0f} µs + "
             f"{1e9 * fit['weight']:.2f} ns a stored weight (off by at most {100 * fit['largest_error']:.0f} %)"
         )
     if density is not None:
