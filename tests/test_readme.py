@@ -90,6 +90,7 @@ def test_the_table_has_the_figures_of_the_record():
                 seen += 1
     assert seen == 16
 
+
 def test_the_sparse_table_has_the_figures_of_the_record():
     record = json.loads((ROOT / "benchmarks/sparse/bench.json").read_text())
     for point in record["points"]:
@@ -102,7 +103,7 @@ def test_the_sparse_table_has_the_figures_of_the_record():
         density = f"{point['density']:g}"
         assert f"| {' | '.join([density, *seconds, *faster, threads, *memory])} |" in README
     fit = record["fit"]
-    assert f"takes at best {fit['step'] * 1e6:.0f} µs and {fit['weight'] * 1e9:.1f} ns for every stored weight" in README
+    assert f"takes at best {fit['step'] * 1e6:.0f} µs and {fit['weight'] * 1e9:.1f} ns for every stored" in README
     assert f"(off by at most {fit['largest_error'] * 100:.0f} %)" in README
 
 
