@@ -31,11 +31,11 @@ MODELS = {
 pytestmark = pytest.mark.skipif(CMAKE is None or shutil.which("c++") is None, reason="no C++ compiler, or no cmake")
 
 
-def build(folder: Path, sanitizers: str = "") -> Path:
+def build(folder: Path, sanitizers: str = "", options: tuple[str, ...] = ()) -> Path:
     """The folder with the programs, built with sanitizers where they are named."""
     flags = f"-fsanitize={sanitizers} -fno-omit-frame-pointer -g" if sanitizers else ""
     prefix = run([sys.executable, "-m", "cmeel", "cmake"]).strip()  # where pip has put Eigen
-    run([CMAKE, "-S", NATIVE, "-B", folder, f"-DCMAKE_CXX_FLAGS={flags}", f"-DCMAKE_PREFIX_PATH={prefix}"])
+    run([CMAKE, "-S", NATIVE, "-B", folder, f"-DCMAKE_CXX_FLAGS={flags}", f"-DCMAKE_PREFIX_PATH={prefix}", *options])
     run([CMAKE, "--build", folder, "--target", "train", "kernels_test", "program_test", "-j2"])
     return folder
 
@@ -113,3 +113,18 @@ def test_sanitizers_find_nothing(sanitizers: str, tmp_path: Path):
         run([folder / name], **environment)
     for kind in MODELS:
         check_training(folder / "train", kind, "float32", tmp_path, **environment)
+
+
+ARM = ("aarch64-linux-gnu-g++", "qemu-aarch64-static")  # Debian: g++-aarch64-linux-gnu, qemu-user-static
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not all(map(shutil.which, ARM)), reason=f"needs {' and '.join(ARM)}")
+def test_kernels_and_programs_on_arm(tmp_path: Path):
+    """Compiled for 64-bit ARM with its vectors, and run by an emulator."""
+    system = ("-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64", f"-DCMAKE_CXX_COMPILER={ARM[0]}")
+    folder = build(tmp_path / "build", options=system)
+    for name in ("kernels_test", "program_test"):
+        output = run([ARM[1], "-L", "/usr/aarch64-linux-gnu", folder / name])
+        assert output.splitlines()[-1].endswith(": ok")
