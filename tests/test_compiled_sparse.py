@@ -11,10 +11,7 @@ import pytest
 import matgrad as mg
 from architectures import random_architecture
 from matgrad.specifications import create_model
-from support import Framework
 from test_compiled_step import assert_equal_states, examples, train
-
-BACKENDS = ("numpy", "torch", "native")
 
 
 def sparsified(M: mg.MultilayerPerceptron, seed: int) -> None:
@@ -38,7 +35,8 @@ def assert_compiled_equals_equations(backend: str, make, X, T, loss, N: int, con
 
 @pytest.mark.parametrize("N", [7, 100])  # a few examples are split by rows of the weights, many by examples
 @pytest.mark.parametrize("seed", range(30))
-def test_compiled_training_equals_the_equations(backend: Framework, seed: int, N: int, monkeypatch):
+@pytest.mark.parametrize("name", ["numpy", "torch", "native"])  # those with sparse matrices
+def test_compiled_training_equals_the_equations(name: str, seed: int, N: int, monkeypatch):
     """Two epochs of two batches and one of a single example, with one to three threads in the C++ core."""
     monkeypatch.setenv("OMP_NUM_THREADS", str(1 + seed % 3))
 
@@ -50,7 +48,7 @@ def test_compiled_training_equals_the_equations(backend: Framework, seed: int, N
     a = random_architecture(seed)
     X, T = examples(a, 2 * N + 1)
     clip_norm = None if seed % 2 else 1.0
-    assert_compiled_equals_equations(backend.name, make, X, T, a.loss, N, f"{backend}, {seed}", clip_norm=clip_norm)
+    assert_compiled_equals_equations(name, make, X, T, a.loss, N, f"{name}, {seed}", clip_norm=clip_norm)
 
 
 def assert_core_equals_equations(layers: str, sizes: str, densities: str, N: int, context: str) -> None:
@@ -86,6 +84,22 @@ def test_many_weights_and_many_examples(N: int, threads: int, monkeypatch):
     assert_core_equals_equations(
         "ReLU;ReLU;Linear", "280;310;270;5", "0.5;0.3;1", N, f"{N} examples, {threads} threads"
     )
+
+
+@pytest.mark.parametrize("sizes", ["1;40;5", "30;1;5", "30;40;1"])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_layers_with_one_input_or_output(sizes: str, threads: int, monkeypatch):
+    """A matrix with one row is stored in another way than one with several."""
+    monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+    D, _, K = map(int, sizes.split(";"))
+    rng = np.random.default_rng(1)
+    X, T = rng.normal(size=(300, D)), rng.normal(size=(300, K))
+
+    def make() -> mg.MultilayerPerceptron:
+        mg.manual_seed(1)
+        return create_model("Sigmoid;Linear", sizes, densities="0.6").to(dtype="float64")
+
+    assert_compiled_equals_equations("native", make, X, T, mg.MeanSquaredErrorLoss(), 150, sizes)
 
 
 # -- memory --------------------------------------------------------------------------------------

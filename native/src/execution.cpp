@@ -162,14 +162,14 @@ void TypedExecutor<T>::sample_by_elements(int out, T beta, int C, T alpha, const
     T* to = data(out) + first;
     const Index n = program.buffers[B].shape[1];
     if (n != examples) {
-        kernels_.sampled_product(to, beta, data(C) + first, alpha, {W, data(A), data(B), strides[B]}, n, first, last);
+        kernels_.sampled_product(to, beta, data(C) + first, alpha, {W, padded(A, 0), padded(B, 0)}, n, first, last);
         return;
     }
     const int own = static_cast<int>(worker.begin(strips));
     for (int k = 0; k < strips; ++k) {  // those of its own first, which are in its cache
         const int strip = (own + k) % strips;
-        const Index begin = first_example(strip), count = first_example(strip + 1) - begin;
-        const Sample<T> sample{W, data(A, strip) + begin, data(B, strip) + begin, strides[B]};
+        const Index count = first_example(strip + 1) - first_example(strip);
+        const Sample<T> sample{W, padded(A, strip), padded(B, strip)};
         kernels_.sampled_product(to, k ? T(1) : beta, k ? to : data(C) + first, alpha, sample, count, first, last);
     }
 }
@@ -188,7 +188,7 @@ void TypedExecutor<T>::sample_by_examples(int out, T beta, int C, T alpha, const
         T* sums = static_cast<T*>(scratch_.get()) + first / kChunk % 2 * worker.count * kChunk;  // halves by turns
         T* mine = sums + worker.index * kChunk;
         for_strips(worker, [&](int strip, Index begin, Index end) {
-            const Sample<T> sample{W, data(A, strip) + begin, data(B, strip) + begin, strides[B]};
+            const Sample<T> sample{W, padded(A, strip), padded(B, strip)};
             kernels_.sampled_product(mine, strip == own ? T(0) : T(1), mine, T(1), sample, end - begin, first, first + count);
         });
         worker.wait();

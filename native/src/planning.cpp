@@ -98,6 +98,7 @@ std::vector<Access> TypedExecutor<T>::accesses(const Task& task) const {
 // How a task goes through an operand, for a result of this shape.
 template <class T>
 Axis TypedExecutor<T>::axis(const Shape& shape, const Operand& x) const {
+    if (x.buffer < 0) return Axis::all;
     const Index distance = shape[1] == examples ? x.column_stride : x.row_stride;  // of two examples
     const Shape& stored = program.buffers[x.buffer].shape;
     if (stored[1] == examples && distance == 1) return Axis::columns;
@@ -240,7 +241,14 @@ void TypedExecutor<T>::plan_product(int i) {
     scratch_size_ = std::max(scratch_size_, kernels_.scratch_size(f.m, f.n, f.k, pool->size()));
     auto group = std::make_shared<Group>(Group{f.m, f.n, false, {}, {f.A.buffer, f.B.buffer}});
     add(i, f.m * f.n * f.k / 64, [=, this](const Worker& worker) {
-        const Product<T> P{view(f.A, f.m, f.k), view(f.B, f.k, f.n), {data(out), f.m, f.n, strides[out], 1}, view(f.S, f.m, f.n),
+        T numbers[2];  // which live as long as the product, where a factor repeats a number
+        const auto factor = [&](const Operand& x, Index rows, Index columns, T& number) {
+            if (x.buffer >= 0) return view(x, rows, columns);
+            number = static_cast<T>(read(x.scalar));
+            return View<const T>{&number, rows, columns, 0, 0};
+        };
+        const Product<T> P{factor(f.A, f.m, f.k, numbers[0]), factor(f.B, f.k, f.n, numbers[1]),
+                           {data(out), f.m, f.n, strides[out], 1}, view(f.S, f.m, f.n),
                            static_cast<T>(read(f.alpha)), static_cast<T>(read(f.beta))};
         Epilogue epilogue;
         if (!group->instructions.empty()) {
@@ -309,7 +317,7 @@ void TypedExecutor<T>::plan_sparse_product(int i) {
         const Index step = group->instructions.empty() ? W.rows : std::max<Index>(1, kTile / (end - begin));
         for (Index r = first; r < last; r += step) {
             const Index rows = std::min(step, last - r);
-            kernels_.sparse_product(data(out, strip) + begin, W, data(w), data(x, strip) + begin, end - begin, strides[x], r, r + rows);
+            kernels_.sparse_product(padded(out, strip), W, data(w), padded(x, strip), end - begin, r, r + rows);
             run_region(*group, {r, begin, rows, end - begin}, worker.index, strip);
         }
     };

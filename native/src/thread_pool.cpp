@@ -56,7 +56,7 @@ private:
 }  // namespace
 
 void Barrier::wait() {
-    const int round = round_.load(std::memory_order_relaxed);
+    const unsigned round = round_.load(std::memory_order_relaxed);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
         arrived_.store(0, std::memory_order_relaxed);
         round_.store(round + 1, std::memory_order_release);

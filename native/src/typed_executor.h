@@ -177,6 +177,10 @@ private:
         T* p = static_cast<T*>(pointers[buffer]);
         return is_split[buffer] ? p + strip * program.buffers[buffer].shape[0] * strides[buffer] - first_example(strip) : p;
     }
+    // A strip of a matrix that a sparse product reads or writes; all of it where the threads do not take examples.
+    Padded<T> padded(int buffer, int strip) const {
+        return {data(buffer, strip) + (examples ? first_example(strip) : 0), strides[buffer]};
+    }
     View<const T> view(const Operand& x, Index rows, Index columns, int strip = 0) const;
 
     const Kernels<T>& kernels_;

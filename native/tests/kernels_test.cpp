@@ -182,11 +182,12 @@ void test_sparse(const std::string& set, std::mt19937& rng) {
             for (int threads : {1, 3}) {
                 ThreadPool pool(threads);
                 pool.run([&](const Worker& worker) {
-                    kernel.sparse_product(Y.data(), by_rows, values.data(), X.data(), N, stride, by_rows.begin(worker), by_rows.end(worker));
-                    kernel.sparse_product(DX.data(), by_columns, values.data(), Z.data(), N, stride, by_columns.begin(worker),
+                    kernel.sparse_product({Y.data(), stride}, by_rows, values.data(), {X.data(), stride}, N, by_rows.begin(worker),
+                                          by_rows.end(worker));
+                    kernel.sparse_product({DX.data(), stride}, by_columns, values.data(), {Z.data(), stride}, N, by_columns.begin(worker),
                                           by_columns.end(worker));
                     const Index first = worker.begin(values.size()), last = worker.end(values.size());
-                    kernel.sampled_product(DW.data() + first, T(0.5), C.data() + first, T(-2), {by_rows, Z.data(), X.data(), stride}, N,
+                    kernel.sampled_product(DW.data() + first, T(0.5), C.data() + first, T(-2), {by_rows, {Z.data(), stride}, {X.data(), stride}}, N,
                                            first, last);
                 });
                 const std::string what = set + " sparse " + std::to_string(K) + "×" + std::to_string(D) + " N " + std::to_string(N);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "matgrad/thread_pool.h"
@@ -84,12 +85,24 @@ struct SparseIndex {
     Index end(const Worker& worker) const;
 };
 
-// A Bᵀ at the stored elements of W; the rows of A and B are `stride` elements apart.
+// A matrix with padded rows, `stride` elements apart.
+template <class T>
+struct Padded {
+    T* data;
+    Index stride;
+
+    operator Padded<const T>() const
+        requires(!std::is_const_v<T>)
+    {
+        return {data, stride};
+    }
+};
+
+// A Bᵀ at the stored elements of W.
 template <class T>
 struct Sample {
     SparseIndex W;
-    const T *A, *B;
-    Index stride;
+    Padded<const T> A, B;
 };
 
 // The number of elements that a row of n takes where it is padded: whole vectors of every instruction set.
@@ -108,7 +121,7 @@ struct Kernels {
     // out = Xᵀ for the columns [first, last) of X, whose rows are contiguous; the rows of out are out_stride apart.
     void (*transpose)(T* out, Index out_stride, View<const T> X, Index first, Index last);
     // The rows [first, last) of W B, for a sparse W. B and the result have n columns, and zeros up to padded(n).
-    void (*sparse_product)(T* out, const SparseIndex& W, const T* values, const T* B, Index n, Index stride, Index first,
+    void (*sparse_product)(Padded<T> out, const SparseIndex& W, const T* values, Padded<const T> B, Index n, Index first,
                            Index last);
     // out = β·C + α·(A Bᵀ at the stored elements [first, last) of W), with n columns of A and B as B above.
     void (*sampled_product)(T* out, T beta, const T* C, T alpha, const Sample<T>&, Index n, Index first, Index last);

@@ -19,7 +19,7 @@ public:
 private:
     const int size_;
     std::atomic<int> arrived_{0};
-    std::atomic<int> round_{0};
+    std::atomic<unsigned> round_{0};
 };
 
 // What a thread knows inside a job: which one it is, and how to wait for the others.

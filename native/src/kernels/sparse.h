@@ -108,34 +108,37 @@ inline void in_passes(Index n, F&& f) {
 
 // The elements from `start` of rows of W B
 template <class T, class V>
-void sum_rows(T* out, const SparseIndex& W, const T* values, const T* B, Index stride, Index start, Index first, Index last) {
+void sum_rows(Padded<T> out, const SparseIndex& W, const T* values, Padded<const T> B, Index start, Index first, Index last) {
     const Index end = W.starts[last];
-    const auto row = [&](Index p) { return B + static_cast<Index>(W.columns[p]) * stride + start; };
+    const auto row = [&](Index p) { return B.data + static_cast<Index>(W.columns[p]) * B.stride + start; };
     for (Index i = first; i < last; ++i) {
         V sums = {};
         for (Index p = W.starts[i]; p < W.starts[i + 1]; ++p) {
             if (p + kAhead < end) V::fetch(row(p + kAhead));
             sums.add(values[W.positions ? W.positions[p] : p], row(p));
         }
-        sums.stored(out + i * stride + start);
+        sums.stored(out.data + i * out.stride + start);
     }
 }
 
 template <class T>
-void sparse_product(T* out, const SparseIndex& W, const T* values, const T* B, Index n, Index stride, Index first, Index last) {
+void sparse_product(Padded<T> out, const SparseIndex& W, const T* values, Padded<const T> B, Index n, Index first, Index last) {
     in_passes<T>(n, [&](auto vectors, Index start) {
-        sum_rows<T, typename decltype(vectors)::type>(out, W, values, B, stride, start, first, last);
+        sum_rows<T, typename decltype(vectors)::type>(out, W, values, B, start, first, last);
     });
+    const Index end = (n + lanes<T> - 1) / lanes<T> * lanes<T>;
+    if (end > n)  // the padding stays 0 also where a weight is not finite
+        for (Index i = first; i < last; ++i) std::fill(out.data + i * out.stride + n, out.data + i * out.stride + end, T(0));
 }
 
 // out = β·C + α·Σ_j a_ij·b_kj over the elements from `start`, for the stored elements [first, last) of W
 template <class T, class V>
 void sample_elements(T* out, T beta, const T* C, T alpha, const Sample<T>& sample, Index start, Index first, Index last) {
     const SparseIndex& W = sample.W;
-    const auto row = [&](Index p) { return sample.B + static_cast<Index>(W.columns[p]) * sample.stride + start; };
+    const auto row = [&](Index p) { return sample.B.data + static_cast<Index>(W.columns[p]) * sample.B.stride + start; };
     Index i = std::upper_bound(W.starts, W.starts + W.rows + 1, first) - W.starts - 1;  // the row of the first element
     for (Index p = first; p < last; ++i) {
-        const V a = V::loaded(sample.A + i * sample.stride + start);
+        const V a = V::loaded(sample.A.data + i * sample.A.stride + start);
         const Index end = std::min<Index>(last, W.starts[i + 1]);
         if constexpr (lanes<T> >= 4)
             for (; p + 4 <= end; p += 4) {
