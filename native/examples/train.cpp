@@ -20,26 +20,16 @@ double train(SavedProgram& saved, const Safetensors& data, const char* dtype, do
     const Program& program = saved.executor.program();
     const Tensor &X = data.tensors.at("X"), &t = data.tensors.at("t");
     const Shape batch = program.buffers[program.buffer("X")].shape;
-    const Index N = batch[0], D = batch[1], K = program.buffers[program.buffer("T")].shape[1];
-    if (X.shape.size() != 2 || X.shape[1] != D || t.shape != Shape{X.shape[0]})
+    const Index K = program.buffers[program.buffer("T")].shape[1];
+    if (X.shape.size() != 2 || X.shape[1] != batch[1] || t.shape != Shape{X.shape[0]})
         throw std::invalid_argument("X and t do not fit the program");
-    const T* examples = X.as<T>(dtype);
-    const std::int64_t* labels = t.as<std::int64_t>("int64");
-    std::vector<T> targets(N * K);
-    T eta = static_cast<T>(learning_rate);
-    saved.executor.bind("eta", &eta);
-    saved.executor.bind("T", targets.data());
+    std::vector<T> one_hot(K * K);
+    for (Index k = 0; k < K; ++k) one_hot[k * K + k] = 1;
+    const Examples examples{X.as<T>(dtype), one_hot.data(), X.shape[0], K, nullptr, t.as<std::int64_t>("int64")};
+    const Index batches = X.shape[0] / batch[0];
+    const std::vector<T> rates(batches, static_cast<T>(learning_rate));
     const auto start = std::chrono::steady_clock::now();
-    for (Index first = 0; first + N <= X.shape[0]; first += N) {
-        std::fill(targets.begin(), targets.end(), T(0));
-        for (Index i = 0; i < N; ++i) {
-            const std::int64_t label = labels[first + i];
-            if (label < 0 || label >= K) throw std::invalid_argument("label " + std::to_string(label) + " is not a class");
-            targets[i * K + label] = 1;
-        }
-        saved.executor.bind("X", const_cast<T*>(examples + first * D));
-        saved.executor.run();
-    }
+    saved.executor.run(examples, rates.data(), 0, batches);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 

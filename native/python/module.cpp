@@ -1,9 +1,12 @@
 // The core in Python: matgrad._native.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+
+#include <chrono>
 
 #include "matgrad/program.h"
 
@@ -12,12 +15,15 @@ using namespace matgrad;
 
 namespace {
 
+constexpr std::chrono::milliseconds kPatience(100);  // between two looks whether the user has stopped us
+
 std::string dtype_name(const nb::dlpack::dtype& dtype) {
     const std::string kind = dtype.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float) ? "float" : "int";
     return kind + std::to_string(dtype.bits);
 }
 
 using Array = nb::ndarray<nb::device::cpu, nb::c_contig>;
+using ConstArray = nb::ndarray<nb::ro, nb::device::cpu, nb::c_contig>;
 using Starts = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
 using Places = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
 
@@ -29,11 +35,7 @@ public:
 
     void bind(const std::string& name, Array array) {
         const int i = executor_.program().buffer(name);
-        const Buffer& buffer = executor_.program().buffers[i];
-        Shape shape(array.ndim());
-        for (std::size_t k = 0; k < array.ndim(); ++k) shape[k] = static_cast<Index>(array.shape(k));
-        if (shape != buffer.shape || dtype_name(array.dtype()) != buffer.dtype)
-            throw std::invalid_argument(name + ": the array has another shape or dtype than the program");
+        check(name, array, executor_.program().buffers[i].shape);
         executor_.bind(name, array.data());
         arrays_[i] = std::move(array);
     }
@@ -61,9 +63,40 @@ public:
         executor_.run();
     }
 
+    void train(ConstArray X, ConstArray T, ConstArray rates, std::optional<Starts> order, std::optional<Starts> labels) {
+        const Program& program = executor_.program();
+        const auto rows = [](const ConstArray& A) { return A.ndim() ? Index(A.shape(0)) : 0; };
+        const auto columns = [&](const char* name) { return program.buffers[program.buffer(name)].shape.at(1); };
+        check("X", X, {rows(X), columns("X")});
+        check("T", T, {rows(T), columns("T")});
+        check("eta", rates, {rows(rates)});
+        for (const auto* indices : {&order, &labels})
+            if (*indices && Index((*indices)->shape(0)) != rows(X))
+                throw std::invalid_argument("order and labels: expected one for every row of X");
+        const Examples examples{X.data(), T.data(), rows(X), rows(T), order ? order->data() : nullptr, labels ? labels->data() : nullptr};
+        nb::gil_scoped_release release;
+        auto looked = std::chrono::steady_clock::now();
+        for (Index batch = 0; batch < rows(rates); ++batch) {
+            executor_.run(examples, static_cast<const std::byte*>(rates.data()) + batch * rates.itemsize(), batch, 1);
+            if (std::chrono::steady_clock::now() - looked < kPatience) continue;
+            nb::gil_scoped_acquire acquire;
+            if (PyErr_CheckSignals()) throw nb::python_error();
+            looked = std::chrono::steady_clock::now();
+        }
+    }
+
     Executor executor_;
 
 private:
+    template <class A>
+    void check(const std::string& name, const A& array, const Shape& expected) const {
+        const Program& program = executor_.program();
+        Shape shape(array.ndim());
+        for (std::size_t k = 0; k < array.ndim(); ++k) shape[k] = static_cast<Index>(array.shape(k));
+        if (shape != expected || dtype_name(array.dtype()) != program.buffers[program.buffer(name)].dtype)
+            throw std::invalid_argument(name + ": the array has another shape or dtype than the program");
+    }
+
     struct Arrays {
         Starts starts, column_starts;
         Places columns, rows, positions;
@@ -87,6 +120,8 @@ NB_MODULE(_native, m) {
         .def("bind_support", &BoundExecutor::bind_support, nb::arg("name"), nb::arg("starts"), nb::arg("columns"),
              nb::arg("column_starts"), nb::arg("rows"), nb::arg("positions"), "Let a support live in arrays, checked before.")
         .def("run", &BoundExecutor::run, "Run the program once.")
+        .def("train", &BoundExecutor::train, nb::arg("X"), nb::arg("T"), nb::arg("rates"), nb::arg("order") = nb::none(),
+             nb::arg("labels") = nb::none(), "Run it for one batch after the other, each with a learning rate of its own.")
         .def_prop_rw(
             "timed", [](BoundExecutor& e) { return e.executor_.timed; },
             [](BoundExecutor& e, bool timed) { e.executor_.timed = timed; }, "Whether the seconds are counted.")

@@ -65,15 +65,12 @@ std::uint32_t TypedExecutor<T>::hash_key(const Scalar& seed, const Scalar& count
 
 // -- operations on elements -----------------------------------------------------------------------------------
 
-// What an operand is at present; a repeated number lives as long as the view.
+// What an operand is at present; where it repeats a number, that is kept in `number`.
 template <class T>
-View<const T> TypedExecutor<T>::view(const Operand& x, Index rows, Index columns, int strip) const {
+View<const T> TypedExecutor<T>::view(const Operand& x, Index rows, Index columns, T& number, int strip) const {
     if (x.buffer >= 0) return {data(x.buffer, strip), rows, columns, x.row_stride, x.column_stride};
-    static thread_local T numbers[8];
-    static thread_local int next = 0;
-    next = (next + 1) % 8;
-    numbers[next] = static_cast<T>(read(x.scalar));
-    return {&numbers[next], rows, columns, 0, 0};
+    number = static_cast<T>(read(x.scalar));
+    return {&number, rows, columns, 0, 0};
 }
 
 template <class T>
@@ -110,14 +107,12 @@ template <class T>
 void TypedExecutor<T>::run_tile(const Group& group, const Tile& tile, int thread, int strip) const {
     T* spare = static_cast<T*>(own_[thread].get());
     for (const Instruction& instruction : group.instructions) {
-        Index x_stride, y_stride;
-        const T* x = rows_of(instruction.x, group, tile, spare, strip, x_stride);
-        const T* y = rows_of(instruction.y, group, tile, spare + kTile, strip, y_stride);
+        T numbers[2];
+        const View<const T> x = rows_of(view(instruction.x, group.rows, group.columns, numbers[0], strip), tile, spare);
+        const View<const T> y = rows_of(view(instruction.y, group.rows, group.columns, numbers[1], strip), tile, spare + kTile);
         const Index out_stride = strides[instruction.out];
         T* out = data(instruction.out, strip) + tile.row * out_stride + tile.column;
-        kernels_.elementwise[static_cast<int>(instruction.operation)](out, out_stride, x, x_stride, y, y_stride,
-                                                                      static_cast<T>(read(instruction.c)), tile.rows,
-                                                                      tile.columns);
+        kernels_.elementwise[static_cast<int>(instruction.operation)](out, out_stride, x, y, static_cast<T>(read(instruction.c)));
     }
 }
 
@@ -127,29 +122,19 @@ void TypedExecutor<T>::fetch_tile(const Group& group, const Tile& tile, int know
     for (const Instruction& instruction : group.instructions)
         for (const Operand& x : {direct(instruction.out), instruction.x, instruction.y}) {
             if (x.buffer < 0 || x.buffer == known || x.column_stride != 1 || x.row_stride == 0) continue;
-            const View<const T> X = view(x, group.rows, group.columns);
+            const T* first = data(x.buffer) + tile.row * x.row_stride + tile.column;
             for (Index i = 0; i < tile.rows; ++i)
-                for (Index j = 0; j < tile.columns; j += line) __builtin_prefetch(&X(tile.row + i, tile.column + j), 1);
+                for (Index j = 0; j < tile.columns; j += line) __builtin_prefetch(first + i * x.row_stride + j, 1);
         }
 }
 
-// The tile of an operand with contiguous rows; `spare` is used where they are not.
+// A tile of a matrix, each row contiguous or one element; `spare` is used where they are not.
 template <class T>
-const T* TypedExecutor<T>::rows_of(const Operand& x, const Group& group, const Tile& tile, T* spare, int strip,
-                                   Index& stride) const {
-    const View<const T> X = view(x, group.rows, group.columns, strip);
-    stride = X.row_stride;
-    if (X.column_stride == 1 || tile.columns == 1) return &X(tile.row, tile.column);
-    const bool is_constant = X.row_stride == 0 && X.column_stride == 0;
-    stride = is_constant ? 0 : tile.columns;
-    for (Index i = 0; i < (is_constant ? 1 : tile.rows); ++i) {
-        T* row = spare + i * tile.columns;
-        if (X.column_stride == 0)
-            std::fill_n(row, tile.columns, X(tile.row + i, 0));
-        else
-            for (Index j = 0; j < tile.columns; ++j) row[j] = X(tile.row + i, tile.column + j);
-    }
-    return spare;
+View<const T> TypedExecutor<T>::rows_of(const View<const T>& X, const Tile& tile, T* spare) const {
+    if (X.column_stride <= 1) return {&X(tile.row, tile.column), tile.rows, tile.columns, X.row_stride, X.column_stride};
+    for (Index i = 0; i < tile.rows; ++i)
+        for (Index j = 0; j < tile.columns; ++j) spare[i * tile.columns + j] = X(tile.row + i, tile.column + j);
+    return {spare, tile.rows, tile.columns, tile.columns, 1};
 }
 
 // -- sums over examples -----------------------------------------------------------------------------------------
@@ -180,7 +165,7 @@ template <class T>
 void TypedExecutor<T>::sample_by_examples(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B,
                                           const Worker& worker) const {
     const auto each = [this](Elementwise operation, T* out, const T* x, const T* y, T c, Index n) {
-        kernels_.elementwise[static_cast<int>(operation)](out, 0, x, 0, y, 0, c, 1, n);
+        kernels_.elementwise[static_cast<int>(operation)](out, n, {x, 1, n, n, 1}, {y, 1, n, n, 1}, c);
     };
     const Index size = W.starts[W.rows], own = worker.begin(strips);
     for (Index first = 0; first < size; first += kChunk) {

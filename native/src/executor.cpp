@@ -95,6 +95,31 @@ void Executor::Implementation::write(int buffer, double x) const {
     if (dtype == "int64") *static_cast<std::int64_t*>(p) = static_cast<std::int64_t>(x);
 }
 
+// Lets an input be rows of `data`, those of index(i): where they are, if they follow one another, else copies of them.
+void Executor::Implementation::take(int input, const void* data, Index rows, bool follow, const std::function<Index(Index)>& index) {
+    const Buffer& buffer = program.buffers[input];
+    const Index N = buffer.shape[0], bytes = element_size(buffer.dtype) * buffer.shape[1];
+    for (Index i = 0; i < N; ++i)
+        if (index(i) < 0 || index(i) >= rows)
+            throw std::invalid_argument(buffer.name + " has no row " + std::to_string(index(i)));
+    const auto row = [&](Index i) { return static_cast<std::byte*>(const_cast<void*>(data)) + index(i) * bytes; };
+    if (follow) {
+        pointers[input] = row(0);
+        return;
+    }
+    Memory& copies = gathered[input];
+    if (!copies) copies = allocate(N * bytes);
+    pointers[input] = copies.get();
+    const auto gather = [&](const Worker& worker) {
+        for (Index i = worker.begin(N); i < worker.end(N); ++i)
+            std::memcpy(static_cast<std::byte*>(copies.get()) + i * bytes, row(i), bytes);
+    };
+    if (N * bytes < 4 * kSmall)
+        gather(Worker{0, 1, nullptr});
+    else
+        pool->run(gather);
+}
+
 Executor::Executor(Program program, std::shared_ptr<ThreadPool> pool, const std::string& instruction_set)
     : seconds(program.values.size()) {
     std::string dtype;
@@ -132,6 +157,32 @@ void Executor::run() {
         if (!implementation_->pointers[i])
             throw std::invalid_argument("the input '" + implementation_->program.buffers[i].name + "' is not bound");
     implementation_->run(timed, seconds);
+}
+
+void Executor::run(const Examples& examples, const void* rates, Index first, Index batches) {
+    Implementation& our = *implementation_;
+    const int X = our.program.buffer("X"), T = our.program.buffer("T"), eta = our.program.buffer("eta");
+    const Index N = our.program.buffers[X].shape[0], size = element_size(our.program.buffers[eta].dtype);
+    if (first < 0 || batches < 0 || first + batches > examples.size / N)
+        throw std::invalid_argument("expected " + std::to_string((first + batches) * N) + " examples, found " +
+                                    std::to_string(examples.size));
+    struct Unbinding {  // also where an index is wrong
+        std::vector<void*>& pointers;
+        int inputs[3];
+        ~Unbinding() {
+            for (int input : inputs) pointers[input] = nullptr;
+        }
+    } at_end{our.pointers, {X, T, eta}};
+    for (Index batch = 0; batch < batches; ++batch) {
+        const auto example = [&, start = (first + batch) * N](Index i) {
+            return examples.order ? Index(examples.order[start + i]) : start + i;
+        };
+        our.take(X, examples.X, examples.size, !examples.order, example);
+        our.take(T, examples.T, examples.targets, !examples.order && !examples.labels,
+                 [&](Index i) { return examples.labels ? Index(examples.labels[example(i)]) : example(i); });
+        our.pointers[eta] = static_cast<std::byte*>(const_cast<void*>(rates)) + batch * size;
+        run();
+    }
 }
 
 }  // namespace matgrad

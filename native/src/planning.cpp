@@ -121,7 +121,8 @@ void TypedExecutor<T>::plan_scalar(int i) {
         const Operand x = together(i, operand(v.operands[0]));
         const Shape shape = program.values[v.operands[0]].shape;
         add(i, Split::alone, [=, this](const Worker&) {
-            const View<const T> X = view(x, shape[0], shape[1]);
+            T number;
+            const View<const T> X = view(x, shape[0], shape[1], number);
             double sum = 0;
             for (Index r = 0; r < X.rows; ++r)
                 for (Index c = 0; c < X.columns; ++c) sum += X(r, c);
@@ -199,7 +200,7 @@ void TypedExecutor<T>::copy(int value, int to, int from) {
 template <class T>
 void TypedExecutor<T>::transpose(int value, const Shape& shape, int out, const Operand& x) {
     const auto part = [=, this](Index from, Index to, Index first, Index last, int strip) {  // columns of some rows of out
-        const View<const T> X = view(x, shape[0], shape[1], strip).transposed();
+        const View<const T> X{data(x.buffer, strip), shape[1], shape[0], x.column_stride, x.row_stride};
         kernels_.transpose(data(out, strip) + from, strides[out], {&X(from, 0), to - from, X.columns, X.row_stride, 1}, first,
                            last);
     };
@@ -241,14 +242,9 @@ void TypedExecutor<T>::plan_product(int i) {
     scratch_size_ = std::max(scratch_size_, kernels_.scratch_size(f.m, f.n, f.k, pool->size()));
     auto group = std::make_shared<Group>(Group{f.m, f.n, false, {}, {f.A.buffer, f.B.buffer}});
     add(i, f.m * f.n * f.k / 64, [=, this](const Worker& worker) {
-        T numbers[2];  // which live as long as the product, where a factor repeats a number
-        const auto factor = [&](const Operand& x, Index rows, Index columns, T& number) {
-            if (x.buffer >= 0) return view(x, rows, columns);
-            number = static_cast<T>(read(x.scalar));
-            return View<const T>{&number, rows, columns, 0, 0};
-        };
-        const Product<T> P{factor(f.A, f.m, f.k, numbers[0]), factor(f.B, f.k, f.n, numbers[1]),
-                           {data(out), f.m, f.n, strides[out], 1}, view(f.S, f.m, f.n),
+        T numbers[2];
+        const Product<T> P{view(f.A, f.m, f.k, numbers[0]), view(f.B, f.k, f.n, numbers[1]),
+                           {data(out), f.m, f.n, strides[out], 1}, {data(f.S.buffer), f.m, f.n, f.S.row_stride, 1},
                            static_cast<T>(read(f.alpha)), static_cast<T>(read(f.beta))};
         Epilogue epilogue;
         if (!group->instructions.empty()) {
@@ -281,10 +277,12 @@ bool TypedExecutor<T>::plan_product_by_examples(int i, const Factors& f) {
                 X.data = &X(i, j), X.rows = m, X.columns = n;
                 return X;
             };
+            T numbers[2];
             const View<T> C{data(out, strip), f.m, f.n, strides[out], 1};
-            const Product<T> P{part(view(f.A, f.m, f.k, strip), row, 0, rows, f.k),
-                               part(view(f.B, f.k, f.n, strip), 0, column, f.k, columns), part(C, row, column, rows, columns),
-                               part(view(f.S, f.m, f.n, strip), row, column, rows, columns),
+            const View<const T> S{data(f.S.buffer, strip), f.m, f.n, f.S.row_stride, 1};
+            const Product<T> P{part(view(f.A, f.m, f.k, numbers[0], strip), row, 0, rows, f.k),
+                               part(view(f.B, f.k, f.n, numbers[1], strip), 0, column, f.k, columns),
+                               part(C, row, column, rows, columns), part(S, row, column, rows, columns),
                                static_cast<T>(read(f.alpha)), static_cast<T>(read(f.beta))};
             kernels_.product(P, {}, static_cast<T*>(own_[worker.index].get()) + 2 * kTile, Worker{0, 1, nullptr});
             run_region(*group, {row, column, rows, columns}, worker.index, strip);
@@ -391,7 +389,8 @@ void TypedExecutor<T>::plan_other(int i) {
         const Shape s = is_identity ? v.shape : program.values[v.operands[0]].shape;
         const int to = twin(out);
         add(i, Split::alone, [=, this](const Worker&) {
-            const View<const T> X = view(x, s[0], s[1]);
+            T number;
+            const View<const T> X = view(x, s[0], s[1], number);
             const auto element = [&](Index r, Index c) {
                 if (name == "diag") return X(r, r);
                 if (r != c) return T(0);
@@ -424,7 +423,8 @@ void TypedExecutor<T>::plan_reduction(int i) {
         if (results != examples || axis(v.shape, x) != Axis::columns) x = together(i, x);
     }
     const auto part = [=, this](Index first, Index last, int strip) {
-        const View<const T> X = view(x, s[0], s[1], strip);
+        T number;
+        const View<const T> X = view(x, s[0], s[1], number, strip);
         if (of_columns)
             (is_sum ? kernels_.columns_sum : kernels_.columns_max)(data(out, strip), X, first, last);
         else

@@ -95,6 +95,8 @@ struct Executor::Implementation {
     void allocate_buffers();
     int add_buffer(const Shape& shape, const std::string& dtype);
 
+    void take(int input, const void* data, Index rows, bool follow, const std::function<Index(Index)>& index);
+
     double read(const Scalar& scalar) const;
     void write(int buffer, double x) const;
 
@@ -107,6 +109,7 @@ struct Executor::Implementation {
     std::vector<bool> is_split;   // whether every strip of columns, which are examples, has a block of memory of its own
     std::map<std::string, Support> supports;
     std::vector<Memory> owned;
+    std::map<int, Memory> gathered;  // the rows of inputs that are examples
 
     // The batch, where every thread takes examples of its own, strip by strip; 0 where all take parts of all examples.
     Index examples = 0;
@@ -160,7 +163,7 @@ private:
     void run_region(const Group& group, const Tile& region, int thread, int strip) const;
     void run_tile(const Group& group, const Tile& tile, int thread, int strip) const;
     void fetch_tile(const Group& group, const Tile& tile, int known) const;
-    const T* rows_of(const Operand& x, const Group& group, const Tile& tile, T* spare, int strip, Index& stride) const;
+    View<const T> rows_of(const View<const T>& X, const Tile& tile, T* spare) const;
     void sample_by_examples(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B, const Worker& worker) const;
     void sample_by_elements(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B, const Worker& worker) const;
     void sum_by_examples(int out, int x, const Worker& worker) const;
@@ -181,7 +184,7 @@ private:
     Padded<T> padded(int buffer, int strip) const {
         return {data(buffer, strip) + (examples ? first_example(strip) : 0), strides[buffer]};
     }
-    View<const T> view(const Operand& x, Index rows, Index columns, int strip = 0) const;
+    View<const T> view(const Operand& x, Index rows, Index columns, T& number, int strip = 0) const;
 
     const Kernels<T>& kernels_;
     std::vector<Task> tasks_;

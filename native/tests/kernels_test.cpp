@@ -86,14 +86,27 @@ template <class T>
 void test_elementwise(const std::string& set, std::mt19937& rng) {
     const auto& kernel = kernels<T>(set);
     for (int k = 0; k < elementwise_count; ++k)
-        for (auto [m, n] : {std::pair<Index, Index>{1, 1}, {3, 7}, {5, 64}, {100, 10}}) {
+        for (auto [m, n] : {std::pair<Index, Index>{1, 1}, {3, 7}, {5, 64}, {100, 10}, {7, 100}}) {
             const auto operation = static_cast<Elementwise>(k);
             const bool needs_positive = operation == Elementwise::log || operation == Elementwise::log1p ||
                                         operation == Elementwise::sqrt || operation == Elementwise::power;
             Matrix<T> x = random_matrix<T>(m, n, rng), y = random_matrix<T>(m, n, rng), out(m, n);
             if (needs_positive) x = x.cwiseAbs();
-            kernel.elementwise[k](out.data(), n, x.data(), n, y.data(), n, T(1.7), m, n);
-            check_close<T>(out, reference<T>(operation, x, y, T(1.7)), kTolerance<T>, set + " elementwise " + std::to_string(k));
+            const std::string name = set + " elementwise " + std::to_string(k);
+            const View<const T> X{x.data(), m, n, n, 1}, Y{y.data(), m, n, n, 1};
+            kernel.elementwise[k](out.data(), n, X, Y, T(1.7));
+            check_close<T>(out, reference<T>(operation, x, y, T(1.7)), kTolerance<T>, name);
+            // in place, and with elements that are repeated
+            Matrix<T> in_place = x;
+            kernel.elementwise[k](in_place.data(), n, {in_place.data(), m, n, n, 1}, Y, T(1.7));
+            check_close<T>(in_place, out, 0, name + " in place");
+            const Matrix<T> x_column = x.col(0).replicate(1, n), y_column = y.col(0).replicate(1, n);
+            kernel.elementwise[k](out.data(), n, X, {y.data(), m, n, n, 0}, T(1.7));
+            check_close<T>(out, reference<T>(operation, x, y_column, T(1.7)), kTolerance<T>, name + " repeated y");
+            kernel.elementwise[k](out.data(), n, {x.data(), m, n, n, 0}, Y, T(1.7));
+            check_close<T>(out, reference<T>(operation, x_column, y, T(1.7)), kTolerance<T>, name + " repeated x");
+            kernel.elementwise[k](out.data(), n, {x.data(), m, n, n, 0}, {y.data(), m, n, n, 0}, T(1.7));
+            check_close<T>(out, reference<T>(operation, x_column, y_column, T(1.7)), kTolerance<T>, name + " repeated both");
         }
 }
 
@@ -109,8 +122,9 @@ void test_functions(const std::string& set) {
     x.push_back(nan);
     std::vector<T> e(x.size()), t(x.size());
     const Index n = static_cast<Index>(x.size());
-    kernel.elementwise[int(Elementwise::exp)](e.data(), n, x.data(), n, x.data(), n, 0, 1, n);
-    kernel.elementwise[int(Elementwise::tanh)](t.data(), n, x.data(), n, x.data(), n, 0, 1, n);
+    const View<const T> X{x.data(), 1, n, n, 1};
+    kernel.elementwise[int(Elementwise::exp)](e.data(), n, X, X, 0);
+    kernel.elementwise[int(Elementwise::tanh)](t.data(), n, X, X, 0);
     const T ulp = std::numeric_limits<T>::epsilon();
     for (Index i = 0; i + 1 < n; ++i) {
         const T expected = static_cast<T>(std::exp(static_cast<long double>(x[i])));

@@ -66,6 +66,38 @@ void test_run() {
     check(b[0] == 5 && b[1] == 7 && b[2] == 9, "the sums of the columns");
 }
 
+// b = Σ X + η·Σ T over the rows of a batch
+const std::string kStep = R"({"format": 1, "sizes": {"N": 2},
+    "buffers": [{"shape": [2, 3], "dtype": "float64", "name": "X"}, {"shape": [2, 3], "dtype": "float64", "name": "T"},
+                {"shape": [], "dtype": "float64", "name": "eta"}, {"shape": [1, 3], "dtype": "float64", "name": "b"},
+                {"shape": [2, 3], "dtype": "float64"}],
+    "values": [{"operation": "input", "operands": [], "shape": ["N", 3], "dtype": "float64", "name": "X", "buffer": 0},
+               {"operation": "input", "operands": [], "shape": ["N", 3], "dtype": "float64", "name": "T", "buffer": 1},
+               {"operation": "input", "operands": [], "shape": [], "dtype": "float64", "name": "eta", "buffer": 2},
+               {"operation": "input", "operands": [], "shape": [1, 3], "dtype": "float64", "name": "b", "buffer": 3},
+               {"operation": "add_scaled", "operands": [0, 2, 1], "shape": ["N", 3], "dtype": "float64", "buffer": 4},
+               {"operation": "columns_sum", "operands": [4], "shape": [1, 3], "dtype": "float64", "buffer": 3}],
+    "outputs": {"b": 5}, "copies": []})";
+
+void test_batches() {
+    Executor executor(Program(Json::parse(kStep)), std::make_shared<ThreadPool>(2));
+    const double X[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, T[] = {1, 0, 0, 0, 1, 0, 0, 0, 1};
+    const std::int64_t order[] = {4, 1, 0, 2, 3}, labels[] = {0, 1, 2, 0, 1}, unknown[] = {0, 1, 3, 0, 5};
+    const double rates[] = {100, 1000};
+    double b[3];
+    executor.bind("b", b);
+    executor.run({X, T, 5, 3, order, labels}, rates, 0, 1);  // rows 4 and 1, both of class 1
+    check(b[0] == 17 && b[1] == 219 && b[2] == 21, "a batch of rows in another order");
+    executor.run({X, T, 5, 3, nullptr, labels}, rates, 0, 2);  // last rows 2 and 3, of classes 2 and 0
+    check(b[0] == 1017 && b[1] == 19 && b[2] == 1021, "the second batch, with the second rate");
+    executor.run({X, X, 5, 5}, rates, 1, 1);
+    check(b[0] == 17 + 1700 && b[1] == 19 + 1900, "targets of their own");
+    check_throws([&] { executor.run({X, T, 5, 3, nullptr, labels}, rates, 0, 3); }, "more batches than there are");
+    check_throws([&] { executor.run({X, T, 5, 3, nullptr, unknown}, rates, 0, 2); }, "an unknown class");
+    check_throws([&] { executor.run({X, T, 5, 3, unknown + 3, labels}, rates, 0, 1); }, "an unknown example");
+    check_throws([&] { executor.run(); }, "inputs that are not bound any more");
+}
+
 void test_files() {
     check_throws([] { Safetensors::read("no such file"); }, "a missing file");
     const char* path = "damaged.safetensors";
@@ -127,6 +159,7 @@ int main() {
     test_json();
     test_unsound();
     test_run();
+    test_batches();
     test_files();
     test_supports();
     return finish("program");

@@ -23,5 +23,13 @@ class Executor:
         positions: np.ndarray,
     ) -> None: ...
     def run(self) -> None: ...
+    def train(
+        self,
+        X: np.ndarray,
+        T: np.ndarray,
+        rates: np.ndarray,
+        order: np.ndarray | None = None,
+        labels: np.ndarray | None = None,
+    ) -> None: ...
     @property
     def seconds(self) -> list[float]: ...

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from matgrad.backends.base import Scalar
 from matgrad.datasets import DataLoader
 from matgrad.learning_rate import learning_rate as create_scheduler
 from matgrad.loss_functions import LossFunction, create_loss
@@ -41,24 +42,41 @@ def stochastic_gradient_descent(
     was used last; training stops where it returns True.
     """
     step = (StepWithFallback if compiled else EagerStep)(M, loss, clip_norm)
-    i = 0
+    rates = Rates(M, learning_rate, per_step)
     for epoch in range(epochs):
-        lr, eta = learning_rate(epoch), None
+        rates.start(epoch)
         with counted(M):
             M.train()
             step.load(M.state())
             try:
-                for X, T in train_loader:
-                    if per_step or eta is None:
-                        lr = learning_rate(i) if per_step else lr
-                        eta = M.scalar(lr)
-                    step(X, T, eta)
-                    i += 1
+                step.train(train_loader, rates)
             finally:
                 M.load_state(step.state())
             M.end_epoch()
-        if on_epoch is not None and on_epoch(epoch, lr):
+        if on_epoch is not None and on_epoch(epoch, rates.last):
             break
+
+
+class Rates:
+    """The learning rate of every step: that of its epoch or, with `per_step`, its own; steps count on over epochs."""
+
+    def __init__(self, M: MultilayerPerceptron, learning_rate: Callable[[int], float], per_step: bool) -> None:
+        self.M, self.learning_rate, self.per_step = M, learning_rate, per_step
+        self.steps = 0
+
+    def start(self, epoch: int) -> None:
+        """The steps of this epoch follow."""
+        self._set(self.learning_rate(epoch))
+
+    def __call__(self, i: int) -> Scalar:
+        """η of step i of the epoch, which is the next one."""
+        if self.per_step:
+            self._set(self.learning_rate(self.steps))
+        self.steps += 1
+        return self.eta
+
+    def _set(self, lr: float) -> None:
+        self.last, self.eta = lr, self.M.scalar(lr)
 
 
 def default_loss(M: MultilayerPerceptron) -> LossFunction:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import CompiledStep, Matrix, Scalar
+from matgrad.datasets import DataLoader
 from matgrad.layers.layer import Layer, State
 from matgrad.loss_functions import LOSSES, LossFunction
 from matgrad.matrix_operations import (
@@ -145,6 +146,20 @@ class StepWithFallback(CompiledStep):
             self.step = self.eager
         else:
             self.step(X, T, eta)
+
+    def train(self, batches: Iterable[tuple[Matrix, Matrix]], rate: Callable[[int], Scalar]) -> None:
+        if type(batches) is DataLoader and self._can_prepare(*batches.batch(0)):
+            self.step.train(batches, rate)
+        else:
+            super().train(batches, rate)
+
+    def _can_prepare(self, X: Matrix, T: Matrix) -> bool:
+        """Whether the step can be compiled for batches like X and T; where not, a call tells why."""
+        try:
+            self.step.prepare(X, T)
+        except Exception:
+            return False
+        return True
 
     def _compile(self) -> None:
         self.step = compile_step(self.eager.M, self.eager.loss, clip_norm=self.eager.clip_norm)

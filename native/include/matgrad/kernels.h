@@ -38,24 +38,23 @@ enum class Elementwise {
     gate,        // x where y ≥ 0, else 0
     scale,       // c·x
     divide,      // x / c
-    power,       // x^c
     negative,
     copy,
+    reciprocal,
+    step,   // 1 where x ≥ 0, else 0
+    power,  // x^c
     exp,
     log,
     log1p,
-    reciprocal,
     sqrt,
     tanh,
     erf,
-    step,  // 1 where x ≥ 0, else 0
 };
-inline constexpr int elementwise_count = static_cast<int>(Elementwise::step) + 1;
+inline constexpr int elementwise_count = static_cast<int>(Elementwise::erf) + 1;
 
-// out = f(x, y, c) on a tile of rows×columns elements, each row contiguous, rows a given distance apart.
+// out = f(x, y, c) on matrices of one size; a row of out is contiguous, one of x or y is that or repeats an element.
 template <class T>
-using ElementwiseKernel = void (*)(T* out, Index out_stride, const T* x, Index x_stride, const T* y, Index y_stride,
-                                   T c, Index rows, Index columns);
+using ElementwiseKernel = void (*)(T* out, Index out_stride, View<const T> x, View<const T> y, T c);
 
 // What is done with each tile of a product when it is complete; may be empty. Before, `fetch` brings what that reads and
 // writes into the cache.

@@ -48,6 +48,15 @@ struct Program {
     int buffer(const std::string& name) const;
 };
 
+// The examples of an epoch, in memory of the caller: rows of X, and for each its row of T.
+struct Examples {
+    const void* X;
+    const void* T;
+    Index size, targets;                   // rows of X and of T
+    const std::int64_t* order = nullptr;   // `size` indices of rows of X; as they are where there are none
+    const std::int64_t* labels = nullptr;  // the row of T for each row of X; the same one where there are none
+};
+
 // A program with memory. Inputs are bound to memory of the caller; the program changes those that it updates.
 class Executor {
 public:
@@ -59,6 +68,9 @@ public:
     void bind(const std::string& name, void* data);
     void bind_support(const std::string& name, const Support& support);
     void run();
+    // Trains on one batch after the other: the inputs X and T are rows of the examples, from batch `first` on, and the
+    // input eta is each of `rates`. Throws std::invalid_argument where there are not so many examples, or an index is wrong.
+    void run(const Examples& examples, const void* rates, Index first, Index batches);
 
     // Seconds spent so far by the value, which is summed up where `timed` is set; what is fused with a product counts there.
     bool timed = false;

@@ -65,42 +65,64 @@ inline T hyperbolic_tangent(T x) {
     return z < T(0.390625) ? small : x < 0 ? -large : x != x ? x : large;
 }
 
-template <class T, class F>
-inline void map(T* out, Index out_stride, const T* x, Index x_stride, const T* y, Index y_stride, Index rows, Index columns,
-                F f) {
-    for (Index i = 0; i < rows; ++i, out += out_stride, x += x_stride, y += y_stride) {
-#pragma GCC ivdep
-        for (Index j = 0; j < columns; ++j) out[j] = f(x[j], y[j]);
-    }
-}
-
-// f(x, y, c) for every operation
-template <class T, Elementwise operation>
-inline T value(T x, T y, T c) {
+// f(x, y, c) for every operation, of elements or, up to `step`, of vectors
+template <class T, Elementwise operation, class V>
+inline V value(V x, V y, T c) {
     if constexpr (operation == Elementwise::add) return x + y;
     if constexpr (operation == Elementwise::subtract) return x - y;
     if constexpr (operation == Elementwise::hadamard) return x * y;
     if constexpr (operation == Elementwise::add_scaled) return x + c * y;
-    if constexpr (operation == Elementwise::gate) return y >= 0 ? x : T(0);
+    if constexpr (operation == Elementwise::gate) return y >= 0 ? x : V{};
     if constexpr (operation == Elementwise::scale) return c * x;
     if constexpr (operation == Elementwise::divide) return x / c;
-    if constexpr (operation == Elementwise::power) return std::pow(x, c);
     if constexpr (operation == Elementwise::negative) return -x;
     if constexpr (operation == Elementwise::copy) return x;
+    if constexpr (operation == Elementwise::reciprocal) return T(1) / x;
+    if constexpr (operation == Elementwise::step) return x >= 0 ? T(1) - V{} : V{};
+    if constexpr (operation == Elementwise::power) return std::pow(x, c);
     if constexpr (operation == Elementwise::exp) return exponential(x);
     if constexpr (operation == Elementwise::log) return std::log(x);
     if constexpr (operation == Elementwise::log1p) return std::log1p(x);
-    if constexpr (operation == Elementwise::reciprocal) return T(1) / x;
     if constexpr (operation == Elementwise::sqrt) return std::sqrt(x);
     if constexpr (operation == Elementwise::tanh) return hyperbolic_tangent(x);
     if constexpr (operation == Elementwise::erf) return std::erf(x);
-    if constexpr (operation == Elementwise::step) return x >= 0 ? T(1) : T(0);
+}
+
+constexpr bool is_of_vectors(Elementwise operation) {
+    return operation <= Elementwise::step;
+}
+
+// out_j = f(x_j, y_j, c) for n elements; x or y repeats an element where its distance is 0. Out may be x or y.
+template <class T, Elementwise operation, int x_distance, int y_distance>
+inline void row(T* out, const T* x, const T* y, T c, Index n) {
+    constexpr int L = lanes<T>;
+    if constexpr (is_of_vectors(operation))
+        if (n >= L) {
+            const auto vector = [&](Index j) {
+                return value<T, operation>(x_distance ? load(x + j) : broadcast(*x), y_distance ? load(y + j) : broadcast(*y), c);
+            };
+            const Vector<T> last = vector(n - L);  // which may overlap the one before it
+            for (Index j = 0; j + L < n; j += L) store(out + j, vector(j));
+            store(out + n - L, last);
+            return;
+        }
+#pragma GCC ivdep
+    for (Index j = 0; j < n; ++j) out[j] = value<T, operation>(x[x_distance * j], y[y_distance * j], c);
+}
+
+template <class T, Elementwise operation, int x_distance, int y_distance>
+inline void rows(T* out, Index out_stride, View<const T> x, View<const T> y, T c) {
+    for (Index i = 0; i < x.rows; ++i)
+        row<T, operation, x_distance, y_distance>(out + i * out_stride, x.data + i * x.row_stride, y.data + i * y.row_stride, c,
+                                                  x.columns);
 }
 
 template <class T, Elementwise operation>
-void elementwise(T* out, Index out_stride, const T* x, Index x_stride, const T* y, Index y_stride, T c, Index rows,
-                 Index columns) {
-    map(out, out_stride, x, x_stride, y, y_stride, rows, columns, [c](T a, T b) { return value<T, operation>(a, b, c); });
+void elementwise(T* out, Index out_stride, View<const T> x, View<const T> y, T c) {
+    constexpr auto of = [](bool x, bool y) {
+        return x ? y ? rows<T, operation, 1, 1> : rows<T, operation, 1, 0> : y ? rows<T, operation, 0, 1> : rows<T, operation, 0, 0>;
+    };
+    of(x.column_stride, y.column_stride)(out, out_stride, x, y, c);
 }
 
 template <class T>

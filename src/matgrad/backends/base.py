@@ -8,7 +8,7 @@ speed or stability, and a test compares every override with the definition here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +53,11 @@ class CompiledStep(ABC):
     @abstractmethod
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
         """Train on one batch with learning rate η."""
+
+    def train(self, batches: Iterable[tuple[Matrix, Matrix]], rate: Callable[[int], Scalar]) -> None:
+        """Train on every batch, the i-th with learning rate η = rate(i)."""
+        for i, (X, T) in enumerate(batches):
+            self(X, T, rate(i))
 
 
 class Backend(ABC):

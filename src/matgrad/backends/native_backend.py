@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 import matgrad._native as _native  # not from matgrad: a missing module is told of by its name
+from matgrad.backends.base import Matrix, Scalar
 from matgrad.backends.numpy_backend import NumpyBackend
 from matgrad.machine import cores
 from matgrad.program.execution import Kernels, ProgramStep, State
@@ -25,7 +27,23 @@ class NativeBackend(NumpyBackend):
     def compile(self, step):
         from matgrad.backends.numpy_kernels import NumpyKernels
 
-        return ProgramStep(step, NumpyKernels(self), NativeExecutor)
+        return NativeStep(step, NumpyKernels(self), NativeExecutor)
+
+
+class NativeStep(ProgramStep):
+    """A training step in the C++ core, which also goes through the batches of an epoch."""
+
+    def train(self, batches: Iterable[tuple[Matrix, Matrix]], rate: Callable[[int], Scalar]) -> None:
+        from matgrad.datasets import DataLoader
+
+        if type(batches) is not DataLoader or not batches.X.flags.c_contiguous:
+            return super().train(batches, rate)
+        whole, order = batches.size // batches.batch_size, batches.order()
+        if whole:
+            rates = np.array([rate(i) for i in range(whole)], batches.X.dtype)
+            self.prepare(*batches.batch(0)).train(batches.X, batches.T, rates, order, batches.labels)
+        if whole < len(batches):
+            self(*batches.batch(whole * batches.batch_size, order), rate(whole))
 
 
 class NativeExecutor:
@@ -45,6 +63,13 @@ class NativeExecutor:
             self.core.bind(name, np.ascontiguousarray(X).reshape(X.shape))
         self.core.run()
         self.runs += 1
+
+    def train(
+        self, X: Matrix, T: Matrix, rates: np.ndarray, order: np.ndarray | None, labels: np.ndarray | None
+    ) -> None:
+        """Run the program for whole batches, one for each of the learning rates; see `DataLoader`."""
+        self.core.train(X, np.ascontiguousarray(T), rates, order, labels)
+        self.runs += len(rates)
 
     def time(self) -> None:
         """From now on, count the seconds of every value."""

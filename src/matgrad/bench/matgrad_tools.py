@@ -99,12 +99,11 @@ class Matgrad(TrainingTool):
         self.train(25)  # TensorFlow compiles a loop over 10 batches when it has them
 
     def train(self, batches: int) -> None:
-        """The loop of `stochastic_gradient_descent`."""
-        backend, step, eta = self.M.backend, self.step, self.M.scalar(self.setting.learning_rate)
-        for X, T in islice(self.loader, batches):
-            step(X, T, eta)
-        for X in step.state().values():
-            backend.to_numpy(X)  # waits until it is computed
+        """What `stochastic_gradient_descent` does in an epoch, with all batches or with the first ones."""
+        eta = self.M.scalar(self.setting.learning_rate)
+        self.step.train(self.loader if batches == len(self.loader) else islice(self.loader, batches), lambda i: eta)
+        for X in self.step.state().values():
+            self.M.backend.to_numpy(X)  # waits until it is computed
 
     def parameters(self) -> Parameters:
         """The parameters as NumPy arrays."""

@@ -63,11 +63,19 @@ class DataLoader:
         return -(-self.size // self.batch_size)
 
     def __iter__(self) -> Iterator[tuple[Matrix, Matrix]]:
-        order = self._rng.permutation(self.size) if self.shuffle else None
+        order = self.order()
         for start in range(0, self.size, self.batch_size):
-            batch = slice(start, min(start + self.batch_size, self.size))
-            rows = batch if order is None else order[batch]
-            yield _rows(self.X, rows), _rows(self.T, rows if self.labels is None else self.labels[rows])
+            yield self.batch(start, order)
+
+    def order(self) -> np.ndarray | None:
+        """The indices of the examples for a pass, a new permutation each time; None where they are not shuffled."""
+        return self._rng.permutation(self.size) if self.shuffle else None
+
+    def batch(self, start: int, order: np.ndarray | None = None) -> tuple[Matrix, Matrix]:
+        """The batch that begins with example `start`, of those in an order."""
+        batch = slice(start, min(start + self.batch_size, self.size))
+        rows = batch if order is None else order[batch]
+        return _rows(self.X, rows), _rows(self.T, rows if self.labels is None else self.labels[rows])
 
     def to(self, backend: str | None = None, *, dtype: str | None = None, device: str | None = None) -> DataLoader:
         """Move the data to another backend, element type or device, in place; returns the loader."""
