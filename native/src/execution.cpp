@@ -178,15 +178,15 @@ void TypedExecutor<T>::sample_by_examples(int out, T beta, int C, T alpha, const
         });
         worker.wait();
         const Index begin = worker.begin(count), part = worker.end(count) - begin;
-        T* total = sums + begin;
-        for (int i = 1; i < worker.count; ++i) each(Elementwise::add, total, total, total + i * kChunk, T(0), part);
         T* to = data(out) + first + begin;
-        if (beta == 0) {
-            each(Elementwise::scale, to, total, total, alpha, part);
-        } else {
-            const T* c = data(C) + first + begin;
-            if (beta != 1) each(Elementwise::scale, to, c, c, beta, part);
-            each(Elementwise::add_scaled, to, beta != 1 ? to : c, total, alpha, part);
+        const T* before = data(C) + first + begin;
+        if (beta != 0 && beta != 1) each(Elementwise::scale, to, before, before, beta, part);
+        for (int i = 0; i < worker.count; ++i) {
+            const T* sum = sums + i * kChunk + begin;
+            if (i == 0 && beta == 0)
+                each(Elementwise::scale, to, sum, sum, alpha, part);
+            else
+                each(Elementwise::add_scaled, to, i == 0 && beta == 1 ? before : to, sum, alpha, part);
         }
     }
 }

@@ -33,17 +33,14 @@ void columns_max(T* out, View<const T> X, Index first, Index last) {
     }
 }
 
-// Σ_j x_j of n elements
+// Σ_j x_j of n contiguous elements
 template <class T>
-inline T sum(const T* x, Index n, Index stride) {
-    constexpr int L = lanes<T>;
-    T parts[L] = {};
+inline T sum(const T* x, Index n) {
+    Vector<T> parts = {};
     Index j = 0;
-    for (; j + L <= n; j += L)
-        for (int l = 0; l < L; ++l) parts[l] += x[(j + l) * stride];
-    T total = 0;
-    for (; j < n; ++j) total += x[j * stride];
-    for (int l = 0; l < L; ++l) total += parts[l];
+    for (; j + lanes<T> <= n; j += lanes<T>) parts += load(x + j);
+    T total = sum_of<T>(parts);
+    for (; j < n; ++j) total += x[j];
     return total;
 }
 
@@ -51,8 +48,13 @@ inline T sum(const T* x, Index n, Index stride) {
 template <class T>
 void rows_sum(T* out, Index out_stride, View<const T> X, Index first, Index last) {
     for (Index i = first; i < last; ++i) {
-        const T* x = X.data + i * X.row_stride;
-        out[i * out_stride] = X.column_stride == 1 ? sum(x, X.columns, 1) : sum(x, X.columns, X.column_stride);
+        if (X.column_stride == 1) {
+            out[i * out_stride] = sum(X.data + i * X.row_stride, X.columns);
+            continue;
+        }
+        T total = 0;
+        for (Index j = 0; j < X.columns; ++j) total += X(i, j);
+        out[i * out_stride] = total;
     }
 }
 

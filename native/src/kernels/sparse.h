@@ -21,36 +21,11 @@ inline void with_count(int count, F&& f, std::integer_sequence<int, I...>) {
     ((count == I + 1 ? (f(std::integral_constant<int, I + 1>{}), 0) : 0), ...);
 }
 
-// The sum of the elements of a vector
-template <class T>
-inline T sum_of(Vector<T> x) {
-    T parts[lanes<T>];
-    store(parts, x);
-    T sum = 0;
-    for (int l = 0; l < lanes<T>; ++l) sum += parts[l];
-    return sum;
-}
-
 // The vector whose elements are, by turns, sums of two elements of a and of two elements of b, out of every four
 template <class T, int... I>
 inline Vector<T> folded(Vector<T> a, Vector<T> b, std::integer_sequence<int, I...>) {
     return __builtin_shufflevector(a, b, (I / 4 * 4 + I % 4 / 2 + I % 2 * lanes<T>)...) +
            __builtin_shufflevector(a, b, (I / 4 * 4 + I % 4 / 2 + 2 + I % 2 * lanes<T>)...);
-}
-
-// The sum of the first and the second half of a vector
-template <class T, int n, int... I>
-inline Vector<T, n / 2> halves(Vector<T, n> x, std::integer_sequence<int, I...>) {
-    return __builtin_shufflevector(x, x, I...) + __builtin_shufflevector(x, x, (n / 2 + I)...);
-}
-
-// The sum of the parts of a vector, of four elements each
-template <class T, int n>
-inline Vector<T, 4> fours(Vector<T, n> x) {
-    if constexpr (n == 4)
-        return x;
-    else
-        return fours<T, n / 2>(halves<T, n>(x, std::make_integer_sequence<int, n / 2>{}));
 }
 
 // The sums of the elements of four vectors: folded twice, their parts stand as (a, c, b, d), again and again
@@ -64,6 +39,7 @@ inline Vector<T, 4> sums_of(Vector<T> a, Vector<T> b, Vector<T> c, Vector<T> d) 
 // A few vectors of a row.
 template <class T, int count>
 struct Vectors {
+    static constexpr int size = count;
     Vector<T> vectors[count];
 
     static void fetch(const T* p) {
@@ -75,7 +51,9 @@ struct Vectors {
         for (int v = 0; v < count; ++v) x.vectors[v] = load(p + v * lanes<T>);
         return x;
     }
-    void stored(T* p) const {
+    // Padding in the last vector becomes 0, also where a sum is not finite.
+    void stored(T* p, Vector<T> is_element) {
+        vectors[count - 1] = is_element > 0 ? vectors[count - 1] : Vector<T>{};
 #pragma GCC unroll 8
         for (int v = 0; v < count; ++v) store(p + v * lanes<T>, vectors[v]);
     }
@@ -106,10 +84,13 @@ inline void in_passes(Index n, F&& f) {
     }
 }
 
-// The elements from `start` of rows of W B
+// The elements from `start` of rows of W B, of which there are n in all
 template <class T, class V>
-void sum_rows(Padded<T> out, const SparseIndex& W, const T* values, Padded<const T> B, Index start, Index first, Index last) {
+void sum_rows(Padded<T> out, const SparseIndex& W, const T* values, Padded<const T> B, Index start, Index n, Index first,
+              Index last) {
     const Index end = W.starts[last];
+    Vector<T> is_element;  // of the last vector
+    for (int l = 0; l < lanes<T>; ++l) is_element[l] = start + (V::size - 1) * lanes<T> + l < n;
     const auto row = [&](Index p) { return B.data + static_cast<Index>(W.columns[p]) * B.stride + start; };
     for (Index i = first; i < last; ++i) {
         V sums = {};
@@ -117,18 +98,15 @@ void sum_rows(Padded<T> out, const SparseIndex& W, const T* values, Padded<const
             if (p + kAhead < end) V::fetch(row(p + kAhead));
             sums.add(values[W.positions ? W.positions[p] : p], row(p));
         }
-        sums.stored(out.data + i * out.stride + start);
+        sums.stored(out.data + i * out.stride + start, is_element);
     }
 }
 
 template <class T>
 void sparse_product(Padded<T> out, const SparseIndex& W, const T* values, Padded<const T> B, Index n, Index first, Index last) {
     in_passes<T>(n, [&](auto vectors, Index start) {
-        sum_rows<T, typename decltype(vectors)::type>(out, W, values, B, start, first, last);
+        sum_rows<T, typename decltype(vectors)::type>(out, W, values, B, start, n, first, last);
     });
-    const Index end = (n + lanes<T> - 1) / lanes<T> * lanes<T>;
-    if (end > n)  // the padding stays 0 also where a weight is not finite
-        for (Index i = first; i < last; ++i) std::fill(out.data + i * out.stride + n, out.data + i * out.stride + end, T(0));
 }
 
 // out = β·C + α·Σ_j a_ij·b_kj over the elements from `start`, for the stored elements [first, last) of W

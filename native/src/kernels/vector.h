@@ -52,51 +52,79 @@ inline Vector<T> broadcast(T x) {
     return x - Vector<T>{};  // and not x + 0, which is another number for x = -0: the compiler would add
 }
 
-// (a_0, b_0, a_1, b_1, …) from the first halves of a and b, and from their second halves
-template <class T, int... I>
-inline Vector<T> interleave_low(Vector<T> a, Vector<T> b, std::integer_sequence<int, I...>) {
-    return __builtin_shufflevector(a, b, (I % 2 ? lanes<T> + I / 2 : I / 2)...);
+// The sum of the first and the second half of a vector
+template <class T, int n, int... I>
+inline Vector<T, n / 2> halves(Vector<T, n> x, std::integer_sequence<int, I...>) {
+    return __builtin_shufflevector(x, x, I...) + __builtin_shufflevector(x, x, (n / 2 + I)...);
 }
-template <class T, int... I>
-inline Vector<T> interleave_high(Vector<T> a, Vector<T> b, std::integer_sequence<int, I...>) {
-    return __builtin_shufflevector(a, b, (I % 2 ? lanes<T> + lanes<T> / 2 + I / 2 : lanes<T> / 2 + I / 2)...);
+
+// The sum of the parts of a vector, of four elements each
+template <class T, int n>
+inline Vector<T, 4> fours(Vector<T, n> x) {
+    if constexpr (n == 4)
+        return x;
+    else
+        return fours<T, n / 2>(halves<T, n>(x, std::make_integer_sequence<int, n / 2>{}));
+}
+
+// The sum of the elements of a vector
+template <class T>
+inline T sum_of(Vector<T> x) {
+    if constexpr (lanes<T> == 2) {
+        return x[0] + x[1];
+    } else {
+        const Vector<T, 4> y = fours<T, lanes<T>>(x);
+        return (y[0] + y[2]) + (y[1] + y[3]);
+    }
+}
+
+// (a_0, b_0, a_1, b_1, …) from the first halves of a and b, and from their second halves
+template <class T, int L, int... I>
+inline Vector<T, L> interleave_low(Vector<T, L> a, Vector<T, L> b, std::integer_sequence<int, I...>) {
+    return __builtin_shufflevector(a, b, (I % 2 ? L + I / 2 : I / 2)...);
+}
+template <class T, int L, int... I>
+inline Vector<T, L> interleave_high(Vector<T, L> a, Vector<T, L> b, std::integer_sequence<int, I...>) {
+    return __builtin_shufflevector(a, b, (I % 2 ? L + L / 2 + I / 2 : L / 2 + I / 2)...);
 }
 
 // The transpose of a square block: out[j * out_stride + i] = in[i * in_stride + j], by interleaving rows log2 times.
-template <class T>
+template <class T, int L>
 inline void transpose_block(const T* in, Index in_stride, T* out, Index out_stride) {
-    constexpr int L = lanes<T>;
     constexpr auto all = std::make_integer_sequence<int, L>{};
-    Vector<T> rows[L], next[L];
+    Vector<T, L> rows[L], next[L];
 #pragma GCC unroll 16
-    for (int i = 0; i < L; ++i) rows[i] = load(in + i * in_stride);
+    for (int i = 0; i < L; ++i) rows[i] = load<T, L>(in + i * in_stride);
 #pragma GCC unroll 4
     for (int width = 1; width < L; width *= 2) {
 #pragma GCC unroll 16
         for (int i = 0; i < L / 2; ++i) {
-            next[2 * i] = interleave_low<T>(rows[i], rows[i + L / 2], all);
-            next[2 * i + 1] = interleave_high<T>(rows[i], rows[i + L / 2], all);
+            next[2 * i] = interleave_low<T, L>(rows[i], rows[i + L / 2], all);
+            next[2 * i + 1] = interleave_high<T, L>(rows[i], rows[i + L / 2], all);
         }
 #pragma GCC unroll 16
         for (int i = 0; i < L; ++i) rows[i] = next[i];
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < L; ++i) store(out + i * out_stride, rows[i]);
+    for (int i = 0; i < L; ++i) store<T, L>(out + i * out_stride, rows[i]);
 }
 
-// out = Xᵀ for the columns [first, last) of a matrix X whose rows are contiguous: square blocks, and what is left
+// out = Xᵀ for the columns [first, last) of a matrix X whose rows are contiguous, from row i on: L rows at a time in
+// square blocks, then what is left in smaller ones. Few rows at a time are read in order, which the processor sees ahead.
+template <class T, int L = lanes<T>>
+void transpose_from(T* out, Index out_stride, View<const T> X, Index i, Index first, Index last) {
+    for (; i + L <= X.rows; i += L) {
+        Index j = first;
+        for (; j + L <= last; j += L) transpose_block<T, L>(&X(i, j), X.row_stride, out + j * out_stride + i, out_stride);
+        for (; j < last; ++j)
+            for (Index r = i; r < i + L; ++r) out[j * out_stride + r] = X(r, j);
+    }
+    if constexpr (L > 1) transpose_from<T, L / 2>(out, out_stride, X, i, first, last);
+}
+
 template <class T>
 void transpose(T* out, Index out_stride, View<const T> X, Index first, Index last) {
-    constexpr int L = lanes<T>;
-    for (Index i = 0; i < X.rows; i += L)  // few rows at a time are read in order, which the processor sees ahead
-        for (Index j = first; j < last; j += L) {
-            if (i + L <= X.rows && j + L <= last) {
-                transpose_block(&X(i, j), X.row_stride, out + j * out_stride + i, out_stride);
-            } else {
-                for (Index c = j; c < std::min(last, j + L); ++c)
-                    for (Index r = i; r < std::min(X.rows, i + L); ++r) out[c * out_stride + r] = X(r, c);
-            }
-        }
+    transpose_from<T>(out, out_stride, X, 0, first, last);
 }
 
 }  // namespace
