@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -110,14 +111,21 @@ inline void transpose_block(const T* in, Index in_stride, T* out, Index out_stri
 }
 
 // out = Xᵀ for the columns [first, last) of a matrix X whose rows are contiguous, from row i on: L rows at a time in
-// square blocks, then what is left in smaller ones. Few rows at a time are read in order, which the processor sees ahead.
+// square blocks, then what is left in smaller ones. Few rows at a time are read in order, which the processor sees ahead,
+// and from a column on where vectors do not cross cache lines, if there is one.
 template <class T, int L = lanes<T>>
 void transpose_from(T* out, Index out_stride, View<const T> X, Index i, Index first, Index last) {
-    for (; i + L <= X.rows; i += L) {
-        Index j = first;
-        for (; j + L <= last; j += L) transpose_block<T, L>(&X(i, j), X.row_stride, out + j * out_stride + i, out_stride);
-        for (; j < last; ++j)
+    const auto single = [&](Index from, Index to) {
+        for (Index j = from; j < to; ++j)
             for (Index r = i; r < i + L; ++r) out[j * out_stride + r] = X(r, j);
+    };
+    const Index before = X.row_stride % L ? 0 : -(reinterpret_cast<std::intptr_t>(&X(0, first)) / Index(sizeof(T))) & (L - 1);
+    const Index start = std::min(first + before, last), end = start + (last - start) / L * L;
+    for (; i + L <= X.rows; i += L) {
+        single(first, start);
+        for (Index j = start; j < end; j += L)
+            transpose_block<T, L>(&X(i, j), X.row_stride, out + j * out_stride + i, out_stride);
+        single(end, last);
     }
     if constexpr (L > 1) transpose_from<T, L / 2>(out, out_stride, X, i, first, last);
 }
