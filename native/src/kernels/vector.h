@@ -89,6 +89,8 @@ inline Vector<T, L> interleave_high(Vector<T, L> a, Vector<T, L> b, std::integer
     return __builtin_shufflevector(a, b, (I % 2 ? L + L / 2 + I / 2 : L / 2 + I / 2)...);
 }
 
+constexpr Index kFetched = 4096;  // bytes of a row by which it is fetched ahead
+
 // The transpose of a square block: out[j * out_stride + i] = in[i * in_stride + j], by interleaving rows log2 times.
 template <class T, int L>
 inline void transpose_block(const T* in, Index in_stride, T* out, Index out_stride) {
@@ -111,8 +113,8 @@ inline void transpose_block(const T* in, Index in_stride, T* out, Index out_stri
 }
 
 // out = Xᵀ for the columns [first, last) of a matrix X whose rows are contiguous, from row i on: L rows at a time in
-// square blocks, then what is left in smaller ones. Few rows at a time are read in order, which the processor sees ahead,
-// and from a column on where vectors do not cross cache lines, if there is one.
+// square blocks, then what is left in smaller ones. Few rows at a time are read in order, from a column on where vectors do
+// not cross cache lines, if there is one, and fetched ahead into the L2 cache.
 template <class T, int L = lanes<T>>
 void transpose_from(T* out, Index out_stride, View<const T> X, Index i, Index first, Index last) {
     const auto single = [&](Index from, Index to) {
@@ -123,8 +125,14 @@ void transpose_from(T* out, Index out_stride, View<const T> X, Index i, Index fi
     const Index start = std::min(first + before, last), end = start + (last - start) / L * L;
     for (; i + L <= X.rows; i += L) {
         single(first, start);
-        for (Index j = start; j < end; j += L)
+        for (Index j = start; j < end; j += L) {
+            const Index later = j + kFetched / Index(sizeof(T));
+            const Index row = later < end ? i : i + L, column = later < end ? later : start + later - end;
+            if (row + L <= X.rows && column < end)
+#pragma GCC unroll 16
+                for (int k = 0; k < L; ++k) __builtin_prefetch(&X(row + k, column), 0, 2);
             transpose_block<T, L>(&X(i, j), X.row_stride, out + j * out_stride + i, out_stride);
+        }
         single(end, last);
     }
     if constexpr (L > 1) transpose_from<T, L / 2>(out, out_stride, X, i, first, last);
