@@ -57,6 +57,9 @@ struct Vectors {
 #pragma GCC unroll 8
         for (int v = 0; v < count; ++v) store(p + v * lanes<T>, vectors[v]);
     }
+    void add(const Vectors& x) {
+        for (int v = 0; v < count; ++v) vectors[v] += x.vectors[v];
+    }
     // this + w·p
     void add(T w, const T* p) {
 #pragma GCC unroll 8
@@ -92,13 +95,20 @@ void sum_rows(Padded<T> out, const SparseIndex& W, const T* values, Padded<const
     Vector<T> is_element;  // of the last vector
     for (int l = 0; l < lanes<T>; ++l) is_element[l] = start + (V::size - 1) * lanes<T> + l < n;
     const auto row = [&](Index p) { return B.data + static_cast<Index>(W.columns[p]) * B.stride + start; };
+    const auto add = [&](V& sums, Index p) {
+        if (p + kAhead < end) V::fetch(row(p + kAhead));
+        sums.add(values[W.positions ? W.positions[p] : p], row(p));
+    };
+    constexpr int sets = V::size < 4 ? 4 / V::size : 1;  // of sums: one has to wait for the last addition to it
     for (Index i = first; i < last; ++i) {
-        V sums = {};
-        for (Index p = W.starts[i]; p < W.starts[i + 1]; ++p) {
-            if (p + kAhead < end) V::fetch(row(p + kAhead));
-            sums.add(values[W.positions ? W.positions[p] : p], row(p));
-        }
-        sums.stored(out.data + i * out.stride + start, is_element);
+        V sums[sets] = {};
+        Index p = W.starts[i];
+        for (; p + sets <= W.starts[i + 1]; p += sets)
+#pragma GCC unroll 4
+            for (int s = 0; s < sets; ++s) add(sums[s], p + s);
+        for (; p < W.starts[i + 1]; ++p) add(sums[0], p);
+        for (int s = 1; s < sets; ++s) sums[0].add(sums[s]);
+        sums[0].stored(out.data + i * out.stride + start, is_element);
     }
 }
 
