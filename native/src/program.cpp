@@ -24,6 +24,7 @@ Shape shape_of(const Json& sizes, const Json& names) {
 }
 
 bool is_matrix(const Shape& s) { return s.size() == 2; }
+bool is_row(const Shape& s) { return is_matrix(s) && s[0] == 1; }
 
 // Whether an operation on operands of shapes x has a result of shape r; see matgrad/program/checking.py.
 bool fits(const std::string& operation, const Shape& r, const std::vector<Shape>& x) {
@@ -32,7 +33,8 @@ bool fits(const std::string& operation, const Shape& r, const std::vector<Shape>
     static const std::set<std::string> binary = {"add", "subtract", "hadamard", "gate"};
     const Shape scalar;
     const auto are = [&](std::vector<Shape> expected) { return x == expected; };
-    if (operation == "input" || operation == "support") return x.empty();
+    if (operation == "input") return x.empty();
+    if (operation == "support") return x.empty() && is_matrix(r);
     if (operation == "number") return x.empty() && r == scalar;
     if (operation == "identity") return x.empty() && is_matrix(r) && r[0] == r[1];
     if (operation == "full") return are({scalar}) && is_matrix(r);
@@ -42,18 +44,19 @@ bool fits(const std::string& operation, const Shape& r, const std::vector<Shape>
     if (operation == "add_scaled") return are({r, scalar, r});
     if (binary.count(operation)) return are({r, r});
     if (unary.count(operation)) return are({r});
-    if (operation == "uniform_on") return x.size() == 3 && is_matrix(x[0]) && x[1] == scalar && x[2] == scalar && is_matrix(r) && r[0] == 1;
+    if (operation == "uniform_on") return x.size() == 3 && is_matrix(x[0]) && x[1] == scalar && x[2] == scalar && is_row(r);
     if (operation == "elements_sum") return x.size() == 1 && is_matrix(x[0]) && r == scalar;
     if (x.empty() || !is_matrix(r) || !is_matrix(x.back())) return false;
     const Shape &X = x[0], &Y = x.back();
-    if (operation == "sparse_product") return x.size() == 3 && is_matrix(X) && X[1] == Y[0] && r == Shape{X[0], Y[1]};
+    if (operation == "sparse_product")
+        return x.size() == 3 && is_matrix(X) && is_row(x[1]) && X[1] == Y[0] && r == Shape{X[0], Y[1]};
     if (operation == "sparse_transposed_product")
-        return x.size() == 3 && is_matrix(X) && X[0] == Y[0] && r == Shape{X[1], Y[1]};
+        return x.size() == 3 && is_matrix(X) && is_row(x[1]) && X[0] == Y[0] && r == Shape{X[1], Y[1]};
     if (operation == "sampled_product" || operation == "sampled_sum") {
         const bool is_sum = x.size() == 6;
         if (is_sum != (operation == "sampled_sum") || (!is_sum && x.size() != 3) || !is_matrix(X)) return false;
         const Shape& A = x[x.size() - 2];
-        return is_matrix(A) && A[1] == Y[1] && A[0] == X[0] && Y[0] == X[1] && r[0] == 1 &&
+        return is_matrix(A) && A[1] == Y[1] && A[0] == X[0] && Y[0] == X[1] && is_row(r) &&
                (!is_sum || (x[1] == scalar && x[2] == r && x[3] == scalar));
     }
     if (operation == "matmul") return x.size() == 2 && is_matrix(X) && X[1] == Y[0] && r == Shape{X[0], Y[1]};

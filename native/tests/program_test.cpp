@@ -153,6 +153,35 @@ void test_supports() {
     check_throws([] { OwnedSupport(2, 3, places({0, 2, 3}), places({0, 2, 0})); }, "starts of another dtype");
 }
 
+// Y = W X, with a sparse W of size 2×3
+const std::string kSparse = R"({"format": 1, "sizes": {},
+    "buffers": [{"shape": [1, 3], "dtype": "float64", "name": "w"}, {"shape": [3, 2], "dtype": "float64", "name": "X"},
+                {"shape": [3, 2], "dtype": "float64"}, {"shape": [2, 2], "dtype": "float64"},
+                {"shape": [2, 2], "dtype": "float64", "name": "Y"}],
+    "values": [{"operation": "support", "operands": [], "shape": [2, 3], "dtype": "int32", "name": "S"},
+               {"operation": "input", "operands": [], "shape": [1, 3], "dtype": "float64", "name": "w", "buffer": 0},
+               {"operation": "input", "operands": [], "shape": [3, 2], "dtype": "float64", "name": "X", "buffer": 1},
+               {"operation": "copy", "operands": [2], "shape": [3, 2], "dtype": "float64", "buffer": 2},
+               {"operation": "sparse_product", "operands": [0, 1, 3], "shape": [2, 2], "dtype": "float64", "buffer": 3}],
+    "outputs": {"Y": 4}, "copies": [[4, 3]]})";
+
+void test_sparse() {
+    Executor executor(Program(Json::parse(kSparse)), std::make_shared<ThreadPool>(2));
+    double w[] = {1, 2, 3}, X[] = {1, 2, 3, 4, 5, 6}, Y[4];
+    executor.bind("w", w), executor.bind("X", X), executor.bind("Y", Y);
+    check_throws([&] { executor.run(); }, "a support that is not bound");
+    const OwnedSupport fewer(2, 3, whole_numbers({0, 1, 2}), places({0, 0})), more(2, 3, whole_numbers({0, 2, 4}), places({0, 2, 0, 1})),
+        other(3, 3, whole_numbers({0, 2, 3, 3}), places({0, 2, 0})), support(2, 3, whole_numbers({0, 2, 3}), places({0, 2, 0}));
+    for (const OwnedSupport* wrong : {&fewer, &more, &other})
+        check_throws([&] { executor.bind_support("S", wrong->view()); }, "a support of another size");
+    check_throws([&] { executor.bind_support("T", support.view()); }, "an unknown support");
+    executor.bind_support("S", support.view());
+    executor.run();
+    check(Y[0] == 11 && Y[1] == 14 && Y[2] == 3 && Y[3] == 6, "a sparse product");  // W = (1 0 2; 3 0 0)
+    std::string text = kSparse;
+    check_throws([&] { Program{Json::parse(text.replace(text.find("[2, 3]"), 6, "[]"))}; }, "a support that is no matrix");
+}
+
 }  // namespace
 
 int main() {
@@ -162,5 +191,6 @@ int main() {
     test_batches();
     test_files();
     test_supports();
+    test_sparse();
     return finish("program");
 }
