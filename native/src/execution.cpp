@@ -82,19 +82,19 @@ void TypedExecutor<T>::run_group(const Group& group, const Worker& worker) const
         });
         return;
     }
-    const Index columns = std::min(group.columns, kTile);
-    const Index rows = std::max<Index>(1, kTile / columns);
-    const Index down = (group.rows + rows - 1) / rows, across = (group.columns + columns - 1) / columns;
-    for (Index t = worker.begin(down * across); t < worker.end(down * across); ++t) {
-        const Index row = t / across * rows, column = t % across * columns;
-        run_tile(group, {row, column, std::min(rows, group.rows - row), std::min(columns, group.columns - column)},
-                 worker.index, 0);
+    const Index lines = (group.columns + line - 1) / line;
+    if (group.rows >= lines) {
+        const Index row = worker.begin(group.rows);
+        run_region(group, {row, 0, worker.end(group.rows) - row, group.columns}, worker.index, 0);
+    } else {
+        const Index column = worker.begin(lines) * line;
+        run_region(group, {0, column, group.rows, std::min(group.columns, worker.end(lines) * line) - column}, worker.index, 0);
     }
 }
 
 template <class T>
 void TypedExecutor<T>::run_region(const Group& group, const Tile& region, int thread, int strip) const {
-    if (group.instructions.empty()) return;
+    if (group.instructions.empty() || region.rows == 0 || region.columns == 0) return;
     const Index columns = std::min(region.columns, kTile), rows = std::max<Index>(1, kTile / columns);
     for (Index i = 0; i < region.rows; i += rows)
         for (Index j = 0; j < region.columns; j += columns)
@@ -146,16 +146,12 @@ void TypedExecutor<T>::sample_by_elements(int out, T beta, int C, T alpha, const
     const Index size = W.starts[W.rows], first = worker.begin(size), last = worker.end(size);
     T* to = data(out) + first;
     const Index n = program.buffers[B].shape[1];
-    if (n != examples) {
-        kernels_.sampled_product(to, beta, data(C) + first, alpha, {W, padded(A, 0), padded(B, 0)}, n, first, last);
-        return;
-    }
-    const int own = static_cast<int>(worker.begin(strips));
-    for (int k = 0; k < strips; ++k) {  // those of its own first, which are in its cache
-        const int strip = (own + k) % strips;
-        const Index count = first_example(strip + 1) - first_example(strip);
+    const int count = n == examples ? strips : 1, own = static_cast<int>(worker.begin(count));
+    for (int k = 0; k < count; ++k) {  // those of its own first, which are in its cache
+        const int strip = (own + k) % count;
+        const Index columns = n == examples ? first_example(strip + 1) - first_example(strip) : n;
         const Sample<T> sample{W, padded(A, strip), padded(B, strip)};
-        kernels_.sampled_product(to, k ? T(1) : beta, k ? to : data(C) + first, alpha, sample, count, first, last);
+        kernels_.sampled_product(to, k ? T(1) : beta, k ? to : data(C) + first, alpha, sample, columns, first, last);
     }
 }
 

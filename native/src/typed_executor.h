@@ -124,7 +124,7 @@ public:
     void run(bool timed, std::vector<double>& seconds) override;
 
 private:
-    // planning.cpp: the tasks of every value
+    // planning.cpp, products.cpp: the tasks of every value
     void plan(int value);
     void plan_scalar(int value);
     void plan_elementwise(int value, Elementwise operation);

@@ -1,0 +1,141 @@
+// The tasks of products, dense and sparse.
+#include "typed_executor.h"
+
+namespace matgrad {
+
+namespace {
+
+constexpr Index kSmallWeights = 65536;  // elements of a dense matrix that stays in every thread's cache
+
+}  // namespace
+
+template <class T>
+void TypedExecutor<T>::plan_product(int i) {
+    const Value& v = program.values[i];
+    const auto& x = v.operands;
+    const bool has_sum = v.operation == "product_sum";
+    Factors f{operand(x[has_sum ? 3 : 0]), operand(x[has_sum ? 4 : 1]), has_sum ? operand(x[1]) : direct(v.buffer),
+              has_sum ? scalar(x[2]) : Scalar{1}, has_sum ? scalar(x[0]) : Scalar{0},
+              v.shape[0], v.shape[1], program.values[x[has_sum ? 3 : 0]].shape[1]};
+    if (f.S.column_stride != 1) {  // start with C itself
+        append(i, v.shape, {Elementwise::copy, v.buffer, f.S, f.S, {}});
+        f.S = direct(v.buffer);
+    }
+    if (plan_product_by_examples(i, f)) return;
+    f.A = together(i, f.A), f.B = together(i, f.B), f.S = together(i, f.S);
+    const int out = twin(v.buffer);
+    scratch_size_ = std::max(scratch_size_, kernels_.scratch_size(f.m, f.n, f.k, pool->size()));
+    auto group = std::make_shared<Group>(Group{f.m, f.n, false, {}, {f.A.buffer, f.B.buffer}});
+    add(i, f.m * f.n * f.k / 64, [=, this](const Worker& worker) {
+        T numbers[2];
+        const Product<T> P{view(f.A, f.m, f.k, numbers[0]), view(f.B, f.k, f.n, numbers[1]),
+                           {data(out), f.m, f.n, strides[out], 1}, {data(f.S.buffer), f.m, f.n, f.S.row_stride, 1},
+                           static_cast<T>(read(f.alpha)), static_cast<T>(read(f.beta))};
+        Epilogue epilogue;
+        if (!group->instructions.empty()) {
+            epilogue.run = [&](const Tile& tile) { run_tile(*group, tile, worker.index, 0); };
+            epilogue.fetch = [&](const Tile& tile) { fetch_tile(*group, tile, out); };
+        }
+        kernels_.product(P, epilogue, static_cast<T*>(scratch_.get()), worker);
+    });
+    if (out == v.buffer)
+        group_ = group;
+    else
+        copy(i, v.buffer, out);
+}
+
+// Small weights are multiplied with the examples of every thread, as those of a sparse layer are.
+template <class T>
+bool TypedExecutor<T>::plan_product_by_examples(int i, const Factors& f) {
+    const int out = program.values[i].buffer;
+    const bool are_rows = f.m == examples, are_columns = f.n == examples;
+    if (are_rows == are_columns || f.k == examples || f.k * (are_rows ? f.n : f.m) > kSmallWeights) return false;
+    const Shape shape = {f.m, f.n};
+    const Operand& X = are_rows ? f.A : f.B;
+    if (X.buffer < 0 || axis(shape, X) == Axis::all) return false;
+    auto group = std::make_shared<Group>(Group{f.m, f.n, true, {}, {f.A.buffer, f.B.buffer}});
+    Task& task = add(i, Split::examples, [=, this](const Worker& worker) {
+        for_strips(worker, [&](int strip, Index begin, Index end) {
+            const Index row = are_rows ? begin : 0, rows = are_rows ? end - begin : f.m;
+            const Index column = are_rows ? 0 : begin, columns = are_rows ? f.n : end - begin;
+            const auto part = [](auto X, Index i, Index j, Index m, Index n) {
+                X.data = &X(i, j), X.rows = m, X.columns = n;
+                return X;
+            };
+            T numbers[2];
+            const View<T> C{data(out, strip), f.m, f.n, strides[out], 1};
+            const View<const T> S{data(f.S.buffer, strip), f.m, f.n, f.S.row_stride, 1};
+            const Product<T> P{part(view(f.A, f.m, f.k, numbers[0], strip), row, 0, rows, f.k),
+                               part(view(f.B, f.k, f.n, numbers[1], strip), 0, column, f.k, columns),
+                               part(C, row, column, rows, columns), part(S, row, column, rows, columns),
+                               static_cast<T>(read(f.alpha)), static_cast<T>(read(f.beta))};
+            kernels_.product(P, {}, static_cast<T*>(own_[worker.index].get()) + 2 * kTile, Worker{0, 1, nullptr});
+            run_region(*group, {row, column, rows, columns}, worker.index, strip);
+        });
+    });
+    for (int strip = 0; strip < strips; ++strip) {
+        const Index count = first_example(strip + 1) - first_example(strip);
+        const Index size = kernels_.scratch_size(are_rows ? count : f.m, are_rows ? f.n : count, f.k, 1);
+        own_size_ = std::max(own_size_, 2 * kTile + size);
+    }
+    const int weights = are_rows ? f.B.buffer : f.A.buffer;
+    task.accesses = {{out, axis(shape, direct(out)), true}, {X.buffer, axis(shape, X), false}, {weights, Axis::all, false}};
+    if (f.S.buffer >= 0) task.accesses.push_back({f.S.buffer, axis(shape, f.S), false});
+    task.group = group;
+    group_ = group;
+    return true;
+}
+
+// Each thread goes through all rows of W for its examples, or through some rows for all of them.
+template <class T>
+void TypedExecutor<T>::plan_sparse_product(int i) {
+    const Value& v = program.values[i];
+    const Support& S = supports[program.values[v.operands[0]].name];
+    const int out = padded_matrix(i), w = whole(v.operands[1]), x = padded_matrix(v.operands[2]);
+    const bool is_transposed = v.operation == "sparse_transposed_product";
+    const Index n = v.shape[1];
+    const bool by_examples = n == examples;
+    auto group = std::make_shared<Group>(Group{v.shape[0], n, by_examples, {}, {w, x}});
+    const auto part = [=, this](const SparseIndex& W, Index first, Index last, const Worker& worker, int strip, Index begin, Index end) {
+        const Index step = group->instructions.empty() ? W.rows : std::max<Index>(1, kTile / (end - begin));
+        for (Index r = first; r < last; r += step) {
+            const Index rows = std::min(step, last - r);
+            kernels_.sparse_product(padded(out, strip), W, data(w), padded(x, strip), end - begin, r, r + rows);
+            run_region(*group, {r, begin, rows, end - begin}, worker.index, strip);
+        }
+    };
+    Task& task = add(i, by_examples ? Split::examples : Split::parts, [=, this, &S](const Worker& worker) {
+        const SparseIndex& W = is_transposed ? S.by_columns : S.by_rows;
+        if (!by_examples) return part(W, W.begin(worker), W.end(worker), worker, 0, 0, n);
+        for_strips(worker, [&](int strip, Index begin, Index end) { part(W, 0, W.rows, worker, strip, begin, end); });
+    });
+    task.accesses = {{out, Axis::columns, true}, {w, Axis::all, false}, {x, Axis::columns, false}};
+    task.group = group;
+    group_ = group;
+}
+
+template <class T>
+void TypedExecutor<T>::plan_sampled_product(int i) {
+    const Value& v = program.values[i];
+    const bool is_sum = v.operation == "sampled_sum";
+    const auto& x = v.operands;
+    const Support& S = supports[program.values[x[0]].name];
+    const int out = v.buffer, A = padded_matrix(x[x.size() - 2]), B = padded_matrix(x.back()), C = is_sum ? whole(x[2]) : out;
+    const Scalar beta = is_sum ? scalar(x[1]) : Scalar{0}, alpha = is_sum ? scalar(x[3]) : Scalar{1};
+    const Shape &a = program.buffers[A].shape, &b = program.buffers[B].shape;
+    // what threads tell one another is either sums over their examples, or what is in A and B
+    const bool by_examples = b[1] == examples && pool->size() > 1 && 2 * v.shape[1] < (a[0] + b[0]) * b[1];
+    if (by_examples) scratch_size_ = std::max(scratch_size_, 2 * kChunk * pool->size());
+    add(i, Split::parts, [=, this, &S](const Worker& worker) {
+        const T factor = static_cast<T>(read(alpha)), of_sum = static_cast<T>(read(beta));
+        if (by_examples)
+            sample_by_examples(out, of_sum, C, factor, S.by_rows, A, B, worker);
+        else
+            sample_by_elements(out, of_sum, C, factor, S.by_rows, A, B, worker);
+    });
+}
+
+template class TypedExecutor<float>;
+template class TypedExecutor<double>;
+
+}  // namespace matgrad
