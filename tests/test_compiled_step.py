@@ -482,6 +482,7 @@ def both_ways(framework: Framework, **parts) -> tuple[list[dict], list[str], mg.
             train(M, compiled, data=batches(framework))
         states.append(M.state())
         assert compiled or not caught
+        assert {warning.filename for warning in caught} <= {__file__}, "it points to who trains"
     return states, [str(warning.message) for warning in caught], M
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -113,6 +114,19 @@ def test_sanitizers_find_nothing(sanitizers: str, tmp_path: Path):
         run([folder / name], **environment)
     for kind in MODELS:
         check_training(folder / "train", kind, "float32", tmp_path, **environment)
+
+
+EMULATOR = "qemu-x86_64-static"  # Debian: qemu-user-static
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(platform.machine() != "x86_64" or shutil.which(EMULATOR) is None, reason=f"needs {EMULATOR}")
+@pytest.mark.parametrize(("processor", "sets"), [("qemu64", ["baseline"]), ("Haswell", ["baseline", "avx2"])])
+def test_processors_without_the_newest_instructions(binaries: Path, processor: str, sets: list[str]):
+    """An instruction that the processor does not have would end the program, also one before main."""
+    assert run([EMULATOR, "-cpu", processor, binaries / "kernels_test"]).splitlines() == [*sets, "kernels: ok"]
+    assert run([EMULATOR, "-cpu", processor, binaries / "program_test"]).splitlines() == ["program: ok"]
 
 
 ARM = ("aarch64-linux-gnu-g++", "qemu-aarch64-static")  # Debian: g++-aarch64-linux-gnu, qemu-user-static

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import matgrad as mg
+from matgrad.backends.native_backend import NativeStep
 from matgrad.specifications import create_model
 from matgrad.training_step import compile_step
 
@@ -109,22 +110,67 @@ def test_a_user_can_stop_an_epoch():
     def stop(*_):
         raise Stopped
 
+    started = []
+
+    def learning_rate(epoch: int) -> float:
+        signal.setitimer(signal.ITIMER_REAL, 0.5)  # from here on
+        started.append(time.monotonic())
+        return 0.01
+
     M, before = model(), model().state()
     X, t = data(400_000)
     handler = signal.signal(signal.SIGALRM, stop)
     try:
-        start = time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, 0.5)
-        with pytest.raises(Stopped):
-            M.fit(X, t, epochs=1000, batch_size=1, shuffle=False)
-        seconds = time.monotonic() - start
+        with mg.profile(M) as profile, pytest.raises(Stopped):
+            M.fit(X, t, learning_rate=learning_rate, batch_size=1, shuffle=False)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
-    assert seconds < 5
+    assert time.monotonic() - started[0] < 5
+    assert len(started) == 1
+    assert 0 < profile.batches < 400_000
     state = M.state()
     assert not np.array_equal(state["1.W"], before["1.W"]), "the steps done so far are kept"
-    assert all(np.isfinite(X).all() for X in state.values())
+    assert all(np.isfinite(A).all() for A in state.values())
+
+
+def test_a_schedule_may_end_the_training():
+    def stops(i: int) -> float:
+        if i == 2:
+            raise StopAsyncIteration
+        return 0.1
+
+    X, t = data(300)
+    M, expected = model(), model()
+    with pytest.raises(StopAsyncIteration):
+        M.fit(X, t, learning_rate=stops, per_step=True, shuffle=False)
+    expected.fit(X[:200], t[:200], learning_rate=0.1, epochs=1, shuffle=False)
+    assert_equal(M.state(), expected.state())
+
+
+def test_examples_may_be_read_only(tmp_path):
+    X, t = data(337)
+    np.save(tmp_path / "X.npy", X)
+    mapped = mg.DataLoader(np.load(tmp_path / "X.npy", mmap_mode="r"), t, 100, classes=K)
+    assert not mapped.X.flags.writeable
+    assert_equal(states(lambda: mapped)[0], states(lambda: mg.DataLoader(X, t, 100, classes=K))[0])
+
+
+def test_a_last_batch_that_cannot_be_compiled_is_trained_by_the_equations(monkeypatch):
+    prepare = NativeStep.prepare
+
+    def refusing(step: NativeStep, X: np.ndarray, T: np.ndarray):
+        if len(X) == 37:
+            raise TypeError("37 is too odd")
+        return prepare(step, X, T)
+
+    M, expected = model(), model()
+    expected.fit(*data(337), epochs=2, seed=4)
+    monkeypatch.setattr(NativeStep, "prepare", refusing)
+    with pytest.warns(UserWarning, match="training goes on uncompiled: 37 is too odd"):
+        M.fit(*data(337), epochs=2, seed=4)
+    for name, A in expected.state().items():
+        np.testing.assert_allclose(M.state()[name], A, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize(

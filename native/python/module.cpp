@@ -33,11 +33,13 @@ public:
     BoundExecutor(const std::string& json, std::shared_ptr<ThreadPool> pool, const std::string& instruction_set)
         : executor_(Program(Json::parse(json)), std::move(pool), instruction_set), arrays_(executor_.program().buffers.size()) {}
 
-    void bind(const std::string& name, Array array) {
+    // An array that may be read-only becomes an input that the program only reads.
+    template <class A>
+    void bind(const std::string& name, A array) {
         const int i = executor_.program().buffer(name);
         check(name, array, executor_.program().buffers[i].shape);
         executor_.bind(name, array.data());
-        arrays_[i] = std::move(array);
+        arrays_[i] = ConstArray(array);
     }
 
     void bind_support(const std::string& name, Starts starts, Places columns, Starts column_starts, Places rows,
@@ -101,7 +103,7 @@ private:
         Starts starts, column_starts;
         Places columns, rows, positions;
     };
-    std::vector<Array> arrays_;
+    std::vector<ConstArray> arrays_;
     std::vector<Arrays> supports_;
 };
 
@@ -116,7 +118,9 @@ NB_MODULE(_native, m) {
     nb::class_<BoundExecutor>(m, "Executor", "A program with memory; see matgrad.program.")
         .def(nb::init<const std::string&, std::shared_ptr<ThreadPool>, const std::string&>(), nb::arg("program"), nb::arg("pool"),
              nb::arg("instruction_set") = "")
-        .def("bind", &BoundExecutor::bind, nb::arg("name"), nb::arg("array"), "Let an input live in an array.")
+        .def("bind", &BoundExecutor::bind<Array>, nb::arg("name"), nb::arg("array"), "Let an input live in an array.")
+        .def("bind_constant", &BoundExecutor::bind<ConstArray>, nb::arg("name"), nb::arg("array"),
+             "Let an input that is only read live in an array.")
         .def("bind_support", &BoundExecutor::bind_support, nb::arg("name"), nb::arg("starts"), nb::arg("columns"),
              nb::arg("column_starts"), nb::arg("rows"), nb::arg("positions"), "Let a support live in arrays, checked before.")
         .def("run", &BoundExecutor::run, "Run the program once.")
@@ -125,6 +129,8 @@ NB_MODULE(_native, m) {
         .def_prop_rw(
             "timed", [](BoundExecutor& e) { return e.executor_.timed; },
             [](BoundExecutor& e, bool timed) { e.executor_.timed = timed; }, "Whether the seconds are counted.")
+        .def_prop_ro(
+            "runs", [](BoundExecutor& e) { return e.executor_.runs; }, "How often the program ran so far.")
         .def_prop_ro(
             "seconds", [](BoundExecutor& e) { return e.executor_.seconds; }, "The seconds that every value took so far.");
 }

@@ -95,14 +95,17 @@ void Executor::Implementation::write(int buffer, double x) const {
     if (dtype == "int64") *static_cast<std::int64_t*>(p) = static_cast<std::int64_t>(x);
 }
 
-// Lets an input be rows of `data`, those of index(i): where they are, if they follow one another, else copies of them.
-void Executor::Implementation::take(int input, const void* data, Index rows, bool follow, const std::function<Index(Index)>& index) {
+void Executor::Implementation::check_constant(int input) const {
+    if (program.writes(input)) throw std::invalid_argument("the program changes the input '" + program.buffers[input].name + "'");
+}
+
+// Lets an input be the rows of `data` with these indices: where they are, if they follow one another, else copies of them.
+void Executor::Implementation::take(int input, const void* data, Index rows, bool follow, const std::vector<Index>& indices) {
     const Buffer& buffer = program.buffers[input];
+    for (Index i : indices)
+        if (i < 0 || i >= rows) throw std::invalid_argument(buffer.name + " has no row " + std::to_string(i));
     const Index N = buffer.shape[0], bytes = element_size(buffer.dtype) * buffer.shape[1];
-    for (Index i = 0; i < N; ++i)
-        if (index(i) < 0 || index(i) >= rows)
-            throw std::invalid_argument(buffer.name + " has no row " + std::to_string(index(i)));
-    const auto row = [&](Index i) { return static_cast<std::byte*>(const_cast<void*>(data)) + index(i) * bytes; };
+    const auto row = [&](Index i) { return static_cast<std::byte*>(const_cast<void*>(data)) + indices[i] * bytes; };
     if (follow) {
         pointers[input] = row(0);
         return;
@@ -114,7 +117,7 @@ void Executor::Implementation::take(int input, const void* data, Index rows, boo
         for (Index i = worker.begin(N); i < worker.end(N); ++i)
             std::memcpy(static_cast<std::byte*>(copies.get()) + i * bytes, row(i), bytes);
     };
-    if (N * bytes < 4 * kSmall)
+    if (N * buffer.shape[1] < kSmall)
         gather(Worker{0, 1, nullptr});
     else
         pool->run(gather);
@@ -144,6 +147,11 @@ void Executor::bind(const std::string& name, void* data) {
     implementation_->pointers[implementation_->program.buffer(name)] = data;
 }
 
+void Executor::bind(const std::string& name, const void* data) {
+    implementation_->check_constant(implementation_->program.buffer(name));
+    bind(name, const_cast<void*>(data));
+}
+
 void Executor::bind_support(const std::string& name, const Support& support) {
     const auto found = implementation_->supports.find(name);
     if (found == implementation_->supports.end()) throw std::invalid_argument("the program has no support '" + name + "'");
@@ -167,12 +175,17 @@ void Executor::run() {
         if (!implementation_->pointers[i])
             throw std::invalid_argument("the input '" + implementation_->program.buffers[i].name + "' is not bound");
     implementation_->run(timed, seconds);
+    ++runs;
 }
 
 void Executor::run(const Examples& examples, const void* rates, Index first, Index batches) {
     Implementation& our = *implementation_;
     const int X = our.program.buffer("X"), T = our.program.buffer("T"), eta = our.program.buffer("eta");
-    const Index N = our.program.buffers[X].shape[0], size = element_size(our.program.buffers[eta].dtype);
+    const Shape &x = our.program.buffers[X].shape, &t = our.program.buffers[T].shape;
+    if (x.empty() || t.empty() || x[0] != t[0] || !our.program.buffers[eta].shape.empty())
+        throw std::invalid_argument("expected a training step, with inputs X and T of as many rows, and a scalar eta");
+    for (int input : {X, T, eta}) our.check_constant(input);
+    const Index N = x[0], size = element_size(our.program.buffers[eta].dtype);
     if (first < 0 || batches < 0 || first + batches > examples.size / N)
         throw std::invalid_argument("expected " + std::to_string((first + batches) * N) + " examples, found " +
                                     std::to_string(examples.size));
@@ -183,13 +196,14 @@ void Executor::run(const Examples& examples, const void* rates, Index first, Ind
             for (int input : inputs) pointers[input] = nullptr;
         }
     } at_end{our.pointers, {X, T, eta}};
+    std::vector<Index> rows(N);
     for (Index batch = 0; batch < batches; ++batch) {
-        const auto example = [&, start = (first + batch) * N](Index i) {
-            return examples.order ? Index(examples.order[start + i]) : start + i;
-        };
-        our.take(X, examples.X, examples.size, !examples.order, example);
-        our.take(T, examples.T, examples.targets, !examples.order && !examples.labels,
-                 [&](Index i) { return examples.labels ? Index(examples.labels[example(i)]) : example(i); });
+        const Index start = (first + batch) * N;
+        for (Index i = 0; i < N; ++i) rows[i] = examples.order ? examples.order[start + i] : start + i;
+        our.take(X, examples.X, examples.size, !examples.order, rows);
+        if (examples.labels)
+            for (Index& row : rows) row = examples.labels[row];
+        our.take(T, examples.T, examples.targets, !examples.order && !examples.labels, rows);
         our.pointers[eta] = static_cast<std::byte*>(const_cast<void*>(rates)) + batch * size;
         run();
     }

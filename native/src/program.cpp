@@ -137,6 +137,14 @@ Program::Program(const Json& description) {
     }
 }
 
+bool Program::writes(int buffer) const {
+    for (const Value& v : values)
+        if (v.buffer == buffer && v.operation != "input") return true;
+    for (const auto& [to, from] : copies)
+        if (to == buffer) return true;
+    return false;
+}
+
 int Program::buffer(const std::string& name) const {
     for (std::size_t i = 0; i < buffers.size(); ++i)
         if (!name.empty() && buffers[i].name == name) return static_cast<int>(i);

@@ -95,7 +95,8 @@ struct Executor::Implementation {
     void allocate_buffers();
     int add_buffer(const Shape& shape, const std::string& dtype);
 
-    void take(int input, const void* data, Index rows, bool follow, const std::function<Index(Index)>& index);
+    void take(int input, const void* data, Index rows, bool follow, const std::vector<Index>& indices);
+    void check_constant(int input) const;  // throws where the program changes it
 
     double read(const Scalar& scalar) const;
     void write(int buffer, double x) const;

@@ -96,6 +96,20 @@ void test_batches() {
     check_throws([&] { executor.run({X, T, 5, 3, nullptr, unknown}, rates, 0, 2); }, "an unknown class");
     check_throws([&] { executor.run({X, T, 5, 3, unknown + 3, labels}, rates, 0, 1); }, "an unknown example");
     check_throws([&] { executor.run(); }, "inputs that are not bound any more");
+    check(executor.runs == 5, "the number of runs");
+    const auto refuse = [&](std::initializer_list<std::pair<const char*, const char*>> changes, const char* what) {
+        std::string text = kStep;
+        for (const auto& [from, to] : changes) text.replace(text.find(from), std::string(from).size(), to);
+        Executor other(Program(Json::parse(text)), std::make_shared<ThreadPool>(1));
+        other.bind("b", b);
+        check_throws([&] { other.run({X, T, 5, 3, nullptr, labels}, rates, 0, 1); }, what);
+    };
+    refuse({{"\"dtype\": \"float64\", \"name\": \"eta\"}", "\"dtype\": \"float64\", \"name\": \"rate\"}"}}, "no rate");
+    refuse({{"add_scaled\", \"operands\": [0, 2, 1], \"shape\": [\"N\", 3], \"dtype\": \"float64\", \"buffer\": 4",
+             "add_scaled\", \"operands\": [0, 2, 1], \"shape\": [\"N\", 3], \"dtype\": \"float64\", \"buffer\": 0"}},
+           "a program that changes X");
+    const double constant[3] = {};
+    check_throws([&] { executor.bind("b", static_cast<const void*>(constant)); }, "a constant that the program changes");
 }
 
 void test_files() {

@@ -35,11 +35,11 @@ def stochastic_gradient_descent(
 ) -> None:
     """Train M: for every batch feedforward, the gradient of the mean loss, backpropagate, optimize.
 
-    The learning rate is that of the epoch or, with `per_step`, of the step, both from 0. With
-    `clip_norm` the gradients are scaled down to that norm where theirs is larger. The step is compiled
-    by M's backend; with ``compiled=False`` the equations run one by one, and the layers keep the
-    matrices of the last batch. ``on_epoch(epoch, lr)`` is called after each epoch, with the rate that
-    was used last; training stops where it returns True.
+    The learning rate is that of the epoch or, with `per_step`, of the step, both from 0; the C++ core
+    asks for the rates of all steps when an epoch begins. With `clip_norm` the gradients are scaled down
+    to that norm where theirs is larger. The step is compiled by M's backend; with ``compiled=False`` the
+    equations run one by one, and the layers keep the matrices of the last batch. ``on_epoch(epoch, lr)``
+    is called after each epoch, with the rate that was used last; training stops where it returns True.
     """
     step = (StepWithFallback if compiled else EagerStep)(M, loss, clip_norm)
     rates = Rates(M, learning_rate, per_step)
@@ -62,17 +62,18 @@ class Rates:
 
     def __init__(self, M: MultilayerPerceptron, learning_rate: Callable[[int], float], per_step: bool) -> None:
         self.M, self.learning_rate, self.per_step = M, learning_rate, per_step
-        self.steps = 0
+        self.first = self.steps = 0
 
     def start(self, epoch: int) -> None:
         """The steps of this epoch follow."""
+        self.first = self.steps
         self._set(self.learning_rate(epoch))
 
     def __call__(self, i: int) -> Scalar:
-        """η of step i of the epoch, which is the next one."""
+        """η of step i of the epoch."""
         if self.per_step:
-            self._set(self.learning_rate(self.steps))
-        self.steps += 1
+            self._set(self.learning_rate(self.first + i))
+        self.steps = self.first + i + 1
         return self.eta
 
     def _set(self, lr: float) -> None:

@@ -142,21 +142,24 @@ class StepWithFallback(CompiledStep):
             self.eager.load(self.step.state())
             self.eager(X, T, eta)  # which shows a real fault as it is
             reason = str(error).partition("\n")[0] or type(error).__name__
-            warnings.warn(f"training goes on uncompiled: {reason}", stacklevel=3)
+            warnings.warn(
+                f"training goes on uncompiled: {reason}", stacklevel=5
+            )  # who called stochastic_gradient_descent
             self.step = self.eager
         else:
             self.step(X, T, eta)
 
     def train(self, batches: Iterable[tuple[Matrix, Matrix]], rate: Callable[[int], Scalar]) -> None:
-        if type(batches) is DataLoader and self._can_prepare(*batches.batch(0)):
+        if self.step.takes_epochs and type(batches) is DataLoader and self._can_prepare(batches):
             self.step.train(batches, rate)
         else:
             super().train(batches, rate)
 
-    def _can_prepare(self, X: Matrix, T: Matrix) -> bool:
-        """Whether the step can be compiled for batches like X and T; where not, a call tells why."""
+    def _can_prepare(self, batches: DataLoader) -> bool:
+        """Whether the step can be compiled for all batches, the last one too; where not, a call tells why."""
         try:
-            self.step.prepare(X, T)
+            for i in {0, len(batches) - 1}:
+                self.step.prepare(*batches.batch(i * batches.batch_size))
         except Exception:
             return False
         return True

@@ -29,7 +29,7 @@ struct Tile {
     Index row, column, rows, columns;
 };
 
-// Operations on elements; x and y are operands, c is a scalar.
+// Operations on elements; x and y are operands, c is a scalar. Those up to `step` are arithmetic that vectors have too.
 enum class Elementwise {
     add,         // x + y
     subtract,    // x - y

@@ -46,6 +46,7 @@ struct Program {
     // The program in a JSON text; throws std::invalid_argument where it is not sound.
     explicit Program(const Json& description);
     int buffer(const std::string& name) const;
+    bool writes(int buffer) const;
 };
 
 // The examples of an epoch, in memory of the caller: rows of X, and for each its row of T.
@@ -66,11 +67,14 @@ public:
 
     const Program& program() const;
     void bind(const std::string& name, void* data);
+    void bind(const std::string& name, const void* data);  // throws std::invalid_argument where the program changes it
     void bind_support(const std::string& name, const Support& support);
     void run();
     // Trains on one batch after the other: the inputs X and T are rows of the examples, from batch `first` on, and the
-    // input eta is each of `rates`. Throws std::invalid_argument where there are not so many examples, or an index is wrong.
+    // input eta is each of `rates`; after that they are not bound. Throws std::invalid_argument where the program is no
+    // training step, there are not so many examples, or an index is wrong.
     void run(const Examples& examples, const void* rates, Index first, Index batches);
+    Index runs = 0;  // so far
 
     // Seconds spent so far by the value, which is summed up where `timed` is set; what is fused with a product counts there.
     bool timed = false;

@@ -65,7 +65,7 @@ inline T hyperbolic_tangent(T x) {
     return z < T(0.390625) ? small : x < 0 ? -large : x != x ? x : large;
 }
 
-// f(x, y, c) for every operation, of elements or, up to `step`, of vectors
+// f(x, y, c) for every operation, of elements or, where it is arithmetic, of vectors
 template <class T, Elementwise operation, class V>
 inline V value(V x, V y, T c) {
     if constexpr (operation == Elementwise::add) return x + y;
@@ -88,15 +88,13 @@ inline V value(V x, V y, T c) {
     if constexpr (operation == Elementwise::erf) return std::erf(x);
 }
 
-constexpr bool is_of_vectors(Elementwise operation) {
-    return operation <= Elementwise::step;
-}
+constexpr bool is_arithmetic(Elementwise operation) { return operation <= Elementwise::step; }
 
 // out_j = f(x_j, y_j, c) for n elements; x or y repeats an element where its distance is 0. Out may be x or y.
 template <class T, Elementwise operation, int x_distance, int y_distance>
 inline void row(T* out, const T* x, const T* y, T c, Index n) {
     constexpr int L = lanes<T>;
-    if constexpr (is_of_vectors(operation))
+    if constexpr (is_arithmetic(operation))
         if (n >= L) {
             const auto vector = [&](Index j) {
                 return value<T, operation>(x_distance ? load(x + j) : broadcast(*x), y_distance ? load(y + j) : broadcast(*y), c);
@@ -119,10 +117,9 @@ inline void rows(T* out, Index out_stride, View<const T> x, View<const T> y, T c
 
 template <class T, Elementwise operation>
 void elementwise(T* out, Index out_stride, View<const T> x, View<const T> y, T c) {
-    constexpr auto of = [](bool x, bool y) {
-        return x ? y ? rows<T, operation, 1, 1> : rows<T, operation, 1, 0> : y ? rows<T, operation, 0, 1> : rows<T, operation, 0, 0>;
-    };
-    of(x.column_stride, y.column_stride)(out, out_stride, x, y, c);
+    constexpr ElementwiseKernel<T> by_distance[2][2] = {{rows<T, operation, 0, 0>, rows<T, operation, 0, 1>},
+                                                        {rows<T, operation, 1, 0>, rows<T, operation, 1, 1>}};
+    by_distance[x.column_stride][y.column_stride](out, out_stride, x, y, c);
 }
 
 template <class T>

@@ -8,7 +8,7 @@ namespace matgrad {
 namespace {
 
 template <class T, int... I>
-Kernels<T> table(std::integer_sequence<int, I...>) {
+constexpr Kernels<T> table(std::integer_sequence<int, I...>) {
     return {{elementwise<T, static_cast<Elementwise>(I)>...},
             product<T>,
             scratch_size<T>,
@@ -26,10 +26,11 @@ Kernels<T> table(std::integer_sequence<int, I...>) {
 
 namespace MATGRAD_ISA {
 
+// constinit: no code of this instruction set runs before the machine is known to have it
 extern const Kernels<float> single_precision;
 extern const Kernels<double> double_precision;
-const Kernels<float> single_precision = table<float>(std::make_integer_sequence<int, elementwise_count>{});
-const Kernels<double> double_precision = table<double>(std::make_integer_sequence<int, elementwise_count>{});
+constinit const Kernels<float> single_precision = table<float>(std::make_integer_sequence<int, elementwise_count>{});
+constinit const Kernels<double> double_precision = table<double>(std::make_integer_sequence<int, elementwise_count>{});
 
 }  // namespace MATGRAD_ISA
 }  // namespace matgrad

@@ -52,9 +52,9 @@ void rows_sum(T* out, Index out_stride, View<const T> X, Index first, Index last
             out[i * out_stride] = sum(X.data + i * X.row_stride, X.columns);
             continue;
         }
-        T total = 0;
-        for (Index j = 0; j < X.columns; ++j) total += X(i, j);
-        out[i * out_stride] = total;
+        T parts[lanes<T>] = {};
+        for (Index j = 0; j < X.columns; ++j) parts[j % lanes<T>] += X(i, j);
+        out[i * out_stride] = sum(parts, lanes<T>);
     }
 }
 

@@ -52,7 +52,7 @@ struct Vectors {
         return x;
     }
     // Padding in the last vector becomes 0, also where a sum is not finite.
-    void stored(T* p, Vector<T> is_element) {
+    void store_elements(T* p, Vector<T> is_element) {
         vectors[count - 1] = is_element > 0 ? vectors[count - 1] : Vector<T>{};
 #pragma GCC unroll 8
         for (int v = 0; v < count; ++v) store(p + v * lanes<T>, vectors[v]);
@@ -108,7 +108,7 @@ void sum_rows(Padded<T> out, const SparseIndex& W, const T* values, Padded<const
             for (int s = 0; s < sets; ++s) add(sums[s], p + s);
         for (; p < W.starts[i + 1]; ++p) add(sums[0], p);
         for (int s = 1; s < sets; ++s) sums[0].add(sums[s]);
-        sums[0].stored(out.data + i * out.stride + start, is_element);
+        sums[0].store_elements(out.data + i * out.stride + start, is_element);
     }
 }
 

@@ -35,6 +35,7 @@ def as_number(value: Any) -> Any:
 class CompiledStep(ABC):
     """A training step that keeps the state to itself and changes it with every batch."""
 
+    takes_epochs = False  # whether `train` does more than to call it for every batch
     can_be_timed = False  # whether it knows the seconds of every equation
     is_timed = False  # whether it shall count them
 

@@ -33,15 +33,21 @@ class NativeBackend(NumpyBackend):
 class NativeStep(ProgramStep):
     """A training step in the C++ core, which also goes through the batches of an epoch."""
 
+    takes_epochs = True
+
     def train(self, batches: Iterable[tuple[Matrix, Matrix]], rate: Callable[[int], Scalar]) -> None:
         from matgrad.datasets import DataLoader
 
         if type(batches) is not DataLoader or not batches.X.flags.c_contiguous:
             return super().train(batches, rate)
-        whole, order = batches.size // batches.batch_size, batches.order()
-        if whole:
-            rates = np.array([rate(i) for i in range(whole)], batches.X.dtype)
-            self.prepare(*batches.batch(0)).train(batches.X, batches.T, rates, order, batches.labels)
+        whole, order, rates = batches.size // batches.batch_size, batches.order(), []
+        try:
+            for i in range(whole):
+                rates.append(rate(i))
+        finally:  # where there is no rate for a batch, those before it are trained on
+            if rates:
+                executor = self.prepare(*batches.batch(0))
+                executor.train(batches.X, batches.T, np.array(rates, batches.X.dtype), order, batches.labels)
         if whole < len(batches):
             self(*batches.batch(whole * batches.batch_size, order), rate(whole))
 
@@ -50,7 +56,7 @@ class NativeExecutor:
     """A program in the C++ core: ``execute(X=X, T=T, eta=eta)`` changes the arrays of `state` in place."""
 
     def __init__(self, program: Program, kernels: Kernels, state: State) -> None:
-        self.program, self.runs = program, 0
+        self.program = program
         self.core = _native.Executor(json.dumps(as_dictionary(program)), thread_pool(threads()))
         for name, X in state.items():
             self.core.bind(name, X)
@@ -60,16 +66,19 @@ class NativeExecutor:
     def execute(self, **inputs: Any) -> None:
         """Run the program once."""
         for name, X in inputs.items():
-            self.core.bind(name, np.ascontiguousarray(X).reshape(X.shape))
+            self.core.bind_constant(name, np.ascontiguousarray(X).reshape(X.shape))
         self.core.run()
-        self.runs += 1
 
     def train(
         self, X: Matrix, T: Matrix, rates: np.ndarray, order: np.ndarray | None, labels: np.ndarray | None
     ) -> None:
         """Run the program for whole batches, one for each of the learning rates; see `DataLoader`."""
         self.core.train(X, np.ascontiguousarray(T), rates, order, labels)
-        self.runs += len(rates)
+
+    @property
+    def runs(self) -> int:
+        """How often the program ran so far."""
+        return self.core.runs
 
     def time(self) -> None:
         """From now on, count the seconds of every value."""
