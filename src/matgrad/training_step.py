@@ -142,9 +142,8 @@ class StepWithFallback(CompiledStep):
             self.eager.load(self.step.state())
             self.eager(X, T, eta)  # which shows a real fault as it is
             reason = str(error).partition("\n")[0] or type(error).__name__
-            warnings.warn(
-                f"training goes on uncompiled: {reason}", stacklevel=5
-            )  # who called stochastic_gradient_descent
+            level = 5  # who called stochastic_gradient_descent
+            warnings.warn(f"training goes on uncompiled: {reason}", stacklevel=level)
             self.step = self.eager
         else:
             self.step(X, T, eta)
