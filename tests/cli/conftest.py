@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.loss_functions import LOSSES
 from matgrad.specifications import LAYERS
+
+# a shell ignores Ctrl-C in what it runs in the background, and so would the programs that the tests start
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
