@@ -29,7 +29,7 @@ double train(SavedProgram& saved, const Safetensors& data, const char* dtype, do
     const Index batches = X.shape[0] / batch[0];
     const std::vector<T> rates(batches, static_cast<T>(learning_rate));
     const auto start = std::chrono::steady_clock::now();
-    saved.executor.run(examples, rates.data(), 0, batches);
+    saved.executor.run(examples, rates.data(), batches);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 

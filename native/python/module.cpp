@@ -78,13 +78,12 @@ public:
         const Examples examples{X.data(), T.data(), rows(X), rows(T), order ? order->data() : nullptr, labels ? labels->data() : nullptr};
         nb::gil_scoped_release release;
         auto looked = std::chrono::steady_clock::now();
-        for (Index batch = 0; batch < rows(rates); ++batch) {
-            executor_.run(examples, static_cast<const std::byte*>(rates.data()) + batch * rates.itemsize(), batch, 1);
-            if (std::chrono::steady_clock::now() - looked < kPatience) continue;
+        executor_.run(examples, rates.data(), rows(rates), [&] {
+            if (std::chrono::steady_clock::now() - looked < kPatience) return;
             nb::gil_scoped_acquire acquire;
             if (PyErr_CheckSignals()) throw nb::python_error();
             looked = std::chrono::steady_clock::now();
-        }
+        });
     }
 
     Executor executor_;

@@ -178,7 +178,7 @@ void Executor::run() {
     ++runs;
 }
 
-void Executor::run(const Examples& examples, const void* rates, Index first, Index batches) {
+void Executor::run(const Examples& examples, const void* rates, Index batches, const std::function<void()>& after_batch) {
     Implementation& our = *implementation_;
     const int X = our.program.buffer("X"), T = our.program.buffer("T"), eta = our.program.buffer("eta");
     const Shape &x = our.program.buffers[X].shape, &t = our.program.buffers[T].shape;
@@ -186,10 +186,9 @@ void Executor::run(const Examples& examples, const void* rates, Index first, Ind
         throw std::invalid_argument("expected a training step, with inputs X and T of as many rows, and a scalar eta");
     for (int input : {X, T, eta}) our.check_constant(input);
     const Index N = x[0], size = element_size(our.program.buffers[eta].dtype);
-    if (first < 0 || batches < 0 || first + batches > examples.size / N)
-        throw std::invalid_argument("expected " + std::to_string((first + batches) * N) + " examples, found " +
-                                    std::to_string(examples.size));
-    struct Unbinding {  // also where an index is wrong
+    if (batches < 0 || batches > examples.size / N)
+        throw std::invalid_argument("expected " + std::to_string(batches * N) + " examples, found " + std::to_string(examples.size));
+    struct Unbinding {  // also where an exception ends the epoch
         std::vector<void*>& pointers;
         int inputs[3];
         ~Unbinding() {
@@ -198,7 +197,7 @@ void Executor::run(const Examples& examples, const void* rates, Index first, Ind
     } at_end{our.pointers, {X, T, eta}};
     std::vector<Index> rows(N);
     for (Index batch = 0; batch < batches; ++batch) {
-        const Index start = (first + batch) * N;
+        const Index start = batch * N;
         for (Index i = 0; i < N; ++i) rows[i] = examples.order ? examples.order[start + i] : start + i;
         our.take(X, examples.X, examples.size, !examples.order, rows);
         if (examples.labels)
@@ -206,6 +205,7 @@ void Executor::run(const Examples& examples, const void* rates, Index first, Ind
         our.take(T, examples.T, examples.targets, !examples.order && !examples.labels, rows);
         our.pointers[eta] = static_cast<std::byte*>(const_cast<void*>(rates)) + batch * size;
         run();
+        after_batch();
     }
 }
 

@@ -86,15 +86,15 @@ void test_batches() {
     const double rates[] = {100, 1000};
     double b[3];
     executor.bind("b", b);
-    executor.run({X, T, 5, 3, order, labels}, rates, 0, 1);  // rows 4 and 1, both of class 1
+    executor.run({X, T, 5, 3, order, labels}, rates, 1);  // rows 4 and 1, both of class 1
     check(b[0] == 17 && b[1] == 219 && b[2] == 21, "a batch of rows in another order");
-    executor.run({X, T, 5, 3, nullptr, labels}, rates, 0, 2);  // last rows 2 and 3, of classes 2 and 0
+    executor.run({X, T, 5, 3, nullptr, labels}, rates, 2);  // last rows 2 and 3, of classes 2 and 0
     check(b[0] == 1017 && b[1] == 19 && b[2] == 1021, "the second batch, with the second rate");
-    executor.run({X, X, 5, 5}, rates, 1, 1);
+    executor.run({X + 6, X + 6, 3, 3}, rates, 1);
     check(b[0] == 17 + 1700 && b[1] == 19 + 1900, "targets of their own");
-    check_throws([&] { executor.run({X, T, 5, 3, nullptr, labels}, rates, 0, 3); }, "more batches than there are");
-    check_throws([&] { executor.run({X, T, 5, 3, nullptr, unknown}, rates, 0, 2); }, "an unknown class");
-    check_throws([&] { executor.run({X, T, 5, 3, unknown + 3, labels}, rates, 0, 1); }, "an unknown example");
+    check_throws([&] { executor.run({X, T, 5, 3, nullptr, labels}, rates, 3); }, "more batches than there are");
+    check_throws([&] { executor.run({X, T, 5, 3, nullptr, unknown}, rates, 2); }, "an unknown class");
+    check_throws([&] { executor.run({X, T, 5, 3, unknown + 3, labels}, rates, 1); }, "an unknown example");
     check_throws([&] { executor.run(); }, "inputs that are not bound any more");
     check(executor.runs == 5, "the number of runs");
     const auto refuse = [&](std::initializer_list<std::pair<const char*, const char*>> changes, const char* what) {
@@ -102,7 +102,7 @@ void test_batches() {
         for (const auto& [from, to] : changes) text.replace(text.find(from), std::string(from).size(), to);
         Executor other(Program(Json::parse(text)), std::make_shared<ThreadPool>(1));
         other.bind("b", b);
-        check_throws([&] { other.run({X, T, 5, 3, nullptr, labels}, rates, 0, 1); }, what);
+        check_throws([&] { other.run({X, T, 5, 3, nullptr, labels}, rates, 1); }, what);
     };
     refuse({{"\"dtype\": \"float64\", \"name\": \"eta\"}", "\"dtype\": \"float64\", \"name\": \"rate\"}"}}, "no rate");
     refuse({{"add_scaled\", \"operands\": [0, 2, 1], \"shape\": [\"N\", 3], \"dtype\": \"float64\", \"buffer\": 4",

@@ -1,6 +1,7 @@
 // Programs: training steps that matgrad has recorded, checked when they are read, and run in place.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -70,10 +71,10 @@ public:
     void bind(const std::string& name, const void* data);  // throws std::invalid_argument where the program changes it
     void bind_support(const std::string& name, const Support& support);
     void run();
-    // Trains on one batch after the other: the inputs X and T are rows of the examples, from batch `first` on, and the
-    // input eta is each of `rates`; after that they are not bound. Throws std::invalid_argument where the program is no
+    // Trains on one batch after the other: the inputs X and T are rows of the examples, and the input eta is each of `rates`;
+    // after that they are not bound. `after_batch` may throw, to stop. Throws std::invalid_argument where the program is no
     // training step, there are not so many examples, or an index is wrong.
-    void run(const Examples& examples, const void* rates, Index first, Index batches);
+    void run(const Examples& examples, const void* rates, Index batches, const std::function<void()>& after_batch = [] {});
     Index runs = 0;  // so far
 
     // Seconds spent so far by the value, which is summed up where `timed` is set; what is fused with a product counts there.
