@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import matgrad as mg
-from matgrad.measures import predicted_classes
+from matgrad.evaluation.measures import predicted_classes
 from support import Framework, to_numpy
 
 

@@ -15,6 +15,10 @@ from matgrad.activation_functions import (
     TReLUActivation,
 )
 from matgrad.datasets import DataLoader, load_digits, one_hot
+from matgrad.engines.training_step import clip_gradients, compile_step, make_step
+from matgrad.evaluation.measures import compute_accuracy, compute_loss
+from matgrad.foundation.random_numbers import manual_seed
+from matgrad.inspection.profiling import Profile, profile
 from matgrad.layers import (
     ActivationLayer,
     BatchNormalizationLayer,
@@ -43,7 +47,6 @@ from matgrad.loss_functions import (
     SoftmaxCrossEntropyLoss,
     SquaredErrorLoss,
 )
-from matgrad.measures import compute_accuracy, compute_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.optimizers import (
     AdamOptimizer,
@@ -54,11 +57,9 @@ from matgrad.optimizers import (
     NesterovOptimizer,
     Optimizer,
 )
-from matgrad.profiling import Profile, profile
-from matgrad.sparse_matrix import SparseMatrix, Support
+from matgrad.sparse.matrix import SparseMatrix
+from matgrad.sparse.support import Support
 from matgrad.training import stochastic_gradient_descent
-from matgrad.training_step import clip_gradients, compile_step, make_step
-from matgrad.weight_initializers import manual_seed
 
 __version__ = "0.1.0"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from matgrad.backends.base import as_number
+from matgrad.foundation.numbers import as_number
 from matgrad.matrix_operations import (
     Matrix,
     erf,
@@ -21,7 +21,7 @@ from matgrad.matrix_operations import (
     step,
     tanh,
 )
-from matgrad.parse import describe, resolve
+from matgrad.specifications.parsing import describe, resolve
 
 # module constants, so that the symbolic verifier can put exact numbers in their place
 SQRT_2 = math.sqrt(2)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from matgrad.parse import create
+from matgrad.specifications.parsing import create
 
 
 class LearningRateScheduler:

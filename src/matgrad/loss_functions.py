@@ -9,7 +9,7 @@ on probabilities saturate at log(tiny), so that 0·log 0 = 0.
 from __future__ import annotations
 
 from matgrad.activation_functions import sigmoid
-from matgrad.backends.base import as_number
+from matgrad.foundation.numbers import as_number
 from matgrad.matrix_operations import (
     Matrix,
     Scalar,
@@ -23,8 +23,8 @@ from matgrad.matrix_operations import (
     reciprocal,
     rows_sum,
 )
-from matgrad.parse import describe, resolve
 from matgrad.softmax_functions import stable_log_softmax, stable_softmax
+from matgrad.specifications.parsing import describe, resolve
 
 _ANY = frozenset({"real", "probability", "log-probability"})
 _LOGITS = frozenset({"real"})

@@ -18,7 +18,7 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, Scalar
-from matgrad.sparse_matrix import values_of
+from matgrad.sparse.matrix import values_of
 
 # -- the paper's table -------------------------------------------------------------------------
 

@@ -11,11 +11,11 @@ import numpy as np
 from matgrad import training as _training
 from matgrad.backends import Backend, backend_of, get_backend
 from matgrad.backends.base import Matrix, Scalar
+from matgrad.foundation.random_numbers import Generator
 from matgrad.layers.layer import Layer, State
 from matgrad.layers.linear import LinearLayer
-from matgrad.sparse_matrix import values_of
-from matgrad.sparsity import density_text, parse_densities, random_support
-from matgrad.weight_initializers import Generator
+from matgrad.sparse.densities import density_text, parse_densities, random_support
+from matgrad.sparse.matrix import values_of
 
 
 class MultilayerPerceptron:

@@ -12,9 +12,9 @@ PyTorch, which multiplies by η after accumulating. Adam and AdamW are PyTorch's
 from __future__ import annotations
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import as_number
+from matgrad.foundation.numbers import as_number
 from matgrad.matrix_operations import Matrix, Scalar, hadamard, ones, reciprocal, sqrt, zeros
-from matgrad.parse import create
+from matgrad.specifications.parsing import create
 
 
 class Optimizer:

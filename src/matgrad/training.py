@@ -9,11 +9,11 @@ import numpy as np
 
 from matgrad.backends.base import Scalar
 from matgrad.datasets import DataLoader
+from matgrad.engines.training_step import EagerStep, StepWithFallback, check_loss
+from matgrad.evaluation.measures import Batches, evaluation_mode, measure
+from matgrad.inspection.profiling import counted
 from matgrad.learning_rate import learning_rate as create_scheduler
 from matgrad.loss_functions import LossFunction, create_loss
-from matgrad.measures import Batches, evaluation_mode, measure
-from matgrad.profiling import counted
-from matgrad.training_step import EagerStep, StepWithFallback, check_loss
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron

@@ -12,23 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from matgrad.parse import create
+from matgrad.foundation.random_numbers import Generator, generator
+from matgrad.specifications.parsing import create
 
-Generator = np.random.Generator
 Initializer = Callable[[Generator, int, int, tuple[int, ...]], np.ndarray]  # rng, K, D, shape
-
-_generator = np.random.default_rng()
-
-
-def manual_seed(seed: int) -> None:
-    """Start the generator of initial weights and dropout seeds anew."""
-    global _generator
-    _generator = np.random.default_rng(seed)
-
-
-def generator() -> Generator:
-    """The generator that is used where none is given."""
-    return _generator
 
 
 def Uniform(a: float = -0.1, b: float = 0.1) -> Initializer:

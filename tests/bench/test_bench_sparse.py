@@ -19,7 +19,7 @@ from matgrad.bench.processes import Team
 from matgrad.bench.sparse import break_even, fit, sparse_parameters
 from matgrad.bench.tools import ALL_TOOLS, NATIVE_TOOLS, PRODUCTS, SPARSE_TOOLS, chosen_tools
 from matgrad.bench.training_tool import Parameters, Setting
-from matgrad.sparse_matrix import SparseMatrix, values_of
+from matgrad.sparse.matrix import SparseMatrix, values_of
 from support import assert_close
 
 SETTING = Setting((40, 30, 20, 5), batch_size=8, learning_rate=0.1, momentum=0.0, dtype="float64")

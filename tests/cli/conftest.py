@@ -9,7 +9,7 @@ import pytest
 
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.loss_functions import LOSSES
-from matgrad.specifications import LAYERS
+from matgrad.specifications.models import LAYERS
 
 # a shell ignores Ctrl-C in what it runs in the background, and so would the programs that the tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,8 +11,8 @@ from cli_support import arrays, blobs, forward, plane, run, save_blobs, succeed,
 from sklearn.datasets import load_digits
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, mean_absolute_error, r2_score
 
-from matgrad.specifications import create_model
-from matgrad.storage import load_model, save_model
+from matgrad.specifications.models import create_model
+from matgrad.storage.models import load_model, save_model
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 IS_TEST = np.arange(len(DIGITS)) % 5 == 0

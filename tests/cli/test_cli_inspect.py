@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from cli_support import in_process_of_its_own, run, save_blobs, succeed
 
-from matgrad.specifications import create_model
-from matgrad.storage import save_model
+from matgrad.specifications.models import create_model
+from matgrad.storage.models import save_model
 
 # -- inspect -----------------------------------------------------------------------------------
 

@@ -9,10 +9,10 @@ import pytest
 from cli_support import arrays, run, save_blobs, succeed
 
 import matgrad as mg
-from matgrad.program import load_program, optimized, record_step
-from matgrad.program.storage import as_dictionary
-from matgrad.specifications import create_model
-from matgrad.training_step import make_step
+from matgrad.engines.training_step import make_step
+from matgrad.program import optimized, record_step
+from matgrad.specifications.models import create_model
+from matgrad.storage.programs import as_dictionary, load_program
 
 SMALL = ("--layers", "ReLU;Linear", "--layer-sizes", "4;5;3")
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 import pytest
 from cli_support import start, succeed
 
-from matgrad.storage import load_model
+from matgrad.storage.models import load_model
 
 FIRST_ROW = r" 1 +0\.05 +\d\.\d{4} "
 

@@ -10,8 +10,8 @@ import scipy.special
 from hypothesis import strategies as st
 
 from matgrad.backends import get_backend
-from matgrad.backends.numpy_kernels import NumpyKernels
-from matgrad.program.execution import Executor, Kernels
+from matgrad.engines.numpy_kernels import NumpyKernels
+from matgrad.engines.program import Executor, Kernels
 from matgrad.program.program import Program, Shape, Value
 
 State = dict[str, np.ndarray]
@@ -108,7 +108,7 @@ def kernels_of(backend: str) -> Kernels:
     """The poisoned kernels of a backend."""
     if backend == "numpy":
         return poisoned(NumpyKernels, backend)
-    from matgrad.backends.torch_kernels import TorchKernels
+    from matgrad.engines.torch_kernels import TorchKernels
 
     return poisoned(TorchKernels, backend)
 

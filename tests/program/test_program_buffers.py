@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from program_support import executed, numbers, outputs, programs
 
-from matgrad.backends import numpy_kernels
+from matgrad.engines import numpy_kernels
 from matgrad.program import Program, Value, optimized
 from matgrad.program.buffers import in_place_operands, plan
 from matgrad.program.rules import apart

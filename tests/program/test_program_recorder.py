@@ -12,10 +12,10 @@ import matgrad as mg
 from matgrad import matrix_operations as table
 from matgrad.backends import get_backend
 from matgrad.backends.base import RecordingError
+from matgrad.engines.training_step import make_step
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, row_repeat
 from matgrad.program import optimized, record, record_step
 from matgrad.program.program import INTEGER
-from matgrad.training_step import make_step
 
 SHAPES = {"X": (3, 4), "Y": (3, 4), "S": (4, 4), "x": (1, 4), "y": (3, 1), "P": (3, 4), "eta": ()}
 

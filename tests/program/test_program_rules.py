@@ -9,6 +9,7 @@ import pytest
 from program_support import executed, outputs
 
 import matgrad as mg
+from matgrad.engines.training_step import make_step
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, product_on, row_repeat, step
 from matgrad.program import Program, optimized, record, record_step
 from matgrad.program.program import Size
@@ -24,7 +25,6 @@ from matgrad.program.rules import (
     times_one,
     transposed_twice,
 )
-from matgrad.training_step import make_step
 
 SHAPES = {"A": (3, 4), "B": (4, 5), "C": (3, 5), "D": (3, 5), "b": (1, 5), "c": (), "Z": (3, 5)}
 

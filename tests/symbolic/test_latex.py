@@ -18,7 +18,7 @@ import pytest
 import matgrad as mg
 from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, SReLUActivation, sigmoid
-from matgrad.equations import METHODS, Equation, equations, observed
+from matgrad.inspection.equations import METHODS, Equation, equations, observed
 from matgrad.layers import __all__ as LAYER_NAMES
 from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import columns_mean, columns_sum, hadamard, row_repeat, rows_sum

@@ -17,7 +17,7 @@ BACKENDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "torch": ("matgrad.backends.torch_backend", "TorchBackend", ("torch",)),
     "jax": ("matgrad.backends.jax_backend", "JaxBackend", ("jax", "jaxlib")),
     "tensorflow": ("matgrad.backends.tensorflow_backend", "TensorflowBackend", ("tensorflow",)),
-    "native": ("matgrad.backends.native_backend", "NativeBackend", ("matgrad._native",)),
+    "native": ("matgrad.engines.native", "NativeBackend", ("matgrad._native",)),
     "sympy": ("matgrad.backends.sympy_backend", "SympyBackend", ("sympy",)),
 }
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from matgrad.support import Support
-    from matgrad.training_step import Step
+    from matgrad.engines.training_step import Step
+    from matgrad.sparse.support import Support
 
 Matrix = Any  # a 2-D array of the backend's framework
 Scalar = Any  # a number, or a 0-d array of the backend's framework
@@ -25,11 +25,6 @@ DTYPES = ("float32", "float64")
 
 class RecordingError(TypeError):
     """What a recorded matrix cannot do, because it has no numbers."""
-
-
-def as_number(value: Any) -> Any:
-    """A NumPy scalar as Python number, which takes on the dtype of the matrix it multiplies."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 class CompiledStep(ABC):

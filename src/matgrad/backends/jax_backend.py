@@ -14,7 +14,7 @@ from matgrad.backends.numpy_backend import NumpyBackend
 from matgrad.program.recorder import check_hidden_state
 
 if TYPE_CHECKING:
-    from matgrad.training_step import Step
+    from matgrad.engines.training_step import Step
 
 
 class JaxBackend(NumpyBackend):

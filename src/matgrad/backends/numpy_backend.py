@@ -10,7 +10,7 @@ from matgrad.backends.base import Backend, Matrix, Scalar
 from matgrad.backends.hashing import uniform
 
 if TYPE_CHECKING:
-    from matgrad.support import Support
+    from matgrad.sparse.support import Support
 
 
 class NumpyBackend(Backend):
@@ -119,8 +119,8 @@ class NumpyBackend(Backend):
 
     # -- in and out ---------------------------------------------------------------------------
     def compile(self, step):
-        from matgrad.backends.numpy_kernels import NumpyKernels
-        from matgrad.program.execution import ProgramStep
+        from matgrad.engines.numpy_kernels import NumpyKernels
+        from matgrad.engines.program import ProgramStep
 
         return ProgramStep(step, NumpyKernels(self))
 

@@ -13,7 +13,7 @@ from matgrad.backends.hashing import times_64, uniform
 from matgrad.program.recorder import check_hidden_state
 
 if TYPE_CHECKING:
-    from matgrad.training_step import Step
+    from matgrad.engines.training_step import Step
 
 # gives tensors `.T` and the operators of arrays; global, so nothing but this backend asks for it
 tf.experimental.numpy.experimental_enable_numpy_behavior()

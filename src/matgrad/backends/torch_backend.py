@@ -13,7 +13,7 @@ from matgrad.backends.base import Backend
 from matgrad.backends.hashing import times_64, uniform
 
 if TYPE_CHECKING:
-    from matgrad.support import Support
+    from matgrad.sparse.support import Support
 
 
 class TorchBackend(Backend):
@@ -116,8 +116,8 @@ class TorchBackend(Backend):
 
     # -- in and out ---------------------------------------------------------------------------
     def compile(self, step):
-        from matgrad.backends.torch_kernels import TorchKernels
-        from matgrad.program.execution import ProgramStep
+        from matgrad.engines.program import ProgramStep
+        from matgrad.engines.torch_kernels import TorchKernels
 
         return ProgramStep(step, TorchKernels(self))
 

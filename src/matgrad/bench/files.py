@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from matgrad.bench.training_tool import Parameters
-from matgrad.files import read_npz
-from matgrad.sparse_matrix import SparseMatrix, values_of
-from matgrad.support import Support
+from matgrad.foundation.files import read_npz
+from matgrad.sparse.matrix import SparseMatrix, values_of
+from matgrad.sparse.support import Support
 
 
 def write_problem(folder: Path, X: np.ndarray, t: np.ndarray, initial: Parameters) -> None:

@@ -9,15 +9,15 @@ import numpy as np
 
 from matgrad.backends import get_backend
 from matgrad.backends.base import CompiledStep
+from matgrad.backends.conversion import convert
 from matgrad.bench.training_tool import Parameters, Setting, TrainingTool
 from matgrad.datasets import DataLoader
+from matgrad.engines.training_step import EagerStep, compile_step, make_step
 from matgrad.layers import ActivationLayer, LinearLayer
-from matgrad.layers.layer import convert
 from matgrad.loss_functions import create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program import Program, optimized, record_step
-from matgrad.sparse_matrix import SparseMatrix, values_of, with_values
-from matgrad.training_step import EagerStep, compile_step, make_step
+from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 
 
 def model(setting: Setting, parameters: Parameters | None = None) -> MultilayerPerceptron:

@@ -19,9 +19,9 @@ from matgrad.bench.processes import Team
 from matgrad.bench.tools import REFERENCE, TOOLS, Tool
 from matgrad.bench.training_tool import Parameters, Setting
 from matgrad.datasets import DataLoader
+from matgrad.evaluation.measures import measure
 from matgrad.loss_functions import create_loss
-from matgrad.measures import measure
-from matgrad.sparse_matrix import values_of
+from matgrad.sparse.matrix import values_of
 
 Report = Callable[[str], None]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matgrad.bench.picture import COLOURS, GREY, footnote, log_scales, new_figure
 from matgrad.bench.sparse_plots import sparse_figure
 from matgrad.bench.table import Record
-from matgrad.files import atomic_write
+from matgrad.foundation.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

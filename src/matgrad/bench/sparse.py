@@ -15,8 +15,8 @@ from matgrad.bench.experiments import Data, generated
 from matgrad.bench.paper import Turns, describe, difference, ratio, take_turns, times
 from matgrad.bench.tools import DENSE, SPARSE, SPARSE_TOOLS
 from matgrad.bench.training_tool import Parameters, Setting
-from matgrad.sparse_matrix import SparseMatrix, values_of
-from matgrad.sparsity import erdos_renyi_densities, random_support
+from matgrad.sparse.densities import erdos_renyi_densities, random_support
+from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.weight_initializers import initial_weights
 
 # what the setting is called in a record

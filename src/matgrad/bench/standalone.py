@@ -13,7 +13,7 @@ import numpy as np
 
 import matgrad
 from matgrad.bench.training_tool import Parameters, Setting, TrainingTool
-from matgrad.machine import cores
+from matgrad.foundation.machine import cores
 
 SOURCES = Path(matgrad.__file__).resolve().parents[2] / "native"  # in a checkout; a wheel has none
 BUILD = SOURCES.parent / "build" / "bench"
@@ -39,7 +39,7 @@ class StandAlone(TrainingTool):
     def start(self, parameters: Parameters) -> None:
         """A file with the recorded step and the state of a new model with these parameters."""
         from matgrad.bench.matgrad_tools import model, recorded, state_of
-        from matgrad.program.storage import save_program
+        from matgrad.storage.programs import save_program
 
         self.initial = parameters
         M = model(self.setting, parameters).train()

@@ -10,12 +10,12 @@ import numpy as np
 
 import matgrad as mg
 from matgrad.cli.options import PATH, POSITIVE, SEED, plugin_option
-from matgrad.files import as_json as json_text
-from matgrad.gradient_check import check_gradients, first_wrong
+from matgrad.engines.training_step import check_loss
+from matgrad.foundation.files import as_json as json_text
+from matgrad.inspection.gradient_check import check_gradients, first_wrong
 from matgrad.loss_functions import create_loss
-from matgrad.specifications import create_model
-from matgrad.storage import load_model
-from matgrad.training_step import check_loss
+from matgrad.specifications.models import create_model
+from matgrad.storage.models import load_model
 
 
 @click.command(short_help="Compare the gradients of a model with central differences.")

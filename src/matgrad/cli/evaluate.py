@@ -24,11 +24,11 @@ from matgrad.cli.options import (
     set_threads,
 )
 from matgrad.datasets import DataLoader, Dataset, Normalization
-from matgrad.files import as_json as as_json_text
-from matgrad.files import atomic_write
+from matgrad.evaluation.measures import Measures, measure, predicted_classes
+from matgrad.foundation.files import as_json as as_json_text
+from matgrad.foundation.files import atomic_write
 from matgrad.loss_functions import LossFunction, create_loss
-from matgrad.measures import Measures, measure, predicted_classes
-from matgrad.storage import SavedModel, load_model
+from matgrad.storage.models import SavedModel, load_model
 from matgrad.training import default_loss
 
 part_option = click.option(

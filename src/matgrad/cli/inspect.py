@@ -12,9 +12,9 @@ import numpy as np
 from matgrad.backends import BACKENDS
 from matgrad.cli.options import PATH
 from matgrad.cli.run_record import machine, versions
-from matgrad.files import as_json as json_text
-from matgrad.files import read_npz
-from matgrad.storage import read_description
+from matgrad.foundation.files import as_json as json_text
+from matgrad.foundation.files import read_npz
+from matgrad.storage.models import read_description
 
 
 @click.command(short_help="Show what is in an npz file.")

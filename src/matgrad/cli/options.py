@@ -18,7 +18,7 @@ from matgrad.backends import BACKENDS
 from matgrad.backends.base import DTYPES
 from matgrad.datasets import Dataset
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.specifications import load_plugin
+from matgrad.specifications.plugins import load_plugin
 
 F = TypeVar("F", bound=Callable[..., Any])
 

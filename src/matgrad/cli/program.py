@@ -11,11 +11,11 @@ import numpy as np
 import matgrad as mg
 from matgrad.backends.base import DTYPES
 from matgrad.cli.options import PATH, POSITIVE, SEED, check_writable, plugin_option
-from matgrad.files import as_json as json_text
+from matgrad.engines.training_step import make_step
+from matgrad.foundation.files import as_json as json_text
 from matgrad.loss_functions import create_loss
-from matgrad.specifications import create_model
+from matgrad.specifications.models import create_model
 from matgrad.training import default_loss
-from matgrad.training_step import make_step
 
 
 @click.command(short_help="Show or save a training step as equations.")
@@ -40,7 +40,7 @@ def program(**options: Any) -> None:
     x' is x after the step. ⊙ multiplies elements, [x ≥ 0] is 1 or 0, and 1_N b repeats the row b.
     """
     from matgrad.program import optimized, record_step
-    from matgrad.program.storage import as_dictionary, save_program
+    from matgrad.storage.programs import as_dictionary, save_program
 
     path: Path | None = options["save"]
     if path is not None:

@@ -20,19 +20,19 @@ from matgrad.cli.report import Interruptible, Report
 from matgrad.cli.run_record import run_record
 from matgrad.cli.timer import Timer
 from matgrad.datasets import DataLoader, Dataset
-from matgrad.files import as_json, write_json
-from matgrad.gradient_check import check_gradients, first_wrong
+from matgrad.engines.training_step import check_loss
+from matgrad.evaluation.measures import measure
+from matgrad.foundation.files import as_json, write_json
+from matgrad.inspection.gradient_check import check_gradients, first_wrong
 from matgrad.learning_rate import learning_rate as create_scheduler
 from matgrad.loss_functions import LossFunction, create_loss
-from matgrad.measures import measure
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.parse import parse_numbers
-from matgrad.sparse_matrix import values_of
-from matgrad.sparsity import erdos_renyi_densities
-from matgrad.specifications import count_linear, create_model
-from matgrad.storage import load_weights, save_model
+from matgrad.sparse.densities import erdos_renyi_densities
+from matgrad.sparse.matrix import values_of
+from matgrad.specifications.models import count_linear, create_model
+from matgrad.specifications.parsing import parse_numbers
+from matgrad.storage.models import load_weights, save_model
 from matgrad.training import default_loss, stochastic_gradient_descent
-from matgrad.training_step import check_loss
 
 
 class Training:

@@ -10,10 +10,10 @@ from typing import Any
 
 import matgrad
 from matgrad.datasets import Dataset
+from matgrad.foundation.machine import cores
 from matgrad.loss_functions import LossFunction
-from matgrad.machine import cores
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.specifications import model_specification
+from matgrad.specifications.models import model_specification
 
 PACKAGES = ("numpy", "scipy", "torch", "jax", "tensorflow", "tensorflow-cpu", "sympy")
 

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from matgrad.cli.report import Report
+from matgrad.inspection.profile_table import table
+from matgrad.inspection.profiling import Profile, profile
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.profile_table import table
-from matgrad.profiling import Profile, profile
 
 
 class Timer:

@@ -14,8 +14,8 @@ import click
 
 from matgrad.backends import get_backend
 from matgrad.cli.options import PATH, check_writable, plugin_option
-from matgrad.files import as_json as json_text
-from matgrad.files import atomic_write
+from matgrad.foundation.files import as_json as json_text
+from matgrad.foundation.files import atomic_write
 
 if TYPE_CHECKING:
     from matgrad.symbolic.equality import Check

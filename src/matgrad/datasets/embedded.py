@@ -15,7 +15,7 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
 
     Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak, UCI, CC BY 4.0.
     """
-    with (resources.files("matgrad") / "data" / "digits.csv.gz").open("rb") as file:
+    with (resources.files("matgrad.datasets") / "digits.csv.gz").open("rb") as file:
         table = np.loadtxt(gzip.GzipFile(fileobj=file), delimiter=",", dtype=np.float32)
     return table[:, :-1], table[:, -1].astype(np.int64)
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import Matrix
-from matgrad.layers.layer import convert
+from matgrad.backends.conversion import convert
+from matgrad.foundation.random_numbers import generator
 from matgrad.matrix_operations import identity
-from matgrad.weight_initializers import generator
 
 
 class DataLoader:

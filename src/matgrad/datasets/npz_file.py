@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from matgrad.datasets.dataset import DataError, Dataset
-from matgrad.files import atomic_write, read_npz
+from matgrad.foundation.files import atomic_write, read_npz
 
 KEYS = ("Xtrain", "Ttrain", "Xtest", "Ttest")
 RANGE = "value_range"  # beside them, where known: the smallest and the largest value that X can have

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matgrad.backends.base import as_number
+from matgrad.foundation.numbers import as_number
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import (
     Matrix,

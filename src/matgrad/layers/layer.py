@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Mapping
 from typing import Any
 
-from matgrad.backends import Backend, backend_of
-from matgrad.backends.base import Matrix, Scalar, as_number
+from matgrad.backends import Backend
+from matgrad.backends.base import Matrix, Scalar
+from matgrad.backends.conversion import convert
+from matgrad.foundation.numbers import as_number, check_size
 from matgrad.optimizers import CompositeOptimizer, Optimizer, create_optimizer
-from matgrad.sparse_matrix import SparseMatrix, values_of, with_values
+from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 
 State = dict[str, Any]  # matrices and 0-d counters by name, such as 'W', 'W.delta' or 'renewals'
 
@@ -149,21 +150,8 @@ class Layer:
         return any(isinstance(getattr(self, name), SparseMatrix) for name in self.parameters)
 
     def specification(self) -> str:
-        """The text that names this kind of layer, without its sizes; see `matgrad.specifications`."""
+        """The text that names this kind of layer, without its sizes; see `matgrad.specifications.models`."""
         return type(self).__name__.removesuffix("Layer")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.input_size}, {self.output_size})"
-
-
-def check_size(name: str, size: Any) -> int:
-    """The size as int, after a check that it is a whole number of 1 or more."""
-    if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
-        raise ValueError(f"{name} must be a whole number of 1 or more, found {size!r}")
-    return operator.index(size)
-
-
-def convert(X: Matrix, backend: Backend, dtype: str | None, device: str | None) -> Matrix:
-    """X on another backend; floating-point elements get the given dtype, counters stay integers."""
-    A = backend_of(X).to_numpy(X)
-    return backend.from_numpy(A.astype(dtype) if dtype and A.dtype.kind == "f" else A, device)

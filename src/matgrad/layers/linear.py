@@ -6,8 +6,10 @@ import numpy as np
 
 from matgrad.activation_functions import ActivationFunction, create_activation
 from matgrad.backends import backend_of
-from matgrad.backends.base import as_number
-from matgrad.layers.layer import Layer, convert
+from matgrad.backends.conversion import convert
+from matgrad.foundation.numbers import as_number
+from matgrad.foundation.random_numbers import Generator, generator
+from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import (
     Matrix,
     Scalar,
@@ -19,8 +21,9 @@ from matgrad.matrix_operations import (
     step,
     uniform,
 )
-from matgrad.sparse_matrix import SparseMatrix, Support, restricted, values_of, with_values
-from matgrad.weight_initializers import Generator, generator, initial_weights
+from matgrad.sparse.matrix import SparseMatrix, restricted, values_of, with_values
+from matgrad.sparse.support import Support
+from matgrad.weight_initializers import initial_weights
 
 
 class LinearLayer(Layer):

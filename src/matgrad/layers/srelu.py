@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from matgrad.activation_functions import SReLUActivation
-from matgrad.layers.layer import Layer, check_size
+from matgrad.foundation.numbers import check_size
+from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer
 from matgrad.matrix_operations import (
     Matrix,
@@ -18,7 +19,7 @@ from matgrad.matrix_operations import (
     row_repeat,
     rows_sum,
 )
-from matgrad.sparse_matrix import Support
+from matgrad.sparse.support import Support
 
 
 class SReLULayer(ActivationLayer):

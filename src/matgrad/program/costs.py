@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from matgrad.engines.training_step import Step
 from matgrad.program.buffers import base
 from matgrad.program.program import PRODUCTS, SOURCES, VIEWS, Program, Value
 from matgrad.program.recorder import record_step
-from matgrad.support import Support
-from matgrad.training_step import Step
+from matgrad.sparse.support import Support
 
 if TYPE_CHECKING:
     from matgrad.backends.base import Matrix, Scalar
+    from matgrad.engines.training_step import EagerStep
     from matgrad.layers.layer import State
     from matgrad.multilayer_perceptron import MultilayerPerceptron
-    from matgrad.training_step import EagerStep
 
 
 class Cost(NamedTuple):

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from matgrad.sparse_matrix import Support
+    from matgrad.sparse.support import Support
 
 # what the operands of an operation may share with its result, and what it costs, goes by its kind
 SOURCES = ("input", "number", "support")

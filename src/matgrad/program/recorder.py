@@ -13,16 +13,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends import backend_of, register_matrix_type
-from matgrad.backends.base import DTYPES, Backend, RecordingError, as_number
+from matgrad.backends.base import DTYPES, Backend, RecordingError
+from matgrad.engines.training_step import settings
+from matgrad.foundation.numbers import as_number
+from matgrad.inspection.watching import watched, watched_methods
 from matgrad.program.program import INTEGER, Program, Shape, Size, Value
-from matgrad.training_step import settings
-from matgrad.watching import watched, watched_methods
 
 if TYPE_CHECKING:
+    from matgrad.engines.training_step import Step
     from matgrad.loss_functions import LossFunction
     from matgrad.multilayer_perceptron import MultilayerPerceptron
-    from matgrad.sparse_matrix import Support
-    from matgrad.training_step import Step
+    from matgrad.sparse.support import Support
 
 Signature = tuple[Shape, str]  # shape and dtype
 

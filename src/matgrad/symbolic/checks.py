@@ -21,7 +21,7 @@ import sympy as sp
 
 from matgrad import optimizers, softmax_functions
 from matgrad.activation_functions import ActivationFunction
-from matgrad.equations import Equation, equations, observed, relative_path
+from matgrad.inspection.equations import Equation, equations, observed, relative_path
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer, LinearLayer
 from matgrad.loss_functions import LossFunction

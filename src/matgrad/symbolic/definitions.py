@@ -18,7 +18,7 @@ from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.numpy_backend import NumpyBackend
-from matgrad.equations import Equation, equations, observed, relative_path
+from matgrad.inspection.equations import Equation, equations, observed, relative_path
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.matrix_operations import Matrix

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, MethodType
 from typing import Any
 
-from matgrad.equations import METHODS, Equation, equations
+from matgrad.inspection.equations import METHODS, Equation, equations
 from matgrad.layers.layer import Layer
 from matgrad.symbolic.method_reader import Reader
 from matgrad.symbolic.name_resolver import method_of, notation, resolved

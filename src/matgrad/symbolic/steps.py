@@ -10,7 +10,7 @@ from functools import partial
 
 import sympy as sp
 
-from matgrad.equations import relative_path
+from matgrad.inspection.equations import relative_path
 from matgrad.symbolic.equality import Check, Comparison, compare
 
 

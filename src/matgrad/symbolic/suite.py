@@ -9,8 +9,8 @@ from functools import partial
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.layers import ActivationLayer, Layer, LinearLayer, SReLULayer
 from matgrad.loss_functions import LOSSES, create_loss
-from matgrad.parse import lookup
-from matgrad.specifications import LAYERS
+from matgrad.specifications.models import LAYERS
+from matgrad.specifications.parsing import lookup
 from matgrad.symbolic.checks import (
     OPTIMIZER_RULES,
     check_activation,

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from matgrad import optimizers, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
-from matgrad.equations import METHODS, equations
+from matgrad.inspection.equations import METHODS, equations
 from matgrad.layers import ActivationLayer, Layer
 from matgrad.loss_functions import LOSSES, LossFunction
 from matgrad.optimizers import Optimizer
-from matgrad.specifications import LAYERS
+from matgrad.specifications.models import LAYERS
 from matgrad.symbolic.equality import Check
 from matgrad.symbolic.latex import latex_document, latex_equation, latex_function
 

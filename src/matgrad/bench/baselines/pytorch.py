@@ -10,7 +10,7 @@ from torch import nn
 
 from matgrad.bench.baselines.products import Products
 from matgrad.bench.training_tool import Parameters, TrainingTool
-from matgrad.sparse_matrix import SparseMatrix, restricted
+from matgrad.sparse.matrix import SparseMatrix, restricted
 
 DENSE_FROM = 0.25  # the density from which on PyTorch's dense product is faster than its sampled one
 

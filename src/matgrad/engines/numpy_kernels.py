@@ -1,0 +1,83 @@
+"""Operations that write to a given NumPy array; the products and the large sums are SciPy's BLAS."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import blas
+from scipy.special import erf
+
+from matgrad.backends.base import Matrix
+from matgrad.engines.program import Kernels, into
+
+GEMM = {np.dtype("float32"): blas.sgemm, np.dtype("float64"): blas.dgemm}
+AXPY = {np.dtype("float32"): blas.saxpy, np.dtype("float64"): blas.daxpy}
+LARGE = 10_000  # elements from which on BLAS, which has threads, adds faster than NumPy
+
+
+class NumpyKernels(Kernels):
+    """The instructions of a program on NumPy arrays; `out` is always contiguous."""
+
+    exp, log, log1p = into(np.exp), into(np.log), into(np.log1p)
+    sqrt, tanh, erf, reciprocal = into(np.sqrt), into(np.tanh), into(erf), into(np.reciprocal)
+    subtract, hadamard, negative = into(np.subtract), into(np.multiply), into(np.negative)
+    scale, divide, power = into(np.multiply), into(np.divide), into(np.power)
+    step = into(lambda X, out: np.greater_equal(X, 0, out=out))
+    elements_sum = into(np.sum)
+    columns_sum, rows_sum = into(np.sum, axis=0, keepdims=True), into(np.sum, axis=1, keepdims=True)
+    columns_max, rows_max = into(np.max, axis=0, keepdims=True), into(np.max, axis=1, keepdims=True)
+
+    def empty(self, shape, dtype, like):
+        return np.empty(shape, dtype)
+
+    def repeat(self, x, shape):
+        return np.broadcast_to(x, shape)
+
+    def run(self, code, slots):
+        with np.errstate(over="ignore", under="ignore", divide="ignore"):
+            super().run(code, slots)
+
+    def copy(self, out, X):
+        np.copyto(out, X)
+
+    def add(self, out, X, Y):
+        if out is X and out.size > LARGE:
+            self.add_scaled(out, X, 1, Y)
+        else:
+            np.add(X, Y, out=out)
+
+    def add_scaled(self, out, Y, c, X):
+        if out is Y and out.size > LARGE and X.flags.c_contiguous:
+            AXPY[out.dtype](X.reshape(-1), out.reshape(-1), a=c)
+        elif out is Y:
+            out += c * X
+        else:
+            np.multiply(X, c, out=out)
+            out += Y
+
+    def gate(self, out, A, Z):
+        if A is Z:
+            np.maximum(Z, 0, out=out)
+        else:
+            np.multiply(A, Z >= 0, out=out)
+
+    def matmul(self, out, A, B):
+        _add_product(out, 0, 1, A, B)
+
+    def product_sum(self, out, beta, C, alpha, A, B):
+        if out is not C:
+            np.multiply(C, beta, out=out)
+            beta = 1
+        _add_product(out, beta, alpha, A, B)
+
+
+def _add_product(out: Matrix, beta: float, alpha: float, A: Matrix, B: Matrix) -> None:
+    """β·out + α·A B, which BLAS, whose matrices are stored by columns, computes as β·outᵀ + α·Bᵀ Aᵀ."""
+    (a, a_is_transposed), (b, b_is_transposed) = _by_columns(B), _by_columns(A)
+    GEMM[out.dtype](alpha, a, b, beta, out.T, a_is_transposed, b_is_transposed, overwrite_c=True)
+
+
+def _by_columns(X: Matrix) -> tuple[Matrix, bool]:
+    """Xᵀ as a matrix stored by columns, and whether that is transposed."""
+    if X.flags.f_contiguous and not X.flags.c_contiguous:
+        return X, True
+    return np.ascontiguousarray(X).T, False

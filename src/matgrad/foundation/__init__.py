@@ -1,0 +1,1 @@
+"""What stands below everything else: numbers, random numbers, files and facts about the machine."""

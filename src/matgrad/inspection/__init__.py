@@ -1,0 +1,1 @@
+"""Equations at work: which they are, what they compute, how long they take, and whether they are right."""

@@ -1,0 +1,94 @@
+"""Watching a training step: after each of its parts, which equation, loss or optimizer was at work.
+
+A part is an equation of a layer (``layer 1 ActivationLayer.DW``), what else a method of a layer does
+(``layer 1 ActivationLayer.feedforward``), the gradient of the loss (``SoftmaxCrossEntropyLoss.gradient``),
+``clip_gradients``, or the update of a parameter (``layer 1 MomentumOptimizer.W``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from matgrad.inspection.equations import Equation, equations, observed
+from matgrad.layers.layer import Layer
+
+if TYPE_CHECKING:
+    from matgrad.loss_functions import LossFunction
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
+
+CLIP = "clip_gradients"
+Mark = Callable[[str, Any, str], None]  # a part, the matrix it ended with, and the name of that matrix, such as Z1
+
+
+@contextmanager
+def watched(M: MultilayerPerceptron, loss: LossFunction, mark: Mark) -> Iterator[None]:
+    """After each part of a training step of M, ``mark(part, result, name)`` is called while the context lasts.
+
+    The part is '' for what comes between two parts. Equations show where the source of a layer can be read.
+    """
+    numbers = {layer: i for i, layer in enumerate(M.layers, start=1)}
+
+    def mark_equation(layer: Layer, equation: Equation, X: Any) -> Any:
+        mark(f"layer {numbers[layer]} {equation}", X, f"{equation.name}{numbers[layer]}")
+        return X
+
+    with ExitStack() as stack:
+        for layer in numbers:
+            with suppress(ValueError):  # there is no source in an interactive session
+                stack.enter_context(observed([layer], mark_equation))
+        for thing, method, before, after in watched_methods(M, loss):
+            stack.enter_context(_marked(thing, method, before, after, mark))
+        yield
+
+
+def watched_methods(M: MultilayerPerceptron, loss: LossFunction) -> Iterator[tuple[Any, str, str, str]]:
+    """(object, method, part that ends where the method begins, part that ends with the method)."""
+    for layer, i in {layer: i for i, layer in enumerate(M.layers, start=1)}.items():
+        for method in ("feedforward", "backpropagate", "optimize"):
+            yield layer, method, "", f"layer {i} {type(layer).__name__}.{method}"
+        for name, optimizer in layer._optimizers.items():
+            yield optimizer, "apply", "", f"layer {i} {type(optimizer).__name__}.{name}"
+    yield M, "backpropagate", f"{type(loss).__name__}.gradient", ""
+    yield M, "optimize", CLIP, ""
+
+
+@contextmanager
+def _marked(thing: Any, method: str, before: str, after: str, mark: Mark) -> Iterator[None]:
+    """Mark the begin and the end of a method of one object while the context lasts."""
+    replaced = vars(thing).get(method)
+    is_gradient = before.endswith(".gradient")
+
+    def marked(*arguments: Any) -> Any:
+        mark(before, arguments[-1], "DY" if is_gradient else "")
+        # that of the class may have been replaced since
+        result = getattr(type(thing), method)(thing, *arguments) if replaced is None else replaced(*arguments)
+        mark(after, result, "")
+        return result
+
+    setattr(thing, method, marked)
+    try:
+        yield
+    finally:
+        if replaced is None:
+            delattr(thing, method)
+        else:
+            setattr(thing, method, replaced)
+
+
+def steps_of_parts(M: MultilayerPerceptron) -> dict[str, str]:
+    """The step of each part of a layer, feedforward, backpropagate or optimize, in the order of the equations."""
+    layers = list(enumerate(M.layers, start=1))
+    steps: dict[str, str] = {}
+    for method, ordered in (("feedforward", layers), ("backpropagate", layers[::-1])):
+        for i, layer in ordered:
+            with suppress(ValueError):
+                for equation in equations(type(layer), method):
+                    steps.setdefault(f"layer {i} {equation}", method)
+            steps[f"layer {i} {type(layer).__name__}.{method}"] = method
+    for i, layer in layers:
+        for name, optimizer in layer._optimizers.items():
+            steps[f"layer {i} {type(optimizer).__name__}.{name}"] = "optimize"
+        steps[f"layer {i} {type(layer).__name__}.optimize"] = "optimize"
+    return steps

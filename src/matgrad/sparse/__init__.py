@@ -1,0 +1,1 @@
+"""Truly sparse matrices: supports, values on any backend, and densities."""

@@ -1,0 +1,78 @@
+"""The part of the table that layers use on sparse matrices: all of it works on their values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matgrad.backends import Backend, backend_of
+
+
+def _undefined(*arguments: Any, **options: Any) -> Any:
+    raise TypeError(
+        "a sparse matrix has no such operation: it has products, + and -, scalar multiples, "
+        "hadamard, step, uniform, ones and zeros; use its values, or to_dense()"
+    )
+
+
+UNDEFINED: Any = _undefined
+
+
+class SparseBackend(Backend):
+    """`matgrad.sparse.matrix.SparseMatrix`, whose values belong to another backend."""
+
+    name = "sparse"
+
+    def full(self, value, m, n, like):
+        """The value at every stored position of `like`."""
+        self._check_size("like", m, n, like)
+        return like.with_values(_inner(like).full(value, 1, like.support.nnz, like.values))
+
+    def hadamard(self, X, Y):
+        return X.with_values(_inner(X).hadamard(X.values, X.values_beside(Y)))
+
+    def step(self, X):
+        """1 where x_ij ≥ 0 is stored; the elements that are not stored stay 0."""
+        return X.with_values(_inner(X).step(X.values))
+
+    def uniform(self, m, n, seed, count, like):
+        """The numbers of the dense matrix at the stored positions."""
+        self._check_size("like", m, n, like)
+        return like.with_values(_inner(like).uniform_on(like.support, seed, count, like.values))
+
+    def product_on(self, W, A, B):
+        (K, D), N = W.shape, A.shape[1]
+        if (A.shape[0], *B.shape) != (K, N, D):
+            found = " and ".join(" × ".join(map(str, X.shape)) for X in (A, B))
+            raise ValueError(f"product_on: expected {K} × N and N × {D} matrices for {W}, found {found}")
+        return W.with_values(_inner(W).sampled_product(W.support, A, B.T))
+
+    # -- in and out ---------------------------------------------------------------------------
+    def dtype(self, X):
+        return _inner(X).dtype(X.values)
+
+    def device(self, X):
+        return _inner(X).device(X.values)
+
+    def scalar(self, value, like):
+        return _inner(like).scalar(value, like.values)
+
+    def to_numpy(self, X):
+        """A dense array."""
+        return _inner(X).to_numpy(X.to_dense())
+
+    # -- what sparse matrices do not have -----------------------------------------------------
+    identity = diag = Diag = elements_sum = column_repeat = row_repeat = UNDEFINED
+    columns_sum = rows_sum = columns_max = rows_max = UNDEFINED
+    exp = log = log1p = reciprocal = sqrt = tanh = erf = UNDEFINED
+    from_numpy = take_rows = rows = UNDEFINED
+
+    @staticmethod
+    def _check_size(name: str, m: int, n: int, X: Any) -> None:
+        """Refuse another size than that of a sparse matrix."""
+        if (m, n) != X.shape:
+            raise ValueError(f"{name}: expected size {m} × {n}, found {X}; for a dense matrix use its values")
+
+
+def _inner(X: Any) -> Backend:
+    """The backend of the values of a sparse matrix."""
+    return backend_of(X.values)

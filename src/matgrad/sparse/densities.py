@@ -1,0 +1,68 @@
+"""How sparse the layers of a model are: densities from text or from the Erdős–Rényi rule, and random supports.
+
+A density is the part of a layer's weights that is stored, in (0, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from matgrad.foundation.random_numbers import Generator, generator
+from matgrad.sparse.support import Support
+from matgrad.specifications.parsing import parse_numbers
+
+
+def erdos_renyi_densities(sizes: Sequence[int], overall: float) -> list[float]:
+    """Densities d = min(1, ε·(D+K)/(D·K)) of D→K layers, with ε such that Σ d·D·K = overall·Σ D·K.
+
+    `sizes` are the number of features and those of the layers. Small layers keep more of their weights
+    than large ones, as in SET and RigL; where ε would make a layer denser than dense, it is dense, and
+    the other layers share the rest.
+    """
+    _check_density("overall density", overall)
+    layers = list(pairwise(sizes))
+    is_dense = [overall == 1] * len(layers)
+    while True:
+        rest = overall * sum(D * K for D, K in layers)
+        rest -= sum(D * K for (D, K), dense in zip(layers, is_dense, strict=True) if dense)
+        total = sum(D + K for (D, K), dense in zip(layers, is_dense, strict=True) if not dense)
+        epsilon = rest / total if total else 0.0
+        densities = [
+            1.0 if dense else epsilon * (D + K) / (D * K) for (D, K), dense in zip(layers, is_dense, strict=True)
+        ]
+        if max(densities, default=1.0) <= 1:
+            return densities
+        is_dense = [d >= 1 for d in densities]
+
+
+def parse_densities(text: str) -> list[float]:
+    """The densities of a list such as ``0.01;0.05;1``."""
+    densities = parse_numbers(text, "density", float)
+    for position, density in enumerate(densities, start=1):
+        _check_density(f"density {position}", density)
+    return densities
+
+
+def random_support(K: int, D: int, density: float, rng: Generator | None = None) -> Support | None:
+    """A random support with round(density·K·D) elements; None, which stands for a dense matrix, if that is all.
+
+    Every support with that number of elements is equally likely.
+    """
+    _check_density("density", density)
+    nnz = round(density * K * D)
+    if not nnz:
+        raise ValueError(f"density: {density} of the {K} × {D} weights is less than one weight")
+    return None if nnz == K * D else Support.random(K, D, nnz, rng if rng is not None else generator())
+
+
+def density_text(support: Support) -> str:
+    """The shortest number from which `random_support` gets as many elements."""
+    K, D = support.shape
+    texts = (f"{support.density:.{digits}g}" for digits in range(1, 18))
+    return next(text for text in texts if round(float(text) * K * D) == support.nnz)
+
+
+def _check_density(name: str, density: float) -> None:
+    if not 0 < density <= 1:
+        raise ValueError(f"{name}: expected a number in (0, 1], found {density}")

@@ -1,0 +1,200 @@
+"""Sparse matrices: a support and a dense matrix of values, on any backend.
+
+>>> W = SparseMatrix(Support.random(K, D, nnz, rng), values)  # values is 1×nnz
+>>> Y = X @ W.T
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from matgrad.backends import Backend, backend_of, register_matrix_type
+from matgrad.backends.base import DTYPES, Matrix, Scalar
+from matgrad.foundation.numbers import as_number
+from matgrad.sparse.backend import SparseBackend
+from matgrad.sparse.support import Support, elements
+
+
+class _Operand:
+    """What a sparse matrix and its transpose share: products with dense matrices."""
+
+    __array_ufunc__ = None  # so that NumPy's operators leave the work to ours
+
+    support: Support
+    values: Matrix
+    shape: tuple[int, int]
+
+    def _backend(self, B: Matrix) -> Backend:
+        """The backend of the values and of B, after a check that B fits."""
+        backend = backend_of(self.values, B)
+        m, n = self.shape
+        if len(B.shape) != 2 or B.shape[0] != n:
+            raise ValueError(f"a sparse {m} × {n} matrix times one of size {_sizes(B)}: the inner sizes differ")
+        return backend
+
+    def __array__(self, *arguments: Any, **options: Any) -> np.ndarray:
+        raise TypeError("a sparse matrix is no array: use its values, or to_dense()")
+
+
+class SparseMatrix(_Operand):
+    """W, a K×D matrix that is 0 outside its support.
+
+    `values`, a 1×nnz matrix of any backend, has its elements in the order of rows; they may be 0. There
+    are W Y, Wᵀ Y, Y W and Y Wᵀ for dense Y, and sums and scalar multiples of matrices on one support.
+    """
+
+    def __init__(self, support: Support, values: Matrix) -> None:
+        backend_of(values)
+        if tuple(values.shape) != (1, support.nnz):
+            raise ValueError(f"values: expected size 1 × {support.nnz} for {support}, found {_sizes(values)}")
+        self.support, self.values, self.shape = support, values, support.shape
+
+    @classmethod
+    def from_dense(cls, A: Matrix, support: Support | None = None) -> SparseMatrix:
+        """The elements of A at the support, which without one is where A is not 0."""
+        backend = backend_of(A)
+        B = backend.to_numpy(A)
+        support = Support.from_mask(B != 0) if support is None else support
+        if support.shape != tuple(A.shape):
+            raise ValueError(f"{support}: expected that of a matrix of size {_sizes(A)}")
+        return cls(support, backend.from_numpy(B[support.row_indices(), support.columns][None], backend.device(A)))
+
+    @classmethod
+    def from_scipy(cls, A: Any) -> SparseMatrix:
+        """A SciPy matrix with NumPy values, with all that it stores; it is an error to store a position twice."""
+        if A.dtype.name not in DTYPES:
+            raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, found {A.dtype}")
+        flat, values = elements(A)
+        return cls(Support.from_flat(A.shape, flat), values[None])
+
+    def to_dense(self) -> Matrix:
+        """W as a dense matrix of its backend."""
+        S, backend = self.support, backend_of(self.values)
+        values = backend.to_numpy(self.values)
+        A = np.zeros(self.shape, dtype=values.dtype)
+        A[S.row_indices(), S.columns] = values[0]
+        return backend.from_numpy(A, backend.device(self.values))
+
+    def to_scipy(self) -> Any:
+        """W as a SciPy matrix in CSR format, with its stored zeros."""
+        from scipy.sparse import csr_array
+
+        values = backend_of(self.values).to_numpy(self.values)
+        return csr_array((values[0], self.support.columns, self.support.starts), shape=self.shape, copy=True)
+
+    def with_values(self, values: Matrix) -> SparseMatrix:
+        """The matrix with these values on the same support."""
+        return SparseMatrix(self.support, values)
+
+    def on(self, support: Support) -> SparseMatrix:
+        """The elements of W at another support, 0 where W stores none."""
+        if support.shape != self.shape:
+            raise ValueError(f"{support}: expected that of a matrix of size {_sizes(self)}")
+        backend = backend_of(self.values)
+        values, old, new = backend.to_numpy(self.values)[0], self.support.flat(), support.flat()
+        _, place, from_place = np.intersect1d(new, old, assume_unique=True, return_indices=True)
+        moved = np.zeros((1, support.nnz), dtype=values.dtype)
+        moved[0, place] = values[from_place]
+        return SparseMatrix(support, backend.from_numpy(moved, backend.device(self.values)))
+
+    # -- products -----------------------------------------------------------------------------
+    @property
+    def T(self) -> TransposedSparseMatrix:
+        """Wᵀ"""
+        return TransposedSparseMatrix(self)
+
+    def __matmul__(self, B: Matrix) -> Matrix:
+        """W B, K×N, for a dense D×N matrix B"""
+        return self._backend(B).sparse_product(self.support, self.values, B)
+
+    def __rmatmul__(self, A: Matrix) -> Matrix:
+        """A W, N×D, for a dense N×K matrix A"""
+        return (self.T @ A.T).T
+
+    # -- element by element -------------------------------------------------------------------
+    @property
+    def dtype(self) -> Any:
+        """The element type, in the words of the values' framework."""
+        return self.values.dtype
+
+    def __add__(self, other: SparseMatrix) -> SparseMatrix:
+        return self.with_values(self.values + self.values_beside(other))
+
+    def __sub__(self, other: SparseMatrix) -> SparseMatrix:
+        return self.with_values(self.values - self.values_beside(other))
+
+    def __neg__(self) -> SparseMatrix:
+        return self.with_values(-self.values)
+
+    def __mul__(self, c: Scalar) -> SparseMatrix:
+        return self.with_values(_scalar(c) * self.values)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, c: Scalar) -> SparseMatrix:
+        return self.with_values(self.values / _scalar(c))
+
+    def values_beside(self, other: Any) -> Matrix:
+        """The values of another sparse matrix, which must have the same support and backend."""
+        if not isinstance(other, SparseMatrix):
+            raise TypeError(f"expected a sparse matrix beside {self}, found {type(other).__name__}")
+        backend_of(self.values, other.values)
+        if not self.support.is_same(other.support):
+            raise ValueError(f"{self} and {other}: expected matrices on the same support")
+        return other.values
+
+    def __repr__(self) -> str:
+        K, D = self.shape
+        where = backend_of(self.values).name
+        return f"SparseMatrix({K} × {D}, nnz={self.support.nnz}, density={self.support.density:.4g}, {where})"
+
+
+class TransposedSparseMatrix(_Operand):
+    """Wᵀ, a D×K matrix that is only good for products."""
+
+    def __init__(self, W: SparseMatrix) -> None:
+        self.T, self.support, self.values, self.shape = W, W.support, W.values, W.shape[::-1]
+
+    def __matmul__(self, B: Matrix) -> Matrix:
+        """Wᵀ B, D×N, for a dense K×N matrix B"""
+        return self._backend(B).sparse_transposed_product(self.support, self.values, B)
+
+    def __rmatmul__(self, A: Matrix) -> Matrix:
+        """A Wᵀ, N×K, for a dense N×D matrix A"""
+        return (self.T @ A.T).T
+
+
+# -- what is trained: dense matrices, and the values of sparse ones ----------------------------
+
+
+def values_of(X: Matrix) -> Matrix:
+    """The values of a sparse matrix, and a dense matrix as it is."""
+    return X.values if isinstance(X, SparseMatrix) else X
+
+
+def with_values(X: Matrix, values: Matrix) -> Matrix:
+    """The matrix that has these values in place of those of X: sparse on X's support where X is sparse."""
+    return X.with_values(values) if isinstance(X, SparseMatrix) else values
+
+
+def restricted(X: Matrix, support: Support) -> SparseMatrix:
+    """The elements of a dense or a sparse matrix at the support."""
+    return X.on(support) if isinstance(X, SparseMatrix) else SparseMatrix.from_dense(X, support)
+
+
+def _scalar(c: Any) -> Scalar:
+    """c, after a check that it is a number or a 0-d array."""
+    if isinstance(c, _Operand) or tuple(getattr(c, "shape", ())) != ():
+        raise TypeError(f"expected a scalar beside a sparse matrix, found {type(c).__name__}; use hadamard")
+    return as_number(c)
+
+
+def _sizes(X: Matrix) -> str:
+    return " × ".join(map(str, X.shape))
+
+
+_backend = SparseBackend()
+register_matrix_type(SparseMatrix, _backend)
+register_matrix_type(TransposedSparseMatrix, _backend)

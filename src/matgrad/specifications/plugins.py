@@ -1,0 +1,48 @@
+"""A user's own layers, activation functions and losses, from a Python file."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
+from matgrad.layers import Layer
+from matgrad.loss_functions import LOSSES, LossFunction
+from matgrad.specifications.models import LAYERS
+
+
+def load_plugin(path: str | Path) -> ModuleType:
+    """Run a Python file and make its layers, activation functions and losses usable by name.
+
+    The name is that of the class, without its ending Layer, Activation or Loss.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise ValueError(f"plugin {str(path)!r}: no such file")
+    name = f"matgrad_plugin_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"plugin {str(path)!r}: expected a Python file, with the ending .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ValueError(f"plugin {str(path)!r}: {type(error).__name__}: {error}") from error
+    registries: list[tuple[type, dict, str]] = [
+        (Layer, LAYERS, "Layer"),
+        (ActivationFunction, ACTIVATIONS, "Activation"),
+        (LossFunction, LOSSES, "Loss"),
+    ]
+    found = 0
+    for cls in vars(module).values():
+        for base, registry, ending in registries:
+            if isinstance(cls, type) and issubclass(cls, base) and cls.__module__ == name:
+                registry[cls.__name__.removesuffix(ending)] = cls
+                found += 1
+    if not found:
+        raise ValueError(f"plugin {str(path)!r}: no class in it derives from Layer, ActivationFunction or LossFunction")
+    return module

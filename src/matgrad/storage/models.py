@@ -1,0 +1,167 @@
+"""Saving and loading models: one npz file with the weights under the original's names.
+
+``W1, b1, W2, b2, …`` are the weights (K×D) and biases of the linear layers. A sparse layer has its values (1×nnz)
+as ``W1``, with the support in ``W1.starts`` and ``W1.columns``; see `matgrad.sparse.support`. Beside them stand all
+else that the model needs, under its name in the state (``2.gamma``, ``2.running_mean``, ``3.al``), and a JSON
+text ``matgrad`` that says how to make the model. Optimizers are not saved. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matgrad.backends import backend_of
+from matgrad.backends.conversion import convert
+from matgrad.foundation.files import atomic_write, read_npz
+from matgrad.layers.linear import LinearLayer
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.sparse.matrix import SparseMatrix
+from matgrad.sparse.support import Support
+from matgrad.specifications.models import create_model, model_specification
+
+FORMAT = 1
+INDEX = ("starts", "columns")  # what is saved of a support
+
+
+@dataclass
+class SavedModel:
+    """A model with what else is in its file: named arrays, and values that JSON can hold."""
+
+    model: MultilayerPerceptron
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    information: dict[str, Any] = field(default_factory=dict)
+
+
+def save_model(
+    M: MultilayerPerceptron,
+    path: str | Path,
+    *,
+    arrays: Mapping[str, np.ndarray] | None = None,
+    information: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the model, with extra arrays and information, to one npz file."""
+    names = _names(M)
+    content = {name: backend_of(X).to_numpy(X) for name, X in zip(names, _saved_state(M).values(), strict=True)}
+    for name, layer in _linear_layers(M).items():
+        if isinstance(layer.W, SparseMatrix):
+            content |= {f"{name}.{part}": getattr(layer.W.support, part) for part in INDEX}
+    content |= {f"extra.{name}": A for name, A in (arrays or {}).items()}
+    description = {"format": FORMAT, "model": model_specification(M), "information": dict(information or {})}
+    with atomic_write(path) as file:
+        np.savez(file, matgrad=np.array(json.dumps(description)), **content)  # type: ignore[arg-type]
+
+
+def load_model(path: str | Path) -> SavedModel:
+    """The model in a file that `save_model` wrote."""
+    content = read_npz(path)
+    model, information = read_description(content, path)
+    try:
+        M = create_model(**model)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error} (a layer of your own needs its --plugin or load_plugin)") from None
+    _fill(M, content, path)
+    arrays = {name.removeprefix("extra."): A for name, A in content.items() if name.startswith("extra.")}
+    return SavedModel(M, arrays, information)
+
+
+def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """How to make the model of a file, and the information in it."""
+    if "matgrad" not in content:
+        raise ValueError(f"{path}: no model description in it, only weights; make the model and use load_weights")
+    try:
+        description = json.loads(str(content["matgrad"]))
+        found, model, information = (description[key] for key in ("format", "model", "information"))
+        if not isinstance(model, dict) or not isinstance(information, dict):
+            raise TypeError("expected tables for model and information")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: the model description is damaged ({error})") from None
+    if found != FORMAT:
+        raise ValueError(f"{path}: expected format {FORMAT}, found {found}")
+    return model, information
+
+
+def load_weights(M: MultilayerPerceptron, path: str | Path) -> None:
+    """Give M the weights in a file of `save_model`, or in one of the original library with only W1, b1, …
+
+    A layer that is sparse in the file becomes sparse in M, with the support in the file.
+    """
+    _fill(M, read_npz(path), path)
+
+
+def _saved_state(M: MultilayerPerceptron) -> dict[str, Any]:
+    """The state of M without its optimizers."""
+    return {name: X for name, X in M.state().items() if name.count(".") == 1}
+
+
+def _names(M: MultilayerPerceptron) -> list[str]:
+    """The name in the file of everything in the saved state: W1 and b1 for the first linear layer."""
+    linear = [i for i, layer in enumerate(M.layers, start=1) if isinstance(layer, LinearLayer)]
+    special = {f"{i}.{name}": f"{name}{k}" for k, i in enumerate(linear, start=1) for name in ("W", "b")}
+    return [special.get(name, name) for name in _saved_state(M)]
+
+
+def _linear_layers(M: MultilayerPerceptron) -> dict[str, LinearLayer]:
+    """The linear-type layers by the names of their weights in the file: W1, W2, …"""
+    layers = [layer for layer in M.layers if isinstance(layer, LinearLayer)]
+    return {f"W{k}": layer for k, layer in enumerate(layers, start=1)}
+
+
+def _supports(M: MultilayerPerceptron, content: Mapping[str, np.ndarray], path: str | Path) -> dict[str, Support]:
+    """The supports in a file, by the names of the weights, after a check that they are whole and fit the layers."""
+    supports = {}
+    for name, layer in _linear_layers(M).items():
+        missing = [f"{name}.{part}" for part in INDEX if f"{name}.{part}" not in content]
+        if len(missing) == len(INDEX):
+            if layer.is_sparse and name in content:
+                raise ValueError(f"{path}: {name} is a dense matrix, but the layer is sparse")
+            continue
+        if missing:
+            raise ValueError(f"{path}: no {missing[0]} in it; found {', '.join(sorted(content))}")
+        try:
+            shape = layer.output_size, layer.input_size
+            supports[name] = Support(shape, *(content[f"{name}.{part}"] for part in INDEX))
+            if not supports[name].nnz:
+                raise ValueError("columns: expected at least one element")
+        except ValueError as error:
+            raise ValueError(f"{path}: {name}.{error}") from None
+    return supports
+
+
+def _fill(M: MultilayerPerceptron, content: Mapping[str, np.ndarray], path: str | Path) -> None:
+    """Replace the saved part of M's state, after a check that everything is there and fits."""
+    state = M.state()
+    supports = _supports(M, content, path)
+    loaded: dict[str, Any] = {}
+    for stored, name in zip(_names(M), _saved_state(M), strict=True):
+        if stored not in content:
+            if "matgrad" in content or "." not in stored:
+                raise ValueError(f"{path}: no {stored} in it; found {', '.join(sorted(content))}")
+            continue  # the original saves weights and biases only
+        expected = (1, supports[stored].nnz) if stored in supports else tuple(state[name].shape)
+        A = content[stored]
+        A = A.reshape(1, -1) if name.endswith(".b") and A.ndim == 1 else A
+        _check_array(stored, A, expected, path)
+        A = A.astype(M.backend.to_numpy(state[name]).dtype)
+        loaded[name] = convert(A, M.backend, None, M.device)
+    known = {*_names(M), "matgrad", *(f"{name}.{part}" for name in supports for part in INDEX)}
+    unknown = [name for name in content if name not in known and not name.startswith("extra.")]
+    if unknown:
+        raise ValueError(f"{path}: {', '.join(unknown)} in it, which this model does not have")
+    layers = _linear_layers(M)
+    for name, support in supports.items():
+        layers[name].set_support(support)
+    M.load_state(M.state() | loaded)
+
+
+def _check_array(name: str, A: np.ndarray, expected: tuple[int, ...], path: str | Path) -> None:
+    """Refuse an array of another shape, or of anything but finite numbers."""
+    if A.shape != expected:
+        raise ValueError(f"{path}: {name} has shape {A.shape}, expected {expected}")
+    if A.dtype.kind not in "fiu" or not np.isfinite(A).all():
+        raise ValueError(f"{path}: {name} has elements that are not finite numbers")

@@ -1,0 +1,145 @@
+"""The C++ core without Python: the example program trains what was saved, and the sanitizers find nothing in it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import matgrad as mg
+from matgrad.engines.training_step import make_step
+from matgrad.program import optimized, record_step
+from matgrad.specifications.models import create_model
+from matgrad.storage.programs import save_program
+
+NATIVE = Path(__file__).parents[1] / "native"
+CMAKE = shutil.which("cmake", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+SIZES = "30;25;18;7"
+SPARSE = {"layers": "ReLU;HyperbolicTangent;Linear", "densities": "0.2;0.5;1", "optimizers": "Adam"}
+MODELS = {
+    "dense": {"layers": "ReLU;GELU;Linear", "optimizers": "Momentum(0.9)"},
+    "sparse": SPARSE,
+    "sparse, few examples": SPARSE,
+    "mixed": {"layers": "ReLU;BatchNormalization;SReLU;LogSoftmax", "densities": "0.3;1;0.5", "dropouts": "0.2"},
+}
+
+pytestmark = pytest.mark.skipif(CMAKE is None or shutil.which("c++") is None, reason="no C++ compiler, or no cmake")
+
+
+def build(folder: Path, sanitizers: str = "", options: tuple[str, ...] = ()) -> Path:
+    """The folder with the programs, built with sanitizers where they are named."""
+    flags = f"-fsanitize={sanitizers} -fno-omit-frame-pointer -g" if sanitizers else ""
+    prefix = run([sys.executable, "-m", "cmeel", "cmake"]).strip()  # where pip has put Eigen
+    run([CMAKE, "-S", NATIVE, "-B", folder, f"-DCMAKE_CXX_FLAGS={flags}", f"-DCMAKE_PREFIX_PATH={prefix}", *options])
+    run([CMAKE, "--build", folder, "--target", "train", "kernels_test", "program_test", "-j2"])
+    return folder
+
+
+def run(command: list, **environment: str) -> str:
+    result = subprocess.run(
+        [str(part) for part in command], env=os.environ | environment, capture_output=True, text=True, timeout=1200
+    )
+    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+def save(kind: str, dtype: str, folder: Path) -> dict[str, np.ndarray]:
+    """Files with a program and with data; the state after an epoch of the equations, one by one."""
+    mg.manual_seed(1)
+    M = create_model(sizes=SIZES, **MODELS[kind]).to(dtype=dtype).train()
+    rng = np.random.default_rng(2)
+    N = 20 if kind.endswith("few examples") else 100  # so few are not split by examples
+    X, t = rng.normal(size=(5 * N, M.layers[0].input_size)).astype(dtype), rng.integers(0, 7, 5 * N)
+    step, state = make_step(M, mg.training.default_loss(M)), M.state()
+    T = mg.one_hot(t, 7, like=X)
+    save_program(optimized(record_step(step, state, X[:N], T[:N])), folder / "program.safetensors", state)
+    save_file({"X": X, "t": t.astype(np.int64)}, folder / "data.safetensors")
+    for i in range(0, len(X), N):
+        state = step(state, X[i : i + N], T[i : i + N], M.scalar(0.05))
+    return state
+
+
+def check_training(binary: Path, kind: str, dtype: str, folder: Path, **environment: str) -> None:
+    expected = save(kind, dtype, folder)
+    files = [folder / name for name in ("program.safetensors", "data.safetensors", "result.safetensors")]
+    output = run([binary, *files[:2], "0.05", "3", files[2]], **environment)
+    assert output.startswith("one epoch in ")
+    result = load_file(files[2])
+    assert result.keys() == expected.keys()
+    for name, A in expected.items():
+        scale = max(np.abs(A).max(), 1e-6)
+        assert np.abs(result[name] - A).max() <= (1e-4 if dtype == "float32" else 1e-9) * scale, f"{kind} {name}"
+
+
+@pytest.fixture(scope="module")
+def binaries(tmp_path_factory) -> Path:
+    return build(tmp_path_factory.mktemp("native"))
+
+
+@pytest.mark.parametrize("name", ["kernels_test", "program_test"])
+def test_the_tests_of_the_core(binaries: Path, name: str):
+    """The kernels of every instruction set against the table on Eigen, and what programs are refused."""
+    assert run([binaries / name]).splitlines()[-1].endswith(": ok")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_saved_program_is_trained_without_python(binaries: Path, kind: str, dtype: str, tmp_path: Path):
+    check_training(binaries / "train", kind, dtype, tmp_path)
+
+
+def test_bad_input_gets_one_line(binaries: Path, tmp_path: Path):
+    save("sparse", "float32", tmp_path)
+    program, data, other = (tmp_path / f"{name}.safetensors" for name in ("program", "data", "other"))
+    save_file({"X": np.zeros((40, 3), "float32"), "t": np.zeros(40, np.int64)}, other)
+    for arguments in ([], [program], [data, data], [program, program], [program, other], ["missing", data]):
+        result = subprocess.run([binaries / "train", *arguments], capture_output=True, text=True, timeout=60)
+        assert result.returncode == 2, arguments
+        assert len(result.stderr.splitlines()) == 1, result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("sanitizers", ["thread", "address,undefined"])
+def test_sanitizers_find_nothing(sanitizers: str, tmp_path: Path):
+    environment = {"TSAN_OPTIONS": "halt_on_error=1", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
+    folder = build(tmp_path / "build", sanitizers)
+    for name in ("kernels_test", "program_test"):
+        run([folder / name], **environment)
+    for kind in MODELS:
+        check_training(folder / "train", kind, "float32", tmp_path, **environment)
+
+
+EMULATOR = "qemu-x86_64-static"  # Debian: qemu-user-static
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(platform.machine() != "x86_64" or shutil.which(EMULATOR) is None, reason=f"needs {EMULATOR}")
+@pytest.mark.parametrize(("processor", "sets"), [("qemu64", ["baseline"]), ("Haswell", ["baseline", "avx2"])])
+def test_processors_without_the_newest_instructions(binaries: Path, processor: str, sets: list[str]):
+    """An instruction that the processor does not have would end the program, also one before main."""
+    assert run([EMULATOR, "-cpu", processor, binaries / "kernels_test"]).splitlines() == [*sets, "kernels: ok"]
+    assert run([EMULATOR, "-cpu", processor, binaries / "program_test"]).splitlines() == ["program: ok"]
+
+
+ARM = ("aarch64-linux-gnu-g++", "qemu-aarch64-static")  # Debian: g++-aarch64-linux-gnu, qemu-user-static
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not all(map(shutil.which, ARM)), reason=f"needs {' and '.join(ARM)}")
+def test_kernels_and_programs_on_arm(tmp_path: Path):
+    """Compiled for 64-bit ARM with its vectors, and run by an emulator."""
+    system = ("-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64", f"-DCMAKE_CXX_COMPILER={ARM[0]}")
+    folder = build(tmp_path / "build", options=system)
+    for name in ("kernels_test", "program_test"):
+        output = run([ARM[1], "-L", "/usr/aarch64-linux-gnu", folder / name])
+        assert output.splitlines()[-1].endswith(": ok")

@@ -1,0 +1,416 @@
+"""Equations: what is read from the source of a layer, and watching and changing their values."""
+
+from __future__ import annotations
+
+import importlib.util
+import linecache
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import matgrad as mg
+from architectures import random_architecture
+from matgrad.inspection.equations import METHODS, Equation, equations, observed
+from matgrad.matrix_operations import columns_sum, hadamard, product_on, row_repeat
+
+LAYERS = (
+    mg.LinearLayer,
+    mg.ActivationLayer,
+    mg.SoftmaxLayer,
+    mg.LogSoftmaxLayer,
+    mg.SReLULayer,
+    mg.BatchNormalizationLayer,
+)
+
+USER_FILE = '''"""A user's layers."""
+import matgrad as mg
+from matgrad.matrix_operations import hadamard, row_repeat, columns_sum
+
+
+def scaled(factor):
+    class ScaleLayer(mg.Layer):
+        """Y = factor·((1_N s) ⊙ X), with a closure, a private name and more than one line an equation."""
+
+        parameters = ("s",)
+
+        def __init__(self, D):
+            self.__factor = 1.0
+            self.s = __import__("numpy").ones((1, D), dtype="float32")
+            super().__init__(D, D)
+            self.set_optimizer("GradientDescent")
+
+        def feedforward(self, X):
+            N = X.shape[0]
+
+            S = row_repeat(self.s, N)
+            Y = factor * self.__factor * hadamard(
+                S, X
+            )
+
+            self.X = X
+            return Y
+
+        def backpropagate(self, Y, DY, *, unused=None):
+            N, _ = DY.shape
+            def helper(A):
+                B = factor * A
+                return B
+
+            Ds = columns_sum(helper(hadamard(DY, self.X)))
+            DX = factor * hadamard(DY, row_repeat(self.s, N))
+
+            self.Ds, self.DX = Ds, DX
+
+    return ScaleLayer
+
+
+class Doubled(mg.ActivationLayer):
+    def feedforward(self, X):
+        Z = super().feedforward(X)
+        Y = 2 * Z
+        return Y
+
+    def backpropagate(self, Y, DY):
+        DZ = 2 * DY
+        super().backpropagate(Y, DZ)
+
+
+class Passing(Doubled):
+    def feedforward(self, X):
+        return super().feedforward(X)
+'''
+
+
+def user_module(folder: Path, text: str = USER_FILE):
+    """A module from a file with this text."""
+    path = folder / "user_layers.py"
+    path.write_text(text, encoding="utf-8")
+    specification = importlib.util.spec_from_file_location("user_layers", path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def names(layer_class: type[mg.Layer], method: str) -> list[str]:
+    return [equation.name for equation in equations(layer_class, method)]
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layer_class", "feedforward", "backpropagate"),
+    [
+        (mg.LinearLayer, "Y", "DW Db DX"),
+        (mg.ActivationLayer, "Z Y", "DZ DW Db DX"),
+        (mg.SoftmaxLayer, "Z Y", "DZ DW Db DX"),
+        (mg.LogSoftmaxLayer, "Z Y", "DZ DW Db DX"),
+        (mg.SReLULayer, "Z Y", "DZ DW Db DX Dal Dtl Dar Dtr"),
+        (mg.BatchNormalizationLayer, "mu R Sigma inv_sqrt_Sigma Z Y", "DZ Dbeta Dgamma s t DX DX"),
+        (mg.Layer, "", ""),
+    ],
+)
+def test_equations_in_order_of_execution(layer_class, feedforward: str, backpropagate: str):
+    assert names(layer_class, "feedforward") == feedforward.split()
+    assert names(layer_class, "backpropagate") == backpropagate.split()
+
+
+@pytest.mark.parametrize("layer_class", LAYERS)
+@pytest.mark.parametrize("method", METHODS)
+def test_file_line_and_source_are_those_of_the_equation(layer_class, method: str):
+    for equation in equations(layer_class, method):
+        line = linecache.getline(equation.file, equation.line)
+        assert line.strip().partition("  #")[0] == equation.source
+        assert (equation.layer, equation.method) == (layer_class.__name__, method)
+
+
+def test_an_inherited_equation_has_the_name_of_the_layer_and_the_place_of_the_base_class():
+    Z, Y = equations(mg.ActivationLayer, "feedforward")
+    (base,) = equations(mg.LinearLayer, "feedforward")
+    assert (str(Z), str(Y), str(base)) == ("ActivationLayer.Z", "ActivationLayer.Y", "LinearLayer.Y")
+    assert (Z.file, Z.line, Z.source) == (base.file, base.line, base.source)
+    assert Z.owner == "ActivationLayer"
+    DW = equations(mg.ActivationLayer, "backpropagate")[1]
+    assert (str(DW), DW.owner) == ("ActivationLayer.DW", "LinearLayer")
+    assert DW.source == "DW = self.drop(product_on(W, DY.T, X))"
+
+
+def test_the_location_is_relative_to_the_current_folder(monkeypatch, tmp_path: Path):
+    equation = Equation("A", "feedforward", "Y", 3, str(tmp_path / "a" / "b.py"), "Y = X")
+    assert equation.location == f"{tmp_path}/a/b.py:3"
+    monkeypatch.chdir(tmp_path)
+    assert equation.location == "a/b.py:3"
+
+
+def test_a_user_layer_with_closure_private_name_and_long_lines(tmp_path: Path):
+    ScaleLayer = user_module(tmp_path).scaled(3.0)
+    S, Y = equations(ScaleLayer, "feedforward")
+    assert (S.name, Y.name) == ("S", "Y")
+    assert Y.source == "Y = factor * self.__factor * hadamard( S, X )"
+    assert "Y = factor" in USER_FILE.splitlines()[Y.line - 1]
+    assert names(ScaleLayer, "backpropagate") == ["Ds", "DX"]
+
+
+def test_results_of_base_classes_are_named_by_their_caller(tmp_path: Path):
+    module = user_module(tmp_path)
+    for layer_class in (module.Doubled, module.Passing):
+        found = [(e.name, e.owner) for e in equations(layer_class, "feedforward")]
+        assert found == [("Z", "ActivationLayer"), ("Z", "Doubled"), ("Y", "Doubled")]
+        found = [(e.name, e.owner) for e in equations(layer_class, "backpropagate")]
+        expected = [("DZ", "Doubled"), ("DZ", "ActivationLayer"), *((n, "LinearLayer") for n in ("DW", "Db", "DX"))]
+        assert found == expected
+
+
+class Branches(mg.LinearLayer):
+    """What is an equation and what is not."""
+
+    def feedforward(self, X):
+        N = X.shape[0]
+        W, b = self.W, self.b
+        alpha = 0.5
+        A = B = X
+        A += B
+        C: np.ndarray = A
+        V = W.T
+        for _ in range(2):
+            H = X @ V
+        try:
+            with np.errstate():
+                Y = H + row_repeat(b, N)
+        finally:
+            Y = alpha * Y
+        self.X, self.R = C, None
+        return Y
+
+    def backpropagate(self, Y, DY):
+        if self.training:
+            DX = DY @ self.W
+        elif Y is None:
+            DX = DY
+        else:
+            DX = -DY
+        while False:
+            DW = product_on(self.W, DY.T, self.X)
+        match Y:
+            case None:
+                Db = columns_sum(DY)
+        self.DX, self.DW, self.Db = DX, DW, Db
+
+
+def test_what_is_an_equation():
+    sources = [equation.source for equation in equations(Branches, "feedforward")]
+    assert sources == ["V = W.T", "H = X @ V", "Y = H + row_repeat(b, N)", "Y = alpha * Y"]
+    sources = [equation.source for equation in equations(Branches, "backpropagate")]
+    assert sources == [
+        "DX = DY @ self.W",
+        "DX = DY",
+        "DX = -DY",
+        "DW = product_on(self.W, DY.T, self.X)",
+        "Db = columns_sum(DY)",
+    ]
+
+
+def test_bad_input_is_refused_with_a_clear_error():
+    with pytest.raises(ValueError, match="expected one of feedforward, backpropagate, found 'optimize'"):
+        equations(mg.LinearLayer, "optimize")
+    space = {"mg": mg}
+    exec("class Unseen(mg.LinearLayer):\n  def feedforward(self, X):\n    Y = X\n    return Y", space)
+    with pytest.raises(ValueError, match=r"the source of Unseen\.feedforward is not available"):
+        equations(space["Unseen"], "feedforward")
+
+    class Short(mg.LinearLayer):
+        feedforward = lambda self, X: X  # noqa: E731
+
+    with pytest.raises(ValueError, match="expected a plain"):
+        equations(Short, "feedforward")
+    with pytest.raises(ValueError, match="expected a plain"), observed([Short], lambda *args: args[-1]):
+        pass
+
+
+# -- watching ----------------------------------------------------------------------------------
+
+
+def run(layer: mg.Layer, N: int = 5, seed: int = 0) -> list[np.ndarray]:
+    """Output and gradients of the layer for a random batch."""
+    rng = np.random.default_rng(seed)
+    Y = layer.feedforward(rng.normal(size=(N, layer.input_size)).astype(np.float32))
+    layer.backpropagate(Y, rng.normal(size=Y.shape).astype(np.float32))
+    return [Y, layer.DX, *(getattr(layer, f"D{name}") for name in layer.parameters)]
+
+
+def methods() -> list:
+    return [vars(cls).get(method) for cls in (mg.Layer, *LAYERS) for method in METHODS]
+
+
+def make(layer_class: type[mg.Layer]) -> mg.Layer:
+    mg.manual_seed(1)
+    return layer_class(4, 3, mg.ReLUActivation()) if layer_class is mg.ActivationLayer else layer_class(4, 4)
+
+
+@pytest.mark.parametrize("layer_class", LAYERS)
+@pytest.mark.parametrize("training", [True, False])
+def test_results_are_identical_and_every_equation_is_seen_in_order(layer_class, training: bool):
+    layer = make(layer_class)
+    layer.training = training
+    expected, before = run(layer), methods()
+    seen = []
+    with observed([layer], lambda layer, equation, value: (seen.append((equation, value)), value)[1]):
+        actual = run(layer)
+    assert methods() == before
+    for A, E in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(A, E)
+    listed = [e for method in METHODS for e in equations(layer_class, method)]
+    skipped = {"s", "t", "DX"} if layer_class is mg.BatchNormalizationLayer else set()  # in one of two branches
+    assert [e for e, _ in seen if e.name not in skipped] == [e for e in listed if e.name not in skipped]
+    assert sum(e.name == "DX" for e, _ in seen) == 1
+    values = {e.name: value for e, value in seen}
+    assert values["Y"] is actual[0]
+    assert values["DX"] is actual[1]
+
+
+def test_a_hook_changes_values():
+    layer = make(mg.ActivationLayer)
+    with observed([layer], lambda layer, equation, value: 0 * value if equation.name == "DZ" else value):
+        _, DX, DW, Db = run(layer)
+    assert not DX.any()
+    assert not DW.any()
+    assert not Db.any()
+    assert run(layer)[1].any()
+
+
+def test_only_the_given_layers_and_classes_are_observed():
+    A, B, C = make(mg.ActivationLayer), make(mg.ActivationLayer), make(mg.LinearLayer)
+    seen = []
+
+    def hook(layer, equation, value):
+        seen.append((layer, str(equation)))
+        return value
+
+    with observed([A], hook):
+        for layer in (A, B, C):
+            run(layer)
+    assert {id(layer) for layer, _ in seen} == {id(A)}
+    seen.clear()
+    with observed([mg.LinearLayer], hook):
+        for layer in (A, B, C):
+            run(layer)
+    assert [(layer is C, name) for layer, name in seen] == [
+        (True, f"LinearLayer.{name}") for name in ("Y", "DW", "Db", "DX")
+    ]
+
+
+def test_contexts_nest_and_the_outer_hook_comes_first():
+    layer, before = make(mg.ActivationLayer), methods()
+    plain = run(layer)[0]
+    calls = []
+
+    def hook(factor: float, outer: bool):
+        def inner(layer, equation, value):
+            calls.append((outer, equation.name))
+            return value + factor if equation.name == "Y" else value
+
+        return inner
+
+    with observed([layer], hook(1, True)):
+        with observed([mg.ActivationLayer], hook(2, False)):
+            assert equations(mg.ActivationLayer, "feedforward")[0].name == "Z"
+            both = run(layer)[0]
+        assert calls[:4] == [(True, "Z"), (False, "Z"), (True, "Y"), (False, "Y")]
+        calls.clear()
+        one = run(layer)[0]
+        assert {outer for outer, _ in calls} == {True}
+    np.testing.assert_allclose(both, plain + 3, rtol=1e-6)
+    np.testing.assert_allclose(one, plain + 1, rtol=1e-6)
+    assert methods() == before
+    np.testing.assert_array_equal(run(layer)[0], plain)
+
+
+def test_exceptions_restore_the_classes():
+    layer, before = make(mg.SReLULayer), methods()
+
+    def hook(layer, equation, value):
+        raise ZeroDivisionError(str(equation))
+
+    with pytest.raises(ZeroDivisionError, match=r"SReLULayer\.Z"), observed([layer], hook):
+        run(layer)
+    assert methods() == before
+    with pytest.raises(KeyboardInterrupt), observed(LAYERS, hook), observed([layer], hook):
+        raise KeyboardInterrupt
+    assert methods() == before
+    assert len(run(layer)) == 8
+
+
+def test_a_traceback_under_observation_shows_the_line_of_the_equation():
+    layer = make(mg.ActivationLayer)
+
+    def failing(X):
+        raise ArithmeticError
+
+    layer.act = failing
+    with pytest.raises(ArithmeticError) as plain:
+        run(layer)
+    with pytest.raises(ArithmeticError) as watched, observed([layer], lambda layer, equation, value: value):
+        run(layer)
+
+    def frames(error):
+        return [f for f in traceback.extract_tb(error.tb) if f.filename.endswith("linear.py")]
+
+    (expected,), (actual,) = frames(plain), frames(watched)
+    assert actual.line == expected.line == "Y = act(Z)"
+    assert (actual.lineno, actual.colno, actual.end_colno) == (expected.lineno, expected.colno, expected.end_colno)
+
+
+def test_user_layers_from_a_file_are_observed(tmp_path: Path):
+    module = user_module(tmp_path)
+    for layer in (module.scaled(3.0)(4), module.Doubled(4, 3, mg.SigmoidActivation())):
+        expected, seen = run(layer), []
+        with observed([layer], lambda layer, equation, value, seen=seen: (seen.append(equation), value)[1]):
+            actual = run(layer)
+        for A, E in zip(actual, expected, strict=True):
+            np.testing.assert_array_equal(A, E)
+        assert seen == [e for method in METHODS for e in equations(type(layer), method)]
+
+
+def test_a_subclass_without_methods_is_observed_under_its_own_name():
+    class Own(mg.ActivationLayer):
+        pass
+
+    layer, seen = Own(3, 2, mg.ReLUActivation()), []
+    with observed([Own], lambda layer, equation, value: (seen.append(str(equation)), value)[1]):
+        run(layer)
+    assert seen == ["Own.Z", "Own.Y", "Own.DZ", "Own.DW", "Own.Db", "Own.DX"]
+
+
+def test_training_is_identical_under_observation():
+    def train(hook: bool) -> dict:
+        a = random_architecture(3)
+        step, state = mg.make_step(a.M, a.loss), a.M.state()
+        layers = {type(layer) for layer in a.M.layers} if hook else ()
+        with observed(layers, lambda layer, equation, value: value):
+            for _ in range(3):
+                state = step(state, a.X, a.T, np.array(0.1))
+        return state
+
+    expected, actual = train(False), train(True)
+    for name in expected:
+        np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
+
+
+class Mixed(mg.SoftmaxLayer):
+    """A layer that calls the method of its base class twice."""
+
+    def feedforward(self, X):
+        P = super().feedforward(hadamard(X, X))
+        Y = P + super().feedforward(X)
+        return Y
+
+
+def test_a_base_method_that_is_called_twice_is_seen_twice():
+    seen = []
+    layer = Mixed(4, 3)
+    with observed([layer], lambda layer, equation, value: (seen.append(equation.source), value)[1]):
+        layer.feedforward(np.ones((5, 4), dtype=np.float32))
+    Z, P = "Y = X @ self.drop(W).T + row_repeat(b, N)", "Y = stable_softmax(Z)"
+    assert seen == [Z, P, Z, P, "Y = P + super().feedforward(X)"]

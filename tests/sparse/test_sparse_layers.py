@@ -1,0 +1,437 @@
+"""Sparse layers against torch autograd of masked dense ones: gradients, training, state, moving and checks.
+
+The oracle multiplies a dense W by the mask of the support and computes in float64.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from sparse_support import BACKENDS, mask_of, some_support
+
+import matgrad as mg
+from architectures import torch_layer, torch_loss
+from matgrad.engines.training_step import train_batch
+from matgrad.inspection.gradient_check import check_gradients, first_wrong
+from matgrad.sparse.densities import density_text
+from matgrad.sparse.matrix import SparseMatrix
+from matgrad.sparse.support import Support
+from support import Framework, assert_close, to_numpy
+from test_layers import CASES, WITH_DROPOUT, oracle, random_parameters
+
+TOLERANCE = {"float32": 5e-6, "float64": 1e-12}
+N, D, K = 5, 7, 6
+
+
+@pytest.fixture(params=BACKENDS)
+def framework(request) -> Framework:
+    return Framework(request.param)
+
+
+def dense(W: SparseMatrix) -> np.ndarray:
+    return to_numpy(W.to_dense())
+
+
+# -- one layer ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("density", [0.2, 1.0])
+@pytest.mark.parametrize(
+    ("name", "dropout"), [*((name, 0.0) for name in CASES), *((name, 0.4) for name in WITH_DROPOUT)]
+)
+def test_output_and_gradients(framework: Framework, name: str, dropout: float, density: float, dtype: str):
+    mg.manual_seed(1)
+    rng = np.random.default_rng(2)
+    S = some_support(K, D, density)
+    layer = CASES[name].make(D, K, dropout=dropout)
+    parameters = random_parameters(layer, rng, dtype)
+    layer.load_state(parameters)
+    layer.set_support(S)
+    layer.to(framework.backend, dtype)
+    X, G = rng.normal(size=(N, D)).astype(dtype), rng.normal(size=(N, K)).astype(dtype)
+
+    Y = layer.feedforward(framework.matrix(X, dtype))
+    layer.backpropagate(Y, framework.matrix(G, dtype))
+
+    R = mask_of(S) if layer.R is None else dense(layer.R)
+    expected = oracle(CASES[name], parameters, X, G, R)
+    where = f"{name} on {framework}, dropout {dropout}, density {density}, {dtype}"
+    assert layer.DW.support is S
+    assert dropout == 0 or 0 < np.sum(R == 0), where
+    found = {"Y": Y, "DX": layer.DX, "DW": layer.DW.to_dense()}
+    found |= {f"D{name}": getattr(layer, f"D{name}") for name in layer.parameters if name != "W"}
+    for key, value in found.items():
+        assert_close(value, expected[key], dtype=dtype, tolerance=TOLERANCE[dtype], context=f"{where}: {key}")
+
+
+def test_dropout_is_that_of_the_dense_layer(framework: Framework):
+    mg.manual_seed(3)
+    layer = mg.LinearLayer(D, K, dropout=0.5)
+    R = layer.dropout_matrix()
+    S = some_support(K, D, 0.5)
+    layer.set_support(S)
+    layer.to(framework.backend)
+    np.testing.assert_array_equal(dense(layer.dropout_matrix()), R * mask_of(S))
+    layer.training = False
+    assert layer.dropout_matrix() is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **o: mg.LinearLayer(D, K, **o),
+        lambda **o: mg.ActivationLayer(D, K, "ReLU", **o),
+        lambda **o: mg.SoftmaxLayer(D, K, **o),
+        lambda **o: mg.LogSoftmaxLayer(D, K, **o),
+        lambda **o: mg.SReLULayer(D, K, **o),
+    ],
+)
+def test_layers_are_made_with_a_support(make):
+    S = some_support(K, D, 0.3)
+    layer = make(support=S, dropout=0.1)
+    assert layer.W.support is S
+    assert layer.W.values.dtype == np.float32
+    assert layer.density == S.density
+    assert layer.is_sparse
+    assert not make().is_sparse
+    assert make().density == 1
+
+
+@pytest.mark.parametrize(
+    "support", [some_support(D, K, 0.5), Support((K, D), [0] * (K + 1), []), np.ones((K, D), bool), "x"], ids=str
+)
+def test_bad_supports_are_refused(support):
+    for attempt in (lambda: mg.LinearLayer(D, K, support=support), lambda: mg.LinearLayer(D, K).set_support(support)):
+        with pytest.raises(ValueError, match=f"support: expected a Support of size {K} × {D} with elements, found "):
+            attempt()
+
+
+@pytest.mark.parametrize("specification", ["Xavier", "XavierNormalized", "HeUniform", "Uniform(-2, 2)"])
+def test_initial_values_have_the_bounds_of_the_dense_matrix(specification: str):
+    """Not those of a matrix with as many inputs as are connected."""
+    n, m = 300, 500
+    layer = mg.LinearLayer(n, m, support=some_support(m, n, 0.05))
+    layer.set_weights(specification, np.random.default_rng(0))
+    bound = {"Xavier": n**-0.5, "XavierNormalized": (6 / (n + m)) ** 0.5, "HeUniform": (6 / n) ** 0.5}.get(
+        specification, 2
+    )
+    assert 0.99 * bound < np.abs(layer.W.values).max() <= bound
+    assert not layer.b.any()
+    assert len(np.unique(layer.W.values)) > 0.99 * layer.W.support.nnz
+
+
+def test_no_dense_matrix_is_made():
+    """A layer whose dense W would have 64 GiB."""
+    n = 2**17
+    layer = mg.LinearLayer(n, n, dropout=0.5, support=Support.random(n, n, 1000, np.random.default_rng(0)))
+    layer.set_optimizer("Adam")
+    layer.backpropagate(layer.feedforward(np.ones((2, n), np.float32)), np.ones((2, n), np.float32))
+    layer.optimize(0.1)
+    layer.clone().to(Framework("torch").backend, "float64")
+    assert np.isfinite(layer.W.values).all()
+
+
+# -- training ----------------------------------------------------------------------------------
+
+OPTIMIZERS = {
+    "GradientDescent": lambda p: torch.optim.SGD(p, lr=0.1),
+    "GradientDescent(weight_decay=0.1)": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1),
+    "Momentum(0.9)": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "Momentum(0.9, weight_decay=0.1)": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),
+    "Nesterov(0.8)": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.8, nesterov=True),
+    # the ε keeps down the rounding of gradients that are 0, such as that of b before batch normalization
+    "Adam(epsilon=1e-3)": lambda p: torch.optim.Adam(p, lr=0.1, eps=1e-3),
+    "AdamW(epsilon=1e-3, weight_decay=0.1)": lambda p: torch.optim.AdamW(p, lr=0.1, eps=1e-3, weight_decay=0.1),
+}
+
+
+def mixed_model(dropout: float = 0.0) -> mg.MultilayerPerceptron:
+    """Sparse and dense layers of all kinds, in float64."""
+    mg.manual_seed(4)
+    layers: list[mg.Layer] = [
+        mg.ActivationLayer(D, 9, mg.HyperbolicTangentActivation(), support=some_support(9, D, 0.3), dropout=dropout),
+        mg.BatchNormalizationLayer(9),
+        mg.SReLULayer(9, 8, 0.2, -0.5, 0.3, 0.5, support=some_support(8, 9, 0.5), dropout=dropout),
+        mg.ActivationLayer(8, 6, mg.SigmoidActivation(), dropout=dropout),
+        mg.LinearLayer(6, 4, support=some_support(4, 6, 0.7)),
+    ]
+    M = mg.MultilayerPerceptron(layers).to(dtype="float64")
+    M.set_weights("Normal(0, 0.8)", np.random.default_rng(5))
+    return M
+
+
+def batch(i: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(100 + i)
+    return rng.normal(size=(N, D)), mg.one_hot(rng.integers(0, 4, N), 4)
+
+
+class TorchTwin:
+    """The same model in torch: dense weights times masks, trained by autograd and torch.optim."""
+
+    def __init__(self, M: mg.MultilayerPerceptron, make_optimizer) -> None:
+        self.layers = M.layers
+        self.masks = [mask_of(x.W.support) if x.is_sparse else None for x in M.layers]
+        self.theta = [{name: self.leaf(getattr(x, name)) for name in x.parameters} for x in M.layers]
+        self.optimizer = make_optimizer([p for theta in self.theta for p in theta.values()])
+
+    @staticmethod
+    def leaf(A) -> torch.Tensor:
+        return torch.tensor(np.array(to_numpy(A)), requires_grad=True)  # the dense array of a sparse matrix
+
+    def step(self, X: np.ndarray, T: np.ndarray, clip_norm: float | None = None) -> None:
+        """One step, with the dropout matrices that the layers of M have used last."""
+        Y = torch.tensor(X)
+        for layer, mask, theta in zip(self.layers, self.masks, self.theta, strict=True):
+            twin = copy.copy(layer)
+            if getattr(layer, "R", None) is not None:
+                twin.R = to_numpy(layer.R)
+            masked = theta if mask is None else theta | {"W": theta["W"] * torch.tensor(mask)}
+            Y = torch_layer(twin, masked, Y)
+        self.optimizer.zero_grad()
+        torch_loss(mg.SoftmaxCrossEntropyLoss(), Y, torch.tensor(T)).backward()
+        if clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_([p for theta in self.theta for p in theta.values()], clip_norm)
+        self.optimizer.step()
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The parameters, by their names in the state of M; of a sparse W its values."""
+        found = {}
+        for i, (mask, theta) in enumerate(zip(self.masks, self.theta, strict=True), start=1):
+            for name, p in theta.items():
+                A = p.detach().numpy()
+                found[f"{i}.{name}"] = A[mask][None] if name == "W" and mask is not None else A
+        return found
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_training_is_that_of_a_masked_dense_model(framework: Framework, optimizer: str, dropout: float):
+    M = mixed_model(dropout)
+    M.set_optimizer(optimizer)
+    M.to(framework.name)
+    twin = TorchTwin(M, OPTIMIZERS[optimizer])
+    for i in range(20):
+        X, T = batch(i)
+        train_batch(M, mg.SoftmaxCrossEntropyLoss(), framework.matrix(X), framework.matrix(T), M.scalar(0.1))
+        twin.step(X, T)
+    state = M.state()
+    for name, expected in twin.parameters().items():
+        assert_close(
+            state[name], expected, tolerance=1e-9, context=f"{name} with {optimizer} on {framework}, dropout {dropout}"
+        )
+
+
+def test_clipping_counts_the_stored_elements(framework: Framework):
+    M = mixed_model()
+    M.to(framework.name)
+    twin = TorchTwin(M, OPTIMIZERS["GradientDescent"])
+    for i in range(3):
+        X, T = batch(i)
+        loss = mg.SoftmaxCrossEntropyLoss()
+        train_batch(M, loss, framework.matrix(X), framework.matrix(T), M.scalar(0.1), clip_norm=0.1)
+        twin.step(X, T, clip_norm=0.1)
+    state = M.state()
+    for name, expected in twin.parameters().items():
+        assert_close(state[name], expected, tolerance=1e-9, context=f"{name} on {framework}")
+
+
+def test_fit_learns_with_sparse_layers(framework: Framework):
+    rng = np.random.default_rng(0)
+    t = np.arange(90) % 3
+    X = rng.normal(size=(90, 4)) + 3 * np.eye(3, 4)[t]
+    mg.manual_seed(0)
+    M = mg.MultilayerPerceptron([mg.ActivationLayer(4, 20, "ReLU"), mg.LinearLayer(20, 3)])
+    M.set_densities("0.4;0.5", np.random.default_rng(1))
+    M.set_optimizer("Momentum(0.9)")
+    M.to(framework.name)
+    history = M.fit(X, t, learning_rate=0.05, epochs=8, batch_size=20, seed=1, compiled=False)
+    assert history["accuracy"][-1] > 0.9
+    assert M.predict(X).shape == (90, 3)
+    assert M.layers[0].W.support.nnz == 32
+
+
+# -- optimizers and state ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of", [lambda W: W, lambda W: W.values], ids=["W", "values"])
+@pytest.mark.parametrize("make", [mg.MomentumOptimizer, mg.AdamOptimizer])
+def test_the_listing_of_the_paper_binds_sparse_weights(framework: Framework, make, of):
+    """Optimizers made with W or with its values do the same as those made by name."""
+    layers = [mg.LinearLayer(D, K, support=some_support(K, D, 0.4)) for _ in range(2)]
+    layers[1].load_state(layers[0].state())
+    for layer in layers:
+        layer.to(framework.backend, "float64")
+    by_hand, by_name = layers
+    by_hand.optimizer = mg.CompositeOptimizer(
+        make(of(by_hand.W), by_hand.DW), mg.GradientDescentOptimizer(by_hand.b, by_hand.Db)
+    )
+    by_name.set_optimizer(make.__name__.removesuffix("Optimizer"))
+    X, G = (framework.matrix(A) for A in np.random.default_rng(0).normal(size=(2, N, 9)))
+    for layer in layers:
+        for _ in range(3):
+            layer.backpropagate(layer.feedforward(X[:, :D]), G[:, :K])
+            layer.optimize(0.1)
+    a, b = by_hand.state(), by_name.state()
+    for name, value in a.items():
+        if not name.startswith("b"):
+            assert_close(value, to_numpy(b[name]), tolerance=0.0, context=f"{name} on {framework}")
+            assert tuple(value.shape) in ((1, by_hand.W.support.nnz), ())
+
+
+def test_an_optimizer_of_another_sparse_matrix_is_refused():
+    layer = mg.LinearLayer(D, K, support=some_support(K, D, 0.4))
+    with pytest.raises(ValueError, match="not made with a parameter"):
+        layer.optimizer = mg.MomentumOptimizer(layer.W.with_values(1 * layer.W.values), None)
+
+
+def test_the_state_has_the_values_and_keeps_the_support(framework: Framework):
+    S = some_support(K, D, 0.4)
+    layer = mg.ActivationLayer(D, K, "ReLU", support=S)
+    layer.set_optimizer("Adam")
+    layer.to(framework.backend, "float64")
+    shapes = {name: tuple(X.shape) for name, X in layer.state().items()}
+    assert [shapes[name] for name in ("W", "b", "W.m", "W.v", "W.c1")] == [
+        (1, S.nnz),
+        (1, K),
+        (1, S.nnz),
+        (1, S.nnz),
+        (),
+    ]
+    assert layer.state()["W"] is layer.W.values
+    values = framework.matrix(np.arange(float(S.nnz))[None])
+    layer.load_state({"W": values})
+    assert layer.W.support is S
+    assert layer.W.values is values
+    with pytest.raises(ValueError, match=f"values: expected size 1 × {S.nnz}"):
+        layer.load_state({"W": framework.matrix(np.zeros((K, D)))})
+
+
+def test_moving_and_cloning_keep_the_support(framework: Framework):
+    M = mixed_model(0.3)
+    M.set_optimizer("Adam")
+    before = {name: np.array(to_numpy(X)) for name, X in M.state().items()}
+    supports = [x.W.support for x in M.layers if x.is_sparse]
+    M.to(framework.name, dtype="float32")
+    assert (M.backend.name, M.dtype) == (framework.name, "float32")
+    M.to("numpy", dtype="float64")
+    for name, X in M.state().items():
+        assert_close(X, before[name].astype(X.dtype), tolerance=1e-7, context=f"{name} on {framework}")
+    twin = M.clone()
+    X, T = batch(0)
+    train_batch(twin, mg.SoftmaxCrossEntropyLoss(), X, T, 0.1)
+    assert [x.W.support for x in twin.layers if x.is_sparse] == supports
+    for name, value in M.state().items():
+        assert_close(value, before[name].astype(value.dtype), tolerance=1e-7, context=f"{name}, after training a clone")
+    assert M.layers[0].DW is None
+
+
+def test_backends_without_sparse_matrices_refuse_the_whole_model(backend: Framework):
+    """Before anything is moved."""
+    M = mg.MultilayerPerceptron([mg.ActivationLayer(D, K, "ReLU"), mg.LinearLayer(K, 2)])
+    M.layers[1].set_support(some_support(2, K, 0.5))
+    if backend.backend.has_sparse:
+        assert M.to(backend.name).backend.name == backend.name
+        return
+    with pytest.raises(TypeError, match=f"the backend {backend.name} has no sparse matrices; numpy, torch and native"):
+        M.to(backend.name)
+    assert isinstance(M.layers[0].W, np.ndarray)
+    W = SparseMatrix(some_support(2, K, 0.5), backend.matrix(M.layers[1].W.values, "float32"))
+    with pytest.raises(TypeError, match=f"the backend {backend.name} has no sparse matrices"):
+        W @ backend.matrix(np.ones((K, 3)), "float32")
+
+
+def test_sympy_has_no_sparse_matrices():
+    with pytest.raises(TypeError, match="the backend sympy has no sparse matrices"):
+        mixed_model().to("sympy")
+
+
+# -- changing the support ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", [None, 0.5])
+def test_a_new_support_takes_weights_and_momentum_along(framework: Framework, start: float | None):
+    old = some_support(K, D, start if start is not None else 1.0, seed=1)
+    new = some_support(K, D, 0.4, seed=2)
+    layer = mg.LinearLayer(D, K, support=None if start is None else old)
+    layer.set_optimizer("Adam")
+    layer.to(framework.backend, "float64")
+    X, G = (framework.matrix(A) for A in (np.ones((2, D)), np.ones((2, K))))
+    layer.backpropagate(layer.feedforward(X), G)
+    layer.optimize(0.1)
+    before = {key: np.array(to_numpy(A)) for key, A in layer.state().items()}
+    layer.set_support(new)
+
+    kept = mask_of(old) & mask_of(new)
+    assert layer.W.support is new
+    assert layer.DW is None
+    for key in ("W", "W.m", "W.v"):
+        A = np.zeros((K, D))
+        A[mask_of(old)] = before[key].reshape(-1)
+        np.testing.assert_array_equal(to_numpy(layer.state()[key]), (A * kept)[mask_of(new)][None], err_msg=key)
+    assert to_numpy(layer.state()["W.c1"]) == before["W.c1"]
+    layer.backpropagate(layer.feedforward(X), G)
+    layer.optimize(0.1)
+
+
+def test_densities_of_a_model():
+    M = mg.MultilayerPerceptron(
+        [mg.ActivationLayer(10, 20, "ReLU"), mg.BatchNormalizationLayer(20), mg.LinearLayer(20, 5)]
+    )
+    W = M.layers[0].W.copy()
+    M.set_densities([0.1, 1], np.random.default_rng(0))
+    S = M.layers[0].W.support
+    assert S.nnz == 20
+    np.testing.assert_array_equal(M.layers[0].W.values, W[S.row_indices(), S.columns][None])
+    assert isinstance(M.layers[2].W, np.ndarray)
+    with pytest.raises(ValueError, match="expected 1 or 2 densities for 2 linear layers, found 3"):
+        M.set_densities("0.1;0.1;0.1")
+    with pytest.raises(ValueError, match=r"density 2: expected a number in \(0, 1\], found 0.0"):
+        M.set_densities("0.1;0")
+    assert M.layers[0].W.support is S
+    M.set_densities("0.5")
+    assert [M.layers[i].W.support.nnz for i in (0, 2)] == [100, 50]
+
+
+# -- what looks into a model -------------------------------------------------------------------
+
+
+def test_the_summary_counts_stored_weights_and_shows_densities():
+    M = mixed_model()
+    lines = str(M).splitlines()
+    nnz = [x.W.support.nnz if x.is_sparse else x.W.size for x in M.layers if isinstance(x, mg.LinearLayer)]
+    assert lines[1].split() == ["layer", "sizes", "density", "parameters"]
+    assert lines[2].split()[-2:] == [density_text(M.layers[0].W.support), str(nnz[0] + 9)]
+    assert lines[3].split()[-2:] == ["9", "18"], "batch normalization has no density"
+    assert lines[5].split()[-2:] == ["1", str(8 * 6 + 6)]
+    assert lines[-1].split() == ["total", str(sum(nnz) + 9 + 18 + 5 * 8 + 6 + 4)]
+    assert len({len(line) for line in lines[1:]}) == 1
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_the_gradient_check_takes_sparse_layers(dropout: float):
+    M = mixed_model(dropout)
+    X, T = batch(0)
+    results = check_gradients(M, "SoftmaxCrossEntropy", X, T)
+    assert first_wrong(results) is None, str(first_wrong(results))
+    checked = {r.name: r.checked for r in results}
+    assert checked["layer 1 ActivationLayer.DW"] == min(20, M.layers[0].W.support.nnz)
+    assert np.isfinite(M.layers[0].W.values).all()
+
+
+def test_the_gradient_check_names_the_wrong_element_of_a_sparse_gradient():
+    class Wrong(mg.LinearLayer):
+        def backpropagate(self, Y, DY):
+            super().backpropagate(Y, DY)
+            values = np.array(self.DW.values)
+            values[0, 3] += 1.0
+            self.DW = self.DW.with_values(values)
+
+    S = some_support(4, D, 0.4)
+    M = mg.MultilayerPerceptron([Wrong(D, 4, support=S)])
+    wrong = first_wrong(check_gradients(M, "SoftmaxCrossEntropy", *batch(0)))
+    assert (wrong.row, wrong.column) == (S.row_indices()[3], S.columns[3])
+    assert "DW is wrong" in str(wrong)

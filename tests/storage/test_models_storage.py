@@ -1,0 +1,183 @@
+"""Saved models: what is in the file, reading it back, the original's files, and damaged ones."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+import matgrad as mg
+from matgrad.foundation.files import atomic_write, write_json
+from matgrad.specifications.models import create_model
+from matgrad.storage.models import load_model, load_weights, save_model
+from support import Framework, to_numpy
+
+LAYERS, SIZES = "ReLU;BatchNormalization;SReLU;Linear", "5;7;6;3"
+
+
+def trained(backend: str = "numpy") -> mg.MultilayerPerceptron:
+    """A model in which nothing has its initial value any more."""
+    mg.manual_seed(1)
+    rng = np.random.default_rng(2)
+    M = create_model(LAYERS, SIZES, dropouts="0.3;0;0", optimizers="Adam").to(backend)
+    M.fit(rng.normal(size=(30, 5)), rng.integers(0, 3, 30), epochs=3, batch_size=10, seed=0)
+    return M
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "model.npz"
+
+
+def test_a_model_comes_back_whole_from_any_backend(backend: Framework, file):
+    M = trained(backend.name)
+    save_model(M, file, arrays={"scale": np.arange(3.0)}, information={"loss": "SquaredError", "π": 3})
+    saved = load_model(file)
+
+    expected = {name: to_numpy(X) for name, X in M.state().items() if name.count(".") == 1}
+    assert {"1.seed", "1.renewals", "2.running_mean", "3.al"} < expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(to_numpy(saved.model.state()[name]), value, err_msg=name)
+    assert saved.information == {"loss": "SquaredError", "π": 3}
+    np.testing.assert_array_equal(saved.arrays["scale"], np.arange(3.0))
+    X = np.random.default_rng(3).normal(size=(4, 5)).astype(np.float32)
+    np.testing.assert_allclose(saved.model.predict(X), M.predict(X), rtol=1e-5)
+
+
+def test_the_weights_have_the_names_of_the_original(file):
+    M = trained()
+    save_model(M, file)
+    with np.load(file, allow_pickle=False) as content:
+        linear = [M.layers[0], M.layers[2], M.layers[3]]
+        for k, layer in enumerate(linear, start=1):
+            np.testing.assert_array_equal(content[f"W{k}"], layer.W)
+            np.testing.assert_array_equal(content[f"b{k}"], layer.b)
+        assert not any("Adam" in name or ".m" in name for name in content.files)
+
+
+@pytest.mark.parametrize("shape", [(-1,), (1, -1)])
+def test_files_of_the_original_are_read(file, shape):
+    """They have W1, b1, … only, with biases as vectors."""
+    M, other = trained(), create_model(LAYERS, SIZES)
+    layers = [layer for layer in M.layers if isinstance(layer, mg.LinearLayer)]
+    np.savez(
+        file,
+        **{f"W{k}": x.W for k, x in enumerate(layers, 1)},
+        **{f"b{k}": x.b.reshape(shape) for k, x in enumerate(layers, 1)},
+    )
+    load_weights(other, file)
+
+    np.testing.assert_array_equal(other.layers[3].W, M.layers[3].W)
+    np.testing.assert_array_equal(other.layers[0].b, M.layers[0].b)
+    assert not other.layers[1].running_mean.any()
+
+
+def test_weights_are_loaded_into_another_backend_and_dtype(backend: Framework, file):
+    M = trained()
+    save_model(M, file)
+    other = create_model(LAYERS, SIZES, dropouts="0.3;0;0").to(backend.name, dtype="float64")
+    load_weights(other, file)
+    assert other.dtype == "float64"
+    np.testing.assert_array_equal(to_numpy(other.layers[0].W), M.layers[0].W.astype(np.float64))
+
+
+class Evil:
+    def __reduce__(self):
+        return (print, ("unpickled!",))
+
+
+def damaged(file, how: str) -> None:
+    """Write a model file that is wrong in some way."""
+    save_model(trained(), file)
+    content = dict(np.load(file, allow_pickle=False))
+    description = json.loads(str(content["matgrad"]))
+    if how == "truncated":
+        file.write_bytes(file.read_bytes()[:200])
+        return
+    if how == "empty":
+        file.write_bytes(b"")
+        return
+    if how == "npy":
+        np.save(file.with_suffix(".npy"), np.zeros(3))
+        file.with_suffix(".npy").rename(file)
+        return
+    if how == "text":
+        file.write_text("W1")
+        return
+    if how == "pickle":
+        file.write_bytes(pickle.dumps(Evil()))
+        return
+    changes = {
+        "missing": lambda: content.pop("W2"),
+        "shape": lambda: content.update(W1=np.zeros((7, 4))),
+        "nan": lambda: content.update(b1=np.full((1, 7), np.nan)),
+        "text array": lambda: content.update(b1=np.full((1, 7), "x")),
+        "object": lambda: content.update(W1=np.array([Evil()], dtype=object)),
+        "unknown": lambda: content.update(W9=np.zeros(3)),
+        "no description": lambda: content.pop("matgrad"),
+        "bad description": lambda: content.update(matgrad=np.array("{")),
+        "format": lambda: content.update(matgrad=np.array(json.dumps(description | {"format": 99}))),
+        "layer": lambda: content.update(matgrad=np.array(json.dumps(description).replace("SReLU", "TReLUU"))),
+    }
+    changes[how]()
+    np.savez(file, **content)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("missing", "no W2 in it; found"),
+        ("shape", r"W1 has shape \(7, 4\), expected \(7, 5\)"),
+        ("nan", "b1 has elements that are not finite numbers"),
+        ("text array", "b1 has elements that are not finite numbers"),
+        ("object", r"W1: found an array of objects \(pickled\)"),
+        ("unknown", "W9 in it, which this model does not have"),
+        ("no description", "no model description in it"),
+        ("bad description", "the model description is damaged"),
+        ("format", "expected format 1, found 99"),
+        ("layer", "unknown layer 'TReLUU'"),
+        ("truncated", "not an npz file"),
+        ("empty", "not an npz file, or a damaged one"),
+        ("npy", "found a single array"),
+        ("text", "not an npz file"),
+        ("pickle", "not an npz file"),
+    ],
+)
+def test_damaged_files_are_refused_and_nothing_is_unpickled(file, how: str, message: str, capsys):
+    damaged(file, how)
+    with pytest.raises(ValueError, match=message):
+        load_model(file)
+    assert "unpickled" not in capsys.readouterr().out
+
+
+def test_a_refused_file_leaves_the_model_as_it_was(file):
+    damaged(file, "shape")
+    M = create_model(LAYERS, SIZES, dropouts="0.3;0;0")
+    before = {name: X.copy() for name, X in M.state().items()}
+    with pytest.raises(ValueError, match="W1 has shape"):
+        load_weights(M, file)
+    for name, X in M.state().items():
+        np.testing.assert_array_equal(X, before[name])
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"nowhere\.npz: no such file"):
+        load_model(tmp_path / "nowhere.npz")
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "file"
+    write_json(target, {"η": [1, 2]})
+    assert json.loads(target.read_text()) == {"η": [1, 2]}
+
+    def fail() -> None:
+        with atomic_write(target) as file:
+            file.write(b"half of")
+            raise RuntimeError("disk on fire")
+
+    with pytest.raises(RuntimeError, match="disk on fire"):
+        fail()
+    assert json.loads(target.read_text()) == {"η": [1, 2]}
+    assert list(tmp_path.iterdir()) == [target]

@@ -1,0 +1,268 @@
+"""Programs in files: what is saved is loaded, and what is damaged or unsound is refused in one line."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import re
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from program_support import executed, outputs
+
+import matgrad as mg
+from matgrad.engines.training_step import make_step
+from matgrad.program import Program, optimized, record_step
+from matgrad.program.program import Size
+from matgrad.storage.programs import as_dictionary, from_dictionary, load_program, save_program
+
+
+def model() -> mg.MultilayerPerceptron:
+    """With 0-d integers (dropout) and 0-d floats (Adam) in its state."""
+    mg.manual_seed(2)
+    M = mg.MultilayerPerceptron([mg.ActivationLayer(3, 4, "Sigmoid", dropout=0.3), mg.LinearLayer(4, 2)])
+    M.set_optimizer("Adam")
+    return M.to(dtype="float64")
+
+
+def program(M: mg.MultilayerPerceptron, rules=optimized) -> Program:
+    return rules(record_step(make_step(M, mg.SoftmaxCrossEntropyLoss()), M.state(), np.zeros((5, 3)), np.zeros((5, 2))))
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    M = model()
+    save_program(program(M), tmp_path / "step.safetensors", M.state())
+    return tmp_path / "step.safetensors"
+
+
+@pytest.mark.parametrize("rules", [optimized, lambda program: program])
+def test_what_is_saved_is_loaded(tmp_path, rules):
+    M = model()
+    saved = program(M, rules)
+    save_program(saved, tmp_path / "step", M.state())
+    loaded, matrices = load_program(tmp_path / "step")
+
+    assert as_dictionary(loaded) == as_dictionary(saved)
+    assert str(loaded) == str(saved)
+    assert isinstance(loaded.inputs["X"].shape[0], Size)
+    assert matrices.keys() == M.state().keys()
+    for name, A in M.state().items():
+        assert matrices[name].shape == A.shape
+        assert matrices[name].dtype == A.dtype
+        np.testing.assert_array_equal(matrices[name], A, err_msg=name)
+    rng = np.random.default_rng(0)
+    batch = {"X": rng.normal(size=(5, 3)), "T": mg.one_hot(rng.integers(0, 2, 5), 2), "eta": np.array(0.1)}
+    expected = outputs(saved, M.state() | batch)
+    found = outputs(loaded, matrices | batch)
+    for name, A in expected.items():
+        np.testing.assert_array_equal(found[name], A, err_msg=name)
+
+
+def test_a_loaded_program_trains(file):
+    """As its model does."""
+    M, (loaded, matrices) = model(), load_program(file)
+    rng = np.random.default_rng(0)
+    X, T, eta = rng.normal(size=(5, 3)), mg.one_hot(rng.integers(0, 2, 5), 2), np.array(0.1)
+    state, step = M.state(), make_step(M, mg.SoftmaxCrossEntropyLoss())
+    for _ in range(3):
+        state = step(state, X, T, eta)
+    actual = executed(loaded, matrices, {"X": X, "T": T, "eta": eta}, times=3)
+    for name, A in state.items():
+        np.testing.assert_allclose(actual[name], A, rtol=1e-12, err_msg=name)
+
+
+def test_transposed_matrices_are_saved_as_they_are_seen(tmp_path):
+    M = model()
+    state = M.state() | {"1.W": np.asfortranarray(M.state()["1.W"])}
+    save_program(program(M), tmp_path / "step", state)
+    np.testing.assert_array_equal(load_program(tmp_path / "step")[1]["1.W"], M.state()["1.W"])
+
+
+def test_there_is_nothing_pickled_in_a_file(file, monkeypatch):
+    monkeypatch.setattr(pickle, "Unpickler", None)
+    monkeypatch.setattr(pickle, "loads", None)
+    load_program(file)
+    size = struct.unpack("<Q", file.read_bytes()[:8])[0]
+    assert json.loads(file.read_bytes()[8 : 8 + size])["__metadata__"].keys() == {"matgrad"}
+
+
+def test_a_file_is_written_whole_or_not_at_all(file, monkeypatch):
+    before = file.read_bytes()
+    monkeypatch.setattr("os.fsync", lambda handle: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        save_program(program(model()), file, model().state())
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: state.pop("1.W"), "no matrix for 1.W"),
+        (lambda state: state.update({"9.W": np.zeros((2, 2))}), "9.W is not an input of the program"),
+        (lambda state: state.update({"1.b": np.zeros((1, 3))}), r"1.b: expected \(1, 4\) float64, found \(1, 3\)"),
+        (lambda state: state.update({"1.b": np.zeros((1, 4), "float32")}), r"found \(1, 4\) float32"),
+    ],
+)
+def test_matrices_that_do_not_fit_are_not_saved(tmp_path, change, message: str):
+    M = model()
+    state = M.state()
+    change(state)
+    with pytest.raises(ValueError, match=message):
+        save_program(program(M), tmp_path / "step", state)
+    assert not list(tmp_path.iterdir())
+
+
+# -- files that are refused --------------------------------------------------------------------
+
+
+def write(path: Path, text: str | None, matrices: dict[str, np.ndarray]) -> None:
+    from safetensors.numpy import save
+
+    path.write_bytes(save(matrices, metadata=None if text is None else {"matgrad": text}))
+
+
+def refused(path: Path) -> str:
+    """The one line of the error, which names the file."""
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: ") as caught:
+        load_program(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert caught.value.__cause__ is None
+    return message
+
+
+def set_in(place: list, value):
+    """A change that puts a value at a place of nested tables and lists."""
+
+    def change(content):
+        *path, last = place
+        for key in path:
+            content = content[key]
+        content[last] = value
+
+    return change
+
+
+def first(content, operation: str) -> dict:
+    return next(line for line in content["values"] if line["operation"] == operation)
+
+
+def in_first(operation: str, key: str, value):
+    return lambda content: first(content, operation).update({key: value})
+
+
+UNSOUND = {
+    "operand after use": (in_first("product_sum", "operands", [99, 99, 99, 99, 99]), "expected operands before it"),
+    "negative operand": (in_first("matmul", "operands", [-1, -2]), "expected operands before it"),
+    "operand that is a truth value": (in_first("exp", "operands", [True]), "expected operands before it"),
+    "operand that is a text": (in_first("matmul", "operands", ["0", "1"]), "expected operands before it"),
+    "wrong shape": (in_first("product_sum", "shape", [7, 7]), "product_sum cannot give"),
+    "empty shape": (in_first("input", "shape", [0, 3]), "expected a size of 1 or more"),
+    "three sizes": (in_first("input", "shape", [2, 3, 4]), "cannot give"),
+    "size that is a fraction": (in_first("input", "shape", [2.5, 3]), "expected a size of 1 or more"),
+    "unknown size": (in_first("input", "shape", ["M", 3]), "there is no 'M'"),
+    "unknown operation": (in_first("product_sum", "operation", "sine"), "unknown operation 'sine'"),
+    "operation that is a list": (in_first("product_sum", "operation", []), "unknown operation"),
+    "unknown dtype": (in_first("product_sum", "dtype", "float16"), "cannot give float16"),
+    "mixed dtypes": (in_first("product_sum", "dtype", "float32"), "cannot give float32"),
+    "number that is a text": (in_first("number", "number", "abc"), "found 'abc'"),
+    "number that is missing": (lambda content: first(content, "number").pop("number"), "found None"),
+    "number in a sum": (in_first("add", "number", 3), "a number belongs to the operation 'number'"),
+    "name that is a number": (in_first("input", "name", 5), "expected a text, found 5"),
+    "two inputs of one name": (in_first("input", "name", "X"), ""),
+    "output of another shape": (lambda content: content["outputs"].update({"1.W": content["outputs"]["1.b"]}), "1.W"),
+    "output that is no place": (set_in(["outputs", "1.W"], 10**6), "expected places of values as outputs"),
+    "output from the end": (set_in(["outputs", "1.W"], -1), "expected places of values as outputs"),
+    "negative size": (set_in(["sizes", "N"], -5), "expected a size of 1 or more, found -5"),
+    "infinite size": (set_in(["sizes", "N"], float("inf")), "expected a size of 1 or more, found inf"),
+    "sizes as a list": (set_in(["sizes"], [5]), ""),
+    "outputs as a list": (set_in(["outputs"], [5]), ""),
+    "values as a text": (set_in(["values"], "abc"), ""),
+    "values of texts": (set_in(["values"], ["abc"]), ""),
+    "another format": (set_in(["format"], 2), "format 2, expected 1"),
+    "no format": (lambda content: content.pop("format"), "there is no 'format'"),
+    "no values": (lambda content: content.pop("values"), "there is no 'values'"),
+}
+
+
+@pytest.mark.parametrize("name", UNSOUND)
+def test_unsound_programs_are_refused(file, name: str):
+    change, message = UNSOUND[name]
+    content = as_dictionary(load_program(file)[0])
+    content = json.loads(json.dumps(content))
+    change(content)
+    write(file, json.dumps(content), load_program(file)[1])
+    assert message in refused(file)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '"text"', "{}", "[" * 100_000, "NaN"])
+def test_descriptions_that_are_none_are_refused(file, text: str):
+    write(file, text, load_program(file)[1])
+    assert "not a sound program: " in refused(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"1.W": None}, "no matrix for 1.W"),
+        ({"1.W": np.zeros((2, 2))}, r"1.W: expected (4, 3) float64, found (2, 2) float64"),
+        ({"1.W": np.zeros((4, 3), "float32")}, "found (4, 3) float32"),
+        ({"1.W": np.zeros((4, 3), "int64")}, "found (4, 3) int64"),
+        ({"other": np.zeros((2, 2))}, "other is not an input"),
+    ],
+)
+def test_matrices_that_do_not_fit_are_refused(file, change, message: str):
+    loaded, matrices = load_program(file)
+    matrices = {name: A for name, A in (matrices | change).items() if A is not None}
+    write(file, json.dumps(as_dictionary(loaded)), matrices)
+    assert message in refused(file)
+
+
+def test_files_that_are_no_programs_are_refused(file, tmp_path):
+    content = file.read_bytes()
+    other = tmp_path / "other"
+    assert "no such file" in refused(other)
+    for damaged in (b"", b"hello", content[:100], content[:-1], content + b"x", bytes(len(content))):
+        other.write_bytes(damaged)
+        assert "not a safetensors file, or a damaged one" in refused(other)
+    write(other, None, {"W": np.zeros((2, 2))})
+    assert "there is no program in it" in refused(other)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    refused(folder)
+
+
+@pytest.mark.parametrize("kind", ["BF16", "F8_E4M3"])
+def test_element_types_that_numpy_does_not_have_are_refused(tmp_path, kind: str):
+    size = {"BF16": 2, "F8_E4M3": 1}[kind]
+    header = json.dumps({"W": {"dtype": kind, "shape": [2, 2], "data_offsets": [0, 4 * size]}}).encode()
+    path = tmp_path / "strange"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(4 * size))
+    refused(path)
+
+
+def test_flipped_bits_are_refused_or_harmless(file):
+    """Whatever byte of the header changes, there is one line or a sound program."""
+    content = file.read_bytes()
+    size = struct.unpack("<Q", content[:8])[0]
+    rng = np.random.default_rng(0)
+    for place in rng.integers(0, 8 + size, 200):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        file.write_bytes(damaged)
+        try:
+            load_program(file)
+        except ValueError:
+            refused(file)
+
+
+def test_a_dictionary_is_not_changed_by_loading(file):
+    content = as_dictionary(load_program(file)[0])
+    before = copy.deepcopy(content)
+    assert as_dictionary(from_dictionary(content)) == before
+    assert content == before
