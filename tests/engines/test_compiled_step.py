@@ -18,7 +18,7 @@ BACKENDS = ("numpy", "torch", "native")
 DATA = (16, 5)  # examples and batch size: three batches of 5 and one of 1
 LOSS = mg.SoftmaxCrossEntropyLoss()
 
-_specification = importlib.util.spec_from_file_location("custom", Path(__file__).parents[1] / "docs" / "custom.py")
+_specification = importlib.util.spec_from_file_location("custom", Path(__file__).parents[2] / "docs" / "custom.py")
 custom = importlib.util.module_from_spec(_specification)
 _specification.loader.exec_module(custom)
 

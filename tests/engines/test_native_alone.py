@@ -19,7 +19,7 @@ from matgrad.program import optimized, record_step
 from matgrad.specifications.models import create_model
 from matgrad.storage.programs import save_program
 
-NATIVE = Path(__file__).parents[1] / "native"
+NATIVE = Path(__file__).parents[2] / "native"
 CMAKE = shutil.which("cmake", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 SIZES = "30;25;18;7"
 SPARSE = {"layers": "ReLU;HyperbolicTangent;Linear", "densities": "0.2;0.5;1", "optimizers": "Adam"}
