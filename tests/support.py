@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from matgrad.backends import backend_of, get_backend
+from matgrad.callbacks import Callback
 
 # where real MNIST and CIFAR-10 are, in the folders mnist/ and cifar10/
 DATA = Path(os.environ.get("MATGRAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -46,6 +47,13 @@ class Framework:
 
     def __repr__(self) -> str:
         return self.name
+
+
+class AfterEpoch(Callback):
+    """Calls a function with the run after each epoch."""
+
+    def __init__(self, function) -> None:
+        self.epoch = function
 
 
 def to_numpy(X) -> np.ndarray:

@@ -11,7 +11,8 @@ import torch
 from torch.optim import lr_scheduler
 
 import matgrad as mg
-from matgrad.learning_rate import SCHEDULERS, learning_rate
+from matgrad.learning_rate import SCHEDULERS, create_scheduler
+from support import AfterEpoch
 
 COUNT = 40
 
@@ -131,7 +132,7 @@ def test_index_is_the_epoch_or_the_step(per_step, indices):
         loader,
         per_step=per_step,
         compiled=False,  # so that the rates can be seen
-        on_epoch=lambda epoch, lr: used.append(lr),
+        callbacks=[AfterEpoch(lambda run: used.append(run.row["learning_rate"]))],
     )
     assert layer.rates == pytest.approx([math.exp(-0.5 * i) for i in indices], rel=1e-6)
     assert used == pytest.approx([math.exp(-0.5 * i) for i in indices[2::3]], rel=1e-12)
@@ -159,13 +160,13 @@ def test_index_is_the_epoch_or_the_step(per_step, indices):
     ],
 )
 def test_specifications(specification, expected):
-    scheduler = learning_rate(specification)
+    scheduler = create_scheduler(specification)
     assert scheduler == expected
     assert [scheduler(i) for i in range(COUNT)] == [expected(i) for i in range(COUNT)]
 
 
 def test_one_milestone_is_a_list_of_one():
-    one, many = learning_rate("MultiStepLR(0.1; 10; 0.1)"), mg.MultiStepLRScheduler(0.1, [10], 0.1)
+    one, many = create_scheduler("MultiStepLR(0.1; 10; 0.1)"), mg.MultiStepLRScheduler(0.1, [10], 0.1)
     assert [one(i) for i in range(COUNT)] == [many(i) for i in range(COUNT)]
     assert one(9) == 0.1
     assert one(10) == pytest.approx(0.01)
@@ -175,9 +176,9 @@ def test_a_function_is_a_schedule():
     def schedule(i):
         return 1 / (1 + i)
 
-    assert learning_rate(schedule) is schedule
+    assert create_scheduler(schedule) is schedule
     scheduler = mg.ConstantScheduler(0.1)
-    assert learning_rate(scheduler) is scheduler
+    assert create_scheduler(scheduler) is scheduler
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_a_function_is_a_schedule():
 )
 def test_bad_specifications_are_refused(specification, message):
     with pytest.raises(ValueError, match=message):
-        learning_rate(specification)
+        create_scheduler(specification)
 
 
 @pytest.mark.parametrize(
@@ -215,4 +216,4 @@ def test_bad_specifications_are_refused(specification, message):
 def test_bad_values_are_refused(specification):
     """A word, a list, a zero divisor or NaN is named where it is read, not found in the middle of training."""
     with pytest.raises(ValueError, match=specification.partition("(")[0]):
-        learning_rate(specification)
+        create_scheduler(specification)

@@ -93,7 +93,8 @@ def test_fit_learns_on_every_backend_and_reports_its_history(backend: Framework)
 
     history = M.fit(X, t, learning_rate=0.2, epochs=8, batch_size=20, seed=1, validation=blobs(1))
 
-    assert set(history) == {"loss", "accuracy", "validation_loss", "validation_accuracy"}
+    measures = {"loss", "accuracy", "validation_loss", "validation_accuracy"}
+    assert set(history) == {"epoch", "learning_rate", "seconds"} | measures
     assert all(len(values) == 8 for values in history.values())
     assert history["loss"][-1] < history["loss"][0]
     assert history["validation_accuracy"][-1] > 0.9
@@ -123,10 +124,13 @@ def test_fit_does_regression(capsys):
 
     history = M.fit(X, y, loss="MeanSquaredError", learning_rate=0.1, epochs=20, batch_size=10, seed=0, verbose=True)
 
-    assert set(history) == {"loss"}
+    assert set(history) == {"epoch", "learning_rate", "seconds", "loss", "rmse"}
     assert history["loss"][-1] < 1e-6
     np.testing.assert_allclose(M.layers[0].W, [[1, -2]], atol=1e-3)
-    assert capsys.readouterr().out.splitlines()[0].startswith("epoch 1  lr 0.1  loss ")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:3] == ["epoch", "lr", "loss"]
+    assert lines[1].split()[:2] == ["1", "0.1"]
+    assert len(lines) == 21
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 import matgrad as mg
 from matgrad.evaluation.measures import predicted_classes
-from support import Framework, to_numpy
+from support import AfterEpoch, Framework, to_numpy
 
 
 def linear_model(D: int = 3, K: int = 2, layer=mg.LinearLayer) -> mg.MultilayerPerceptron:
@@ -36,15 +36,15 @@ def test_the_learning_rate_is_that_of_the_epoch_or_the_step(per_step: bool):
         schedule,
         mg.DataLoader(*data(), batch_size=4),
         per_step=per_step,
-        on_epoch=lambda epoch, lr: epochs.append((epoch, lr)),
+        callbacks=[AfterEpoch(lambda run: epochs.append((run.epoch, run.row["learning_rate"])))],
     )
 
     if per_step:
         assert set(asked) == set(range(6))
-        assert epochs == [(0, 0.1 / 3), (1, 0.1 / 6)]
+        assert epochs == [(1, 0.1 / 3), (2, 0.1 / 6)]
     else:
         assert asked == [0, 1]
-        assert epochs == [(0, 0.1), (1, 0.05)]
+        assert epochs == [(1, 0.1), (2, 0.05)]
 
 
 @pytest.mark.parametrize(("loss", "oracle"), [("SquaredError", "sum"), ("MeanSquaredError", "mean")])
@@ -204,7 +204,7 @@ def test_a_bad_clip_norm_is_refused(norm: float):
 def test_the_default_loss_fits_the_last_layer(layer, loss: str):
     X, t = data()
     a, b = (linear_model(layer=layer) for _ in range(2))
-    assert a.fit(X, t, epochs=2, seed=0) == b.fit(X, t, epochs=2, seed=0, loss=loss)
+    assert a.fit(X, t, epochs=2, seed=0)["loss"] == b.fit(X, t, epochs=2, seed=0, loss=loss)["loss"]
 
 
 def test_targets_of_integers_and_of_truth_values_are_numbers_too():
@@ -247,7 +247,8 @@ def test_numpy_learning_rates_keep_float32():
 
 def test_lists_are_taken_for_arrays():
     X, t = data()
-    assert linear_model().fit(X.tolist(), t.tolist(), epochs=1, seed=0) == linear_model().fit(X, t, epochs=1, seed=0)
+    lists, arrays = linear_model(), linear_model()
+    assert lists.fit(X.tolist(), t.tolist(), epochs=1, seed=0)["loss"] == arrays.fit(X, t, epochs=1, seed=0)["loss"]
 
 
 X32, LABELS = data()[0].astype(np.float32), data()[1]
@@ -258,8 +259,14 @@ MISFIT = mg.MultilayerPerceptron([mg.LinearLayer(3, 8), mg.LinearLayer(7, 2)])
 @pytest.mark.parametrize(
     ("mistake", "error", "message"),
     [
-        (lambda M: M.fit(X32, LABELS, validation=0.2), ValueError, r"validation: expected a pair \(X, T\), found 0.2"),
-        (lambda M: M.fit(X32 * np.nan, LABELS), ValueError, "X, row 0, column 0: expected a finite number, found nan"),
+        (
+            lambda M: M.fit(X32, LABELS, validation=X32),
+            ValueError,
+            r"validation: expected a pair \(X, T\) or a fraction",
+        ),
+        (lambda M: M.fit(X32, LABELS, validation=1.2), ValueError, "expected a number between 0 and 1, found 1.2"),
+        (lambda M: M.fit(X32, LABELS, early_stopping=2), ValueError, "early_stopping needs validation data"),
+        (lambda M: M.fit(X32 * np.nan, LABELS), ValueError, "X, row 0, column 0: found nan, expected a finite number"),
         (lambda M: M.fit(X32, LABELS, loss=SE), TypeError, "expected a LossFunction or its name, found <class"),
         (lambda M: mg.MultilayerPerceptron().fit(X32, LABELS), ValueError, "the model has no layers"),
         (lambda M: M.set_optimizer(mg.AdamOptimizer), TypeError, "expected text such as 'Name"),

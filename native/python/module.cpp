@@ -65,7 +65,8 @@ public:
         executor_.run();
     }
 
-    void train(ConstArray X, ConstArray T, ConstArray rates, std::optional<Starts> order, std::optional<Starts> labels) {
+    void train(ConstArray X, ConstArray T, ConstArray rates, std::optional<Starts> order, std::optional<Starts> labels,
+               nb::object poll) {
         const Program& program = executor_.program();
         const auto rows = [](const ConstArray& A) { return A.ndim() ? Index(A.shape(0)) : 0; };
         const auto columns = [&](const char* name) { return program.buffers[program.buffer(name)].shape.at(1); };
@@ -78,10 +79,13 @@ public:
         const Examples examples{X.data(), T.data(), rows(X), rows(T), order ? order->data() : nullptr, labels ? labels->data() : nullptr};
         nb::gil_scoped_release release;
         auto looked = std::chrono::steady_clock::now();
+        Index done = 0;
         executor_.run(examples, rates.data(), rows(rates), [&] {
-            if (std::chrono::steady_clock::now() - looked < kPatience) return;
+            ++done;
+            if (done < rows(rates) && std::chrono::steady_clock::now() - looked < kPatience) return;
             nb::gil_scoped_acquire acquire;
             if (PyErr_CheckSignals()) throw nb::python_error();
+            if (!poll.is_none()) poll(done);
             looked = std::chrono::steady_clock::now();
         });
     }
@@ -124,7 +128,9 @@ NB_MODULE(_native, m) {
              nb::arg("column_starts"), nb::arg("rows"), nb::arg("positions"), "Let a support live in arrays, checked before.")
         .def("run", &BoundExecutor::run, "Run the program once.")
         .def("train", &BoundExecutor::train, nb::arg("X"), nb::arg("T"), nb::arg("rates"), nb::arg("order") = nb::none(),
-             nb::arg("labels") = nb::none(), "Run it for one batch after the other, each with a learning rate of its own.")
+             nb::arg("labels") = nb::none(), nb::arg("poll") = nb::none(),
+             "Run it for one batch after the other, each with a learning rate of its own. poll(done) is called now and then, "
+             "after so many batches, and at the end; it may raise, to stop.")
         .def_prop_rw(
             "timed", [](BoundExecutor& e) { return e.executor_.timed; },
             [](BoundExecutor& e, bool timed) { e.executor_.timed = timed; }, "Whether the seconds are counted.")

@@ -123,6 +123,7 @@ Program::Program(const Json& description) {
             const Buffer& buffer = buffers[k];
             if (buffer.shape != value.shape || buffer.dtype != value.dtype) refuse(i, "its buffer has another shape or dtype");
             if (value.operation == "input" && buffer.name.empty()) refuse(i, "an input needs a named buffer");
+            if (value.operation.starts_with("sparse_") && !buffer.name.empty()) refuse(i, "a sparse product is no output");
             value.buffer = static_cast<int>(k);
         }
         values.push_back(std::move(value));

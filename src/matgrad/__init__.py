@@ -14,8 +14,9 @@ from matgrad.activation_functions import (
     SReLUActivation,
     TReLUActivation,
 )
+from matgrad.callbacks import Callback, EarlyStopping
 from matgrad.datasets import DataLoader, load_digits, one_hot
-from matgrad.engines.training_step import clip_gradients, compile_step, make_step
+from matgrad.engines.registry import compile_step
 from matgrad.evaluation.measures import compute_accuracy, compute_loss
 from matgrad.foundation.random_numbers import manual_seed
 from matgrad.inspection.profiling import Profile, profile
@@ -57,6 +58,7 @@ from matgrad.optimizers import (
     NesterovOptimizer,
     Optimizer,
 )
+from matgrad.program.computations import clip_gradients, make_step
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 from matgrad.training import stochastic_gradient_descent
@@ -71,11 +73,13 @@ __all__ = [
     "AllReLUActivation",
     "BatchNormalizationLayer",
     "BinaryCrossEntropyLoss",
+    "Callback",
     "CompositeOptimizer",
     "ConstantScheduler",
     "CrossEntropyLoss",
     "DataLoader",
     "ELUActivation",
+    "EarlyStopping",
     "ExponentialScheduler",
     "GELUActivation",
     "GradientDescentOptimizer",

@@ -1,5 +1,7 @@
 """The C++ core; see native/python/module.cpp."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 def instruction_sets() -> list[str]: ...
@@ -31,6 +33,7 @@ class Executor:
         rates: np.ndarray,
         order: np.ndarray | None = None,
         labels: np.ndarray | None = None,
+        poll: Callable[[int], None] | None = None,
     ) -> None: ...
     @property
     def runs(self) -> int: ...

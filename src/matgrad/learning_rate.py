@@ -107,10 +107,8 @@ SCHEDULERS: dict[str, type[LearningRateScheduler]] = {
 }
 
 
-def learning_rate(
-    specification: float | str | Callable[[int], float],
-) -> Callable[[int], float]:
-    """The scheduler for a number, a text such as ``MultiStepLR(0.1; 10, 15; 0.1)``, or a function."""
+def create_scheduler(specification: float | str | Callable[[int], float]) -> Callable[[int], float]:
+    """The scheduler for a number, a string such as ``MultiStepLR(0.1; 10, 15; 0.1)``, or a function."""
     if callable(specification):
         return specification
     try:

@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matgrad import training as _training
 from matgrad.backends import Backend, backend_of, get_backend
 from matgrad.backends.base import Matrix, Scalar
+from matgrad.foundation.deferred import deferred
 from matgrad.foundation.random_numbers import Generator
 from matgrad.layers.layer import Layer, State
 from matgrad.layers.linear import LinearLayer
 from matgrad.sparse.densities import density_text, parse_densities, random_support
 from matgrad.sparse.matrix import values_of
+
+if TYPE_CHECKING:
+    pass
+
+if TYPE_CHECKING:
+    from matgrad import training as _training
+    from matgrad.evaluation import measures as _measures
 
 
 class MultilayerPerceptron:
@@ -26,7 +34,7 @@ class MultilayerPerceptron:
 
     def __init__(self, layers: Iterable[Layer] = ()) -> None:
         self.layers: list[Layer] = list(layers)
-        self._is_native = False  # whether NumPy arrays are trained in the C++ core
+        self._engine: str | None = None  # of a backend whose matrices are another's, such as the C++ core's
 
     # -- the paper's three steps --------------------------------------------------------------
     def feedforward(self, X: Matrix) -> Matrix:
@@ -100,9 +108,13 @@ class MultilayerPerceptron:
     # -- where the model lives ----------------------------------------------------------------
     @property
     def backend(self) -> Backend:
-        """The backend of the parameters; the C++ core is one for NumPy arrays."""
-        backend = backend_of(self._parameter)
-        return get_backend("native") if self._is_native and backend.name == "numpy" else backend
+        """The backend of the parameters."""
+        return backend_of(self._parameter)
+
+    @property
+    def engine(self) -> str:
+        """The name of the engine that trains the model: that of its backend, or ``native`` for the C++ core."""
+        return self._engine or self.backend.name
 
     @property
     def dtype(self) -> str:
@@ -130,7 +142,8 @@ class MultilayerPerceptron:
             device = self.device
         for layer in self.layers:
             layer.to(target, dtype, device)
-        self._is_native = target.name == "native"
+        if backend is not None:
+            self._engine = backend if backend != target.name else None
         return self
 
     # -- state --------------------------------------------------------------------------------
@@ -168,8 +181,12 @@ class MultilayerPerceptron:
             layer.forget()
 
     # -- as people know it --------------------------------------------------------------------
-    fit = _training.fit
-    predict = _training.predict
+    if TYPE_CHECKING:
+        fit, predict, score = _training.fit, _measures.predict, _measures.score
+    else:  # the modules of these stand above this one
+        fit = deferred("matgrad.training", "fit")
+        predict = deferred("matgrad.evaluation.measures", "predict")
+        score = deferred("matgrad.evaluation.measures", "score")
 
     def __str__(self) -> str:
         lines: list[tuple[str, ...]] = [("", "layer", "sizes", "density", "parameters")]
@@ -180,7 +197,7 @@ class MultilayerPerceptron:
         if not any(layer.is_sparse for layer in self.layers):
             lines = [(*line[:3], line[4]) for line in lines]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        where = f" on {self.backend.name}, {self.dtype}" if self.layers else ""
+        where = f" on {self.engine}, {self.dtype}" if self.layers else ""
         sides = "><<>>"
         table = ("  ".join(f"{x:{s}{n}}" for x, s, n in zip(line, sides, widths, strict=False)) for line in lines)
         return "\n".join([f"MultilayerPerceptron{where}", *table])

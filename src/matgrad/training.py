@@ -1,24 +1,32 @@
-"""Training: stochastic gradient descent, and the methods fit and predict."""
+"""Training: stochastic gradient descent, one loop with callbacks that watch or steer it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.backends.base import Scalar
+from matgrad.backends.base import Matrix, Scalar
+from matgrad.callbacks import Callback, Divergence, EarlyStopping, Interruption, Report, Statistics
 from matgrad.datasets import DataLoader
-from matgrad.engines.training_step import EagerStep, StepWithFallback, check_loss
-from matgrad.evaluation.measures import Batches, evaluation_mode, measure
+from matgrad.datasets.dataset import check_finite, hold_out
+from matgrad.engines.eager import EagerStep
+from matgrad.engines.engine import Batches
+from matgrad.engines.fallback import StepWithFallback
 from matgrad.inspection.profiling import counted
-from matgrad.learning_rate import learning_rate as create_scheduler
+from matgrad.learning_rate import create_scheduler
 from matgrad.loss_functions import LossFunction, create_loss
+from matgrad.program.computations import check_loss
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
-History = dict[str, list[float]]  # one value an epoch of 'loss', 'accuracy', 'validation_loss' …
+History = dict[str, list[float]]  # one value per epoch of 'loss', 'accuracy', 'validation_loss', 'seconds' …
+Data = Batches | Callable[[int], Batches]  # the batches of every epoch, or of epoch i from 0
+
+EPOCHS, BATCH_SIZE, LEARNING_RATE = 20, 50, 0.05  # where no others are given
 
 
 def stochastic_gradient_descent(
@@ -26,38 +34,142 @@ def stochastic_gradient_descent(
     epochs: int,
     loss: LossFunction,
     learning_rate: Callable[[int], float],
-    train_loader: Batches,
+    train_loader: Data,
     *,
     per_step: bool = False,
     clip_norm: float | None = None,
     compiled: bool = True,
-    on_epoch: Callable[[int, float], bool | None] | None = None,
-) -> None:
+    callbacks: Sequence[Callback] = (),
+) -> History:
     """Train M: for every batch feedforward, the gradient of the mean loss, backpropagate, optimize.
 
     The learning rate is that of the epoch or, with `per_step`, of the step, both from 0; the C++ core
     asks for the rates of all steps when an epoch begins. With `clip_norm` the gradients are scaled down
-    to that norm where theirs is larger. The step is compiled by M's backend; with ``compiled=False`` the
-    equations run one by one, and the layers keep the matrices of the last batch. ``on_epoch(epoch, lr)``
-    is called after each epoch, with the rate that was used last; training stops where it returns True.
+    to that norm where theirs is larger. The step is compiled by M's engine; with ``compiled=False`` the
+    equations run one by one, and the layers keep the matrices of the last batch. Ctrl-C ends training
+    between two batches, where M is whole, with KeyboardInterrupt.
     """
-    step = (StepWithFallback if compiled else EagerStep)(M, loss, clip_norm)
-    rates = Rates(M, learning_rate, per_step)
-    for epoch in range(epochs):
-        rates.start(epoch)
+    run = Training(M, loss, train_loader, epochs, learning_rate, per_step, clip_norm, compiled)
+    run.train(callbacks)
+    if run.is_interrupted:
+        raise KeyboardInterrupt
+    return run.history
+
+
+class Training:
+    """One run of training: the loop, and what callbacks see of it."""
+
+    X: Matrix  # the last batch, where a callback wants batches
+    T: Matrix
+
+    def __init__(
+        self,
+        M: MultilayerPerceptron,
+        loss: LossFunction,
+        data: Data,
+        epochs: int = EPOCHS,
+        learning_rate: Callable[[int], float] = lambda i: LEARNING_RATE,
+        per_step: bool = False,
+        clip_norm: float | None = None,
+        compiled: bool = True,
+    ) -> None:
+        self.M, self.loss, self.data, self.epochs, self.compiled = M, loss, data, epochs, compiled
+        self.rows: list[dict[str, Any]] = []  # one per epoch
+        self.epoch = self.batch = self.step = 0  # finished epochs, batches of this epoch, batches of all
+        self.batches: int | None = None  # of this epoch, where that is known
+        self.seconds = 0.0  # of training, without callbacks
+        self.is_stopped = self.is_interrupted = False
+        self._step = (StepWithFallback if compiled else EagerStep)(M, loss, clip_norm)
+        self._rates = _Rates(M, learning_rate, per_step)
+        self._callbacks: list[Callback] = []
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The values of the last epoch, by name."""
+        return self.rows[-1]
+
+    @property
+    def history(self) -> History:
+        """The values of all epochs, by name."""
+        names = dict.fromkeys(name for row in self.rows for name in row)
+        return {name: [row[name] for row in self.rows if name in row] for name in names}
+
+    def stop(self) -> None:
+        """End training after this batch, or after this epoch when it is over."""
+        self.is_stopped = True
+
+    def interrupt(self) -> None:
+        """End training after this batch because the user wants it."""
+        self.is_stopped = self.is_interrupted = True
+
+    def update(self) -> None:
+        """Give M the parameters of now, in the middle of an epoch."""
+        self.M.load_state(self._step.state())
+
+    def train(self, callbacks: Sequence[Callback] = ()) -> None:
+        """Train epoch by epoch, until the last one or until a callback stops training."""
+        self._callbacks = [*callbacks, Interruption()]
+        started: list[Callback] = []
+        try:
+            for callback in self._callbacks:
+                started.append(callback)
+                callback.start(self)
+            while self.epoch < self.epochs and not self.is_stopped:
+                if self._train_epoch():
+                    for callback in self._callbacks:
+                        callback.epoch(self)
+        finally:
+            for callback in reversed(started):
+                callback.end(self)
+
+    def _train_epoch(self) -> bool:
+        """Train on all batches of an epoch; whether none was left out because training was stopped."""
+        M, step, rates, start = self.M, self._step, self._rates, time.perf_counter()
+        data = self.data(self.epoch) if callable(self.data) else self.data
+        self.batch, self.batches = 0, len(data) if isinstance(data, Sized) else None
+        wants_batches = any(callback.wants_batches for callback in self._callbacks)
+        rates.start(self.epoch)
+        is_whole = True
         with counted(M):
             M.train()
             step.load(M.state())
             try:
-                step.train(train_loader, rates)
+                step.train(self._watched(data) if wants_batches else data, rates, self._poll)
+            except _Stopped:
+                is_whole = False
             finally:
                 M.load_state(step.state())
-            M.end_epoch()
-        if on_epoch is not None and on_epoch(epoch, rates.last):
-            break
+            if is_whole:
+                M.end_epoch()
+        seconds = time.perf_counter() - start
+        self.seconds += seconds
+        if is_whole:
+            self.epoch += 1
+            self.rows.append({"epoch": self.epoch, "learning_rate": rates.last, "seconds": seconds})
+        return is_whole
+
+    def _watched(self, data: Batches) -> Iterator[tuple[Matrix, Matrix]]:
+        """The batches, which are also attributes while they are trained on."""
+        for self.X, self.T in data:
+            yield self.X, self.T
+
+    def _poll(self, done: int) -> None:
+        """What happens between two batches."""
+        self.step += done - self.batch
+        self.batch = done
+        for callback in self._callbacks:
+            if callback.wants_batches:
+                callback.batch(self)
+            callback.poll(self)
+        if self.is_stopped and done != self.batches:
+            raise _Stopped
 
 
-class Rates:
+class _Stopped(Exception):
+    """Training was stopped between two batches of an epoch."""
+
+
+class _Rates:
     """The learning rate of every step: that of its epoch or, with `per_step`, its own; steps count on over epochs."""
 
     def __init__(self, M: MultilayerPerceptron, learning_rate: Callable[[int], float], per_step: bool) -> None:
@@ -88,7 +200,7 @@ def default_loss(M: MultilayerPerceptron) -> LossFunction:
     return create_loss(names[M.layers[-1].output])
 
 
-# -- the methods M.fit and M.predict -----------------------------------------------------------
+# -- the method M.fit --------------------------------------------------------------------------
 
 
 def fit(
@@ -97,72 +209,58 @@ def fit(
     T: np.ndarray,
     *,
     loss: LossFunction | str | None = None,
-    learning_rate: float | str | Callable[[int], float] = 0.01,
-    epochs: int = 10,
-    batch_size: int = 100,
+    learning_rate: float | str | Callable[[int], float] = LEARNING_RATE,
+    epochs: int = EPOCHS,
+    batch_size: int = BATCH_SIZE,
     shuffle: bool = True,
     seed: int | None = None,
-    validation: tuple[np.ndarray, np.ndarray] | None = None,
+    validation: float | tuple[np.ndarray, np.ndarray] | None = None,
+    early_stopping: int | None = None,
     per_step: bool = False,
     clip_norm: float | None = None,
     compiled: bool = True,
+    statistics: bool = True,
+    callbacks: Sequence[Callback] = (),
     verbose: bool = False,
 ) -> History:
     """Train M on NumPy examples X with targets T (a matrix, or class indices) on M's own backend.
 
-    The default loss is the cross-entropy that fits the last layer. Returns the history: for every
-    epoch the 'loss', with class indices the 'accuracy', and the same of the `validation` data (X, T) as
-    'validation_loss' and 'validation_accuracy'. `verbose` prints them. See
-    `stochastic_gradient_descent` for the rest.
+    The default loss is the cross-entropy that fits the last layer. `validation` is a pair (X, T), or the
+    fraction of the examples that is held out; with `early_stopping` training ends when the validation
+    loss has not improved for so many epochs, and M keeps the best parameters. Returns the history: for
+    every epoch the learning rate, the seconds of training and, unless `statistics` is off, the 'loss' and
+    the 'accuracy' (or, for targets that are no classes, the 'rmse'), also as 'validation_loss' and so on.
+    `verbose` shows them. See `stochastic_gradient_descent` for the rest.
     """
     loss = default_loss(M) if loss is None else create_loss(loss)
     check_loss(M, loss)
 
     def loader(X: np.ndarray, T: np.ndarray, **options: Any) -> DataLoader:
         X, T, K = np.asarray(X), np.asarray(T), M.layers[-1].output_size
-        if not np.isfinite(X).all():
-            row, column = np.argwhere(~np.isfinite(X))[0]
-            raise ValueError(f"X, row {row}, column {column}: expected a finite number, found {X[row, column]}")
+        check_finite(X, "X")
         return DataLoader(X, T, batch_size, classes=K, **options).to(M.backend.name, dtype=M.dtype, device=M.device)
 
+    if isinstance(validation, float):
+        X, T = np.asarray(X), np.asarray(T)
+        kept, held = hold_out(len(X), validation, 0 if seed is None else seed, "validation")
+        X, T, validation = X[kept], T[kept], (X[held], T[held])
     if validation is not None and (not isinstance(validation, tuple | list) or len(validation) != 2):
-        raise ValueError(f"validation: expected a pair (X, T), found {validation!r}")
+        raise ValueError(f"validation: expected a pair (X, T) or a fraction, found {validation!r}")
+    if early_stopping is not None and (validation is None or not statistics):
+        raise ValueError("early_stopping needs validation data and statistics")
     train = loader(X, T, shuffle=shuffle, seed=seed)
-    measured = {"": train.in_order()} | ({} if validation is None else {"validation_": loader(*validation)})
-    history: History = {}
-
-    def on_epoch(epoch: int, lr: float) -> None:
-        row = {}
-        for prefix, data in measured.items():
-            measures = measure(M, data, loss)
-            row[f"{prefix}loss"] = measures.loss
-            if data.labels is not None:
-                row[f"{prefix}accuracy"] = measures.accuracy
-        for name, value in row.items():
-            history.setdefault(name, []).append(value)
-        if verbose:
-            values = "  ".join(f"{name} {value:.4f}" for name, value in row.items())
-            print(f"epoch {epoch + 1}  lr {lr:.4g}  {values}")
-
-    scheduler = create_scheduler(learning_rate)
-    stochastic_gradient_descent(
+    parts = {"": train} | ({} if validation is None else {"validation_": loader(*validation)})
+    own: list[Callback] = [Statistics(parts), Divergence()] if statistics else []
+    own += [] if early_stopping is None else [EarlyStopping(early_stopping)]
+    own += [Report()] if verbose else []
+    return stochastic_gradient_descent(
         M,
         epochs,
         loss,
-        scheduler,
+        create_scheduler(learning_rate),
         train,
         per_step=per_step,
         clip_norm=clip_norm,
         compiled=compiled,
-        on_epoch=on_epoch,
+        callbacks=[*own, *callbacks],
     )
-    return history
-
-
-def predict(M: MultilayerPerceptron, X: np.ndarray, batch_size: int = 1000) -> np.ndarray:
-    """f_Θ(X) in evaluation mode, for a NumPy matrix X with any number of rows."""
-    A = np.asarray(X, dtype=M.dtype)
-    batches = (A[i : i + batch_size] for i in range(0, max(len(A), 1), batch_size))
-    with evaluation_mode(M):
-        outputs = [M.feedforward(M.backend.from_numpy(B, M.device)) for B in batches]
-    return np.concatenate([M.backend.to_numpy(Y) for Y in outputs])

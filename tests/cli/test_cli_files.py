@@ -172,7 +172,7 @@ def test_a_configuration_file_gives_the_options(folder, suffix):
     record = json.loads(succeed("train", "--config", f"c.{suffix}", "--json", "--epochs", 1))
 
     assert len(record["epochs"]) == 1, "the command line has precedence"
-    assert record["epochs"][0]["lr"] == 0.125
+    assert record["epochs"][0]["learning_rate"] == 0.125
     assert record["configuration"]["layer_sizes"] == "4;7;3"
     assert record["configuration"]["no_shuffle"] is True
     assert record["configuration"]["batch_size"] == 20

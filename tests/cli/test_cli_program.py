@@ -9,10 +9,11 @@ import pytest
 from cli_support import arrays, run, save_blobs, succeed
 
 import matgrad as mg
-from matgrad.engines.training_step import make_step
-from matgrad.program import optimized, record_step
+from matgrad.program import optimized, record_computation
+from matgrad.program.computations import make_step
+from matgrad.program.description import as_dictionary
 from matgrad.specifications.models import create_model
-from matgrad.storage.programs import as_dictionary, load_program
+from matgrad.storage.programs import load_program
 
 SMALL = ("--layers", "ReLU;Linear", "--layer-sizes", "4;5;3")
 
@@ -21,7 +22,7 @@ def expected(rules=optimized, N: int = 100, dtype: str = "float32", **options):
     """The program that the command makes of SMALL."""
     M = create_model("ReLU;Linear", "4;5;3", optimizers="Momentum(0.9)").to(dtype=dtype)
     X, T = np.zeros((N, 4), dtype), np.zeros((N, 3), dtype)
-    return rules(record_step(make_step(M, mg.SoftmaxCrossEntropyLoss(), **options), M.state(), X, T))
+    return rules(record_computation(make_step(M, mg.SoftmaxCrossEntropyLoss(), **options), M.state(), X, T))
 
 
 def test_it_prints_the_equations():

@@ -289,7 +289,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_advice(folder):
 
     assert status in (1, 2), output
     assert errors.splitlines()[-1].startswith("Error: the loss is ")
-    assert "--learning-rate" in errors
+    assert "a smaller learning rate or clipping may help" in errors
     assert "Warning" not in errors, "NumPy's warnings are no message of ours"
     assert not list(folder.iterdir())
 

@@ -12,7 +12,7 @@ import pytest
 import matgrad as mg
 from architectures import Architecture, random_architecture
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, row_repeat, sqrt, zeros
-from support import Framework, assert_close, to_numpy
+from support import AfterEpoch, Framework, assert_close, to_numpy
 
 BACKENDS = ("numpy", "torch", "native")
 DATA = (16, 5)  # examples and batch size: three batches of 5 and one of 1
@@ -150,11 +150,11 @@ def test_states_and_batches_of_the_caller_keep_their_values(backend: Framework):
     values = [copies(kept[0])]
     batch_values = [(np.array(to_numpy(X)), np.array(to_numpy(T))) for X, T in data]
 
-    def keep(epoch: int, lr: float) -> None:
+    def keep(run) -> None:
         kept.append(M.state())
         values.append(copies(kept[-1]))
 
-    train(M, True, data=data, on_epoch=keep)
+    train(M, True, data=data, callbacks=[AfterEpoch(keep)])
 
     assert len(kept) == 4
     for i, (state, expected) in enumerate(zip(kept, values, strict=True)):
@@ -210,11 +210,11 @@ def test_weights_that_are_changed_between_epochs_count(backend: Framework):
         M = model(backend)
         start = M.state()
 
-        def reset(epoch: int, lr: float, M=M, start=start) -> None:
-            if epoch == 1:
+        def reset(run, M=M, start=start) -> None:
+            if run.epoch == 2:
                 M.load_state(start)
 
-        train(M, compiled, data=batches(backend), on_epoch=reset)
+        train(M, compiled, data=batches(backend), callbacks=[AfterEpoch(reset)])
         states.append(M.state())
     assert_equal_states(states[1], states[0], str(backend))
 
@@ -236,7 +236,8 @@ def test_settings_that_are_changed_between_epochs_count(backend: Framework, chan
     for compiled in (False, True):
         M = model(backend)
         M.layers[0].act = mg.LeakyReLUActivation(0.1)
-        train(M, compiled, data=batches(backend), epochs=2, on_epoch=lambda epoch, lr, M=M: CHANGES[change](M))
+        changes = [AfterEpoch(lambda run: CHANGES[change](run.M))]
+        train(M, compiled, data=batches(backend), epochs=2, callbacks=changes)
         states.append(M.state())
     assert_equal_states(states[1], states[0], f"{backend}, {change}")
 

@@ -14,8 +14,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import matgrad as mg
-from matgrad.engines.training_step import make_step
-from matgrad.program import optimized, record_step
+from matgrad.program import optimized, record_computation
+from matgrad.program.computations import make_step
 from matgrad.specifications.models import create_model
 from matgrad.storage.programs import save_program
 
@@ -59,7 +59,7 @@ def save(kind: str, dtype: str, folder: Path) -> dict[str, np.ndarray]:
     X, t = rng.normal(size=(5 * N, M.layers[0].input_size)).astype(dtype), rng.integers(0, 7, 5 * N)
     step, state = make_step(M, mg.training.default_loss(M)), M.state()
     T = mg.one_hot(t, 7, like=X)
-    save_program(optimized(record_step(step, state, X[:N], T[:N])), folder / "program.safetensors", state)
+    save_program(optimized(record_computation(step, state, X[:N], T[:N])), folder / "program.safetensors", state)
     save_file({"X": X, "t": t.astype(np.int64)}, folder / "data.safetensors")
     for i in range(0, len(X), N):
         state = step(state, X[i : i + N], T[i : i + N], M.scalar(0.05))

@@ -10,7 +10,7 @@ import pytest
 
 import matgrad as mg
 from matgrad.engines.native import NativeStep
-from matgrad.engines.training_step import compile_step
+from matgrad.engines.registry import compile_step
 from matgrad.specifications.models import create_model
 
 LOSS = mg.SoftmaxCrossEntropyLoss()
@@ -143,8 +143,8 @@ def test_a_schedule_may_end_the_training():
     X, t = data(300)
     M, expected = model(), model()
     with pytest.raises(StopAsyncIteration):
-        M.fit(X, t, learning_rate=stops, per_step=True, shuffle=False)
-    expected.fit(X[:200], t[:200], learning_rate=0.1, epochs=1, shuffle=False)
+        M.fit(X, t, learning_rate=stops, per_step=True, shuffle=False, batch_size=100)
+    expected.fit(X[:200], t[:200], learning_rate=0.1, epochs=1, shuffle=False, batch_size=100)
     assert_equal(M.state(), expected.state())
 
 

@@ -14,7 +14,7 @@ from matgrad.inspection.profiling import REST, Row, profile_of
 from matgrad.matrix_operations import elements_sum
 from matgrad.specifications.models import create_model
 from sparse_support import some_support
-from support import Framework
+from support import AfterEpoch, Framework
 
 BACKENDS = ("numpy", "torch", "native")
 N, D, H, K = 16, 4, 5, 3  # examples, features, hidden units, classes
@@ -195,7 +195,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     clock = Clock()
-    for module in ("inspection.profiling", "engines.program"):
+    for module in ("inspection.profiling", "engines.program", "engines.executor"):
         monkeypatch.setattr(f"matgrad.{module}.time", clock)
     return clock
 
@@ -227,7 +227,7 @@ def test_seconds_belong_to_who_takes_them(clock: Clock, monkeypatch, compiled: b
     with mg.profile(M) as p:
         mg.stochastic_gradient_descent(
             M, 1, loss, mg.ConstantScheduler(0.1), batches(clock, 5), compiled=compiled,
-            on_epoch=lambda *_: slow(1000, bool)(0),
+            callbacks=[AfterEpoch(slow(1000, bool))],
         )  # fmt: skip
     found = {row.name: row.seconds for row in p.rows() if row.seconds}
     expected = {"layer 1 ActivationLayer.Y": 12.0, REST: 20.0}

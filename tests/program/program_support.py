@@ -10,8 +10,9 @@ import scipy.special
 from hypothesis import strategies as st
 
 from matgrad.backends import get_backend
+from matgrad.engines.executor import Executor
+from matgrad.engines.kernels import Kernels
 from matgrad.engines.numpy_kernels import NumpyKernels
-from matgrad.engines.program import Executor, Kernels
 from matgrad.program.program import Program, Shape, Value
 
 State = dict[str, np.ndarray]

@@ -12,9 +12,9 @@ import matgrad as mg
 from matgrad import matrix_operations as table
 from matgrad.backends import get_backend
 from matgrad.backends.base import RecordingError
-from matgrad.engines.training_step import make_step
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, row_repeat
-from matgrad.program import optimized, record, record_step
+from matgrad.program import optimized, record, record_computation
+from matgrad.program.computations import make_step
 from matgrad.program.program import INTEGER
 
 SHAPES = {"X": (3, 4), "Y": (3, 4), "S": (4, 4), "x": (1, 4), "y": (3, 1), "P": (3, 4), "eta": ()}
@@ -213,7 +213,7 @@ def model() -> mg.MultilayerPerceptron:
 
 
 def recorded_step(M: mg.MultilayerPerceptron, N: int = 5):
-    return record_step(
+    return record_computation(
         make_step(M, mg.SoftmaxCrossEntropyLoss(), clip_norm=1.0), M.state(), np.zeros((N, 3)), np.zeros((N, 2))
     )
 
@@ -279,7 +279,7 @@ def test_batches_that_do_not_fit_get_the_error_of_the_step(X, T, error: type[Exc
     M = model()
     step = make_step(M, mg.SoftmaxCrossEntropyLoss())
     for attempt in (
-        lambda: record_step(step, M.state(), np.zeros(X), np.zeros(T)),
+        lambda: record_computation(step, M.state(), np.zeros(X), np.zeros(T)),
         lambda: step(M.state(), np.zeros(X), np.zeros(T), 0.1),
     ):
         with pytest.raises(error, match=message):
@@ -292,7 +292,7 @@ def test_a_batch_of_another_backend_is_refused():
     batch = np.zeros((5, 3)), np.zeros((5, 2))
     for X, T in ((torch.from_numpy(batch[0]), batch[1]), (batch[0], torch.from_numpy(batch[1]))):
         with pytest.raises(TypeError, match="mixed backends: numpy and torch"):
-            record_step(make_step(M, mg.SoftmaxCrossEntropyLoss()), M.state(), X, T)
+            record_computation(make_step(M, mg.SoftmaxCrossEntropyLoss()), M.state(), X, T)
 
 
 def test_a_method_that_was_replaced_in_one_layer_is_not_passed_over():

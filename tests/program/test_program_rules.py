@@ -9,9 +9,9 @@ import pytest
 from program_support import executed, outputs
 
 import matgrad as mg
-from matgrad.engines.training_step import make_step
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, product_on, row_repeat, step
-from matgrad.program import Program, optimized, record, record_step
+from matgrad.program import Program, optimized, record, record_computation
+from matgrad.program.computations import make_step
 from matgrad.program.program import Size
 from matgrad.program.rules import (
     FUSIONS,
@@ -198,7 +198,7 @@ def test_what_no_output_needs_is_gone():
 
 def step_program(M: mg.MultilayerPerceptron, N: int = 6) -> Program:
     D, K = M.layers[0].input_size, M.layers[-1].output_size
-    return record_step(make_step(M, mg.SoftmaxCrossEntropyLoss()), M.state(), np.zeros((N, D)), np.zeros((N, K)))
+    return record_computation(make_step(M, mg.SoftmaxCrossEntropyLoss()), M.state(), np.zeros((N, D)), np.zeros((N, K)))
 
 
 def test_the_gradient_of_the_input_is_dead():

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from program_support import MEANING, numbers, outputs, programs
 
 import matgrad as mg
-from matgrad.engines.training_step import make_step
-from matgrad.program import Program, Value, optimized, record_step
+from matgrad.program import Program, Value, optimized, record_computation
+from matgrad.program.computations import make_step
 from matgrad.program.text import program_text, state_name
 
 MOMENTUM = """\
@@ -54,7 +54,7 @@ def text(layers: list[mg.Layer], loss: mg.LossFunction, optimizer: str, rules=la
     M = mg.MultilayerPerceptron(layers).to(dtype="float64")
     M.set_optimizer(optimizer)
     D, K = layers[0].input_size, layers[-1].output_size
-    return str(rules(record_step(make_step(M, loss), M.state(), np.zeros((5, D)), np.zeros((5, K)))))
+    return str(rules(record_computation(make_step(M, loss), M.state(), np.zeros((5, D)), np.zeros((5, K)))))
 
 
 def test_a_step_with_momentum_as_it_is_executed():

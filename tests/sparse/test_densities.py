@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from sparse_support import BACKENDS, mask_of, some_support
 
 import matgrad as mg
 from matgrad.sparse.densities import density_text, erdos_renyi_densities, parse_densities, random_support
 from matgrad.specifications.models import create_model, model_specification
 from matgrad.storage.models import load_model, load_weights, save_model
+from sparse_support import BACKENDS, mask_of, some_support
 from support import to_numpy
 
 # -- densities ---------------------------------------------------------------------------------

@@ -10,15 +10,15 @@ import copy
 import numpy as np
 import pytest
 import torch
-from sparse_support import BACKENDS, mask_of, some_support
 
 import matgrad as mg
 from architectures import torch_layer, torch_loss
-from matgrad.engines.training_step import train_batch
 from matgrad.inspection.gradient_check import check_gradients, first_wrong
+from matgrad.program.computations import train_batch
 from matgrad.sparse.densities import density_text
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
+from sparse_support import BACKENDS, mask_of, some_support
 from support import Framework, assert_close, to_numpy
 from test_layers import CASES, WITH_DROPOUT, oracle, random_parameters
 

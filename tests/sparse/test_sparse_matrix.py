@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 import scipy.stats
-from sparse_support import BACKENDS, mask_of, some_support
 
 import matgrad as mg
 from matgrad.backends import backend_of
 from matgrad.matrix_operations import exp, hadamard, ones, product_on, rows_sum, step, uniform, zeros
 from matgrad.sparse.matrix import SparseMatrix, restricted, values_of, with_values
 from matgrad.sparse.support import Support
+from sparse_support import BACKENDS, mask_of, some_support
 from support import Framework, assert_close, to_numpy
 
 # K, D, density; with empty rows and columns, with nothing, and with everything

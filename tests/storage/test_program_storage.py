@@ -14,10 +14,11 @@ import pytest
 from program_support import executed, outputs
 
 import matgrad as mg
-from matgrad.engines.training_step import make_step
-from matgrad.program import Program, optimized, record_step
+from matgrad.program import Program, optimized, record_computation
+from matgrad.program.computations import make_step
+from matgrad.program.description import as_dictionary, from_dictionary
 from matgrad.program.program import Size
-from matgrad.storage.programs import as_dictionary, from_dictionary, load_program, save_program
+from matgrad.storage.programs import load_program, save_program
 
 
 def model() -> mg.MultilayerPerceptron:
@@ -29,7 +30,9 @@ def model() -> mg.MultilayerPerceptron:
 
 
 def program(M: mg.MultilayerPerceptron, rules=optimized) -> Program:
-    return rules(record_step(make_step(M, mg.SoftmaxCrossEntropyLoss()), M.state(), np.zeros((5, 3)), np.zeros((5, 2))))
+    return rules(
+        record_computation(make_step(M, mg.SoftmaxCrossEntropyLoss()), M.state(), np.zeros((5, 3)), np.zeros((5, 2)))
+    )
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ BACKENDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "torch": ("matgrad.backends.torch_backend", "TorchBackend", ("torch",)),
     "jax": ("matgrad.backends.jax_backend", "JaxBackend", ("jax", "jaxlib")),
     "tensorflow": ("matgrad.backends.tensorflow_backend", "TensorflowBackend", ("tensorflow",)),
-    "native": ("matgrad.engines.native", "NativeBackend", ("matgrad._native",)),
+    "native": ("matgrad.backends.numpy_backend", "NumpyBackend", ("matgrad._native",)),  # with the C++ core
     "sympy": ("matgrad.backends.sympy_backend", "SympyBackend", ("sympy",)),
 }
 
@@ -36,7 +36,8 @@ def get_backend(name: str) -> Backend:
         raise ValueError(f"unknown backend {name!r}; known: {', '.join(BACKENDS)}")
     module, class_name, (framework, *_) = BACKENDS[name]
     try:
-        return getattr(import_module(module), class_name)()
+        import_module(framework)
+        return _instance(module, class_name)
     except ModuleNotFoundError as error:
         if error.name is None or framework not in (error.name, error.name.partition(".")[0]):
             raise
@@ -46,7 +47,12 @@ def get_backend(name: str) -> Backend:
         ) from None
 
 
-_BACKEND_OF_TYPE: dict[type, Backend] = {}  # one entry a matrix type
+@cache
+def _instance(module: str, class_name: str) -> Backend:
+    return getattr(import_module(module), class_name)()
+
+
+_BACKEND_OF_TYPE: dict[type, Backend] = {}  # one entry per matrix type
 
 
 def register_matrix_type(matrix_type: type, backend: Backend) -> None:

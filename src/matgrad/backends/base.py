@@ -8,13 +8,12 @@ speed or stability, and a test compares every override with the definition here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from matgrad.engines.training_step import Step
     from matgrad.sparse.support import Support
 
 Matrix = Any  # a 2-D array of the backend's framework
@@ -25,35 +24,6 @@ DTYPES = ("float32", "float64")
 
 class RecordingError(TypeError):
     """What a recorded matrix cannot do, because it has no numbers."""
-
-
-class CompiledStep(ABC):
-    """A training step that keeps the state to itself and changes it with every batch."""
-
-    takes_epochs = False  # whether `train` does more than to call it for every batch
-    can_be_timed = False  # whether it knows the seconds of every equation
-    is_timed = False  # whether it shall count them
-
-    @abstractmethod
-    def load(self, state: Mapping[str, Matrix]) -> None:
-        """Copy the state in."""
-
-    @abstractmethod
-    def state(self) -> dict[str, Matrix]:
-        """A copy of the state."""
-
-    @abstractmethod
-    def prepare(self, X: Matrix, T: Matrix) -> object:
-        """Compile the step for batches like X and T, without changing the state."""
-
-    @abstractmethod
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
-        """Train on one batch with learning rate η."""
-
-    def train(self, batches: Iterable[tuple[Matrix, Matrix]], rate: Callable[[int], Scalar]) -> None:
-        """Train on every batch, the i-th with learning rate η = rate(i)."""
-        for i, (X, T) in enumerate(batches):
-            self(X, T, rate(i))
 
 
 class Backend(ABC):
@@ -160,11 +130,6 @@ class Backend(ABC):
 
     def _no_sparse(self) -> TypeError:
         return TypeError(f"the backend {self.name} has no sparse matrices; numpy, torch and native have")
-
-    # -- compiling ----------------------------------------------------------------------------
-    def compile(self, step: Step) -> CompiledStep:
-        """The training step, compiled."""
-        raise NotImplementedError(f"the backend {self.name} does not compile")
 
     # -- in and out ---------------------------------------------------------------------------
     @abstractmethod

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 
-from matgrad.backends.base import Backend, CompiledStep, Matrix, Scalar
+from matgrad.backends.base import Backend
 from matgrad.backends.numpy_backend import NumpyBackend
-from matgrad.program.recorder import check_hidden_state
-
-if TYPE_CHECKING:
-    from matgrad.engines.training_step import Step
 
 
 class JaxBackend(NumpyBackend):
@@ -34,9 +28,6 @@ class JaxBackend(NumpyBackend):
 
     def log_sigmoid(self, X):
         return jax.nn.log_sigmoid(X)
-
-    def compile(self, step):
-        return JaxStep(step)
 
     def from_numpy(self, A, device=None):
         where = None if device is None else _device(device)
@@ -76,38 +67,6 @@ class JaxBackend(NumpyBackend):
 # compiled, they take half the time of X[start:stop] and jnp.take
 _slice = jax.jit(jax.lax.dynamic_slice_in_dim, static_argnums=2)
 _take = jax.jit(partial(jnp.take, axis=0))
-
-
-class JaxStep(CompiledStep):
-    """The step under `jax.jit`, which updates buffers of its own."""
-
-    def __init__(self, step: Step) -> None:
-        self.step = step
-        self.compiled = jax.jit(step, donate_argnums=0)
-        self.matrices: dict[str, Matrix] = {}
-        self.prepared: set[tuple] = set()
-
-    def load(self, state: Mapping[str, Matrix]) -> None:
-        self.matrices = _copies(state)
-
-    def state(self) -> dict[str, Matrix]:
-        return _copies(self.matrices)
-
-    def prepare(self, X: Matrix, T: Matrix) -> None:
-        signature = (X.shape, T.shape, X.dtype, T.dtype)
-        if signature not in self.prepared:
-            check_hidden_state(self.step, self.matrices, X, T)
-            self.compiled.lower(self.matrices, X, T, jnp.zeros((), X.dtype)).compile()
-            self.prepared.add(signature)
-
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
-        self.prepare(X, T)
-        self.matrices = self.compiled(self.matrices, X, T, eta)
-
-
-def _copies(state: Mapping[str, Matrix]) -> dict[str, Matrix]:
-    """The same matrices in other buffers, because `jax.jit` deletes those it updates."""
-    return {name: jnp.array(X, copy=True) for name, X in state.items()}
 
 
 def _device(name: str) -> jax.Device:

@@ -118,12 +118,6 @@ class NumpyBackend(Backend):
         return self._hashed(position, seed, count, like)
 
     # -- in and out ---------------------------------------------------------------------------
-    def compile(self, step):
-        from matgrad.engines.numpy_kernels import NumpyKernels
-        from matgrad.engines.program import ProgramStep
-
-        return ProgramStep(step, NumpyKernels(self))
-
     def from_numpy(self, A, device=None):
         return np.array(A)
 

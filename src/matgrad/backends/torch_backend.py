@@ -115,12 +115,6 @@ class TorchBackend(Backend):
         return _hashed(position, seed, count, like)
 
     # -- in and out ---------------------------------------------------------------------------
-    def compile(self, step):
-        from matgrad.engines.program import ProgramStep
-        from matgrad.engines.torch_kernels import TorchKernels
-
-        return ProgramStep(step, TorchKernels(self))
-
     def from_numpy(self, A, device=None):
         return torch.tensor(np.asarray(A), device=device)
 

@@ -8,15 +8,17 @@ from itertools import islice
 import numpy as np
 
 from matgrad.backends import get_backend
-from matgrad.backends.base import CompiledStep
 from matgrad.backends.conversion import convert
 from matgrad.bench.training_tool import Parameters, Setting, TrainingTool
 from matgrad.datasets import DataLoader
-from matgrad.engines.training_step import EagerStep, compile_step, make_step
+from matgrad.engines.eager import EagerStep
+from matgrad.engines.engine import CompiledStep
+from matgrad.engines.registry import compile_step
 from matgrad.layers import ActivationLayer, LinearLayer
 from matgrad.loss_functions import create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.program import Program, optimized, record_step
+from matgrad.program import Program, optimized, record_computation
+from matgrad.program.computations import make_step
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 
 
@@ -34,7 +36,7 @@ def model(setting: Setting, parameters: Parameters | None = None) -> MultilayerP
 def recorded(M: MultilayerPerceptron, batch_size: int) -> Program:
     """The training step of M as the program that is executed."""
     X, T = (np.empty((batch_size, n), M.dtype) for n in (M.layers[0].input_size, M.layers[-1].output_size))
-    return optimized(record_step(make_step(M, create_loss("SoftmaxCrossEntropy")), M.state(), X, T))
+    return optimized(record_computation(make_step(M, create_loss("SoftmaxCrossEntropy")), M.state(), X, T))
 
 
 def state_of(parameters: Parameters) -> dict[str, np.ndarray]:

@@ -10,10 +10,10 @@ import numpy as np
 
 import matgrad as mg
 from matgrad.cli.options import PATH, POSITIVE, SEED, plugin_option
-from matgrad.engines.training_step import check_loss
 from matgrad.foundation.files import as_json as json_text
 from matgrad.inspection.gradient_check import check_gradients, first_wrong
 from matgrad.loss_functions import create_loss
+from matgrad.program.computations import check_loss
 from matgrad.specifications.models import create_model
 from matgrad.storage.models import load_model
 

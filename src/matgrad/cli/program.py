@@ -11,9 +11,9 @@ import numpy as np
 import matgrad as mg
 from matgrad.backends.base import DTYPES
 from matgrad.cli.options import PATH, POSITIVE, SEED, check_writable, plugin_option
-from matgrad.engines.training_step import make_step
 from matgrad.foundation.files import as_json as json_text
 from matgrad.loss_functions import create_loss
+from matgrad.program.computations import make_step
 from matgrad.specifications.models import create_model
 from matgrad.training import default_loss
 
@@ -39,8 +39,9 @@ def program(**options: Any) -> None:
 
     x' is x after the step. ⊙ multiplies elements, [x ≥ 0] is 1 or 0, and 1_N b repeats the row b.
     """
-    from matgrad.program import optimized, record_step
-    from matgrad.storage.programs import as_dictionary, save_program
+    from matgrad.program import optimized, record_computation
+    from matgrad.program.description import as_dictionary
+    from matgrad.storage.programs import save_program
 
     path: Path | None = options["save"]
     if path is not None:
@@ -57,7 +58,7 @@ def program(**options: Any) -> None:
     loss = create_loss(options["loss"]) if options["loss"] else default_loss(M)
     N = options["batch_size"]
     X, T = (np.empty((N, n), M.dtype) for n in (M.layers[0].input_size, M.layers[-1].output_size))
-    recorded = record_step(make_step(M, loss, clip_norm=options["clip"]), M.state(), X, T)
+    recorded = record_computation(make_step(M, loss, clip_norm=options["clip"]), M.state(), X, T)
     result = recorded if options["as_recorded"] else optimized(recorded)
     if path is not None:
         save_program(result, path, M.state())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
 from collections.abc import Iterator
@@ -15,27 +14,25 @@ import numpy as np
 
 import matgrad as mg
 from matgrad import datasets
+from matgrad.callbacks import Callback, Divergence, EarlyStopping, GradientCheck, Matrices, Report, Statistics
+from matgrad.callbacks.statistics import check_finite
 from matgrad.cli.options import check_writable, load_data, move, set_threads
-from matgrad.cli.report import Interruptible, Report
 from matgrad.cli.run_record import run_record
 from matgrad.cli.timer import Timer
 from matgrad.datasets import DataLoader, Dataset
-from matgrad.engines.training_step import check_loss
-from matgrad.evaluation.measures import measure
 from matgrad.foundation.files import as_json, write_json
-from matgrad.inspection.gradient_check import check_gradients, first_wrong
-from matgrad.learning_rate import learning_rate as create_scheduler
+from matgrad.learning_rate import create_scheduler
 from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.program.computations import check_loss
 from matgrad.sparse.densities import erdos_renyi_densities
-from matgrad.sparse.matrix import values_of
 from matgrad.specifications.models import count_linear, create_model
 from matgrad.specifications.parsing import parse_numbers
 from matgrad.storage.models import load_weights, save_model
-from matgrad.training import default_loss, stochastic_gradient_descent
+from matgrad.training import Data, Training, default_loss
 
 
-class Training:
+class TrainingRun:
     """One run: everything is checked before training starts, and nothing is written before it ends."""
 
     def __init__(self, options: dict[str, Any]) -> None:
@@ -51,13 +48,15 @@ class Training:
         check_loss(self.M, self.loss)
         self.schedule = create_scheduler(options["learning_rate"])
         self.timer = Timer(self.M, options["timer"])
-        self.loaders = {"train": self._loader(self.data.Xtrain, self.data.Ttrain)}
+        self.train_loader = self._training_loader(self.data)
+        parts = {"": self.train_loader}
         if self.validation is not None:
-            self.loaders["validation"] = self._loader(*self.validation)
-        self.loaders["test"] = self._loader(self.data.Xtest, self.data.Ttest)
-        self.rows: list[dict[str, Any]] = []
-        self.epoch_start = 0.0
-        self.best: tuple[float, int, dict[str, Any]] | None = None  # validation loss, epoch, state
+            parts["validation_"] = self._loader(*self.validation)
+        parts["test_"] = self._loader(self.data.Xtest, self.data.Ttest)
+        self.statistics = Statistics(parts)
+        patience = options["early_stopping"]
+        self.early_stopping = EarlyStopping(patience) if patience else None
+        self.report = Report(silent=options["quiet"] or options["as_json"])
 
     # -- set-up -------------------------------------------------------------------------------
     def _data(self) -> tuple[Dataset, tuple[np.ndarray, np.ndarray] | None]:
@@ -105,53 +104,81 @@ class Training:
         loader = DataLoader(X, T, self.options["batch_size"], classes=self.data.classes, **shuffling)
         return loader.to(self.M.backend.name, dtype=self.M.dtype, device=self.M.device)
 
+    def _training_loader(self, data: Dataset) -> DataLoader:
+        shuffling = {"shuffle": not self.options["no_shuffle"], "seed": self.options["seed"]}
+        return self._loader(data.Xtrain, data.Ttrain, **shuffling)
+
+    def _epochs(self) -> Data:
+        """The batches of every epoch, or of epoch i where each has its own file."""
+        if not self.options["preprocessed"]:
+            return self.train_loader
+        files = datasets.preprocessed(self.options["preprocessed"]).normalize(self.data.normalization)
+        return lambda i: self._training_loader(files[i]) if i else self.train_loader
+
+    def _callbacks(self) -> list[Callback]:
+        """What the options ask for, in the order in which it happens after an epoch."""
+        options, report = self.options, self.report
+        callbacks: list[Callback] = []
+        if options["gradient_step"]:
+            callbacks.append(GradientCheck(options["gradient_step"], say=report.say))
+        if options["debug"]:
+            callbacks.append(Matrices(report.say))
+        if not options["no_statistics"] or self.early_stopping:
+            callbacks.append(self.statistics)
+        callbacks += [report, Divergence()]
+        return [*callbacks, self.early_stopping] if self.early_stopping else callbacks
+
     # -- the run ------------------------------------------------------------------------------
     def run(self) -> None:
         """Train, measure, write what was asked for, and print the last line."""
         options, M = self.options, self.M
         started = time.time()
-        interrupted = False
-        with Report(silent=options["quiet"] or options["as_json"]) as report, Interruptible() as interrupt:
-            self._introduce(report)
-            try:
-                with (
-                    self.timer.running(),
-                    _warnings_in(report),
-                    np.errstate(all="ignore"),
-                ):  # divergence is told in words
-                    stochastic_gradient_descent(
-                        M,
-                        options["epochs"],
-                        self.loss,
-                        self.schedule,
-                        Epochs(self, report, interrupt),
-                        per_step=options["per_step"],
-                        clip_norm=options["clip"],
-                        compiled=not (options["eager"] or options["debug"]),
-                        on_epoch=lambda epoch, lr: self._end_epoch(epoch, lr, report),
-                    )
-            except KeyboardInterrupt:
-                interrupted = True
-                report.say(f"interrupted in epoch {len(self.rows) + 1}")
-            if self.best is not None:
-                M.load_state(self.best[2])
-                report.say(f"kept the model of epoch {self.best[1]}, with validation loss {self.best[0]:.4f}")
-        self.timer.show(report)
-        with np.errstate(all="ignore"):
-            results = self._measure(("train", "validation", "test"))
-        self._check_finite(results["loss"], len(self.rows))
+        training = Training(
+            M,
+            self.loss,
+            self._epochs(),
+            options["epochs"],
+            self.schedule,
+            per_step=options["per_step"],
+            clip_norm=options["clip"],
+            compiled=not (options["eager"] or options["debug"]),
+        )
+        self._introduce(self.report)
+        try:
+            with self.timer.running(), _warnings_in(self.report), np.errstate(all="ignore"):
+                training.train(self._callbacks())
+            self._conclude(training)
+            results = self._results(training)
+        except ArithmeticError as error:
+            raise click.ClickException(str(error)) from None
         sha256 = self.raw.sha256()
         timer = self.timer.record()
-        record = run_record(options, self.data, sha256, M, self.loss, self.rows, results, timer, started, interrupted)
+        record = run_record(options, self.data, sha256, M, self.loss, training, results, timer, started)
         self._write(record)
         if options["as_json"]:
             click.echo(as_json(record))
         else:
-            metric = "accuracy" if self.data.classes else "rmse"
-            name = "accuracy" if self.data.classes else "RMSE"
+            metric, name = ("accuracy", "accuracy") if self.data.classes else ("rmse", "RMSE")
             click.echo(f"test {name} {results[f'test_{metric}']:.3f}")
-        if interrupted:
+        if training.is_interrupted:
             raise click.exceptions.Exit(130)
+
+    def _conclude(self, training: Training) -> None:
+        """Say how training ended."""
+        if training.is_interrupted:
+            self.report.say(f"interrupted in epoch {training.epoch + 1}")
+        best = self.early_stopping
+        if best is not None and best.best is not None:
+            self.report.say(f"kept the model of epoch {best.best_epoch}, with validation loss {best.best:.4f}")
+        self.timer.show(self.report)
+
+    def _results(self, training: Training) -> dict[str, float]:
+        """The measures of the model that is kept: those of the last epoch, where nothing has changed since."""
+        is_last = training.rows and not training.is_interrupted and self.early_stopping is None
+        measured = training.row if is_last and not self.options["no_statistics"] else self.statistics.measured(training)
+        results = {name: x for name, x in measured.items() if name.endswith(("loss", "accuracy", "rmse"))}
+        check_finite(results["loss"], training.epoch)
+        return results
 
     def _introduce(self, report: Report) -> None:
         data = self.data
@@ -168,40 +195,6 @@ class Training:
             matrices = {name: self.M.backend.to_numpy(X) for name, X in self.M.state().items() if name.count(".") == 1}
             for name, A in ({"Xtrain": data.Xtrain, "Ttrain": data.Ttrain} | matrices).items():
                 report.say(f"{name} {A.shape}\n{A}")
-
-    def _end_epoch(self, epoch: int, lr: float, report: Report) -> bool:
-        """Measure and show the epoch; whether to stop now."""
-        row = {"epoch": epoch + 1, "lr": lr, "seconds": time.perf_counter() - self.epoch_start}
-        if not self.options["no_statistics"] or self.options["early_stopping"]:
-            row |= self._measure(("train", "validation", "test"))
-        self.rows.append(row)
-        report.row(row)
-        self._check_finite(row.get("loss", 0.0), epoch + 1)
-        patience = self.options["early_stopping"]
-        if not patience:
-            return False
-        if self.best is None or row["validation_loss"] < self.best[0]:
-            self.best = row["validation_loss"], epoch + 1, dict(self.M.state())
-        return epoch + 1 - self.best[1] >= patience
-
-    @staticmethod
-    def _check_finite(loss: float, epoch: int) -> None:
-        """End a run that has diverged."""
-        if not math.isfinite(loss):
-            raise click.ClickException(
-                f"the loss is {loss} after epoch {epoch}: a smaller --learning-rate or --clip may help"
-            )
-
-    def _measure(self, parts: tuple[str, ...]) -> dict[str, float]:
-        """Loss, and accuracy or root mean squared error, on the parts of the data that there are."""
-        values: dict[str, float] = {}
-        for part in parts:
-            if part in self.loaders:
-                measures = measure(self.M, self.loaders[part], self.loss)
-                values["loss" if part == "train" else f"{part}_loss"] = measures.loss
-                metric = "accuracy" if self.data.classes else "rmse"
-                values[f"{part}_{metric}"] = getattr(measures, metric)
-        return values
 
     def _write(self, record: dict[str, Any]) -> None:
         options = self.options
@@ -228,55 +221,6 @@ class Training:
             )
         if options["output"]:
             write_json(options["output"] / "run.json", record)
-
-
-class Epochs:
-    """The training batches, anew for every epoch, with all that happens around them."""
-
-    def __init__(self, training: Training, report: Report, interrupt: Interruptible) -> None:
-        self.training, self.report, self.interrupt = training, report, interrupt
-        self.epoch = 0
-        options, data = training.options, training.data
-        self.shuffling = {"shuffle": not options["no_shuffle"], "seed": options["seed"]}
-        folder = options["preprocessed"]
-        self.preprocessed = datasets.preprocessed(folder).normalize(data.normalization) if folder else None
-        self.loader = training._loader(data.Xtrain, data.Ttrain, **self.shuffling)
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        """The batches of the next epoch."""
-        training, options = self.training, self.training.options
-        if self.preprocessed is not None and self.epoch:
-            data = self.preprocessed[self.epoch]
-            self.loader = training._loader(data.Xtrain, data.Ttrain, **self.shuffling)
-        self.epoch += 1
-        training.epoch_start = time.perf_counter()
-        batches = self.report.batches(self.loader, f"epoch {self.epoch}/{options['epochs']}")
-        for number, (X, T) in enumerate(batches, start=1):
-            self.interrupt.check()
-            if options["gradient_step"] and number == 1:
-                self._check_gradients(X, T)
-            yield X, T
-            if options["debug"]:
-                self._show_batch(number)
-        self.interrupt.check()
-
-    def _check_gradients(self, X: Any, T: Any) -> None:
-        training = self.training
-        with training.timer.paused():
-            results = check_gradients(training.M, training.loss, X[:10], T[:10], h=training.options["gradient_step"])
-        wrong = first_wrong(results)
-        if wrong is not None:
-            raise click.ClickException(str(wrong))
-        self.report.say(f"gradients agree with central differences: {len(results)} equations")
-
-    def _show_batch(self, number: int) -> None:
-        backend = self.training.M.backend
-        for i, layer in enumerate(self.training.M.layers, start=1):
-            names = ["X", "DX", *layer.intermediates, *layer.parameters, *(f"D{name}" for name in layer.parameters)]
-            for name in names:
-                X = values_of(getattr(layer, name))
-                if X is not None:
-                    self.report.say(f"batch {number} layer {i} {name}\n{backend.to_numpy(X)}")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from matgrad.foundation.machine import cores
 from matgrad.loss_functions import LossFunction
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.specifications.models import model_specification
+from matgrad.training import Training
 
 PACKAGES = ("numpy", "scipy", "torch", "jax", "tensorflow", "tensorflow-cpu", "sympy")
 
@@ -49,11 +50,10 @@ def run_record(
     sha256: str,
     M: MultilayerPerceptron,
     loss: LossFunction,
-    rows: list[dict[str, Any]],
+    training: Training,
     results: dict[str, float],
     timer: list[dict[str, Any]],
     started: float,
-    interrupted: bool,
 ) -> dict[str, Any]:
     """Seed, versions, machine, hash of the data as read, full configuration, epochs, results and times of a run."""
     plain = {
@@ -64,7 +64,7 @@ def run_record(
         "seed": options["seed"],
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(started)),
         "seconds": round(time.time() - started, 3),
-        "interrupted": interrupted,
+        "interrupted": training.is_interrupted,
         "versions": versions(),
         "machine": machine(),
         "data": {
@@ -78,7 +78,7 @@ def run_record(
         },
         "model": model_specification(M) | {"loss": loss.specification()},
         "configuration": plain,
-        "epochs": rows,
+        "epochs": training.rows,
         "results": results,
         "timer": timer,
     }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 import click
 
-from matgrad.cli.report import Report
+from matgrad.callbacks import Report
 from matgrad.inspection.profile_table import table
 from matgrad.inspection.profiling import Profile, profile
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -31,10 +31,6 @@ class Timer:
             return
         with profile(self.M) as self.profile:
             yield
-
-    def paused(self) -> AbstractContextManager[None]:
-        """Do not count what is done inside a step of training."""
-        return nullcontext() if self.profile is None else self.profile.paused()
 
     def record(self) -> list[dict[str, Any]]:
         """The rows as values that JSON can hold."""

@@ -17,7 +17,8 @@ from matgrad.cli.options import (
     normalize_option,
     plugin_option,
 )
-from matgrad.cli.run import Training
+from matgrad.cli.run import TrainingRun
+from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 
 
 @click.command(short_help="Train a multilayer perceptron.")
@@ -40,10 +41,14 @@ from matgrad.cli.run import Training
 )
 @click.option("--optimizers", default="Momentum(0.9)", show_default=True, metavar="LIST", help="One, or one a layer.")
 @click.option("--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
-@click.option("--learning-rate", default="0.05", show_default=True, metavar="RATE", help="A number or a schedule.")
+@click.option(
+    "--learning-rate", default=str(LEARNING_RATE), show_default=True, metavar="RATE", help="A number or a schedule."
+)
 @click.option("--per-step", is_flag=True, help="Count the schedule in steps instead of epochs.")
-@click.option("--epochs", type=click.IntRange(min=0), default=20, show_default=True, help="Passes over the data.")
-@click.option("--batch-size", type=click.IntRange(min=1), default=50, show_default=True, help="Examples a step.")
+@click.option("--epochs", type=click.IntRange(min=0), default=EPOCHS, show_default=True, help="Passes over the data.")
+@click.option(
+    "--batch-size", type=click.IntRange(min=1), default=BATCH_SIZE, show_default=True, help="Examples per step."
+)
 @click.option("--weight-decay", type=NOT_NEGATIVE, metavar="λ", help="Add λθ to the gradients.")
 @click.option("--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of weights, batches and dropout.")
@@ -106,4 +111,4 @@ def train(**options: Any) -> None:
     --learning-rate "MultiStepLR(0.1; 10, 15; 0.1)". One value serves all layers. The last line printed is
     the test accuracy, or for a regression the root mean squared error.
     """
-    Training(options).run()
+    TrainingRun(options).run()

@@ -134,11 +134,12 @@ def check_labels(labels: np.ndarray, classes: int, where: str) -> None:
 
 
 def check_finite(A: np.ndarray, where: str, found: np.ndarray | None = None) -> None:
-    """Refuse NaN and infinity in a matrix; `found` has the values to show."""
+    """Refuse NaN and infinity in a matrix; `found` has the values to show, which A has as float32."""
     if not np.isfinite(A).all():
         i, j = np.argwhere(~np.isfinite(A))[0]
+        kind = "number" if found is None else "float32 number"
         value = (A if found is None else found)[i, j]
-        raise DataError(f"{where}, row {i}, column {j}: found {value}, expected a finite float32 number")
+        raise DataError(f"{where}, row {i}, column {j}: found {value}, expected a finite {kind}")
 
 
 def _matrix(A: np.ndarray, where: str) -> np.ndarray:

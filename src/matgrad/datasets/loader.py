@@ -58,6 +58,11 @@ class DataLoader:
         """The number of classes, where the targets are class indices."""
         return None if self.labels is None else len(self.T)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether its batches are just ``batch(start, order())``: an engine may then go through them by itself."""
+        return type(self) is DataLoader
+
     def __len__(self) -> int:
         """The number of batches."""
         return -(-self.size // self.batch_size)
@@ -87,11 +92,11 @@ class DataLoader:
         self.X, self.T = (convert(A, target, dtype, device) for A in (self.X, self.T))
         return self
 
-    def in_order(self) -> DataLoader:
-        """A loader of the same batches in the order of the data, without a copy of them."""
-        twin = copy(self)
-        twin.shuffle = False
-        return twin
+    def in_order(self, batch_size: int) -> DataLoader:
+        """A loader of the same examples in the order of the data, without a copy of them."""
+        loader = copy(self)
+        loader.shuffle, loader.batch_size = False, batch_size
+        return loader
 
 
 def one_hot(labels: np.ndarray, classes: int, *, like: Matrix | None = None) -> Matrix:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -12,44 +12,14 @@ import numpy as np
 
 import matgrad._native as _native  # not from matgrad: a missing module is told of by its name
 from matgrad.backends.base import Matrix, Scalar
-from matgrad.backends.numpy_backend import NumpyBackend
-from matgrad.engines.program import Kernels, ProgramStep, State
+from matgrad.engines.engine import Batches, CompiledStep, Poll
+from matgrad.engines.kernels import Kernels
+from matgrad.engines.program import ProgramEngine, ProgramStep
 from matgrad.foundation.machine import cores
+from matgrad.layers.layer import State
+from matgrad.program.computations import Step
+from matgrad.program.description import as_dictionary
 from matgrad.program.program import Program, Value
-from matgrad.storage.programs import as_dictionary
-
-
-class NativeBackend(NumpyBackend):
-    """NumPy's table, and compiled steps in the C++ core."""
-
-    name = "native"
-
-    def compile(self, step):
-        from matgrad.engines.numpy_kernels import NumpyKernels
-
-        return NativeStep(step, NumpyKernels(self), NativeExecutor)
-
-
-class NativeStep(ProgramStep):
-    """A training step in the C++ core, which also goes through the batches of an epoch."""
-
-    takes_epochs = True
-
-    def train(self, batches: Iterable[tuple[Matrix, Matrix]], rate: Callable[[int], Scalar]) -> None:
-        from matgrad.datasets import DataLoader
-
-        if type(batches) is not DataLoader or not batches.X.flags.c_contiguous:
-            return super().train(batches, rate)
-        whole, order, rates = batches.size // batches.batch_size, batches.order(), []
-        try:
-            for i in range(whole):
-                rates.append(rate(i))
-        finally:  # where there is no rate for a batch, those before it are trained on
-            if rates:
-                executor = self.prepare(*batches.batch(0))
-                executor.train(batches.X, batches.T, np.array(rates, batches.X.dtype), order, batches.labels)
-        if whole < len(batches):
-            self(*batches.batch(whole * batches.batch_size, order), rate(whole))
 
 
 class NativeExecutor:
@@ -59,21 +29,34 @@ class NativeExecutor:
         self.program = program
         self.core = _native.Executor(json.dumps(as_dictionary(program)), thread_pool(threads()))
         for name, X in state.items():
-            self.core.bind(name, X)
+            if name in program.inputs:
+                self.core.bind(name, X)
         for name, S in program.supports.items():
             self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
+        self.outputs: State = {}
+        for name, value in program.outputs.items():
+            if name not in program.inputs:
+                self.outputs[name] = np.empty(value.shape, value.dtype)
+                self.core.bind(name, self.outputs[name])
 
-    def execute(self, **inputs: Any) -> None:
+    def execute(self, **inputs: Any) -> State:
         """Run the program once."""
         for name, X in inputs.items():
             self.core.bind_constant(name, np.ascontiguousarray(X).reshape(X.shape))
         self.core.run()
+        return self.outputs
 
     def train(
-        self, X: Matrix, T: Matrix, rates: np.ndarray, order: np.ndarray | None, labels: np.ndarray | None
+        self,
+        X: Matrix,
+        T: Matrix,
+        rates: np.ndarray,
+        order: np.ndarray | None,
+        labels: np.ndarray | None,
+        poll: Poll | None = None,
     ) -> None:
         """Run the program for whole batches, one for each of the learning rates; see `DataLoader`."""
-        self.core.train(X, np.ascontiguousarray(T), rates, order, labels)
+        self.core.train(X, np.ascontiguousarray(T), rates, order, labels, poll)
 
     @property
     def runs(self) -> int:
@@ -89,6 +72,38 @@ class NativeExecutor:
         """The seconds of every value so far; of values that are computed together, the first has them all."""
         values = self.program.values
         return dict(zip(values, self.core.seconds[-len(values) :], strict=True))  # after the inputs that are not read
+
+
+class NativeEngine(ProgramEngine):
+    """Runs programs, and whole epochs of a training step, in the C++ core."""
+
+    executor = NativeExecutor
+
+    def step(self, step: Step) -> CompiledStep:
+        return NativeStep(step, self.kernels, NativeExecutor)
+
+
+class NativeStep(ProgramStep):
+    """A training step in the C++ core, which also goes through the batches of an epoch."""
+
+    takes_epochs = True
+
+    def train(self, batches: Batches, rate: Callable[[int], Scalar], poll: Poll = lambda done: None) -> None:
+        loader: Any = batches
+        if not getattr(loader, "is_plain", False) or not loader.X.flags.c_contiguous:
+            return super().train(batches, rate, poll)
+        whole, order, rates = loader.size // loader.batch_size, loader.order(), []
+        try:
+            for i in range(whole):
+                rates.append(rate(i))
+        finally:  # where there is no rate for a batch, those before it are trained on
+            if rates:
+                executor = self.prepare(*loader.batch(0))
+                executor.train(loader.X, loader.T, np.array(rates, loader.X.dtype), order, loader.labels, poll)
+        if whole < len(loader):
+            X, T = loader.batch(whole * loader.batch_size, order)
+            self(X, T, rate(whole))
+            poll(whole + 1)
 
 
 def threads() -> int:

@@ -7,7 +7,7 @@ from scipy.linalg import blas
 from scipy.special import erf
 
 from matgrad.backends.base import Matrix
-from matgrad.engines.program import Kernels, into
+from matgrad.engines.kernels import Kernels, into
 
 GEMM = {np.dtype("float32"): blas.sgemm, np.dtype("float64"): blas.dgemm}
 AXPY = {np.dtype("float32"): blas.saxpy, np.dtype("float64"): blas.daxpy}

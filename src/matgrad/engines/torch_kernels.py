@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from matgrad.engines.program import Kernels, into
+from matgrad.engines.kernels import Kernels, into
 
 
 class TorchKernels(Kernels):

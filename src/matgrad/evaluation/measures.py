@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,12 +9,14 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix
+from matgrad.engines.engine import Batches
+from matgrad.engines.fallback import evaluation_of
 from matgrad.loss_functions import LossFunction
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
-Batches = Iterable[tuple[Matrix, Matrix]]
+EVALUATION_BATCH = 1000  # examples: more than that are not faster
 
 
 @dataclass
@@ -62,17 +62,18 @@ class Measures:
         return counts
 
 
-def measure(M: MultilayerPerceptron, data: Batches, loss: LossFunction) -> Measures:
+def measure(M: MultilayerPerceptron, data: Batches, loss: LossFunction, *, compiled: bool = True) -> Measures:
     """The measures of M in evaluation mode, in one pass over the data."""
+    evaluation, state = evaluation_of(M, loss, compiled=compiled), M.state()
     total, count = 0.0, 0
     Ys, Ts = [], []
-    for Y, T in _outputs(M, data):
-        check_targets(Y, T)
-        N, _ = Y.shape
-        total += float(loss(Y, T)) * (N if loss.is_mean else 1)
-        count += N
-        Ys.append(backend_of(Y).to_numpy(Y).astype(np.float64))
+    for X, T in data:
+        outputs = evaluation(state, X, T)
+        Ys.append(backend_of(X).to_numpy(outputs["Y"]).astype(np.float64))
         Ts.append(backend_of(T).to_numpy(T).astype(np.float64))
+        N = len(Ys[-1])
+        total += float(outputs["loss"]) * (N if loss.is_mean else 1)
+        count += N
     if not count:
         raise ValueError("the data has no batches, so there is nothing to measure")
     Y, T = np.concatenate(Ys), np.concatenate(Ts)
@@ -80,7 +81,7 @@ def measure(M: MultilayerPerceptron, data: Batches, loss: LossFunction) -> Measu
 
 
 def compute_loss(M: MultilayerPerceptron, data: Batches, loss: LossFunction) -> float:
-    """The mean loss of an example, in evaluation mode."""
+    """The mean loss per example, in evaluation mode."""
     return measure(M, data, loss).loss
 
 
@@ -89,8 +90,27 @@ def compute_accuracy(M: MultilayerPerceptron, data: Batches) -> float:
 
     Targets may be one-hot rows or class indices.
     """
-    correct = [predicted_classes(M, Y) == _classes(backend_of(T).to_numpy(T)) for Y, T in _outputs(M, data)]
+    feedforward, state = evaluation_of(M), M.state()
+    correct = [predicted_classes(M, feedforward(state, X)["Y"]) == _classes(backend_of(T).to_numpy(T)) for X, T in data]
     return float(np.mean(np.concatenate(correct)))
+
+
+def predict(M: MultilayerPerceptron, X: np.ndarray, batch_size: int = EVALUATION_BATCH) -> np.ndarray:
+    """f_Θ(X) in evaluation mode, for a NumPy matrix X with any number of rows."""
+    A = np.asarray(X, dtype=M.dtype)
+    feedforward, state, backend = evaluation_of(M), M.state(), M.backend
+    batches = (A[i : i + batch_size] for i in range(0, max(len(A), 1), batch_size))
+    outputs = (feedforward(state, backend.from_numpy(B, M.device))["Y"] for B in batches)
+    return np.concatenate([np.array(backend.to_numpy(Y)) for Y in outputs])
+
+
+def score(M: MultilayerPerceptron, X: np.ndarray, T: np.ndarray) -> float:
+    """The accuracy of M on examples X with class indices T or, for a matrix of numbers, R², as in scikit-learn."""
+    Y, T = predict(M, X), np.asarray(T)
+    if T.ndim == 1 and T.dtype.kind in "iu":
+        return float(np.mean(predicted_classes(M, Y) == T))
+    T = T.reshape(len(T), -1).astype(np.float64)
+    return Measures(0.0, Y.astype(np.float64), T, np.empty(0), np.empty(0)).r2
 
 
 def predicted_classes(M: MultilayerPerceptron, Y: Matrix) -> np.ndarray:
@@ -104,35 +124,6 @@ def predicted_classes(M: MultilayerPerceptron, Y: Matrix) -> np.ndarray:
         return A.argmax(axis=1)
     threshold = 0.5 if M.layers[-1].output == "probability" else 0
     return (A[:, 0] >= threshold).astype(np.int64)
-
-
-def check_targets(Y: Matrix, T: Matrix) -> None:
-    """Refuse targets of another backend, size or dtype than the output."""
-    backend = backend_of(Y, T)
-    if tuple(Y.shape) != tuple(T.shape):
-        sizes = (" × ".join(map(str, A.shape)) for A in (Y, T))
-        raise ValueError("the output is {} and the targets are {}: expected equal sizes".format(*sizes))
-    if backend.dtype(Y) != backend.dtype(T):
-        raise TypeError(f"the targets are {backend.dtype(T)} but the model is {backend.dtype(Y)}")
-
-
-@contextmanager
-def evaluation_mode(M: MultilayerPerceptron) -> Iterator[None]:
-    """Evaluation mode inside, the mode of before afterwards."""
-    modes = [layer.training for layer in M.layers]
-    M.eval()
-    try:
-        yield
-    finally:
-        for layer, mode in zip(M.layers, modes, strict=True):
-            layer.training = mode
-
-
-def _outputs(M: MultilayerPerceptron, data: Batches) -> Iterator[tuple[Matrix, Matrix]]:
-    """The output Y of M for every batch, with its targets T, in evaluation mode."""
-    with evaluation_mode(M):
-        for X, T in data:
-            yield M.feedforward(X), T
 
 
 def _classes(T: np.ndarray) -> np.ndarray:

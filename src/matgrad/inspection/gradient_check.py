@@ -18,11 +18,11 @@ import numpy as np
 
 from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import Matrix
-from matgrad.engines.training_step import check_loss
 from matgrad.inspection.equations import Equation, observed
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.program.computations import check_loss
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 from matgrad.sparse.support import Support
 

@@ -22,13 +22,14 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from matgrad.backends.base import CompiledStep, Matrix
+from matgrad.backends.base import Matrix
 from matgrad.inspection.profile_table import table
 from matgrad.inspection.watching import CLIP, steps_of_parts, watched
 from matgrad.sparse.matrix import values_of
 
 if TYPE_CHECKING:
-    from matgrad.engines.training_step import EagerStep
+    from matgrad.engines.eager import EagerStep
+    from matgrad.engines.engine import CompiledStep
     from matgrad.multilayer_perceptron import MultilayerPerceptron
     from matgrad.program.costs import Cost
 
@@ -240,4 +241,12 @@ def counted(M: MultilayerPerceptron) -> Iterator[None]:
     """Count the time that passes inside, where M is profiled."""
     p = profile_of(M)
     with nullcontext() if p is None else p.running():
+        yield
+
+
+@contextmanager
+def paused(M: MultilayerPerceptron) -> Iterator[None]:
+    """Do not count the time that passes inside, in the middle of training, where M is profiled."""
+    p = profile_of(M)
+    with nullcontext() if p is None else p.paused():
         yield

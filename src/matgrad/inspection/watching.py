@@ -23,7 +23,7 @@ Mark = Callable[[str, Any, str], None]  # a part, the matrix it ended with, and 
 
 
 @contextmanager
-def watched(M: MultilayerPerceptron, loss: LossFunction, mark: Mark) -> Iterator[None]:
+def watched(M: MultilayerPerceptron, loss: LossFunction | None, mark: Mark) -> Iterator[None]:
     """After each part of a training step of M, ``mark(part, result, name)`` is called while the context lasts.
 
     The part is '' for what comes between two parts. Equations show where the source of a layer can be read.
@@ -43,7 +43,7 @@ def watched(M: MultilayerPerceptron, loss: LossFunction, mark: Mark) -> Iterator
         yield
 
 
-def watched_methods(M: MultilayerPerceptron, loss: LossFunction) -> Iterator[tuple[Any, str, str, str]]:
+def watched_methods(M: MultilayerPerceptron, loss: LossFunction | None) -> Iterator[tuple[Any, str, str, str]]:
     """(object, method, part that ends where the method begins, part that ends with the method)."""
     for layer, i in {layer: i for i, layer in enumerate(M.layers, start=1)}.items():
         for method in ("feedforward", "backpropagate", "optimize"):

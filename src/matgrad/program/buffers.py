@@ -25,19 +25,19 @@ class Plan:
     copies: list[tuple[Buffer, Buffer]] = field(default_factory=list)  # (to, from)
 
 
-def plan(program: Program, updated: set[str]) -> Plan:
-    """Buffers for a program whose outputs replace the inputs of the same names, `updated`.
+def plan(program: Program) -> Plan:
+    """Buffers for a program whose outputs replace the inputs of the same names; other outputs have their own.
 
     A result takes over the buffer of the input it replaces, or of an operand, where nothing reads that
     any more and the operation can work in place; or else a free buffer of its shape. No output may be a
     view, another input or another output: `rules.apart` sees to that.
     """
-    return _Planner(program, updated).plan
+    return _Planner(program).plan
 
 
 class _Planner:
-    def __init__(self, program: Program, updated: set[str]) -> None:
-        self.program, self.updated = program, updated
+    def __init__(self, program: Program) -> None:
+        self.program = program
         self.plan = Plan()
         self.free: dict[tuple[Shape, str], list[Buffer]] = defaultdict(list)
         self.last_use = self._last_uses()
@@ -46,7 +46,9 @@ class _Planner:
         for name, value in program.inputs.items():
             self.homes[name] = self.plan.buffers[value] = Buffer(value.shape, value.dtype, name)
             self.holder[self.homes[name]] = value
-        self.replaces = {value: name for name, value in program.outputs.items() if name in updated}
+        for name, value in program.outputs.items():
+            self.homes.setdefault(name, Buffer(value.shape, value.dtype, name))
+        self.replaces = {value: name for name, value in program.outputs.items()}
         for i, value in enumerate(program.values):
             if value.operation not in (*SOURCES, *VIEWS):
                 self._place(i, value)
@@ -81,8 +83,8 @@ class _Planner:
 
     def _is_free(self, buffer: Buffer, i: int, value: Value) -> bool:
         """Whether instruction i may write to the buffer: nothing reads it later, and i itself only in place."""
-        held = self.holder[buffer]
-        if (buffer.shape, buffer.dtype) != (value.shape, value.dtype) or self.last_use[held] > i:
+        held = self.holder.get(buffer)  # nothing yet, where an output goes that replaces no input
+        if (buffer.shape, buffer.dtype) != (value.shape, value.dtype) or (held and self.last_use[held] > i):
             return False
         reads = [x for x in value.operands if base(x) in self.plan.buffers and self.plan.buffers[base(x)] is buffer]
         return all(x in in_place_operands(value) for x in reads)

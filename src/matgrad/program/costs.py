@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from matgrad.engines.training_step import Step
 from matgrad.program.buffers import base
+from matgrad.program.computations import Step
 from matgrad.program.program import PRODUCTS, SOURCES, VIEWS, Program, Value
-from matgrad.program.recorder import record_step
+from matgrad.program.recorder import record_computation
 from matgrad.sparse.support import Support
 
 if TYPE_CHECKING:
     from matgrad.backends.base import Matrix, Scalar
-    from matgrad.engines.training_step import EagerStep
+    from matgrad.engines.eager import EagerStep
     from matgrad.layers.layer import State
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
@@ -91,7 +91,7 @@ def costs_of(program: Program) -> dict[str, Cost | None]:
 def costs_by_equation(step: EagerStep, X: Matrix, T: Matrix) -> dict[str, Cost | None]:
     """The costs of a step whose equations run one by one, none fused or left out; {} where it cannot be recorded."""
     try:
-        return costs_of(record_step(_WholeStep(step.M, step.loss, step.clip_norm), step.M.state(), X, T))
+        return costs_of(record_computation(_WholeStep(step.M, step.loss, step.clip_norm), step.M.state(), X, T))
     except Exception:  # a layer may do anything, and then its costs are not known
         return {}
 

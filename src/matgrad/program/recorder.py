@@ -10,19 +10,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends import backend_of, register_matrix_type
 from matgrad.backends.base import DTYPES, Backend, RecordingError
-from matgrad.engines.training_step import settings
 from matgrad.foundation.numbers import as_number
 from matgrad.inspection.watching import watched, watched_methods
 from matgrad.program.program import INTEGER, Program, Shape, Size, Value
+from matgrad.program.settings import settings
 
 if TYPE_CHECKING:
-    from matgrad.engines.training_step import Step
     from matgrad.loss_functions import LossFunction
     from matgrad.multilayer_perceptron import MultilayerPerceptron
+    from matgrad.program.computations import Computation
     from matgrad.sparse.support import Support
 
 Signature = tuple[Shape, str]  # shape and dtype
@@ -292,43 +293,59 @@ def record(
     return Program(*({name: x.value for name, x in matrices.items()} for matrices in (inputs, outputs)))
 
 
-def record_step(step: Step, state: Mapping[str, Any], X: Any, T: Any) -> Program:
-    """The training step as a program; only shapes and dtypes of the state, X and T matter.
+def record_computation(computation: Computation, state: Mapping[str, Any], *inputs: Any) -> Program:
+    """The computation as a program; only the shapes and dtypes of the state and the inputs matter.
 
-    It is recorded twice, with one model: a step that depends on anything but its state, such as a
-    count that a layer keeps to itself, shows because the second program is another.
+    An input that is not given, such as the learning rate, is a scalar with the dtype of X.
+    It is recorded twice, with one model: a computation that depends on anything but its state and inputs,
+    such as a count that a layer keeps to itself, shows because the second program is another.
     """
-    backend = backend_of(*state.values(), X, T)
-    step = copy.deepcopy(step, {id(x): x for x in step.template.state().values()})  # so that nothing of M changes
-    model = step.template
-    _check_methods(model, step.loss)
-    N = Size(X.shape[0], "N")
-    shapes = {name: tuple(x.shape) for name, x in state.items()}
-    shapes |= {name: (N if x.shape[0] == N else x.shape[0], *x.shape[1:]) for name, x in (("X", X), ("T", T))}
-    signatures = {name: (shapes[name], backend.dtype(x)) for name, x in {**state, "X": X, "T": T}.items()}
-    signatures["eta"] = (), backend.dtype(X)
+    # so that nothing of M changes
+    computation = copy.deepcopy(computation, {id(x): x for x in computation.template.state().values()})
+    model, loss = computation.template, computation.loss
+    _check_methods(model, loss)
+    signatures = _signatures(state, dict(zip_longest(computation.inputs, inputs)))
 
-    def run(recording: Recording, inputs: dict[str, RecordedMatrix]) -> dict[str, RecordedMatrix]:
-        own = {name: inputs[name] for name in state}
-        with _labelled(recording, model, step.loss):
-            return step.run(model, own, *(inputs[name] for name in ("X", "T", "eta")))
+    def run(recording: Recording, matrices: dict[str, RecordedMatrix]) -> dict[str, RecordedMatrix]:
+        own = {name: matrices[name] for name in state}
+        with _labelled(recording, model, loss):
+            return computation.run(model, own, *(matrices[name] for name in computation.inputs))
 
     program = record(run, signatures)
     try:
-        before = settings([*model.layers, step.loss])
+        before = settings([*model.layers, loss])
         is_repeatable = _listing(record(run, signatures)) == _listing(program)
-        is_repeatable = is_repeatable and settings([*model.layers, step.loss]) == before
+        is_repeatable = is_repeatable and settings([*model.layers, loss]) == before
     except RecordingError:
         is_repeatable = False
     if not is_repeatable:
         raise HiddenStateError("a layer keeps something from step to step that is not in `buffers`")
-    return program
+    used = {x.name for x in program.values if x.operation == "input"} | {*program.outputs, *computation.inputs}
+    return Program({name: x for name, x in program.inputs.items() if name in used}, program.outputs)
 
 
-def check_hidden_state(step: Step, state: Mapping[str, Any], X: Any, T: Any) -> None:
-    """Raise HiddenStateError where a step, as far as it can be recorded, keeps something to itself."""
+def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Signature]:
+    """The shape and dtype of every matrix of the state and of every input, which are of one backend.
+
+    The number of examples is called N.
+    """
+    X = inputs["X"]
+    backend = backend_of(*state.values(), *(x for x in inputs.values() if hasattr(x, "shape")))
+    N = Size(X.shape[0], "N")
+
+    def signature(x: Any) -> Signature:
+        if not getattr(x, "shape", ()):
+            return (), backend.dtype(X)
+        return (N if x.shape[0] == N else x.shape[0], *x.shape[1:]), backend.dtype(x)
+
+    known = {name: (tuple(x.shape), backend.dtype(x)) for name, x in state.items()}
+    return known | {name: signature(x) for name, x in inputs.items()}
+
+
+def check_hidden_state(computation: Computation, state: Mapping[str, Any], *inputs: Any) -> None:
+    """Raise HiddenStateError where a computation, as far as it can be recorded, keeps something to itself."""
     try:
-        record_step(step, state, X, T)
+        record_computation(computation, state, *inputs)
     except HiddenStateError:
         raise
     except TypeError:
@@ -343,7 +360,7 @@ def _listing(program: Program) -> list[tuple]:
 
 
 @contextmanager
-def _labelled(recording: Recording, model: MultilayerPerceptron, loss: LossFunction) -> Iterator[None]:
+def _labelled(recording: Recording, model: MultilayerPerceptron, loss: LossFunction | None) -> Iterator[None]:
     """Tell the recording which equation of which layer, which loss or which optimizer is at work."""
 
     def mark(part: str, X: Any, name: str) -> None:
@@ -363,7 +380,7 @@ def _name(X: Any, name: str) -> None:
         X.value.name = X.value.name or name
 
 
-def _check_methods(model: MultilayerPerceptron, loss: LossFunction) -> None:
+def _check_methods(model: MultilayerPerceptron, loss: LossFunction | None) -> None:
     """Refuse a method that was replaced in one object: it belongs to the original, not to this copy."""
     for thing, method, *_ in watched_methods(model, loss):
         if method in vars(thing):

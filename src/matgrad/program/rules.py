@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from matgrad.program.program import ELEMENTWISE, SOURCES, SPARSE, VIEWS, Program, Value, number
 
+PADDED = ("sparse_product", "sparse_transposed_product")
 Uses = Counter[Value]
 Rule = Callable[[Value, Uses], Value | None]  # an equal value that is cheaper, if there is one
 
@@ -37,12 +38,15 @@ def rewritten(program: Program, rules: Iterable[Rule]) -> Program:
 
 
 def apart(program: Program) -> Program:
-    """The program with a copy for every output that is a view, a number, another input or output."""
+    """The program with a copy for every output that is a view, a number, a sparse product, another input or output.
+
+    The C++ core writes sparse products with padded rows, which the memory of an output does not have.
+    """
     outputs: dict[str, Value] = {}
     end = max(value.order for value in program.values) + 1
     for name, value in program.outputs.items():
         is_other = value.operation == "input" and value.name != name
-        is_shared = is_other or value.operation in ("number", *VIEWS) or value in outputs.values()
+        is_shared = is_other or value.operation in ("number", *VIEWS, *PADDED) or value in outputs.values()
         copy = Value("copy", (value,), value.shape, value.dtype, order=end)
         outputs[name] = copy if is_shared else value
     return Program(program.inputs, outputs)

@@ -1,0 +1,23 @@
+"""Callbacks: what watches or steers training, such as statistics, early stopping and progress.
+
+A callback is one class here, or a user's own; `matgrad.training` calls it.
+"""
+
+from matgrad.callbacks.callback import Callback
+from matgrad.callbacks.early_stopping import EarlyStopping
+from matgrad.callbacks.gradients import GradientCheck
+from matgrad.callbacks.interruption import Interruption
+from matgrad.callbacks.matrices import Matrices
+from matgrad.callbacks.report import Report
+from matgrad.callbacks.statistics import Divergence, Statistics
+
+__all__ = [
+    "Callback",
+    "Divergence",
+    "EarlyStopping",
+    "GradientCheck",
+    "Interruption",
+    "Matrices",
+    "Report",
+    "Statistics",
+]

@@ -1,0 +1,37 @@
+"""What a callback is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matgrad.training import Training
+
+
+class Callback:
+    """Watches or steers a run of training; each method does nothing unless it is overridden.
+
+    The run has the model ``M``, the ``loss``, the ``row`` of the last epoch and the ``history`` of all, the
+    numbers ``epoch`` (of epochs so far), ``batch`` (of batches of this epoch so far) and ``step`` (of all
+    batches so far), the ``seconds`` of training, and ``stop()``, which ends training after the batch.
+    """
+
+    wants_batches = False  # whether `batch` is called: then the engine does not train whole epochs by itself
+
+    def start(self, run: Training) -> None:
+        """Before the first epoch."""
+
+    def batch(self, run: Training) -> None:
+        """After each batch, ``run.X`` with targets ``run.T``, for a callback that `wants_batches`.
+
+        In compiled training M has the parameters of the beginning of the epoch until ``run.update()``.
+        """
+
+    def poll(self, run: Training) -> None:
+        """Between two batches: after each or, where the engine trains whole epochs, ten times per second."""
+
+    def epoch(self, run: Training) -> None:
+        """After each epoch; what it adds to ``run.row`` becomes part of the history."""
+
+    def end(self, run: Training) -> None:
+        """After the last epoch, also where training was stopped, was interrupted or failed."""

@@ -1,0 +1,33 @@
+"""Gradients against central differences, while a model is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from matgrad.callbacks.callback import Callback
+from matgrad.inspection.gradient_check import check_gradients, first_wrong
+from matgrad.inspection.profiling import paused
+
+if TYPE_CHECKING:
+    from matgrad.training import Training
+
+
+class GradientCheck(Callback):
+    """Check all gradients by central differences of size h on examples of the first batch of each epoch."""
+
+    wants_batches = True
+
+    def __init__(self, h: float = 1e-5, *, examples: int = 10, say: Callable[[str], None] = lambda line: None) -> None:
+        self.h, self.examples, self.say = h, examples, say
+
+    def batch(self, run: Training) -> None:
+        if run.batch != 1:
+            return
+        X, T = run.X[: self.examples], run.T[: self.examples]
+        with paused(run.M):
+            results = check_gradients(run.M, run.loss, X, T, h=self.h)
+        wrong = first_wrong(results)
+        if wrong is not None:
+            raise ArithmeticError(str(wrong))
+        self.say(f"gradients agree with central differences: {len(results)} equations")

@@ -1,0 +1,86 @@
+"""What a run shows while it goes on: a progress bar and one row per epoch, or plain rows."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from matgrad.callbacks.callback import Callback
+
+if TYPE_CHECKING:
+    from matgrad.training import Training
+
+COLUMNS = {  # name of a value: heading, format
+    "epoch": ("epoch", "d"),
+    "learning_rate": ("lr", ".4g"),
+    "loss": ("loss", ".4f"),
+    "accuracy": ("train acc", ".4f"),
+    "validation_loss": ("val loss", ".4f"),
+    "validation_accuracy": ("val acc", ".4f"),
+    "test_accuracy": ("test acc", ".4f"),
+    "rmse": ("train rmse", ".4f"),
+    "validation_rmse": ("val rmse", ".4f"),
+    "test_rmse": ("test rmse", ".4f"),
+    "seconds": ("seconds", ".2f"),
+}
+
+
+class Report(Callback):
+    """Shows a row after each epoch, with a live progress bar where standard output is a terminal."""
+
+    def __init__(self, *, silent: bool = False) -> None:
+        self.silent = silent
+        self.progress: Any = None
+        self._task: Any = None
+        self._has_headings = False
+        if sys.stdout.isatty() and not silent:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self.progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.completed}/{task.total} batches"),
+                TimeRemainingColumn(),
+                transient=True,
+            )
+
+    def start(self, run: Training) -> None:
+        if self.progress is not None:
+            self.progress.start()
+
+    def poll(self, run: Training) -> None:
+        if self.progress is None:
+            return
+        if self._task is None:
+            description = f"epoch {run.epoch + 1}/{run.epochs}"
+            self._task = self.progress.add_task(description, total=run.batches)
+        self.progress.update(self._task, completed=run.batch)
+
+    def epoch(self, run: Training) -> None:
+        if self._task is not None:
+            self.progress.remove_task(self._task)
+            self._task = None
+        self.row(run.row)
+
+    def end(self, run: Training) -> None:
+        if self.progress is not None:
+            self.progress.stop()
+
+    def say(self, line: str = "") -> None:
+        """Print a line, above the bar where there is one."""
+        if self.silent:
+            return
+        if self.progress is not None:
+            self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        else:
+            click.echo(line)
+
+    def row(self, values: dict[str, Any]) -> None:
+        """Print the values of an epoch as one row, after the headings the first time."""
+        columns = [(values[name], *COLUMNS[name]) for name in COLUMNS if name in values]
+        if not self._has_headings:
+            self.say("  ".join(f"{heading:>{max(7, len(heading))}}" for _, heading, _ in columns))
+            self._has_headings = True
+        self.say("  ".join(f"{value:>{max(7, len(heading))}{form}}" for value, heading, form in columns))

@@ -1,0 +1,49 @@
+"""The equations one by one, in the model itself: its layers keep the matrices of the last batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from matgrad.backends.base import Matrix, Scalar
+from matgrad.engines.engine import CompiledEvaluation, CompiledStep
+from matgrad.inspection.profiling import profile_of
+from matgrad.layers.layer import State
+from matgrad.loss_functions import LossFunction
+from matgrad.program.computations import Feedforward, check_loss, train_batch
+
+if TYPE_CHECKING:
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
+
+
+class EagerStep(CompiledStep):
+    """The training step of M by its equations, one by one, in M itself."""
+
+    def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
+        check_loss(M, loss)
+        self.M, self.loss, self.clip_norm = M, loss, clip_norm
+
+    def load(self, state: Mapping[str, Matrix]) -> None:
+        self.M.load_state(state)
+
+    def state(self) -> State:
+        return self.M.state()
+
+    def prepare(self, X: Matrix, T: Matrix) -> None:
+        """Nothing."""
+
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
+        profile = profile_of(self.M)
+        with nullcontext() if profile is None else profile.watching(self, X, T):
+            train_batch(self.M, self.loss, X, T, eta, self.clip_norm)
+
+
+class EagerEvaluation(CompiledEvaluation):
+    """Feedforward, or an evaluation, by the equations, one by one."""
+
+    def __init__(self, computation: Feedforward) -> None:
+        self.computation = computation
+
+    def __call__(self, state: State, *inputs: Matrix) -> State:
+        return self.computation(state, *inputs)

@@ -1,0 +1,133 @@
+"""Steps and evaluations as M's engine compiles them or, with a warning, their equations where it cannot."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from matgrad.backends.base import Matrix, Scalar
+from matgrad.engines.eager import EagerEvaluation, EagerStep
+from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, Poll
+from matgrad.engines.registry import engine_of
+from matgrad.inspection.profiling import profile_of
+from matgrad.layers.layer import State
+from matgrad.loss_functions import LossFunction
+from matgrad.program.computations import Evaluation, Feedforward, Step
+from matgrad.program.settings import settings
+
+if TYPE_CHECKING:
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
+
+
+class StepWithFallback(CompiledStep):
+    """The compiled training step of M, or, with a warning, its equations where it cannot be compiled.
+
+    Where M is profiled and the compiled step cannot tell how long its equations take, they run one by one.
+    """
+
+    step: CompiledStep
+
+    def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
+        self.eager = EagerStep(M, loss, clip_norm)
+        self._compile()
+        M.forget()  # the layers keep no matrices of a batch in compiled training
+
+    def load(self, state: Mapping[str, Matrix]) -> None:
+        if self.step is not self.eager and self.settings != _fixed(self.eager.M, self.eager.loss):
+            self._compile()  # because something else than the state has changed, such as a dropout rate
+        self.step.load(state)
+
+    def state(self) -> State:
+        return self.step.state()
+
+    def prepare(self, X: Matrix, T: Matrix) -> None:
+        self.step.prepare(X, T)
+
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
+        try:
+            self.step.prepare(X, T)
+        except Exception as error:
+            self.eager.load(self.step.state())
+            self.eager(X, T, eta)  # which shows a real fault as it is
+            _warn("training", error)
+            self.step = self.eager
+        else:
+            self.step(X, T, eta)
+
+    def train(self, batches: Batches, rate: Callable[[int], Scalar], poll: Poll = lambda done: None) -> None:
+        if self.step.takes_epochs and getattr(batches, "is_plain", False) and self._can_prepare(batches):
+            self.step.train(batches, rate, poll)
+        else:
+            super().train(batches, rate, poll)
+
+    def _can_prepare(self, loader: Any) -> bool:
+        """Whether the step can be compiled for all batches, the last one too; where not, a call tells why."""
+        try:
+            for i in {0, len(loader) - 1}:
+                self.step.prepare(*loader.batch(i * loader.batch_size))
+        except Exception:
+            return False
+        return True
+
+    def _compile(self) -> None:
+        M, loss = self.eager.M, self.eager.loss
+        self.step = engine_of(M).step(Step(M, loss, self.eager.clip_norm))
+        self.settings = _fixed(M, loss)
+        profile = profile_of(M)
+        if profile is not None and not profile.time(self.step):
+            self.step = self.eager
+
+
+class EvaluationWithFallback(CompiledEvaluation):
+    """Feedforward or an evaluation of M, compiled, or its equations where it cannot be compiled."""
+
+    def __init__(self, M: MultilayerPerceptron, loss: LossFunction | None, compiled: bool) -> None:
+        computation = Feedforward(M) if loss is None else Evaluation(M, loss)
+        self.eager = EagerEvaluation(computation)
+        self.current = engine_of(M).evaluation(computation) if compiled else self.eager
+
+    def __call__(self, state: State, *inputs: Matrix) -> dict[str, Any]:
+        try:
+            return self.current(state, *inputs)
+        except Exception as error:
+            if self.current is self.eager:
+                raise
+            outputs = self.eager(state, *inputs)  # which shows a real fault as it is
+            _warn("evaluation", error)
+            self.current = self.eager
+            return outputs
+
+
+# what was compiled for a model last, with and without a loss, and what was fixed in it
+_kept: WeakKeyDictionary[MultilayerPerceptron, dict[bool, tuple[Any, EvaluationWithFallback]]] = WeakKeyDictionary()
+
+
+def evaluation_of(
+    M: MultilayerPerceptron, loss: LossFunction | None = None, *, compiled: bool = True
+) -> EvaluationWithFallback:
+    """Feedforward of M in evaluation mode, and with a loss also that; it is kept for the next time."""
+    if not compiled:
+        return EvaluationWithFallback(M, loss, compiled=False)
+    kept, key = _kept.setdefault(M, {}), loss is None
+    fixed = (engine_of(M), _fixed(M, loss))
+    if key not in kept or kept[key][0] != fixed:
+        kept[key] = fixed, EvaluationWithFallback(M, loss, compiled=True)
+    return kept[key][1]
+
+
+def _fixed(M: MultilayerPerceptron, loss: LossFunction | None) -> Any:
+    """What is fixed in a compiled computation of M: its settings, and the shapes and dtypes of its state."""
+    model = M.clone().train()
+    return settings([*model.layers, loss]), [(name, X.shape, X.dtype) for name, X in model.state().items()]
+
+
+def _warn(what: str, error: Exception) -> None:
+    """Say that the equations run one by one, and why; the warning points to the caller of the package."""
+    reason = str(error).partition("\n")[0] or type(error).__name__
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "matgrad":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(f"{what} goes on uncompiled: {reason}", stacklevel=level)

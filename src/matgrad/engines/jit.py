@@ -1,0 +1,72 @@
+"""The engine of JAX: `jax.jit` of the computations, with donated buffers for the state of training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from matgrad.backends.base import Matrix, Scalar
+from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine
+from matgrad.layers.layer import State
+from matgrad.program.computations import Feedforward, Step
+from matgrad.program.recorder import check_hidden_state
+
+
+class JitEngine(Engine):
+    """Lets `jax.jit` trace and compile the equations."""
+
+    def step(self, step: Step) -> CompiledStep:
+        return JitStep(step)
+
+    def evaluation(self, computation: Feedforward) -> CompiledEvaluation:
+        return JitEvaluation(computation)
+
+
+class JitStep(CompiledStep):
+    """The step under `jax.jit`, which updates buffers of its own."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.compiled = jax.jit(step, donate_argnums=0)
+        self.matrices: dict[str, Matrix] = {}
+        self.prepared: set[tuple] = set()
+
+    def load(self, state: Mapping[str, Matrix]) -> None:
+        self.matrices = _copies(state)
+
+    def state(self) -> dict[str, Matrix]:
+        return _copies(self.matrices)
+
+    def prepare(self, X: Matrix, T: Matrix) -> None:
+        signature = (X.shape, T.shape, X.dtype, T.dtype)
+        if signature not in self.prepared:
+            check_hidden_state(self.step, self.matrices, X, T)
+            self.compiled.lower(self.matrices, X, T, jnp.zeros((), X.dtype)).compile()
+            self.prepared.add(signature)
+
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
+        self.prepare(X, T)
+        self.matrices = self.compiled(self.matrices, X, T, eta)
+
+
+def _copies(state: Mapping[str, Matrix]) -> dict[str, Matrix]:
+    """The same matrices in other buffers, because `jax.jit` deletes those it updates."""
+    return {name: jnp.array(X, copy=True) for name, X in state.items()}
+
+
+class JitEvaluation(CompiledEvaluation):
+    """Feedforward, or an evaluation, under `jax.jit`."""
+
+    def __init__(self, computation: Feedforward) -> None:
+        self.computation = computation
+        self.compiled = jax.jit(computation)
+        self.prepared: set[tuple] = set()
+
+    def __call__(self, state: State, *inputs: Matrix) -> State:
+        signature = tuple((x.shape, x.dtype) for x in inputs)
+        if signature not in self.prepared:
+            check_hidden_state(self.computation, state, *inputs)
+            self.prepared.add(signature)
+        return self.compiled(state, *inputs)

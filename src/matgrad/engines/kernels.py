@@ -1,0 +1,81 @@
+"""What a framework supplies to run programs: operations that write to a given matrix."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from matgrad.backends.base import Backend, Matrix, Scalar
+from matgrad.program.program import Shape
+
+if TYPE_CHECKING:
+    from matgrad.sparse.support import Support
+
+
+def into(function: Callable[..., Any], **options: Any) -> Callable[..., None]:
+    """The kernel that calls a framework's function with ``out=``."""
+    return staticmethod(lambda out, *operands: function(*operands, out=out, **options))
+
+
+class Kernels(ABC):
+    """A backend's operations that write to a given matrix: ``kernels.exp(out, X)``."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+    @abstractmethod
+    def empty(self, shape: Shape, dtype: str, like: Matrix) -> Matrix:
+        """A matrix or scalar to write to."""
+
+    @abstractmethod
+    def repeat(self, x: Matrix, shape: Shape) -> Matrix:
+        """x seen as a matrix of that shape, without a copy."""
+
+    @abstractmethod
+    def copy(self, out: Matrix, X: Matrix) -> None:
+        """X"""
+
+    def identity(self, out: Matrix) -> None:
+        """I_n"""
+        self.copy(out, self.backend.identity(out.shape[0], out))
+
+    def diag(self, out: Matrix, X: Matrix) -> None:
+        """diag(X)"""
+        self.copy(out, self.backend.diag(X))
+
+    def Diag(self, out: Matrix, x: Matrix) -> None:
+        """Diag(x)"""
+        self.copy(out, self.backend.Diag(x))
+
+    def uniform(self, out: Matrix, seed: Scalar, count: Scalar) -> None:
+        """uniform(m, n, seed, count)"""
+        m, n = out.shape
+        self.copy(out, self.backend.uniform(m, n, seed, count, out))
+
+    def sparse_product(self, out: Matrix, S: Support, w: Matrix, B: Matrix) -> None:
+        """W B"""
+        self.copy(out, self.backend.sparse_product(S, w, B))
+
+    def sparse_transposed_product(self, out: Matrix, S: Support, w: Matrix, B: Matrix) -> None:
+        """Wᵀ B"""
+        self.copy(out, self.backend.sparse_transposed_product(S, w, B))
+
+    def sampled_product(self, out: Matrix, S: Support, A: Matrix, B: Matrix) -> None:
+        """(A Bᵀ)_S"""
+        self.copy(out, self.backend.sampled_product(S, A, B))
+
+    def sampled_sum(
+        self, out: Matrix, S: Support, beta: Scalar, C: Matrix, alpha: Scalar, A: Matrix, B: Matrix
+    ) -> None:
+        """β·C + α·(A Bᵀ)_S"""
+        self.copy(out, beta * C + alpha * self.backend.sampled_product(S, A, B))
+
+    def uniform_on(self, out: Matrix, S: Support, seed: Scalar, count: Scalar) -> None:
+        """uniform(m, n, seed, count)_S"""
+        self.copy(out, self.backend.uniform_on(S, seed, count, out))
+
+    def run(self, code: list[tuple[Callable[..., None], int, tuple[int, ...]]], slots: list[Any]) -> None:
+        """Execute the instructions (kernel, place of the result, places of the operands)."""
+        for kernel, out, operands in code:
+            kernel(slots[out], *[slots[i] for i in operands])

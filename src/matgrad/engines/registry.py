@@ -1,0 +1,50 @@
+"""Which engine runs a model: the one it was moved to, or that of its matrices."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from matgrad.backends import get_backend
+from matgrad.engines.engine import CompiledStep, Engine
+from matgrad.loss_functions import LossFunction
+from matgrad.program.computations import make_step
+
+if TYPE_CHECKING:
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
+
+# name of a backend for users: the module and class of its engine
+ENGINES: dict[str, tuple[str, str]] = {
+    "numpy": ("matgrad.engines.program", "ProgramEngine"),
+    "torch": ("matgrad.engines.program", "ProgramEngine"),
+    "jax": ("matgrad.engines.jit", "JitEngine"),
+    "tensorflow": ("matgrad.engines.xla", "XlaEngine"),
+    "native": ("matgrad.engines.native", "NativeEngine"),
+}
+
+
+@cache
+def get_engine(name: str) -> Engine:
+    """The engine of the backend called `name`."""
+    backend = get_backend(name)
+    if name not in ENGINES:
+        raise NotImplementedError(f"the backend {name} does not compile")
+    module, class_name = ENGINES[name]
+    return getattr(import_module(module), class_name)(backend)
+
+
+def engine_of(M: MultilayerPerceptron) -> Engine:
+    """The engine that runs the steps and evaluations of M."""
+    return get_engine(M.engine)
+
+
+def compile_step(M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: float | None = None) -> CompiledStep:
+    """The training step of M as its engine compiles it.
+
+    >>> step = compile_step(M, loss)
+    >>> step.load(M.state())
+    >>> for X, T in batches: step(X, T, eta)
+    >>> M.load_state(step.state())
+    """
+    return engine_of(M).step(make_step(M, loss, clip_norm=clip_norm))

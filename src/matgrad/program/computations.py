@@ -1,0 +1,151 @@
+"""Computations of a model as pure functions of its state: a training step, and feedforward with its loss."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from matgrad.backends import backend_of
+from matgrad.backends.base import Matrix, Scalar
+from matgrad.layers.layer import State
+from matgrad.loss_functions import LOSSES, LossFunction
+from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, reciprocal, rows_sum, sqrt, step
+from matgrad.sparse.matrix import values_of, with_values
+
+if TYPE_CHECKING:
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
+
+
+def train_batch(
+    M: MultilayerPerceptron,
+    loss: LossFunction,
+    X: Matrix,
+    T: Matrix,
+    eta: Scalar,
+    clip_norm: float | None = None,
+) -> None:
+    """One step: feedforward, the gradient of the mean loss, backpropagate, optimize."""
+    Y = M.feedforward(X)
+    check_targets(Y, T)
+    DY = loss.mean_gradient(Y, T)
+    M.backpropagate(Y, DY)
+    if clip_norm is not None:
+        clip_gradients(M, clip_norm)
+    M.optimize(eta)
+
+
+class Computation:
+    """A pure function of a model's state and some inputs: ``compute(state, *inputs) -> {name: matrix}``."""
+
+    inputs: tuple[str, ...] = ()  # beside the state, in order
+    loss: LossFunction | None
+
+    def __init__(self, template: MultilayerPerceptron, loss: LossFunction | None) -> None:
+        if loss is not None:
+            check_loss(template, loss)
+        self.template, self.loss = template, loss
+
+    def __call__(self, state: State, *inputs: Any) -> State:
+        """The outputs by name; the model is left as it is."""
+        return self.run(self.template.clone(), state, *inputs)
+
+    def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
+        """The outputs, computed with `model`, whose attributes are filled on the way."""
+        raise NotImplementedError
+
+
+class Step(Computation):
+    """``step(state, X, T, η) -> state``: feedforward, loss, backpropagate and optimize as a pure function."""
+
+    inputs = ("X", "T", "eta")
+    loss: LossFunction
+
+    def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
+        super().__init__(M.clone().train(), loss)
+        self.clip_norm = clip_norm
+
+    def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
+        """The new state."""
+        X, T, eta = inputs
+        model.load_state(state)
+        train_batch(model, self.loss, X, T, eta, self.clip_norm)
+        return model.state()
+
+
+class Feedforward(Computation):
+    """``feedforward(state, X) -> {'Y': f_Θ(X)}`` in evaluation mode."""
+
+    inputs: tuple[str, ...] = ("X",)
+
+    def __init__(self, M: MultilayerPerceptron, loss: LossFunction | None = None) -> None:
+        super().__init__(M.clone().eval(), loss)
+
+    def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
+        """Y"""
+        model.load_state(state)
+        return {"Y": model.feedforward(inputs[0])}
+
+
+class Evaluation(Feedforward):
+    """``evaluation(state, X, T) -> {'Y': f_Θ(X), 'loss': loss(Y, T)}`` in evaluation mode."""
+
+    inputs = ("X", "T")
+    loss: LossFunction
+
+    def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
+        """Y and the loss."""
+        X, T = inputs
+        Y = super().run(model, state, X)["Y"]
+        check_targets(Y, T)
+        return {"Y": Y, "loss": self.loss(Y, T)}
+
+
+def make_step(M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: float | None = None) -> Step:
+    """The training step of M as a pure function ``step(state, X, T, η) -> state``.
+
+    It can be compiled: ``jax.jit(make_step(M, loss))`` or ``tf.function(make_step(M, loss))``, with η a
+    0-d array, so that a new rate is no new trace. Start with ``M.state()`` and give the last state back
+    to M with ``M.load_state``; dropout that is renewed every epoch wants that, ``M.end_epoch()`` and
+    ``M.state()`` between epochs.
+    """
+    return Step(M, loss, clip_norm)
+
+
+def clip_gradients(M: MultilayerPerceptron, max_norm: float) -> None:
+    """Dθ' = Dθ·min(1, c / (‖DΘ‖ + 10⁻⁶)), with ‖DΘ‖ the norm of all gradients and c = max_norm."""
+    if not max_norm > 0:
+        raise ValueError(f"clip_norm: expected a number above 0, found {max_norm}")
+    gradients = [(layer, f"D{name}") for layer in M.layers for name in layer.parameters]
+    squares = [rows_sum(columns_sum(hadamard(D, D))) for D in (values_of(getattr(*g)) for g in gradients)]
+    one = ones(1, like=squares[0])
+    c = max_norm * reciprocal(sqrt(sum(squares[1:], squares[0])) + 1e-6 * one)
+    is_small = step(one - c)
+    factor = elements_sum(hadamard(is_small, c) + one - is_small)
+    for layer, name in gradients:
+        D = getattr(layer, name)
+        setattr(layer, name, with_values(D, factor * values_of(D)))
+
+
+def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:
+    """Refuse a loss that cannot follow the last layer of M."""
+    if not M.layers:
+        raise ValueError("the model has no layers")
+    layer = M.layers[-1]
+    if layer.output in loss.accepts:
+        return
+    fitting = [cls.__name__ for cls in LOSSES.values() if layer.output in cls.accepts]
+    needed = {"real": "LinearLayer", "probability": "SoftmaxLayer", "log-probability": "LogSoftmaxLayer"}
+    before = " or ".join(needed[kind] for kind in sorted(loss.accepts) if kind in needed)
+    raise ValueError(
+        f"{type(loss).__name__} cannot follow {layer!r}: put it after a {before}, or use "
+        f"one of {', '.join(fitting)} here"
+    )
+
+
+def check_targets(Y: Matrix, T: Matrix) -> None:
+    """Refuse targets of another backend, size or dtype than the output."""
+    backend = backend_of(Y, T)
+    if tuple(Y.shape) != tuple(T.shape):
+        sizes = (" × ".join(map(str, A.shape)) for A in (Y, T))
+        raise ValueError("the output is {} and the targets are {}: expected equal sizes".format(*sizes))
+    if backend.dtype(Y) != backend.dtype(T):
+        raise TypeError(f"the targets are {backend.dtype(T)} but the model is {backend.dtype(Y)}")

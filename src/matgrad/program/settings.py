@@ -1,0 +1,28 @@
+"""What is fixed in a recorded program: the numbers, strings and supports in layers, optimizers and losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matgrad.activation_functions import ActivationFunction
+from matgrad.layers.layer import Layer
+from matgrad.loss_functions import LossFunction
+from matgrad.optimizers import Optimizer
+from matgrad.sparse.matrix import SparseMatrix
+
+
+def settings(thing: Any, inside: tuple[Any, ...] = ()) -> Any:
+    """The numbers, texts and supports in layers, optimizers or losses, and their parts: fixed in a compiled step."""
+    if type(thing) in (bool, int, float, str):
+        return thing
+    if isinstance(thing, SparseMatrix):
+        return id(thing.support)
+    if any(thing is x for x in inside):
+        return None
+    if isinstance(thing, list | tuple):
+        return [settings(x, (*inside, thing)) for x in thing]
+    if isinstance(thing, dict):
+        return {key: settings(x, (*inside, thing)) for key, x in thing.items()}
+    if isinstance(thing, Layer | ActivationFunction | Optimizer | LossFunction):
+        return [type(thing), settings(vars(thing), (*inside, thing))]
+    return None
