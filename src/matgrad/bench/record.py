@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.cli.run_record import machine, versions
+from matgrad.foundation.machine import machine, versions
 
 FORMAT = 1
 KINDS = ("paper", "cost", "native", "sparse")

@@ -23,8 +23,7 @@ from matgrad.bench.files import read_parameters, write_parameters
 from matgrad.bench.memory import Growth
 from matgrad.bench.tools import ALL_TOOLS
 from matgrad.bench.training_tool import Setting, TrainingTool
-from matgrad.cli.inspect import threads as thread_pools
-from matgrad.cli.options import set_threads
+from matgrad.foundation.machine import set_threads, thread_pools
 
 
 class Worker:

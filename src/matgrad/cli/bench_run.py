@@ -14,9 +14,9 @@ import click
 
 from matgrad.bench.tools import TOOLS, Tool, chosen_tools
 from matgrad.cli.options import check_writable
-from matgrad.cli.run_record import machine
 from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.files import atomic_write, write_json
+from matgrad.foundation.machine import machine
 
 
 class BenchRun(AbstractContextManager):

@@ -21,12 +21,12 @@ from matgrad.cli.options import (
     machine_options,
     move,
     plugin_option,
-    set_threads,
 )
 from matgrad.datasets import DataLoader, Dataset, Normalization
 from matgrad.evaluation.measures import Measures, measure, predicted_classes
 from matgrad.foundation.files import as_json as as_json_text
 from matgrad.foundation.files import atomic_write
+from matgrad.foundation.machine import set_threads
 from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.storage.models import SavedModel, load_model
 from matgrad.training import default_loss

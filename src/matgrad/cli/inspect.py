@@ -11,9 +11,9 @@ import numpy as np
 
 from matgrad.backends import BACKENDS
 from matgrad.cli.options import PATH
-from matgrad.cli.run_record import machine, versions
 from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.files import read_npz
+from matgrad.foundation.machine import instruction_sets, machine, thread_pools, versions
 from matgrad.storage.models import read_description
 
 
@@ -48,7 +48,7 @@ def info(as_json: bool) -> None:
         "backends": {name: find_spec(roots[0]) is not None for name, (_, _, roots) in BACKENDS.items()},
         "machine": machine(),
         "instruction_sets": instruction_sets(),
-        "threads": threads(),
+        "threads": thread_pools(),
     }
     if as_json:
         click.echo(json_text(values))
@@ -62,22 +62,6 @@ def info(as_json: bool) -> None:
     click.echo(f"{'instructions':<16} {' '.join(values['instruction_sets'])}")
     for name, number in values["threads"].items():
         click.echo(f"{'threads':<16} {number} ({name})")
-
-
-def instruction_sets() -> list[str]:
-    """The vector instruction sets that NumPy finds on this processor."""
-    from numpy._core._multiarray_umath import __cpu_features__
-
-    return [name for name, is_there in __cpu_features__.items() if is_there]
-
-
-def threads() -> dict[str, int]:
-    """The number of threads of every thread pool that is loaded."""
-    from threadpoolctl import threadpool_info
-
-    return {
-        f"{pool['internal_api']} {pool.get('version') or ''}".strip(): pool["num_threads"] for pool in threadpool_info()
-    }
 
 
 def _row(name: str, A: np.ndarray, shapes_only: bool) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import tempfile
 import tomllib
 from collections.abc import Callable
@@ -222,20 +221,6 @@ def check_writable(path: Path, name: str, *, is_folder: bool = False) -> None:
             pass
     except OSError as error:
         raise ValueError(f"{name}: cannot be written ({error.strerror or error})") from None
-
-
-def set_threads(threads: int | None) -> None:
-    """Limit the threads of the libraries that are loaded, and of those that will be."""
-    if threads is None:
-        return
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(threads)
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
-        os.environ[name] = str(threads)
-    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + (
-        " --xla_cpu_multi_thread_eigen=false" if threads == 1 else ""
-    )
 
 
 def move(M: MultilayerPerceptron, options: dict[str, Any]) -> MultilayerPerceptron:

@@ -16,11 +16,12 @@ import matgrad as mg
 from matgrad import datasets
 from matgrad.callbacks import Callback, Divergence, EarlyStopping, GradientCheck, Matrices, Report, Statistics
 from matgrad.callbacks.statistics import check_finite
-from matgrad.cli.options import check_writable, load_data, move, set_threads
+from matgrad.cli.options import check_writable, load_data, move
 from matgrad.cli.run_record import run_record
 from matgrad.cli.timer import Timer
 from matgrad.datasets import DataLoader, Dataset
 from matgrad.foundation.files import as_json, write_json
+from matgrad.foundation.machine import set_threads
 from matgrad.learning_rate import create_scheduler
 from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron

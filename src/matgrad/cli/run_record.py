@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-import platform
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import matgrad
 from matgrad.datasets import Dataset
-from matgrad.foundation.machine import cores
+from matgrad.foundation.machine import machine, versions
 from matgrad.loss_functions import LossFunction
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.specifications.models import model_specification
 from matgrad.training import Training
-
-PACKAGES = ("numpy", "scipy", "torch", "jax", "tensorflow", "tensorflow-cpu", "sympy")
-
-
-def versions() -> dict[str, str]:
-    """The versions of Python, matgrad and the packages it can use, where they are installed."""
-    found = {"python": platform.python_version(), "matgrad": matgrad.__version__}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def machine() -> dict[str, Any]:
-    """The system, the processor and the number of its cores that this process may use."""
-    return {"system": platform.platform(), "processor": _processor(), "cores": cores()}
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def run_record(

@@ -1,10 +1,72 @@
-"""What is known of the machine."""
+"""What is known of the machine: cores, processor, instruction sets, threads and versions."""
 
 from __future__ import annotations
 
 import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("numpy", "scipy", "torch", "jax", "tensorflow", "tensorflow-cpu", "sympy")
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python, matgrad and the packages it can use, where they are installed."""
+    found = {"python": platform.python_version(), "matgrad": sys.modules["matgrad"].__version__}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """The system, the processor and the number of its cores that this process may use."""
+    return {"system": platform.platform(), "processor": _processor(), "cores": cores()}
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
 
 
 def cores() -> int:
     """The number of cores that this process may use; all of them where the system does not tell."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def instruction_sets() -> list[str]:
+    """The vector instruction sets that NumPy finds on this processor."""
+    from numpy._core._multiarray_umath import __cpu_features__
+
+    return [name for name, is_there in __cpu_features__.items() if is_there]
+
+
+def thread_pools() -> dict[str, int]:
+    """The number of threads of every thread pool that is loaded."""
+    from threadpoolctl import threadpool_info
+
+    return {
+        f"{pool['internal_api']} {pool.get('version') or ''}".strip(): pool["num_threads"] for pool in threadpool_info()
+    }
+
+
+def set_threads(threads: int | None) -> None:
+    """Limit the threads of the libraries that are loaded, and of those that will be."""
+    if threads is None:
+        return
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(threads)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+        os.environ[name] = str(threads)
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + (
+        " --xla_cpu_multi_thread_eigen=false" if threads == 1 else ""
+    )
