@@ -114,10 +114,11 @@ class Training:
             for callback in self._callbacks:
                 started.append(callback)
                 callback.start(self)
-            while self.epoch < self.epochs and not self.is_stopped:
-                if self._train_epoch():
-                    for callback in self._callbacks:
-                        callback.epoch(self)
+            with np.errstate(all="ignore"):  # as in the other frameworks; divergence is told in words
+                while self.epoch < self.epochs and not self.is_stopped:
+                    if self._train_epoch():
+                        for callback in self._callbacks:
+                            callback.epoch(self)
         finally:
             for callback in reversed(started):
                 callback.end(self)

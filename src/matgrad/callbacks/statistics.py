@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from matgrad.callbacks.callback import Callback
 from matgrad.evaluation.measures import EVALUATION_BATCH, measure
 
@@ -33,8 +31,7 @@ class Statistics(Callback):
         """The measures of the present model, by name."""
         values: dict[str, float] = {}
         for prefix, data in self.parts.items():
-            with np.errstate(all="ignore"):  # divergence is told in words
-                measures = measure(run.M, data, run.loss, compiled=run.compiled)
+            measures = measure(run.M, data, run.loss, compiled=run.compiled)
             values[f"{prefix}loss"] = measures.loss
             metric = "rmse" if data.labels is None else "accuracy"
             values[f"{prefix}{metric}"] = getattr(measures, metric)

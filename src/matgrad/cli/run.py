@@ -146,7 +146,7 @@ class TrainingRun:
         )
         self._introduce(self.report)
         try:
-            with self.timer.running(), _warnings_in(self.report), np.errstate(all="ignore"):
+            with self.timer.running(), _warnings_in(self.report):
                 training.train(self._callbacks())
             self._conclude(training)
             results = self._results(training)
