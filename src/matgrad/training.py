@@ -13,7 +13,7 @@ from matgrad.callbacks import Callback, Divergence, EarlyStopping, Interruption,
 from matgrad.datasets import DataLoader
 from matgrad.datasets.dataset import check_finite, hold_out
 from matgrad.engines.eager import EagerStep
-from matgrad.engines.engine import Batches
+from matgrad.engines.engine import Batches, CompiledStep
 from matgrad.engines.fallback import StepWithFallback
 from matgrad.inspection.profiling import counted
 from matgrad.learning_rate import create_scheduler
@@ -61,6 +61,7 @@ class Training:
 
     X: Matrix  # the last batch, where a callback wants batches
     T: Matrix
+    _step: CompiledStep
 
     def __init__(
         self,
@@ -79,7 +80,8 @@ class Training:
         self.batches: int | None = None  # of this epoch, where that is known
         self.seconds = 0.0  # of training, without callbacks
         self.is_stopped = self.is_interrupted = False
-        self._step = (StepWithFallback if compiled else EagerStep)(M, loss, clip_norm)
+        check_loss(M, loss)
+        self._clip_norm = clip_norm
         self._rates = _Rates(M, learning_rate, per_step)
         self._callbacks: list[Callback] = []
 
@@ -108,6 +110,7 @@ class Training:
 
     def train(self, callbacks: Sequence[Callback] = ()) -> None:
         """Train epoch by epoch, until the last one or until a callback stops training."""
+        self._step = (StepWithFallback if self.compiled else EagerStep)(self.M, self.loss, self._clip_norm)
         self._callbacks = [*callbacks, Interruption()]
         started: list[Callback] = []
         try:
