@@ -115,6 +115,7 @@ private:
 NB_MODULE(_native, m) {
     m.doc() = "matgrad's C++ core: programs run by several threads.";
     m.def("instruction_sets", &instruction_sets, "The instruction sets of this machine, from slow to fast.");
+    m.def("operations", &operations, "The names of the operations that a program may have.");
     nb::class_<ThreadPool>(m, "ThreadPool", "Threads that run programs, one after the other.")
         .def(nb::init<int>(), nb::arg("threads"))
         .def_prop_ro("size", &ThreadPool::size, "The number of threads, with the caller's.");

@@ -155,16 +155,12 @@ void Executor::bind(const std::string& name, const void* data) {
 void Executor::bind_support(const std::string& name, const Support& support) {
     const auto found = implementation_->supports.find(name);
     if (found == implementation_->supports.end()) throw std::invalid_argument("the program has no support '" + name + "'");
-    const std::vector<Value>& values = implementation_->program.values;
     const SparseIndex &W = support.by_rows, &by_columns = support.by_columns;
-    const Shape stored = {1, W.starts[W.rows]};
-    for (const Value& v : values) {
-        if (v.operands.empty() || values[v.operands[0]].operation != "support" || values[v.operands[0]].name != name) continue;
-        const Shape& weights = v.operation.starts_with("sparse_") ? values[v.operands[1]].shape : v.shape;
-        if (values[v.operands[0]].shape != Shape{W.rows, by_columns.rows} || weights != stored ||
-            by_columns.starts[by_columns.rows] != stored[1])
+    const Index nnz = W.starts[W.rows];
+    for (const Value& v : implementation_->program.values)
+        if (v.operation == "support" && v.name == name &&
+            (v.shape != Shape{W.rows, by_columns.rows, nnz} || by_columns.starts[by_columns.rows] != nnz))
             throw std::invalid_argument("the support '" + name + "' has another size than the program");
-    }
     found->second = support;
 }
 

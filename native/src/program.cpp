@@ -1,7 +1,9 @@
 // Reading programs, and checking that they are sound.
 #include "matgrad/program.h"
 
-#include <set>
+#include <algorithm>
+#include <map>
+#include <sstream>
 #include <stdexcept>
 
 namespace matgrad {
@@ -19,59 +21,94 @@ Shape shape_of(const Json& sizes, const Json& names) {
         if (n < 1) throw std::invalid_argument("expected sizes of 1 or more, found " + std::to_string(n));
         shape.push_back(static_cast<Index>(n));
     }
-    if (shape.size() != 0 && shape.size() != 2) throw std::invalid_argument("expected a matrix or a scalar");
+    if (shape.size() != 0 && shape.size() != 2 && shape.size() != 3)
+        throw std::invalid_argument("expected a matrix, a scalar or a support");
     return shape;
 }
 
-bool is_matrix(const Shape& s) { return s.size() == 2; }
-bool is_row(const Shape& s) { return is_matrix(s) && s[0] == 1; }
+// The shapes of the operands and of the result: "m n" is a matrix, "()" a scalar, "*" either, "K D nnz" a support. A name
+// stands for the same everywhere in a rule, and 1 for itself.
+struct Rule {
+    std::vector<std::string> operands;
+    std::string result;
+};
 
-// Whether an operation on operands of shapes x has a result of shape r; see matgrad/program/checking.py.
-bool fits(const std::string& operation, const Shape& r, const std::vector<Shape>& x) {
-    static const std::set<std::string> unary = {"negative", "copy", "exp", "log",  "log1p", "reciprocal",
-                                                "sqrt",     "tanh", "erf", "step"};
-    static const std::set<std::string> binary = {"add", "subtract", "hadamard", "gate"};
-    const Shape scalar;
-    const auto are = [&](std::vector<Shape> expected) { return x == expected; };
-    if (operation == "input") return x.empty();
-    if (operation == "support") return x.empty() && is_matrix(r);
-    if (operation == "number") return x.empty() && r == scalar;
-    if (operation == "identity") return x.empty() && is_matrix(r) && r[0] == r[1];
-    if (operation == "full") return are({scalar}) && is_matrix(r);
-    if (operation == "uniform") return are({scalar, scalar}) && is_matrix(r);
-    if (operation == "scale") return are({scalar, r});
-    if (operation == "divide" || operation == "power") return are({r, scalar});
-    if (operation == "add_scaled") return are({r, scalar, r});
-    if (binary.count(operation)) return are({r, r});
-    if (unary.count(operation)) return are({r});
-    if (operation == "uniform_on") return x.size() == 3 && is_matrix(x[0]) && x[1] == scalar && x[2] == scalar && is_row(r);
-    if (operation == "elements_sum") return x.size() == 1 && is_matrix(x[0]) && r == scalar;
-    if (x.empty() || !is_matrix(r) || !is_matrix(x.back())) return false;
-    const Shape &X = x[0], &Y = x.back();
-    if (operation == "sparse_product")
-        return x.size() == 3 && is_matrix(X) && is_row(x[1]) && X[1] == Y[0] && r == Shape{X[0], Y[1]};
-    if (operation == "sparse_transposed_product")
-        return x.size() == 3 && is_matrix(X) && is_row(x[1]) && X[0] == Y[0] && r == Shape{X[1], Y[1]};
-    if (operation == "sampled_product" || operation == "sampled_sum") {
-        const bool is_sum = x.size() == 6;
-        if (is_sum != (operation == "sampled_sum") || (!is_sum && x.size() != 3) || !is_matrix(X)) return false;
-        const Shape& A = x[x.size() - 2];
-        return is_matrix(A) && A[1] == Y[1] && A[0] == X[0] && Y[0] == X[1] && is_row(r) &&
-               (!is_sum || (x[1] == scalar && x[2] == r && x[3] == scalar));
-    }
-    if (operation == "matmul") return x.size() == 2 && is_matrix(X) && X[1] == Y[0] && r == Shape{X[0], Y[1]};
-    if (operation == "product_sum")
-        return x.size() == 5 && x[0] == scalar && x[1] == r && x[2] == scalar && is_matrix(x[3]) && x[3][1] == Y[0] &&
-               r == Shape{x[3][0], Y[1]};
-    if (x.size() != 1) return false;
-    if (operation == "transpose") return r == Shape{X[1], X[0]};
-    if (operation == "row_repeat") return X[0] == 1 && r[1] == X[1];
-    if (operation == "column_repeat") return X[1] == 1 && r[0] == X[0];
-    if (operation == "columns_sum" || operation == "columns_max") return r == Shape{1, X[1]};
-    if (operation == "rows_sum" || operation == "rows_max") return r == Shape{X[0], 1};
-    if (operation == "diag") return X[0] == X[1] && r == Shape{X[0], 1};
-    if (operation == "Diag") return (X[0] == 1 || X[1] == 1) && r == Shape{X[0] * X[1], X[0] * X[1]};
-    return false;
+// The rules of matgrad/program/operations.py, with which a test compares them; where there are two, either will do.
+const std::multimap<std::string, Rule> kRules = {
+    {"input", {{}, "*"}},
+    {"number", {{}, "()"}},
+    {"support", {{}, "K D nnz"}},
+    // views
+    {"transpose", {{"m n"}, "n m"}},
+    {"row_repeat", {{"1 n"}, "m n"}},
+    {"column_repeat", {{"m 1"}, "m n"}},
+    {"full", {{"()"}, "m n"}},
+    // elementwise
+    {"add", {{"*", "*"}, "*"}},
+    {"subtract", {{"*", "*"}, "*"}},
+    {"hadamard", {{"*", "*"}, "*"}},
+    {"negative", {{"*"}, "*"}},
+    {"copy", {{"*"}, "*"}},
+    {"scale", {{"()", "*"}, "*"}},
+    {"divide", {{"*", "()"}, "*"}},
+    {"power", {{"*", "()"}, "*"}},
+    {"exp", {{"*"}, "*"}},
+    {"log", {{"*"}, "*"}},
+    {"log1p", {{"*"}, "*"}},
+    {"reciprocal", {{"*"}, "*"}},
+    {"sqrt", {{"*"}, "*"}},
+    {"tanh", {{"*"}, "*"}},
+    {"erf", {{"*"}, "*"}},
+    {"step", {{"*"}, "*"}},
+    {"add_scaled", {{"*", "()", "*"}, "*"}},
+    {"gate", {{"*", "*"}, "*"}},
+    // reductions and products
+    {"elements_sum", {{"m n"}, "()"}},
+    {"columns_sum", {{"m n"}, "1 n"}},
+    {"rows_sum", {{"m n"}, "m 1"}},
+    {"columns_max", {{"m n"}, "1 n"}},
+    {"rows_max", {{"m n"}, "m 1"}},
+    {"matmul", {{"m k", "k n"}, "m n"}},
+    {"product_sum", {{"()", "m n", "()", "m k", "k n"}, "m n"}},
+    // sparse matrices
+    {"sparse_product", {{"K D nnz", "1 nnz", "D N"}, "K N"}},
+    {"sparse_transposed_product", {{"K D nnz", "1 nnz", "K N"}, "D N"}},
+    {"sampled_product", {{"K D nnz", "K N", "D N"}, "1 nnz"}},
+    {"sampled_sum", {{"K D nnz", "()", "1 nnz", "()", "K N", "D N"}, "1 nnz"}},
+    {"uniform_on", {{"K D nnz", "()", "()"}, "1 nnz"}},
+    // others
+    {"identity", {{}, "n n"}},
+    {"diag", {{"n n"}, "n 1"}},
+    {"Diag", {{"1 n"}, "n n"}},
+    {"Diag", {{"n 1"}, "n n"}},
+    {"uniform", {{"()", "()"}, "m n"}},
+};
+
+// Whether a shape is as in a rule; `known` has what the names stand for so far.
+bool matches(const std::string& pattern, const Shape& shape, std::map<std::string, Shape>& known) {
+    const auto stands_for = [&](const std::string& name, const Shape& found) {
+        return known.emplace(name, found).first->second == found;
+    };
+    if (pattern == "()") return shape.empty();
+    if (pattern == "*") return shape.size() != 3 && stands_for(pattern, shape);
+    std::istringstream names(pattern);
+    std::size_t k = 0;
+    for (std::string name; names >> name; ++k)
+        if (k == shape.size() || !stands_for(name, {shape[k]})) return false;
+    return k == shape.size();
+}
+
+bool fits(const Rule& rule, const Shape& result, const std::vector<Shape>& operands) {
+    std::map<std::string, Shape> known = {{"1", {1}}};
+    bool fit = operands.size() == rule.operands.size();
+    for (std::size_t k = 0; fit && k < operands.size(); ++k) fit = matches(rule.operands[k], operands[k], known);
+    return fit && matches(rule.result, result, known);
+}
+
+// Whether the operation on operands of these shapes has a result of that shape.
+bool fits(const std::string& operation, const Shape& result, const std::vector<Shape>& operands) {
+    const auto [first, last] = kRules.equal_range(operation);
+    return std::any_of(first, last, [&](const auto& entry) { return fits(entry.second, result, operands); });
 }
 
 bool is_view(const std::string& operation) {
@@ -79,6 +116,12 @@ bool is_view(const std::string& operation) {
 }
 
 }  // namespace
+
+std::vector<std::string> operations() {
+    std::vector<std::string> names;
+    for (auto entry = kRules.begin(); entry != kRules.end(); entry = kRules.upper_bound(entry->first)) names.push_back(entry->first);
+    return names;
+}
 
 std::size_t element_size(const std::string& dtype) {
     if (dtype == "float32" || dtype == "int32") return 4;
@@ -110,13 +153,9 @@ Program::Program(const Json& description) {
             value.operands.push_back(static_cast<int>(k));
             shapes.push_back(values[k].shape);
         }
+        if (!kRules.contains(value.operation)) refuse(i, "unknown operation " + value.operation);
         if (!fits(value.operation, value.shape, shapes)) refuse(i, value.operation + ": the shapes do not fit");
         if (line.has("name")) value.name = line.at("name").string();
-        const bool is_sparse = value.operation.starts_with("sparse_") || value.operation.starts_with("sampled_") ||
-                               value.operation == "uniform_on";
-        for (std::size_t k = 0; k < value.operands.size(); ++k)
-            if ((values[value.operands[k]].operation == "support") != (is_sparse && k == 0))
-                refuse(i, "a support belongs to a sparse operation, as its first operand");
         if (value.operation != "number" && value.operation != "support" && !is_view(value.operation)) {
             const long long k = line.at("buffer").integer();
             if (k < 0 || k >= static_cast<long long>(buffers.size())) refuse(i, "unknown buffer");

@@ -172,7 +172,7 @@ const std::string kSparse = R"({"format": 1, "sizes": {},
     "buffers": [{"shape": [1, 3], "dtype": "float64", "name": "w"}, {"shape": [3, 2], "dtype": "float64", "name": "X"},
                 {"shape": [3, 2], "dtype": "float64"}, {"shape": [2, 2], "dtype": "float64"},
                 {"shape": [2, 2], "dtype": "float64", "name": "Y"}],
-    "values": [{"operation": "support", "operands": [], "shape": [2, 3], "dtype": "int32", "name": "S"},
+    "values": [{"operation": "support", "operands": [], "shape": [2, 3, 3], "dtype": "int32", "name": "S"},
                {"operation": "input", "operands": [], "shape": [1, 3], "dtype": "float64", "name": "w", "buffer": 0},
                {"operation": "input", "operands": [], "shape": [3, 2], "dtype": "float64", "name": "X", "buffer": 1},
                {"operation": "copy", "operands": [2], "shape": [3, 2], "dtype": "float64", "buffer": 2},
@@ -193,7 +193,7 @@ void test_sparse() {
     executor.run();
     check(Y[0] == 11 && Y[1] == 14 && Y[2] == 3 && Y[3] == 6, "a sparse product");  // W = (1 0 2; 3 0 0)
     std::string text = kSparse;
-    check_throws([&] { Program{Json::parse(text.replace(text.find("[2, 3]"), 6, "[]"))}; }, "a support that is no matrix");
+    check_throws([&] { Program{Json::parse(text.replace(text.find("[2, 3, 3]"), 9, "[2, 3]"))}; }, "a support without nnz");
 }
 
 }  // namespace

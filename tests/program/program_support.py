@@ -13,7 +13,8 @@ from matgrad.backends import get_backend
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.numpy_kernels import NumpyKernels
-from matgrad.program.program import Program, Shape, Value
+from matgrad.program.program import Program, Value
+from matgrad.program.shapes import Shape
 
 State = dict[str, np.ndarray]
 

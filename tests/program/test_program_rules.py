@@ -12,7 +12,6 @@ import matgrad as mg
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, product_on, row_repeat, step
 from matgrad.program import Program, optimized, record, record_computation
 from matgrad.program.computations import make_step
-from matgrad.program.program import Size
 from matgrad.program.rules import (
     FUSIONS,
     SIMPLIFICATIONS,
@@ -25,6 +24,7 @@ from matgrad.program.rules import (
     times_one,
     transposed_twice,
 )
+from matgrad.program.shapes import Size
 
 SHAPES = {"A": (3, 4), "B": (4, 5), "C": (3, 5), "D": (3, 5), "b": (1, 5), "c": (), "Z": (3, 5)}
 

@@ -17,7 +17,7 @@ import matgrad as mg
 from matgrad.program import Program, optimized, record_computation
 from matgrad.program.computations import make_step
 from matgrad.program.description import as_dictionary, from_dictionary
-from matgrad.program.program import Size
+from matgrad.program.shapes import Size
 from matgrad.storage.programs import load_program, save_program
 
 

@@ -12,7 +12,10 @@
 
 namespace matgrad {
 
-using Shape = std::vector<Index>;
+using Shape = std::vector<Index>;  // {m, n} of a matrix, {} of a scalar, {K, D, nnz} of a support
+
+// The names of the operations that a program may have.
+std::vector<std::string> operations();
 
 // Memory for a matrix (two sizes) or a scalar (none); that of an input has a name.
 struct Buffer {

@@ -10,10 +10,8 @@ from matgrad.backends.base import Matrix
 from matgrad.engines.kernels import Kernels
 from matgrad.layers.layer import State
 from matgrad.program.buffers import Buffer, base, plan
-from matgrad.program.program import SOURCES, VIEWS, Program, Value
-
-# these take plain numbers
-_SCALARS = ("scale", "divide", "power", "add_scaled", "product_sum", "sampled_sum", "uniform", "uniform_on")
+from matgrad.program.operations import OPERATIONS
+from matgrad.program.program import Program, Value
 
 
 class Executor:
@@ -36,7 +34,7 @@ class Executor:
         self._plan = plan(program)
         self.outputs: dict[str, int] = {}  # where the outputs that are not part of the state are
         for value in program.values:
-            if value.operation not in SOURCES:
+            if value.kind != "source":
                 self._add(value)
         self.code += [(kernels.copy, self._place(to), (self._place(source),)) for to, source in self._plan.copies]
         holder = {self._plan.buffers[value]: value for value in program.outputs.values()}
@@ -74,7 +72,7 @@ class Executor:
     def _add(self, value: Value) -> None:
         """Give a view its place, or append an instruction."""
         operands = tuple(self._operand(x, value) for x in value.operands)
-        if value.operation not in VIEWS:
+        if value.kind != "view":
             place = self._place(self._plan.buffers[value])
             self.code.append((getattr(self.kernels, value.operation), place, operands))
             self.computed.append(value)
@@ -85,13 +83,13 @@ class Executor:
 
     def _operand(self, x: Value, user: Value) -> int:
         """The place of an operand: a view, a matrix in a buffer, or a number."""
-        if x.operation in VIEWS:
+        if x.kind == "view":
             return self._places[x]
         if x.support is not None:
             return self._new(x, x.support)
         if x.operation != "number":
             return self._place(self._plan.buffers[x])
-        if user.operation in _SCALARS:
+        if OPERATIONS[user.operation].takes_numbers:
             return self._new(("number", x.number), x.number)
         constant = self.kernels.empty((), x.dtype, self._like)
         constant[...] = x.number

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends.base import Backend, Matrix, Scalar
-from matgrad.program.program import Shape
+from matgrad.program.shapes import Shape
 
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support

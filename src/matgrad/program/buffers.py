@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from matgrad.program.program import ELEMENTWISE, SOURCES, VIEWS, Program, Shape, Value
+from matgrad.program.operations import OPERATIONS
+from matgrad.program.program import Program, Value
+from matgrad.program.shapes import Shape
 
 
 @dataclass(eq=False)
@@ -50,7 +52,7 @@ class _Planner:
             self.homes.setdefault(name, Buffer(value.shape, value.dtype, name))
         self.replaces = {value: name for name, value in program.outputs.items()}
         for i, value in enumerate(program.values):
-            if value.operation not in (*SOURCES, *VIEWS):
+            if value.kind not in ("source", "view"):
                 self._place(i, value)
             self._release(i, value)
         self.plan.copies = [
@@ -106,18 +108,14 @@ class _Planner:
 
 def base(value: Value) -> Value:
     """The value whose memory this one is seen through: itself, unless it is a view."""
-    while value.operation in VIEWS:
+    while value.kind == "view":
         value = value.operands[0]
     return value
 
 
 def in_place_operands(value: Value) -> list[Value]:
     """The operands whose buffer the result may overwrite while it is computed."""
-    if value.operation in ("product_sum", "sampled_sum"):
-        _, C, _, A, B = value.operands[-5:]
-        return [C] if C.operation not in VIEWS and C not in (base(A), base(B)) else []
-    if value.operation not in ELEMENTWISE:
-        return []
-    direct = [x for x in value.operands if x.operation not in VIEWS and x.shape == value.shape]
-    through_views = [base(x) for x in value.operands if x.operation in VIEWS]
-    return [x for x in direct if x not in through_views and x.operation != "number"]
+    places = OPERATIONS[value.operation].in_place
+    read_otherwise = {base(x) for k, x in enumerate(value.operands) if k not in places or x.kind == "view"}
+    direct = [x for x in (value.operands[k] for k in places) if x.kind != "view" and x.shape == value.shape]
+    return [x for x in direct if x not in read_otherwise and x.operation != "number"]

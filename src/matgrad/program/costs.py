@@ -9,8 +9,10 @@ import numpy as np
 
 from matgrad.program.buffers import base
 from matgrad.program.computations import Step
-from matgrad.program.program import PRODUCTS, SOURCES, VIEWS, Program, Value
+from matgrad.program.operations import OPERATIONS
+from matgrad.program.program import Program, Value
 from matgrad.program.recorder import record_computation
+from matgrad.program.shapes import product_of
 from matgrad.sparse.support import Support
 
 if TYPE_CHECKING:
@@ -37,15 +39,13 @@ def product_cost(value: Value) -> Cost | None:
     The bytes are those of the operands, with the index of a sparse one, and of the result. What is
     fused into a product, such as the sum with a bias, adds its bytes but no operations.
     """
-    if value.operation in PRODUCTS:
-        A = value.operands[-2]
-        multiplications = math.prod(value.shape) * A.shape[1]
-    elif value.operation.startswith(("sparse", "sampled")):
-        assert value.operands[0].support is not None
-        multiplications = value.operands[0].support.nnz * value.operands[-1].shape[1]
-    else:
+    operation = OPERATIONS[value.operation]
+    if not operation.flops:
         return None
-    return Cost(2 * int(multiplications), _bytes(value) + sum(_operand_bytes(x, value) for x in value.operands))
+    sizes = operation.shapes.sizes(value.shape, [x.shape for x in value.operands])
+    assert sizes is not None, value
+    flops = product_of(operation.flops, sizes)
+    return Cost(flops, _bytes(value) + sum(_operand_bytes(x, value) for x in value.operands))
 
 
 def _operand_bytes(x: Value, user: Value) -> int:
@@ -74,9 +74,9 @@ def equations_of(program: Program) -> dict[Value, str]:
     found = {value: value.equation for value in program.instructions}
     for value in reversed(program.instructions):
         for x in value.operands:
-            if x.operation not in SOURCES and not x.equation:
+            if x.kind != "source" and not x.equation:
                 found[x] = found[value]
-    return {value: equation for value, equation in found.items() if equation and value.operation not in VIEWS}
+    return {value: equation for value, equation in found.items() if equation and value.kind != "view"}
 
 
 def costs_of(program: Program) -> dict[str, Cost | None]:

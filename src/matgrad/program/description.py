@@ -10,8 +10,9 @@ import numpy as np
 
 from matgrad.program.buffers import plan
 from matgrad.program.checking import check_program
-from matgrad.program.program import Program, Size, Value, size_name
+from matgrad.program.program import Program, Value
 from matgrad.program.rules import apart
+from matgrad.program.shapes import Size, size_name
 from matgrad.sparse.support import Support
 
 FORMAT = 1
@@ -56,7 +57,7 @@ def from_dictionary(content: Mapping[str, Any], matrices: Mapping[str, np.ndarra
         name, equation = (_text(line.get(key, "")) for key in ("name", "equation"))
         value = Value(line["operation"], operands, shape, line["dtype"], number, name, equation, order=i)
         if value.operation == "support":
-            value.support = Support(shape, matrices[f"{name}.starts"], matrices[f"{name}.columns"])
+            value.support = Support(shape[:2], matrices[f"{name}.starts"], matrices[f"{name}.columns"])
         values.append(value)
     inputs = {value.name: value for value in values if value.operation == "input"}
     if not all(_is_place(k, len(values)) for k in content["outputs"].values()):

@@ -6,53 +6,22 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from matgrad.program.operations import OPERATIONS, Kind
+from matgrad.program.shapes import Shape, size_name
 
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
-
-# what the operands of an operation may share with its result, and what it costs, goes by its kind
-SOURCES = ("input", "number", "support")
-VIEWS = ("transpose", "row_repeat", "column_repeat", "full")
-ELEMENTWISE = (
-    *("add", "subtract", "hadamard", "negative", "scale", "divide", "power", "copy"),
-    *("exp", "log", "log1p", "reciprocal", "sqrt", "tanh", "erf", "step"),
-    *("add_scaled", "gate"),
-)
-REDUCTIONS = ("elements_sum", "columns_sum", "rows_sum", "columns_max", "rows_max")
-PRODUCTS = ("matmul", "product_sum")
-SPARSE = ("sparse_product", "sparse_transposed_product", "sampled_product", "sampled_sum", "uniform_on")
-OTHERS = ("identity", "diag", "Diag", "uniform")
-INTEGER = ("add", "subtract", "hadamard", "negative", "copy")  # and of whole numbers, which count something
-OPERATIONS = (*SOURCES, *VIEWS, *ELEMENTWISE, *REDUCTIONS, *PRODUCTS, *SPARSE, *OTHERS)
-
-Shape = tuple[int, ...]
-
-
-class Size(int):
-    """A size with a name, such as N, which it is printed with."""
-
-    name: str
-
-    def __new__(cls, value: int, name: str) -> Size:
-        """The size `value` called `name`."""
-        size = super().__new__(cls, value)
-        size.name = name
-        return size
-
-
-def size_name(n: Any) -> Any:
-    """The name of a size that has one, and anything else as it is."""
-    return getattr(n, "name", n)
 
 
 @dataclass(eq=False)
 class Value:
     """The result of an operation on earlier values: a matrix, or a scalar, whose shape is ().
 
-    An ``input`` has a `name`, a ``number`` its `number`, a ``support``, whose shape is that of its sparse
-    matrix, its `support`; everything else follows from the operands and the shape. `equation` says
-    which equation of which layer it belongs to.
+    An ``input`` has a `name`, a ``number`` its `number`, a ``support``, whose shape is (K, D, nnz), its
+    `support`; everything else follows from the operands and the shape. `equation` says which equation of
+    which layer it belongs to.
     """
 
     operation: str
@@ -64,6 +33,11 @@ class Value:
     equation: str = ""
     support: Support | None = None
     order: int = 0  # values are executed in this order, after their operands
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of its operation."""
+        return OPERATIONS[self.operation].kind
 
     @property
     def is_scalar(self) -> bool:
@@ -91,12 +65,12 @@ class Program:
     @cached_property
     def values(self) -> list[Value]:
         """The values that the outputs need, in order of execution: what is dead is not there."""
-        needed: set[Value] = set()
+        needed: dict[Value, None] = {}
         waiting = list(self.outputs.values())
         while waiting:
             value = waiting.pop()
             if value not in needed:
-                needed.add(value)
+                needed[value] = None
                 waiting += value.operands
         ordered: dict[Value, None] = {}
         for value in sorted(needed, key=lambda value: value.order):
@@ -111,7 +85,7 @@ class Program:
     @property
     def instructions(self) -> list[Value]:
         """The values that take work: neither inputs nor numbers."""
-        return [value for value in self.values if value.operation not in SOURCES]
+        return [value for value in self.values if value.kind != "source"]
 
     def uses(self) -> Counter[Value]:
         """How often every value is an operand or an output."""

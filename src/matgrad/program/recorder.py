@@ -7,6 +7,7 @@ them.
 
 from __future__ import annotations
 
+import abc
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +18,10 @@ from matgrad.backends import backend_of, register_matrix_type
 from matgrad.backends.base import DTYPES, Backend, RecordingError
 from matgrad.foundation.numbers import as_number
 from matgrad.inspection.watching import watched, watched_methods
-from matgrad.program.program import INTEGER, Program, Shape, Size, Value
+from matgrad.program.operations import OPERATIONS
+from matgrad.program.program import Program, Value
 from matgrad.program.settings import settings
+from matgrad.program.shapes import Shape, Size
 
 if TYPE_CHECKING:
     from matgrad.loss_functions import LossFunction
@@ -54,7 +57,7 @@ class Recording:
         """The support of a sparse matrix, as a value."""
         if S not in self.supports:
             name = f"S{len(self.supports) + 1}"
-            self.supports[S] = self.append("support", (), S.shape, "int32", name=name, support=S)
+            self.supports[S] = self.append("support", (), (*S.shape, S.nnz), "int32", name=name, support=S)
         return self.supports[S]
 
     def label(self, equation: str) -> None:
@@ -86,8 +89,7 @@ class RecordedMatrix:
     @property
     def T(self) -> RecordedMatrix:
         """Xᵀ"""
-        m, n = self.shape
-        return self._record("transpose", self, shape=(n, m))
+        return self._record("transpose", self)
 
     def __add__(self, other: Any) -> RecordedMatrix:
         return self._elementwise("add", self, other)
@@ -105,34 +107,29 @@ class RecordedMatrix:
         return self._record("negative", self)
 
     def __mul__(self, other: Any) -> RecordedMatrix:
-        if self.shape and not self._lift(other).shape:
-            return self._record("scale", self._lift(other), self, shape=self.shape)
-        if not self.shape and self._lift(other).shape:
-            return self._record("scale", self, other, shape=other.shape)
-        return self._elementwise("hadamard", self, other)
+        other = self._lift(other)
+        if self.shape and not other.shape:
+            return self._record("scale", other, self)
+        if not self.shape and other.shape:
+            return self._record("scale", self, other)
+        return self._record("hadamard", self, other)
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> RecordedMatrix:
-        if self._lift(other).shape:
-            raise RecordingError(f"{self} / {other}: only a scalar divides; use reciprocal and hadamard")
         return self._record("divide", self, self._lift(other))
 
     def __rtruediv__(self, other: Any) -> RecordedMatrix:
         return self._lift(other) * self._record("reciprocal", self)
 
     def __pow__(self, exponent: Any) -> RecordedMatrix:
-        if self._lift(exponent).shape:
-            raise RecordingError(f"{self} ** {exponent}: only a scalar is an exponent")
         return self._record("power", self, self._lift(exponent))
 
     def __matmul__(self, other: Any) -> RecordedMatrix:
         if hasattr(other, "support"):
             return NotImplemented  # a sparse matrix knows its products
         backend_of(self, other)
-        if self.shape[1] != other.shape[0]:
-            raise ValueError(f"{self} @ {other}: the inner sizes differ")
-        return self._record("matmul", self, other, shape=(self.shape[0], other.shape[1]))
+        return self._record("matmul", self, other)
 
     def __repr__(self) -> str:
         return f"recorded {self.value.name or self.value.operation} of shape {self.shape}"
@@ -145,24 +142,26 @@ class RecordedMatrix:
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _no_numbers
 
     # -- recording ----------------------------------------------------------------------------
-    def _record(self, operation: str, *operands: RecordedMatrix, shape: Shape | None = None) -> RecordedMatrix:
-        """The result of an operation; its shape is that of the first operand, if none is given."""
+    def _record(self, operation: str, *operands: RecordedMatrix, **sizes: int) -> RecordedMatrix:
+        """The result of an operation; `sizes` has those that do not follow from the operands."""
         if any(x.recording is not self.recording for x in operands):
             raise RecordingError("a matrix of an earlier step is not part of the state")
-        matrices = [x for x in operands if x.value.operation != "support"]
-        if not operation.startswith("uniform") and any(x.dtype != self.dtype for x in matrices):
-            raise RecordingError(f"{operation}: expected one dtype, found {', '.join(x.dtype for x in operands)}")
-        if self.dtype not in DTYPES and operation not in INTEGER:
+        row = OPERATIONS[operation]
+        dtypes = [x.dtype for x in operands if x.value.operation != "support"]
+        if row.dtypes != "counts" and any(dtype != self.dtype for dtype in dtypes):
+            raise RecordingError(f"{operation}: expected one dtype, found {', '.join(dtypes)}")
+        if row.dtypes != "any" and self.dtype not in DTYPES:
             raise RecordingError(f"{operation} of {self.dtype}: whole numbers are only added and multiplied")
-        shape = operands[0].shape if shape is None else shape
+        shapes = [x.shape for x in operands]
+        shape = row.shapes.result(shapes, sizes)
+        if shape is None:
+            found = ", ".join(map(str, shapes))
+            raise RecordingError(f"{operation}: expected shapes {row.rule}, found {found}: nothing broadcasts")
         return self.recording.append(operation, tuple(x.value for x in operands), shape, self.dtype)
 
     def _elementwise(self, operation: str, X: Any, Y: Any) -> RecordedMatrix:
         """The result of an operation on two matrices of equal size; a number stands for a full matrix."""
-        A, B = (self._lift(x, self.shape) for x in (X, Y))
-        if A.shape != B.shape:
-            raise RecordingError(f"{operation}: expected equal sizes, found {A} and {B}: nothing broadcasts")
-        return self._record(operation, A, B)
+        return self._record(operation, *(self._lift(x, self.shape) for x in (X, Y)))
 
     def _lift(self, x: Any, shape: Shape = ()) -> RecordedMatrix:
         """A recorded matrix as it is, and a number as recorded scalar or as full matrix."""
@@ -175,11 +174,23 @@ class RecordedMatrix:
         if self.dtype not in DTYPES and not isinstance(x, int):
             raise RecordingError(f"{x} and {self} of {self.dtype}: whole numbers go with whole numbers")
         scalar = self.recording.append("number", (), (), self.dtype, number=x)
-        return scalar if shape == () else scalar._record("full", scalar, shape=shape)
+        return scalar if shape == () else scalar._record("full", scalar, m=shape[0], n=shape[1])
 
 
+def _with_recorded_operations(cls: type[Backend]) -> type[Backend]:
+    """The backend with a method that records for every operation of the list that it lacks."""
+    for name in cls.__abstractmethods__ & OPERATIONS.keys():
+        setattr(cls, name, _recorded(name))
+    return abc.update_abstractmethods(cls)
+
+
+def _recorded(operation: str) -> Callable[..., RecordedMatrix]:
+    return lambda self, X, *others: X._record(operation, X, *others)
+
+
+@_with_recorded_operations
 class RecorderBackend(Backend):
-    """The table on recorded matrices."""
+    """The table on recorded matrices: what is written here has more to it than its operands."""
 
     name = "recorder"
 
@@ -187,78 +198,28 @@ class RecorderBackend(Backend):
         return like._lift(value, (m, n))
 
     def identity(self, n, like):
-        return like.recording.append("identity", (), (n, n), like.dtype)
-
-    def hadamard(self, X, Y):
-        return X._record("hadamard", X, Y)
-
-    def diag(self, X):
-        return X._record("diag", X, shape=(X.shape[0], 1))
-
-    def Diag(self, x):
-        n = max(x.shape)
-        return x._record("Diag", x, shape=(n, n))
-
-    def elements_sum(self, X):
-        return X._record("elements_sum", X, shape=())
+        return like._record("identity", n=n)
 
     def column_repeat(self, x, n):
-        return x._record("column_repeat", x, shape=(x.shape[0], n))
+        return x._record("column_repeat", x, n=n)
 
     def row_repeat(self, x, m):
-        return x._record("row_repeat", x, shape=(m, x.shape[1]))
-
-    def columns_sum(self, X):
-        return X._record("columns_sum", X, shape=(1, X.shape[1]))
-
-    def rows_sum(self, X):
-        return X._record("rows_sum", X, shape=(X.shape[0], 1))
-
-    def columns_max(self, X):
-        return X._record("columns_max", X, shape=(1, X.shape[1]))
-
-    def rows_max(self, X):
-        return X._record("rows_max", X, shape=(X.shape[0], 1))
-
-    def exp(self, X):
-        return X._record("exp", X)
-
-    def log(self, X):
-        return X._record("log", X)
-
-    def log1p(self, X):
-        return X._record("log1p", X)
-
-    def reciprocal(self, X):
-        return X._record("reciprocal", X)
-
-    def sqrt(self, X):
-        return X._record("sqrt", X)
-
-    def tanh(self, X):
-        return X._record("tanh", X)
-
-    def erf(self, X):
-        return X._record("erf", X)
-
-    def step(self, X):
-        return X._record("step", X)
+        return x._record("row_repeat", x, m=m)
 
     def uniform(self, m, n, seed, count, like):
-        return like._record("uniform", *(like._lift(x) for x in (seed, count)), shape=(m, n))
+        return like._record("uniform", *(like._lift(x) for x in (seed, count)), m=m, n=n)
 
     def sparse_product(self, S, w, B):
-        return w._record("sparse_product", w.recording.support(S), w, B, shape=(S.shape[0], B.shape[1]))
+        return w._record("sparse_product", w.recording.support(S), w, B)
 
     def sparse_transposed_product(self, S, w, B):
-        return w._record("sparse_transposed_product", w.recording.support(S), w, B, shape=(S.shape[1], B.shape[1]))
+        return w._record("sparse_transposed_product", w.recording.support(S), w, B)
 
     def sampled_product(self, S, A, B):
-        return A._record("sampled_product", A.recording.support(S), A, B, shape=(1, S.nnz))
+        return A._record("sampled_product", A.recording.support(S), A, B)
 
     def uniform_on(self, S, seed, count, like):
-        scalars = (like._lift(x) for x in (seed, count))
-        return like._record("uniform_on", like.recording.support(S), *scalars, shape=(1, S.nnz))
+        return like._record("uniform_on", like.recording.support(S), *(like._lift(x) for x in (seed, count)))
 
     def from_numpy(self, A, device=None):
         raise RecordingError("the numbers of an array are not part of a recorded step: name it in `buffers`")

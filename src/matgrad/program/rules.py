@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from matgrad.program.program import ELEMENTWISE, SOURCES, SPARSE, VIEWS, Program, Value, number
+from matgrad.program.program import Program, Value, number
 
 PADDED = ("sparse_product", "sparse_transposed_product")
 Uses = Counter[Value]
@@ -46,7 +46,8 @@ def apart(program: Program) -> Program:
     end = max(value.order for value in program.values) + 1
     for name, value in program.outputs.items():
         is_other = value.operation == "input" and value.name != name
-        is_shared = is_other or value.operation in ("number", *VIEWS, *PADDED) or value in outputs.values()
+        is_unfit = value.kind == "view" or value.operation in ("number", *PADDED)
+        is_shared = is_other or is_unfit or value in outputs.values()
         copy = Value("copy", (value,), value.shape, value.dtype, order=end)
         outputs[name] = copy if is_shared else value
     return Program(program.inputs, outputs)
@@ -89,7 +90,7 @@ SIMPLIFICATIONS: tuple[Rule, ...] = (transposed_twice, times_one, scaled_constan
 
 def transposed_elements(value: Value, uses: Uses) -> Value | None:
     """f(Xᵀ, Yᵀ) = f(X, Y)ᵀ"""
-    if value.operation not in ELEMENTWISE or value.is_scalar or not any(_is_transposed(x) for x in value.operands):
+    if value.kind != "elementwise" or value.is_scalar or not any(_is_transposed(x) for x in value.operands):
         return None
     operands = [x if x.is_scalar else _transpose(x, uses) for x in value.operands]
     free = [x for x in operands if x is not None]
@@ -119,7 +120,7 @@ def transposed_repeat(value: Value, uses: Uses) -> Value | None:
 
 def _is_transposed(value: Value) -> bool:
     """Whether it is the transpose of something that was computed."""
-    return value.operation == "transpose" and value.operands[0].operation not in (*SOURCES, *VIEWS)
+    return value.operation == "transpose" and value.operands[0].kind not in ("source", "view")
 
 
 def _transpose(value: Value, uses: Uses) -> Value | None:
@@ -157,11 +158,11 @@ TRANSPOSITIONS: tuple[Rule, ...] = (transposed_repeat, transposed_sums, transpos
 
 def contiguous(value: Value, uses: Uses) -> Value | None:
     """A sparse product reads rows of its dense operands: a view or an input is copied once, and all read the copy"""
-    if value.operation not in SPARSE:
+    if value.kind != "sparse":
         return None
     dense = value.operands[-1:] if value.operation.startswith("sparse") else value.operands[-2:]
     operands = [
-        _copied(x) if x.operation in VIEWS or (x in dense and x.operation == "input") else x for x in value.operands
+        _copied(x) if x.kind == "view" or (x in dense and x.operation == "input") else x for x in value.operands
     ]
     return value.derived(value.operation, *operands)
 

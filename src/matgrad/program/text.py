@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
+from typing import Any
 
-from matgrad.program.program import VIEWS, Program, Value, size_name
+from matgrad.program.operations import LEVELS, OPERATIONS, Notation
+from matgrad.program.program import Program, Value
+from matgrad.program.shapes import size_name
 
 DEEPEST = 25  # operations inside one another, from which on a value gets a line of its own
-SUM, PRODUCT, SCALED, UNARY, ATOM = range(5)  # how tightly an expression binds
 
 
 def program_text(program: Program) -> str:
     """One line for every value that has a name, is an output or is used twice, in order of execution."""
-    return _Printer(program).text()
+    return Printer(program).text()
 
 
-class _Printer:
-    """Names for the values of a program, and the expressions between them."""
+class Printer:
+    """Names for the values of a program, and the expressions between them; others may write them in another way."""
+
+    times, top = "·", "ᵀ"
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -32,7 +37,7 @@ class _Printer:
                 self.names[value] = state_name(value.name)
             elif value in outputs and value.operation != "number":
                 self.names[value] = state_name(outputs[value]) + "'"
-            elif value.operation not in ("number", *VIEWS):
+            elif value.operation != "number" and value.kind != "view":
                 if value.name and value.name not in self.names.values():
                     self.names[value] = value.name
                 elif depths[value] > DEEPEST or (
@@ -40,104 +45,87 @@ class _Printer:
                 ):
                     self.names[value] = next(temporary)
 
-    def text(self) -> str:
-        """The inputs, the equations, and the outputs that have no equation of their own."""
-        inputs = [f"{self.names[x]} {_sizes(x)}".strip() for x in self.program.values if x.operation == "input"]
-        lines = [f"given {', '.join(inputs)}", ""]
-        equations = [(self.names[x], self._expression(x)[0]) for x in self.program.instructions if x in self.names]
+    def name(self, name: str) -> tuple[str, str]:
+        """A name as it is written, and how tightly it binds."""
+        return name, "atom"
+
+    def number(self, x: Any) -> tuple[str, str]:
+        """A number, or a size with a name, likewise."""
+        return getattr(x, "name", f"{x:g}"), "atom"
+
+    def notation(self, value: Value) -> Notation:
+        """How the operation of a value is written."""
+        return OPERATIONS[value.operation].text_of(value)
+
+    def inputs(self) -> list[Value]:
+        """The inputs that are read."""
+        return [x for x in self.program.values if x.operation == "input"]
+
+    def equations(self) -> list[tuple[str, str]]:
+        """Names and expressions; an output that has no equation of its own comes at the end."""
+        values = [x for x in self.program.instructions if x in self.names]
+        equations = [(self.name(self.names[x])[0], self.expression(x)[0]) for x in values]
         for name, x in self.program.outputs.items():
             if self.names.get(x) not in (state_name(name), f"{state_name(name)}'"):
-                equations.append((f"{state_name(name)}'", self._operand(x, SUM)))
+                equations.append((self.name(f"{state_name(name)}'")[0], self.operand(x, "sum")))
+        return equations
+
+    def text(self) -> str:
+        """The inputs, and the equations one below the other."""
+        inputs = [f"{self.names[x]} {_sizes(x)}".strip() for x in self.inputs()]
+        equations = self.equations()
         width = max((len(name) for name, _ in equations), default=0)
-        lines += [f"{name:<{width}} = {expression}" for name, expression in equations]
+        lines = [f"given {', '.join(inputs)}", "", *(f"{name:<{width}} = {text}" for name, text in equations)]
         return "\n".join(lines)
 
-    def _operand(self, value: Value, level: int) -> str:
+    def operand(self, value: Value, level: str) -> str:
         """The operand as name or expression, in parentheses where it binds less tightly than `level`."""
-        if value in self.names:
-            return self.names[value]
-        text, binds = self._expression(value)
-        return text if binds >= level else f"({text})"
+        text, binds = self.name(self.names[value]) if value in self.names else self.expression(value)
+        return text if LEVELS.index(binds) >= LEVELS.index(level) else f"({text})"
 
-    def _expression(self, value: Value) -> tuple[str, int]:
-        """What computes the value, and how tightly that binds."""
-        x = value.operands
-        match value.operation:
-            case "number":
-                return getattr(value.number, "name", f"{value.number:g}"), ATOM
-            case "identity":
-                return f"I_{_size(value, 0)}", ATOM
-            case "add":
-                return f"{self._operand(x[0], SUM)} + {self._operand(x[1], SUM)}", SUM
-            case "subtract":
-                return f"{self._operand(x[0], SUM)} - {self._operand(x[1], PRODUCT)}", SUM
-            case "hadamard" if value.is_scalar:
-                return f"{self._operand(x[0], SCALED)}·{self._operand(x[1], UNARY)}", SCALED
-            case "hadamard":
-                return f"{self._operand(x[0], PRODUCT)} ⊙ {self._operand(x[1], UNARY)}", PRODUCT
-            case "gate":
-                return f"{self._operand(x[0], PRODUCT)} ⊙ [{self._operand(x[1], SUM)} ≥ 0]", PRODUCT
-            case "negative":
-                return f"-{self._operand(x[0], UNARY)}", SCALED
-            case "scale":
-                return f"{self._operand(x[0], ATOM)}·{self._operand(x[1], UNARY)}", SCALED
-            case "divide":
-                return f"{self._operand(x[0], SCALED)} / {self._operand(x[1], ATOM)}", PRODUCT
-            case "power":
-                base = self._operand(x[0], ATOM)
-                return f"{f'({base})' if base[0] == '-' else base}^{self._operand(x[1], ATOM)}", UNARY
-            case "matmul":
-                return f"{self._operand(x[0], UNARY)} {self._operand(x[1], ATOM)}", PRODUCT
-            case "add_scaled":
-                return self._sum(self._operand(x[0], SUM), x[1], self._operand(x[2], UNARY)), SUM
-            case "product_sum":
-                beta, C, alpha, A, B = x
-                product = f"{self._operand(A, UNARY)} {self._operand(B, ATOM)}"
-                if alpha.number == 1:
-                    return self._sum(product, beta, self._operand(C, UNARY)), SUM
-                return self._sum(self._scaled(beta, self._operand(C, UNARY)), alpha, product), SUM
-            case "sparse_product":
-                return f"{self._operand(x[1], ATOM)} {self._operand(x[2], ATOM)}", PRODUCT
-            case "sparse_transposed_product":
-                return f"{self._operand(x[1], ATOM)}ᵀ {self._operand(x[2], ATOM)}", PRODUCT
-            case "sampled_product":
-                return self._sampled(x[0], x[1], x[2]), PRODUCT
-            case "sampled_sum":
-                S, beta, C, alpha, A, B = x
-                return self._sum(self._scaled(beta, self._operand(C, UNARY)), alpha, self._sampled(S, A, B)), SUM
-            case "transpose":
-                return f"{self._operand(x[0], ATOM)}ᵀ", ATOM
-            case "reciprocal":
-                return f"1/{self._operand(x[0], ATOM)}", UNARY
-            case "step":
-                return f"[{self._operand(x[0], SUM)} ≥ 0]", ATOM
-            case "full":
-                return self._operand(x[0], ATOM), ATOM
-            case "row_repeat":
-                return f"1_{_size(value, 0)} {self._operand(x[0], ATOM)}", UNARY
-            case "column_repeat":
-                return f"{self._operand(x[0], ATOM)} 1_{_size(value, 1)}ᵀ", UNARY
-            case "copy":
-                return self._operand(x[0], SUM), SUM
-        arguments = [self._operand(operand, SUM) for operand in x]
-        return f"{value.operation}({', '.join(arguments)})", ATOM
+    def expression(self, value: Value) -> tuple[str, str]:
+        """The expression that gives a value, and how tightly it binds."""
+        if value.operation == "number":
+            return self.number(value.number)
+        template, binds = self.notation(value)
+        sizes = OPERATIONS[value.operation].shapes.sizes(value.shape, [x.shape for x in value.operands]) or {}
+        named = {name: size_name(n) for name, n in sizes.items()}
+        return template.format(*(_Operand(self, x) for x in value.operands), **named), binds
 
-    def _sampled(self, S: Value, A: Value, B: Value) -> str:
-        """A Bᵀ on the support S."""
-        factor = self._operand(B.operands[0], ATOM) if B.operation == "transpose" else f"{self._operand(B, ATOM)}ᵀ"
-        return f"({self._operand(A, UNARY)} {factor})_{self._operand(S, ATOM)}"
-
-    def _scaled(self, factor: Value, text: str) -> str:
-        return text if factor.number == 1 else f"{self._operand(factor, ATOM)}·{text}"
-
-    def _sum(self, first: str, factor: Value, term: str) -> str:
-        """first + factor·term, with the sign of the factor as operator."""
+    def signed(self, factor: Value) -> str:
+        """+ or -, by the sign of the factor, and its size, where it is not 1, before a term."""
         if factor.number is not None:
-            sign, size = ("-", -factor.number) if factor.number < 0 else ("+", factor.number)
-            return f"{first} {sign} {term}" if size == 1 else f"{first} {sign} {size:g}·{term}"
+            size = replace(factor, number=abs(factor.number))
+            return f"{'-' if factor.number < 0 else '+'} {self.factor(size)}"
         if factor.operation == "negative" and factor not in self.names:
-            return f"{first} - {self._operand(factor.operands[0], ATOM)}·{term}"
-        return f"{first} + {self._operand(factor, ATOM)}·{term}"
+            return f"- {self.factor(factor.operands[0])}"
+        return f"+ {self.factor(factor)}"
+
+    def factor(self, factor: Value) -> str:
+        """The factor before a term, where it is not 1."""
+        return "" if factor.number == 1 else f"{self.operand(factor, 'atom')}{self.times}"
+
+    def transposed(self, value: Value) -> str:
+        """Xᵀ"""
+        transpose = value.operation == "transpose" and value not in self.names
+        return self.operand(value.operands[0], "atom") if transpose else f"{self.operand(value, 'atom')}{self.top}"
+
+    def base(self, value: Value) -> str:
+        """What a power is of: an atom that has no sign."""
+        text = self.operand(value, "atom")
+        return f"({text})" if text.startswith("-") else text
+
+
+class _Operand:
+    """An operand in a template."""
+
+    def __init__(self, printer: Printer, value: Value) -> None:
+        self.printer, self.value = printer, value
+
+    def __format__(self, mark: str) -> str:
+        if mark in LEVELS:
+            return self.printer.operand(self.value, mark)
+        return getattr(self.printer, mark)(self.value)
 
 
 def state_name(name: str) -> str:
@@ -149,9 +137,5 @@ def state_name(name: str) -> str:
     return f"{parameter}{layer}{dot}{part}"
 
 
-def _size(value: Value, axis: int) -> str:
-    return str(size_name(value.shape[axis]))
-
-
 def _sizes(value: Value) -> str:
-    return "×".join(_size(value, axis) for axis in range(len(value.shape)))
+    return "×".join(str(size_name(n)) for n in value.shape)

@@ -1,0 +1,230 @@
+r"""The operations of a program: one row each, from which recording, checks, printing, costs and memory follow.
+
+How an operation is written is a template: ``{0:sum} - {1:product}`` is the first operand, in parentheses where it
+binds less tightly than a sum, minus the second, likewise; ``{m}`` is a size of the shape rule. Other marks are
+``{1:signed}`` for ``+ c·`` or ``- c·`` before a term, ``{0:factor}`` for ``c·``, each without the factor where that
+is 1, ``{2:transposed}`` for Xᵀ, and ``{0:base}`` for what a power is of. `matgrad.program.text` fills them in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from matgrad.program.shapes import SCALAR, ShapeRule
+
+if TYPE_CHECKING:
+    from matgrad.program.program import Value
+
+# what is done with a value: it is given; the memory of an operand is seen in another way; …
+Kind = Literal["source", "view", "elementwise", "reduction", "product", "sparse", "other"]
+# its operands and its result: floats; also whole numbers, which count something; counts that become floats
+Dtypes = Literal["float", "any", "counts"]
+Level = Literal["sum", "product", "scaled", "unary", "atom"]
+LEVELS = ("sum", "product", "scaled", "unary", "atom")  # how tightly an expression binds
+
+
+class Notation(NamedTuple):
+    """A template, and how tightly binds what it gives."""
+
+    template: str
+    binds: Level = "atom"
+
+
+Choice = Notation | Callable[["Value"], Notation]  # the one, or the one that fits a value
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What there is to know of an operation.
+
+    `rule` has the shapes of its operands and its result, see `ShapeRule`. `in_place` has the places of
+    the operands whose memory the result may take over, and `flops` the factors of the number of
+    floating-point operations, where it is a product. `text` and `latex` say how it is written: ``name(X, Y)``
+    where nothing is said, and in LaTeX as in text where only `text` is.
+    """
+
+    name: str
+    rule: str
+    kind: Kind
+    text: Choice | None = None
+    latex: Choice | None = None
+    dtypes: Dtypes = "float"
+    in_place: tuple[int, ...] = ()
+    flops: str = ""
+
+    @cached_property
+    def shapes(self) -> ShapeRule:
+        """The shape rule."""
+        return ShapeRule(self.rule)
+
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether kernels get its scalar operands as plain numbers where they are known."""
+        return self.kind != "view" and SCALAR in self.shapes.operands
+
+    @cached_property
+    def arguments(self) -> str:
+        """The template of its operands, one after the other."""
+        return ", ".join(f"{{{k}:sum}}" for k in range(len(self.shapes.operands)))
+
+    def text_of(self, value: Value) -> Notation:
+        """How a value is written."""
+        return _chosen(self.text or Notation(f"{self.name}({self.arguments})"), value)
+
+    def latex_of(self, value: Value) -> Notation:
+        """How a value is written in LaTeX."""
+        name = self.name.replace("_", "-")
+        return _chosen(self.latex or self.text or Notation(rf"\operatorname{{{{{name}}}}}({self.arguments})"), value)
+
+
+def _chosen(notation: Choice, value: Value) -> Notation:
+    return notation(value) if callable(notation) else notation
+
+
+def _elementwise(
+    name: str, rule: str, text: Choice | None = None, latex: Choice | None = None, dtypes: Dtypes = "float"
+) -> Operation:
+    """An operation on elements, which may write over each of its operands."""
+    places = tuple(range(len(ShapeRule(rule).operands)))
+    return Operation(name, rule, "elementwise", text, latex, dtypes, in_place=places)
+
+
+def _of_matrices(matrices: Notation, scalars: Notation) -> Choice:
+    return lambda value: scalars if value.is_scalar else matrices
+
+
+def _product_first(product_first: Notation, otherwise: Notation) -> Choice:
+    """A B + β·C where A B has the factor 1."""
+    return lambda value: product_first if value.operands[2].number == 1 else otherwise
+
+
+_ROWS = (
+    # -- sources: a number or a support has it in its value
+    Operation("input", "-> *", "source", dtypes="any"),
+    Operation("number", "-> ()", "source", dtypes="any"),
+    Operation("support", "-> K D nnz", "source", dtypes="any"),
+    # -- views
+    Operation("transpose", "m n -> n m", "view", Notation("{0:atom}ᵀ"), Notation(r"{0:atom}^\top", "unary")),
+    Operation(
+        "row_repeat", "1 n -> m n", "view",
+        Notation("1_{m} {0:atom}", "unary"), Notation(r"1_{{{m}}} \cdot {0:scaled}", "scaled"),
+    ),
+    Operation(
+        "column_repeat", "m 1 -> m n", "view",
+        Notation("{0:atom} 1_{n}ᵀ", "unary"), Notation(r"{0:scaled} \cdot 1_{{{n}}}^\top", "scaled"),
+    ),
+    Operation("full", "() -> m n", "view", Notation("{0:atom}")),
+    # -- elementwise
+    _elementwise(
+        "add", "*, * -> *",
+        Notation("{0:sum} + {1:sum}", "sum"), Notation("{0:sum} + {1:product}", "sum"), "any",
+    ),
+    _elementwise(
+        "subtract", "*, * -> *",
+        Notation("{0:sum} - {1:product}", "sum"), dtypes="any",
+    ),
+    _elementwise(
+        "hadamard", "*, * -> *",
+        _of_matrices(Notation("{0:product} ⊙ {1:unary}", "product"), Notation("{0:scaled}·{1:unary}", "scaled")),
+        _of_matrices(
+            Notation(r"{0:unary} \odot {1:unary}", "product"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled")
+        ),
+        "any",
+    ),
+    _elementwise("negative", "* -> *", Notation("-{0:unary}", "scaled"), Notation("-{0:product}", "sum"), "any"),
+    _elementwise("copy", "* -> *", Notation("{0:sum}", "sum"), dtypes="any"),
+    _elementwise(
+        "scale", "(), * -> *",
+        Notation("{0:atom}·{1:unary}", "scaled"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled"),
+    ),
+    _elementwise(
+        "divide", "*, () -> *",
+        Notation("{0:scaled} / {1:atom}", "product"), Notation(r"\frac{{{0:sum}}}{{{1:sum}}}", "unary"),
+    ),
+    _elementwise(
+        "power", "*, () -> *", Notation("{0:base}^{1:atom}", "unary"), Notation("{0:atom}^{{{1:sum}}}", "unary")
+    ),
+    _elementwise("exp", "* -> *", latex=Notation("e^{{{0:sum}}}", "unary")),
+    _elementwise("log", "* -> *", latex=Notation(r"\log({0:sum})")),
+    _elementwise("log1p", "* -> *", latex=Notation(r"\log(1 + {0:product})")),
+    _elementwise(
+        "reciprocal", "* -> *", Notation("1/{0:atom}", "unary"), Notation(r"\frac{{1}}{{{0:sum}}}", "unary")
+    ),
+    _elementwise("sqrt", "* -> *", latex=Notation(r"\sqrt{{{0:sum}}}", "unary")),
+    _elementwise("tanh", "* -> *", latex=Notation(r"\tanh({0:sum})")),
+    _elementwise("erf", "* -> *"),
+    _elementwise("step", "* -> *", Notation("[{0:sum} ≥ 0]"), Notation(r"[{0:sum} \geq 0]")),
+    _elementwise(  # Y + c·X
+        "add_scaled", "*, (), * -> *",
+        Notation("{0:sum} {1:signed}{2:unary}", "sum"), Notation("{0:sum} {1:signed}{2:scaled}", "sum"),
+    ),
+    _elementwise(  # A ⊙ step(Z)
+        "gate", "*, * -> *",
+        Notation("{0:product} ⊙ [{1:sum} ≥ 0]", "product"), Notation(r"{0:unary} \odot [{1:sum} \geq 0]", "product"),
+    ),
+    # -- reductions
+    Operation(
+        "elements_sum", "m n -> ()", "reduction",
+        latex=Notation(r"1_{{{m}}}^\top \cdot {0:scaled} \cdot 1_{{{n}}}", "scaled"),
+    ),
+    Operation(
+        "columns_sum", "m n -> 1 n", "reduction", latex=Notation(r"1_{{{m}}}^\top \cdot {0:scaled}", "scaled")
+    ),
+    Operation("rows_sum", "m n -> m 1", "reduction", latex=Notation(r"{0:scaled} \cdot 1_{{{n}}}", "scaled")),
+    Operation(
+        "columns_max", "m n -> 1 n", "reduction", latex=Notation(r"\max({0:sum})_{{\text{{col}}}}", "unary")
+    ),
+    Operation("rows_max", "m n -> m 1", "reduction", latex=Notation(r"\max({0:sum})_{{\text{{row}}}}", "unary")),
+    # -- products
+    Operation(
+        "matmul", "m k, k n -> m n", "product",
+        Notation("{0:unary} {1:atom}", "product"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled"), flops="2 m k n",
+    ),
+    Operation(  # β·C + α·A B
+        "product_sum", "(), m n, (), m k, k n -> m n", "product",
+        _product_first(
+            Notation("{3:unary} {4:atom} {0:signed}{1:unary}", "sum"),
+            Notation("{0:factor}{1:unary} {2:signed}{3:unary} {4:atom}", "sum"),
+        ),
+        _product_first(
+            Notation(r"{3:scaled} \cdot {4:scaled} {0:signed}{1:scaled}", "sum"),
+            Notation(r"{0:factor}{1:scaled} {2:signed}{3:scaled} \cdot {4:scaled}", "sum"),
+        ),
+        in_place=(1,), flops="2 m k n",
+    ),
+    # -- sparse matrices: W has the values w (1×nnz) on the K×D support S
+    Operation(
+        "sparse_product", "K D nnz, 1 nnz, D N -> K N", "sparse",
+        Notation("{1:atom} {2:atom}", "product"), Notation(r"{1:scaled} \cdot {2:scaled}", "scaled"), flops="2 nnz N",
+    ),
+    Operation(
+        "sparse_transposed_product", "K D nnz, 1 nnz, K N -> D N", "sparse",
+        Notation("{1:atom}ᵀ {2:atom}", "product"), Notation(r"{1:atom}^\top \cdot {2:scaled}", "scaled"),
+        flops="2 nnz N",
+    ),
+    Operation(
+        "sampled_product", "K D nnz, K N, D N -> 1 nnz", "sparse",
+        Notation("({1:unary} {2:transposed})_{0:atom}", "product"),
+        Notation(r"({1:scaled} \cdot {2:transposed})_{{{0:atom}}}", "unary"),
+        flops="2 nnz N",
+    ),
+    Operation(  # β·C + α·(A Bᵀ)_S
+        "sampled_sum", "K D nnz, (), 1 nnz, (), K N, D N -> 1 nnz", "sparse",
+        Notation("{1:factor}{2:unary} {3:signed}({4:unary} {5:transposed})_{0:atom}", "sum"),
+        Notation(r"{1:factor}{2:scaled} {3:signed}({4:scaled} \cdot {5:transposed})_{{{0:atom}}}", "sum"),
+        in_place=(2,), flops="2 nnz N",
+    ),
+    Operation(
+        "uniform_on", "K D nnz, (), () -> 1 nnz", "sparse",
+        latex=Notation(r"\operatorname{{uniform}}({1:sum}, {2:sum})_{{{0:atom}}}", "unary"), dtypes="counts",
+    ),
+    # -- others
+    Operation("identity", "-> n n", "other", Notation("I_{n}"), Notation(r"\mathbb{{I}}_{{{n}}}")),
+    Operation("diag", "n n -> n 1", "other", latex=Notation(r"\mathrm{{diag}}({0:sum})")),
+    Operation("Diag", "1 n -> n n or n 1 -> n n", "other", latex=Notation(r"\mathrm{{Diag}}({0:sum})")),
+    Operation("uniform", "(), () -> m n", "other", dtypes="counts"),
+)  # fmt: skip
+OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _ROWS}
