@@ -237,7 +237,7 @@ class RecorderBackend(Backend):
         return like._lift(value)
 
 
-register_matrix_type(RecordedMatrix, RecorderBackend())
+register_matrix_type(RecordedMatrix, RecorderBackend())  # type: ignore[abstract]
 
 
 def record(

@@ -1,0 +1,154 @@
+"""The list of operations: everything that runs programs knows exactly those, and the C++ core's shape rules are its."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from program_support import MEANING
+
+from matgrad.engines.numpy_kernels import NumpyKernels
+from matgrad.engines.program import Kernels
+from matgrad.program.checking import fits
+from matgrad.program.operations import OPERATIONS, Operation
+from matgrad.program.shapes import Shape, ShapeRule
+
+native = pytest.importorskip("matgrad._native")
+
+SHAPES: tuple[Shape, ...] = ((), (1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (2, 3, 2), (1, 2, 3))
+COMPUTED = [name for name, row in OPERATIONS.items() if row.kind not in ("source", "view")]
+
+
+def kernels() -> list[type[Kernels]]:
+    from matgrad.engines.torch_kernels import TorchKernels
+
+    return [NumpyKernels, TorchKernels]
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_every_operation_has_kernels(name: str):
+    for cls in kernels():
+        assert callable(getattr(cls, name, None)), f"{cls.__name__} has no {name}"
+
+
+def test_every_operation_of_dense_matrices_has_a_meaning_in_the_tests():
+    dense = {name for name, row in OPERATIONS.items() if row.kind not in ("source", "sparse")}
+    assert set(MEANING) == dense
+
+
+def test_the_core_knows_exactly_these_operations():
+    assert set(native.operations()) == set(OPERATIONS)
+
+
+# -- shapes in the core ------------------------------------------------------------------------
+
+
+def description(operation: str, result: Shape, operands: tuple[Shape, ...]) -> str:
+    """The smallest program with the operation, as JSON; a matrix is there in any case, so that it has a dtype."""
+    values: list[dict] = []
+    buffers: list[dict] = []
+
+    def add(operation: str, shape: Shape, operands: list[int], **details: object) -> int:
+        values.append({"operation": operation, "operands": operands, "shape": shape, "dtype": "float64", **details})
+        if operation not in ("support", "number") and OPERATIONS[operation].kind != "view":
+            values[-1]["buffer"] = len(buffers)
+            buffers.append({"shape": shape, "dtype": "float64", "name": details.get("name", "")})
+        return len(values) - 1
+
+    def add_operand(shape: Shape) -> int:
+        name = f"x{len(values)}"
+        place = add("support" if len(shape) == 3 else "input", shape, [], name=name)
+        return add("copy", shape, [place]) if len(shape) == 2 else place  # sparse products read no inputs
+
+    add_operand((2, 2))
+    places = [add_operand(shape) for shape in operands]
+    details = {"number": {"number": 1}, "input": {"name": "y"}, "support": {"name": "S"}}.get(operation, {})
+    add(operation, result, places, **details)
+    return json.dumps({"format": 1, "sizes": {}, "values": values, "buffers": buffers, "outputs": {}, "copies": []})
+
+
+def is_accepted(pool, operation: str, result: Shape, operands: tuple[Shape, ...]) -> bool:
+    content = description(operation, result, operands)
+    try:
+        native.Executor(content, pool)
+    except ValueError as error:
+        last = len(json.loads(content)["values"]) - 1
+        assert str(error) == f"value {last}: {operation}: the shapes do not fit"
+        return False
+    return True
+
+
+def calls(row: Operation) -> set[tuple[Shape, ...]]:
+    """Shapes of results and operands: all for few operands; else those that fit, and others in one or two places."""
+    arity = len(row.shapes.operands)
+    if arity < 3:
+        return {call for k in range(arity + 2) for call in itertools.product(SHAPES, repeat=k + 1) if k < 3}
+    right = list(itertools.islice(fitting(row.shapes), 12))
+    found = set(right)
+    for call in right:
+        for i, j in itertools.combinations(range(len(call)), 2):
+            for x, y in itertools.product(SHAPES, (call[j], *SHAPES[:3])):
+                found.add((*call[:i], x, *call[i + 1 : j], y, *call[j + 1 :]))
+        found |= {call[:-1], (*call, ()), (*call, call[0])}
+    return found
+
+
+def fitting(rule: ShapeRule):
+    """Calls that fit a rule, by putting sizes for its names."""
+    *operands, result = rule.alternatives[0]
+    names = sorted({name for pattern in (*operands, result) for name in pattern} - {"1", "*"})
+    for numbers in itertools.product((3, 1, 2), repeat=len(names)):
+        for any_shape in ((2, 3), ()) if ("*",) in operands else ((),):
+            sizes = dict(zip(names, numbers, strict=True)) | {"1": 1}
+            yield tuple(
+                any_shape if pattern == ("*",) else tuple(sizes[name] for name in pattern)
+                for pattern in (result, *operands)
+            )
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_the_core_accepts_exactly_the_shapes_that_fit(name: str):
+    pool = native.ThreadPool(1)
+    row = OPERATIONS[name]
+    verdicts = set()
+    for result, *operands in calls(row):
+        expected = fits(name, result, *operands)
+        assert is_accepted(pool, name, result, tuple(operands)) == expected, f"{name} {operands} -> {result}"
+        verdicts.add(expected)
+    assert verdicts == {True, False}
+
+
+def test_the_core_refuses_an_unknown_operation():
+    content = description("exp", (2, 2), ((2, 2),)).replace('"exp"', '"sine"')
+    with pytest.raises(ValueError, match="unknown operation sine"):
+        native.Executor(content, native.ThreadPool(1))
+
+
+# -- shape rules -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "operands", "given", "expected"),
+    [
+        ("m k, k n -> m n", [(2, 3), (3, 4)], {}, (2, 4)),
+        ("m k, k n -> m n", [(2, 3), (2, 4)], {}, None),
+        ("m k, k n -> m n", [(2, 3)], {}, None),
+        ("1 n -> m n", [(1, 3)], {"m": 5}, (5, 3)),
+        ("1 n -> m n", [(2, 3)], {"m": 5}, None),
+        ("(), * -> *", [(), (2, 3)], {}, (2, 3)),
+        ("(), * -> *", [(), ()], {}, ()),
+        ("(), * -> *", [(2, 3), (2, 3)], {}, None),
+        ("*, * -> *", [(2, 3), (3, 2)], {}, None),
+        ("* -> *", [(2, 3, 4)], {}, None),
+        ("1 n -> n n or n 1 -> n n", [(4, 1)], {}, (4, 4)),
+        ("K D nnz, 1 nnz, D N -> K N", [(2, 3, 5), (1, 5), (3, 7)], {}, (2, 7)),
+        ("K D nnz, 1 nnz, D N -> K N", [(2, 3, 5), (1, 4), (3, 7)], {}, None),
+        ("-> n n", [], {"n": 3}, (3, 3)),
+    ],
+)
+def test_a_rule_gives_the_shape_of_the_result(rule: str, operands: list[Shape], given: dict, expected: Shape | None):
+    assert ShapeRule(rule).result(operands, given) == expected
+    if expected is not None:
+        assert ShapeRule(rule).sizes(expected, operands) is not None
+        assert ShapeRule(rule).sizes((*expected, 9), operands) is None
