@@ -68,6 +68,20 @@ def test_json_is_the_program():
     assert json.loads(output) == as_dictionary(expected(N=7, dtype="float64", clip_norm=2.0))
 
 
+def test_latex_is_a_document_of_the_same_equations(folder):
+    output = succeed("program", *SMALL, "--latex", "step.tex")
+    assert output.startswith(str(expected()))
+    document = (folder / "step.tex").read_text()
+
+    assert document.startswith(r"\documentclass")
+    assert document.endswith("\\end{document}\n")
+    assert (
+        r"\Delta_{W_2}' &= 0.9 \cdot \Delta_{W_2} - \eta \cdot \mathsf{D}Y^\top \cdot Y_1 \\" in document.splitlines()
+    )
+    assert succeed("program", *SMALL, "--latex", "-") == document
+    assert [path.name for path in folder.iterdir()] == ["step.tex"]
+
+
 def test_a_saved_program_is_the_one_that_is_printed(folder):
     output = succeed("program", *SMALL, "--save", "step.safetensors", "--seed", 3)
     program, matrices = load_program(folder / "step.safetensors")
@@ -114,6 +128,8 @@ def test_a_layer_of_a_plugin(folder):
         (("--dtype", "float16"), ("dtype",)),
         (("--save", "missing/step"), ("missing/step",)),
         (("--save", "."), ("--save",)),
+        (("--latex", "missing/step.tex"), ("missing/step.tex",)),
+        (("--latex", "-", "--json"), ("--latex -", "--json")),
         (("--plugin", "missing.py"), ("missing.py",)),
     ],
 )

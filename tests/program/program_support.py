@@ -13,6 +13,7 @@ from matgrad.backends import get_backend
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.numpy_kernels import NumpyKernels
+from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Shape
 
@@ -139,7 +140,8 @@ EXACT = ("add", "subtract", "hadamard", "negative", "copy", "scale", "add_scaled
 EXACT += ("columns_sum", "matmul", "product_sum", "transpose", "row_repeat", "column_repeat", "Diag", "divide", "full")
 EXACT += ("power", "identity")
 JUMPS = ("step", "gate", "rows_max", "columns_max")  # where rounding could show, so only in exact arithmetic
-SMOOTH = ("exp", "log1p", "reciprocal", "sqrt", "log", "tanh", "erf", "uniform")
+FUNCTIONS = tuple(row.name for row in OPERATIONS.values() if row.rule == "* -> *" and row.name not in (*EXACT, *JUMPS))
+SMOOTH = (*FUNCTIONS, "uniform")
 
 
 class _Builder:
@@ -229,7 +231,7 @@ class _Builder:
                 self.add(operation, (max(x.shape),) * 2, x)
             case _:
                 X = self.pick(lambda shape: True)
-                if operation in ("log", "sqrt", "log1p", "reciprocal", "exp"):  # of numbers from 1/2 to 3/2
+                if operation in FUNCTIONS:  # of numbers from 1/2 to 3/2
                     X = self.add("tanh", X.shape, X)
                     X = self.add("divide", X.shape, X, self.add("number", (), number=2)) if X.shape else X
                     one = self.add("number", (), number=1)

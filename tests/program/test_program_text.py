@@ -264,6 +264,14 @@ def test_parentheses(value: Value, expected: str):
     assert printed(value) == expected
 
 
+def test_a_temporary_name_is_not_that_of_a_matrix_that_is_kept_transposed():
+    """t1ᵀ is not the transpose of a temporary t1."""
+    kept = Value("exp", (A,), (2, 2), name="t1ᵀ", order=1)
+    twice = of("tanh", kept)
+    text = program_text(Program({"A": A}, {"y": of("matmul", of("transpose", twice), twice)}))
+    assert text.splitlines()[2:] == ["t1ᵀ = exp(A)", "t2  = tanh(t1ᵀ)", "y'  = t2ᵀ t2"]
+
+
 def test_a_temporary_name_is_no_name_of_the_state():
     """A layer may have a parameter t, which is t1 in layer 1."""
     t = Value("input", (), (2, 2), name="1.t")

@@ -18,13 +18,13 @@ import pytest
 import matgrad as mg
 from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, SReLUActivation, sigmoid
+from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import METHODS, Equation, equations, observed
 from matgrad.layers import __all__ as LAYER_NAMES
 from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import columns_mean, columns_sum, hadamard, row_repeat, rows_sum
 from matgrad.optimizers import OPTIMIZERS
 from matgrad.symbolic.latex import latex_document, latex_equation, latex_function
-from matgrad.symbolic.notation import symbol
 from matgrad.symbolic.typesetting import Typesetter
 
 LAYERS = [getattr(mg, name) for name in LAYER_NAMES if name != "Layer"]

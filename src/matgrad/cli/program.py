@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -12,10 +12,16 @@ import matgrad as mg
 from matgrad.backends.base import DTYPES
 from matgrad.cli.options import PATH, POSITIVE, SEED, check_writable, plugin_option
 from matgrad.foundation.files import as_json as json_text
+from matgrad.foundation.files import atomic_write
 from matgrad.loss_functions import create_loss
 from matgrad.program.computations import make_step
 from matgrad.specifications.models import create_model
 from matgrad.training import default_loss
+
+if TYPE_CHECKING:
+    from matgrad.program import Program
+
+STANDARD_OUTPUT = Path("-")
 
 
 @click.command(short_help="Show or save a training step as equations.")
@@ -32,6 +38,7 @@ from matgrad.training import default_loss
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the weights.")
 @click.option("--as-recorded", is_flag=True, help="Before operations are fused.")
 @click.option("--save", type=PATH, metavar="FILE", help="Write program and weights to a safetensors file.")
+@click.option("--latex", type=PATH, metavar="FILE", help="Write the equations as a LaTeX document; - prints it.")
 @plugin_option
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def program(**options: Any) -> None:
@@ -44,8 +51,13 @@ def program(**options: Any) -> None:
     from matgrad.storage.programs import save_program
 
     path: Path | None = options["save"]
+    latex: Path | None = options["latex"]
     if path is not None:
         check_writable(path, f"--save {path}")
+    if latex is not None and latex != STANDARD_OUTPUT:
+        check_writable(latex, f"--latex {latex}")
+    if latex == STANDARD_OUTPUT and options["as_json"]:
+        raise click.UsageError("--latex - and --json: expected one of them, as each prints nothing else")
     mg.manual_seed(options["seed"])
     M = create_model(
         options["layers"],
@@ -62,4 +74,20 @@ def program(**options: Any) -> None:
     result = recorded if options["as_recorded"] else optimized(recorded)
     if path is not None:
         save_program(result, path, M.state())
-    click.echo(json_text(as_dictionary(result)) if options["as_json"] else str(result))
+    if latex is not None:
+        _write_latex(latex, result)
+    if latex != STANDARD_OUTPUT:
+        click.echo(json_text(as_dictionary(result)) if options["as_json"] else str(result))
+
+
+def _write_latex(path: Path, program: Program) -> None:
+    from matgrad.foundation.notation import document
+    from matgrad.program.latex import program_latex
+
+    text = document(program_latex(program))
+    if path == STANDARD_OUTPUT:
+        click.echo(text, nl=False)
+        return
+    with atomic_write(path) as file:
+        file.write(text.encode())
+    click.echo(f"LaTeX in {path}", err=True)

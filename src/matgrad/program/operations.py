@@ -110,13 +110,13 @@ _ROWS = (
     Operation("transpose", "m n -> n m", "view", Notation("{0:atom}ᵀ"), Notation(r"{0:atom}^\top", "unary")),
     Operation(
         "row_repeat", "1 n -> m n", "view",
-        Notation("1_{m} {0:atom}", "unary"), Notation(r"1_{{{m}}} \cdot {0:scaled}", "scaled"),
+        Notation("1_{m} {0:atom}", "unary"), Notation(r"1_{m} \cdot {0:scaled}", "scaled"),
     ),
     Operation(
         "column_repeat", "m 1 -> m n", "view",
-        Notation("{0:atom} 1_{n}ᵀ", "unary"), Notation(r"{0:scaled} \cdot 1_{{{n}}}^\top", "scaled"),
+        Notation("{0:atom} 1_{n}ᵀ", "unary"), Notation(r"{0:scaled} \cdot 1_{n}^\top", "scaled"),
     ),
-    Operation("full", "() -> m n", "view", Notation("{0:atom}")),
+    Operation("full", "() -> m n", "view", Notation("{0:atom}"), Notation("{0:scaled}", "scaled")),
     # -- elementwise
     _elementwise(
         "add", "*, * -> *",
@@ -168,12 +168,12 @@ _ROWS = (
     # -- reductions
     Operation(
         "elements_sum", "m n -> ()", "reduction",
-        latex=Notation(r"1_{{{m}}}^\top \cdot {0:scaled} \cdot 1_{{{n}}}", "scaled"),
+        latex=Notation(r"1_{m}^\top \cdot {0:scaled} \cdot 1_{n}", "scaled"),
     ),
     Operation(
-        "columns_sum", "m n -> 1 n", "reduction", latex=Notation(r"1_{{{m}}}^\top \cdot {0:scaled}", "scaled")
+        "columns_sum", "m n -> 1 n", "reduction", latex=Notation(r"1_{m}^\top \cdot {0:scaled}", "scaled")
     ),
-    Operation("rows_sum", "m n -> m 1", "reduction", latex=Notation(r"{0:scaled} \cdot 1_{{{n}}}", "scaled")),
+    Operation("rows_sum", "m n -> m 1", "reduction", latex=Notation(r"{0:scaled} \cdot 1_{n}", "scaled")),
     Operation(
         "columns_max", "m n -> 1 n", "reduction", latex=Notation(r"\max({0:sum})_{{\text{{col}}}}", "unary")
     ),
@@ -222,7 +222,7 @@ _ROWS = (
         latex=Notation(r"\operatorname{{uniform}}({1:sum}, {2:sum})_{{{0:atom}}}", "unary"), dtypes="counts",
     ),
     # -- others
-    Operation("identity", "-> n n", "other", Notation("I_{n}"), Notation(r"\mathbb{{I}}_{{{n}}}")),
+    Operation("identity", "-> n n", "other", Notation("I_{n}"), Notation(r"\mathbb{{I}}_{n}")),
     Operation("diag", "n n -> n 1", "other", latex=Notation(r"\mathrm{{diag}}({0:sum})")),
     Operation("Diag", "1 n -> n n or n 1 -> n n", "other", latex=Notation(r"\mathrm{{Diag}}({0:sum})")),
     Operation("uniform", "(), () -> m n", "other", dtypes="counts"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from matgrad.program.operations import LEVELS, OPERATIONS, Notation
+from matgrad.program.operations import LEVELS, OPERATIONS, Level, Notation
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import size_name
 
@@ -28,7 +28,7 @@ class Printer:
         self.names: dict[Value, str] = {}
         outputs = {value: name for name, value in program.outputs.items()}
         uses = program.uses()
-        taken = {state_name(x.name) for x in program.values}
+        taken = {state_name(x.name).rstrip("ᵀ") for x in program.values}
         temporary = (name for name in map("t{}".format, count(1)) if name not in taken)
         depths: dict[Value, int] = {}
         for value in program.values:
@@ -45,13 +45,21 @@ class Printer:
                 ):
                     self.names[value] = next(temporary)
 
-    def name(self, name: str) -> tuple[str, str]:
+    def name(self, name: str) -> tuple[str, Level]:
         """A name as it is written, and how tightly it binds."""
         return name, "atom"
 
-    def number(self, x: Any) -> tuple[str, str]:
+    def number(self, x: Any) -> tuple[str, Level]:
         """A number, or a size with a name, likewise."""
         return getattr(x, "name", f"{x:g}"), "atom"
+
+    def size(self, n: Any) -> str:
+        """A size, or its name, below a matrix."""
+        return str(n)
+
+    def parenthesized(self, text: str) -> str:
+        """(text)"""
+        return f"({text})"
 
     def notation(self, value: Value) -> Notation:
         """How the operation of a value is written."""
@@ -81,15 +89,15 @@ class Printer:
     def operand(self, value: Value, level: str) -> str:
         """The operand as name or expression, in parentheses where it binds less tightly than `level`."""
         text, binds = self.name(self.names[value]) if value in self.names else self.expression(value)
-        return text if LEVELS.index(binds) >= LEVELS.index(level) else f"({text})"
+        return text if LEVELS.index(binds) >= LEVELS.index(level) else self.parenthesized(text)
 
-    def expression(self, value: Value) -> tuple[str, str]:
+    def expression(self, value: Value) -> tuple[str, Level]:
         """The expression that gives a value, and how tightly it binds."""
         if value.operation == "number":
             return self.number(value.number)
         template, binds = self.notation(value)
         sizes = OPERATIONS[value.operation].shapes.sizes(value.shape, [x.shape for x in value.operands]) or {}
-        named = {name: size_name(n) for name, n in sizes.items()}
+        named = {name: self.size(size_name(n)) for name, n in sizes.items()}
         return template.format(*(_Operand(self, x) for x in value.operands), **named), binds
 
     def signed(self, factor: Value) -> str:
@@ -113,7 +121,7 @@ class Printer:
     def base(self, value: Value) -> str:
         """What a power is of: an atom that has no sign."""
         text = self.operand(value, "atom")
-        return f"({text})" if text.startswith("-") else text
+        return self.parenthesized(text) if text.startswith("-") else text
 
 
 class _Operand:

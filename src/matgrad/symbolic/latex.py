@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, MethodType
 from typing import Any
 
+from matgrad.foundation.notation import document, escape, symbol
 from matgrad.inspection.equations import METHODS, Equation, equations
 from matgrad.layers.layer import Layer
 from matgrad.symbolic.method_reader import Reader
 from matgrad.symbolic.name_resolver import method_of, notation, resolved
-from matgrad.symbolic.notation import escape, symbol
 from matgrad.symbolic.typesetting import Typesetter
 
 
@@ -65,16 +65,10 @@ def latex_function(function: Callable[..., Any], owner: type | None = None) -> s
 
 def latex_document(sections: list[tuple[str, list[str]]]) -> str:
     """A document for pdflatex: under the title of every section its equations, each on lines of its own."""
-    parts = [
-        r"\documentclass[a4paper,fleqn]{article}",
-        r"\usepackage{amsmath,amssymb}",
-        r"\setlength{\oddsidemargin}{0pt} \setlength{\textwidth}{160mm}",
-        r"\setlength{\topmargin}{-15mm} \setlength{\textheight}{240mm}",
-        r"\begin{document}",
-    ]
+    parts = []
     for title, lines in sections:
         parts += ["", rf"\section*{{{escape(title)}}}", *(f"\\[\n{line}\n\\]" for line in lines)]
-    return "\n".join([*parts, "", r"\end{document}", ""])
+    return document(*parts)
 
 
 def _subclasses(cls: type) -> Iterator[type]:

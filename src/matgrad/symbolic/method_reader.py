@@ -13,9 +13,9 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from types import FunctionType
 
+from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import METHODS
 from matgrad.symbolic.name_resolver import Frame, Resolver, callee, defines, method_of, tree_of
-from matgrad.symbolic.notation import symbol
 from matgrad.symbolic.typesetting import Size, Typesetter, known
 
 

@@ -13,8 +13,8 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
+from matgrad.foundation.notation import function_symbol, is_word, symbol
 from matgrad.loss_functions import LossFunction
-from matgrad.symbolic.notation import function_symbol, is_word, symbol
 from matgrad.symbolic.typesetting import Size, Typesetter, known
 
 

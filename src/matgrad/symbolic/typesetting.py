@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Mapping
 
-from matgrad.symbolic.notation import (
+from matgrad.foundation.notation import (
     ATOM,
     CASES,
     FUNCTIONS,

@@ -160,3 +160,15 @@ def index(sizes: tuple[str | None, ...]) -> str:
     brief = all(re.fullmatch(r"[A-Za-z]", size) for size in known_sizes)
     text = ("" if brief else r" \times ").join(known_sizes)
     return "" if len(known_sizes) < len(sizes) else f"_{text}" if len(text) == 1 else f"_{{{text}}}"
+
+
+def document(*parts: str) -> str:
+    """A document for pdflatex."""
+    head = (
+        r"\documentclass[a4paper,fleqn]{article}",
+        r"\usepackage{amsmath,amssymb}",
+        r"\setlength{\oddsidemargin}{0pt} \setlength{\textwidth}{160mm}",
+        r"\setlength{\topmargin}{-15mm} \setlength{\textheight}{240mm}",
+        r"\begin{document}",
+    )
+    return "\n".join([*head, *parts, "", r"\end{document}", ""])

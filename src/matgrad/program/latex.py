@@ -1,0 +1,73 @@
+r"""Programs as equations in LaTeX, in the paper's notation."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from matgrad.foundation.notation import POWER, is_word, parenthesized, symbol
+from matgrad.program.operations import OPERATIONS, Level, Notation
+from matgrad.program.program import Program, Value
+from matgrad.program.shapes import size_name
+from matgrad.program.text import Printer
+
+
+def program_latex(program: Program) -> str:
+    """What is given, and one line of an ``align*`` environment for each line of the program's text."""
+    printer = _LatexPrinter(program)
+    given = ", ".join(f"${printer.name(printer.names[x])[0]} \\in {_set(x)}$" for x in printer.inputs())
+    lines = " \\\\\n".join(f"{name} &= {expression}" for name, expression in printer.equations())
+    return f"\\allowdisplaybreaks\nGiven {given}:\n\\begin{{align*}}\n{lines}\n\\end{{align*}}"
+
+
+class _LatexPrinter(Printer):
+    times, top = r" \cdot ", r"^\top"
+
+    def name(self, name: str) -> tuple[str, Level]:
+        r"""``DZ1`` is \mathsf{D}Z_1, ``W1.delta'`` \Delta_{W_1}', and Z1ᵀ, which is kept transposed, Z_1^\top."""
+        if name.endswith("ᵀ"):
+            text, binds = self.name(name[:-1])
+            return (text if binds == "atom" else parenthesized(text)) + self.top, "unary"
+        variable, _, part = name.rstrip("'").partition(".")
+        primes = name[len(name.rstrip("'")) :]
+        if part:
+            return rf"{_braced(_symbol(part)[0])}_{{{_symbol(variable)[0]}}}{primes}", "atom"
+        return _symbol(variable + primes)
+
+    def number(self, x: Any) -> tuple[str, Level]:
+        mantissa, e, exponent = getattr(x, "name", f"{x:g}").partition("e")
+        text = rf"{mantissa} \cdot 10^{{{int(exponent)}}}".removeprefix(r"1 \cdot ") if e else mantissa
+        return text, "sum" if x < 0 else "scaled" if e else "atom"
+
+    def size(self, n: Any) -> str:
+        return str(n) if len(str(n)) == 1 else f"{{{n}}}"
+
+    def parenthesized(self, text: str) -> str:
+        return parenthesized(text)
+
+    def notation(self, value: Value) -> Notation:
+        return OPERATIONS[value.operation].latex_of(value)
+
+
+def _symbol(name: str) -> tuple[str, Level]:
+    """A variable whose last figures, if any, are the number of its layer."""
+    plain, index, primes = re.fullmatch(r"(.*?)(\d*)('*)", name.replace("η", "eta")).groups()  # type: ignore[union-attr]
+    tex = symbol(f"{plain}{index}{primes}")
+    if tex.level == POWER:
+        return tex.text, "unary"
+    if not index or not is_word(f"{plain}{index}"):
+        return tex.text, "atom"
+    base, _, lower = symbol(plain).text.partition("_")
+    return rf"{base}_{{{f'{lower},' if lower else ''}{index}}}{primes}", "atom"
+
+
+def _braced(text: str) -> str:
+    """A symbol that takes an index, perhaps its second one."""
+    return f"{{{text}}}" if "_" in text else text
+
+
+def _set(x: Value) -> str:
+    """The set that an input is from."""
+    numbers = rf"\mathbb{{{'R' if x.dtype.startswith('float') else 'Z'}}}"
+    sizes = r" \times ".join(str(size_name(n)) for n in x.shape)
+    return f"{numbers}^{{{sizes}}}" if sizes else numbers
