@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import scipy.special
 from hypothesis import strategies as st
 
 from matgrad.backends import get_backend
@@ -16,10 +15,19 @@ from matgrad.engines.numpy_kernels import NumpyKernels
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Shape
+from test_matrix_operations import TABLE
 
 State = dict[str, np.ndarray]
 
 # -- what a program means: every operation by its definition, and a fresh array for every result ---
+
+FUNCTIONS = tuple(row.name for row in OPERATIONS.values() if row.rule == "* -> *" and row.name in TABLE)
+
+
+def by_elements(definition: Callable[[np.ndarray], np.ndarray]) -> Callable[[Shape, Any], np.ndarray]:
+    """A function of every element, by its definition for matrices."""
+    return lambda shape, X: definition(np.reshape(X, (1, -1))).reshape(shape)
+
 
 MEANING: dict[str, Callable[..., Any]] = {
     "transpose": lambda shape, X: X.T,
@@ -34,14 +42,7 @@ MEANING: dict[str, Callable[..., Any]] = {
     "divide": lambda shape, X, c: X / c,
     "power": lambda shape, X, c: X**c,
     "copy": lambda shape, X: X,
-    "exp": lambda shape, X: np.exp(X),
-    "log": lambda shape, X: np.log(X),
-    "log1p": lambda shape, X: np.log1p(X),
-    "reciprocal": lambda shape, X: 1 / X,
-    "sqrt": lambda shape, X: np.sqrt(X),
-    "tanh": lambda shape, X: np.tanh(X),
-    "erf": lambda shape, X: scipy.special.erf(X),
-    "step": lambda shape, X: np.where(X >= 0, 1.0, 0.0),
+    **{name: by_elements(TABLE[name].definition) for name in FUNCTIONS},
     "add_scaled": lambda shape, Y, c, X: Y + c * X,
     "gate": lambda shape, A, Z: np.where(Z >= 0, A, 0.0),
     "elements_sum": lambda shape, X: X.sum(),
@@ -140,8 +141,7 @@ EXACT = ("add", "subtract", "hadamard", "negative", "copy", "scale", "add_scaled
 EXACT += ("columns_sum", "matmul", "product_sum", "transpose", "row_repeat", "column_repeat", "Diag", "divide", "full")
 EXACT += ("power", "identity")
 JUMPS = ("step", "gate", "rows_max", "columns_max")  # where rounding could show, so only in exact arithmetic
-FUNCTIONS = tuple(row.name for row in OPERATIONS.values() if row.rule == "* -> *" and row.name not in (*EXACT, *JUMPS))
-SMOOTH = (*FUNCTIONS, "uniform")
+SMOOTH = (*(name for name in FUNCTIONS if name not in JUMPS), "uniform")
 
 
 class _Builder:
@@ -231,7 +231,7 @@ class _Builder:
                 self.add(operation, (max(x.shape),) * 2, x)
             case _:
                 X = self.pick(lambda shape: True)
-                if operation in FUNCTIONS:  # of numbers from 1/2 to 3/2
+                if operation in SMOOTH:  # of numbers from 1/2 to 3/2
                     X = self.add("tanh", X.shape, X)
                     X = self.add("divide", X.shape, X, self.add("number", (), number=2)) if X.shape else X
                     one = self.add("number", (), number=1)

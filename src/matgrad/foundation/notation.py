@@ -43,6 +43,10 @@ class Tex(NamedTuple):
     level: int = ATOM
     operand: Tex | None = None
 
+    def __format__(self, mark: str) -> str:
+        """As an operand in a template, where it may be a sum or must be a product; see `matgrad.program.operations`."""
+        return {"sum": self.text, "product": bracketed(self, HADAMARD, PRODUCT)}[mark]
+
 
 def escape(text: str) -> str:
     """The text with TeX's special characters made printable."""

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Mapping
 
+import matgrad.program.operations as program_operations
 from matgrad.foundation.notation import (
     ATOM,
     CASES,
@@ -33,7 +34,8 @@ from matgrad.foundation.notation import (
 
 Size = tuple[str | None, str | None]  # the symbols of the numbers of rows and columns, where they are known
 _UNKNOWN: Size = (None, None)
-_ELEMENTWISE = {"exp", "reciprocal", "sqrt", "inv_sqrt", "log_sigmoid", "step", "log1p", "positive", *FUNCTIONS}
+_FUNCTIONS = {row.name: row for row in program_operations.OPERATIONS.values() if row.rule == "* -> *"}
+_ELEMENTWISE = {"inv_sqrt", "log_sigmoid", "positive", *_FUNCTIONS, *FUNCTIONS}
 
 
 class Typesetter:
@@ -205,8 +207,17 @@ _RELATIONS: dict[type[ast.cmpop], str] = {
     ast.Is: r"\text{ is }", ast.IsNot: r"\text{ is not }", ast.In: r"\in", ast.NotIn: r"\notin",
 }  # fmt: skip
 
+
+def _as_in_programs(row: program_operations.Operation) -> Callable[[Typesetter, ast.expr], Tex]:
+    """The notation of a function of every element."""
+    assert isinstance(row.latex, program_operations.Notation)
+    template, binds = row.latex
+    return lambda t, X: Tex(template.format(t(X)), {"sum": SUM, "unary": POWER, "atom": ATOM}[binds])
+
+
 # the table: the numbers of arguments, and the notation (None: not known)
 OPERATIONS: dict[str, tuple[tuple[int, ...], Callable[..., Tex | None]]] = {
+    **{name: ((1,), _as_in_programs(row)) for name, row in _FUNCTIONS.items() if row.latex and name not in FUNCTIONS},
     "zeros": ((1, 2), lambda t, *n: Tex(f"0{index(tuple(t(k).text for k in n))}")),
     "ones": ((1, 2), lambda t, *n: t.ones(*(t(k).text for k in n))),
     "identity": ((1,), lambda t, n: Tex(rf"\mathbb{{I}}{index((t(n).text,))}")),
@@ -224,13 +235,8 @@ OPERATIONS: dict[str, tuple[tuple[int, ...], Callable[..., Tex | None]]] = {
     "columns_mean": ((1,), lambda t, X: t.mean(OPERATIONS["columns_sum"][1](t, X), t.size(X)[0])),
     "rows_mean": ((1,), lambda t, X: t.mean(OPERATIONS["rows_sum"][1](t, X), t.size(X)[1])),
     "apply": ((2,), lambda t, f, X: t(ast.Call(f, [X], [])) if isinstance(f, ast.Name | ast.Attribute) else None),
-    "exp": ((1,), lambda t, X: superscript(Tex("e"), t(X).text)),
-    "reciprocal": ((1,), lambda t, X: fraction(Tex("1"), t(X))),
-    "sqrt": ((1,), lambda t, X: Tex(rf"\sqrt{{{t(X).text}}}", POWER)),
     "inv_sqrt": ((1, 2), lambda t, X, *e: superscript(total(t(X), "+", t(*e)) if e else t(X), r"-\frac12")),
     "log_sigmoid": ((1,), lambda t, X: Tex(r"\log" + parenthesized(r"\sigma" + parenthesized(t(X).text)))),
-    "step": ((1,), lambda t, X: Tex(rf"[{t(X).text} \geq 0]")),
-    "log1p": ((1,), lambda t, X: Tex(r"\log" + parenthesized(total(Tex("1"), "+", t(X)).text))),
     "positive": ((1,), lambda t, X: t(X)),  # it only changes zeros
     "product_on": ((3,), lambda t, W, A, B: product(t(A), t(B))),  # on the support of W
 }
