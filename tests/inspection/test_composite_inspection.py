@@ -9,10 +9,9 @@ import pytest
 
 import matgrad as mg
 from composites import LOSS, D, H, K, Keeper, N, ResidualLayer, batch, custom, model, plain_model
-from matgrad.engines.training_step import compile_step
 from matgrad.inspection.gradient_check import check_gradients, first_wrong
 from matgrad.inspection.profiling import profile
-from matgrad.program.recorder import record_step
+from matgrad.program.recorder import record_computation
 from matgrad.program.text import program_text
 from matgrad.symbolic.checks import check_layer
 
@@ -146,8 +145,7 @@ def test_profiles_have_rows_for_parts(compiled: bool):
 
 def test_programs_name_what_parts_compute():
     M, (X, T) = plain_model(), batch()
-    step = compile_step(M, LOSS)
-    program = record_step(step.step, M.state(), X, T)
+    program = record_computation(mg.make_step(M, LOSS), M.state(), X, T)
     text = program_text(program)
     assert re.search(r"^W2\.1' += W2\.1 - η·DW2\.1", text, re.M)
     assert re.search(r"^Z2\.1 += ", text, re.M)
