@@ -1,7 +1,7 @@
-"""Your own layer, activation function and loss, written over the same table as the package's.
+"""Your own layers, activation function and loss, written over the same table as the package's.
 
-matgrad verify --plugin docs/custom.py --layer Scale --layer SquaredReLU --layer PseudoHuber
-matgrad train --plugin docs/custom.py --layers "SquaredReLU;Scale;Linear" --learning-rate 0.01
+matgrad verify --plugin docs/custom.py --layer Scale --layer Residual --layer SquaredReLU --layer PseudoHuber
+matgrad train --plugin docs/custom.py --layers "SquaredReLU;Scale;Residual;Linear" --learning-rate 0.01
 """
 
 import numpy as np
@@ -38,6 +38,49 @@ class ScaleLayer(mg.Layer):
         DX = hadamard(row_repeat(s, N), DY)
 
         self.Ds, self.DX = Ds, DX
+
+
+class ResidualLayer(mg.Layer):
+    """Y = X + f(X), where f is the composition of inner layers: by default ReLU and linear"""
+
+    keeps_size = True
+    intermediates = ("Z",)
+
+    def __init__(self, input_size: int, output_size: int, *layers: mg.Layer) -> None:
+        super().__init__(input_size, output_size)
+        D = input_size
+        self.layers = layers or (mg.ActivationLayer(D, D, "ReLU"), mg.LinearLayer(D, D))
+
+    def parts(self):
+        """The layers of f, whose parameters are trained too."""
+        return self.layers
+
+    def feedforward(self, X):
+        Z = self.f(X)
+        Y = X + Z
+
+        self.X, self.Z = X, Z
+        return Y
+
+    def backpropagate(self, Y, DY):
+        Z = self.Z
+
+        DX = DY + self.Df(Z, DY)
+
+        self.DX = DX
+
+    def f(self, X):
+        """f(X)"""
+        for layer in self.layers:
+            X = layer.feedforward(X)
+        return X
+
+    def Df(self, Z, DZ):
+        """The gradient of X, from Z = f(X) and its gradient; the inner layers have theirs afterwards."""
+        for layer in reversed(self.layers):
+            layer.backpropagate(Z, DZ)
+            Z, DZ = layer.X, layer.DX
+        return DZ
 
 
 class SquaredReLUActivation(mg.ActivationFunction):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -13,10 +13,10 @@ from matgrad.backends import Backend, backend_of, get_backend
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.foundation.deferred import deferred
 from matgrad.foundation.random_numbers import Generator
-from matgrad.layers.layer import Layer, State
+from matgrad.layers.layer import Layer, State, check_layers
 from matgrad.layers.linear import LinearLayer
 from matgrad.sparse.densities import density_text, parse_densities, random_support
-from matgrad.sparse.matrix import values_of
+from matgrad.sparse.matrix import SparseMatrix, values_of
 
 if TYPE_CHECKING:
     pass
@@ -35,6 +35,8 @@ class MultilayerPerceptron:
     def __init__(self, layers: Iterable[Layer] = ()) -> None:
         self.layers: list[Layer] = list(layers)
         self._engine: str | None = None  # of a backend whose matrices are another's, such as the C++ core's
+        self._checked: list[Layer] = []  # the layers when they were last checked
+        self._check_layers()
 
     # -- the paper's three steps --------------------------------------------------------------
     def feedforward(self, X: Matrix) -> Matrix:
@@ -55,15 +57,21 @@ class MultilayerPerceptron:
         for layer in self.layers:
             layer.optimize(eta)
 
+    def walk(self) -> Iterator[tuple[str, Layer]]:
+        """All layers with their parts, by name: ('1', layer 1), ('2', layer 2), ('2.1', its first part), …"""
+        check_layers(self.layers)
+        for i, layer in enumerate(self.layers, start=1):
+            yield from layer.walk(str(i))
+
     # -- modes --------------------------------------------------------------------------------
     @property
     def training(self) -> bool:
         """Whether batch statistics and dropout are on."""
-        return any(layer.training for layer in self.layers)
+        return any(layer.training for _, layer in self.walk())
 
     def train(self, mode: bool = True) -> MultilayerPerceptron:
         """Turn batch statistics and dropout on (or off); returns M."""
-        for layer in self.layers:
+        for _, layer in self.walk():
             layer.training = mode
         return self
 
@@ -72,8 +80,8 @@ class MultilayerPerceptron:
         return self.train(False)
 
     def end_epoch(self) -> None:
-        """Tell every layer that an epoch has ended."""
-        for layer in self.layers:
+        """Tell every layer and every part that an epoch has ended."""
+        for _, layer in self.walk():
             layer.end_epoch()
 
     # -- set-up -------------------------------------------------------------------------------
@@ -84,17 +92,17 @@ class MultilayerPerceptron:
 
     def set_weights(self, specification: str, rng: Generator | None = None) -> None:
         """Draw all weights from a distribution, such as ``Xavier``, and set the biases to 0."""
-        for layer in self.layers:
-            if isinstance(layer, LinearLayer):
-                layer.set_weights(specification, rng)
+        for layer in self._linear_layers():
+            layer.set_weights(specification, rng)
 
     def set_densities(self, densities: str | Sequence[float], rng: Generator | None = None) -> None:
         """Give every linear layer a random support, of densities such as ``0.01;0.05;1`` or of one for all.
 
-        A layer keeps its weights at the support; with density 1 it stays as it is.
+        Linear layers that are parts count too, in the order of `walk`. A layer keeps its weights at the
+        support; with density 1 it stays as it is.
         """
         values = parse_densities(densities) if isinstance(densities, str) else list(densities)
-        layers = [layer for layer in self.layers if isinstance(layer, LinearLayer)]
+        layers = self._linear_layers()
         values = values * len(layers) if len(values) == 1 else values
         if len(values) != len(layers):
             raise ValueError(
@@ -104,6 +112,9 @@ class MultilayerPerceptron:
         for layer, support in zip(layers, supports, strict=True):
             if support is not None:
                 layer.set_support(support)
+
+    def _linear_layers(self) -> list[LinearLayer]:
+        return [layer for _, layer in self.walk() if isinstance(layer, LinearLayer)]
 
     # -- where the model lives ----------------------------------------------------------------
     @property
@@ -148,7 +159,7 @@ class MultilayerPerceptron:
 
     # -- state --------------------------------------------------------------------------------
     def state(self) -> State:
-        """All that training changes, by name: 'i.W' for layer i from 1, 'i.W.delta', and so on."""
+        """All that training changes, by name: '3.W' for layer 3, '3.W.delta', '3.1.W' for its first part, and so on."""
         return {f"{i}.{name}": X for i, layer in enumerate(self.layers, start=1) for name, X in layer.state().items()}
 
     def load_state(self, state: Mapping[str, Matrix]) -> None:
@@ -171,8 +182,9 @@ class MultilayerPerceptron:
 
     def clone(self) -> MultilayerPerceptron:
         """A model that shares the matrices of this one, but whose names can be set apart from it."""
-        twin, layers = copy(self), {layer: layer.clone() for layer in self.layers}
-        twin.layers = [layers[layer] for layer in self.layers]  # a layer that is used twice stays one
+        self._check_layers()
+        twin = copy(self)
+        twin.layers = [layer.clone() for layer in self.layers]
         return twin
 
     def forget(self) -> None:
@@ -190,10 +202,10 @@ class MultilayerPerceptron:
 
     def __str__(self) -> str:
         lines: list[tuple[str, ...]] = [("", "layer", "sizes", "density", "parameters")]
-        for i, layer in enumerate(self.layers, start=1):
+        for name, layer in self.walk():
             sizes, count = f"{layer.input_size} → {layer.output_size}", f"{_count(layer):,}"
-            lines.append((str(i), repr(layer), sizes, _density(layer), count))
-        lines.append(("", "total", "", "", f"{sum(map(_count, self.layers)):,}"))
+            lines.append((name, f"{'  ' * name.count('.')}{layer!r}", sizes, _density(layer), count))
+        lines.append(("", "total", "", "", f"{sum(_count(layer) for _, layer in self.walk()):,}"))
         if not any(layer.is_sparse for layer in self.layers):
             lines = [(*line[:3], line[4]) for line in lines]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -206,13 +218,21 @@ class MultilayerPerceptron:
     @property
     def _parameter(self) -> Matrix:
         """A parameter, which tells backend, element type and device."""
-        for layer in self.layers:
-            for name in layer.parameters:
-                return values_of(getattr(layer, name))
+        for top in self.layers:
+            for _, layer in top.walk():
+                for name in layer.parameters:
+                    return values_of(getattr(layer, name))
         raise ValueError("the model has no parameters: it needs at least one layer that has some")
+
+    def _check_layers(self) -> None:
+        """Refuse layers that occur twice, or that hide others, where the list has changed since the last check."""
+        if self._checked != self.layers:
+            check_layers(self.layers)
+            self._checked = list(self.layers)
 
     def _check_input(self, X: Matrix) -> None:
         """Refuse an X of another backend, dtype or size than the model's, with a clear error."""
+        self._check_layers()
         like, D = self._parameter, self.layers[0].input_size
         for i, (before, after) in enumerate(pairwise(self.layers), start=1):
             if before.output_size != after.input_size:
@@ -231,7 +251,7 @@ class MultilayerPerceptron:
 
 
 def _count(layer: Layer) -> int:
-    """The number of trained numbers in a layer."""
+    """The number of trained numbers in a layer, without those of its parts."""
     return sum(int(np.prod(values_of(getattr(layer, name)).shape)) for name in layer.parameters)
 
 
@@ -239,4 +259,4 @@ def _density(layer: Layer) -> str:
     """The density of a linear-type layer, as text."""
     if not isinstance(layer, LinearLayer):
         return ""
-    return density_text(layer.W.support) if layer.is_sparse else "1"
+    return density_text(layer.W.support) if isinstance(layer.W, SparseMatrix) else "1"

@@ -54,9 +54,12 @@ def test_json_and_latex(tmp_path):
 
 
 def test_a_plugin_is_verified():
-    names = ("Scale", "SquaredReLU", "PseudoHuber")
+    names = ("Scale", "Residual", "SquaredReLU", "PseudoHuber")
     output = succeed("verify", "--plugin", DOCS / "custom.py", *(x for name in names for x in ("--layer", name)))
     assert {"ScaleLayer.Ds", "SquaredReLUActivation.gradient", "PseudoHuberLoss.gradient"} <= set(output.split())
+    assert {"ResidualLayer.DX", "ResidualLayer.1 ActivationLayer.DZ", "ResidualLayer.2 LinearLayer.DW"} <= {
+        line[:38].rstrip() for line in output.splitlines()
+    }
 
 
 def test_a_wrong_equation_ends_with_status_1_and_is_shown(tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ _MINUS_MAX = "X - column_repeat(rows_max(X), D)"
 # (method, expression, expression in its place): why nothing changes
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
-        "LinearLayer.dropout_matrix",
+        "WeightedLayer.dropout_matrix",
         "step(U - p * ones(K, D, like=self.W)) / (1 - p)",
         "step(U - p) / (1 - p)",
     ): _BROADCAST,

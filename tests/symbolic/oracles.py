@@ -17,6 +17,7 @@ from architectures import TORCH_ACTIVATIONS, torch_loss
 from matgrad import activation_functions as activations
 from matgrad import loss_functions, softmax_functions
 from matgrad.backends.numpy_backend import NumpyBackend
+from matgrad.layers.weights import WeightedLayer
 from matgrad.symbolic.checks import check_activation, check_layer, check_loss, check_softmax
 from matgrad.symbolic.definitions import (
     check_definition_of_activation,
@@ -84,6 +85,7 @@ def cases(target: Target) -> tuple[Case, ...]:
 
 def _layer_cases(cls: type[mg.Layer]) -> Iterator[Case]:
     makers: dict[str, Callable[[], mg.Layer]] = {
+        "WeightedLayer": lambda: mg.LinearLayer(D, K),
         "LinearLayer": lambda: mg.LinearLayer(D, K),
         "ActivationLayer": lambda: mg.ActivationLayer(D, K, "HyperbolicTangent"),
         "SReLULayer": lambda: mg.SReLULayer(D, K),
@@ -96,7 +98,7 @@ def _layer_cases(cls: type[mg.Layer]) -> Iterator[Case]:
         makers_of.append(lambda: mg.SReLULayer(D, K, shared=True))
     for make in makers_of:
         for training in (True, False):
-            for dropout in (False, True) if issubclass(cls, mg.LinearLayer) else (False,):
+            for dropout in (False, True) if issubclass(cls, WeightedLayer) else (False,):
                 made = partial(_made, make, training)
                 yield Case(
                     f"{cls.__name__} training={training} dropout={dropout}",

@@ -21,7 +21,7 @@ class Matrices(Callback):
         self.say = say
 
     def batch(self, run: Training) -> None:
-        for i, layer in enumerate(run.M.layers, start=1):
+        for i, layer in run.M.walk():
             names = ["X", "DX", *layer.intermediates, *layer.parameters, *(f"D{name}" for name in layer.parameters)]
             for name in names:
                 X = values_of(getattr(layer, name))

@@ -86,7 +86,7 @@ class TrainingRun:
             densities=_densities(options, sizes),
         )
         _check_fit(M, data)
-        for layer in M.layers:
+        for _, layer in M.walk():
             for part in layer.optimizer.parts():
                 if options["weight_decay"] is not None:
                     part.weight_decay = options["weight_decay"]

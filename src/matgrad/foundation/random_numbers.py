@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 Generator = np.random.Generator
@@ -18,3 +21,14 @@ def manual_seed(seed: int) -> None:
 def generator() -> Generator:
     """The generator that is used where none is given."""
     return _generator
+
+
+@contextmanager
+def preserved_generator() -> Iterator[None]:
+    """The generator goes on afterwards as if it had not been used inside."""
+    bits = generator().bit_generator
+    state = bits.state
+    try:
+        yield
+    finally:
+        bits.state = state

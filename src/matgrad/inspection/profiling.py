@@ -45,7 +45,7 @@ class Row:
     """
 
     equation: str  # such as ActivationLayer.DW
-    layer: int | None  # from 1
+    layer: str | None  # '1' for the first, '1.2' for its second part
     seconds: float = 0.0
     share: float = 0.0  # of all seconds
     calls: int = 0
@@ -131,8 +131,8 @@ class Profile:
     def _part(self, name: str) -> Row:
         """The row of a part, such as ``layer 1 ActivationLayer.DW``."""
         if name not in self._parts:
-            number, equation = re.fullmatch(r"(?:layer (\d+) )?(.*)", name).groups()  # type: ignore[union-attr]
-            self._parts[name] = Row(equation, int(number) if number else None)
+            number, equation = re.fullmatch(r"(?:layer ([\d.]+) )?(.*)", name).groups()  # type: ignore[union-attr]
+            self._parts[name] = Row(equation, number)
             if number and name not in self._order:
                 self._order |= steps_of_parts(self.M)
         return self._parts[name]

@@ -2,7 +2,8 @@
 
 A part is an equation of a layer (``layer 1 ActivationLayer.DW``), what else a method of a layer does
 (``layer 1 ActivationLayer.feedforward``), the gradient of the loss (``SoftmaxCrossEntropyLoss.gradient``),
-``clip_gradients``, or the update of a parameter (``layer 1 MomentumOptimizer.W``).
+``clip_gradients``, or the update of a parameter (``layer 1 MomentumOptimizer.W``). Layer 3.1 is the first
+part of layer 3; what is at work in it is not at work in layer 3.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ def watched(M: MultilayerPerceptron, loss: LossFunction | None, mark: Mark) -> I
 
     The part is '' for what comes between two parts. Equations show where the source of a layer can be read.
     """
-    numbers = {layer: i for i, layer in enumerate(M.layers, start=1)}
+    names = {layer: name for name, layer in M.walk()}
 
     def mark_equation(layer: Layer, equation: Equation, X: Any) -> Any:
-        mark(f"layer {numbers[layer]} {equation}", X, f"{equation.name}{numbers[layer]}")
+        mark(f"layer {names[layer]} {equation}", X, f"{equation.name}{names[layer]}")
         return X
 
     with ExitStack() as stack:
-        for layer in numbers:
+        for layer in names:
             with suppress(ValueError):  # there is no source in an interactive session
                 stack.enter_context(observed([layer], mark_equation))
         for thing, method, before, after in watched_methods(M, loss):
@@ -45,7 +46,7 @@ def watched(M: MultilayerPerceptron, loss: LossFunction | None, mark: Mark) -> I
 
 def watched_methods(M: MultilayerPerceptron, loss: LossFunction | None) -> Iterator[tuple[Any, str, str, str]]:
     """(object, method, part that ends where the method begins, part that ends with the method)."""
-    for layer, i in {layer: i for i, layer in enumerate(M.layers, start=1)}.items():
+    for i, layer in M.walk():
         for method in ("feedforward", "backpropagate", "optimize"):
             yield layer, method, "", f"layer {i} {type(layer).__name__}.{method}"
         for name, optimizer in layer._optimizers.items():
@@ -79,7 +80,7 @@ def _marked(thing: Any, method: str, before: str, after: str, mark: Mark) -> Ite
 
 def steps_of_parts(M: MultilayerPerceptron) -> dict[str, str]:
     """The step of each part of a layer, feedforward, backpropagate or optimize, in the order of the equations."""
-    layers = list(enumerate(M.layers, start=1))
+    layers = list(M.walk())
     steps: dict[str, str] = {}
     for method, ordered in (("feedforward", layers), ("backpropagate", layers[::-1])):
         for i, layer in ordered:

@@ -29,28 +29,6 @@ class BatchNormalizationLayer(Layer):
     buffers = ("running_mean", "running_variance")
     intermediates = ("Z", "DZ", "inv_sqrt_Sigma")
 
-    def __init__(
-        self,
-        input_size: int,
-        output_size: int | None = None,
-        *,
-        epsilon: float = 1e-5,
-        momentum: float = 0.1,
-    ) -> None:
-        output_size = input_size if output_size is None else output_size
-        super().__init__(input_size, output_size)
-        if input_size != output_size:
-            raise ValueError(
-                f"BatchNormalizationLayer: input and output size must be equal, found {input_size} and {output_size}"
-            )
-        self.epsilon = as_number(epsilon)
-        self.momentum = as_number(momentum)
-        self.gamma = np.ones((1, input_size), dtype=np.float32)
-        self.beta = np.zeros((1, input_size), dtype=np.float32)
-        self.running_mean = np.zeros((1, input_size), dtype=np.float32)
-        self.running_variance = np.ones((1, input_size), dtype=np.float32)
-        self.set_optimizer("GradientDescent")
-
     def feedforward(self, X: Matrix) -> Matrix:
         gamma, beta, training = self.gamma, self.beta, self.training
         N, _ = X.shape
@@ -82,6 +60,28 @@ class BatchNormalizationLayer(Layer):
             DX = hadamard(row_repeat(inv_sqrt_Sigma, N), DZ)
 
         self.DZ, self.Dbeta, self.Dgamma, self.DX = DZ, Dbeta, Dgamma, DX
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int | None = None,
+        *,
+        epsilon: float = 1e-5,
+        momentum: float = 0.1,
+    ) -> None:
+        output_size = input_size if output_size is None else output_size
+        super().__init__(input_size, output_size)
+        if input_size != output_size:
+            raise ValueError(
+                f"BatchNormalizationLayer: input and output size must be equal, found {input_size} and {output_size}"
+            )
+        self.epsilon = as_number(epsilon)
+        self.momentum = as_number(momentum)
+        self.gamma = np.ones((1, input_size), dtype=np.float32)
+        self.beta = np.zeros((1, input_size), dtype=np.float32)
+        self.running_mean = np.zeros((1, input_size), dtype=np.float32)
+        self.running_variance = np.ones((1, input_size), dtype=np.float32)
+        self.set_optimizer("GradientDescent")
 
     def specification(self) -> str:
         return f"BatchNormalization(epsilon={self.epsilon}, momentum={self.momentum})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from matgrad.backends import Backend
@@ -21,9 +21,10 @@ class Layer:
 
     A subclass names its trained matrices in `parameters`; the gradient of `W` is `DW`. What else
     must survive from batch to batch, such as running statistics, it names in `buffers`; what
-    feedforward leaves for backpropagate and for the curious, such as `Z`, in `intermediates`.
-    Matrices are made with NumPy; `to` moves them to another backend. Of a sparse parameter only the
-    values are trained: optimizers and the state see a dense 1×nnz matrix.
+    feedforward leaves for backpropagate and for the curious, such as `Z`, in `intermediates`. A composite
+    layer returns its inner layers in `parts`, and keeps them in attributes, lists, tuples or dictionaries;
+    what is done to it is done to them too. Matrices are made with NumPy; `to` moves them to another backend.
+    Of a sparse parameter only the values are trained: optimizers and the state see a dense 1×nnz matrix.
     """
 
     keeps_size = False  # whether output_size is always input_size, as in batch normalization
@@ -39,8 +40,9 @@ class Layer:
         self.input_size = check_size(f"{type(self).__name__}: input_size", input_size)
         self.output_size = check_size(f"{type(self).__name__}: output_size", output_size)
         self.training = True
+        self._optimizer: Optimizer = CompositeOptimizer()
         self._optimizers: dict[str, Optimizer] = {}
-        self.forget()
+        self._forget()  # only what is its own: it may have no parts yet
 
     # -- the paper's three steps --------------------------------------------------------------
     def feedforward(self, X: Matrix) -> Matrix:
@@ -63,9 +65,22 @@ class Layer:
                 )
             values = optimizer.apply(values_of(parameter), values_of(gradient), eta)
             setattr(self, name, with_values(parameter, values))
+        for part in self.parts():
+            part.optimize(eta)
 
     def end_epoch(self) -> None:
-        """What changes between epochs; nothing, for most layers."""
+        """What changes between epochs in the layer itself; nothing, for most layers. The model tells all parts."""
+
+    # -- parts --------------------------------------------------------------------------------
+    def parts(self) -> Sequence[Layer]:
+        """The inner layers, always in the same order; none, for most layers."""
+        return ()
+
+    def walk(self, name: str = "") -> Iterator[tuple[str, Layer]]:
+        """The layer and its parts, and theirs, by name: ('3', layer), ('3.1', its first part), ('3.1.1', …), …"""
+        yield name, self
+        for i, part in enumerate(self.parts(), start=1):
+            yield from part.walk(_join(name, str(i)))
 
     # -- optimizers ---------------------------------------------------------------------------
     @property
@@ -98,33 +113,38 @@ class Layer:
         self._optimizer, self._optimizers = optimizer, bound
 
     def set_optimizer(self, specification: str) -> None:
-        """Give every parameter the optimizer that a text such as ``Momentum(0.9)`` names."""
+        """Give every parameter, also of the parts, the optimizer that a text such as ``Momentum(0.9)`` names."""
         self.optimizer = CompositeOptimizer(
             *(create_optimizer(specification, getattr(self, name), None) for name in self.parameters)
         )
+        for part in self.parts():
+            part.set_optimizer(specification)
 
     # -- state --------------------------------------------------------------------------------
     def state(self) -> State:
-        """All that training carries from batch to batch, by name: parameters, buffers, optimizers."""
-        own = {name: values_of(getattr(self, name)) for name in (*self.parameters, *self.buffers)}
-        theirs = {
-            f"{name}.{key}": getattr(optimizer, key)
-            for name, optimizer in self._optimizers.items()
-            for key in optimizer.state_names
-        }
-        return own | theirs
+        """All that training carries from batch to batch, by name: parameters, buffers, optimizers.
+
+        What belongs to part i has a name such as 'i.W' or 'i.W.delta'.
+        """
+        return {name: values_of(getattr(*place)) for name, place in self._places().items()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Replace what `state` names; only names of `self.state()` are allowed."""
-        known = self.state().keys()
-        if unknown := sorted(state.keys() - known):
-            raise ValueError(f"{self!r} has no {', '.join(unknown)}; known: {', '.join(known)}")
-        for key, value in state.items():
-            name, _, part = key.partition(".")
-            if part:
-                setattr(self._optimizers[name], part, value)
-            else:
-                setattr(self, name, with_values(getattr(self, name), value))
+        places = self._places()
+        if unknown := sorted(state.keys() - places.keys()):
+            raise ValueError(f"{self!r} has no {', '.join(unknown)}; known: {', '.join(places)}")
+        for name, X in state.items():
+            thing, attribute = places[name]
+            setattr(thing, attribute, with_values(getattr(thing, attribute), X))
+
+    def _places(self) -> dict[str, tuple[Any, str]]:
+        """Where everything in the state is kept, by name: a layer or an optimizer, and its attribute."""
+        found: dict[str, tuple[Any, str]] = {}
+        for path, layer in self.walk():
+            found |= {_join(path, name): (layer, name) for name in (*layer.parameters, *layer.buffers)}
+            for name, optimizer in layer._optimizers.items():
+                found |= {_join(path, name, key): (optimizer, key) for key in optimizer.state_names}
+        return found
 
     def to(self, backend: Backend, dtype: str | None = None, device: str | None = None) -> None:
         """Move the state to another backend, element type or device; batch matrices are dropped."""
@@ -132,7 +152,12 @@ class Layer:
         self.forget()
 
     def forget(self) -> None:
-        """Drop the matrices of the last batch: the input, the intermediates and all gradients."""
+        """Drop the matrices of the last batch: the input, the intermediates and all gradients, also of the parts."""
+        self._forget()
+        for part in self.parts():
+            part.forget()
+
+    def _forget(self) -> None:
         for name in ("X", "DX", *self.intermediates, *(f"D{name}" for name in self.parameters)):
             setattr(self, name, None)
 
@@ -141,13 +166,17 @@ class Layer:
         twin = copy.copy(self)
         twin._optimizers = {name: copy.copy(part) for name, part in self._optimizers.items()}
         twin._optimizer = CompositeOptimizer(*twin._optimizers.values())
+        clones = {id(part): part.clone() for part in self.parts()}
+        for name, value in vars(self).items():
+            if next(_layers_in(value), None) is not None:
+                setattr(twin, name, copy.deepcopy(value, dict(clones)))
         twin.forget()
         return twin
 
     @property
     def is_sparse(self) -> bool:
-        """Whether a parameter is a sparse matrix."""
-        return any(isinstance(getattr(self, name), SparseMatrix) for name in self.parameters)
+        """Whether a parameter is a sparse matrix, also of a part."""
+        return any(isinstance(getattr(part, name), SparseMatrix) for _, part in self.walk() for name in part.parameters)
 
     def specification(self) -> str:
         """The text that names this kind of layer, without its sizes; see `matgrad.specifications.models`."""
@@ -155,3 +184,40 @@ class Layer:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.input_size}, {self.output_size})"
+
+
+def check_layers(layers: Iterable[Layer]) -> None:
+    """Refuse a layer that occurs twice, and one that has inner layers other than its parts."""
+    places: dict[int, str] = {}
+    for i, top in enumerate(layers, start=1):
+        for path, layer in top.walk(str(i)):
+            other = places.setdefault(id(layer), path)
+            if other != path:
+                raise ValueError(f"layers {other} and {path} are the same {layer!r}: expected two layers")
+            _check_parts(path, layer)
+
+
+def _check_parts(path: str, layer: Layer) -> None:
+    """Refuse a layer in an attribute that is no part, and a part that no attribute has: it could not be cloned."""
+    parts = {id(part): part for part in layer.parts()}
+    kept = {id(part): (name, part) for name, value in vars(layer).items() for part in _layers_in(value)}
+    for key, (name, part) in kept.items():
+        if key not in parts:
+            raise ValueError(f"layer {path}, {layer!r}: {name} has {part!r}, which is not in parts()")
+    for key, part in parts.items():
+        if key not in kept:
+            raise ValueError(f"layer {path}, {layer!r}: the part {part!r} is in none of its attributes")
+
+
+def _layers_in(value: Any) -> Iterator[Layer]:
+    """The layers that an attribute is or has, in lists, tuples and dictionaries."""
+    if isinstance(value, Layer):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _layers_in(item)
+
+
+def _join(*names: str) -> str:
+    """The names with points between them: '3.1.W'."""
+    return ".".join(filter(None, names))

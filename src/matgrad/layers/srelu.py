@@ -36,6 +36,23 @@ class SReLULayer(ActivationLayer):
     ar: Matrix
     tr: Matrix
 
+    def feedforward(self, X: Matrix) -> Matrix:
+        self.act = self._activation(self.output_size)
+        return super().feedforward(X)
+
+    def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
+        Z, act = self.Z, self.act
+        N, K = Z.shape
+        L, R = hadamard(DY, act.left(Z)), hadamard(DY, act.right(Z))
+
+        super().backpropagate(Y, DY)
+        Dal = columns_sum(hadamard(L, Z - row_repeat(act.tl, N)))
+        Dtl = columns_sum(hadamard(L, ones(N, K, like=Z) - row_repeat(act.al, N)))
+        Dar = columns_sum(hadamard(R, Z - row_repeat(act.tr, N)))
+        Dtr = columns_sum(hadamard(R, ones(N, K, like=Z) - row_repeat(act.ar, N)))
+
+        self.Dal, self.Dtl, self.Dar, self.Dtr = map(self._share, (Dal, Dtl, Dar, Dtr))
+
     def __init__(
         self,
         input_size: int,
@@ -56,23 +73,6 @@ class SReLULayer(ActivationLayer):
             setattr(self, name, np.full((1, size), value, dtype=np.float32))
         options: dict[str, Any] = {"dropout": dropout, "renew": renew, "support": support}
         super().__init__(input_size, output_size, self._activation(output_size), **options)
-
-    def feedforward(self, X: Matrix) -> Matrix:
-        self.act = self._activation(self.output_size)
-        return super().feedforward(X)
-
-    def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
-        Z, act = self.Z, self.act
-        N, K = Z.shape
-        L, R = hadamard(DY, act.left(Z)), hadamard(DY, act.right(Z))
-
-        super().backpropagate(Y, DY)
-        Dal = columns_sum(hadamard(L, Z - row_repeat(act.tl, N)))
-        Dtl = columns_sum(hadamard(L, ones(N, K, like=Z) - row_repeat(act.al, N)))
-        Dar = columns_sum(hadamard(R, Z - row_repeat(act.tr, N)))
-        Dtr = columns_sum(hadamard(R, ones(N, K, like=Z) - row_repeat(act.ar, N)))
-
-        self.Dal, self.Dtl, self.Dar, self.Dtr = map(self._share, (Dal, Dtl, Dar, Dtr))
 
     def specification(self) -> str:
         return f"SReLU(shared={self.shared})"

@@ -114,7 +114,7 @@ def clip_gradients(M: MultilayerPerceptron, max_norm: float) -> None:
     """Dθ' = Dθ·min(1, c / (‖DΘ‖ + 10⁻⁶)), with ‖DΘ‖ the norm of all gradients and c = max_norm."""
     if not max_norm > 0:
         raise ValueError(f"clip_norm: expected a number above 0, found {max_norm}")
-    gradients = [(layer, f"D{name}") for layer in M.layers for name in layer.parameters]
+    gradients = [(layer, f"D{name}") for _, layer in M.walk() for name in layer.parameters]
     squares = [rows_sum(columns_sum(hadamard(D, D))) for D in (values_of(getattr(*g)) for g in gradients)]
     one = ones(1, like=squares[0])
     c = max_norm * reciprocal(sqrt(sum(squares[1:], squares[0])) + 1e-6 * one)

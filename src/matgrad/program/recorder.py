@@ -330,7 +330,7 @@ def _labelled(recording: Recording, model: MultilayerPerceptron, loss: LossFunct
 
     with watched(model, loss, mark):
         yield
-    for i, layer in enumerate(model.layers, start=1):
+    for i, layer in model.walk():
         for name in (*layer.intermediates, *(f"D{name}" for name in layer.parameters), "DX"):
             _name(getattr(layer, name, None), f"{name}{i}")
 

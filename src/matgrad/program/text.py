@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -137,12 +138,12 @@ class _Operand:
 
 
 def state_name(name: str) -> str:
-    """The name of an entry of the state in equations: W1 for '1.W' and W1.delta for '1.W.delta'."""
-    layer, _, rest = name.partition(".")
-    if not layer.isdigit():
+    """The name of an entry of the state in equations: W1 for '1.W', W1.delta for '1.W.delta', W3.1 for '3.1.W'."""
+    state = re.fullmatch(r"([\d.]+)\.(\w+)(.*)", name)
+    if state is None:
         return {"eta": "η"}.get(name, name)
-    parameter, dot, part = rest.partition(".")
-    return f"{parameter}{layer}{dot}{part}"
+    layer, parameter, rest = state.groups()
+    return f"{parameter}{layer}{rest}"
 
 
 def _sizes(value: Value) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
-from matgrad.activation_functions import ACTIVATIONS
+from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
+from matgrad.foundation.random_numbers import preserved_generator
 from matgrad.layers import (
     ActivationLayer,
     BatchNormalizationLayer,
@@ -38,88 +40,146 @@ def create_model(
     renew: str = "step",
     densities: str = "1",
 ) -> MultilayerPerceptron:
-    """The model with the given layers, where `sizes` are the number of features and those of the linear layers.
+    """The model with the given layers, where `sizes` are the number of features and those of the layers.
 
-    `weights`, `dropouts` and `densities` have one item for each linear layer, `optimizers` one for each
-    layer; a single item serves all. A layer with a density below 1 is sparse, with a random support.
+    A layer such as batch normalization keeps its size and has none in the list. `weights`, `dropouts` and
+    `densities` have one item for each linear layer, in the order of `M.walk`, which has the parts of layers
+    too; `optimizers` has one for each layer. A single item serves all. A linear layer with a density
+    below 1 is sparse, with a random support.
     """
     items = split_items(layers, "layer")
-    keeps_size = _keep_sizes(items)
-    linear = keeps_size.count(False)
+    kinds = _kinds(items)
     numbers = parse_numbers(sizes, "layer size")
-    if len(numbers) != linear + 1:
+    if len(numbers) != (expected := 1 + sum(not _keeps_size(kind) for kind in kinds)):
         raise ValueError(
-            f"expected {linear + 1} layer sizes for {linear} linear layers (the number of features, then "
+            f"expected {expected} layer sizes for {expected - 1} linear layers (the number of features, then "
             f"one for each), found {len(numbers)}: {sizes}"
         )
-    rates = _one_each(parse_numbers(dropouts, "dropout", float), linear, "dropouts", "linear layers")
-    distributions = _one_each(split_items(weights, "layer weights"), linear, "layer weights", "linear layers")
-    rules = _one_each(split_items(optimizers, "optimizer"), len(items), "optimizers", "layers")
-    parts = _one_each(parse_densities(densities), linear, "densities", "linear layers")
+    if len(rules := split_items(optimizers, "optimizer")) not in (1, len(items)):
+        raise ValueError(f"expected 1 or {len(items)} optimizers for {len(items)} layers, found {len(rules)}")
+    rates = _Items(parse_numbers(dropouts, "dropout", float), "dropouts")
+    parts = _Items(parse_densities(densities), "densities")
+    distributions = _Items(split_items(weights, "layer weights"), "layer weights")
 
     M = MultilayerPerceptron()
-    i = 0  # the number of linear layers so far
-    for position, item in enumerate(items, start=1):
-        D, K = (numbers[i], numbers[i]) if keeps_size[position - 1] else (numbers[i], numbers[i + 1])
+    D, *rest = numbers
+    for position, (item, kind) in enumerate(zip(items, kinds, strict=True), start=1):
+        K = D if _keeps_size(kind) else rest.pop(0)
         with at_position("layer", position):
-            if keeps_size[position - 1]:
-                layer = _create_layer(item, D, K)
-            else:
-                options: dict[str, Any] = {"dropout": rates[i], "renew": renew} if rates[i] else {}
-                if parts[i] < 1:
-                    options["support"] = random_support(K, D, parts[i])
-                layer = _create_layer(item, D, K, **options)
-                if isinstance(layer, LinearLayer):
-                    layer.set_weights(distributions[i])
-                i += 1
-            layer.set_optimizer(rules[position - 1])
+            layer = _create_layer(item, kind, D, K, rates, renew, parts)
+            for _, part in layer.walk():
+                if isinstance(part, LinearLayer):
+                    part.set_weights(distributions.take())
+            layer.set_optimizer(rules[position - 1 if len(rules) > 1 else 0])
         M.layers.append(layer)
+        D = K
+    for listed in (rates, parts, distributions):
+        listed.check()
     return M
 
 
 def count_linear(layers: str) -> int:
     """How many of the layers have a size of their own."""
-    return _keep_sizes(split_items(layers, "layer")).count(False)
+    return sum(not _keeps_size(kind) for kind in _kinds(split_items(layers, "layer")))
 
 
 def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
     """The `layers`, `sizes`, `dropouts` and `renew` that `create_model` needs to make such a model again.
 
-    Where a layer is sparse, also the `densities`; the supports are not part of it.
+    Where a layer is sparse, also the `densities`; the supports are not part of it. A model with a layer
+    whose parts are not those that its specification makes has none, which is an error.
     """
-    linear = [layer for layer in M.layers if not layer.keeps_size]
-    sizes = [M.layers[0].input_size, *(layer.output_size for layer in linear)]
-    dropouts = [layer.dropout if isinstance(layer, LinearLayer) else 0 for layer in linear]
-    renew = next((x.renew for x in linear if isinstance(x, LinearLayer) and x.dropout), "step")
-    weights = [getattr(layer, "W", None) for layer in linear]
-    densities = [density_text(W.support) if isinstance(W, SparseMatrix) else "1" for W in weights]
+    linear = [layer for _, layer in M.walk() if isinstance(layer, LinearLayer)]
+    sizes = [M.layers[0].input_size, *(layer.output_size for layer in M.layers if not layer.keeps_size)]
+    renew = next((layer.renew for layer in linear if layer.dropout), "step")
+    densities = [density_text(x.W.support) if isinstance(x.W, SparseMatrix) else "1" for x in linear]
+    for i, layer in enumerate(M.layers, start=1):
+        if layer.parts():
+            _check_described(f"layer {i}, {layer!r}", layer, renew)
     return {
         "layers": ";".join(layer.specification() for layer in M.layers),
         "sizes": ";".join(map(str, sizes)),
-        "dropouts": ";".join(map(str, dropouts or [0])),
+        "dropouts": ";".join(str(layer.dropout) for layer in linear) or "0",
         "renew": renew,
-        **({"densities": ";".join(densities)} if any(isinstance(W, SparseMatrix) for W in weights) else {}),
+        **({"densities": ";".join(densities)} if any(density != "1" for density in densities) else {}),
     }
 
 
-def _create_layer(item: str, D: int, K: int, **options: Any) -> Layer:
-    """The layer, or the activation layer with the activation function, that the item names."""
-    if parse_call(item).name in ACTIVATIONS:
+def _check_described(name: str, layer: Layer, renew: str) -> None:
+    """Refuse a composite layer that is another one than its specification makes."""
+    specification = layer.specification()
+    rates = _Items([x.dropout for _, x in layer.walk() if isinstance(x, LinearLayer)] or [0.0], "dropouts")
+    try:
+        with preserved_generator():
+            sizes = layer.input_size, layer.output_size
+            made = _create_layer(specification, type(layer), *sizes, rates, renew, _Items([1.0], "densities"))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name}: cannot be made from its specification {specification!r}: {error}") from None
+    for found, expected in zip_longest(_settings(layer), _settings(made)):
+        if found != expected:
+            raise ValueError(f"{name}: its specification {specification!r} makes {expected}, but it has {found}")
+
+
+def _settings(layer: Layer) -> list[tuple[str, str, dict[str, Any]]]:
+    """Names, kinds, numbers and strings of a layer and its parts, all that their specifications are to say."""
+
+    def plain(part: Layer) -> dict[str, Any]:
+        return {k: v for k, v in vars(part).items() if isinstance(v, bool | int | float | str) and k != "training"}
+
+    return [(name or "itself", part.specification(), plain(part)) for name, part in layer.walk()]
+
+
+class _Items:
+    """The items of a list, one for each linear layer in the order of the model; a single one serves all."""
+
+    def __init__(self, values: list[Any], what: str) -> None:
+        self.values, self.what, self.taken = values, what, 0
+
+    def take(self) -> Any:
+        """The item of the next linear layer."""
+        self.taken += 1
+        return self.values[self.taken - 1 if self.taken <= len(self.values) else 0]
+
+    def check(self) -> None:
+        """Refuse a list that was not as long as there are linear layers."""
+        if len(self.values) not in (1, self.taken):
+            number, found = self.taken, len(self.values)
+            raise ValueError(f"expected 1 or {number} {self.what} for {number} linear layers, found {found}")
+
+
+def _create_layer(item: str, kind: type, D: int, K: int, rates: _Items, renew: str, densities: _Items) -> Layer:
+    """The layer, or the activation layer with the activation function, that the item names.
+
+    It and its linear parts have the next dropout rates and densities.
+    """
+    options: dict[str, Any] = {}
+    if issubclass(kind, LinearLayer | ActivationFunction):
+        rate, density = rates.take(), densities.take()
+        options = {"dropout": rate, "renew": renew} if rate else {}
+        if density < 1:
+            options["support"] = random_support(K, D, density)
+    if issubclass(kind, ActivationFunction):
         return ActivationLayer(D, K, item, **options)
-    return create(item, LAYERS, "layer", D, K, **options)
+    layer: Any = create(item, {parse_call(item).name: kind}, "layer", D, K, **options)
+    for _, part in layer.walk():
+        if isinstance(part, LinearLayer) and part is not layer:
+            if rate := rates.take():
+                part.set_dropout(rate, renew)
+            support = random_support(part.output_size, part.input_size, densities.take())
+            if support is not None:
+                part.set_support(support)
+    return layer
 
 
-def _keep_sizes(items: list[str]) -> list[bool]:
-    """For every layer whether it has no size of its own in the list of sizes."""
-    kinds = []
+def _kinds(items: list[str]) -> list[type]:
+    """For every layer its class, or that of its activation function."""
+    kinds: list[type] = []
     for position, item in enumerate(items, start=1):
         with at_position("layer", position):
             kinds.append(lookup(parse_call(item).name, {**LAYERS, **ACTIVATIONS}, "layer"))
-    return [issubclass(kind, Layer) and kind.keeps_size for kind in kinds]
+    return kinds
 
 
-def _one_each(values: list[Any], number: int, what: str, of: str) -> list[Any]:
-    """The values, one for each of `number` layers; a single one serves all."""
-    if len(values) not in (1, number):
-        raise ValueError(f"expected 1 or {number} {what} for {number} {of}, found {len(values)}")
-    return values * number if len(values) == 1 else values
+def _keeps_size(kind: type) -> bool:
+    """Whether a layer of this kind has no size of its own in the list of sizes."""
+    return issubclass(kind, Layer) and kind.keeps_size

@@ -3,7 +3,8 @@
 ``W1, b1, W2, b2, …`` are the weights (K×D) and biases of the linear layers. A sparse layer has its values (1×nnz)
 as ``W1``, with the support in ``W1.starts`` and ``W1.columns``; see `matgrad.sparse.support`. Beside them stand all
 else that the model needs, under its name in the state (``2.gamma``, ``2.running_mean``, ``3.al``), and a JSON
-text ``matgrad`` that says how to make the model. Optimizers are not saved. Nothing is ever unpickled.
+text ``matgrad`` that says how to make the model, or why no specification can. The linear layers are numbered in the
+order of `M.walk`, parts of layers too. Optimizers are not saved. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -45,14 +46,22 @@ def save_model(
     arrays: Mapping[str, np.ndarray] | None = None,
     information: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the model, with extra arrays and information, to one npz file."""
+    """Write the model, with extra arrays and information, to one npz file.
+
+    A model that no specification describes, because a layer has parts of its own, is saved too: `load_weights`
+    reads it into such a model, and `load_model` says why it cannot make one.
+    """
     names = _names(M)
     content = {name: backend_of(X).to_numpy(X) for name, X in zip(names, _saved_state(M).values(), strict=True)}
     for name, layer in _linear_layers(M).items():
         if isinstance(layer.W, SparseMatrix):
             content |= {f"{name}.{part}": getattr(layer.W.support, part) for part in INDEX}
     content |= {f"extra.{name}": A for name, A in (arrays or {}).items()}
-    description = {"format": FORMAT, "model": model_specification(M), "information": dict(information or {})}
+    try:
+        model = model_specification(M)
+    except ValueError as error:
+        model = {"problem": str(error)}
+    description = {"format": FORMAT, "model": model, "information": dict(information or {})}
     with atomic_write(path) as file:
         np.savez(file, matgrad=np.array(json.dumps(description)), **content)  # type: ignore[arg-type]
 
@@ -61,6 +70,8 @@ def load_model(path: str | Path) -> SavedModel:
     """The model in a file that `save_model` wrote."""
     content = read_npz(path)
     model, information = read_description(content, path)
+    if "problem" in model:
+        raise ValueError(f"{path}: {model['problem']}; make the model and use load_weights")
     try:
         M = create_model(**model)
     except (ValueError, TypeError) as error:
@@ -71,7 +82,7 @@ def load_model(path: str | Path) -> SavedModel:
 
 
 def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """How to make the model of a file, and the information in it."""
+    """How to make the model of a file, or its 'problem' where no specification can, and the information in it."""
     if "matgrad" not in content:
         raise ValueError(f"{path}: no model description in it, only weights; make the model and use load_weights")
     try:
@@ -96,19 +107,20 @@ def load_weights(M: MultilayerPerceptron, path: str | Path) -> None:
 
 def _saved_state(M: MultilayerPerceptron) -> dict[str, Any]:
     """The state of M without its optimizers."""
-    return {name: X for name, X in M.state().items() if name.count(".") == 1}
+    saved = {f"{path}.{name}" for path, layer in M.walk() for name in (*layer.parameters, *layer.buffers)}
+    return {name: X for name, X in M.state().items() if name in saved}
 
 
 def _names(M: MultilayerPerceptron) -> list[str]:
     """The name in the file of everything in the saved state: W1 and b1 for the first linear layer."""
-    linear = [i for i, layer in enumerate(M.layers, start=1) if isinstance(layer, LinearLayer)]
-    special = {f"{i}.{name}": f"{name}{k}" for k, i in enumerate(linear, start=1) for name in ("W", "b")}
+    linear = [path for path, layer in M.walk() if isinstance(layer, LinearLayer)]
+    special = {f"{path}.{name}": f"{name}{k}" for k, path in enumerate(linear, start=1) for name in ("W", "b")}
     return [special.get(name, name) for name in _saved_state(M)]
 
 
 def _linear_layers(M: MultilayerPerceptron) -> dict[str, LinearLayer]:
     """The linear-type layers by the names of their weights in the file: W1, W2, …"""
-    layers = [layer for layer in M.layers if isinstance(layer, LinearLayer)]
+    layers = [layer for _, layer in M.walk() if isinstance(layer, LinearLayer)]
     return {f"W{k}": layer for k, layer in enumerate(layers, start=1)}
 
 
@@ -118,7 +130,7 @@ def _supports(M: MultilayerPerceptron, content: Mapping[str, np.ndarray], path: 
     for name, layer in _linear_layers(M).items():
         missing = [f"{name}.{part}" for part in INDEX if f"{name}.{part}" not in content]
         if len(missing) == len(INDEX):
-            if layer.is_sparse and name in content:
+            if isinstance(layer.W, SparseMatrix) and name in content:
                 raise ValueError(f"{path}: {name} is a dense matrix, but the layer is sparse")
             continue
         if missing:

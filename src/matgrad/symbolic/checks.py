@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import sympy as sp
@@ -22,7 +22,8 @@ import sympy as sp
 from matgrad import optimizers, softmax_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.inspection.equations import Equation, equations, observed, relative_path
-from matgrad.layers.layer import Layer
+from matgrad.inspection.variables import input_changed, place_of
+from matgrad.layers.layer import Layer, check_layers
 from matgrad.layers.linear import ActivationLayer, LinearLayer
 from matgrad.loss_functions import LossFunction
 from matgrad.matrix_operations import Matrix
@@ -47,11 +48,15 @@ def check_layer(layer: Layer, *, N: int = 3, dropout: bool = False) -> list[Chec
     sizes += "" if layer.training else " evaluation"
     sizes += " dropout" if dropout else ""
     checks = []
-    for equation in _gradients(layer):
-        start = time.perf_counter()
-        with exact_constants():
-            found, expected, equation = _both_sides(layer, X, equation)
-        checks.append(_check(str(equation), equation.location, equation.source, sizes, found, expected, start))
+    for path, part in layer.walk():
+        for equation in _gradients(part):
+            start = time.perf_counter()
+            with exact_constants():
+                sides = _both_sides(layer, path, part, X, equation)
+            if sides is not None:
+                found, expected, equation = sides
+                name = f"{type(layer).__name__}.{path} {equation}" if path else str(equation)
+                checks.append(_check(name, equation.location, equation.source, sizes, found, expected, start))
     return checks
 
 
@@ -136,18 +141,22 @@ def check_optimizer(name: str, *, K: int = 2, D: int = 3) -> list[Check]:
 
 
 def symbolic_layer(layer: Layer, dropout: bool = False) -> Layer:
-    """The layer with symbols for its parameters, its statistics and the numbers in its equations."""
-    layer = exact_numbers(layer.clone())
-    if isinstance(layer, ActivationLayer):
-        layer.act = exact_numbers(layer.act)
-    for name in layer.parameters:
-        setattr(layer, name, symbols(name, *getattr(layer, name).shape))
-    for name in layer.buffers:
-        value = getattr(layer, name)
-        if value.ndim == 2:
-            setattr(layer, name, symbols(name, *value.shape, positive="variance" in name or None))
-    if isinstance(layer, LinearLayer):
-        layer.dropout = DROPOUT if dropout else 0
+    """The layer with symbols for its parameters, its statistics and the numbers in its equations, parts included."""
+    check_layers([layer])
+    layer = layer.clone()
+    for path, part in layer.walk():
+        vars(part).update(vars(exact_numbers(part, path)))
+        if isinstance(part, ActivationLayer):
+            part.act = exact_numbers(part.act, path)
+        for name in part.parameters:
+            setattr(part, name, symbols(_suffixed(name, path), *getattr(part, name).shape))
+        for name in part.buffers:
+            value = getattr(part, name)
+            if value.ndim == 2:
+                is_positive = "variance" in name or None
+                setattr(part, name, symbols(_suffixed(name, path), *value.shape, positive=is_positive))
+        if isinstance(part, LinearLayer):
+            part.dropout = DROPOUT if dropout else 0
     return layer
 
 
@@ -162,49 +171,62 @@ def derivative(value: sp.Expr, V: sp.Matrix) -> sp.Matrix:
 def _gradients(layer: Layer) -> list[Equation]:
     """The equations D<V> of a layer whose V is its input, a parameter, or assigned in feedforward.
 
-    Of several with the same name the last one counts: it is the one that stays.
+    Of several with the same name the last one counts: it is the one that stays. The gradient of the
+    input or of a parameter that has no equation is that which `backpropagate` leaves in the layer.
     """
     assigned = {equation.name for equation in equations(type(layer), "feedforward")} - {"Y"}
-    variables = {"X", *layer.parameters, *assigned}
-    found = [e for e in equations(type(layer), "backpropagate") if e.name[:1] == "D" and e.name[1:] in variables]
-    return list({equation.name: equation for equation in found}.values())
+    needed = {f"D{name}" for name in (*layer.parameters, "X")}
+    known = needed | {f"D{name}" for name in assigned}
+    found = {e.name: e for e in equations(type(layer), "backpropagate") if e.name in known}
+    return [*found.values(), *(place_of(layer, "backpropagate", name) for name in sorted(needed - found.keys()))]
 
 
-def _both_sides(layer: Layer, X: sp.Matrix, equation: Equation) -> tuple[Matrix, sp.Matrix, Equation]:
-    """What the layer computes for the gradient of V, SymPy's derivative of ⟨G, Y⟩ by V, and the equation that ran.
+def _both_sides(
+    layer: Layer, path: str, part: Layer, X: sp.Matrix, equation: Equation
+) -> tuple[Matrix, sp.Matrix, Equation] | None:
+    """What a part computes for the gradient of V, SymPy's derivative of ⟨G, Y⟩ by V, and the equation that ran.
 
-    That is another one than was asked for where each mode has its own.
+    That is another one than was asked for where each mode has its own. The part may be the layer itself. If
+    not, there is no such V where the layer does not run it exactly once, unless V is a parameter.
     """
     name = equation.name[1:]
-    is_intermediate = name != "X" and name not in layer.parameters
-    with _replacing(layer, name if is_intermediate else None) as (replaced, ran):
+    is_parameter = name in part.parameters
+    with _replacing(part, None if is_parameter else name, _suffixed(name, path)) as (replaced, ran):
         Y = layer.feedforward(X)
         G = symbols("G", *Y.shape)
         layer.backpropagate(Y, G)
-    found = getattr(layer, equation.name)
-    V = replaced[0] if is_intermediate else X if name == "X" else getattr(layer, name)
+    if path and not is_parameter and len(replaced) != 1:
+        return None
+    found = getattr(part, equation.name)
+    V = getattr(part, name) if is_parameter else replaced[0]
     expected = derivative(sum(g * y for g, y in zip(G, exact(Y), strict=True)), V)
     return found, expected, ran.get(equation.name, equation)
 
 
 @contextmanager
-def _replacing(layer: Layer, name: str | None) -> Iterator[tuple[list[sp.Matrix], dict[str, Equation]]]:
-    """Put symbols in place of what feedforward assigns to `name`, so that it can be differentiated by.
+def _replacing(layer: Layer, name: str | None, symbol: str) -> Iterator[tuple[list[sp.Matrix], dict[str, Equation]]]:
+    """Put symbols in place of the input, or of what feedforward assigns to `name`, to differentiate by them.
 
     Gives those symbols, and for every name the last equation that assigned to it.
     """
     replaced: list[sp.Matrix] = []
     ran: dict[str, Equation] = {}
 
+    def replace(value: Any) -> sp.Matrix:
+        replaced.append(symbols(symbol, *value.shape))
+        return replaced[-1]
+
     def hook(layer: Layer, equation: Equation, value: Any) -> Any:
         ran[equation.name] = equation
-        if equation.method == "feedforward" and equation.name == name:
-            replaced.append(symbols(name, *value.shape))
-            return replaced[-1]
-        return value
+        return replace(value) if equation.method == "feedforward" and equation.name == name else value
 
-    with observed([layer], hook):
+    with observed([layer], hook), input_changed(layer, replace) if name == "X" else nullcontext():
         yield replaced, ran
+
+
+def _suffixed(name: str, path: str) -> str:
+    """A name for symbols that no other part has."""
+    return f"{name}.{path}" if path else name
 
 
 def _check(

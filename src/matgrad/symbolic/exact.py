@@ -20,15 +20,15 @@ def exact(value: Any) -> Any:
     return value.xreplace({x: sp.Rational(repr(float(x))) for x in floats}) if floats else value
 
 
-def exact_numbers(thing: T) -> T:
-    """A copy whose attributes that are floating-point numbers are positive symbols of the same names.
+def exact_numbers(thing: T, suffix: str = "") -> T:
+    """A copy whose attributes that are floating-point numbers are positive symbols of the same names, and a suffix.
 
     What holds for all ε, α or μ holds for the numbers that training uses.
     """
     twin = copy.copy(thing)
     for name, value in vars(thing).items():
         if isinstance(value, float):
-            setattr(twin, name, sp.Symbol(name, positive=True))
+            setattr(twin, name, sp.Symbol(f"{name}{suffix}", positive=True))
     return twin
 
 

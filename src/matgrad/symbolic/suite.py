@@ -9,6 +9,7 @@ from functools import partial
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.layers import ActivationLayer, Layer, LinearLayer, SReLULayer
 from matgrad.loss_functions import LOSSES, create_loss
+from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import lookup
 from matgrad.symbolic.checks import (
@@ -70,8 +71,8 @@ def _modes(name: str, make: Callable[[], Layer]) -> Iterator[Case]:
 
 def _check_layer(make: Callable[[], Layer], training: bool, dropout: bool) -> list[Check]:
     layer = make()
-    layer.training = training
-    if dropout and not isinstance(layer, LinearLayer):
+    M = MultilayerPerceptron([layer]).train(training)
+    if dropout and not any(isinstance(part, LinearLayer) for _, part in M.walk()):
         return []
     return [*check_definition_of_layer(layer, dropout=dropout), *check_layer(layer, dropout=dropout)]
 
