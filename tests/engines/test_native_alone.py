@@ -18,6 +18,7 @@ from matgrad.program import optimized, record_computation
 from matgrad.program.computations import make_step
 from matgrad.specifications.models import create_model
 from matgrad.storage.programs import save_program
+from support import PATIENCE
 
 NATIVE = Path(__file__).parents[2] / "native"
 CMAKE = shutil.which("cmake", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -44,7 +45,7 @@ def build(folder: Path, sanitizers: str = "", options: tuple[str, ...] = ()) -> 
 
 def run(command: list, **environment: str) -> str:
     result = subprocess.run(
-        [str(part) for part in command], env=os.environ | environment, capture_output=True, text=True, timeout=1200
+        [str(part) for part in command], env=os.environ | environment, capture_output=True, text=True, timeout=PATIENCE
     )
     assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
     return result.stdout
@@ -100,7 +101,7 @@ def test_bad_input_gets_one_line(binaries: Path, tmp_path: Path):
     program, data, other = (tmp_path / f"{name}.safetensors" for name in ("program", "data", "other"))
     save_file({"X": np.zeros((40, 3), "float32"), "t": np.zeros(40, np.int64)}, other)
     for arguments in ([], [program], [data, data], [program, program], [program, other], ["missing", data]):
-        result = subprocess.run([binaries / "train", *arguments], capture_output=True, text=True, timeout=60)
+        result = subprocess.run([binaries / "train", *arguments], capture_output=True, text=True, timeout=PATIENCE)
         assert result.returncode == 2, arguments
         assert len(result.stderr.splitlines()) == 1, result.stderr
 
