@@ -5,7 +5,6 @@ Every run tells its peak memory, and fails above a limit.
 
 from __future__ import annotations
 
-import gc
 import os
 import resource
 import sys
@@ -20,7 +19,7 @@ from support import Framework
 
 DEFAULT_BACKENDS = ("numpy", "torch")
 MB = 1_000_000
-COMPILED = 1000 * MB  # bytes of a process above which it forgets what JAX and TensorFlow have compiled
+ENOUGH = 700 * MB  # of a process before it forgets what JAX and TensorFlow have compiled
 
 
 def pytest_addoption(parser):
@@ -52,10 +51,10 @@ def backend(request) -> Framework:
 def _bounded_memory():
     """Functions that JAX and TensorFlow compiled for one test are of no use for the next."""
     yield
-    if memory.is_known() and memory.resident() > COMPILED:
+    if memory.is_known() and memory.resident() > ENOUGH:
         if "jax" in sys.modules:
             sys.modules["jax"].clear_caches()
-        gc.collect()
+        memory.trim()
 
 
 def peak_memory() -> int:

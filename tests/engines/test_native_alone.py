@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import matgrad as mg
+from matgrad.bench import standalone
 from matgrad.program import optimized, record_computation
 from matgrad.program.computations import make_step
 from matgrad.specifications.models import create_model
@@ -36,9 +37,10 @@ pytestmark = pytest.mark.skipif(CMAKE is None or shutil.which("c++") is None, re
 
 def build(folder: Path, sanitizers: str = "", options: tuple[str, ...] = ()) -> Path:
     """The folder with the programs, built with sanitizers where they are named."""
-    flags = f"-fsanitize={sanitizers} -fno-omit-frame-pointer -g" if sanitizers else ""
+    if sanitizers:
+        options = (*options, f"-DCMAKE_CXX_FLAGS=-fsanitize={sanitizers} -fno-omit-frame-pointer -g")
     prefix = run([sys.executable, "-m", "cmeel", "cmake"]).strip()  # where pip has put Eigen
-    run([CMAKE, "-S", NATIVE, "-B", folder, f"-DCMAKE_CXX_FLAGS={flags}", f"-DCMAKE_PREFIX_PATH={prefix}", *options])
+    run([CMAKE, "-S", NATIVE, "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}", *options])
     run([CMAKE, "--build", folder, "--target", "train", "kernels_test", "program_test", "-j2"])
     return folder
 
@@ -80,8 +82,9 @@ def check_training(binary: Path, kind: str, dtype: str, folder: Path, **environm
 
 
 @pytest.fixture(scope="module")
-def binaries(tmp_path_factory) -> Path:
-    return build(tmp_path_factory.mktemp("native"))
+def binaries() -> Path:
+    """The programs, where `matgrad bench` builds one of them too: nothing is compiled twice."""
+    return build(standalone.BUILD, options=("-DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=OFF",))
 
 
 @pytest.mark.parametrize("name", ["kernels_test", "program_test"])
