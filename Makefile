@@ -1,4 +1,5 @@
-# make train: the main job, on embedded data. make test: everything that CI runs. make test-slow: what takes longer.
+# make train: the main job, on embedded data. make test: everything that CI runs. make test-smoke: a choice of it that
+# takes seconds. make test-slow: what takes longer.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -8,7 +9,11 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST     := $(ONE_THREAD) $(BIN)/python -m pytest --quiet --durations=5
 
-.PHONY: train test test-slow lint lanes test-numpy-torch test-jax-tensorflow clean
+# what an editable install is made from: it has the core built, and remembers which modules are folders
+CORE     := native/CMakeLists.txt $(shell find native/include native/src native/python -type f)
+PACKAGES := $(sort $(shell find src -name __init__.py))
+
+.PHONY: train test test-smoke test-slow lint lanes test-numpy-torch test-jax-tensorflow always clean
 
 train: $(VENV)/train.done
 	$(BIN)/matgrad train
@@ -23,7 +28,7 @@ lint: $(VENV)/test.done
 
 lanes: test-numpy-torch test-jax-tensorflow
 
-# one framework a process: LLVM does not like them together
+# one framework per process: LLVM does not like them together
 test-numpy-torch: $(VENV)/test.done
 	$(PYTEST)
 
@@ -31,17 +36,26 @@ test-jax-tensorflow: $(VENV)/test.done
 	$(PYTEST) --backend jax
 	$(PYTEST) --backend tensorflow
 
+test-smoke: $(VENV)/test.done
+	@echo "ruff; the table on NumPy and PyTorch; training, dense and sparse, on NumPy, PyTorch and the C++ core;"
+	@echo "saving and loading; a recorded program; gradients against differences and SymPy; the command line"
+	$(BIN)/ruff check .
+	$(PYTEST) tests/test_matrix_operations.py tests/cli/test_smoke.py
+
 test-slow: $(VENV)/test.done
 	$(PYTEST) -m slow
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/train.done: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/packages.txt: always | $(VENV)/bin/python
+	@echo $(PACKAGES) | cmp -s - $@ || echo $(PACKAGES) > $@
+
+$(VENV)/train.done: pyproject.toml constraints.txt $(CORE) $(VENV)/packages.txt
 	$(PIP) --editable .
 	touch $@
 
-$(VENV)/test.done: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/test.done: pyproject.toml constraints.txt $(CORE) $(VENV)/packages.txt
 	$(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/train.done
 

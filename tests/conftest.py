@@ -1,21 +1,30 @@
-"""One pytest process a framework: `pytest` covers NumPy and PyTorch, `pytest --backend jax` JAX."""
+"""One pytest process per framework: `pytest` covers NumPy and PyTorch, `pytest --backend jax` JAX.
+
+Every run tells its peak memory, and fails above a limit.
+"""
 
 from __future__ import annotations
 
 import os
+import resource
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
 import pytest
 
+from matgrad.bench import memory
 from support import Framework
 
 DEFAULT_BACKENDS = ("numpy", "torch")
+MB = 1_000_000
+ENOUGH = 700 * MB  # of a process before it forgets what JAX and TensorFlow have compiled
 
 
 def pytest_addoption(parser):
     parser.addoption("--backend", help="run only the tests of a backend, on this one: numpy, torch, jax, tensorflow")
+    parser.addoption("--memory-limit", type=int, default=2000, metavar="MB", help="peak memory above which a run fails")
 
 
 def pytest_generate_tests(metafunc):
@@ -36,3 +45,31 @@ def pytest_collection_modifyitems(config, items):
 def backend(request) -> Framework:
     """The framework under test."""
     return Framework(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _bounded_memory():
+    """Functions that JAX and TensorFlow compiled for one test are of no use for the next."""
+    yield
+    if memory.is_known() and memory.resident() > ENOUGH:
+        if "jax" in sys.modules:
+            sys.modules["jax"].clear_caches()
+        memory.trim()
+
+
+def peak_memory() -> int:
+    """The megabytes that this process, or the largest that it waited for, has had in memory at once."""
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return peak * (1 if sys.platform == "darwin" else 1024) // MB
+
+
+def pytest_sessionfinish(session, exitstatus):
+    if exitstatus == pytest.ExitCode.OK and peak_memory() > session.config.getoption("--memory-limit"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    peak, limit = peak_memory(), config.getoption("--memory-limit")
+    terminalreporter.write_line(f"peak memory {peak} MB")
+    if peak > limit:
+        terminalreporter.write_line(f"ERROR: a test process may take {limit} MB of memory", red=True)

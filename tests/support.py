@@ -14,6 +14,10 @@ from matgrad.callbacks import Callback
 # where real MNIST and CIFAR-10 are, in the folders mnist/ and cifar10/
 DATA = Path(os.environ.get("MATGRAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
+# seconds until a test gives up on something that it waits for: less than the limit of a test in pyproject.toml, and
+# much more than anything takes on a busy machine, since no test depends on speed
+PATIENCE = 600
+
 # relative to the largest element of what is expected
 TOLERANCE = {"float32": 2e-6, "float64": 1e-13}
 

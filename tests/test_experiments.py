@@ -72,7 +72,6 @@ def native_torch(dtype: str) -> tuple[dict[str, np.ndarray], tuple[float, float,
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.timeout(600)
 def test_one_epoch_of_mnist_equals_native_torch(backend: Framework, dtype: str):
     X, t, Xtest, ttest = mnist()
     train, test = (

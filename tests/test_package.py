@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import matgrad as mg
+from support import PATIENCE
 
 SOURCE = Path(mg.__file__).parent
 FRAMEWORKS = ("torch", "jax", "jaxlib", "tensorflow", "keras", "sympy", "sklearn")
@@ -17,7 +18,7 @@ FRAMEWORKS = ("torch", "jax", "jaxlib", "tensorflow", "keras", "sympy", "sklearn
 
 def python(code: str) -> str:
     """What a fresh interpreter prints."""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import matgrad
-from support import DATA
+from support import DATA, PATIENCE
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -34,7 +34,7 @@ def run(command: str, folder: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
-        command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=240
+        command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
     assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
     return result.stdout
@@ -147,5 +147,5 @@ def test_links_and_pictures_exist():
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 @pytest.mark.parametrize("target", ["train", "test"])
 def test_make_knows_the_two_commands(target: str):
-    result = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert result.returncode == 0, result.stderr

@@ -12,6 +12,7 @@ from matgrad.bench.experiments import generated, initial_parameters
 from matgrad.bench.files import write_problem
 from matgrad.bench.processes import Process, Team, ToolError
 from matgrad.bench.training_tool import Setting
+from support import PATIENCE
 
 SETTING = Setting((6, 4, 3), batch_size=5)
 NOISY = """
@@ -86,7 +87,7 @@ def test_what_a_framework_prints_is_no_reply(problem):
     request = {"do": "setup", "setting": {"sizes": [6, 4, 3], "batch_size": 5}, "folder": str(problem), "keep": True}
     lines = [json.dumps(request), json.dumps({"do": "epoch", "keep": True})]
     result = subprocess.run(
-        [sys.executable, "-c", NOISY], input="\n".join(lines), capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", NOISY], input="\n".join(lines), capture_output=True, text=True, timeout=PATIENCE
     )
 
     replies = [json.loads(line) for line in result.stdout.splitlines()]

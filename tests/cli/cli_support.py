@@ -12,6 +12,7 @@ import numpy as np
 from click.testing import CliRunner, Result
 
 from matgrad.cli import main
+from support import PATIENCE
 
 KEYS = ("Xtrain", "Ttrain", "Xtest", "Ttest")
 
@@ -38,7 +39,7 @@ def start(*arguments: object, **options) -> subprocess.Popen:
 def in_process_of_its_own(*arguments: object, **variables: str) -> tuple[int, str, str]:
     """Exit status, standard output and standard error of `matgrad ARGUMENTS`."""
     process = start(*arguments, env=os.environ | variables)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=PATIENCE)
     return process.returncode, output, errors
 
 

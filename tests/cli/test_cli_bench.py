@@ -14,6 +14,7 @@ import pytest
 from cli_support import run, start, succeed
 
 from matgrad.bench import tools
+from support import PATIENCE
 
 QUICK = ("bench", "paper", "--experiments", "mnist", "--steps", 3, "--rounds", 2, "--threads", 1)
 TOOLS = ("pytorch", "matgrad-torch", "matgrad-numpy-eager")
@@ -175,7 +176,7 @@ def test_ctrl_c_ends_the_tools_and_leaves_nothing_behind(tmp_path):
         while "round 1 of" not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
         process.wait()

@@ -20,6 +20,7 @@ import pytest
 from cli_support import start, succeed
 
 from matgrad.storage.models import load_model
+from support import PATIENCE
 
 FIRST_ROW = r" 1 +0\.05 +\d\.\d{4} "
 
@@ -42,9 +43,9 @@ class Terminal:
         os.close(slave)
         self.text = ""
 
-    def read_until(self, pattern: str | None, seconds: float = 30) -> None:
+    def read_until(self, pattern: str | None) -> None:
         """Read what is shown until it matches; without a pattern to the end."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + PATIENCE
         while pattern is None or not re.search(pattern, self.text, re.M):
             assert time.monotonic() < end, f"not shown: {pattern}\n{self.text}"
             if select.select([self.master], [], [], 0.1)[0]:
@@ -81,7 +82,7 @@ def terminal(*arguments: object, columns: int = 120) -> Iterator[Terminal]:
 def test_a_terminal_shows_a_bar_rows_and_the_last_line():
     with terminal("train", "--epochs", 30, "--layer-sizes", "64;512;512;10") as session:
         session.read_until(None)
-        assert session.process.wait(10) == 0
+        assert session.process.wait(PATIENCE) == 0
 
     plain = session.plain()
     assert re.search(r"epoch \d+/30 .*\d+/29 batches", plain), "the bar"
@@ -101,7 +102,7 @@ def test_quiet_and_json_show_no_bar():
 def test_rows_are_not_wrapped_in_a_narrow_terminal():
     with terminal("train", "--epochs", 2, "--validation", 0.2, columns=40) as session:
         session.read_until(None)
-        assert session.process.wait(10) == 0
+        assert session.process.wait(PATIENCE) == 0
 
     assert re.search(r"^ +2 +0\.05( +[\d.]+){6}$", session.plain(), re.M), session.plain()
 
@@ -111,7 +112,7 @@ def test_control_c_in_a_terminal_saves_the_model(folder):
         session.read_until(FIRST_ROW)
         session.type("\x03")
         session.read_until(None)
-        assert session.process.wait(10) == 130
+        assert session.process.wait(PATIENCE) == 130
 
     plain = session.plain()
     assert "Traceback" not in plain
@@ -135,7 +136,7 @@ def interrupted(*arguments: object) -> tuple[int, str, str]:
         assert line, process.stderr.read()
         seen += line
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=PATIENCE)
     return process.returncode, seen + output, errors
 
 
@@ -162,9 +163,9 @@ def test_control_c_while_the_data_is_read_ends_cleanly(folder):
     """Before training starts there is nothing to save."""
     os.mkfifo("slow.csv")  # a file whose content never comes
     process = start("train", "--csv", "slow.csv", "--save-weights", "m.npz", stdin=subprocess.DEVNULL)
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=10)
+    with open("slow.csv", "w"):  # which waits for a reader
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE)
 
     assert process.returncode == 130
     assert "Traceback" not in errors

@@ -25,6 +25,7 @@ from cli_support import (
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from matgrad.cli import main
+from support import PATIENCE
 
 FAST = ("--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 3, "--batch-size", 10)
 
@@ -312,7 +313,7 @@ def test_a_reader_that_goes_away_is_no_error():
     process.stdout.readline()
     process.stdout.close()
     errors = process.stderr.read()
-    process.wait(timeout=30)
+    process.wait(timeout=PATIENCE)
     process.stderr.close()
 
     assert "Error" not in errors

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from matgrad.datasets import DataError, download
 from matgrad.datasets.download import SOURCES, Source, get
-from support import DATA
+from support import DATA, PATIENCE
 
 CONTENT = {name: np.random.default_rng(i).bytes(200_000 + i) for i, name in enumerate(["first.gz", "second.gz"])}
 FIRST, SECOND = CONTENT.values()
@@ -101,11 +100,11 @@ def truncated(handler: Handler, content: bytes) -> None:
 def stalling(handler: Handler, content: bytes) -> None:
     truncated(handler, content)
     handler.wfile.flush()
-    handler.server.end.wait(10)
+    handler.server.end.wait(PATIENCE)
 
 
 def stalling_at_once(handler: Handler, content: bytes) -> None:
-    handler.server.end.wait(10)
+    handler.server.end.wait(PATIENCE)
 
 
 def wrong_range(handler: Handler, content: bytes) -> None:
@@ -139,7 +138,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 def fetch(server: Server, folder: Path, *behaviours: Callable, **options) -> list[Path]:
     server.behaviours = list(behaviours)
-    return get("mnist", folder, **{"mirrors": [server.url], "timeout": 0.3, **options})
+    timeout = 1 if {stalling, stalling_at_once} & set(behaviours) else PATIENCE
+    return get("mnist", folder, **{"mirrors": [server.url], "timeout": timeout, **options})
 
 
 def assert_complete(folder: Path) -> None:
@@ -228,16 +228,14 @@ def test_a_part_is_continued(server: Server, tmp_path: Path, part: bytes, expect
         ([lying], "wrong checksum: found MD5 [0-9a-f]{32}, expected [0-9a-f]{32}; what was received is deleted", None),
         ([truncated] * 3, "the connection ended after 70000 of 200000 bytes", 70_000),
         ([truncated, failing(404)], "the server answers 404", 70_000),
-        ([stalling] * 3, "nothing received for 0.2 s", 70_000),
-        ([stalling_at_once] * 3, "nothing received for 0.2 s", None),
+        ([stalling] * 3, "nothing received for 1 s", 70_000),
+        ([stalling_at_once] * 3, "nothing received for 1 s", None),
         ([garbage] * 3, "hello", None),
     ],
 )
 def test_what_cannot_be_repaired_is_told(server: Server, tmp_path: Path, behaviours: list, message: str, part):
-    start = time.perf_counter()
     with pytest.raises(DataError, match=message):
-        fetch(server, tmp_path, *behaviours, retries=2, timeout=0.2)
-    assert time.perf_counter() - start < 5
+        fetch(server, tmp_path, *behaviours, retries=2)
     assert len(server.requests) == len(behaviours)
     assert {path.name for path in tmp_path.iterdir()} == (set() if part is None else {"first.gz.part"})
     if part is not None:

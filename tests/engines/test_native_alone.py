@@ -14,10 +14,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import matgrad as mg
+from matgrad.bench import standalone
 from matgrad.program import optimized, record_computation
 from matgrad.program.computations import make_step
 from matgrad.specifications.models import create_model
 from matgrad.storage.programs import save_program
+from support import PATIENCE
 
 NATIVE = Path(__file__).parents[2] / "native"
 CMAKE = shutil.which("cmake", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -35,16 +37,17 @@ pytestmark = pytest.mark.skipif(CMAKE is None or shutil.which("c++") is None, re
 
 def build(folder: Path, sanitizers: str = "", options: tuple[str, ...] = ()) -> Path:
     """The folder with the programs, built with sanitizers where they are named."""
-    flags = f"-fsanitize={sanitizers} -fno-omit-frame-pointer -g" if sanitizers else ""
+    if sanitizers:
+        options = (*options, f"-DCMAKE_CXX_FLAGS=-fsanitize={sanitizers} -fno-omit-frame-pointer -g")
     prefix = run([sys.executable, "-m", "cmeel", "cmake"]).strip()  # where pip has put Eigen
-    run([CMAKE, "-S", NATIVE, "-B", folder, f"-DCMAKE_CXX_FLAGS={flags}", f"-DCMAKE_PREFIX_PATH={prefix}", *options])
+    run([CMAKE, "-S", NATIVE, "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}", *options])
     run([CMAKE, "--build", folder, "--target", "train", "kernels_test", "program_test", "-j2"])
     return folder
 
 
 def run(command: list, **environment: str) -> str:
     result = subprocess.run(
-        [str(part) for part in command], env=os.environ | environment, capture_output=True, text=True, timeout=1200
+        [str(part) for part in command], env=os.environ | environment, capture_output=True, text=True, timeout=PATIENCE
     )
     assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
     return result.stdout
@@ -79,8 +82,9 @@ def check_training(binary: Path, kind: str, dtype: str, folder: Path, **environm
 
 
 @pytest.fixture(scope="module")
-def binaries(tmp_path_factory) -> Path:
-    return build(tmp_path_factory.mktemp("native"))
+def binaries() -> Path:
+    """The programs, where `matgrad bench` builds one of them too: nothing is compiled twice."""
+    return build(standalone.BUILD, options=("-DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=OFF",))
 
 
 @pytest.mark.parametrize("name", ["kernels_test", "program_test"])
@@ -100,7 +104,7 @@ def test_bad_input_gets_one_line(binaries: Path, tmp_path: Path):
     program, data, other = (tmp_path / f"{name}.safetensors" for name in ("program", "data", "other"))
     save_file({"X": np.zeros((40, 3), "float32"), "t": np.zeros(40, np.int64)}, other)
     for arguments in ([], [program], [data, data], [program, program], [program, other], ["missing", data]):
-        result = subprocess.run([binaries / "train", *arguments], capture_output=True, text=True, timeout=60)
+        result = subprocess.run([binaries / "train", *arguments], capture_output=True, text=True, timeout=PATIENCE)
         assert result.returncode == 2, arguments
         assert len(result.stderr.splitlines()) == 1, result.stderr
 

@@ -10,6 +10,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from test_layers import CASES, WITH_DROPOUT, oracle, random_parameters
 
 import matgrad as mg
 from architectures import torch_layer, torch_loss
@@ -20,7 +21,6 @@ from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 from sparse_support import BACKENDS, mask_of, some_support
 from support import Framework, assert_close, to_numpy
-from test_layers import CASES, WITH_DROPOUT, oracle, random_parameters
 
 TOLERANCE = {"float32": 5e-6, "float64": 1e-12}
 N, D, K = 5, 7, 6

@@ -28,7 +28,7 @@ from oracles import cases, differs_from_torch
 
 from matgrad import activation_functions, matrix_operations, softmax_functions
 
-LIMIT = 120  # seconds for one mutant
+LIMIT = 120  # seconds of computing for one mutant
 
 
 @contextmanager
@@ -120,21 +120,21 @@ def judge(mutant: Mutant) -> Verdict:
 def judge_number(i: int) -> tuple[bool, str, float]:
     """The verdict on the i-th mutant, in a form that can be sent between processes.
 
-    One that is not decided after `LIMIT` seconds counts as a survivor.
+    One that is not decided after `LIMIT` seconds counts as a survivor; what other processes take is not counted.
     """
 
     def give_up(number: int, frame: object) -> None:
         raise _TooSlow
 
-    previous = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(LIMIT)
+    previous = signal.signal(signal.SIGVTALRM, give_up)
+    signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
     try:
         verdict = judge(mutants()[i])
     except _TooSlow:
         return False, "", float(LIMIT)
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, previous)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)
     return verdict.equivalent, verdict.killed_by, verdict.seconds
 
 

@@ -26,6 +26,7 @@ from matgrad.matrix_operations import columns_mean, columns_sum, hadamard, row_r
 from matgrad.optimizers import OPTIMIZERS
 from matgrad.symbolic.latex import latex_document, latex_equation, latex_function
 from matgrad.symbolic.typesetting import Typesetter
+from support import PATIENCE
 
 LAYERS = [getattr(mg, name) for name in LAYER_NAMES if name != "Layer"]
 SOFTMAX = [
@@ -226,7 +227,7 @@ def test_the_equations_of_all_layers_are_there():
 def test_the_document_of_everything_compiles(tmp_path: Path):
     (tmp_path / "notes.tex").write_text(latex_document(EVERYTHING), encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "notes.tex"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, errors="replace")
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, errors="replace")
     assert result.returncode == 0, result.stdout[-2000:]
     assert (tmp_path / "notes.pdf").stat().st_size > 10_000
     assert "Overfull" not in result.stdout

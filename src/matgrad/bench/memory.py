@@ -26,20 +26,20 @@ class Growth:
     def before_load(self) -> None:
         """The data comes next."""
         if is_known():
-            _trim()
+            trim()
             self._base = resident()
 
     def after_load(self) -> None:
         """The data is there; the model comes next."""
         if is_known():
-            _trim()
+            trim()
             self._loaded = resident()
             self.data = self._loaded - self._base
 
     def before_training(self) -> None:
         """The model is there: what making it took for a while does not count."""
         if is_known():
-            _trim()
+            trim()
             RESET.write_text("5")  # the largest size so far is now the present one
 
     def after_training(self) -> None:
@@ -74,7 +74,7 @@ def _status() -> dict[str, int]:
     return {words[0].rstrip(":"): 1024 * int(words[1]) for words in lines if words[-1] == "kB"}
 
 
-def _trim() -> None:
+def trim() -> None:
     """Give freed memory back to the system, which the C library would keep."""
     gc.collect()
     if sys.platform == "linux":

@@ -1,0 +1,25 @@
+"""The test run itself: it tells its peak memory, and fails where that is above the limit."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import PATIENCE
+
+TESTS = Path(__file__).parent
+
+
+@pytest.mark.parametrize(("limit", "status"), [(2000, 0), (1, 1)])
+def test_too_much_memory_fails_a_run(limit: int, status: int):
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--memory-limit", str(limit)]
+    selected = f"{TESTS / 'test_learning_rate.py'}::test_constant"
+    result = subprocess.run([*command, selected], cwd=TESTS.parent, capture_output=True, text=True, timeout=PATIENCE)
+
+    assert result.returncode == status, result.stdout
+    assert re.search(r"^peak memory \d+ MB$", result.stdout, re.M)
+    assert ("ERROR: a test process may take 1 MB of memory" in result.stdout) == (status == 1)
