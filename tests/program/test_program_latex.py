@@ -13,7 +13,7 @@ import matgrad as mg
 from matgrad.loss_functions import create_loss
 from matgrad.program import Program, Value, optimized, record_computation
 from matgrad.program.computations import make_step
-from matgrad.program.latex import program_latex
+from matgrad.program.latex import _LatexPrinter, program_latex
 from matgrad.specifications.models import create_model
 
 
@@ -156,3 +156,20 @@ def test_names_of_matrices_that_are_kept_transposed():
     lines = equations(Program({"A": A}, {"y": of("transpose", kept)}))
     assert lines[0] == r"(\Sigma_2^{-\frac12})^\top &= e^{A}"
     assert lines[1] == r"y' &= ((\Sigma_2^{-\frac12})^\top)^\top"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("W2.1", "W_{2.1}"),
+        ("W2.1'", "W_{2.1}'"),
+        ("DW2.1", r"\mathsf{D}W_{2.1}"),
+        ("W2.1.delta'", r"\Delta_{W_{2.1}}'"),
+        ("gamma3.2.1", r"\gamma_{3.2.1}"),
+        ("running_mean2.1", r"\mathrm{running\ mean}_{2.1}"),
+        ("inv_sqrt_Sigma2.1", r"(\Sigma^{-\frac12})_{2.1}"),
+    ],
+)
+def test_names_of_parts(name: str, expected: str):
+    printer = _LatexPrinter(Program({}, {}))
+    assert printer.name(name)[0] == expected

@@ -24,11 +24,11 @@ class _LatexPrinter(Printer):
     times, top = r" \cdot ", r"^\top"
 
     def name(self, name: str) -> tuple[str, Level]:
-        r"""``DZ1`` is \mathsf{D}Z_1, ``W1.delta'`` \Delta_{W_1}', and Z1ᵀ, which is kept transposed, Z_1^\top."""
+        r"""``DZ1`` is \mathsf{D}Z_1, ``W2.1.delta'`` \Delta_{W_{2.1}}', and Z1ᵀ, which is kept transposed, Z_1^\top."""
         if name.endswith("ᵀ"):
             text, binds = self.name(name[:-1])
             return (text if binds == "atom" else parenthesized(text)) + self.top, "unary"
-        variable, _, part = name.rstrip("'").partition(".")
+        variable, part = re.fullmatch(r"(.*?(?:\.\d+)*)(?:\.(\D.*))?", name.rstrip("'")).groups()  # type: ignore[union-attr]
         primes = name[len(name.rstrip("'")) :]
         if part:
             return rf"{_braced(_symbol(part)[0])}_{{{_symbol(variable)[0]}}}{primes}", "atom"
@@ -50,12 +50,13 @@ class _LatexPrinter(Printer):
 
 
 def _symbol(name: str) -> tuple[str, Level]:
-    """A variable whose last figures, if any, are the number of its layer."""
-    plain, index, primes = re.fullmatch(r"(.*?)(\d*)('*)", name.replace("η", "eta")).groups()  # type: ignore[union-attr]
-    tex = symbol(f"{plain}{index}{primes}")
+    """A variable whose last figures, if any, are the number of its layer, such as 2 or, for a part of it, 2.1."""
+    plain, index, primes = re.fullmatch(r"(.*?)((?:\d+\.)*\d*)('*)", name.replace("η", "eta")).groups()  # type: ignore[union-attr]
+    is_part = "." in index
+    tex = symbol(plain if is_part else f"{plain}{index}{primes}")
     if tex.level == POWER:
-        return tex.text, "unary"
-    if not index or not is_word(f"{plain}{index}"):
+        return (f"({tex.text})_{{{index}}}{primes}" if is_part else tex.text), "unary"
+    if not is_part and (not index or not is_word(f"{plain}{index}")):
         return tex.text, "atom"
     base, _, lower = symbol(plain).text.partition("_")
     return rf"{base}_{{{f'{lower},' if lower else ''}{index}}}{primes}", "atom"
