@@ -10,6 +10,7 @@ import numpy as np
 
 from matgrad.backends import backend_of, get_backend
 from matgrad.callbacks import Callback
+from matgrad.sparse.support import Support
 
 # where real MNIST and CIFAR-10 are, in the folders mnist/ and cifar10/
 DATA = Path(os.environ.get("MATGRAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -61,7 +62,9 @@ class AfterEpoch(Callback):
 
 
 def to_numpy(X) -> np.ndarray:
-    """X as a NumPy array of the same dtype, whatever framework it comes from."""
+    """X as a NumPy array of the same dtype, whatever framework it comes from; of a support the positions."""
+    if isinstance(X, Support):
+        return X.flat()
     return np.asarray(backend_of(X).to_numpy(X))
 
 

@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
+#include <map>
 
 #include "matgrad/program.h"
 
@@ -54,7 +55,7 @@ public:
                 throw std::invalid_argument(name + ": the support has another size than the program");
             executor_.bind_support(name, {{starts.data(), columns.data(), nullptr, K},
                                           {column_starts.data(), rows.data(), positions.data(), D}});
-            supports_.push_back({starts, column_starts, columns, rows, positions});
+            supports_.insert_or_assign(name, Arrays{starts, column_starts, columns, rows, positions});
             return;
         }
         throw std::invalid_argument("the program has no support '" + name + "'");
@@ -107,7 +108,7 @@ private:
         Places columns, rows, positions;
     };
     std::vector<ConstArray> arrays_;
-    std::vector<Arrays> supports_;
+    std::map<std::string, Arrays> supports_;
 };
 
 }  // namespace

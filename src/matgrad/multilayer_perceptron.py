@@ -13,8 +13,9 @@ from matgrad.backends import Backend, backend_of, get_backend
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.foundation.deferred import deferred
 from matgrad.foundation.random_numbers import Generator
-from matgrad.layers.layer import Layer, State, check_layers
+from matgrad.layers.layer import Layer, check_layers
 from matgrad.layers.linear import LinearLayer
+from matgrad.layers.state import State, sized_by_supports
 from matgrad.sparse.densities import density_text, parse_densities, random_support
 from matgrad.sparse.matrix import SparseMatrix, values_of
 
@@ -163,15 +164,21 @@ class MultilayerPerceptron:
         return {f"{i}.{name}": X for i, layer in enumerate(self.layers, start=1) for name, X in layer.state().items()}
 
     def load_state(self, state: Mapping[str, Matrix]) -> None:
-        """Replace the whole state; names and sizes must be exactly those of `self.state()`."""
+        """Replace the whole state; names and sizes must be exactly those of `self.state()`.
+
+        A support may be another one, also with more or fewer elements; the values are then those on it.
+        """
         own = self.state()
         if state.keys() != own.keys():
             missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
             raise ValueError(f"the state does not fit the model: missing {missing}, unknown {unknown}")
+        shapes = {name: tuple(X.shape) for name, X in own.items()}
+        shapes |= {name: (1, state[support].nnz) for name, support in sized_by_supports(own).items()}
         for name, X in state.items():
-            if tuple(X.shape) != tuple(own[name].shape):
-                found, expected = tuple(X.shape), tuple(own[name].shape)
-                raise ValueError(f"the state does not fit the model: {name} is {found}, expected {expected}")
+            if tuple(X.shape) != shapes[name]:
+                raise ValueError(
+                    f"the state does not fit the model: {name} is {tuple(X.shape)}, expected {shapes[name]}"
+                )
         for i, layer in enumerate(self.layers, start=1):
             prefix = f"{i}."
             layer.load_state({key.removeprefix(prefix): X for key, X in state.items() if key.startswith(prefix)})

@@ -15,6 +15,7 @@ from matgrad.engines.eager import EagerStep
 from matgrad.engines.engine import CompiledStep
 from matgrad.engines.registry import compile_step
 from matgrad.layers import ActivationLayer, LinearLayer
+from matgrad.layers.state import matrices_of
 from matgrad.loss_functions import create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program import Program, optimized, record_computation
@@ -104,12 +105,12 @@ class Matgrad(TrainingTool):
         """What `stochastic_gradient_descent` does in an epoch, with all batches or with the first ones."""
         eta = self.M.scalar(self.setting.learning_rate)
         self.step.train(self.loader if batches == len(self.loader) else islice(self.loader, batches), lambda i: eta)
-        for X in self.step.state().values():
+        for X in matrices_of(self.step.state()).values():
             self.M.backend.to_numpy(X)  # waits until it is computed
 
     def parameters(self) -> Parameters:
         """The parameters as NumPy arrays."""
-        state = {name: self.M.backend.to_numpy(X) for name, X in self.step.state().items()}
+        state = {name: self.M.backend.to_numpy(X) for name, X in matrices_of(self.step.state()).items()}
         return parameters_of(state, [(x.W, x.b) for x in self.M.layers if isinstance(x, LinearLayer)])
 
     def release(self) -> None:

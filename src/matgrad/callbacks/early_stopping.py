@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from matgrad.callbacks.callback import Callback
 from matgrad.foundation.numbers import check_size
-from matgrad.layers.layer import State
+from matgrad.layers.state import State
 
 if TYPE_CHECKING:
     from matgrad.training import Training

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep
 from matgrad.inspection.profiling import profile_of
-from matgrad.layers.layer import State
+from matgrad.layers.state import State
 from matgrad.loss_functions import LossFunction
 from matgrad.program.computations import Feedforward, check_loss, train_batch
 

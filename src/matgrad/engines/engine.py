@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from matgrad.backends.base import Backend, Matrix, Scalar
-from matgrad.layers.layer import State
+from matgrad.layers.state import State
 from matgrad.program.computations import Feedforward, Step
 
 Batches = Iterable[tuple[Matrix, Matrix]]

@@ -8,10 +8,11 @@ from typing import Any
 
 from matgrad.backends.base import Matrix
 from matgrad.engines.kernels import Kernels
-from matgrad.layers.layer import State
+from matgrad.layers.state import State
 from matgrad.program.buffers import Buffer, base, plan
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
+from matgrad.sparse.support import Support
 
 
 class Executor:
@@ -51,6 +52,11 @@ class Executor:
         self.runs += 1
         return {name: slots[place] for name, place in self.outputs.items()}
 
+    def bind_support(self, name: str, S: Support) -> None:
+        """Let another support of the same size take the place of the one called `name`."""
+        for value in self._places.keys() & {self.program.supports[name]}:
+            self.slots[self._places[value]] = S
+
     def time(self) -> None:
         """From now on, count the seconds of every value."""
         for i, (kernel, out, operands) in enumerate(self.code):
@@ -85,8 +91,8 @@ class Executor:
         """The place of an operand: a view, a matrix in a buffer, or a number."""
         if x.kind == "view":
             return self._places[x]
-        if x.support is not None:
-            return self._new(x, x.support)
+        if x.operation == "support":
+            return self._new(x, x.support or self.state[x.name])
         if x.operation != "number":
             return self._place(self._plan.buffers[x])
         if OPERATIONS[user.operation].takes_numbers:

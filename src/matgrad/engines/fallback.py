@@ -13,10 +13,12 @@ from matgrad.engines.eager import EagerEvaluation, EagerStep
 from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, Poll
 from matgrad.engines.registry import engine_of
 from matgrad.inspection.profiling import profile_of
-from matgrad.layers.layer import State
+from matgrad.layers.state import State
 from matgrad.loss_functions import LossFunction
 from matgrad.program.computations import Evaluation, Feedforward, Step
+from matgrad.program.recorder import state_signatures
 from matgrad.program.settings import settings
+from matgrad.program.shapes import size_name
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -119,9 +121,14 @@ def evaluation_of(
 
 
 def _fixed(M: MultilayerPerceptron, loss: LossFunction | None) -> Any:
-    """What is fixed in a compiled computation of M: its settings, and the shapes and dtypes of its state."""
+    """What is fixed in a compiled computation of M: its settings, and the shapes and dtypes of its state.
+
+    A support may be another one, also of another size.
+    """
     model = M.clone().train()
-    return settings([*model.layers, loss]), [(name, X.shape, X.dtype) for name, X in model.state().items()]
+    signatures = state_signatures(model.state())
+    sizes = [(name, *map(size_name, shape), dtype) for name, (shape, dtype) in signatures.items()]
+    return settings([*model.layers, loss]), sizes
 
 
 def _warn(what: str, error: Exception) -> None:

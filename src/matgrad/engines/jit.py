@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine
-from matgrad.layers.layer import State
+from matgrad.layers.state import State
 from matgrad.program.computations import Feedforward, Step
 from matgrad.program.recorder import check_hidden_state
 

@@ -16,10 +16,11 @@ from matgrad.engines.engine import Batches, CompiledStep, Poll
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramEngine, ProgramStep
 from matgrad.foundation.machine import cores
-from matgrad.layers.layer import State
+from matgrad.layers.state import State
 from matgrad.program.computations import Step
 from matgrad.program.description import as_dictionary
 from matgrad.program.program import Program, Value
+from matgrad.sparse.support import Support
 
 
 class NativeExecutor:
@@ -31,13 +32,17 @@ class NativeExecutor:
         for name, X in state.items():
             if name in program.inputs:
                 self.core.bind(name, X)
-        for name, S in program.supports.items():
-            self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
+        for name, value in program.supports.items():
+            self.bind_support(name, value.support or state[name])
         self.outputs: State = {}
         for name, value in program.outputs.items():
             if name not in program.inputs:
                 self.outputs[name] = np.empty(value.shape, value.dtype)
                 self.core.bind(name, self.outputs[name])
+
+    def bind_support(self, name: str, S: Support) -> None:
+        """Let another support of the same size take the place of the one called `name`."""
+        self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
 
     def execute(self, **inputs: Any) -> State:
         """Run the program once."""

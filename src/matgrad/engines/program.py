@@ -11,10 +11,12 @@ from matgrad.backends.base import Backend, Matrix, Scalar
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
-from matgrad.layers.layer import State
+from matgrad.layers.state import State, matrices_of, supports_of
 from matgrad.program.computations import Computation, Feedforward, Step
+from matgrad.program.program import Program
 from matgrad.program.recorder import record_computation
 from matgrad.program.rules import optimized
+from matgrad.program.shapes import size_name
 
 # the kernels of each backend: module and class
 KERNELS = {
@@ -45,23 +47,33 @@ class Programs:
 
     def __init__(self, computation: Computation, kernels: Kernels, executor: Callable[..., Any]) -> None:
         self.computation, self.kernels, self.executor = computation, kernels, executor
-        self.matrices: State = {}
+        self.matrices: State = {}  # and the supports
         self.executors: dict[Any, Any] = {}
         self.seconds = 0.0  # that recording and planning took
 
     def load(self, state: Mapping[str, Matrix]) -> None:
-        """Copy the state in."""
-        if not self.matrices:
-            self.matrices = {name: self._empty(X) for name, X in state.items()}
-        for name, X in state.items():
-            self.kernels.copy(self.matrices[name], X)
+        """Copy the state in; programs are bound to other supports, and planned anew for more or fewer elements."""
+        own, matrices, supports = self.matrices, matrices_of(state), supports_of(state)
+        is_resized = any(name not in own or own[name].shape != X.shape for name, X in matrices.items())
+        if is_resized:
+            own |= {name: self._empty(X) for name, X in matrices.items()}
+        for name, X in matrices.items():
+            self.kernels.copy(own[name], X)
+        changed = {name: S for name, S in supports.items() if own.get(name) is not S}
+        own |= changed
+        for key, executor in self.executors.items():
+            if is_resized:
+                self.executors[key] = self._planned(executor.program)
+            else:
+                for name in changed.keys() & executor.program.supports.keys():
+                    executor.bind_support(name, changed[name])
 
     def state(self) -> State:
         """A copy of the state."""
-        copies = {name: self._empty(X) for name, X in self.matrices.items()}
+        copies = {name: self._empty(X) for name, X in matrices_of(self.matrices).items()}
         for name, X in copies.items():
             self.kernels.copy(X, self.matrices[name])
-        return copies
+        return copies | supports_of(self.matrices)
 
     def prepared(self, *inputs: Matrix) -> Any:
         """The executor for inputs of these sizes; the computation is recorded where there is none yet."""
@@ -69,9 +81,14 @@ class Programs:
         if key not in self.executors:
             start = time.perf_counter()
             program = optimized(record_computation(self.computation, self.matrices, *inputs))
-            self.executors[key] = self.executor(program, self.kernels, self.matrices)
+            self.executors[key] = self._planned(program)
             self.seconds += time.perf_counter() - start
         return self.executors[key]
+
+    def _planned(self, program: Program) -> Any:
+        """An executor of the program for the numbers of elements that the supports have now."""
+        sizes = {size_name(value.shape[2]): self.matrices[name].nnz for name, value in program.supports.items()}
+        return self.executor(program.resized(sizes), self.kernels, self.matrices)
 
     def _empty(self, X: Matrix) -> Matrix:
         return self.kernels.empty(tuple(X.shape), self.kernels.backend.dtype(X), X)

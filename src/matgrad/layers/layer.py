@@ -10,10 +10,9 @@ from matgrad.backends import Backend
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.backends.conversion import convert
 from matgrad.foundation.numbers import as_number, check_size
+from matgrad.layers.state import SUPPORT, State, matrices_of
 from matgrad.optimizers import CompositeOptimizer, Optimizer, create_optimizer
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
-
-State = dict[str, Any]  # matrices and 0-d counters by name, such as 'W', 'W.delta' or 'renewals'
 
 
 class Layer:
@@ -24,7 +23,8 @@ class Layer:
     feedforward leaves for backpropagate and for the curious, such as `Z`, in `intermediates`. A composite
     layer returns its inner layers in `parts`, and keeps them in attributes, lists, tuples or dictionaries;
     what is done to it is done to them too. Matrices are made with NumPy; `to` moves them to another backend.
-    Of a sparse parameter only the values are trained: optimizers and the state see a dense 1×nnz matrix.
+    Of a sparse parameter only the values are trained: optimizers see a dense 1×nnz matrix, and the state has
+    that and the support.
     """
 
     keeps_size = False  # whether output_size is always input_size, as in batch normalization
@@ -122,20 +122,26 @@ class Layer:
 
     # -- state --------------------------------------------------------------------------------
     def state(self) -> State:
-        """All that training carries from batch to batch, by name: parameters, buffers, optimizers.
+        """All that training carries from batch to batch, by name: parameters, supports, buffers, optimizers.
 
-        What belongs to part i has a name such as 'i.W' or 'i.W.delta'.
+        What belongs to part i has a name such as 'i.W' or 'i.W.delta'. See `matgrad.layers.state`.
         """
-        return {name: values_of(getattr(*place)) for name, place in self._places().items()}
+        found = {name: getattr(*place) for name, place in self._places().items()}
+        supports = {f"{name}{SUPPORT}": X.support for name, X in found.items() if isinstance(X, SparseMatrix)}
+        return {name: values_of(X) for name, X in found.items()} | supports
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Replace what `state` names; only names of `self.state()` are allowed."""
-        places = self._places()
-        if unknown := sorted(state.keys() - places.keys()):
-            raise ValueError(f"{self!r} has no {', '.join(unknown)}; known: {', '.join(places)}")
-        for name, X in state.items():
+        """Replace what `state` names; only names of `self.state()` are allowed; sparse values want their support."""
+        places, known = self._places(), self.state().keys()
+        if unknown := sorted(state.keys() - known):
+            raise ValueError(f"{self!r} has no {', '.join(unknown)}; known: {', '.join(known)}")
+        for name, X in matrices_of(state).items():
             thing, attribute = places[name]
-            setattr(thing, attribute, with_values(getattr(thing, attribute), X))
+            if isinstance(getattr(thing, attribute), SparseMatrix):
+                if f"{name}{SUPPORT}" not in state:
+                    raise ValueError(f"{self!r}: {name} is sparse; expected {name}{SUPPORT} beside it")
+                X = SparseMatrix(state[f"{name}{SUPPORT}"], X)
+            setattr(thing, attribute, X)
 
     def _places(self) -> dict[str, tuple[Any, str]]:
         """Where everything in the state is kept, by name: a layer or an optimizer, and its attribute."""
@@ -148,7 +154,8 @@ class Layer:
 
     def to(self, backend: Backend, dtype: str | None = None, device: str | None = None) -> None:
         """Move the state to another backend, element type or device; batch matrices are dropped."""
-        self.load_state({name: convert(X, backend, dtype, device) for name, X in self.state().items()})
+        state = self.state()
+        self.load_state(state | {name: convert(X, backend, dtype, device) for name, X in matrices_of(state).items()})
         self.forget()
 
     def forget(self) -> None:

@@ -50,7 +50,7 @@ def fits_dtypes(value: Value) -> bool:
 
 
 def fits_support(value: Value) -> bool:
-    """Whether a support, and nothing else, has one, of its own size."""
-    if value.operation != "support":
-        return value.support is None
-    return value.support is not None and (*value.support.shape, value.support.nnz) == value.shape
+    """Whether nothing but a support has one, of its own size."""
+    if value.support is None:
+        return True
+    return value.operation == "support" and (*value.support.shape, value.support.nnz) == value.shape

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, Scalar
-from matgrad.layers.layer import State
+from matgrad.layers.state import State
 from matgrad.loss_functions import LOSSES, LossFunction
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, reciprocal, rows_sum, sqrt, step
 from matgrad.sparse.matrix import values_of, with_values

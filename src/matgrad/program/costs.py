@@ -13,12 +13,11 @@ from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.recorder import record_computation
 from matgrad.program.shapes import product_of
-from matgrad.sparse.support import Support
 
 if TYPE_CHECKING:
     from matgrad.backends.base import Matrix, Scalar
     from matgrad.engines.eager import EagerStep
-    from matgrad.layers.layer import State
+    from matgrad.layers.state import State
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 
@@ -50,16 +49,11 @@ def product_cost(value: Value) -> Cost | None:
 
 def _operand_bytes(x: Value, user: Value) -> int:
     """The bytes of an operand; a view has those of the matrix behind it."""
-    if x.support is not None:
-        return sum(A.nbytes for A in _index(x.support, user.operation))
+    if x.operation == "support":
+        K, D, nnz = map(int, x.shape)
+        by_columns = user.operation == "sparse_transposed_product"  # where also the places of the elements are read
+        return 8 * (D + 1) + 8 * nnz if by_columns else 8 * (K + 1) + 4 * nnz
     return 0 if x.is_scalar else _bytes(base(x))
-
-
-def _index(S: Support, operation: str) -> tuple[np.ndarray, ...]:
-    """The part of an index that a product reads."""
-    if operation == "sparse_transposed_product":
-        return S.column_starts, S.rows, S.positions
-    return S.starts, S.columns
 
 
 def _bytes(value: Value) -> int:

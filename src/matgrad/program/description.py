@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
-
-import numpy as np
 
 from matgrad.program.buffers import plan
 from matgrad.program.checking import check_program
 from matgrad.program.program import Program, Value
 from matgrad.program.rules import apart
 from matgrad.program.shapes import Size, size_name
-from matgrad.sparse.support import Support
 
 FORMAT = 1
 
@@ -42,8 +38,8 @@ def as_dictionary(program: Program) -> dict[str, Any]:
     }
 
 
-def from_dictionary(content: Mapping[str, Any], matrices: Mapping[str, np.ndarray] = MappingProxyType({})) -> Program:
-    """The program that `as_dictionary` described, after a check that it is sound; supports are among the matrices."""
+def from_dictionary(content: Mapping[str, Any]) -> Program:
+    """The program that `as_dictionary` described, after a check that it is sound; its supports are not bound."""
     if content["format"] != FORMAT:
         raise ValueError(f"format {content['format']}, expected {FORMAT}")
     sizes = {name: Size(_size(n), name) for name, n in content["sizes"].items()}
@@ -56,8 +52,6 @@ def from_dictionary(content: Mapping[str, Any], matrices: Mapping[str, np.ndarra
         number = sizes.get(line.get("number"), line.get("number"))
         name, equation = (_text(line.get(key, "")) for key in ("name", "equation"))
         value = Value(line["operation"], operands, shape, line["dtype"], number, name, equation, order=i)
-        if value.operation == "support":
-            value.support = Support(shape[:2], matrices[f"{name}.starts"], matrices[f"{name}.columns"])
         values.append(value)
     inputs = {value.name: value for value in values if value.operation == "input"}
     if not all(_is_place(k, len(values)) for k in content["outputs"].values()):

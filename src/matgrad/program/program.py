@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matgrad.program.operations import OPERATIONS, Kind
-from matgrad.program.shapes import Shape, size_name
+from matgrad.program.shapes import Shape, Size, size_name
 
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class Value:
     """The result of an operation on earlier values: a matrix, or a scalar, whose shape is ().
 
-    An ``input`` has a `name`, a ``number`` its `number`, a ``support``, whose shape is (K, D, nnz), its
-    `support`; everything else follows from the operands and the shape. `equation` says which equation of
-    which layer it belongs to.
+    An ``input`` has a `name`, a ``number`` its `number`, a ``support``, whose shape is (K, D, nnz), a `name`
+    and, where it is not bound like an input, its `support`; everything else follows from the operands and the
+    shape. `equation` says which equation of which layer it belongs to.
     """
 
     operation: str
@@ -50,7 +50,7 @@ class Value:
 
     def key(self) -> tuple:
         """Equal for values that are computed in the same way."""
-        name = self.name if self.operation == "input" else ""
+        name = self.name if self.operation in ("input", "support") else ""
         sizes = tuple(map(size_name, (*self.shape, self.number)))  # N is not the number that it stands for
         return (self.operation, *map(id, self.operands), *sizes, self.dtype, name, id(self.support))
 
@@ -78,9 +78,23 @@ class Program:
         return list(ordered)
 
     @property
-    def supports(self) -> dict[str, Support]:
+    def supports(self) -> dict[str, Value]:
         """The supports of the sparse matrices in the program, by name."""
-        return {value.name: value.support for value in self.values if value.support is not None}
+        return {value.name: value for value in self.values if value.operation == "support"}
+
+    def resized(self, sizes: Mapping[str, int]) -> Program:
+        """The same program where some of the sizes that have names are others."""
+
+        def size(n: Any) -> Any:
+            name = size_name(n)
+            return Size(sizes[name], name) if name in sizes else n
+
+        new: dict[Value, Value] = {}
+        for value in (*self.inputs.values(), *self.values):
+            operands = tuple(new[x] for x in value.operands)
+            shape, number = tuple(map(size, value.shape)), size(value.number)
+            new.setdefault(value, replace(value, operands=operands, shape=shape, number=number))
+        return Program(*({name: new[value] for name, value in x.items()} for x in (self.inputs, self.outputs)))
 
     @property
     def instructions(self) -> list[Value]:

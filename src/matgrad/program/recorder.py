@@ -18,10 +18,12 @@ from matgrad.backends import backend_of, register_matrix_type
 from matgrad.backends.base import DTYPES, Backend, RecordingError
 from matgrad.foundation.numbers import as_number
 from matgrad.inspection.watching import watched, watched_methods
+from matgrad.layers.state import SUPPORT, matrices_of, sized_by_supports, supports_of
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.settings import settings
 from matgrad.program.shapes import Shape, Size
+from matgrad.program.text import state_name
 
 if TYPE_CHECKING:
     from matgrad.loss_functions import LossFunction
@@ -53,8 +55,10 @@ class Recording:
         self.unlabelled.append(value)
         return RecordedMatrix(self, value)
 
-    def support(self, S: Support) -> RecordedMatrix:
-        """The support of a sparse matrix, as a value."""
+    def support(self, S: Support | RecordedSupport) -> RecordedMatrix:
+        """The support of a sparse matrix, as a value; one that is no part of the state is fixed in the program."""
+        if isinstance(S, RecordedSupport):
+            return S.matrix
         if S not in self.supports:
             name = f"S{len(self.supports) + 1}"
             self.supports[S] = self.append("support", (), (*S.shape, S.nnz), "int32", name=name, support=S)
@@ -177,6 +181,21 @@ class RecordedMatrix:
         return scalar if shape == () else scalar._record("full", scalar, m=shape[0], n=shape[1])
 
 
+class RecordedSupport:
+    """A support that is an input of the program, without its positions: another of the same size may take its place."""
+
+    def __init__(self, matrix: RecordedMatrix) -> None:
+        K, D, nnz = matrix.shape
+        self.matrix, self.shape, self.nnz, self.density = matrix, (K, D), nnz, nnz / (K * D)
+
+    def is_same(self, other: Any) -> bool:
+        """Whether both are the same input."""
+        return self is other
+
+    def __repr__(self) -> str:
+        return f"recorded {self.matrix.value.name} of shape {self.matrix.shape}"
+
+
 def _with_recorded_operations(cls: type[Backend]) -> type[Backend]:
     """The backend with a method that records for every operation of the list that it lacks."""
     for name in cls.__abstractmethods__ & OPERATIONS.keys():
@@ -246,12 +265,16 @@ def record(
 ) -> Program:
     """The program that the function runs, from named inputs to named outputs."""
     recording = Recording()
-    inputs = {
-        name: recording.append("input", (), shape, dtype, name=name) for name, (shape, dtype) in signatures.items()
-    }
+    inputs: dict[str, Any] = {}
+    for name, (shape, dtype) in signatures.items():
+        is_support = len(shape) == 3
+        matrix = recording.append("support" if is_support else "input", (), shape, dtype, name=name)
+        inputs[name] = RecordedSupport(matrix) if is_support else matrix
     recording.unlabelled.clear()
     outputs = function(recording, inputs)
-    return Program(*({name: x.value for name, x in matrices.items()} for matrices in (inputs, outputs)))
+    if changed := [name for name, x in outputs.items() if isinstance(x, RecordedSupport) and x is not inputs.get(name)]:
+        raise RecordingError(f"{', '.join(changed)}: a step cannot change a support while it is recorded")
+    return Program(*({name: x.value for name, x in matrices_of(found).items()} for found in (inputs, outputs)))
 
 
 def record_computation(computation: Computation, state: Mapping[str, Any], *inputs: Any) -> Program:
@@ -286,12 +309,12 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
 
 
 def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Signature]:
-    """The shape and dtype of every matrix of the state and of every input, which are of one backend.
+    """The shape and dtype of everything in the state and of every input, which are of one backend.
 
     The number of examples is called N.
     """
     X = inputs["X"]
-    backend = backend_of(*state.values(), *(x for x in inputs.values() if hasattr(x, "shape")))
+    backend = backend_of(*matrices_of(state).values(), *(x for x in inputs.values() if hasattr(x, "shape")))
     N = Size(X.shape[0], "N")
 
     def signature(x: Any) -> Signature:
@@ -299,8 +322,18 @@ def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str
             return (), backend.dtype(X)
         return (N if x.shape[0] == N else x.shape[0], *x.shape[1:]), backend.dtype(x)
 
-    known = {name: (tuple(x.shape), backend.dtype(x)) for name, x in state.items()}
-    return known | {name: signature(x) for name, x in inputs.items()}
+    return state_signatures(state) | {name: signature(x) for name, x in inputs.items()}
+
+
+def state_signatures(state: Mapping[str, Any]) -> dict[str, Signature]:
+    """The shape and dtype of everything in a state; numbers of stored elements have names, such as nnz(W1)."""
+    matrices = matrices_of(state)
+    found = {name: (tuple(X.shape), backend_of(X).dtype(X)) for name, X in matrices.items()}
+    nnz = {
+        name: Size(S.nnz, f"nnz({state_name(name.removesuffix(SUPPORT))})") for name, S in supports_of(state).items()
+    }
+    found |= {name: ((1, nnz[support]), found[name][1]) for name, support in sized_by_supports(state).items()}
+    return found | {name: ((*S.shape, nnz[name]), "int32") for name, S in supports_of(state).items()}
 
 
 def check_hidden_state(computation: Computation, state: Mapping[str, Any], *inputs: Any) -> None:

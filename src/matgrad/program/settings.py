@@ -9,14 +9,18 @@ from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.optimizers import Optimizer
 from matgrad.sparse.matrix import SparseMatrix
+from matgrad.sparse.support import Support
 
 
 def settings(thing: Any, inside: tuple[Any, ...] = ()) -> Any:
-    """The numbers, texts and supports in layers, optimizers or losses, and their parts: fixed in a compiled step."""
+    """The numbers, strings and supports in layers, optimizers or losses, and their parts: fixed in a compiled step.
+
+    Parameters are not among them: they, and their supports, are part of the state.
+    """
     if type(thing) in (bool, int, float, str):
         return thing
     if isinstance(thing, SparseMatrix):
-        return id(thing.support)
+        return id(thing.support) if isinstance(thing.support, Support) else None  # which is recorded
     if any(thing is x for x in inside):
         return None
     if isinstance(thing, list | tuple):
@@ -24,5 +28,7 @@ def settings(thing: Any, inside: tuple[Any, ...] = ()) -> Any:
     if isinstance(thing, dict):
         return {key: settings(x, (*inside, thing)) for key, x in thing.items()}
     if isinstance(thing, Layer | ActivationFunction | Optimizer | LossFunction):
-        return [type(thing), settings(vars(thing), (*inside, thing))]
+        trained = thing.parameters if isinstance(thing, Layer) else ()
+        fixed = {name: x for name, x in vars(thing).items() if name not in trained}
+        return [type(thing), settings(fixed, (*inside, thing))]
     return None

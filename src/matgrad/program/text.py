@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from matgrad.layers.state import SUPPORT
 from matgrad.program.operations import LEVELS, OPERATIONS, Level, Notation
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import size_name
@@ -138,11 +139,16 @@ class _Operand:
 
 
 def state_name(name: str) -> str:
-    """The name of an entry of the state in equations: W1 for '1.W', W1.delta for '1.W.delta', W3.1 for '3.1.W'."""
+    """The name of an entry of the state in equations: W1 for '1.W', W1.delta for '1.W.delta', W3.1 for '3.1.W'.
+
+    The support of W1 is S1.
+    """
     state = re.fullmatch(r"([\d.]+)\.(\w+)(.*)", name)
     if state is None:
         return {"eta": "η"}.get(name, name)
     layer, parameter, rest = state.groups()
+    if rest == SUPPORT:
+        return f"S{'' if parameter == 'W' else f'_{parameter}'}{layer}"
     return f"{parameter}{layer}{rest}"
 
 

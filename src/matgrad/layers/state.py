@@ -1,0 +1,35 @@
+"""The state of a model or a layer: all that training carries from batch to batch, by name.
+
+It has matrices (``3.W``, ``3.W.delta``, ``3.running_mean``), 0-d counters (``3.renewals``) and the supports of sparse
+parameters (``3.W.support``); the matrices of those have one value for each stored element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from matgrad.sparse.support import Support
+
+State = dict[str, Any]
+SUPPORT = ".support"  # how the name of a support ends, after that of its parameter
+
+
+def matrices_of(state: Mapping[str, Any]) -> State:
+    """The state without its supports."""
+    return {name: X for name, X in state.items() if not name.endswith(SUPPORT)}
+
+
+def supports_of(state: Mapping[str, Any]) -> dict[str, Support]:
+    """The supports in a state."""
+    return {name: S for name, S in state.items() if name.endswith(SUPPORT)}
+
+
+def sized_by_supports(state: Mapping[str, Any]) -> dict[str, str]:
+    """The name of the support of each 1×nnz matrix: of the values, and of what an optimizer keeps for them."""
+    return {
+        name: support
+        for support, S in supports_of(state).items()
+        for name, X in matrices_of(state).items()
+        if f"{name}.".startswith(f"{support.removesuffix(SUPPORT)}.") and tuple(X.shape) == (1, S.nnz)
+    }
