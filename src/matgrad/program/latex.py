@@ -28,8 +28,7 @@ class _LatexPrinter(Printer):
         if name.endswith("ᵀ"):
             text, binds = self.name(name[:-1])
             return (text if binds == "atom" else parenthesized(text)) + self.top, "unary"
-        variable, _, part = name.rstrip("'").partition(".")
-        primes = name[len(name.rstrip("'")) :]
+        variable, part, primes = re.fullmatch(r"(.*?)(?:\.([a-zA-Z]\w*))?('*)", name).groups()  # type: ignore[union-attr]
         if part:
             return rf"{_braced(_symbol(part)[0])}_{{{_symbol(variable)[0]}}}{primes}", "atom"
         return _symbol(variable + primes)
@@ -51,7 +50,7 @@ class _LatexPrinter(Printer):
 
 def _symbol(name: str) -> tuple[str, Level]:
     """A variable whose last figures, if any, are the number of its layer."""
-    plain, index, primes = re.fullmatch(r"(.*?)(\d*)('*)", name.replace("η", "eta")).groups()  # type: ignore[union-attr]
+    plain, index, primes = re.fullmatch(r"(.*?)((?:\d+\.)*\d*)('*)", name.replace("η", "eta")).groups()  # type: ignore[union-attr]
     tex = symbol(f"{plain}{index}{primes}")
     if tex.level == POWER:
         return tex.text, "unary"
