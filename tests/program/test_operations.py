@@ -13,6 +13,7 @@ from matgrad.engines.numpy_kernels import NumpyKernels
 from matgrad.program.checking import fits
 from matgrad.program.operations import OPERATIONS, Operation
 from matgrad.program.shapes import Shape, ShapeRule
+from matgrad.sparse.support import Support
 
 native = pytest.importorskip("matgrad._native")
 
@@ -153,3 +154,17 @@ def test_a_rule_gives_the_shape_of_the_result(rule: str, operands: list[Shape], 
     if expected is not None:
         assert ShapeRule(rule).sizes(expected, operands) is not None
         assert ShapeRule(rule).sizes((*expected, 9), operands) is None
+
+
+def test_the_core_refuses_a_support_of_another_size_than_the_program():
+    core = native.Executor(description("sparse_product", (2, 1), ((2, 3, 3), (1, 3), (3, 1))), native.ThreadPool(1))
+    right = Support((2, 3), [0, 2, 3], [0, 2, 0])
+    fewer, more = Support((2, 3), [0, 1, 2], [0, 0]), Support((2, 3), [0, 2, 4], [0, 2, 0, 1])
+    for wrong in (fewer, more, Support((3, 3), [0, 2, 3, 3], [0, 2, 0])):
+        with pytest.raises(ValueError, match="has another size than the program"):
+            bind(core, wrong)
+    bind(core, right)
+
+
+def bind(core, S: Support) -> None:
+    core.bind_support("x2", S.starts, S.columns, S.column_starts, S.rows, S.positions)

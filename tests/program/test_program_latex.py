@@ -143,6 +143,8 @@ def test_parentheses(value: Value, expected: str):
         ("1.W.c1", r"{c_1}_{W_1}"),
         ("2.running_mean", r"\mathrm{running\ mean}_{2}"),
         ("3.tl", "t_{l,3}"),
+        ("3.1.W", "W_{3.1}"),
+        ("3.1.W.delta", r"\Delta_{W_{3.1}}"),
         ("eta", r"\eta"),
     ],
 )
