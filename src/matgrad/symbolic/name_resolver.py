@@ -152,7 +152,7 @@ def notation(owner: type | None, method: str) -> str:
 
 
 def method_of(owner: type | None, name: str) -> FunctionType | None:
-    """The function of a method, also while it is observed."""
+    """The function of a method, without what wraps it."""
     found = inspect.getattr_static(owner, name, None) if owner else None
     found = found.__func__ if isinstance(found, staticmethod) else found
     return inspect.unwrap(found) if isinstance(found, FunctionType) else None
