@@ -57,8 +57,7 @@ def check_definition_of_loss(loss: LossFunction, *, N: int = 3, K: int = 4) -> l
         s = loss.label_smoothing
         S = sp.Matrix(N, K, lambda i, j: (1 - s) * T[i, j] + sp.sympify(s) / K)
     found, expected = sp.Matrix([[loss(Y, T)]]), sp.Matrix([[LOSSES[type(loss)](Y, S)]])
-    name = f"{type(loss).__name__}.value"
-    return [verdict(name, *last_line(type(loss).__call__), f"N={N} K={K}", found, expected, start)]
+    return [verdict(type(loss), "value", last_line(type(loss).__call__), f"N={N} K={K}", found, expected, start)]
 
 
 def check_definition_of_activation(act: ActivationFunction) -> list[Check]:
@@ -72,15 +71,14 @@ def check_definition_of_activation(act: ActivationFunction) -> list[Check]:
     f, X = ACTIVATIONS[type(act)], symbols("X", 2, 3)
     with exact_constants():
         found = act(X)
-    name = type(act).__name__
     expected = sp.Matrix(2, 3, lambda i, j: f(act, X[i, j], j))
-    checks = [verdict(f"{name}.value", *last_line(type(act).__call__), "2×3", found, expected, start)]
+    checks = [verdict(type(act), "value", last_line(type(act).__call__), "2×3", found, expected, start)]
     for x, slope in CORNERS.get(type(act), ()):
         start = time.perf_counter()
         C = sp.Matrix(2, 3, lambda i, j, x=x: x(act, j))
         expected = sp.Matrix(2, 3, lambda i, j, slope=slope: slope(act, j))
         where = last_line(type(act).gradient)
-        checks.append(verdict(f"{name}.gradient", *where, f"x={C[0]}", act.gradient(C), expected, start))
+        checks.append(verdict(type(act), "gradient", where, f"x={C[0]}", act.gradient(C), expected, start))
     return checks
 
 
@@ -107,7 +105,7 @@ def _check_feedforward(layer: Layer, N: int, remark: str = "") -> list[Check]:
     checks = []
     for name, value in expected.items():
         place = places.get(name) or _place(layer, name)
-        checks.append(verdict(f"{type(layer).__name__}.{name}", *place, sizes, found[name], value, start))
+        checks.append(verdict(type(layer), name, place, sizes, found[name], value, start))
         start = time.perf_counter()
     return checks
 

@@ -48,14 +48,15 @@ def check_layer(layer: Layer, *, N: int = 3, dropout: bool = False) -> list[Chec
     sizes += " dropout" if dropout else ""
     checks = []
     for path, part in layer.walk():
+        whole = f"{type(layer).__name__}.{path} " if path else ""
         for equation in _gradients(part):
             start = time.perf_counter()
             with exact_constants():
                 sides = _both_sides(layer, path, part, X, equation)
             if sides is not None:
                 found, expected, equation = sides
-                name = f"{type(layer).__name__}.{path} {equation}" if path else str(equation)
-                checks.append(verdict(name, equation.location, equation.source, sizes, found, expected, start))
+                place = equation.location, equation.source
+                checks.append(verdict(type(part), equation.name, place, sizes, found, expected, start, whole))
     return checks
 
 
@@ -71,8 +72,8 @@ def check_loss(loss: LossFunction, *, N: int = 3, K: int = 4, one_hot: bool = Fa
         start = time.perf_counter()
         found = getattr(loss, name)(Y, T)
         expected = scale * derivative(loss(Y, T), Y)
-        method = getattr(type(loss), name)
-        checks.append(verdict(f"{type(loss).__name__}.{name}", *last_line(method), sizes, found, expected, start))
+        place = last_line(getattr(type(loss), name))
+        checks.append(verdict(type(loss), name, place, sizes, found, expected, start))
     return checks
 
 
@@ -84,8 +85,7 @@ def check_activation(act: ActivationFunction, *, m: int = 2, n: int = 3) -> list
     with exact_constants():
         Y, found = exact(act(X)), act.gradient(X)
     expected = sp.Matrix(m, n, lambda i, j: sp.diff(Y[i, j], X[i, j]))
-    name = f"{type(act).__name__}.gradient"
-    return [verdict(name, *last_line(type(act).gradient), f"{m}×{n}", found, expected, start)]
+    return [verdict(type(act), "gradient", last_line(type(act).gradient), f"{m}×{n}", found, expected, start)]
 
 
 def check_softmax(name: str, *, N: int = 3, D: int = 4) -> list[Check]:
@@ -96,9 +96,9 @@ def check_softmax(name: str, *, N: int = 3, D: int = 4) -> list[Check]:
     X, x = symbols("X", N, D), symbols("x", 1, D)
     plain = sp.Matrix(N, D, lambda i, j: sp.exp(X[i, j]) / sum(sp.exp(X[i, k]) for k in range(D)))
     expected = plain.applyfunc(sp.log) if "log" in name else plain
-    by_rows = verdict(name, *last_line(f), f"N={N} D={D}", f(X), expected, start)
+    by_rows = verdict(f, "", last_line(f), f"N={N} D={D}", f(X), expected, start)
     start = time.perf_counter()
-    by_sympy = verdict(f"{name}_jacobian", *last_line(jacobian), f"D={D}", jacobian(x), f(x).jacobian(x), start)
+    by_sympy = verdict(jacobian, "", last_line(jacobian), f"D={D}", jacobian(x), f(x).jacobian(x), start)
     return [by_rows, by_sympy]
 
 
@@ -134,7 +134,7 @@ def check_optimizer(name: str, *, K: int = 2, D: int = 3) -> list[Check]:
     found = {"x": optimizer.apply(x, Dx, eta)} | {key: getattr(optimizer, key) for key in optimizer.state_names}
     where = last_line(cls.update)
     return [
-        verdict(f"{name}.{key}", *where, f"{K}×{D}", _matrix(found[key]), _matrix(value), start)
+        verdict(cls, key, where, f"{K}×{D}", _matrix(found[key]), _matrix(value), start)
         for key, value in expected.items()
     ]
 

@@ -33,13 +33,26 @@ class Check:
 
 
 def verdict(
-    name: str, location: str, source: str, sizes: str, found: Matrix, expected: sp.Matrix, start: float
+    thing: type | Callable[..., Any],
+    part: str,
+    place: tuple[str, str],
+    sizes: str,
+    found: Matrix,
+    expected: sp.Matrix,
+    start: float,
+    whole: str = "",
 ) -> Check:
-    """The verdict on what an equation computes, beside what it should; `start` is when its check began."""
+    """The verdict on what a class or function, or a part of it, computes, beside what it should compute.
+
+    `place` is file and line, and the source there; `start` is when the check began; `whole` names the layer
+    that a class is part of.
+    """
+    name = whole + (f"{thing.__name__}.{part}" if part else thing.__name__)
+    location, source = place
     result = compare(exact(found), exact(expected))
     message = "" if result.ok else f"{name} {result}\n  in {location}: {source}"
     seconds = time.perf_counter() - start
-    return Check(name, location, label_of(name), sizes, result.method, seconds, result.ok, message, source)
+    return Check(name, location, label_of(thing, part), sizes, result.method, seconds, result.ok, message, source)
 
 
 def last_line(function: Callable[..., Any]) -> tuple[str, str]:
