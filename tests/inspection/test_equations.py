@@ -13,9 +13,9 @@ import pytest
 
 import matgrad as mg
 from architectures import random_architecture
-from matgrad.engines.training_step import train_batch
 from matgrad.inspection.equations import METHODS, Equation, equations, observed
 from matgrad.matrix_operations import columns_sum, hadamard, product_on, row_repeat
+from matgrad.program.computations import train_batch
 
 LAYERS = (
     mg.LinearLayer,

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import matgrad as mg
-from matgrad.engines.training_step import EagerStep, make_step, train_batch
+from matgrad.engines.eager import EagerStep
 from matgrad.inspection.equations import observed
 from matgrad.inspection.gradient_check import check_gradients
 from matgrad.inspection.profiling import profile
-from matgrad.program.recorder import record_step
+from matgrad.program.computations import make_step, train_batch
+from matgrad.program.recorder import record_computation
 
 N, REPETITIONS = 6, 15
 LOSS = mg.SoftmaxCrossEntropyLoss()
@@ -51,7 +52,7 @@ def observe(seed: int) -> list:
 
 def record(seed: int) -> list:
     M, X, T = make(seed)
-    return [str(record_step(make_step(M, LOSS), M.state(), X, T))]
+    return [str(record_computation(make_step(M, LOSS), M.state(), X, T))]
 
 
 def check(seed: int) -> list:
