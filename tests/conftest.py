@@ -14,7 +14,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 
 import pytest
 
-from matgrad.bench import memory
+from matgrad.bench.measuring import memory
 from support import Framework
 
 DEFAULT_BACKENDS = ("numpy", "torch")

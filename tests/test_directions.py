@@ -31,7 +31,12 @@ ORDER = [
     ("training",),
     ("specifications",),
     ("storage",),
+    ("symbolic.checks",),
+    ("symbolic.derivations", "symbolic.typesetting"),
     ("symbolic",),
+    ("bench.tools",),
+    ("bench.measuring",),
+    ("bench.experiments", "bench.reports"),
     ("bench",),
     ("cli",),
 ]

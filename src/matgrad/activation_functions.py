@@ -53,7 +53,7 @@ class _PiecewiseLinear(ActivationFunction):
         return hadamard(X, self.gradient(X))
 
 
-class ReLUActivation(_PiecewiseLinear):
+class ReLUActivation(_PiecewiseLinear):  # appendix:activation-functions
     """relu(x) = max(0, x)"""
 
     def gradient(self, X: Matrix) -> Matrix:
@@ -61,7 +61,7 @@ class ReLUActivation(_PiecewiseLinear):
         return step(X)
 
 
-class LeakyReLUActivation(_PiecewiseLinear):
+class LeakyReLUActivation(_PiecewiseLinear):  # appendix:activation-functions
     """leaky-relu(x) = max(αx, x)"""
 
     def __init__(self, alpha: float = 0.01) -> None:
@@ -139,7 +139,7 @@ class SReLUActivation(ActivationFunction):
         return self.middle(X) + L + R
 
 
-class HyperbolicTangentActivation(ActivationFunction):
+class HyperbolicTangentActivation(ActivationFunction):  # appendix:activation-functions
     """tanh(x) = (e^x - e^-x) / (e^x + e^-x)"""
 
     def __call__(self, X: Matrix) -> Matrix:
@@ -153,7 +153,7 @@ class HyperbolicTangentActivation(ActivationFunction):
         return ones(m, n, like=X) - hadamard(Y, Y)
 
 
-class SigmoidActivation(ActivationFunction):
+class SigmoidActivation(ActivationFunction):  # appendix:activation-functions
     """σ(x) = 1 / (1 + e^-x)"""
 
     output = "probability"

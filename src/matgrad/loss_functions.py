@@ -59,7 +59,7 @@ class LossFunction:
         return describe(self)
 
 
-class SquaredErrorLoss(LossFunction):
+class SquaredErrorLoss(LossFunction):  # appendix:loss-functions
     """1_Nᵀ ((Y - T) ⊙ (Y - T)) 1_K"""
 
     def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
@@ -70,7 +70,7 @@ class SquaredErrorLoss(LossFunction):
         return 2 * (Y - T)
 
 
-class MeanSquaredErrorLoss(SquaredErrorLoss):
+class MeanSquaredErrorLoss(SquaredErrorLoss):  # appendix:loss-functions
     """ℒ_SE(Y, T) / (K·N), a mean over all elements"""
 
     is_mean = True
@@ -100,7 +100,7 @@ class _SmoothedLoss(LossFunction):
         return (1 - s) * T + (s / K) * ones(N, K, like=T) if s else T
 
 
-class CrossEntropyLoss(_SmoothedLoss):
+class CrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
     """-1_Nᵀ (T ⊙ log Y) 1_K, for probabilities Y"""
 
     accepts = _PROBABILITIES
@@ -115,7 +115,7 @@ class CrossEntropyLoss(_SmoothedLoss):
         return -hadamard(T, reciprocal(positive(Y)))
 
 
-class SoftmaxCrossEntropyLoss(_SmoothedLoss):
+class SoftmaxCrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
     """-1_Nᵀ (T ⊙ log-softmax(Y)) 1_K, for logits Y"""
 
     accepts = _LOGITS | _LOG_PROBABILITIES  # which log-softmax leaves as they are
@@ -124,7 +124,7 @@ class SoftmaxCrossEntropyLoss(_SmoothedLoss):
         T = self.targets(T)
         return -elements_sum(hadamard(T, stable_log_softmax(Y)))
 
-    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:  # eq:softmax-cross-entropy-derivation
         """softmax(Y) ⊙ (T 1_K 1_Kᵀ) - T"""
         _, K = Y.shape
         T = self.targets(T)
@@ -145,7 +145,7 @@ class LogProbabilityLoss(_SmoothedLoss):
         return -self.targets(T)
 
 
-class NegativeLogLikelihoodLoss(LossFunction):
+class NegativeLogLikelihoodLoss(LossFunction):  # appendix:loss-functions
     """-1_Nᵀ log((Y ⊙ T) 1_K), for probabilities Y; torch.nn.NLLLoss takes log-probabilities"""
 
     accepts = _PROBABILITIES
@@ -160,7 +160,7 @@ class NegativeLogLikelihoodLoss(LossFunction):
         return -hadamard(column_repeat(reciprocal(likelihood), K), T)
 
 
-class LogisticCrossEntropyLoss(LossFunction):
+class LogisticCrossEntropyLoss(LossFunction):  # appendix:loss-functions
     """-1_Nᵀ (T ⊙ log σ(Y)) 1_K, for logits Y; has no term for 1 - T, see BinaryCrossEntropyLoss"""
 
     accepts = _LOGITS
@@ -168,7 +168,7 @@ class LogisticCrossEntropyLoss(LossFunction):
     def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
         return -elements_sum(hadamard(T, log_sigmoid(Y)))
 
-    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:  # eq:logistic-cross-entropy-loss
         """T ⊙ σ(Y) - T"""
         return hadamard(T, sigmoid(Y)) - T
 

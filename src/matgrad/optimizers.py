@@ -66,7 +66,7 @@ class CompositeOptimizer(Optimizer):
         return [part for optimizer in self.optimizers for part in optimizer.parts()]
 
 
-class GradientDescentOptimizer(Optimizer):
+class GradientDescentOptimizer(Optimizer):  # appendix:optimization
     """x' = x - η·Dx"""
 
     pure = True
@@ -75,7 +75,7 @@ class GradientDescentOptimizer(Optimizer):
         self.x = self.x - eta * self.Dx
 
 
-class MomentumOptimizer(Optimizer):
+class MomentumOptimizer(Optimizer):  # appendix:optimization
     """Δ' = μ·Δ - η·Dx;  x' = x + Δ'"""
 
     state_names = ("delta",)
@@ -95,7 +95,7 @@ class MomentumOptimizer(Optimizer):
         self.x = self.x + self.delta
 
 
-class NesterovOptimizer(MomentumOptimizer):
+class NesterovOptimizer(MomentumOptimizer):  # appendix:optimization
     """Δ' = μ·Δ - η·Dx;  x' = x + μ·Δ' - η·Dx"""
 
     def update(self, eta: Scalar) -> None:

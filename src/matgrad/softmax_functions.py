@@ -21,47 +21,47 @@ from matgrad.matrix_operations import (
 )
 
 
-def softmax(X: Matrix) -> Matrix:
+def softmax(X: Matrix) -> Matrix:  # eq:softmax-multiple
     """e^X ⊙ ((1 / (e^X 1_D)) 1_Dᵀ)"""
     _, D = X.shape
     E = exp(X)
     return hadamard(E, column_repeat(reciprocal(rows_sum(E)), D))
 
 
-def softmax_jacobian(x: Matrix) -> Matrix:
+def softmax_jacobian(x: Matrix) -> Matrix:  # eq:softmax-derivation
     """Diag(y) - yᵀ y, with y = softmax(x) for a row vector x"""
     y = stable_softmax(x)
     return Diag(y) - y.T @ y
 
 
-def stable_softmax(X: Matrix) -> Matrix:
+def stable_softmax(X: Matrix) -> Matrix:  # eq:stable-softmax-multiple
     """softmax(Z), with Z = X - max(X)_row 1_Dᵀ"""
     return softmax(_minus_rows_max(X))
 
 
-def stable_softmax_jacobian(x: Matrix) -> Matrix:
+def stable_softmax_jacobian(x: Matrix) -> Matrix:  # appendix:activation-functions
     """Diag(y) - yᵀ y, with y = softmax(x): the maximum cancels out"""
     return softmax_jacobian(x)
 
 
-def log_softmax(X: Matrix) -> Matrix:
+def log_softmax(X: Matrix) -> Matrix:  # appendix:activation-functions
     """X - log(e^X 1_D) 1_Dᵀ"""
     _, D = X.shape
     return X - column_repeat(log(rows_sum(exp(X))), D)
 
 
-def log_softmax_jacobian(x: Matrix) -> Matrix:
+def log_softmax_jacobian(x: Matrix) -> Matrix:  # eq:log-softmax-derivation
     """I_D - 1_D softmax(x), for a row vector x"""
     _, D = x.shape
     return identity(D, like=x) - ones(D, like=x) @ stable_softmax(x)
 
 
-def stable_log_softmax(X: Matrix) -> Matrix:
+def stable_log_softmax(X: Matrix) -> Matrix:  # appendix:activation-functions
     """log_softmax(Z), with Z = X - max(X)_row 1_Dᵀ"""
     return log_softmax(_minus_rows_max(X))
 
 
-def stable_log_softmax_jacobian(x: Matrix) -> Matrix:
+def stable_log_softmax_jacobian(x: Matrix) -> Matrix:  # appendix:activation-functions
     """I_D - 1_D softmax(x): the maximum cancels out"""
     return log_softmax_jacobian(x)
 

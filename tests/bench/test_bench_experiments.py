@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from matgrad.bench.experiments import EXPERIMENTS, Data, generated, initial_parameters, load
-from matgrad.bench.paper import difference, measures, paper_row, ratios
-from matgrad.bench.training_tool import Setting
+from matgrad.bench.experiments.comparison import difference, ratios
+from matgrad.bench.experiments.paper import measures, paper_row
+from matgrad.bench.measuring.problems import EXPERIMENTS, Data, generated, initial_parameters, load
+from matgrad.bench.tools.training_tool import Setting
 from support import DATA
 
 

@@ -8,22 +8,23 @@ import sys
 
 import pytest
 
-from matgrad.bench.experiments import generated, initial_parameters
-from matgrad.bench.files import write_problem
-from matgrad.bench.processes import Process, Team, ToolError
-from matgrad.bench.training_tool import Setting
+from matgrad.bench.measuring.files import write_problem
+from matgrad.bench.measuring.problems import generated, initial_parameters
+from matgrad.bench.measuring.processes import Process, Team, ToolError
+from matgrad.bench.tools.training_tool import Setting
 from support import PATIENCE
 
 SETTING = Setting((6, 4, 3), batch_size=5)
 NOISY = """
 import os
-from matgrad.bench import tools, worker
-create = tools.Tool.create
+from matgrad.bench.measuring import worker
+from matgrad.bench.tools import registry
+create = registry.Tool.create
 def noisy(*arguments):
     print("chatter")
     os.write(1, b"more chatter\\n")
     return create(*arguments)
-tools.Tool.create = noisy
+registry.Tool.create = noisy
 worker.main("matgrad-numpy", 1)
 """
 

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from matgrad.bench import memory, standalone
-from matgrad.bench.baselines.openblas import OpenBLASProducts
-from matgrad.bench.experiments import generated, initial_parameters
-from matgrad.bench.files import read_parameters, write_parameters, write_problem
-from matgrad.bench.matgrad_tools import densely
-from matgrad.bench.processes import Team
-from matgrad.bench.sparse import break_even, fit, sparse_parameters
-from matgrad.bench.tools import ALL_TOOLS, NATIVE_TOOLS, PRODUCTS, SPARSE_TOOLS, chosen_tools
-from matgrad.bench.training_tool import Parameters, Setting
+from matgrad.bench.experiments.sparse import break_even, fit
+from matgrad.bench.measuring import memory
+from matgrad.bench.measuring.files import read_parameters, write_parameters, write_problem
+from matgrad.bench.measuring.problems import generated, initial_parameters, sparse_parameters
+from matgrad.bench.measuring.processes import Team
+from matgrad.bench.tools import standalone
+from matgrad.bench.tools.baselines.openblas import OpenBLASProducts
+from matgrad.bench.tools.matgrad_tool import densely
+from matgrad.bench.tools.registry import ALL_TOOLS, NATIVE_TOOLS, PRODUCTS, SPARSE_TOOLS, chosen_tools
+from matgrad.bench.tools.training_tool import Parameters, Setting
 from matgrad.sparse.matrix import SparseMatrix, values_of
 from support import assert_close
 
@@ -91,7 +92,7 @@ def test_all_sparse_tools_train_the_same(tmp_path):
 
 
 def test_masked_weights_stay_zero_outside_their_support():
-    from matgrad.bench.baselines.pytorch import MaskedPyTorch
+    from matgrad.bench.tools.baselines.pytorch import MaskedPyTorch
 
     data = generated(40, 5, 16, 1)
     initial = sparse_parameters(SETTING, 0.1, seed=1)

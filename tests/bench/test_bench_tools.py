@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from matgrad.bench.experiments import generated, initial_parameters
-from matgrad.bench.files import write_problem
-from matgrad.bench.processes import Team
-from matgrad.bench.tools import TOOLS, chosen_tools
-from matgrad.bench.training_tool import Parameters, Setting
+from matgrad.bench.measuring.files import write_problem
+from matgrad.bench.measuring.problems import generated, initial_parameters
+from matgrad.bench.measuring.processes import Team
+from matgrad.bench.tools.registry import TOOLS, chosen_tools
+from matgrad.bench.tools.training_tool import Parameters, Setting
 from support import Framework, assert_close
 
 # Keras rounds rate and momentum to float32, so they are numbers that float32 has

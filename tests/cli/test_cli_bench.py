@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from cli_support import run, start, succeed
 
-from matgrad.bench import tools
+from matgrad.bench.tools import registry
 from support import PATIENCE
 
 QUICK = ("bench", "paper", "--experiments", "mnist", "--steps", 3, "--rounds", 2, "--threads", 1)
@@ -130,7 +130,7 @@ def test_a_tool_that_is_not_installed_is_left_out_with_a_note(monkeypatch):
 
 
 def test_a_tool_that_fails_ends_with_status_1_and_the_others_are_shown(monkeypatch):
-    monkeypatch.setitem(tools.TOOLS, "broken", tools.TOOLS["matgrad-numpy"])  # which its process does not know
+    monkeypatch.setitem(registry.TOOLS, "broken", registry.TOOLS["matgrad-numpy"])  # which its process does not know
     result = run(*QUICK, "--rounds", 1, "--tools", "broken,matgrad-numpy")
     assert result.exit_code == 1
     assert re.search(r"^broken (failed|ended).*KeyError: 'broken'", result.stdout, re.M)

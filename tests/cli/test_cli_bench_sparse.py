@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from cli_support import run, succeed
 
-from matgrad.bench import standalone
+from matgrad.bench.tools import standalone
 
 SPARSE = ("bench", "sparse", "--sizes", "30,20,10,4", "--steps", 3, "--batch-sizes", 5, "--threads", 2)
 NATIVE = ("bench", "native", "--experiments", "mnist", "--steps", 2, "--rounds", 1, "--threads", 1)

@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import matgrad as mg
-from matgrad.bench import standalone
+from matgrad.bench.tools import standalone
 from matgrad.program import optimized, record_computation
 from matgrad.program.computations import make_step
 from matgrad.specifications.models import create_model

@@ -13,7 +13,7 @@ from matgrad.inspection.gradient_check import check_gradients, first_wrong
 from matgrad.inspection.profiling import profile
 from matgrad.program.recorder import record_computation
 from matgrad.program.text import program_text
-from matgrad.symbolic.checks import check_layer
+from matgrad.symbolic.checks.derivatives import check_layer
 
 
 class WrongLayer(mg.LinearLayer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import linecache
 import traceback
@@ -14,6 +15,7 @@ import matgrad as mg
 from architectures import random_architecture
 from matgrad.inspection.equations import METHODS, Equation, equations, observed
 from matgrad.matrix_operations import columns_sum, hadamard, product_on, row_repeat
+from matgrad.program.computations import train_batch
 
 LAYERS = (
     mg.LinearLayer,
@@ -225,7 +227,7 @@ def test_bad_input_is_refused_with_a_clear_error():
 
     with pytest.raises(ValueError, match="expected a plain"):
         equations(Short, "feedforward")
-    with pytest.raises(ValueError, match="expected a plain"), observed([Short], lambda *args: args[-1]):
+    with pytest.raises(ValueError, match="expected a plain"), observed([Short(2, 3)], lambda *args: args[-1]):
         pass
 
 
@@ -240,8 +242,8 @@ def run(layer: mg.Layer, N: int = 5, seed: int = 0) -> list[np.ndarray]:
     return [Y, layer.DX, *(getattr(layer, f"D{name}") for name in layer.parameters)]
 
 
-def methods() -> list:
-    return [vars(cls).get(method) for cls in (mg.Layer, *LAYERS) for method in METHODS]
+def classes() -> list:
+    return [dict(vars(cls)) for cls in (mg.Layer, *LAYERS)]
 
 
 def make(layer_class: type[mg.Layer]) -> mg.Layer:
@@ -254,11 +256,13 @@ def make(layer_class: type[mg.Layer]) -> mg.Layer:
 def test_results_are_identical_and_every_equation_is_seen_in_order(layer_class, training: bool):
     layer = make(layer_class)
     layer.training = training
-    expected, before = run(layer), methods()
+    expected, before, own = run(layer), classes(), set(vars(layer))
     seen = []
     with observed([layer], lambda layer, equation, value: (seen.append((equation, value)), value)[1]):
         actual = run(layer)
-    assert methods() == before
+        assert classes() == before
+        assert type(layer) is layer_class
+    assert vars(layer).keys() == own
     for A, E in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(A, E)
     listed = [e for method in METHODS for e in equations(layer_class, method)]
@@ -280,29 +284,51 @@ def test_a_hook_changes_values():
     assert run(layer)[1].any()
 
 
-def test_only_the_given_layers_and_classes_are_observed():
-    A, B, C = make(mg.ActivationLayer), make(mg.ActivationLayer), make(mg.LinearLayer)
+def test_only_the_given_layers_are_observed():
+    A, B = make(mg.ActivationLayer), make(mg.ActivationLayer)
     seen = []
-
-    def hook(layer, equation, value):
-        seen.append((layer, str(equation)))
-        return value
-
-    with observed([A], hook):
-        for layer in (A, B, C):
+    with observed([A, A], lambda layer, equation, value: (seen.append((layer, equation.name)), value)[1]):
+        for layer in (A, B):
             run(layer)
-    assert {id(layer) for layer, _ in seen} == {id(A)}
-    seen.clear()
-    with observed([mg.LinearLayer], hook):
-        for layer in (A, B, C):
-            run(layer)
-    assert [(layer is C, name) for layer, name in seen] == [
-        (True, f"LinearLayer.{name}") for name in ("Y", "DW", "Db", "DX")
-    ]
+    assert all(layer is A for layer, _ in seen)
+    assert [name for _, name in seen] == ["Z", "Y", "DZ", "DW", "Db", "DX"]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, mg.Layer.clone])
+def test_a_copy_of_an_observed_layer_is_a_plain_layer(copied):
+    layer = make(mg.ActivationLayer)
+    expected = run(make(mg.ActivationLayer))
+    with observed([layer], lambda layer, equation, value: 0 * value):
+        twin = copied(layer)
+        actual = run(twin)
+        assert layer.X is None
+    for A, E in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(A, E)
+
+
+def test_a_method_that_was_replaced_in_the_object_stays():
+    layer = make(mg.ActivationLayer)
+    layer.feedforward = replaced = lambda X: mg.ActivationLayer.feedforward(layer, X)
+    seen = []
+    with observed([layer], lambda layer, equation, value: (seen.append(equation.name), value)[1]):
+        assert layer.feedforward is replaced
+        run(layer)
+    assert layer.feedforward is replaced
+    assert seen == ["DZ", "DW", "Db", "DX"]
+
+
+def test_a_method_that_was_taken_while_observed_still_works_afterwards():
+    layer = make(mg.ActivationLayer)
+    X = np.ones((5, 4), dtype=np.float32)
+    with observed([layer], lambda layer, equation, value: 0 * value):
+        taken = layer.feedforward
+        assert not taken(X).any()
+    np.testing.assert_array_equal(taken(X), layer.feedforward(X))
 
 
 def test_contexts_nest_and_the_outer_hook_comes_first():
-    layer, before = make(mg.ActivationLayer), methods()
+    layer = make(mg.ActivationLayer)
+    own = set(vars(layer))
     plain = run(layer)[0]
     calls = []
 
@@ -314,7 +340,7 @@ def test_contexts_nest_and_the_outer_hook_comes_first():
         return inner
 
     with observed([layer], hook(1, True)):
-        with observed([mg.ActivationLayer], hook(2, False)):
+        with observed([layer], hook(2, False)):
             assert equations(mg.ActivationLayer, "feedforward")[0].name == "Z"
             both = run(layer)[0]
         assert calls[:4] == [(True, "Z"), (False, "Z"), (True, "Y"), (False, "Y")]
@@ -323,22 +349,23 @@ def test_contexts_nest_and_the_outer_hook_comes_first():
         assert {outer for outer, _ in calls} == {True}
     np.testing.assert_allclose(both, plain + 3, rtol=1e-6)
     np.testing.assert_allclose(one, plain + 1, rtol=1e-6)
-    assert methods() == before
+    assert set(vars(layer)) == own
     np.testing.assert_array_equal(run(layer)[0], plain)
 
 
-def test_exceptions_restore_the_classes():
-    layer, before = make(mg.SReLULayer), methods()
+def test_exceptions_restore_the_layer():
+    layer = make(mg.SReLULayer)
+    own = set(vars(layer))
 
     def hook(layer, equation, value):
         raise ZeroDivisionError(str(equation))
 
     with pytest.raises(ZeroDivisionError, match=r"SReLULayer\.Z"), observed([layer], hook):
         run(layer)
-    assert methods() == before
-    with pytest.raises(KeyboardInterrupt), observed(LAYERS, hook), observed([layer], hook):
+    assert set(vars(layer)) == own
+    with pytest.raises(KeyboardInterrupt), observed([layer], hook), observed([layer], hook):
         raise KeyboardInterrupt
-    assert methods() == before
+    assert set(vars(layer)) == own
     assert len(run(layer)) == 8
 
 
@@ -378,7 +405,7 @@ def test_a_subclass_without_methods_is_observed_under_its_own_name():
         pass
 
     layer, seen = Own(3, 2, mg.ReLUActivation()), []
-    with observed([Own], lambda layer, equation, value: (seen.append(str(equation)), value)[1]):
+    with observed([layer], lambda layer, equation, value: (seen.append(str(equation)), value)[1]):
         run(layer)
     assert seen == ["Own.Z", "Own.Y", "Own.DZ", "Own.DW", "Own.Db", "Own.DX"]
 
@@ -386,12 +413,11 @@ def test_a_subclass_without_methods_is_observed_under_its_own_name():
 def test_training_is_identical_under_observation():
     def train(hook: bool) -> dict:
         a = random_architecture(3)
-        step, state = mg.make_step(a.M, a.loss), a.M.state()
-        layers = {type(layer) for layer in a.M.layers} if hook else ()
-        with observed(layers, lambda layer, equation, value: value):
+        a.M.train()
+        with observed(a.M.layers if hook else (), lambda layer, equation, value: value):
             for _ in range(3):
-                state = step(state, a.X, a.T, np.array(0.1))
-        return state
+                train_batch(a.M, a.loss, a.X, a.T, np.array(0.1))
+        return a.M.state()
 
     expected, actual = train(False), train(True)
     for name in expected:
@@ -414,3 +440,35 @@ def test_a_base_method_that_is_called_twice_is_seen_twice():
         layer.feedforward(np.ones((5, 4), dtype=np.float32))
     Z, P = "Y = X @ self.drop(W).T + row_repeat(b, N)", "Y = stable_softmax(Z)"
     assert seen == [Z, P, Z, P, "Y = P + super().feedforward(X)"]
+
+
+class Halved(mg.Layer):
+    """A mixin: which class `super()` goes to depends on the layer."""
+
+    def feedforward(self, X):
+        H = 0.5 * X
+        Y = super().feedforward(H)
+        return Y
+
+    def renewed(self):
+        return super().specification()
+
+
+class HalvedLinear(Halved, mg.LinearLayer):
+    def feedforward(self, X):
+        S = 3 * super(HalvedLinear, self).feedforward(X)  # noqa: UP008
+        assert super().renewed() == "HalvedLinear"
+        return S
+
+
+def test_super_goes_where_it_goes_without_observation():
+    layer, seen = HalvedLinear(4, 3), []
+    expected = run(layer)
+    with observed([layer], lambda layer, equation, value: (seen.append((equation.name, equation.owner)), value)[1]):
+        actual = run(layer)
+    for A, E in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(A, E)
+    assert seen[:3] == [("H", "Halved"), ("Y", "Halved"), ("S", "HalvedLinear")]
+    bare = Halved(4, 3)
+    with observed([bare], lambda layer, equation, value: value), pytest.raises(NotImplementedError):
+        run(bare)

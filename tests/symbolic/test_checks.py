@@ -22,8 +22,8 @@ from matgrad.symbolic import (
     compare,
     symbols,
 )
-from matgrad.symbolic.checks import OPTIMIZER_RULES
-from matgrad.symbolic.equality import random_point
+from matgrad.symbolic.checks.derivatives import OPTIMIZER_RULES
+from matgrad.symbolic.checks.equality import random_point
 
 
 def assert_right(checks) -> None:

@@ -11,13 +11,13 @@ from matgrad import activation_functions, layers, loss_functions
 from matgrad.activation_functions import ACTIVATIONS, SReLUActivation
 from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import hadamard, row_repeat
-from matgrad.symbolic import definitions
-from matgrad.symbolic.definitions import (
+from matgrad.symbolic.checks import definitions
+from matgrad.symbolic.checks.definitions import (
     check_definition_of_activation,
     check_definition_of_layer,
     check_definition_of_loss,
 )
-from matgrad.symbolic.equality import Check
+from matgrad.symbolic.checks.verdicts import Check
 
 D, K = 2, 4
 LAYERS = {

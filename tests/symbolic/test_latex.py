@@ -19,13 +19,13 @@ import matgrad as mg
 from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, SReLUActivation, sigmoid
 from matgrad.foundation.notation import symbol
-from matgrad.inspection.equations import METHODS, Equation, equations, observed
+from matgrad.inspection.equations import METHODS, Equation, equations
 from matgrad.layers import __all__ as LAYER_NAMES
 from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import columns_mean, columns_sum, hadamard, row_repeat, rows_sum
 from matgrad.optimizers import OPTIMIZERS
-from matgrad.symbolic.latex import latex_document, latex_equation, latex_function
-from matgrad.symbolic.typesetting import Typesetter
+from matgrad.symbolic.typesetting.expressions import Typesetter
+from matgrad.symbolic.typesetting.latex import latex_document, latex_equation, latex_function
 from support import PATIENCE
 
 LAYERS = [getattr(mg, name) for name in LAYER_NAMES if name != "Layer"]
@@ -398,12 +398,6 @@ def test_a_layer_of_a_user_is_typeset_in_its_own_names():
 def test_an_equation_without_its_class_is_typeset_from_its_source():
     equation = Equation("Gone", "feedforward", "Z", 1, "gone.py", "Y = X @ self.W.T + row_repeat(self.b, N)")
     assert latex_equation(equation) == r"Z = X W^\top + 1_N \cdot b"
-
-
-def test_equations_are_typeset_while_they_are_observed():
-    expected = layer_latex(mg.ActivationLayer, "DW")
-    with observed([mg.ActivationLayer], lambda layer, equation, value: value):
-        assert layer_latex(mg.ActivationLayer, "DW") == expected
 
 
 def test_a_function_without_equations_is_refused():

@@ -13,7 +13,7 @@ from mutation import differs, judge_all, killed_by, patched, report
 import matgrad as mg
 from matgrad import layers, softmax_functions
 from matgrad.layers import softmax as softmax_layers
-from matgrad.symbolic.checks import check_layer
+from matgrad.symbolic.checks.derivatives import check_layer
 
 SLOW_OWNERS = ("SoftmaxLayer", "LogSoftmaxLayer", "SReLULayer")  # whose checks take seconds
 KINDS = {

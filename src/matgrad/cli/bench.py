@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from matgrad.backends.base import DTYPES
-from matgrad.bench.experiments import DESCRIPTION, EXPERIMENTS, OPTIMIZERS, Experiment, load
-from matgrad.bench.tools import NATIVE_TOOLS, SPARSE_DEFAULT, SPARSE_TOOLS, TOOLS, Tool
+from matgrad.bench.measuring.problems import DESCRIPTION, EXPERIMENTS, OPTIMIZERS, Experiment, load
+from matgrad.bench.tools.registry import NATIVE_TOOLS, SPARSE_DEFAULT, SPARSE_TOOLS, TOOLS, Tool
 from matgrad.cli.bench_run import BenchRun
 from matgrad.cli.options import PATH, SEED, all_of, check_writable
 from matgrad.datasets.reading import existing_folder
@@ -121,7 +121,7 @@ def paper(**options: Any) -> None:
     if folder is not None:
         existing_folder(folder)
     with BenchRun("paper", options, settings=len(chosen)) as run:
-        from matgrad.bench.paper import run_experiment
+        from matgrad.bench.experiments.paper import run_experiment
 
         run.say("loading the data")
         data = {e.name: load(e, folder, steps=options["steps"], seed=options["seed"]) for e in chosen}
@@ -157,7 +157,7 @@ def cost(**options: Any) -> None:
     """
     points = len(options["batch_sizes"]) + len(options["widths"])
     with BenchRun("cost", options, settings=points) as run:
-        from matgrad.bench.cost import Axis, run_cost
+        from matgrad.bench.experiments.cost import Axis, run_cost
 
         fixed = options["batch_size"], options["width"]
         axes = [
@@ -187,7 +187,7 @@ def native(**options: Any) -> None:
     chosen = _experiments(options)
     optimizers = _known(options["optimizers"], OPTIMIZERS, "optimizer")
     with BenchRun("native", options, settings=len(chosen) * len(optimizers), known=NATIVE_TOOLS) as run:
-        from matgrad.bench.native import run_native
+        from matgrad.bench.experiments.native import run_native
 
         records = []
         for experiment in chosen:
@@ -230,7 +230,7 @@ def sparse(**options: Any) -> None:
         raise ValueError(f"--sizes: expected the number of features and those of the layers, found {options['sizes']}")
     points = len(options["densities"]) + len(options["batch_sizes"])
     with BenchRun("sparse", options, settings=points, known=SPARSE_TOOLS) as run:
-        from matgrad.bench.sparse import Plan, run_sparse
+        from matgrad.bench.experiments.sparse import Plan, run_sparse
 
         plan = Plan(*(options[key] for key in ("densities", "batch_sizes", "sizes", "steps")))
         run.finish(run_sparse(plan, run.tools, **run.arguments()))
@@ -243,8 +243,8 @@ def sparse(**options: Any) -> None:
 )
 def plot(file: Path, output: Path | None) -> None:
     """Draw the plot of FILE, a bench.json of another command of `matgrad bench`, again."""
-    from matgrad.bench.plots import check_matplotlib, draw
-    from matgrad.bench.record import read_record
+    from matgrad.bench.reports.plots import check_matplotlib, draw
+    from matgrad.bench.reports.record import read_record
 
     check_matplotlib()
     folder = file.absolute().parent if output is None else output

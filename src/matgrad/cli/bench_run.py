@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from matgrad.bench.tools import TOOLS, Tool, chosen_tools
+from matgrad.bench.tools.registry import TOOLS, Tool, chosen_tools
 from matgrad.cli.options import check_writable
 from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.files import atomic_write, write_json
@@ -71,8 +71,8 @@ class BenchRun(AbstractContextManager):
 
     def finish(self, content: dict[str, Any]) -> None:
         """Write and print the record; exit status 1 where a tool failed."""
-        from matgrad.bench import tables
-        from matgrad.bench.record import record
+        from matgrad.bench.reports import tables
+        from matgrad.bench.reports.record import record
 
         whole = record(self.kind, self.started, self.threads, self.options) | {"missing": self.missing} | content
         self._write(whole)
@@ -89,7 +89,7 @@ class BenchRun(AbstractContextManager):
             return
         check_writable(folder, f"--output {folder}", is_folder=True)
         if not self.options["no_plot"]:
-            from matgrad.bench.plots import check_matplotlib
+            from matgrad.bench.reports.plots import check_matplotlib
 
             check_matplotlib()
 
@@ -98,7 +98,7 @@ class BenchRun(AbstractContextManager):
         folder: Path | None = self.options["output"]
         if folder is None:
             return
-        from matgrad.bench import plots, tables
+        from matgrad.bench.reports import plots, tables
 
         folder.mkdir(exist_ok=True)
         write_json(folder / "bench.json", whole)

@@ -18,7 +18,7 @@ from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.files import atomic_write
 
 if TYPE_CHECKING:
-    from matgrad.symbolic.equality import Check
+    from matgrad.symbolic.checks.verdicts import Check
     from matgrad.symbolic.suite import Case
 
 HEADINGS = ("equation", "source", "paper", "sizes", "method", "seconds", "verdict")
@@ -85,7 +85,7 @@ def _line(cells: tuple[str, ...]) -> str:
 
 
 def _write_latex(path: Path, checks: list[Check]) -> None:
-    from matgrad.symbolic.teaching import validated_equations
+    from matgrad.symbolic.typesetting.teaching import validated_equations
 
     with atomic_write(path) as file:
         file.write(validated_equations(checks).encode())

@@ -9,14 +9,13 @@ from __future__ import annotations
 import ast
 import inspect
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, update_wrapper
 from pathlib import Path
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from matgrad.layers.layer import Layer
@@ -63,28 +62,17 @@ def equations(layer_class: type[Layer], method: str) -> list[Equation]:
 
 
 @contextmanager
-def observed(layers: Iterable[Layer | type[Layer]], hook: Hook) -> Iterator[None]:
-    """Every equation becomes ``name = hook(layer, equation, expression)`` while the context lasts.
+def observed(layers: Iterable[Layer], hook: Hook) -> Iterator[None]:
+    """Every equation of the layers becomes ``name = hook(layer, equation, expression)`` while the context lasts.
 
-    It holds for the given layers, and for all layers whose class is exactly one of those given. The
-    hook returns the value to go on with. Of nested contexts, the outer hook is called first.
+    The hook returns the value to go on with. Of nested contexts, the outer hook is called first. Only the
+    layer objects are touched, no class: other layers run as ever, also in other threads. A copy of an
+    observed layer is not observed, nor is a method that was replaced in the object.
     """
-    observer = _Observer(layers, hook)
-    replacements = {key: _instrumented(*key) for key in observer.methods}
-    _observers.append(observer)
-    for key, replacement in replacements.items():
-        if not _uses[key]:
-            _originals[key] = vars(key[0])[key[1]]
-            setattr(*key, replacement)
-        _uses[key] += 1
-    try:
+    with ExitStack() as stack:
+        for layer in {id(layer): layer for layer in layers}.values():
+            stack.enter_context(_observed(layer, hook))
         yield
-    finally:
-        _observers.remove(observer)
-        for key in replacements:
-            _uses[key] -= 1
-            if not _uses[key]:
-                setattr(*key, _originals.pop(key))
 
 
 # -- reading a method --------------------------------------------------------------------------
@@ -183,22 +171,17 @@ def _unpacks(node: ast.AST | None) -> bool:
 
 # -- what a class executes ---------------------------------------------------------------------
 
-_Key = tuple[type, str]  # a class, and a method that it defines itself
-_Place = tuple[type, str, int]  # the same, and the number of a statement in it
-
-_originals: dict[_Key, FunctionType] = {}  # the methods that are replaced at present
-_uses: Counter[_Key] = Counter()  # by how many observers
-
-
-def _function(cls: type, method: str) -> FunctionType:
-    """The method as the class defines it, also while it is replaced."""
-    return _originals.get((cls, method)) or vars(cls)[method]
+_Place = tuple[type, str, int]  # a class, a method that it defines itself, and the number of a statement in it
 
 
 def _execution(layer_class: type, method: str) -> dict[_Place, Equation]:
     """The equations of a method in order of execution, by where they stand."""
-    definers = [cls for cls in layer_class.__mro__ if method in vars(cls) and cls is not Layer]
-    return _walk(layer_class, method, definers, None)
+    return _walk(layer_class, method, _definers(layer_class.__mro__, method), None)
+
+
+def _definers(classes: Iterable[type], method: str) -> list[type]:
+    """The classes that define the method themselves; that of `Layer` has no equations."""
+    return [cls for cls in classes if method in vars(cls) and cls is not Layer]
 
 
 def _walk(layer: type, method: str, definers: list[type], result: tuple[str, str] | None) -> dict[_Place, Equation]:
@@ -207,7 +190,7 @@ def _walk(layer: type, method: str, definers: list[type], result: tuple[str, str
     if not definers:
         return found
     cls, *bases = definers
-    read = _read(_function(cls, method))
+    read = _read(vars(cls)[method])
     for k, s in enumerate(read.statements):
         if s.calls_base:
             known_as = (s.target, cls.__name__) if s.target else result if isinstance(s.node, ast.Return) else None
@@ -224,38 +207,66 @@ def _walk(layer: type, method: str, definers: list[type], result: tuple[str, str
 # -- watching ----------------------------------------------------------------------------------
 
 
-class _Observer:
-    """A hook, the layers and classes it is for, and their equations."""
+class _Observation:
+    """What a layer has while it is observed: hooks, the equations of its class, and the methods put into the object."""
 
-    def __init__(self, layers: Iterable[Layer | type[Layer]], hook: Hook) -> None:
-        self.hook = hook
-        self.layers = list(layers)
-        types = {layer if isinstance(layer, type) else type(layer) for layer in self.layers}
-        self.equations = {cls: _execution(cls, METHODS[0]) | _execution(cls, METHODS[1]) for cls in types}
-        self.methods = {(cls, method) for found in self.equations.values() for cls, method, _ in found}
+    def __init__(self, layer: Layer) -> None:
+        executed = {method: _execution(type(layer), method) for method in METHODS}
+        self.equations = {place: equation for found in executed.values() for place, equation in found.items()}
+        names = [method for method in METHODS if executed[method] and method not in vars(layer)]
+        self.methods = {method: _instrumented_method(layer, type(layer).__mro__, method) for method in names}
+        self.hooks: list[Hook] = []
 
     def __call__(self, layer: Layer, place: _Place, value: Any) -> Any:
-        equation = self.equations.get(type(layer), {}).get(place)
-        if equation is None or not any(other is layer or other is type(layer) for other in self.layers):
-            return value
-        return self.hook(layer, equation, value)
+        equation = self.equations.get(place)
+        if equation is not None:
+            for hook in tuple(self.hooks):
+                value = hook(layer, equation, value)
+        return value
 
 
-_observers: list[_Observer] = []
+@contextmanager
+def _observed(layer: Layer, hook: Hook) -> Iterator[None]:
+    """Observe one layer: the first hook puts instrumented methods into the object, the last one takes them out."""
+    own = vars(layer)
+    if "_observation" not in own:
+        added = _Observation(layer)
+        own.update(added.methods, _observation=added)
+    observation = own["_observation"]
+    observation.hooks.append(hook)
+    try:
+        yield
+    finally:
+        observation.hooks.remove(hook)
+        if not observation.hooks:
+            for name in ("_observation", *observation.methods):
+                del own[name]
 
 
-def _instrumented(cls: type, method: str) -> FunctionType:
-    """The method with ``name = expression`` replaced by ``name = observe(self, k, expression)``."""
-    function = _function(cls, method)
+def _instrumented_method(layer: Layer, classes: Sequence[type], method: str) -> MethodType:
+    """The method of the first of the classes that defines it, instrumented and bound to the layer."""
+    cls, *_ = _definers(classes, method)
+    return MethodType(_instrumented(cls, vars(cls)[method]), layer)
+
+
+@cache
+def _instrumented(cls: type, function: FunctionType) -> FunctionType:
+    """The function, a method of the class, with ``__observe__`` and ``__base__`` in it; see `_instrumented_code`."""
+    method = function.__name__
 
     def observe(layer: Layer, k: int, value: Any) -> Any:
-        for observer in tuple(_observers):
-            value = observer(layer, (cls, method, k), value)
-        return value
+        observation = vars(layer).get("_observation")
+        return value if observation is None else observation(layer, (cls, method, k), value)
+
+    def base(parent: Any) -> Callable[..., Any]:
+        classes = parent.__self_class__.__mro__
+        bases = classes[classes.index(parent.__thisclass__) + 1 :]
+        is_read = bool(_definers(bases, method))
+        return _instrumented_method(parent.__self__, bases, method) if is_read else getattr(parent, method)
 
     code = _instrumented_code(function, cls.__name__)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    cells["__observe__"] = CellType(observe)
+    cells |= {"__observe__": CellType(observe), "__base__": CellType(base)}
     closure = tuple(cells[name] for name in code.co_freevars)
     replacement = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
     replacement.__kwdefaults__ = function.__kwdefaults__
@@ -264,16 +275,27 @@ def _instrumented(cls: type, method: str) -> FunctionType:
 
 @cache
 def _instrumented_code(function: FunctionType, class_name: str) -> CodeType:
-    """The code of the instrumented method, whose free variables are those of `function` and ``__observe__``."""
+    """The code of a method in which every equation and every call of the base class's method is redirected.
+
+    ``name = expression`` becomes ``name = __observe__(self, k, expression)``, and ``super().method(X)`` becomes
+    ``__base__(super())(X)``. The free variables are those of `function`, ``__observe__`` and ``__base__``.
+    """
     read = deepcopy(_read(function))
     this = read.node.args.args[0].arg
     for k, s in enumerate(read.statements):
+        for node in ast.walk(s.node):
+            match node:
+                case ast.Call(func=ast.Attribute(value=parent)) if _is_base_call(node, function.__name__):
+                    base = ast.Call(ast.Name("__base__", ast.Load()), [parent], [])
+                    node.func = ast.copy_location(base, node.func)
         if s.is_equation and isinstance(s.node, ast.Assign):
             arguments = [ast.Name(this, ast.Load()), ast.Constant(k), s.node.value]
             call = ast.Call(ast.Name("__observe__", ast.Load()), arguments, [])
             s.node.value = ast.copy_location(call, s.node.value)
-    # inside a class, for names such as self.__x, and inside a function, for the free variables
-    names = ", ".join({*function.__code__.co_freevars, "__observe__"})
+    # inside a class, for names such as self.__x, and inside a function, for the free variables; the underscores
+    # before the name of the class do not matter to self.__x, and with them it hides no name that the method uses
+    class_name = f"__{class_name}"
+    names = ", ".join({*function.__code__.co_freevars, "__observe__", "__base__"})
     tree = ast.parse(f"def outer({names}):\n  class {class_name}: pass")
     inner = next(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     inner.body = [read.node]

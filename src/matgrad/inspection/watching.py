@@ -58,13 +58,12 @@ def watched_methods(M: MultilayerPerceptron, loss: LossFunction | None) -> Itera
 @contextmanager
 def _marked(thing: Any, method: str, before: str, after: str, mark: Mark) -> Iterator[None]:
     """Mark the begin and the end of a method of one object while the context lasts."""
-    replaced = vars(thing).get(method)
+    plain, replaced = getattr(thing, method), vars(thing).get(method)
     is_gradient = before.endswith(".gradient")
 
     def marked(*arguments: Any) -> Any:
         mark(before, arguments[-1], "DY" if is_gradient else "")
-        # that of the class may have been replaced since
-        result = getattr(type(thing), method)(thing, *arguments) if replaced is None else replaced(*arguments)
+        result = plain(*arguments)
         mark(after, result, "")
         return result
 

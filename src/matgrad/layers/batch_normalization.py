@@ -16,7 +16,7 @@ from matgrad.matrix_operations import (
 )
 
 
-class BatchNormalizationLayer(Layer):
+class BatchNormalizationLayer(Layer):  # appendix:layers
     """R = X - 1_N μ;  Z = (1_N Σ^(-1/2)) ⊙ R;  Y = (1_N γ) ⊙ Z + 1_N β
 
     μ and Σ are mean and variance of the columns of X in training mode, and the running ones in
@@ -55,6 +55,7 @@ class BatchNormalizationLayer(Layer):
         if self.training:
             s = columns_sum(DZ)  # for the paper's (N·I - 1_N 1_Nᵀ) DZ, which costs an N×N product
             t = columns_sum(hadamard(Z, DZ))  # the paper's diag(Zᵀ DZ)ᵀ, without a D×D product
+            # eq:batch-normalization-backpropagation
             DX = hadamard(row_repeat(inv_sqrt_Sigma / N, N), N * DZ - row_repeat(s, N) - hadamard(Z, row_repeat(t, N)))
         else:
             DX = hadamard(row_repeat(inv_sqrt_Sigma, N), DZ)

@@ -180,6 +180,12 @@ class Layer:
         twin.forget()
         return twin
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy takes over: all but the methods with which this very layer is observed."""
+        observation = vars(self).get("_observation")
+        left_out = ("_observation", *observation.methods) if observation else ()
+        return {name: value for name, value in vars(self).items() if name not in left_out}
+
     @property
     def is_sparse(self) -> bool:
         """Whether a parameter is a sparse matrix, also of a part."""

@@ -8,7 +8,7 @@ from matgrad.matrix_operations import Matrix, columns_sum, hadamard, product_on,
 from matgrad.sparse.support import Support
 
 
-class LinearLayer(WeightedLayer):
+class LinearLayer(WeightedLayer):  # appendix:layers
     """Y = X Wᵀ + 1_N b, with W of size K×D and b of size 1×K; with dropout, W ⊙ R stands for W.
 
     All linear-type layers derive from this one and share its equations.
@@ -27,14 +27,14 @@ class LinearLayer(WeightedLayer):
     def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
         X, W = self.X, self.W
 
-        DW = self.drop(product_on(W, DY.T, X))
-        Db = columns_sum(DY)
-        DX = DY @ self.drop(W)
+        DW = self.drop(product_on(W, DY.T, X))  # eq:dLdw
+        Db = columns_sum(DY)  # eq:dLdb
+        DX = DY @ self.drop(W)  # eq:dLdx
 
         self.DW, self.Db, self.DX = DW, Db, DX
 
 
-class ActivationLayer(LinearLayer):
+class ActivationLayer(LinearLayer):  # appendix:layers
     """Z = X Wᵀ + 1_N b;  Y = act(Z), for an activation function or its name, such as ``AllReLU(0.3)``"""
 
     intermediates = ("R", "Z", "DZ")

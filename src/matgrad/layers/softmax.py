@@ -7,7 +7,7 @@ from matgrad.matrix_operations import Matrix, column_repeat, hadamard, rows_sum
 from matgrad.softmax_functions import stable_log_softmax, stable_softmax
 
 
-class SoftmaxLayer(LinearLayer):
+class SoftmaxLayer(LinearLayer):  # appendix:layers
     """Z = X Wᵀ + 1_N b;  Y = softmax(Z)"""
 
     intermediates = ("R", "Z", "DZ")
@@ -25,13 +25,13 @@ class SoftmaxLayer(LinearLayer):
         _, K = Y.shape
 
         # the paper's diag(DY Yᵀ), without its N×N product
-        DZ = hadamard(Y, DY - column_repeat(rows_sum(hadamard(DY, Y)), K))
-        super().backpropagate(Z, DZ)
+        DZ = hadamard(Y, DY - column_repeat(rows_sum(hadamard(DY, Y)), K))  # eq:softmax-layer-backprop1
+        super().backpropagate(Z, DZ)  # eq:softmax-layer-backprop2
 
         self.DZ = DZ
 
 
-class LogSoftmaxLayer(LinearLayer):
+class LogSoftmaxLayer(LinearLayer):  # appendix:layers
     """Z = X Wᵀ + 1_N b;  Y = log-softmax(Z)"""
 
     intermediates = ("R", "Z", "DZ")

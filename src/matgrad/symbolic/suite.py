@@ -12,7 +12,12 @@ from matgrad.loss_functions import LOSSES, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import lookup
-from matgrad.symbolic.checks import (
+from matgrad.symbolic.checks.definitions import (
+    check_definition_of_activation,
+    check_definition_of_layer,
+    check_definition_of_loss,
+)
+from matgrad.symbolic.checks.derivatives import (
     OPTIMIZER_RULES,
     check_activation,
     check_layer,
@@ -20,13 +25,8 @@ from matgrad.symbolic.checks import (
     check_optimizer,
     check_softmax,
 )
-from matgrad.symbolic.definitions import (
-    check_definition_of_activation,
-    check_definition_of_layer,
-    check_definition_of_loss,
-)
+from matgrad.symbolic.checks.verdicts import Check
 from matgrad.symbolic.derivations import Derivation, check_derivation, derivations
-from matgrad.symbolic.equality import Check
 
 SOFTMAX_FUNCTIONS = ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
 QUICK = ("Linear", "ReLU", "Softmax", "BatchNormalization", "SoftmaxCrossEntropy", "MeanSquaredError", "Momentum")

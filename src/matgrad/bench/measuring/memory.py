@@ -1,0 +1,102 @@
+"""How much memory the machine has, and how much of it the data and the training of a tool take."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+from pathlib import Path
+
+STATUS = Path("/proc/self/status")
+RESET = Path("/proc/self/clear_refs")
+
+
+class Growth:
+    """Bytes by which a process grows: for its data, and for model and training on top of that.
+
+    Only memory of the process itself counts, not the files that are mapped into it, such as libraries
+    that are loaded at their first use. Where the system does not tell, there is no growth to know.
+    """
+
+    def __init__(self) -> None:
+        self.data: int | None = None
+        self.training: int | None = None
+        self._base = self._loaded = 0
+
+    def before_load(self) -> None:
+        """The data comes next."""
+        if is_known():
+            trim()
+            self._base = resident()
+
+    def after_load(self) -> None:
+        """The data is there; the model comes next."""
+        if is_known():
+            trim()
+            self._loaded = resident()
+            self.data = self._loaded - self._base
+
+    def before_training(self) -> None:
+        """The model is there: what making it took for a while does not count."""
+        if is_known():
+            trim()
+            RESET.write_text("5")  # the largest size so far is now the present one
+
+    def after_training(self) -> None:
+        """Take the largest size since `before_training`."""
+        if is_known():
+            self.training = max(peak() - self._loaded, 0)
+
+    def as_dictionary(self) -> dict[str, int | None]:
+        """Both numbers."""
+        return {"data": self.data, "training": self.training}
+
+
+def is_known() -> bool:
+    """Whether the system tells: Linux does."""
+    return STATUS.exists() and RESET.exists()
+
+
+def resident() -> int:
+    """The bytes of the process itself that are in memory."""
+    return _status()["RssAnon"]
+
+
+def peak() -> int:
+    """The largest `resident` since the last reset, where mapped files have not shrunk since."""
+    status = _status()
+    return status["VmHWM"] - status["RssFile"] - status["RssShmem"]
+
+
+def _status() -> dict[str, int]:
+    """The sizes that Linux tells of the process, in bytes."""
+    lines = (line.split() for line in STATUS.read_text().splitlines())
+    return {words[0].rstrip(":"): 1024 * int(words[1]) for words in lines if words[-1] == "kB"}
+
+
+def trim() -> None:
+    """Give freed memory back to the system, which the C library would keep."""
+    gc.collect()
+    if sys.platform == "linux":
+        library = ctypes.CDLL(None)
+        if hasattr(library, "malloc_trim"):  # glibc
+            library.malloc_trim(0)
+
+
+# -- the machine ----------------------------------------------------------------------------------
+
+
+def total_memory() -> int:
+    """The memory of the machine in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def available_memory() -> int:
+    """The memory that processes can still get, in bytes; half of all where the system does not tell."""
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable"):
+                return 1024 * int(line.split()[1])
+    return total_memory() // 2

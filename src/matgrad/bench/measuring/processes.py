@@ -1,0 +1,148 @@
+"""The processes of the tools, seen from outside: a team whose members take turns."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from matgrad.bench.measuring.files import read_parameters
+from matgrad.bench.measuring.memory import available_memory
+from matgrad.bench.tools.training_tool import Parameters, Setting
+
+LINES = 5  # of what a tool printed last, shown with its error
+PAUSE = 0.1  # seconds between two turns, in which the threads of the last tool come to rest
+
+
+class ToolError(RuntimeError):
+    """A tool that failed: the message has the reason and the last that it printed."""
+
+
+class Process:
+    """The process of one tool."""
+
+    def __init__(self, name: str, folder: Path, threads: int, dtype: str) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "matgrad.bench.measuring.worker", name, str(threads)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=os.environ | _environment(dtype),
+            )
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """The reply to a request."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended, and its output too
+        line = self.process.stdout.readline()
+        if not line:
+            status = self.process.wait()
+            raise ToolError(f"ended with exit status {status}{self._last_lines()}")
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise ToolError(f"failed: {reply['error']}{self._last_lines()}")
+        return reply
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.communicate()
+
+    def _last_lines(self) -> str:
+        lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines()]
+        said = [line for line in lines if line.strip("^~")][-LINES:]  # without the marks of a traceback
+        return f"; it printed last: {' | '.join(said)}" if said else ""
+
+
+def _environment(dtype: str) -> dict[str, str]:
+    """Variables for the frameworks: the processor and no other device, 64 bits where they are asked for."""
+    return {
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_X64": "1" if dtype == "float64" else "0",
+        "KERAS_BACKEND": "tensorflow",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+
+
+class Team(AbstractContextManager):
+    """The processes of several tools, of which one at a time is at work.
+
+    A tool that fails leaves the team, and `failures` has the reason. `report` is told of every turn.
+    """
+
+    def __init__(self, names: list[str], folder: Path, threads: int, dtype: str, report: Callable[[str], None]) -> None:
+        self.folder, self.report = folder, report
+        self.failures: dict[str, str] = {}
+        self._processes: dict[str, Process] = {}
+        for name in names:
+            self._processes[name] = Process(name, folder, threads, dtype)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for process in self._processes.values():
+            process.close()
+
+    def setup(self, setting: Setting, problem: Path, rehearse: bool = False) -> dict[str, dict[str, Any]]:
+        """Give every tool its task, after a rehearsal or not; for each, how long its parts took, and the memory."""
+        replies = {}
+        size = (problem / "X.npy").stat().st_size
+        self._keep = 2 * size * len(self._processes) < available_memory()  # or load again in every round
+        for name in list(self._processes):
+            request = {"setting": asdict(setting), "folder": str(problem), "keep": self._keep, "rehearse": rehearse}
+            reply = self._ask(name, do="setup", **request)
+            if reply is not None:
+                replies[name] = reply
+                self.report(f"{name} ready after {sum(reply[part] for part in ('import', 'load', 'prepare')):.1f} s")
+        return replies
+
+    def rounds(self, number: int) -> dict[str, list[float]]:
+        """The seconds of each tool for an epoch in every round; who begins changes from round to round."""
+        seconds: dict[str, list[float]] = {name: [] for name in self._processes}
+        for r in range(number):
+            names = list(self._processes)
+            first = r % max(len(names), 1)
+            for name in names[first:] + names[:first]:
+                time.sleep(PAUSE)
+                reply = self._ask(name, do="epoch", keep=self._keep)
+                if reply is not None:
+                    seconds[name].append(reply["seconds"])
+                    self.report(f"round {r + 1} of {number}: {name} {reply['seconds']:.3f} s")
+        return {name: seconds[name] for name in self._processes}
+
+    def parameters(self) -> dict[str, Parameters]:
+        """The parameters that each tool has now."""
+        found = {}
+        for name in list(self._processes):
+            path = self.folder / f"{name}.npz"
+            if self._ask(name, do="save", path=str(path)) is not None:
+                found[name] = read_parameters(path)
+        return found
+
+    def _ask(self, name: str, **request: Any) -> dict[str, Any] | None:
+        """The reply of a tool; None where it failed and has left."""
+        try:
+            return self._processes[name].ask(**request)
+        except ToolError as error:
+            self.failures[name] = str(error)
+            self.report(f"{name} {error}")
+            self._processes.pop(name).close()
+            return None

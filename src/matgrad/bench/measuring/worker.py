@@ -1,0 +1,148 @@
+"""One tool in a process of its own: `python -m matgrad.bench.measuring.worker TOOL THREADS`.
+
+Requests come as lines of JSON on standard input, and every one is answered by a line of JSON on what was
+standard output; all else that is printed goes to standard error. The process ends with its input.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matgrad.bench.measuring.files import read_parameters, write_parameters
+from matgrad.bench.measuring.memory import Growth
+from matgrad.bench.measuring.problems import generated, sparse_parameters
+from matgrad.bench.tools.registry import ALL_TOOLS
+from matgrad.bench.tools.training_tool import Setting, TrainingTool
+from matgrad.foundation.machine import set_threads, thread_pools
+
+
+class Worker:
+    """Answers the requests, one method each."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.name, self.threads = name, threads
+        self.tool: TrainingTool | None = None
+        self.is_loaded = False
+
+    def setup(self, setting: dict[str, Any], folder: str, keep: bool, rehearse: bool = False) -> dict[str, Any]:
+        """Make the tool for a setting and for the data in a folder; how long that took, in parts, and the memory.
+
+        `keep` the data for the first epoch, or load it again then. After a rehearsal, memory has not
+        what the libraries take at their first use.
+        """
+        self.tool = None  # frees the last one
+        gc.collect()
+        self.folder = Path(folder)
+        self.parameters = read_parameters(self.folder / "initial.npz")
+        begin = time.perf_counter()
+        tool = ALL_TOOLS[self.name].create(Setting(**setting))
+        tool.folder = self.folder
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(self.threads)
+        imported = time.perf_counter()
+        self.tool, self.is_loaded = tool, False
+        if rehearse:
+            self._rehearse(tool.setting)
+            imported = time.perf_counter()
+        memory = Growth()
+        memory.before_load()
+        self._load(tool)
+        memory.after_load()
+        tool.start(self.parameters)
+        memory.before_training()
+        loaded = time.perf_counter()
+        tool.prepare()
+        end = time.perf_counter()
+        memory.after_training()
+        self._release(tool, keep)
+        seconds = {"import": imported - begin, "load": loaded - imported, "prepare": end - loaded}
+        return seconds | {"pools": thread_pools(), "memory": None if tool.is_own_process else memory.as_dictionary()}
+
+    def epoch(self, keep: bool) -> dict[str, Any]:
+        """The net seconds of an epoch from the initial parameters; `keep` the data for the next, or not."""
+        tool = self.tool
+        assert tool is not None
+        self._load(tool)
+        tool.start(self.parameters)
+        gc.collect()
+        begin = time.perf_counter()
+        own = tool.train(self.batches)
+        seconds = time.perf_counter() - begin
+        self._release(tool, keep)
+        return {"seconds": seconds if own is None else own}
+
+    def save(self, path: str) -> dict[str, Any]:
+        """Write the parameters as they are now."""
+        assert self.tool is not None
+        write_parameters(Path(path), self.tool.parameters())
+        return {}
+
+    def _rehearse(self, setting: Setting) -> None:
+        """Train a tiny sparse model with a tool like this one."""
+        tiny = replace(setting, sizes=(8, 6, 4), batch_size=4)
+        data = generated(8, 4, 8, 1)
+        tool = ALL_TOOLS[self.name].create(tiny)
+        tool.folder = self.folder
+        tool.load(data.Xtrain.astype(tiny.dtype), data.Ttrain)
+        tool.start(sparse_parameters(tiny, 0.5, seed=0))
+        tool.prepare()
+        tool.release()
+
+    def _load(self, tool: TrainingTool) -> None:
+        """Give the tool its data, where it does not have it."""
+        if not self.is_loaded:
+            X, t = (np.load(self.folder / f"{name}.npy", mmap_mode="r") for name in ("X", "t"))
+            self.batches = len(X) // tool.setting.batch_size
+            tool.load(X, np.array(t))
+            self.is_loaded = True
+
+    def _release(self, tool: TrainingTool, keep: bool) -> None:
+        """Let the tool forget its data, where it shall not keep it."""
+        if not keep:
+            tool.release()
+            self.is_loaded = False
+            gc.collect()
+
+
+def answer(worker: Worker, line: str) -> dict[str, Any]:
+    """What a request gives, or the error it ends with."""
+    request = json.loads(line)
+    methods: dict[str, Callable[..., dict[str, Any]]] = {
+        "setup": worker.setup,
+        "epoch": worker.epoch,
+        "save": worker.save,
+    }
+    try:
+        return methods[request.pop("do")](**request)
+    except Exception as error:
+        traceback.print_exc()
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def main(name: str, threads: int) -> None:
+    """Answer requests until there are no more."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a framework prints is no reply
+    own = ALL_TOOLS[name].threads
+    threads = threads if own is None else own
+    set_threads(threads)
+    for variable in ("PJRT_NPROC", "NPROC", "TF_NUM_INTEROP_THREADS"):  # the first two are JAX's
+        os.environ[variable] = str(threads)
+    worker = Worker(name, threads)
+    for line in sys.stdin:
+        print(json.dumps(answer(worker, line)), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,64 @@
+"""What a benchmark was run with: machine, versions, libraries, date and command."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matgrad.bench.measuring.memory import total_memory
+from matgrad.foundation.machine import machine, versions
+
+Record = dict[str, Any]
+
+FORMAT = 1
+KINDS = ("paper", "cost", "native", "sparse")
+
+
+def record(kind: str, started: float, threads: int, options: dict[str, Any]) -> Record:
+    """The head of a benchmark's record."""
+    return {
+        "kind": kind,
+        "format": FORMAT,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(started)),
+        "seconds": round(time.time() - started, 1),
+        "command": shlex.join(["matgrad", *sys.argv[1:]]),
+        "options": {key: str(value) if isinstance(value, Path) else value for key, value in options.items()},
+        "versions": versions() | _version("keras"),
+        "machine": machine() | {"memory_GB": round(total_memory() / 1e9, 1), "threads": threads, "blas": blas()},
+    }
+
+
+def blas() -> str:
+    """The BLAS that NumPy was built with."""
+    found = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return f"{found['name']} {found['version']}"
+
+
+def _version(package: str) -> dict[str, str]:
+    """The version of a package, where it is installed."""
+    try:
+        return {package: metadata.version(package)}
+    except metadata.PackageNotFoundError:
+        return {}
+
+
+def read_record(path: Path) -> Record:
+    """The record in a bench.json."""
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: cannot be read as JSON ({error})") from None
+    if not isinstance(content, dict) or content.get("kind") not in KINDS:
+        raise ValueError(f"{path}: not a record of matgrad bench")
+    if content.get("format") != FORMAT:
+        raise ValueError(f"{path}: expected format {FORMAT}, found {content.get('format')}")
+    return content

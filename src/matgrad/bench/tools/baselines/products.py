@@ -1,0 +1,64 @@
+"""The products of matrices in a training step and nothing else: what no training can be faster than."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from matgrad.bench.tools.training_tool import Parameters, TrainingTool
+
+
+class Products(TrainingTool):
+    """Y = X Wᵀ, DW = DYᵀ X and DX = DY W of every layer but the first's DX, into matrices made before.
+
+    The batches are those of training; nothing is added to the weights.
+    """
+
+    @abstractmethod
+    def array(self, A: np.ndarray) -> Any:
+        """A copy of A in the library's words."""
+
+    @abstractmethod
+    def forward(self, Y: Any, X: Any, W: Any) -> None:
+        """Y = X Wᵀ"""
+
+    @abstractmethod
+    def gradient(self, DW: Any, DY: Any, X: Any) -> None:
+        """DW = DYᵀ X"""
+
+    @abstractmethod
+    def backward(self, DX: Any, DY: Any, W: Any) -> None:
+        """DX = DY W"""
+
+    def load(self, X: np.ndarray, t: np.ndarray) -> None:
+        """The examples."""
+        self.X = self.array(X)
+
+    def start(self, parameters: Parameters) -> None:
+        """The weights, and a matrix for each result."""
+        N, dtype = self.setting.batch_size, self.setting.dtype
+        self.W = [self.array(W) for W, _ in parameters]
+        self.DW = [self.array(np.zeros_like(W)) for W, _ in parameters]
+        self.Y, self.DY = ([self.array(np.full((N, len(W)), 0.01, dtype)) for W, _ in parameters] for _ in range(2))
+
+    def train(self, batches: int) -> None:
+        """The products of so many steps."""
+        N = self.setting.batch_size
+        for i in range(0, batches * N, N):
+            inputs = [self.X[i : i + N], *self.Y[:-1]]
+            for X, Y, W in zip(inputs, self.Y, self.W, strict=True):
+                self.forward(Y, X, W)
+            for k in reversed(range(len(self.W))):
+                self.gradient(self.DW[k], self.DY[k], inputs[k])
+                if k:
+                    self.backward(self.DY[k - 1], self.DY[k], self.W[k])
+
+    def parameters(self) -> Parameters:
+        """None: nothing is trained."""
+        return []
+
+    def release(self) -> None:
+        """Drop the examples."""
+        del self.X

@@ -1,0 +1,136 @@
+"""The tools that are measured: native code of the frameworks, matgrad on each backend, and bare products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from matgrad.bench.tools import standalone
+from matgrad.bench.tools.training_tool import Setting, TrainingTool
+
+
+def _no_core() -> str | None:
+    """That the C++ core is missing, where it is."""
+    return None if find_spec("matgrad._native") else "the C++ core was not built with the package"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool: its class and what that needs, what it is compared with, and its row in the paper."""
+
+    title: str
+    kind: str  # "baseline", "compiled" or "eager"; "products" where nothing is trained
+    framework: str
+    requires: tuple[str, ...]  # modules
+    class_name: str
+    arguments: tuple[Any, ...] = ()
+    baselines: tuple[str, ...] = ()  # tools that do the same by hand; the fastest of them counts
+    paper: str | None = None
+    lacks: Callable[[], str | None] = lambda: None  # what else it needs and is not there, in words
+    threads: int | None = None  # where they are not those of the run
+
+    def missing(self) -> str | None:
+        """The first that it needs and that is not there, in words."""
+        module = next((module for module in self.requires if find_spec(module) is None), None)
+        return self.lacks() if module is None else f"{module} is not installed"
+
+    def about(self) -> dict[str, str]:
+        """What a record says of it."""
+        return {"title": self.title, "kind": self.kind, "framework": self.framework}
+
+    def create(self, setting: Setting) -> TrainingTool:
+        """The tool itself; imports its framework."""
+        module, _, name = self.class_name.rpartition(".")
+        return getattr(import_module(module), name)(setting, *self.arguments)
+
+
+def _baseline(title: str, class_name: str, framework: str, *requires: str, paper: str | None = None) -> Tool:
+    """Native code of a framework."""
+    return Tool(title, "baseline", framework, requires, f"matgrad.bench.tools.baselines.{class_name}", paper=paper)
+
+
+def _matgrad(backend: str, framework: str, *baselines: str, compiled: bool = True) -> Tool:
+    """matgrad on a backend."""
+    kind = "compiled" if compiled else "eager"
+    return Tool(
+        f"matgrad {framework}" if compiled else f"matgrad {framework}, eager",
+        kind,
+        framework,
+        (backend,),
+        "matgrad.bench.tools.matgrad_tool.Matgrad",
+        (backend, compiled),
+        baselines,
+        f"Nerva-{framework}",
+    )
+
+
+def _products(library: str, class_name: str, *requires: str) -> Tool:
+    """The products of a training step alone, in a library for them."""
+    return Tool(f"products, {library}", "products", library, requires, f"matgrad.bench.tools.baselines.{class_name}")
+
+
+REFERENCE = "pytorch"  # the paper's baseline, which every tool is compared with
+
+_native = replace(_matgrad("native", "C++", "pytorch"), requires=(), lacks=_no_core)
+
+TOOLS = {
+    "pytorch": _baseline("PyTorch native", "pytorch.PyTorch", "PyTorch", "torch", paper="PyTorch-Native"),
+    "matgrad-native": _native,
+    "matgrad-cpp": replace(
+        _native,
+        title="matgrad C++, stand-alone",
+        class_name="matgrad.bench.tools.standalone.StandAlone",
+        arguments=(),
+        lacks=standalone.missing,
+    ),
+    "matgrad-torch": _matgrad("torch", "PyTorch", "pytorch"),
+    "matgrad-torch-eager": _matgrad("torch", "PyTorch", "pytorch", compiled=False),
+    "matgrad-numpy": _matgrad("numpy", "NumPy", "pytorch"),
+    "matgrad-numpy-eager": _matgrad("numpy", "NumPy", "pytorch", compiled=False),
+    "jax": _baseline("JAX, jit by hand", "jax.Jax", "JAX", "jax"),
+    "matgrad-jax": _matgrad("jax", "JAX", "jax"),
+    "matgrad-jax-eager": _matgrad("jax", "JAX", "jax", compiled=False),
+    "tensorflow": _baseline("TensorFlow, tf.function", "tensorflow.TensorFlow", "TensorFlow", "tensorflow"),
+    "keras": _baseline("Keras, model.fit", "keras.Keras", "TensorFlow", "tensorflow", "keras"),
+    "matgrad-tensorflow": _matgrad("tensorflow", "TensorFlow", "tensorflow", "keras"),
+    "matgrad-tensorflow-eager": _matgrad("tensorflow", "TensorFlow", "tensorflow", "keras", compiled=False),
+}
+
+# dense training in the C++ core, beside PyTorch and beside the bare products
+PRODUCTS = {
+    "products-openblas": _products("OpenBLAS", "openblas.OpenBLASProducts"),
+    "products-torch": _products("PyTorch", "pytorch.PyTorchProducts", "torch"),
+}
+NATIVE_TOOLS = {
+    "pytorch": TOOLS["pytorch"],
+    "matgrad-native": replace(_native, baselines=tuple(PRODUCTS)),
+    "matgrad-cpp": replace(TOOLS["matgrad-cpp"], baselines=tuple(PRODUCTS)),
+    **PRODUCTS,
+}
+
+# sparse training; all are compared with masked PyTorch, but for dense training from the same weights
+SPARSE, DENSE, MASKED = "matgrad-native", "matgrad-native-dense", "pytorch-masked"
+_sparse = replace(_native, baselines=(MASKED,))
+SPARSE_TOOLS = {
+    SPARSE: _sparse,
+    "matgrad-native-1": replace(_sparse, title="matgrad C++, 1 thread", threads=1),
+    DENSE: replace(_native, title="matgrad C++, dense", arguments=("native", True, True), baselines=()),
+    "pytorch-csr": replace(_baseline("PyTorch CSR", "pytorch.CSRPyTorch", "PyTorch", "torch"), baselines=(MASKED,)),
+    MASKED: _baseline("PyTorch masked", "pytorch.MaskedPyTorch", "PyTorch", "torch"),
+    "matgrad-torch": replace(TOOLS["matgrad-torch"], baselines=(MASKED,)),
+    "matgrad-numpy": replace(TOOLS["matgrad-numpy"], baselines=(MASKED,)),
+}
+SPARSE_DEFAULT = tuple(SPARSE_TOOLS)[:5]  # the other two only where they are asked for
+
+ALL_TOOLS = SPARSE_TOOLS | PRODUCTS | TOOLS  # for a process that is told only a name
+
+
+def chosen_tools(names: tuple[str, ...], known: Mapping[str, Tool] = TOOLS) -> list[str]:
+    """The tools of these names in the table's order; all of them where no name is given."""
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"unknown tool {unknown[0]!r}; known: {', '.join(known)}")
+    return [name for name in known if name in names or not names]

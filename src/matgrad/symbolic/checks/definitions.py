@@ -1,0 +1,274 @@
+"""Checks of what derivatives cannot see: the values of layers, losses and activation functions.
+
+SymPy matrices go through the code that trains, and the result is compared with a definition written
+here for one element, with plain sums, exponentials and pieces: nothing of the table is used for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from matgrad import activation_functions as activations
+from matgrad import layers, loss_functions
+from matgrad.activation_functions import ActivationFunction
+from matgrad.backends.numpy_backend import NumpyBackend
+from matgrad.inspection.equations import Equation, equations, observed, relative_path
+from matgrad.layers.layer import Layer
+from matgrad.loss_functions import LossFunction
+from matgrad.matrix_operations import Matrix
+from matgrad.symbolic.checks.derivatives import symbolic_layer
+from matgrad.symbolic.checks.equality import symbols
+from matgrad.symbolic.checks.exact import exact_constants, exact_numbers
+from matgrad.symbolic.checks.verdicts import Check, last_line, verdict
+
+Values = dict[str, sp.Matrix]  # matrices by name, such as 'Z' and 'Y'
+
+
+def check_definition_of_layer(layer: Layer, *, N: int = 3, dropout: bool = False) -> list[Check]:
+    """Everything that a layer's feedforward computes, in its present mode, against its definition by elements.
+
+    For batch normalization in training mode that includes the running statistics, and a batch of one
+    example; with `dropout` it includes R. A class that is not the package's has no definition here.
+    """
+    if type(layer) not in LAYERS or (type(layer) is layers.ActivationLayer and type(layer.act) not in ACTIVATIONS):
+        return []
+    checks = _check_feedforward(symbolic_layer(layer, dropout), N, " dropout" if dropout else "")
+    if type(layer) is layers.BatchNormalizationLayer and layer.training and N != 1:
+        checks += _check_feedforward(symbolic_layer(layer), 1)
+    return checks
+
+
+def check_definition_of_loss(loss: LossFunction, *, N: int = 3, K: int = 4) -> list[Check]:
+    """The value of a loss against its definition by elements, for arbitrary targets."""
+    if type(loss) not in LOSSES:
+        return []
+    start = time.perf_counter()
+    loss = exact_numbers(loss)
+    is_probability = loss.accepts == {"probability"}
+    Y, T = symbols("Y", N, K, positive=is_probability or None), symbols("T", N, K)
+    S = T
+    if isinstance(loss, loss_functions._SmoothedLoss):
+        s = loss.label_smoothing
+        S = sp.Matrix(N, K, lambda i, j: (1 - s) * T[i, j] + sp.sympify(s) / K)
+    found, expected = sp.Matrix([[loss(Y, T)]]), sp.Matrix([[LOSSES[type(loss)](Y, S)]])
+    return [verdict(type(loss), "value", last_line(type(loss).__call__), f"N={N} K={K}", found, expected, start)]
+
+
+def check_definition_of_activation(act: ActivationFunction) -> list[Check]:
+    """The values of an activation function against its definition, and its derivative at the corners."""
+    if type(act) not in ACTIVATIONS:
+        return []
+    start = time.perf_counter()
+    act = exact_numbers(act)
+    if isinstance(act, activations.SReLUActivation):
+        act = activations.SReLUActivation(*(symbols(p, 1, 3) for p in ("al", "tl", "ar", "tr")))
+    f, X = ACTIVATIONS[type(act)], symbols("X", 2, 3)
+    with exact_constants():
+        found = act(X)
+    expected = sp.Matrix(2, 3, lambda i, j: f(act, X[i, j], j))
+    checks = [verdict(type(act), "value", last_line(type(act).__call__), "2×3", found, expected, start)]
+    for x, slope in CORNERS.get(type(act), ()):
+        start = time.perf_counter()
+        C = sp.Matrix(2, 3, lambda i, j, x=x: x(act, j))
+        expected = sp.Matrix(2, 3, lambda i, j, slope=slope: slope(act, j))
+        where = last_line(type(act).gradient)
+        checks.append(verdict(type(act), "gradient", where, f"x={C[0]}", act.gradient(C), expected, start))
+    return checks
+
+
+# -- layers ------------------------------------------------------------------------------------
+
+
+def _check_feedforward(layer: Layer, N: int, remark: str = "") -> list[Check]:
+    """Each equation of feedforward, and what else it leaves in the layer, against the definition."""
+    start = time.perf_counter()
+    X = symbols("X", N, layer.input_size)
+    sizes = f"N={N} D={layer.input_size} K={layer.output_size}{'' if layer.training else ' evaluation'}{remark}"
+    expected = LAYERS[type(layer)](layer, X)  # before the run, which changes the running statistics
+    found: dict[str, Matrix] = {}
+
+    def hook(layer: Layer, equation: Equation, value: Matrix) -> Matrix:
+        found[equation.name] = value
+        return value
+
+    with exact_constants(), observed([layer], hook):
+        result = layer.feedforward(X)
+    found |= {name: getattr(layer, name) for name in expected if name not in found}
+    found["Y"] = result
+    places = {e.name: (e.location, e.source) for e in equations(type(layer), "feedforward")}
+    checks = []
+    for name, value in expected.items():
+        place = places.get(name) or _place(layer, name)
+        checks.append(verdict(type(layer), name, place, sizes, found[name], value, start))
+        start = time.perf_counter()
+    return checks
+
+
+def _linear(layer: Any, X: sp.Matrix) -> Values:
+    """z_ik = Σ_j x_ij·w_kj·r_kj + b_k, with r_kj = 1 without dropout and in evaluation mode"""
+    (K, D), p = layer.W.shape, sp.sympify(layer.dropout)
+    R = sp.ones(K, D)
+    dropped = layer.training and p != 0
+    if dropped:
+        U = NumpyBackend().uniform(K, D, int(layer.seed), int(layer.renewals), like=np.zeros((1, 1)))
+        R = sp.Matrix(K, D, lambda k, j: 1 / (1 - p) if sp.Rational(float(U[k, j])) >= p else 0)
+    Z = sp.Matrix(X.rows, K, lambda i, k: sum(X[i, j] * layer.W[k, j] * R[k, j] for j in range(D)) + layer.b[0, k])
+    return {"R": R, "Z": Z} if dropped else {"Z": Z}
+
+
+def _linear_layer(layer: Any, X: sp.Matrix) -> Values:
+    values = _linear(layer, X)
+    values["Y"] = values.pop("Z")
+    return values
+
+
+def _activation_layer(layer: Any, X: sp.Matrix) -> Values:
+    values = _linear(layer, X)
+    Z, f = values["Z"], ACTIVATIONS[type(layer.act)]
+    return values | {"Y": sp.Matrix(*Z.shape, lambda i, k: f(layer.act, Z[i, k], k))}
+
+
+def _srelu_layer(layer: Any, X: sp.Matrix) -> Values:
+    values = _linear(layer, X)
+    Z = values["Z"]
+    return values | {"Y": sp.Matrix(*Z.shape, lambda i, k: _srelu(layer, Z[i, k], 0 if layer.shared else k))}
+
+
+def _softmax_layer(layer: Any, X: sp.Matrix) -> Values:
+    """y_ik = e^z_ik / Σ_j e^z_ij"""
+    values = _linear(layer, X)
+    Z = values["Z"]
+    Y = sp.Matrix(*Z.shape, lambda i, k: sp.exp(Z[i, k]) / sum(sp.exp(z) for z in Z.row(i)))
+    return values | {"Y": Y}
+
+
+def _log_softmax_layer(layer: Any, X: sp.Matrix) -> Values:
+    """y_ik = z_ik - ln Σ_j e^z_ij"""
+    values = _linear(layer, X)
+    Z = values["Z"]
+    return values | {"Y": sp.Matrix(*Z.shape, lambda i, k: Z[i, k] - sp.log(sum(sp.exp(z) for z in Z.row(i))))}
+
+
+def _batch_normalization(layer: Any, X: sp.Matrix) -> Values:
+    """y_ij = γ_j·(x_ij - μ_j) / √(σ_j² + ε) + β_j; the running variance is the unbiased one, and N = 1 changes none"""
+    N, D = X.shape
+    mean, variance, m = layer.running_mean, layer.running_variance, layer.momentum
+    mu, Sigma = mean, variance
+    if layer.training:
+        mu = sp.Matrix(1, D, lambda _, j: sum(X[i, j] for i in range(N)) / sp.Integer(N))
+        Sigma = sp.Matrix(1, D, lambda _, j: sum((X[i, j] - mu[j]) ** 2 for i in range(N)) / sp.Integer(N))
+    if layer.training and N > 1:
+        mean = sp.Matrix(1, D, lambda _, j: (1 - m) * mean[j] + m * mu[j])
+        variance = sp.Matrix(1, D, lambda _, j: (1 - m) * variance[j] + m * Sigma[j] * N / (N - 1))
+    S = sp.Matrix(1, D, lambda _, j: 1 / sp.sqrt(Sigma[j] + layer.epsilon))
+    R = sp.Matrix(N, D, lambda i, j: X[i, j] - mu[j])
+    Z = sp.Matrix(N, D, lambda i, j: R[i, j] * S[j])
+    Y = sp.Matrix(N, D, lambda i, j: layer.gamma[j] * Z[i, j] + layer.beta[j])
+    values = {"mu": mu, "R": R, "Sigma": Sigma, "inv_sqrt_Sigma": S, "Z": Z, "Y": Y}
+    return values | {"running_mean": mean, "running_variance": variance}
+
+
+LAYERS: dict[type[Layer], Callable[[Any, sp.Matrix], Values]] = {
+    layers.LinearLayer: _linear_layer,
+    layers.ActivationLayer: _activation_layer,
+    layers.SReLULayer: _srelu_layer,
+    layers.SoftmaxLayer: _softmax_layer,
+    layers.LogSoftmaxLayer: _log_softmax_layer,
+    layers.BatchNormalizationLayer: _batch_normalization,
+}
+
+
+def _place(layer: Any, name: str) -> tuple[str, str]:
+    """Where a matrix that is no equation of feedforward comes from: R, or a running statistic."""
+    if name == "R":
+        return last_line(type(layer).dropout_matrix)
+    return _assignment(type(layer).update_statistics, name)
+
+
+def _assignment(function: Callable[..., Any], name: str) -> tuple[str, str]:
+    """File and line of ``self.name = …`` in a function, and its text."""
+    lines, first = inspect.getsourcelines(function)
+    i = next(i for i, line in enumerate(lines) if line.strip().startswith(f"self.{name} = "))
+    return f"{relative_path(inspect.getsourcefile(function) or '')}:{first + i}", lines[i].strip()
+
+
+# -- losses: the value for N×K matrices Y and T, the targets smoothed already --------------------
+
+
+def _sum(f: Callable[[sp.Expr, sp.Expr], sp.Expr]) -> Callable[[sp.Matrix, sp.Matrix], sp.Expr]:
+    """Σ_ij f(y_ij, t_ij)"""
+    return lambda Y, T: sum(f(y, t) for y, t in zip(Y, T, strict=True))
+
+
+def _log_sigma(x: sp.Expr) -> sp.Expr:
+    return sp.log(1 / (1 + sp.exp(-x)))
+
+
+_squared_error = _sum(lambda y, t: (y - t) ** 2)
+
+LOSSES: dict[type[LossFunction], Callable[[sp.Matrix, sp.Matrix], sp.Expr]] = {
+    loss_functions.SquaredErrorLoss: _squared_error,
+    loss_functions.MeanSquaredErrorLoss: lambda Y, T: _squared_error(Y, T) / sp.Integer(len(Y)),
+    loss_functions.CrossEntropyLoss: _sum(lambda y, t: -t * sp.log(y)),
+    loss_functions.SoftmaxCrossEntropyLoss: lambda Y, T: (
+        -sum(
+            T[i, k] * sp.log(sp.exp(Y[i, k]) / sum(sp.exp(y) for y in Y.row(i)))
+            for i in range(Y.rows)
+            for k in range(Y.cols)
+        )
+    ),
+    loss_functions.LogProbabilityLoss: _sum(lambda y, t: -t * y),
+    loss_functions.NegativeLogLikelihoodLoss: lambda Y, T: (
+        -sum(sp.log(sum(Y[i, k] * T[i, k] for k in range(Y.cols))) for i in range(Y.rows))
+    ),
+    loss_functions.LogisticCrossEntropyLoss: _sum(lambda y, t: -t * _log_sigma(y)),
+    loss_functions.BinaryCrossEntropyLoss: _sum(lambda y, t: -t * _log_sigma(y) - (1 - t) * _log_sigma(-y)),
+}
+
+
+# -- activation functions: f(x) in column k ------------------------------------------------------
+
+
+def _pieces(left: sp.Expr, condition: sp.Expr, right: sp.Expr) -> sp.Expr:
+    return sp.Piecewise((left, condition), (right, True))
+
+
+def _srelu(p: Any, x: sp.Expr, k: int) -> sp.Expr:
+    """al·(x - tl) + tl if x ≤ tl, ar·(x - tr) + tr if x ≥ tr, else x; `p` has the four 1×K parameters"""
+    al, tl, ar, tr = (getattr(p, name)[0, k] for name in ("al", "tl", "ar", "tr"))
+    return sp.Piecewise((al * (x - tl) + tl, x <= tl), (ar * (x - tr) + tr, x >= tr), (x, True))
+
+
+ACTIVATIONS: dict[type[ActivationFunction], Callable[[Any, sp.Expr, int], sp.Expr]] = {
+    activations.ReLUActivation: lambda act, x, k: _pieces(0, x < 0, x),
+    activations.LeakyReLUActivation: lambda act, x, k: _pieces(act.alpha * x, x < act.alpha * x, x),
+    activations.AllReLUActivation: lambda act, x, k: _pieces(act.alpha * x, x < 0, x),
+    activations.TReLUActivation: lambda act, x, k: _pieces(0, x < act.epsilon, x),
+    activations.SReLUActivation: _srelu,
+    activations.HyperbolicTangentActivation: lambda act, x, k: (sp.exp(x) - sp.exp(-x)) / (sp.exp(x) + sp.exp(-x)),
+    activations.SigmoidActivation: lambda act, x, k: 1 / (1 + sp.exp(-x)),
+    activations.GELUActivation: lambda act, x, k: x * (1 + sp.erf(x / sp.sqrt(2))) / 2,
+    activations.SiLUActivation: lambda act, x, k: x / (1 + sp.exp(-x)),
+    activations.ELUActivation: lambda act, x, k: _pieces(act.alpha * (sp.exp(x) - 1), x < 0, x),
+    activations.SoftplusActivation: lambda act, x, k: sp.log(1 + sp.exp(x)),
+}
+
+# where f has corners, and f' there: that of the right-hand piece, as in the paper; SReLU's pieces are closed
+_at_zero = ((lambda act, k: sp.S.Zero, lambda act, k: sp.S.One),)
+CORNERS: dict[type[ActivationFunction], tuple[tuple[Callable, Callable], ...]] = {
+    activations.ReLUActivation: _at_zero,
+    activations.LeakyReLUActivation: _at_zero,
+    activations.AllReLUActivation: _at_zero,
+    activations.ELUActivation: _at_zero,
+    activations.TReLUActivation: ((lambda act, k: act.epsilon, lambda act, k: sp.S.One),),
+    activations.SReLUActivation: (
+        (lambda act, k: act.tl[0, k], lambda act, k: act.al[0, k]),
+        (lambda act, k: act.tr[0, k], lambda act, k: _pieces(act.al[0, k], act.tr[0, k] <= act.tl[0, k], act.ar[0, k])),
+    ),
+}

@@ -1,0 +1,63 @@
+"""The verdict on an equation: what `matgrad verify` prints of it, and where its source is."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import sympy as sp
+
+from matgrad.inspection.equations import relative_path
+from matgrad.matrix_operations import Matrix
+from matgrad.symbolic.checks.equality import compare
+from matgrad.symbolic.checks.exact import exact
+from matgrad.symbolic.checks.labels import label_of
+
+
+@dataclass(frozen=True)
+class Check:
+    """The verdict on one equation, one row of the table that `matgrad verify` prints."""
+
+    name: str  # 'ActivationLayer.DW', or the name of a derivation
+    location: str  # file and line of the equation that ran
+    label: str  # of the equation in the paper, such as 'eq:softmax-derivation', or the name of its section
+    sizes: str  # 'N=3 D=4 K=5'
+    method: str  # 'algebra' or 'points'
+    seconds: float
+    ok: bool
+    message: str = ""  # where it is wrong, with both symbolic entries
+    source: str = ""  # the text of the equation
+
+
+def verdict(
+    thing: type | Callable[..., Any],
+    part: str,
+    place: tuple[str, str],
+    sizes: str,
+    found: Matrix,
+    expected: sp.Matrix,
+    start: float,
+    whole: str = "",
+) -> Check:
+    """The verdict on what a class or function, or a part of it, computes, beside what it should compute.
+
+    `place` is file and line, and the source there; `start` is when the check began; `whole` names the layer
+    that a class is part of.
+    """
+    name = whole + (f"{thing.__name__}.{part}" if part else thing.__name__)
+    location, source = place
+    result = compare(exact(found), exact(expected))
+    message = "" if result.ok else f"{name} {result}\n  in {location}: {source}"
+    seconds = time.perf_counter() - start
+    return Check(name, location, label_of(thing, part), sizes, result.method, seconds, result.ok, message, source)
+
+
+def last_line(function: Callable[..., Any]) -> tuple[str, str]:
+    """File and line of the last statement of a function, and its text."""
+    lines, first = inspect.getsourcelines(function)
+    file = inspect.getsourcefile(function) or ""
+    last = max(i for i, line in enumerate(lines) if line.strip())
+    return f"{relative_path(file)}:{first + last}", lines[last].strip()

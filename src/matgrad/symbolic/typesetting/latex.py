@@ -1,0 +1,94 @@
+r"""LaTeX of the equations that run, for teaching notes: generated from the source of layers, losses and the like.
+
+Nothing is typed twice: `matgrad.symbolic.typesetting.method_reader` follows what a method executes, and
+`matgrad.symbolic.typesetting.expressions` has the notation of the paper's table.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from types import FunctionType, MethodType
+from typing import Any
+
+from matgrad.foundation.notation import document, escape, symbol
+from matgrad.inspection.equations import METHODS, Equation, equations
+from matgrad.layers.layer import Layer
+from matgrad.symbolic.typesetting.expressions import Typesetter
+from matgrad.symbolic.typesetting.method_reader import Reader
+from matgrad.symbolic.typesetting.name_resolver import method_of, notation, resolved
+
+
+def latex_equation(equation: Equation) -> str:
+    r"""``name = expression`` in the paper's notation, such as \mathsf{D}Z = \mathsf{D}Y \odot \mathrm{act}'(Z).
+
+    The names are those of the layer that executes it, also where a base class calls them otherwise. An
+    equation inside an ``if`` has its condition behind it. A size that the layer does not name is left out.
+    """
+    layer = next((cls for cls in _subclasses(Layer) if _executes(cls, equation)), None)
+    reader = Reader(layer)
+    for method in METHODS[: METHODS.index(equation.method) + 1]:
+        reader.lines.clear()  # of feedforward, backpropagate needs only the sizes
+        if function := method_of(layer, method):
+            reader.read(function)
+    for line in reader.lines:
+        if (line.file, line.number, line.variable) == (equation.file, equation.line, equation.name):
+            return line.text(" = ")
+    # the class is not there to be read
+    value = ast.parse(equation.source).body[0].value  # type: ignore[attr-defined]
+    return f"{symbol(equation.name).text} = {Typesetter({})(resolved(value)).text}"
+
+
+def latex_function(function: Callable[..., Any], owner: type | None = None) -> str:
+    """``f(X) = expression`` for a function, after the assignments that it needs, in an ``aligned`` environment.
+
+    It takes functions, methods and objects that can be called. `owner` is the class that an inherited method is
+    meant for, where it is not bound to an object. What an optimizer updates is listed line by line.
+    """
+    if not isinstance(function, FunctionType | MethodType):
+        function = function.__call__  # type: ignore[operator]
+    plain = inspect.unwrap(getattr(function, "__func__", function))
+    owner = owner or (type(function.__self__) if isinstance(function, MethodType) else _owner(plain))
+    reader = Reader(owner)
+    reader.read(plain)
+    this = reader.this(plain)
+    arguments: list[ast.expr] = [ast.Name(name) for name in inspect.signature(plain).parameters if name != this]
+    name = notation(owner, plain.__name__) if this else plain.__name__
+    head = Typesetter({})(ast.Call(ast.Name(name), arguments, [])).text
+    if not reader.lines:
+        raise ValueError(f"{plain.__qualname__} has no equation: expected an assignment or a value that is returned")
+    if len(reader.lines) == 1:
+        return reader.lines[0].text(" = ", head)
+    return r"\begin{aligned} " + r" \\ ".join(line.text(" &= ", head) for line in reader.lines) + r" \end{aligned}"
+
+
+def latex_document(sections: list[tuple[str, list[str]]]) -> str:
+    """A document for pdflatex: under the title of every section its equations, each on lines of its own."""
+    parts = []
+    for title, lines in sections:
+        parts += ["", rf"\section*{{{escape(title)}}}", *(f"\\[\n{line}\n\\]" for line in lines)]
+    return document(*parts)
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    subclass: type
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def _executes(cls: type, equation: Equation) -> bool:
+    """Whether the equation is one of the class's."""
+    if cls.__name__ != equation.layer:
+        return False
+    try:
+        return equation in equations(cls, equation.method)
+    except ValueError:  # another class of this name, whose source is not available
+        return False
+
+
+def _owner(function: FunctionType) -> type | None:
+    """The class in whose body a function stands."""
+    found = function.__globals__.get(function.__qualname__.partition(".")[0])
+    return found if isinstance(found, type) else None

@@ -1,0 +1,191 @@
+"""What the names in a method stand for, and how the functions are written that it calls."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+from matgrad.foundation.notation import function_symbol, is_word, symbol
+from matgrad.loss_functions import LossFunction
+from matgrad.symbolic.typesetting.expressions import Size, Typesetter, known
+
+
+@dataclass
+class Frame:
+    """A function that is being read: what its names and its object's attributes stand for."""
+
+    function: Any = None  # a FunctionType, unless it is not known
+    this: str = "self"  # the name of the object that a method belongs to
+    owner: type | None = None
+    names: dict[str, ast.expr] = field(default_factory=dict)
+    attributes: dict[str, ast.expr] = field(default_factory=dict)
+    sizes: dict[str, Size] = field(default_factory=dict)
+    called: dict[str, str] = field(default_factory=dict)  # how the caller names what is returned
+    inner: bool = False  # whether another function that is read calls it
+
+    def display(self, name: str) -> str:
+        """The name, with the D of a parameter's gradient set apart where the parameter's name is a word."""
+        of_word = name[:1] == "D" and is_word(name) and name[1:] in getattr(self.owner, "parameters", ())
+        return rf"\mathsf{{D}}{symbol(name[1:]).text}" if of_word else name
+
+    def bases(self) -> list[type]:
+        """The classes in which `super()` looks."""
+        classes = list(self.owner.__mro__) if self.owner else []
+        places = [k for k, cls in enumerate(classes) if self.function and defines(cls, self.function)]
+        return classes[places[0] + 1 :] if places else []
+
+    def globals(self, name: str) -> object:
+        """What a name stands for outside the function."""
+        return self.function.__globals__.get(name) if self.function else None
+
+
+class Resolver(ast.NodeTransformer):
+    """Replaces names by what they stand for, ``self.x`` by x, and calls of methods by their notation."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """What the name stands for; a constant of the module is written out."""
+        if len(node.id) > 1 and node.id.isupper() and self.frame.globals(node.id) is not None:
+            return _constant(self.frame.globals("__name__"), node.id) or node
+        return self.frame.names.get(node.id) or ast.Name(self.frame.display(node.id))
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """What the object's attribute stands for."""
+        if isinstance(node.value, ast.Name) and node.value.id == self.frame.this:
+            return self.frame.attributes.get(node.attr) or ast.Name(self.frame.display(node.attr))
+        return self.generic_visit(node)  # type: ignore[return-value]
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """The call, with the notation of a method; a switch and a private function are written out."""
+        owner, this = self.frame.owner, self.frame.this
+        match node.func:
+            case ast.Name(id=name) if name == this:
+                node.func = ast.Name(notation(owner, "__call__"))
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if name == this and method_of(owner, attr):
+                if expanded := self._written_out(method_of(owner, attr), node, switch=True):
+                    return expanded
+                node.func = ast.Name(notation(owner, attr))
+            case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=attr):
+                node.func = ast.Name(notation(next(iter(self.frame.bases()), None), attr))
+            case ast.Name(id=name) if name.startswith("_") and name not in self.frame.names:
+                if expanded := self._written_out(self.frame.globals(name), node, switch=False):
+                    return expanded
+        return self.generic_visit(node)  # type: ignore[return-value]
+
+    def _written_out(self, function: object, call: ast.Call, switch: bool) -> ast.expr | None:
+        """What a one-line function returns; of a switch, such as `drop`, the case in which nothing is None."""
+        if not isinstance(function, FunctionType):
+            return None
+        resolver = Resolver(callee(function, call, self.frame))
+        for statement in tree_of(function).body:
+            match statement:
+                case ast.Expr(value=ast.Constant()):
+                    continue
+                case ast.Assign(targets=[target], value=value) if resolver.unpacks_sizes(target, value):
+                    continue
+                case ast.Return(value=ast.IfExp(test=ast.Compare(ops=[ast.Is() | ast.IsNot()]) as test) as value) if (
+                    switch
+                ):
+                    return resolver.visit(deepcopy(value.orelse if isinstance(test.ops[0], ast.Is) else value.body))
+                case ast.Return(value=ast.expr() as value) if not switch:
+                    return resolver.visit(deepcopy(value))
+            return None
+        return None
+
+    def elements(self, value: ast.expr) -> list[ast.expr]:
+        """The elements of ``a, b`` and of ``(f(p) for p in (a, b))``; none of what is not known."""
+        match value:
+            case ast.Tuple(elts=elements) | ast.List(elts=elements):
+                return [self.visit(deepcopy(element)) for element in elements]
+            case (
+                ast.GeneratorExp(elt=f, generators=[ast.comprehension(target=ast.Name(id=p), iter=values, ifs=[])])
+                | ast.ListComp(elt=f, generators=[ast.comprehension(target=ast.Name(id=p), iter=values, ifs=[])])
+            ):
+                frames = (replace(self.frame, names=self.frame.names | {p: x}) for x in self.elements(values))
+                return [Resolver(frame).visit(deepcopy(f)) for frame in frames]
+        return []
+
+    def unpacks_sizes(self, target: ast.expr, value: ast.expr) -> bool:
+        """Whether it is ``N, K = X.shape`` or ``N = X.shape[0]``, after which N and K are known as sizes of X."""
+        match target, value:
+            case ast.Tuple(elts=[ast.Name(id=m), ast.Name(id=n)]), ast.Attribute(value=X, attr="shape"):
+                names: tuple[str | None, str | None] = (m, n)
+            case ast.Name(id=m), ast.Subscript(value=ast.Attribute(value=X, attr="shape"), slice=ast.Constant(value=k)):
+                names = (m, None) if k == 0 else (None, m)
+            case _:
+                return False
+        X = self.visit(deepcopy(X))
+        size = Typesetter(self.frame.sizes).size(X)
+        rows, columns = (name if name != "_" else None for name in names)
+        for name, symbol_of in zip((rows, columns), size, strict=True):
+            if name:
+                self.frame.names[name] = ast.Name(symbol_of or name)
+        if isinstance(X, ast.Name):
+            self.frame.sizes[X.id] = known(size, (rows, columns))
+        return True
+
+
+def resolved(value: ast.expr) -> ast.expr:
+    """The expression of a method whose class is not known, with x for ``self.x``."""
+    return Resolver(Frame()).visit(deepcopy(value))
+
+
+def notation(owner: type | None, method: str) -> str:
+    r"""How a method is written: \sigma and \sigma', \mathcal{L}_{\mathrm{SE}} and its \nabla_Y, or by its name."""
+    if owner is None or method not in ("__call__", "gradient"):
+        return function_symbol(method)
+    if issubclass(owner, LossFunction):
+        initials = "".join(re.findall("[A-Z]", owner.__name__.removesuffix("Loss"))) or owner.__name__
+        return (r"\nabla_Y " if method == "gradient" else "") + rf"\mathcal{{L}}_{{\mathrm{{{initials}}}}}"
+    words = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", owner.__name__.removesuffix("Activation")).lower()
+    return function_symbol(words) + ("'" if method == "gradient" else "")
+
+
+def method_of(owner: type | None, name: str) -> FunctionType | None:
+    """The function of a method, without what wraps it."""
+    found = inspect.getattr_static(owner, name, None) if owner else None
+    found = found.__func__ if isinstance(found, staticmethod) else found
+    return inspect.unwrap(found) if isinstance(found, FunctionType) else None
+
+
+def defines(cls: type, function: FunctionType) -> bool:
+    """Whether the function is a method in the body of the class."""
+    found = vars(cls).get(function.__name__)
+    return isinstance(found, FunctionType) and inspect.unwrap(found) is function
+
+
+@cache
+def tree_of(function: FunctionType) -> ast.FunctionDef:
+    """The function's syntax tree, with the line numbers of its file."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
+    return next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def _constant(module: object, name: str) -> ast.expr | None:
+    """The expression that a module gives a constant."""
+    for statement in ast.parse(inspect.getsource(sys.modules[str(module)])).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
+                return value
+    return None
+
+
+def callee(function: FunctionType, call: ast.Call, frame: Frame) -> Frame:
+    """The frame of a function that is called: its parameters stand for the arguments."""
+    names = list(inspect.signature(function).parameters)
+    is_method = any(defines(cls, function) for cls in (frame.owner.__mro__ if frame.owner else ()))
+    this = names.pop(0) if is_method else ""
+    given = dict(zip(names, call.args, strict=False)) | {k.arg: k.value for k in call.keywords if k.arg}
+    values = {name: Resolver(frame).visit(deepcopy(value)) for name, value in given.items()}
+    return Frame(function, this, frame.owner, values, frame.attributes, frame.sizes, inner=True)
