@@ -225,7 +225,7 @@ class MultilayerPerceptron:
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         where = f" on {self.engine}, {self.dtype}" if self.layers else ""
         if self.normalization is not None and self.normalization.kind != "none":
-            where += f", with {self.normalization} normalization of its inputs"
+            where += f", inputs normalized ({self.normalization})"
         sides = "><<>>"
         table = ("  ".join(f"{x:{s}{n}}" for x, s, n in zip(line, sides, widths, strict=False)) for line in lines)
         return "\n".join([f"MultilayerPerceptron{where}", *table])
