@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-import matgrad
+import matgrad as mg
 from support import DATA, PATIENCE
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-SOURCE = Path(matgrad.__file__).parent
+SOURCE = Path(mg.__file__).parent
 
 
 def blocks(language: str) -> list[str]:
@@ -127,15 +127,19 @@ def test_the_printed_program_is_the_recorded_one(tmp_path):
 def test_the_python_examples_work_in_order(tmp_path):
     (tmp_path / "example.py").write_text("".join(blocks("python")))
     output = run(f"{sys.executable} example.py", tmp_path)
+    assert float(output.splitlines()[0]) > 0.9, "the accuracy of the first example"
+    assert "MultilayerPerceptron on " in output
+    assert mg.load(tmp_path / "digits.npz").layers[-1].output_size == 10
     assert "(100, 128) (100, 128) (128, 64) (100, 64)" in output
     assert "None" in output.splitlines()
 
 
 def test_the_code_beside_the_equations_is_the_source():
     lines = re.findall(r"^\| [\w -]+ \| \$.*?\$ \| `(.*?)` \|$", README, re.MULTILINE)
+    (first,) = re.findall(r"^\$\$\\mathsf.*\$\$\n\n    (.*)$", README, re.MULTILINE)
     source = "\n".join(path.read_text() for path in (SOURCE / "layers").glob("*.py"))
     assert len(lines) == 4
-    for line in lines:
+    for line in (first, *lines):
         assert line in source
 
 

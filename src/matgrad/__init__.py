@@ -61,9 +61,11 @@ from matgrad.optimizers import (
 from matgrad.program.computations import clip_gradients, make_step
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
+from matgrad.specifications.models import create_model
+from matgrad.storage.models import load
 from matgrad.training import stochastic_gradient_descent
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ActivationFunction",
@@ -118,6 +120,8 @@ __all__ = [
     "compile_step",
     "compute_accuracy",
     "compute_loss",
+    "create_model",
+    "load",
     "load_digits",
     "make_step",
     "manual_seed",

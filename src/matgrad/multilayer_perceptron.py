@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matgrad.backends import Backend, backend_of, get_backend
+from matgrad.backends import Backend, automatic_backend, backend_of, get_backend
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.foundation.deferred import deferred
 from matgrad.foundation.random_numbers import Generator
@@ -18,20 +18,24 @@ from matgrad.layers.linear import LinearLayer
 from matgrad.layers.state import State, sized_by_supports
 from matgrad.sparse.densities import density_text, parse_densities, random_support
 from matgrad.sparse.matrix import SparseMatrix, values_of
-
-if TYPE_CHECKING:
-    pass
+from matgrad.specifications.parsing import Items
 
 if TYPE_CHECKING:
     from matgrad import training as _training
+    from matgrad.datasets.normalization import Normalization
     from matgrad.evaluation import measures as _measures
+    from matgrad.storage import models as _storage
 
 
 class MultilayerPerceptron:
     """Y = f_Θ(X), the composition of its layers.
 
     >>> M = MultilayerPerceptron([ActivationLayer(64, 32, ReLUActivation()), LinearLayer(32, 10)])
+
+    Where it has a `normalization`, as one that `matgrad train` saved, `fit`, `predict` and `score` apply it to X.
     """
+
+    normalization: Normalization | None = None
 
     def __init__(self, layers: Iterable[Layer] = ()) -> None:
         self.layers: list[Layer] = list(layers)
@@ -96,13 +100,13 @@ class MultilayerPerceptron:
         for layer in self._linear_layers():
             layer.set_weights(specification, rng)
 
-    def set_densities(self, densities: str | Sequence[float], rng: Generator | None = None) -> None:
+    def set_densities(self, densities: Items, rng: Generator | None = None) -> None:
         """Give every linear layer a random support, of densities such as ``0.01;0.05;1`` or of one for all.
 
         Linear layers that are parts count too, in the order of `walk`. A layer keeps its weights at the
         support; with density 1 it stays as it is.
         """
-        values = parse_densities(densities) if isinstance(densities, str) else list(densities)
+        values = parse_densities(densities)
         layers = self._linear_layers()
         values = values * len(layers) if len(values) == 1 else values
         if len(values) != len(layers):
@@ -141,7 +145,12 @@ class MultilayerPerceptron:
     def to(
         self, backend: str | None = None, *, dtype: str | None = None, device: str | None = None
     ) -> MultilayerPerceptron:
-        """Move the whole state to another backend, element type or device, in place; returns M."""
+        """Move the whole state to another backend, element type or device, in place; returns M.
+
+        The backend ``auto`` is the C++ core where it is built, else NumPy; with a device it is PyTorch.
+        """
+        if backend == "auto":
+            backend = automatic_backend(device)
         target = self.backend if backend is None else get_backend(backend)
         if self.backend.name == "sympy" and dtype is None:
             dtype = "float64"
@@ -201,13 +210,18 @@ class MultilayerPerceptron:
 
     # -- as people know it --------------------------------------------------------------------
     if TYPE_CHECKING:
-        fit, predict, score = _training.fit, _measures.predict, _measures.score
+        fit, predict, score, save = _training.fit, _measures.predict, _measures.score, _storage.save_model
     else:  # the modules of these stand above this one
         fit = deferred("matgrad.training", "fit")
         predict = deferred("matgrad.evaluation.measures", "predict")
         score = deferred("matgrad.evaluation.measures", "score")
+        save = deferred("matgrad.storage.models", "save_model")
 
-    def __str__(self) -> str:
+    def normalize(self, X: np.ndarray) -> np.ndarray:
+        """The examples as the layers take them: (X - offset) / scale where M has a normalization, else X."""
+        return np.asarray(X) if self.normalization is None else self.normalization.apply(np.asarray(X))
+
+    def __repr__(self) -> str:
         lines: list[tuple[str, ...]] = [("", "layer", "sizes", "density", "parameters")]
         for name, layer in self.walk():
             sizes, count = f"{layer.input_size} → {layer.output_size}", f"{_count(layer):,}"
@@ -217,6 +231,8 @@ class MultilayerPerceptron:
             lines = [(*line[:3], line[4]) for line in lines]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         where = f" on {self.engine}, {self.dtype}" if self.layers else ""
+        if self.normalization is not None and self.normalization.kind != "none":
+            where += f", inputs normalized ({self.normalization})"
         sides = "><<>>"
         table = ("  ".join(f"{x:{s}{n}}" for x, s, n in zip(line, sides, widths, strict=False)) for line in lines)
         return "\n".join([f"MultilayerPerceptron{where}", *table])

@@ -229,6 +229,8 @@ def fit(
 ) -> History:
     """Train M on NumPy examples X with targets T (a matrix, or class indices) on M's own backend.
 
+    With the defaults it trains as `matgrad train` does; X is normalized only where M has a normalization.
+
     The default loss is the cross-entropy that fits the last layer. `validation` is a pair (X, T), or the
     fraction of the examples that is held out; with `early_stopping` training ends when the validation
     loss has not improved for so many epochs, and M keeps the best parameters. Returns the history: for
@@ -240,7 +242,7 @@ def fit(
     check_loss(M, loss)
 
     def loader(X: np.ndarray, T: np.ndarray, **options: Any) -> DataLoader:
-        X, T, K = np.asarray(X), np.asarray(T), M.layers[-1].output_size
+        X, T, K = M.normalize(X), np.asarray(T), M.layers[-1].output_size
         check_finite(X, "X")
         return DataLoader(X, T, batch_size, classes=K, **options).to(M.backend.name, dtype=M.dtype, device=M.device)
 

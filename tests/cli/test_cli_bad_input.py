@@ -13,7 +13,6 @@ import pytest
 from cli_support import KEYS, blobs, in_process_of_its_own, run, save_blobs, succeed, write_csv
 
 from matgrad.specifications.models import create_model
-from matgrad.storage.models import save_model
 
 Words = tuple[str, ...]
 
@@ -131,8 +130,7 @@ def write_models() -> None:
     """Weights and models in npz files."""
     succeed("train", "--epochs", 1, "--layers", "Linear", "--quiet", "--save-weights", "model.npz")
     information = {"loss": "MeanSquaredError", "classes": None, "normalize": "none"}
-    scaling = {"offset": np.zeros((1, 2)), "scale": np.ones((1, 2))}
-    save_model(create_model("Linear", "2;1"), "regression.npz", information=information, arrays=scaling)
+    create_model("Linear", "2;1").save("regression.npz", information=information)
     content = dict(np.load("model.npz"))
     description = json.loads(str(content["matgrad"]))
 
@@ -267,7 +265,9 @@ TRAIN: dict[str, Words] = {  # options of `matgrad train`, and words of the mess
     "--dtype float8": ("--dtype", "float8"),
     "--backend nunpy": ("--backend", "nunpy", "numpy"),
     "--backend sympy": ("--backend", "sympy"),
-    "--device cuda": ("cuda", "numpy"),
+    "--backend numpy --device cuda": ("cuda", "numpy"),
+    "--backend native --device cuda": ("cuda", "devices"),
+    "--device nowhere": ("nowhere",),
     "--backend torch --device nowhere": ("nowhere",),
     "--backend torch --device cuda:99": ("cuda",),
     "--epoch 3": ("--epoch",),

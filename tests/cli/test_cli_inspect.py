@@ -81,6 +81,7 @@ def test_info():
     assert found["versions"]["python"] == platform.python_version()
     assert set(found["backends"]) == {"numpy", "torch", "jax", "tensorflow", "native", "sympy"}
     assert found["backends"]["numpy"] is True
+    assert found["auto"] == ("native" if found["backends"]["native"] else "numpy")
     assert found["machine"]["cores"] == len(os.sched_getaffinity(0))
     assert found["instruction_sets"]
     assert all(isinstance(number, int) and number > 0 for number in found["threads"].values())

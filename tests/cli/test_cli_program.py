@@ -157,7 +157,7 @@ def data(folder) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.usefixtures("data")
-@pytest.mark.parametrize("backend_name", ["numpy", "torch"])
+@pytest.mark.parametrize("backend_name", ["auto", "numpy", "torch"])
 @pytest.mark.parametrize("options", [(), ("--clip", 0.5, "--optimizers", "Adam", "--per-step")])
 def test_eager_training_is_compiled_training(backend_name: str, options):
     common = (*TRAIN, "--backend", backend_name, *options)
@@ -185,8 +185,10 @@ def test_the_timer_and_the_matrices_of_batches_are_shown():
 
 @pytest.mark.usefixtures("data")
 @pytest.mark.filterwarnings("always")
-def test_a_layer_that_cannot_be_compiled_is_trained_with_one_line_about_it(folder):
+@pytest.mark.parametrize("backend_name", ["auto", "numpy"])
+def test_a_layer_that_cannot_be_compiled_is_trained_with_one_line_about_it(folder, backend_name):
     (folder / "branch.py").write_text(PLUGIN.format(name="Branch", expression="X if X[0, 0] > 0 else 2 * X"))
-    output = succeed(*TRAIN[:3], "--plugin", "branch.py", "--layers", "ReLU;Branch;Linear", "--epochs", 2)
+    common = (*TRAIN[:3], "--epochs", 2, "--backend", backend_name)
+    output = succeed(*common, "--plugin", "branch.py", "--layers", "ReLU;Branch;Linear")
     assert output.count("training goes on uncompiled") == 1
-    assert "training goes on uncompiled" not in succeed(*TRAIN[:3], "--layers", "ReLU;Linear", "--epochs", 2)
+    assert "training goes on uncompiled" not in succeed(*common, "--layers", "ReLU;Linear")

@@ -50,7 +50,7 @@ def test_the_record_has_the_rows(backend_name: str, options, kind: str):
         assert names(rows) == steps, context
         assert rows[0]["flops"] == 2 * 2 * N * (D * H + H * K), context
     else:
-        dW = next(row for row in rows if (row["equation"], row["layer"]) == ("ActivationLayer.DW", 1))
+        dW = next(row for row in rows if (row["equation"], row["layer"]) == ("ActivationLayer.DW", "1"))
         assert dW["flops"] == 2 * 2 * N * D * H, context
         assert {"layer 2 MomentumOptimizer.b", "SoftmaxCrossEntropyLoss.gradient"} <= set(names(rows)), context
 

@@ -130,7 +130,8 @@ import matgrad as mg
 from matgrad.specifications.models import create_model
 
 mg.manual_seed(0)
-M = create_model("ReLU;ReLU;Linear", "65536;65536;65536;10", densities="0.0005").to("native", dtype="float32")
+M = create_model("ReLU;ReLU;Linear", [65536, 65536, 65536, 10], densities=0.0005, optimizers="GradientDescent")
+M.to("native", dtype="float32")
 X = np.random.default_rng(0).standard_normal((300, 65536), dtype=np.float32)
 history = M.fit(X, np.arange(300) % 10, learning_rate=0.5, epochs=2, batch_size=100)
 assert np.isfinite(history["loss"]).all() and history["loss"][1] < history["loss"][0], history

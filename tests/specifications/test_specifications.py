@@ -31,6 +31,24 @@ def test_layers_and_sizes_make_a_model():
     assert M.layers[3].al[0, 0] == np.float32(0.1)
 
 
+def test_lists_may_be_sequences_and_single_values():
+    models = []
+    for options in (
+        {"layers": "ReLU;Linear", "sizes": "4;5;3", "dropouts": "0.5;0", "densities": "0.4", "weights": "He;Zero"},
+        {"layers": ["ReLU", "Linear"], "sizes": (4, 5, np.int64(3)), "dropouts": [0.5, 0], "densities": 0.4,
+         "weights": ["He", "Zero"]},
+    ):  # fmt: skip
+        mg.manual_seed(3)
+        models.append(create_model(**options))
+
+    assert repr(models[0]) == repr(models[1])
+    states = [M.state() for M in models]
+    for name, X in states[0].items():
+        np.testing.assert_array_equal(X, states[1][name], err_msg=name)
+    with pytest.raises(ValueError, match=r"layer size 2: expected a whole number, found '5.5'"):
+        create_model("ReLU;Linear", [4, 5.5, 3])
+
+
 def test_one_value_serves_all_layers():
     M = create_model(
         "ReLU;BatchNormalization;Linear", "4;5;3", weights="Zero", optimizers="Nesterov(0.5)", dropouts="0.2"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import matgrad as mg
+from matgrad.datasets import Normalization
 from matgrad.foundation.files import atomic_write, write_json
 from matgrad.specifications.models import create_model
 from matgrad.storage.models import load_model, load_weights, save_model
@@ -33,7 +34,7 @@ def file(tmp_path):
 
 def test_a_model_comes_back_whole_from_any_backend(backend: Framework, file):
     M = trained(backend.name)
-    save_model(M, file, arrays={"scale": np.arange(3.0)}, information={"loss": "SquaredError", "π": 3})
+    M.save(file, information={"loss": "SquaredError", "π": 3})
     saved = load_model(file)
 
     expected = {name: to_numpy(X) for name, X in M.state().items() if name.count(".") == 1}
@@ -41,9 +42,37 @@ def test_a_model_comes_back_whole_from_any_backend(backend: Framework, file):
     for name, value in expected.items():
         np.testing.assert_array_equal(to_numpy(saved.model.state()[name]), value, err_msg=name)
     assert saved.information == {"loss": "SquaredError", "π": 3}
-    np.testing.assert_array_equal(saved.arrays["scale"], np.arange(3.0))
     X = np.random.default_rng(3).normal(size=(4, 5)).astype(np.float32)
     np.testing.assert_allclose(saved.model.predict(X), M.predict(X), rtol=1e-5)
+
+
+def test_a_loaded_model_has_the_dtype_and_the_optimizer_of_a_new_one(file):
+    X = np.random.default_rng(3).normal(size=(4, 5))
+    for dtype in ("float32", "float64"):
+        M = trained().to(dtype=dtype)
+        M.save(file)
+        loaded = mg.load(file)
+
+        np.testing.assert_array_equal(loaded.predict(X), M.predict(X), err_msg=dtype)
+        assert loaded.dtype == dtype
+        new = create_model(LAYERS, SIZES, dropouts="0.3;0;0")
+        assert loaded.state().keys() == new.state().keys(), "with the default optimizer"
+        assert loaded.normalization is None
+
+
+def test_a_normalization_is_part_of_the_model(file):
+    X = np.random.default_rng(3).normal(size=(40, 5)).astype(np.float32)
+    M = trained()
+    expected = M.predict((X - X.mean(axis=0)) / X.std(axis=0))
+    M.normalization = Normalization.of("standard", X)
+    M.save(file)
+
+    np.testing.assert_allclose(mg.load(file).predict(X), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(mg.load(file).predict(X), M.predict(X))
+    content = dict(np.load(file))
+    np.savez(file, **{name: A for name, A in content.items() if name != "extra.scale"})
+    with pytest.raises(ValueError, match="expected offset and scale of size 1 × 5 for the standard normalization"):
+        mg.load(file)
 
 
 def test_the_weights_have_the_names_of_the_original(file):

@@ -47,6 +47,17 @@ def get_backend(name: str) -> Backend:
         ) from None
 
 
+def automatic_backend(device: str | None = None) -> str:
+    """What ``auto`` stands for: the C++ core where it is built, else NumPy; PyTorch where a device is named."""
+    if device is not None:
+        return "torch"
+    try:
+        import_module("matgrad._native")
+    except ImportError:
+        return "numpy"
+    return "native"
+
+
 @cache
 def _instance(module: str, class_name: str) -> Backend:
     return getattr(import_module(module), class_name)()
@@ -86,4 +97,4 @@ def backend_of(X: object, *others: object) -> Backend:
     return backend
 
 
-__all__ = ["BACKENDS", "Backend", "backend_of", "get_backend", "register_matrix_type"]
+__all__ = ["BACKENDS", "Backend", "automatic_backend", "backend_of", "get_backend", "register_matrix_type"]

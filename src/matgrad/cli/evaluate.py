@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from matgrad import datasets
+from matgrad.cli.groups import GroupedCommand, option
 from matgrad.cli.options import (
     PATH,
     SEED,
@@ -22,33 +23,34 @@ from matgrad.cli.options import (
     move,
     plugin_option,
 )
-from matgrad.datasets import DataLoader, Dataset, Normalization
+from matgrad.datasets import DataLoader, Dataset
 from matgrad.evaluation.measures import Measures, measure, predicted_classes
 from matgrad.foundation.files import as_json as as_json_text
 from matgrad.foundation.files import atomic_write
 from matgrad.foundation.machine import set_threads
 from matgrad.loss_functions import LossFunction, create_loss
+from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.storage.models import SavedModel, load_model
 from matgrad.training import default_loss
 
-part_option = click.option(
+part_option = option(
+    "Data",
     "--part",
     type=click.Choice(["train", "test", "all"]),
     default="test",
-    show_default=True,
     help="Which part of the data.",
 )
-seed_option = click.option("--seed", type=SEED, default=0, show_default=True, help="The seed of generated data.")
+seed_option = option("Data", "--seed", type=SEED, default=0, help="The seed of generated data.")
 
 
-@click.command(short_help="Measure a saved model.")
+@click.command(cls=GroupedCommand, short_help="Measure a saved model.")
 @click.argument("model", type=PATH)
 @data_options
 @part_option
 @seed_option
 @machine_options
 @plugin_option
-@click.option("--json", "as_json", is_flag=True, help="Print the measures as JSON, and nothing else.")
+@option("Output", "--json", "as_json", is_flag=True, help="Print the measures as JSON, and nothing else.")
 def evaluate(model: Path, **options: Any) -> None:
     """Measure the saved MODEL: accuracy, loss and confusion matrix, or the errors of a regression.
 
@@ -58,14 +60,14 @@ def evaluate(model: Path, **options: Any) -> None:
     saved = load_model(model)
     data = load_data(options, options["seed"])
     X, T = _examples(data, options["part"])
-    inputs = normalized(saved, X, model)
+    _check_features(saved.model, X, model)
     names = class_names(saved)
     if data.classes is not None:
         T = _as_classes_of(names, T, data, model)
     elif names is not None:
         raise ValueError(f"{model}: the model tells {len(names)} classes apart, but {data.name} is for regression")
     M = move(saved.model, options)
-    loader = DataLoader(inputs, T, 1000, classes=M.layers[-1].output_size)
+    loader = DataLoader(M.normalize(X), T, 1000, classes=M.layers[-1].output_size)
     loader.to(M.backend.name, dtype=M.dtype, device=M.device)
     loss = _loss(saved)
     measures = measure(M, loader, loss)
@@ -81,12 +83,12 @@ def evaluate(model: Path, **options: Any) -> None:
         click.echo(f"{name} {value:.4f}")
 
 
-@click.command(short_help="Write what a saved model predicts.")
+@click.command(cls=GroupedCommand, short_help="Write what a saved model predicts.")
 @click.argument("model", type=PATH)
 @click.argument("output", type=PATH)
 @data_options
 @part_option
-@click.option("--features", type=PATH, metavar="FILE", help="A CSV file of features alone, without targets.")
+@option("Data", "--features", type=PATH, metavar="FILE", help="A CSV file of features alone, without targets.")
 @seed_option
 @machine_options
 @plugin_option
@@ -107,9 +109,9 @@ def predict(model: Path, output: Path, **options: Any) -> None:
         X = datasets.csv_features(options["features"])
     else:
         X, _ = _examples(load_data(options, options["seed"]), options["part"])
-    inputs = normalized(saved, X, model)
+    _check_features(saved.model, X, model)
     M = move(saved.model, options)
-    Y = M.predict(inputs)
+    Y = M.predict(X)
     names = class_names(saved)
     classes = None if names is None else predicted_classes(M, Y)
     with atomic_write(output) as file:
@@ -133,18 +135,11 @@ def class_names(saved: SavedModel) -> list[str] | None:
     return [str(name) for name in names]
 
 
-def normalized(saved: SavedModel, X: np.ndarray, path: Path) -> np.ndarray:
-    """The inputs, scaled as they were in training, after a check that there are as many features."""
-    D = saved.model.layers[0].input_size
+def _check_features(M: MultilayerPerceptron, X: np.ndarray, path: Path) -> None:
+    """Refuse examples that have not as many features as the model."""
+    D = M.layers[0].input_size
     if X.shape[1] != D:
         raise ValueError(f"{path}: the model has {D} features, but the data has {X.shape[1]}")
-    kind = saved.information.get("normalize", "none")
-    if kind == "none":
-        return X
-    rows = [saved.arrays[name] for name in ("offset", "scale") if name in saved.arrays]
-    if [row.shape for row in rows] != [(1, D), (1, D)]:
-        raise ValueError(f"{path}: expected offset and scale of size 1 × {D} for the {kind} normalization")
-    return Normalization(kind, *rows).apply(X)
 
 
 def _loss(saved: SavedModel) -> LossFunction:

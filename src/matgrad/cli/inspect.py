@@ -9,7 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
-from matgrad.backends import BACKENDS
+from matgrad.backends import BACKENDS, automatic_backend
 from matgrad.cli.options import PATH
 from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.files import read_npz
@@ -46,6 +46,7 @@ def info(as_json: bool) -> None:
     values: dict[str, Any] = {
         "versions": versions(),
         "backends": {name: find_spec(roots[0]) is not None for name, (_, _, roots) in BACKENDS.items()},
+        "auto": automatic_backend(),
         "machine": machine(),
         "instruction_sets": instruction_sets(),
         "threads": thread_pools(),
@@ -57,6 +58,7 @@ def info(as_json: bool) -> None:
         click.echo(f"{name:<16} {version}")
     for name, is_found in values["backends"].items():
         click.echo(f"backend {name:<12} {'installed' if is_found else 'not installed'}")
+    click.echo(f"backend {'auto':<12} {values['auto']}")
     for name, value in values["machine"].items():
         click.echo(f"{name:<16} {value}")
     click.echo(f"{'instructions':<16} {' '.join(values['instruction_sets'])}")

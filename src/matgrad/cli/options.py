@@ -15,6 +15,7 @@ import click
 from matgrad import datasets
 from matgrad.backends import BACKENDS
 from matgrad.backends.base import DTYPES
+from matgrad.cli.groups import option
 from matgrad.datasets import Dataset
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.specifications.plugins import load_plugin
@@ -29,8 +30,8 @@ def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Several options as one decorator, in the order given."""
 
     def decorate(command: F) -> F:
-        for option in reversed(options):
-            command = option(command)
+        for add in reversed(options):
+            command = add(command)
         return command
 
     return decorate
@@ -52,43 +53,56 @@ NOT_NEGATIVE = _Finite(min=0)
 SEED = click.IntRange(0, 2**32 - 1)
 
 data_options = all_of(
-    click.option("--mnist", type=PATH, metavar="DIR", help="MNIST: a folder with the four IDX files, gzipped or not."),
-    click.option("--fashion-mnist", type=PATH, metavar="DIR", help="Fashion-MNIST, likewise."),
-    click.option(
-        "--cifar10", type=PATH, metavar="PATH", help="CIFAR-10: its folder or tar.gz, binary or Python version."
+    option(
+        "Data", "--mnist", type=PATH, metavar="DIR", help="MNIST: a folder with the four IDX files, gzipped or not."
     ),
-    click.option("--load-dataset", type=PATH, metavar="FILE", help="An npz file with Xtrain, Ttrain, Xtest, Ttest."),
-    click.option("--csv", type=PATH, metavar="FILE", help="A CSV file; a fifth of its rows is held out for the test."),
-    click.option(
-        "--target", metavar="COLUMN", help="The target column of the CSV file: name or number.  [default: last]"
+    option("Data", "--fashion-mnist", type=PATH, metavar="DIR", help="Fashion-MNIST, likewise."),
+    option(
+        "Data", "--cifar10", type=PATH, metavar="PATH", help="CIFAR-10: its folder or tar.gz, binary or Python version."
     ),
-    click.option(
+    option("Data", "--load-dataset", type=PATH, metavar="FILE", help="An npz file with Xtrain, Ttrain, Xtest, Ttest."),
+    option(
+        "Data", "--csv", type=PATH, metavar="FILE", help="A CSV file; a fifth of its rows is held out for the test."
+    ),
+    option(
+        "Data", "--target", metavar="COLUMN", help="The target column of the CSV file: name or number.  [default: last]"
+    ),
+    option(
+        "Data",
         "--task",
         type=click.Choice(["classification", "regression"]),
         help="What the CSV file is for.  [default: as its target column looks]",
     ),
-    click.option(
-        "--preprocessed", type=PATH, metavar="DIR", help="A folder with epoch0.npz, epoch1.npz …, one for each epoch."
+    option(
+        "Data",
+        "--preprocessed",
+        type=PATH,
+        metavar="DIR",
+        help="A folder with epoch0.npz, epoch1.npz …, one for each epoch.",
     ),
-    click.option("--generate-dataset", type=click.Choice(["checkerboard", "mini"]), help="Data made on the spot."),
-    click.option("--dataset-size", type=click.IntRange(min=1), metavar="N", help="How much to generate."),
+    option("Data", "--generate-dataset", type=click.Choice(["checkerboard", "mini"]), help="Data made on the spot."),
+    option("Data", "--dataset-size", type=click.IntRange(min=1), metavar="N", help="How much to generate."),
 )
 
-normalize_option = click.option(
+normalize_option = option(
+    "Data",
     "--normalize",
     type=click.Choice(["none", "unit", "standard"]),
     default="unit",
-    show_default=True,
     help="Scale the inputs: not at all, to [0, 1], or to mean 0 and standard deviation 1 by column.",
 )
 
 machine_options = all_of(
-    click.option(
-        "--backend", type=click.Choice(NUMERIC_BACKENDS), default="numpy", show_default=True, help="What computes."
+    option(
+        "Engine",
+        "--backend",
+        type=click.Choice(["auto", *NUMERIC_BACKENDS]),
+        default="auto",
+        help="What computes; auto is the C++ core where it is built, else NumPy, and with --device PyTorch.",
     ),
-    click.option("--device", metavar="NAME", help="Where the backend computes, such as cuda or cpu."),
-    click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Element type."),
-    click.option("--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads to use.  [default: all]"),
+    option("Engine", "--device", metavar="NAME", help="Where the backend computes, such as cuda or cpu."),
+    option("Engine", "--dtype", type=click.Choice(DTYPES), default="float32", help="Element type."),
+    option("Engine", "--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads to use.  [default: all]"),
 )
 
 
@@ -98,7 +112,8 @@ def _plugins(ctx: click.Context, parameter: click.Parameter, files: tuple[Path, 
     return files
 
 
-plugin_option = click.option(
+plugin_option = option(
+    "Model",
     "--plugin",
     type=PATH,
     multiple=True,
@@ -163,7 +178,8 @@ def _read_configuration(path: Path) -> dict[str, Any]:
     return content
 
 
-config_option = click.option(
+config_option = option(
+    "Other",
     "--config",
     type=PATH,
     metavar="FILE",

@@ -29,7 +29,7 @@ from matgrad.program.computations import check_loss
 from matgrad.sparse.densities import erdos_renyi_densities
 from matgrad.specifications.models import count_linear, create_model
 from matgrad.specifications.parsing import parse_numbers
-from matgrad.storage.models import load_weights, save_model
+from matgrad.storage.models import load_weights
 from matgrad.training import Data, Training, default_loss
 
 
@@ -92,6 +92,7 @@ class TrainingRun:
                     part.weight_decay = options["weight_decay"]
         if options["load_weights"]:
             load_weights(M, options["load_weights"])
+        M.normalization = data.normalization
         return move(M, options)
 
     def _loss(self) -> LossFunction:
@@ -205,14 +206,10 @@ class TrainingRun:
         if options["output"]:
             options["output"].mkdir(exist_ok=True)
             files.append(options["output"] / "model.npz")
-        normalization = self.data.normalization
         for file in files:
-            save_model(
-                self.M,
+            self.M.save(
                 file,
-                arrays={"offset": normalization.offset, "scale": normalization.scale},
                 information={
-                    "normalize": normalization.kind,
                     "loss": self.loss.specification(),
                     "classes": self.data.classes,
                     "class_names": list(self.data.class_names or []),

@@ -32,6 +32,7 @@ def run_record(
     }
     return {
         "seed": options["seed"],
+        "backend": M.engine,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(started)),
         "seconds": round(time.time() - started, 3),
         "interrupted": training.is_interrupted,

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from matgrad.foundation.random_numbers import Generator, generator
 from matgrad.sparse.support import Support
-from matgrad.specifications.parsing import parse_numbers
+from matgrad.specifications.parsing import Items, parse_numbers
 
 
 def erdos_renyi_densities(sizes: Sequence[int], overall: float) -> list[float]:
@@ -36,7 +36,7 @@ def erdos_renyi_densities(sizes: Sequence[int], overall: float) -> list[float]:
         is_dense = [d >= 1 for d in densities]
 
 
-def parse_densities(text: str) -> list[float]:
+def parse_densities(text: Items) -> list[float]:
     """The densities of a list such as ``0.01;0.05;1``."""
     densities = parse_numbers(text, "density", float)
     for position, density in enumerate(densities, start=1):

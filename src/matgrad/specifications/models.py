@@ -1,4 +1,4 @@
-"""Models from text: ``ReLU;BatchNormalization;AllReLU(0.3);Linear`` with sizes ``784;1024;512;10``."""
+"""Models from strings: ``ReLU;BatchNormalization;AllReLU(0.3);Linear`` with sizes ``784;1024;512;10``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from matgrad.layers import (
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import density_text, parse_densities, random_support
 from matgrad.sparse.matrix import SparseMatrix
-from matgrad.specifications.parsing import at_position, create, lookup, parse_call, parse_numbers, split_items
+from matgrad.specifications.parsing import Items, at_position, create, lookup, parse_call, parse_numbers, split_items
 
 LAYERS: dict[str, type[Layer]] = {
     "Linear": LinearLayer,
@@ -29,16 +29,18 @@ LAYERS: dict[str, type[Layer]] = {
     "BatchNormalization": BatchNormalizationLayer,
 }
 
+WEIGHTS, OPTIMIZER = "XavierNormalized", "Momentum(0.9)"  # where no others are given
+
 
 def create_model(
-    layers: str,
-    sizes: str,
+    layers: Items,
+    sizes: Items,
     *,
-    weights: str = "XavierNormalized",
-    optimizers: str = "GradientDescent",
-    dropouts: str = "0",
+    weights: Items = WEIGHTS,
+    optimizers: Items = OPTIMIZER,
+    dropouts: Items = 0,
     renew: str = "step",
-    densities: str = "1",
+    densities: Items = 1,
 ) -> MultilayerPerceptron:
     """The model with the given layers, where `sizes` are the number of features and those of the layers.
 
@@ -46,6 +48,9 @@ def create_model(
     `densities` have one item for each linear layer, in the order of `M.walk`, which has the parts of layers
     too; `optimizers` has one for each layer. A single item serves all. A linear layer with a density
     below 1 is sparse, with a random support.
+    The model trains in the C++ core where that is built, else on NumPy; see `M.to`.
+
+    >>> M = create_model("ReLU;ReLU;Linear", [64, 128, 64, 10])
     """
     items = split_items(layers, "layer")
     kinds = _kinds(items)
@@ -75,10 +80,10 @@ def create_model(
         D = K
     for listed in (rates, parts, distributions):
         listed.check()
-    return M
+    return M.to("auto")
 
 
-def count_linear(layers: str) -> int:
+def count_linear(layers: Items) -> int:
     """How many of the layers have a size of their own."""
     return sum(not _keeps_size(kind) for kind in _kinds(split_items(layers, "layer")))
 

@@ -10,12 +10,13 @@ import difflib
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Items = str | float | Iterable[object]  # a list such as "784;1024;10" or [784, 1024, 10], or its only item
 
 
 @dataclass
@@ -95,8 +96,8 @@ def describe(thing: object) -> str:
     return type(thing).__name__ + (f"({', '.join(changed)})" if changed else "")
 
 
-def parse_numbers(text: str, kind: str, number: type[int] | type[float] = int) -> list[Any]:
-    """The numbers of a list such as ``784;1024;512;10``."""
+def parse_numbers(text: Items, kind: str, number: type[int] | type[float] = int) -> list[Any]:
+    """The numbers of a list such as ``784;1024;512;10`` or ``[784, 1024, 512, 10]``."""
     numbers = []
     for position, item in enumerate(split_items(text, kind), start=1):
         try:
@@ -107,8 +108,10 @@ def parse_numbers(text: str, kind: str, number: type[int] | type[float] = int) -
     return numbers
 
 
-def split_items(text: str, kind: str) -> list[str]:
-    """The items of a list, separated by semicolons or commas outside parentheses."""
+def split_items(text: Items, kind: str) -> list[str]:
+    """The items of a list, which is a sequence, one item, or a string with semicolons or commas outside parentheses."""
+    if not isinstance(text, str):
+        return [str(item) for item in (text if isinstance(text, Iterable) else [text])]
     items, depth, start = [], 0, 0
     for i, character in enumerate(text):
         depth += {"(": 1, ")": -1}.get(character, 0)

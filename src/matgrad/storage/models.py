@@ -3,8 +3,9 @@
 ``W1, b1, W2, b2, …`` are the weights (K×D) and biases of the linear layers. A sparse layer has its values (1×nnz)
 as ``W1``, with the support in ``W1.starts`` and ``W1.columns``; see `matgrad.sparse.support`. Beside them stand all
 else that the model needs, under its name in the state (``2.gamma``, ``2.running_mean``, ``3.al``), and a JSON
-text ``matgrad`` that says how to make the model, or why no specification can. The linear layers are numbered in the
-order of `M.walk`, parts of layers too. Optimizers are not saved. Nothing is ever unpickled.
+string ``matgrad`` that says how to make the model, or why no specification can. The linear layers are numbered in the
+order of `M.walk`, parts of layers too. The normalization of the inputs is ``extra.offset`` and ``extra.scale``.
+Optimizers are not saved. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.conversion import convert
+from matgrad.datasets.normalization import Normalization
 from matgrad.foundation.files import atomic_write, read_npz
 from matgrad.layers.linear import LinearLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -28,25 +30,19 @@ from matgrad.specifications.models import create_model, model_specification
 
 FORMAT = 1
 INDEX = ("starts", "columns")  # what is saved of a support
+NORMALIZATION = ("offset", "scale")  # and of a normalization
 
 
 @dataclass
 class SavedModel:
-    """A model with what else is in its file: named arrays, and values that JSON can hold."""
+    """A model with what else is in its file: values that JSON can hold."""
 
     model: MultilayerPerceptron
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
     information: dict[str, Any] = field(default_factory=dict)
 
 
-def save_model(
-    M: MultilayerPerceptron,
-    path: str | Path,
-    *,
-    arrays: Mapping[str, np.ndarray] | None = None,
-    information: Mapping[str, Any] | None = None,
-) -> None:
-    """Write the model, with extra arrays and information, to one npz file.
+def save_model(M: MultilayerPerceptron, path: str | Path, *, information: Mapping[str, Any] | None = None) -> None:
+    """Write the model, with its normalization and what else is to be known of it, to one npz file.
 
     A model that no specification describes, because a layer has parts of its own, is saved too: `load_weights`
     reads it into such a model, and `load_model` says why it cannot make one.
@@ -56,18 +52,29 @@ def save_model(
     for name, layer in _linear_layers(M).items():
         if isinstance(layer.W, SparseMatrix):
             content |= {f"{name}.{part}": getattr(layer.W.support, part) for part in INDEX}
-    content |= {f"extra.{name}": A for name, A in (arrays or {}).items()}
+    information = dict(information or {})
+    if M.normalization is not None:
+        information["normalize"] = M.normalization.kind
+        content |= {f"extra.{name}": getattr(M.normalization, name) for name in NORMALIZATION}
     try:
         model = model_specification(M)
     except ValueError as error:
         model = {"problem": str(error)}
-    description = {"format": FORMAT, "model": model, "information": dict(information or {})}
+    description = {"format": FORMAT, "model": model, "information": information}
     with atomic_write(path) as file:
         np.savez(file, matgrad=np.array(json.dumps(description)), **content)  # type: ignore[arg-type]
 
 
+def load(path: str | Path) -> MultilayerPerceptron:
+    """The model in a file that `M.save` or `matgrad train` wrote, with the normalization of its inputs.
+
+    It predicts from raw examples, and trains on them, where it was trained by `matgrad train`.
+    """
+    return load_model(path).model
+
+
 def load_model(path: str | Path) -> SavedModel:
-    """The model in a file that `save_model` wrote."""
+    """The model in a file that `save_model` wrote, and the information in it."""
     content = read_npz(path)
     model, information = read_description(content, path)
     if "problem" in model:
@@ -76,9 +83,11 @@ def load_model(path: str | Path) -> SavedModel:
         M = create_model(**model)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error} (a layer of your own needs its --plugin or load_plugin)") from None
+    if any(A.dtype == np.float64 for name, A in content.items() if not name.startswith("extra.")):
+        M.to(dtype="float64")
     _fill(M, content, path)
-    arrays = {name.removeprefix("extra."): A for name, A in content.items() if name.startswith("extra.")}
-    return SavedModel(M, arrays, information)
+    M.normalization = _normalization(content, information, M.layers[0].input_size, path)
+    return SavedModel(M, information)
 
 
 def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -100,9 +109,22 @@ def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tup
 def load_weights(M: MultilayerPerceptron, path: str | Path) -> None:
     """Give M the weights in a file of `save_model`, or in one of the original library with only W1, b1, …
 
-    A layer that is sparse in the file becomes sparse in M, with the support in the file.
+    A layer that is sparse in the file becomes sparse in M, with the support in the file. M keeps its normalization.
     """
     _fill(M, read_npz(path), path)
+
+
+def _normalization(
+    content: Mapping[str, np.ndarray], information: Mapping[str, Any], D: int, path: str | Path
+) -> Normalization | None:
+    """The normalization of the D inputs that a file asks for."""
+    kind = information.get("normalize")
+    if kind in (None, "none"):
+        return None
+    rows = [content[f"extra.{name}"] for name in NORMALIZATION if f"extra.{name}" in content]
+    if [row.shape for row in rows] != [(1, D), (1, D)]:
+        raise ValueError(f"{path}: expected offset and scale of size 1 × {D} for the {kind} normalization")
+    return Normalization(kind, *rows)
 
 
 def _saved_state(M: MultilayerPerceptron) -> dict[str, Any]:

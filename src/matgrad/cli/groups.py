@@ -1,0 +1,40 @@
+"""Options under headings: every option of a long command names the group that `--help` shows it in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import click
+
+Group = Literal["Model", "Data", "Training", "Sparsity", "Output", "Engine", "Other"]
+GROUPS: tuple[Group, ...] = get_args(Group)  # in the order of the headings
+
+
+class GroupedOption(click.Option):
+    """An option that belongs to a group."""
+
+    def __init__(self, *arguments: Any, group: Group, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.group = group
+
+
+def option(group: Group, *names: str, **settings: Any) -> Callable[[Any], Any]:
+    """`click.option` in a group; a default that is given is shown."""
+    return click.option(*names, cls=GroupedOption, group=group, show_default="default" in settings, **settings)
+
+
+class GroupedCommand(click.Command):
+    """A command whose help shows its options by group."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of every group under its heading; --help is among the others."""
+        rows: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                rows[getattr(parameter, "group", "Other")].append(record)
+        for group, records in rows.items():
+            if records:
+                with formatter.section(group):
+                    formatter.write_dl(records)

@@ -1,0 +1,140 @@
+"""What a user gets without asking: the backend `auto`, the same training as `M.fit`, and help in groups."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import click
+import numpy as np
+import pytest
+from cli_support import arrays, save_blobs, succeed
+
+import matgrad as mg
+from matgrad.cli import main
+from matgrad.cli.groups import GROUPS, GroupedCommand, GroupedOption
+
+FAST = ("--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 2, "--batch-size", 8)
+
+
+@pytest.fixture
+def data(folder) -> dict[str, np.ndarray]:
+    return save_blobs(folder / "data.npz")
+
+
+# -- the library does what the command line does -----------------------------------------------
+
+
+def test_fit_does_what_train_does_with_the_same_data():
+    succeed("train", "--seed", 7, "--save-weights", "m.npz")
+
+    X, t = mg.load_digits()
+    is_train = np.arange(len(X)) % 5 != 0
+    mg.manual_seed(7)
+    M = mg.create_model("ReLU;ReLU;Linear", [64, 128, 64, 10])
+    M.fit(X[is_train] / 16, t[is_train], seed=7)
+    saved = arrays("m.npz")
+    for k, layer in enumerate(M.layers, start=1):
+        np.testing.assert_array_equal(layer.W, saved[f"W{k}"], err_msg=f"layer {k}")
+        np.testing.assert_array_equal(layer.b, saved[f"b{k}"], err_msg=f"layer {k}")
+    assert M.score(X[~is_train] / 16, t[~is_train]) >= 0.95
+
+
+@pytest.mark.parametrize("kind", ["none", "unit", "standard"])
+def test_a_loaded_model_takes_raw_examples_as_evaluate_does(data, kind):
+    succeed("train", *FAST, "--epochs", 10, "--normalize", kind, "--save-weights", "m.npz")
+    expected = json.loads(succeed("evaluate", "m.npz", "--load-dataset", "data.npz", "--json"))["accuracy"]
+    M = mg.load("m.npz")
+    M.save("again.npz")
+
+    for model in (M, mg.load("again.npz")):
+        assert model.score(data["Xtest"], data["Ttest"]) == expected
+    assert expected >= 0.9
+    assert (f"inputs normalized ({kind})" in repr(M)) == (kind != "none")
+
+
+def test_a_loaded_model_trains_on_with_raw_examples(data):
+    """As it would on examples that were normalized by hand."""
+    succeed("train", *FAST, "--normalize", "standard", "--save-weights", "m.npz")
+    content = arrays("m.npz")
+    M, by_hand = mg.load("m.npz"), mg.load("m.npz")
+    by_hand.normalization = None
+    X = (data["Xtrain"] - content["extra.offset"]) / content["extra.scale"]
+    M.fit(data["Xtrain"], data["Ttrain"], epochs=1, seed=0)
+    by_hand.fit(X, data["Ttrain"], epochs=1, seed=0)
+
+    assert not np.array_equal(M.layers[0].W, content["W1"])
+    np.testing.assert_array_equal(M.layers[0].W, by_hand.layers[0].W)
+
+
+# -- the backend auto --------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("data")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("options", [(), ("--densities", "0.5;1"), ("--eager",)], ids=["dense", "sparse", "eager"])
+def test_auto_is_the_core_where_it_is_built(dtype, options):
+    pytest.importorskip("matgrad._native")
+    runs = {
+        names: json.loads(succeed("train", *FAST, "--dtype", dtype, *options, *names, "--json"))
+        for names in ((), ("--backend", "auto"), ("--backend", "native"), ("--backend", "numpy"))
+    }
+    losses = {names: [row["loss"] for row in record["epochs"]] for names, record in runs.items()}
+
+    assert [record["backend"] for record in runs.values()] == ["native", "native", "native", "numpy"]
+    assert losses[()] == losses["--backend", "auto"] == losses["--backend", "native"]
+    np.testing.assert_allclose(losses[()], losses["--backend", "numpy"], rtol=1e-5)
+
+
+def test_auto_with_a_device_is_pytorch():
+    pytest.importorskip("torch")
+    assert json.loads(succeed("train", "--epochs", 1, "--device", "cpu", "--json"))["backend"] == "torch"
+
+
+def test_auto_is_numpy_where_the_core_is_not_built():
+    code = """
+import sys
+sys.modules["matgrad._native"] = None  # as where the package was installed without a C++ compiler
+import matgrad as mg
+from matgrad.cli import main
+print(mg.create_model("Linear", "2;1").engine)
+main(["info"], standalone_mode=False)
+main(["train", "--epochs", "1", "--save-weights", "m.npz"], standalone_mode=False)
+main(["evaluate", "m.npz"], standalone_mode=False)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("numpy\n")
+    assert "backend auto         numpy\n" in result.stdout
+    assert "MultilayerPerceptron on numpy, float32" in result.stdout
+    assert "accuracy 0." in result.stdout.splitlines()[-1]
+
+
+# -- help --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "predict"])
+def test_help_shows_every_option_once_under_the_heading_of_its_group(command):
+    found = main.commands[command]
+    options = [option for option in found.params if isinstance(option, click.Option)]
+    without = [option.opts[0] for option in options if not isinstance(option, GroupedOption)]
+    text = succeed(command, "--help")
+    headings = re.findall(r"^(\w+):$", text, re.MULTILINE)
+    sections = dict(zip(headings, re.split(r"^\w+:\n", text, flags=re.MULTILINE)[1:], strict=True))
+
+    assert isinstance(found, GroupedCommand)
+    assert not without, f"options without a group: {without}"
+    assert headings == [group for group in GROUPS if group in headings]
+    for option in options:
+        shown = [group for group, rows in sections.items() if re.search(rf"^  {option.opts[0]}\b(?!-)", rows, re.M)]
+        assert shown == [option.group], option.opts[0]
+    assert "-h, --help" in sections["Other"]
+
+
+def test_train_has_the_groups_that_people_look_for():
+    groups = {option.opts[0]: option.group for option in main.commands["train"].params}
+    expected = {"--layers": "Model", "--csv": "Data", "--epochs": "Training", "--densities": "Sparsity"}
+    expected |= {"--save-weights": "Output", "--backend": "Engine"}
+    assert expected.items() <= groups.items()
