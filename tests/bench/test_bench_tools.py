@@ -8,6 +8,7 @@ import pytest
 from matgrad.bench.measuring.files import write_problem
 from matgrad.bench.measuring.problems import generated, initial_parameters
 from matgrad.bench.measuring.processes import Team
+from matgrad.bench.tools.matgrad_tool import Matgrad
 from matgrad.bench.tools.registry import TOOLS, chosen_tools
 from matgrad.bench.tools.training_tool import Parameters, Setting
 from support import Framework, assert_close
@@ -71,3 +72,13 @@ def test_tools_are_chosen_by_name_in_the_order_of_the_table():
     assert chosen_tools(("matgrad-numpy", "pytorch")) == ["pytorch", "matgrad-numpy"]
     with pytest.raises(ValueError, match="unknown tool 'pytroch'; known: pytorch, "):
         chosen_tools(("pytroch",))
+
+
+@pytest.mark.parametrize("name", ["native", "numpy", "torch"])
+def test_a_tool_trains_with_the_engine_of_its_name(name: str):
+    tool = Matgrad(SETTING, name)
+    data = generated(12, 3, 40, 1)
+    tool.load(data.Xtrain.astype("float64"), data.Ttrain)
+    tool.start(initial_parameters(SETTING, seed=1))
+    assert tool.M.engine == name
+    assert type(tool.step).__name__ == ("NativeStep" if name == "native" else "ProgramStep")

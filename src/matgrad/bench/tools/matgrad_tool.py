@@ -7,7 +7,6 @@ from itertools import islice
 
 import numpy as np
 
-from matgrad.backends import get_backend
 from matgrad.backends.conversion import convert
 from matgrad.bench.tools.training_tool import Parameters, Setting, TrainingTool
 from matgrad.datasets import DataLoader
@@ -70,14 +69,14 @@ class Matgrad(TrainingTool):
 
     def __init__(self, setting: Setting, backend: str, compiled: bool = True, dense: bool = False) -> None:
         super().__init__(setting)
-        self.backend, self.compiled, self.dense = get_backend(backend), compiled, dense
+        self.backend, self.compiled, self.dense = backend, compiled, dense
         self.is_made = False
 
     def load(self, X: np.ndarray, t: np.ndarray) -> None:
         """The package's own loader, as `matgrad train` uses it."""
         B, classes = self.setting.batch_size, self.setting.sizes[-1]
         loader = DataLoader(np.array(X), t, B, classes=classes)
-        self.loader = loader.to(self.backend.name, dtype=self.setting.dtype)
+        self.loader = loader.to(self.backend, dtype=self.setting.dtype)
 
     def start(self, parameters: Parameters) -> None:
         """The state of a new model, with these parameters."""
@@ -90,7 +89,7 @@ class Matgrad(TrainingTool):
 
     def _make(self, initial: Parameters) -> None:
         """Make the model, on the supports of the initial parameters, and its step."""
-        self.M = model(self.setting, initial).to(self.backend.name).train()
+        self.M = model(self.setting, initial).to(self.backend).train()
         loss = create_loss("SoftmaxCrossEntropy")
         self.step = compile_step(self.M, loss) if self.compiled else EagerStep(self.M, loss)
         self.blank = self.M.state()
