@@ -1,59 +1,61 @@
-// Trains a program of `matgrad program --save` for one epoch on a file with examples X (N×D) and labels t (N):
+// Trains a program of `matgrad program --save` on a file with examples X (N×D) and their classes t (N):
 //
-//     train program.safetensors data.safetensors [learning rate] [threads] [result.safetensors]
+//     train program.safetensors data.safetensors result.safetensors [--rate 0.01] [--epochs 1] [--threads n]
+//
+// The result is the program's file with the new state: to go on with, or for `matgrad evaluate`.
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <exception>
-#include <stdexcept>
-#include <thread>
 
-#include "matgrad/safetensors.h"
+#include "common.h"
 
 using namespace matgrad;
 
 namespace {
 
-// The seconds that an epoch took. The labels become one-hot targets; what is left after the last whole batch is not used.
+// Dropout that is renewed every epoch wants something to happen between epochs, which is not part of the program.
+void check_renewal(const Safetensors& file) {
+    const auto text = file.metadata.find("model");
+    if (text == file.metadata.end()) return;
+    const Json model = Json::parse(text->second).at("model");
+    if (model.has("renew") && model.at("renew").string() != "step")
+        throw std::invalid_argument(file.path + ": expected dropout that is renewed every step, found every epoch");
+}
+
 template <class T>
-double train(SavedProgram& saved, const Safetensors& data, const char* dtype, double learning_rate) {
-    const Program& program = saved.executor.program();
-    const Tensor &X = data.tensors.at("X"), &t = data.tensors.at("t");
-    const Shape batch = program.buffers[program.buffer("X")].shape;
-    const Index K = program.buffers[program.buffer("T")].shape[1];
-    if (X.shape.size() != 2 || X.shape[1] != batch[1] || t.shape != Shape{X.shape[0]})
-        throw std::invalid_argument("X and t do not fit the program");
-    std::vector<T> one_hot(K * K);
-    for (Index k = 0; k < K; ++k) one_hot[k * K + k] = 1;
-    const Examples examples{X.as<T>(dtype), one_hot.data(), X.shape[0], K, nullptr, t.as<std::int64_t>("int64")};
-    const Index batches = X.shape[0] / batch[0];
-    const std::vector<T> rates(batches, static_cast<T>(learning_rate));
-    const auto start = std::chrono::steady_clock::now();
-    saved.executor.run(examples, rates.data(), batches);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+void train(SavedProgram& saved, const Safetensors& data, double rate, int epochs) {
+    const Shape batch_shape = batch(saved, "X", "a training step").shape;
+    const Index K = batch(saved, "T", "a training step").shape[1], batch_size = batch_shape[0];
+    const std::vector<T> X = examples<T>(saved, data, batch_shape[1]);
+    const Index N = data.at("X").shape[0], batches = N / batch_size, rows = std::max<Index>(K, 2);
+    if (batches == 0)
+        throw std::invalid_argument(data.path + ": expected at least one batch of " + std::to_string(batch_size) +
+                                    " examples, found " + std::to_string(N));
+    std::vector<T> targets(rows * K);  // of each class: a one-hot row, or 0 and 1 where there is one output
+    for (Index k = 0; k < rows; ++k) targets[K == 1 ? k : k * K + k] = static_cast<T>(K == 1 ? k : 1);
+    const Examples epoch{X.data(), targets.data(), N, rows, nullptr, classes(data, N, rows)};
+    const std::vector<T> rates(batches, static_cast<T>(rate));
+    for (int i = 1; i <= epochs; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        saved.executor.run(epoch, rates.data(), batches);
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        std::printf("epoch %d: %td batches of %td examples in %.3f s\n", i, batches, batch_size, seconds);
+    }
+    if (N % batch_size) std::printf("left out: the last %td examples, which fill no batch\n", N % batch_size);
 }
 
 }  // namespace
 
-int main(int count, char** arguments) {
-    if (count < 3) {
-        std::fprintf(stderr, "usage: %s program.safetensors data.safetensors [learning rate] [threads] [result.safetensors]\n",
-                     arguments[0]);
-        return 2;
-    }
-    try {
-        const double learning_rate = count > 3 ? std::atof(arguments[3]) : 0.01;
-        const int threads = count > 4 ? std::atoi(arguments[4]) : static_cast<int>(std::thread::hardware_concurrency());
-        SavedProgram saved(arguments[1], std::make_shared<ThreadPool>(threads));
-        const Safetensors data = Safetensors::read(arguments[2]);
-        const Program& program = saved.executor.program();
-        const bool is_single = program.buffers[program.buffer("X")].dtype == "float32";
-        const double seconds = is_single ? train<float>(saved, data, "float32", learning_rate)
-                                         : train<double>(saved, data, "float64", learning_rate);
-        if (count > 5) Safetensors{saved.state, {}}.write(arguments[5]);
-        std::printf("one epoch in %.3f s\n", seconds);
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "%s\n", error.what());
-        return 2;
-    }
+int main(int count, char** words) {
+    return run_example([&] {
+        const Arguments arguments(count, words, {{"--rate", 0.01}, {"--epochs", 1}, {"--threads", all_threads()}});
+        if (arguments.files.size() != 3)
+            throw std::invalid_argument("usage: train PROGRAM DATA RESULT [--rate 0.01] [--epochs 1] [--threads N]");
+        const std::string result = arguments.files[2];
+        SavedProgram saved(arguments.files[0], std::make_shared<ThreadPool>(arguments.whole("--threads")));
+        check_renewal(saved.file);
+        const Safetensors data = Safetensors::read(arguments.files[1]);
+        const bool is_single = batch(saved, "X", "a training step").dtype == "float32";
+        (is_single ? train<float> : train<double>)(saved, data, arguments.numbers.at("--rate"), arguments.whole("--epochs"));
+        saved.file.write(result);
+        std::printf("wrote %s\n", result.c_str());
+    });
 }

@@ -147,6 +147,19 @@ long long Json::integer() const {
     return static_cast<long long>(x);
 }
 
+std::string json_string(const std::string& text) {
+    static constexpr char digits[] = "0123456789abcdef";
+    std::string result = "\"";
+    for (const char c : text) {
+        if (c == '"' || c == '\\') result += '\\';
+        if (static_cast<unsigned char>(c) >= 0x20)
+            result += c;
+        else
+            (result += "\\u00") += {digits[c >> 4], digits[c & 15]};
+    }
+    return result + '"';
+}
+
 const Json& Json::at(const std::string& key) const {
     const auto found = object().find(key);
     if (found == object().end()) throw std::invalid_argument("JSON: '" + key + "' is missing");

@@ -1,6 +1,7 @@
 #include "matgrad/safetensors.h"
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 
@@ -32,6 +33,60 @@ Tensor tensor(const std::string& name, const Json& entry, const std::vector<char
     return result;
 }
 
+// What the function gives; what it refuses is told with the name of the file.
+template <class Function>
+auto about(const std::string& path, Function function) {
+    try {
+        return function();
+    } catch (const std::logic_error& error) {  // also std::out_of_range, of a list that is too short
+        const std::string message = error.what();
+        throw std::invalid_argument(message.starts_with(path + ": ") ? message : path + ": " + message);
+    }
+}
+
+std::vector<char> bytes_of(const std::string& path) {
+    if (!std::filesystem::exists(path)) throw std::invalid_argument("no such file");
+    std::ifstream file(path, std::ios::binary | std::ios::ate);
+    const std::streamoff size = std::filesystem::is_regular_file(path) && file ? std::streamoff(file.tellg()) : -1;
+    if (size < 0) throw std::invalid_argument("cannot be read");
+    std::vector<char> content(static_cast<std::size_t>(size));
+    file.seekg(0);
+    if (!file.read(content.data(), size)) throw std::invalid_argument("cannot be read");
+    return content;
+}
+
+// The JSON table at the start of a file: where its tensors are, and the metadata; spaces fill it up to whole words.
+std::string header(const Safetensors& file) {
+    std::string members;
+    std::size_t offset = 0;
+    const auto add = [](std::string& to, const std::string& name, const std::string& value) {
+        to += (to.empty() ? "" : ",") + json_string(name) + ":" + value;
+    };
+    for (const auto& [key, value] : file.metadata) add(members, key, json_string(value));
+    std::string result;
+    if (!members.empty()) add(result, "__metadata__", "{" + members + "}");
+    for (const auto& [name, tensor] : file.tensors) {
+        std::string dtype, shape;
+        for (const auto& [theirs, ours] : kDtypes)
+            if (ours == tensor.dtype) dtype = theirs;
+        for (Index n : tensor.shape) shape += (shape.empty() ? "" : ",") + std::to_string(n);
+        const std::size_t end = offset + tensor.data.size();
+        add(result, name, "{\"dtype\":\"" + dtype + "\",\"shape\":[" + shape + "],\"data_offsets\":[" +
+                              std::to_string(offset) + "," + std::to_string(end) + "]}");
+        offset = end;
+    }
+    result = "{" + result + "}";
+    result.append((8 - result.size() % 8) % 8, ' ');
+    return result;
+}
+
+Program program_of(const Safetensors& file) {
+    const auto text = file.metadata.find("matgrad");
+    if (text == file.metadata.end())
+        throw std::invalid_argument("there is no program in it; expected a file of `matgrad program --save`");
+    return Program(Json::parse(text->second));
+}
+
 }  // namespace
 
 template <class T>
@@ -44,48 +99,54 @@ template const double* Tensor::as<double>(const char*) const;
 template const std::int32_t* Tensor::as<std::int32_t>(const char*) const;
 template const std::int64_t* Tensor::as<std::int64_t>(const char*) const;
 
+std::string in_words(const Shape& shape, const std::string& dtype) {
+    std::string sizes;
+    for (Index n : shape) sizes += (sizes.empty() ? "" : " × ") + std::to_string(n);
+    return (sizes.empty() ? "a scalar" : sizes) + " " + dtype;
+}
+
 Safetensors Safetensors::read(const std::string& path) {
-    std::ifstream file(path, std::ios::binary | std::ios::ate);
-    if (!file) throw std::invalid_argument(path + ": cannot be read");
-    std::vector<char> content(static_cast<std::size_t>(file.tellg()));
-    file.seekg(0);
-    if (!file.read(content.data(), static_cast<std::streamsize>(content.size())))
-        throw std::invalid_argument(path + ": cannot be read");
-    std::uint64_t length = 0;
-    if (content.size() >= 8) std::memcpy(&length, content.data(), 8);
-    if (content.size() < 8 || length > content.size() - 8)
-        throw std::invalid_argument(path + ": not a safetensors file, or a damaged one");
-    Safetensors result;
-    const Json header = Json::parse(std::string_view(content.data() + 8, length));
-    for (const auto& [name, entry] : header.object()) {
-        if (name == "__metadata__")
-            for (const auto& [key, value] : entry.object()) result.metadata[key] = value.string();
-        else
-            result.tensors[name] = tensor(name, entry, content, 8 + length);
-    }
-    return result;
+    return about(path, [&] {
+        const std::vector<char> content = bytes_of(path);
+        std::uint64_t length = 0;
+        if (content.size() >= 8) std::memcpy(&length, content.data(), 8);
+        if (content.size() < 8 || length > content.size() - 8)
+            throw std::invalid_argument("not a safetensors file, or a damaged one");
+        Safetensors result;
+        result.path = path;
+        const Json header = Json::parse(std::string_view(content.data() + 8, length));
+        for (const auto& [name, entry] : header.object()) {
+            if (name == "__metadata__")
+                for (const auto& [key, value] : entry.object()) result.metadata[key] = value.string();
+            else
+                result.tensors[name] = tensor(name, entry, content, 8 + length);
+        }
+        return result;
+    });
+}
+
+const Tensor& Safetensors::at(const std::string& name) const {
+    const auto found = tensors.find(name);
+    if (found != tensors.end()) return found->second;
+    std::string names;
+    for (const auto& [other, tensor] : tensors) names += (names.empty() ? "" : ", ") + other;
+    throw std::invalid_argument(path + ": no tensor " + name + " in it; found " + (names.empty() ? "none" : names));
 }
 
 void Safetensors::write(const std::string& path) const {
-    std::string header;
-    std::size_t offset = 0;
-    for (const auto& [name, tensor] : tensors) {
-        std::string dtype, shape;
-        for (const auto& [theirs, ours] : kDtypes)
-            if (ours == tensor.dtype) dtype = theirs;
-        for (Index n : tensor.shape) shape += (shape.empty() ? "" : ",") + std::to_string(n);
-        header += (header.empty() ? "{\"" : ",\"") + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":[" + shape +
-                  "],\"data_offsets\":[" + std::to_string(offset) + "," + std::to_string(offset + tensor.data.size()) + "]}";
-        offset += tensor.data.size();
-    }
-    header += header.empty() ? "{}" : "}";
-    const std::uint64_t length = header.size();
-    std::ofstream file(path, std::ios::binary);
+    const std::string text = header(*this), temporary = path + ".part";
+    const std::uint64_t length = text.size();
+    std::ofstream file(temporary, std::ios::binary);
     file.write(reinterpret_cast<const char*>(&length), 8);
-    file << header;
+    file << text;
     for (const auto& [name, tensor] : tensors)
         file.write(reinterpret_cast<const char*>(tensor.data.data()), static_cast<std::streamsize>(tensor.data.size()));
-    if (!file.flush()) throw std::invalid_argument(path + ": cannot be written");
+    file.close();
+    std::error_code error;
+    if (file) std::filesystem::rename(temporary, path, error);
+    if (file && !error) return;
+    std::filesystem::remove(temporary, error);
+    throw std::invalid_argument(path + ": cannot be written");
 }
 
 OwnedSupport::OwnedSupport(Index rows, Index columns, const Tensor& starts, const Tensor& places)
@@ -123,30 +184,25 @@ Support OwnedSupport::view() const {
 }
 
 SavedProgram::SavedProgram(const std::string& path, std::shared_ptr<ThreadPool> pool)
-    : SavedProgram(Safetensors::read(path), std::move(pool)) {}
+    : file(Safetensors::read(path)), executor(about(path, [&] { return program_of(file); }), std::move(pool)) {
+    about(path, [&] { bind(); });
+}
 
-SavedProgram::SavedProgram(Safetensors file, std::shared_ptr<ThreadPool> pool)
-    : executor(
-          [&] {
-              const auto text = file.metadata.find("matgrad");
-              if (text == file.metadata.end()) throw std::invalid_argument("there is no program in the file");
-              return Program(Json::parse(text->second));
-          }(),
-          std::move(pool)) {
+void SavedProgram::bind() {
     const Program& program = executor.program();
     for (const Value& value : program.values) {
         if (value.operation != "support") continue;
-        supports_.emplace_back(value.shape[0], value.shape[1], file.tensors.at(value.name + ".starts"),
-                               file.tensors.at(value.name + ".columns"));
+        supports_.emplace_back(value.shape[0], value.shape[1], file.at(value.name + ".starts"), file.at(value.name + ".columns"));
         executor.bind_support(value.name, supports_.back().view());
     }
     for (const Buffer& buffer : program.buffers) {
-        const auto found = file.tensors.find(buffer.name);
-        if (buffer.name.empty() || found == file.tensors.end()) continue;
-        if (found->second.shape != buffer.shape || found->second.dtype != buffer.dtype)
-            throw std::invalid_argument(buffer.name + ": the matrix in the file has another shape or dtype");
-        Tensor& tensor = state[buffer.name] = std::move(found->second);
-        executor.bind(buffer.name, tensor.data.data());
+        const bool is_state = buffer.name.find('.') != std::string::npos;  // 1.W, not X
+        if (buffer.name.empty() || (!is_state && !file.tensors.count(buffer.name))) continue;
+        const Tensor& tensor = file.at(buffer.name);
+        if (tensor.shape != buffer.shape || tensor.dtype != buffer.dtype)
+            throw std::invalid_argument(buffer.name + " is " + in_words(tensor.shape, tensor.dtype) + ", expected " +
+                                        in_words(buffer.shape, buffer.dtype));
+        executor.bind(buffer.name, file.tensors[buffer.name].data.data());
     }
 }
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matgrad import training as _training
     from matgrad.datasets.normalization import Normalization
     from matgrad.evaluation import measures as _measures
+    from matgrad.program import models as _programs
     from matgrad.storage import models as _storage
 
 
@@ -211,11 +212,13 @@ class MultilayerPerceptron:
     # -- as people know it --------------------------------------------------------------------
     if TYPE_CHECKING:
         fit, predict, score, save = _training.fit, _measures.predict, _measures.score, _storage.save_model
+        program = _programs.program
     else:  # the modules of these stand above this one
         fit = deferred("matgrad.training", "fit")
         predict = deferred("matgrad.evaluation.measures", "predict")
         score = deferred("matgrad.evaluation.measures", "score")
         save = deferred("matgrad.storage.models", "save_model")
+        program = deferred("matgrad.program.models", "program")
 
     def normalize(self, X: np.ndarray) -> np.ndarray:
         """The examples as the layers take them: (X - offset) / scale where M has a normalization, else X."""

@@ -18,7 +18,7 @@ from matgrad.engines.fallback import StepWithFallback
 from matgrad.inspection.profiling import counted
 from matgrad.learning_rate import create_scheduler
 from matgrad.loss_functions import LossFunction, create_loss
-from matgrad.program.computations import check_loss
+from matgrad.program.computations import check_loss, default_loss
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -194,14 +194,6 @@ class _Rates:
 
     def _set(self, lr: float) -> None:
         self.last, self.eta = lr, self.M.scalar(lr)
-
-
-def default_loss(M: MultilayerPerceptron) -> LossFunction:
-    """The cross-entropy that fits what the last layer of M gives."""
-    if not M.layers:
-        raise ValueError("the model has no layers")
-    names = {"real": "SoftmaxCrossEntropy", "probability": "CrossEntropy", "log-probability": "LogProbability"}
-    return create_loss(names[M.layers[-1].output])
 
 
 # -- the method M.fit --------------------------------------------------------------------------

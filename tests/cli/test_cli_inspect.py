@@ -71,6 +71,55 @@ def test_inspect_of_a_file_without_arrays():
     assert result.exit_code == 0 or "none.npz" in result.stderr, result.output
 
 
+def test_inspect_shows_programs(folder):
+    """The model, what the program computes, and all tensors."""
+    save_blobs(folder / "data.npz")
+    layers = ("--layers", "ReLU;Linear", "--layer-sizes", "4;5;3", "--densities", "0.5;1")
+    succeed("train", "--load-dataset", "data.npz", *layers, "--epochs", 1, "--save-weights", "m.npz")
+    succeed("program", "--load-weights", "m.npz", "--save", "step")
+    succeed("program", "--load-weights", "m.npz", "--feedforward", "--batch-size", 7, "--save", "feedforward")
+    step, feedforward = (succeed("inspect", name, "--shapes-only").splitlines() for name in ("step", "feedforward"))
+
+    for lines in (step, feedforward):
+        assert {"layers: ReLU;Linear", "sizes: 4;5;3", "normalize: unit", "loss: SoftmaxCrossEntropy"} < set(lines)
+        rows = {line.split()[0]: line.split()[1:] for line in lines}
+        assert rows["1.W"] == ["1", "×", "10", "float32"]
+        assert rows["1.W.support.columns"] == ["10", "int32"]
+        assert rows["extra.scale"] == ["1", "×", "4", "float32"]
+    assert {"inputs: X 100 × 4, T 100 × 3, eta scalar", "outputs: the state after a training step"} < set(step)
+    assert {"inputs: X 7 × 4", "outputs: Y 7 × 3"} < set(feedforward)
+    found = json.loads(succeed("inspect", "feedforward", "--json"))
+    assert found["program"]["operations"] > 3
+    assert found["model"]["sizes"] == "4;5;3"
+
+
+def test_inspect_of_safetensors_without_a_program():
+    from safetensors.numpy import save_file
+
+    save_file({"X": np.ones((3, 2), np.float32)}, "data")
+    assert succeed("inspect", "data").splitlines()[-1].split() == ["X", "3", "×", "2", "float32", "1", "1", "1"]
+
+
+def test_inspect_refuses_damaged_safetensors(folder):
+    succeed("program", "--layers", "Linear", "--layer-sizes", "4;3", "--save", "step")
+    content = (folder / "step").read_bytes()
+    damages = {
+        "cut": content[:-1],
+        "model": content.replace(b'\\\\"layers', b'\\\\"lagers').replace(b'\\"layers', b'\\"lagers'),
+        "program": content.replace(b'\\"matmul', b'\\"matmal').replace(b'\\"product_sum', b'\\"product_som'),
+    }
+    for name, damaged in damages.items():
+        assert damaged != content, name
+        (folder / name).write_bytes(damaged)
+        for command in ("inspect", "evaluate"):
+            result = run(command, name)
+            if (command == "inspect" and name == "model") or (command == "evaluate" and name == "program"):
+                continue  # how to make the model is not needed there, nor the program here
+            assert result.exit_code == 2, (command, name, result.output)
+            assert name in result.stderr.splitlines()[-1]
+            assert "Traceback" not in result.stderr
+
+
 # -- info --------------------------------------------------------------------------------------
 
 

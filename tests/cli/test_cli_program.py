@@ -6,13 +6,14 @@ import json
 
 import numpy as np
 import pytest
-from cli_support import arrays, run, save_blobs, succeed
+from cli_support import arrays, blobs, run, save_blobs, succeed
 
 import matgrad as mg
 from matgrad.program import optimized, record_computation
 from matgrad.program.computations import make_step
 from matgrad.program.description import as_dictionary
-from matgrad.specifications.models import create_model
+from matgrad.specifications.models import create_model, set_optimizers
+from matgrad.storage.models import load_model
 from matgrad.storage.programs import load_program
 
 SMALL = ("--layers", "ReLU;Linear", "--layer-sizes", "4;5;3")
@@ -143,6 +144,87 @@ def test_bad_input_is_one_line(folder, arguments, words):
     assert last.startswith("Error: ")
     assert all(word in last for word in words), last
     assert not list(folder.iterdir())
+
+
+# -- feedforward, and models in files ----------------------------------------------------------
+
+
+def model_file(folder, *options: object) -> None:
+    save_blobs(folder / "data.npz")
+    layers = ("--layers", "ReLU;BatchNormalization;Linear", "--layer-sizes", "4;6;3", "--dropouts", 0.2)
+    succeed("train", "--load-dataset", "data.npz", *layers, "--epochs", 2, *options, "--save-weights", "m.npz")
+
+
+def test_feedforward_is_shown_alone():
+    output = succeed("program", *SMALL, "--feedforward")
+    assert output == str(create_model("ReLU;Linear", "4;5;3").program(feedforward=True)) + "\n"
+    assert [" ".join(line.split()) for line in output.splitlines()][-1] == "Y = Y1 W2ᵀ + 1_N b2"
+
+
+def test_the_overall_density_is_that_of_training(folder):
+    save_blobs(folder / "data.npz")
+    options = (*SMALL, "--overall-density", 0.5)
+    assert "given W1 1×" in succeed("program", *options, "--save", "p")
+    succeed("train", "--load-dataset", "data.npz", *options, "--epochs", 0, "--save-weights", "m.npz")
+    found, expected = ([x.W.support for x in load_model(name).model.layers] for name in ("p", "m.npz"))
+    assert all(S.is_same(R) for S, R in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("options", [(), ("--overall-density", 0.5)])
+@pytest.mark.parametrize("form", [(), ("--feedforward",)])
+def test_the_model_of_a_file(folder, options, form):
+    """All of it comes from the file: layers, weights, supports, and how the inputs are scaled."""
+    model_file(folder, *options)
+    output = succeed("program", "--load-weights", "m.npz", *form, "--batch-size", 8, "--save", "p")
+    again = succeed("program", "--load-weights", "p", *form, "--batch-size", 8, "--save", "q")
+
+    expected, found = load_model("m.npz"), load_model("q")
+    set_optimizers(expected.model, "Momentum(0.9)")
+    assert output == again == str(expected.model.program(feedforward=bool(form), batch_size=8)) + "\n"
+    assert found.information == {k: x for k, x in expected.information.items() if k != "results"}
+    np.testing.assert_array_equal(found.model.normalization.scale, expected.model.normalization.scale)
+    X = blobs()["Xtest"]
+    np.testing.assert_array_equal(found.model.predict(X), expected.model.predict(X))
+    for command in ("evaluate", "check"):
+        data = ("--load-dataset", "data.npz") if command == "evaluate" else ()
+        assert succeed(command, "q", *data).splitlines()[2:] == succeed(command, "m.npz", *data).splitlines()[2:]
+    succeed("predict", "q", "q.csv", "--load-dataset", "data.npz")
+    succeed("predict", "m.npz", "m.csv", "--load-dataset", "data.npz")
+    assert (folder / "q.csv").read_text() == (folder / "m.csv").read_text()
+
+
+def test_layers_that_are_those_of_the_file_may_be_given(folder):
+    model_file(folder)
+    alone = succeed("program", "--load-weights", "m.npz")
+    layers = ("--layers", "ReLU; BatchNormalization; Linear", "--layer-sizes", "4; 6; 3")
+    assert succeed("program", "--load-weights", "m.npz", *layers) == alone
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--load-weights", "m.npz", "--layers", "ReLU;Linear"), ("m.npz", "ReLU;BatchNormalization", "ReLU;Linear")),
+        (("--load-weights", "m.npz", "--layer-sizes", "4;7;3"), ("m.npz", "4;6;3", "4;7;3")),
+        (("--load-weights", "m.npz", "--dropouts", "0.5"), ("--dropouts", "--load-weights")),
+        (("--load-weights", "m.npz", "--densities", "0.5"), ("--densities", "--load-weights")),
+        (("--load-weights", "m.npz", "--overall-density", "0.5"), ("--overall-density", "--load-weights")),
+        (("--load-weights", "m.npz", "--layer-weights", "He"), ("--layer-weights", "--load-weights")),
+        (("--load-weights", "m.npz", "--optimizers", "Adam;Adam"), ("expected 1 or 3 optimizers",)),
+        (("--load-weights", "absent"), ("absent", "no such file")),
+        (("--load-weights", "data.npz"), ("data.npz", "no model description")),
+        (("--feedforward", "--loss", "SquaredError"), ("--loss", "--feedforward")),
+        (("--feedforward", "--clip", "1"), ("--clip", "--feedforward")),
+        (("--feedforward", "--optimizers", "Adam"), ("--optimizers", "--feedforward")),
+        (("--densities", "0.5", "--overall-density", "0.5"), ("--densities", "--overall-density")),
+    ],
+)  # fmt: skip
+def test_options_that_contradict_are_refused(folder, arguments, words):
+    model_file(folder)
+    result = run("program", *arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    last = result.stderr.splitlines()[-1]
+    assert all(word in last for word in words), last
 
 
 # -- train -------------------------------------------------------------------------------------

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from native_support import build, needs_compiler, run
 from safetensors.numpy import load_file, save_file
 
 import matgrad as mg
-from matgrad.bench.tools import standalone
+from matgrad.layers.state import matrices_of
 from matgrad.program import optimized, record_computation
-from matgrad.program.computations import make_step
+from matgrad.program.computations import default_loss, make_step
 from matgrad.specifications.models import create_model
 from matgrad.storage.programs import save_program
-from support import PATIENCE
 
-NATIVE = Path(__file__).parents[2] / "native"
-CMAKE = shutil.which("cmake", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 SIZES = "30;25;18;7"
 SPARSE = {"layers": "ReLU;HyperbolicTangent;Linear", "densities": "0.2;0.5;1", "optimizers": "Adam"}
 MODELS = {
@@ -32,25 +27,7 @@ MODELS = {
     "mixed": {"layers": "ReLU;BatchNormalization;SReLU;LogSoftmax", "densities": "0.3;1;0.5", "dropouts": "0.2"},
 }
 
-pytestmark = pytest.mark.skipif(CMAKE is None or shutil.which("c++") is None, reason="no C++ compiler, or no cmake")
-
-
-def build(folder: Path, sanitizers: str = "", options: tuple[str, ...] = ()) -> Path:
-    """The folder with the programs, built with sanitizers where they are named."""
-    if sanitizers:
-        options = (*options, f"-DCMAKE_CXX_FLAGS=-fsanitize={sanitizers} -fno-omit-frame-pointer -g")
-    prefix = run([sys.executable, "-m", "cmeel", "cmake"]).strip()  # where pip has put Eigen
-    run([CMAKE, "-S", NATIVE, "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}", *options])
-    run([CMAKE, "--build", folder, "--target", "train", "kernels_test", "program_test", "-j2"])
-    return folder
-
-
-def run(command: list, **environment: str) -> str:
-    result = subprocess.run(
-        [str(part) for part in command], env=os.environ | environment, capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
-    return result.stdout
+pytestmark = needs_compiler
 
 
 def save(kind: str, dtype: str, folder: Path) -> dict[str, np.ndarray]:
@@ -60,7 +37,7 @@ def save(kind: str, dtype: str, folder: Path) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(2)
     N = 20 if kind.endswith("few examples") else 100  # so few are not split by examples
     X, t = rng.normal(size=(5 * N, M.layers[0].input_size)).astype(dtype), rng.integers(0, 7, 5 * N)
-    step, state = make_step(M, mg.training.default_loss(M)), M.state()
+    step, state = make_step(M, default_loss(M)), M.state()
     T = mg.one_hot(t, 7, like=X)
     save_program(optimized(record_computation(step, state, X[:N], T[:N])), folder / "program.safetensors", state)
     save_file({"X": X, "t": t.astype(np.int64)}, folder / "data.safetensors")
@@ -72,19 +49,13 @@ def save(kind: str, dtype: str, folder: Path) -> dict[str, np.ndarray]:
 def check_training(binary: Path, kind: str, dtype: str, folder: Path, **environment: str) -> None:
     expected = save(kind, dtype, folder)
     files = [folder / name for name in ("program.safetensors", "data.safetensors", "result.safetensors")]
-    output = run([binary, *files[:2], "0.05", "3", files[2]], **environment)
-    assert output.startswith("one epoch in ")
+    output = run([binary, *files, "--rate", "0.05", "--threads", "3"], **environment)
+    assert output.startswith("epoch 1: 5 batches of ")
     result = load_file(files[2])
-    assert result.keys() == expected.keys()
-    for name, A in expected.items():
+    assert result.keys() == load_file(files[0]).keys()
+    for name, A in matrices_of(expected).items():
         scale = max(np.abs(A).max(), 1e-6)
         assert np.abs(result[name] - A).max() <= (1e-4 if dtype == "float32" else 1e-9) * scale, f"{kind} {name}"
-
-
-@pytest.fixture(scope="module")
-def binaries() -> Path:
-    """The programs, where `matgrad bench` builds one of them too: nothing is compiled twice."""
-    return build(standalone.BUILD, options=("-DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=OFF",))
 
 
 @pytest.mark.parametrize("name", ["kernels_test", "program_test"])
@@ -97,16 +68,6 @@ def test_the_tests_of_the_core(binaries: Path, name: str):
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_saved_program_is_trained_without_python(binaries: Path, kind: str, dtype: str, tmp_path: Path):
     check_training(binaries / "train", kind, dtype, tmp_path)
-
-
-def test_bad_input_gets_one_line(binaries: Path, tmp_path: Path):
-    save("sparse", "float32", tmp_path)
-    program, data, other = (tmp_path / f"{name}.safetensors" for name in ("program", "data", "other"))
-    save_file({"X": np.zeros((40, 3), "float32"), "t": np.zeros(40, np.int64)}, other)
-    for arguments in ([], [program], [data, data], [program, program], [program, other], ["missing", data]):
-        result = subprocess.run([binaries / "train", *arguments], capture_output=True, text=True, timeout=PATIENCE)
-        assert result.returncode == 2, arguments
-        assert len(result.stderr.splitlines()) == 1, result.stderr
 
 
 @pytest.mark.slow

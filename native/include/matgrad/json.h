@@ -1,4 +1,4 @@
-// JSON values, as far as programs need them: read only.
+// JSON values, as far as programs need them.
 #pragma once
 
 #include <map>
@@ -36,5 +36,7 @@ private:
 
     std::variant<std::nullptr_t, bool, double, std::string, Array, Object> value_;
 };
+
+std::string json_string(const std::string& text);  // in quotes, with what JSON wants escaped
 
 }  // namespace matgrad

@@ -20,13 +20,17 @@ struct Tensor {
     const T* as(const char* expected) const;  // throws std::invalid_argument where the dtype is another
 };
 
+std::string in_words(const Shape& shape, const std::string& dtype);  // 2 × 3 float32
+
 struct Safetensors {
     std::map<std::string, Tensor> tensors;
     std::map<std::string, std::string> metadata;
+    std::string path = "";  // of the file that was read
 
     // Throws std::invalid_argument where the file cannot be read, or is damaged.
     static Safetensors read(const std::string& path);
-    void write(const std::string& path) const;  // the tensors
+    const Tensor& at(const std::string& name) const;  // throws std::invalid_argument where there is none
+    void write(const std::string& path) const;        // whole or not at all
 };
 
 // A support in memory of its own; checked when it is made, with the index by columns kept in step.
@@ -41,16 +45,17 @@ private:
     std::vector<std::int32_t> columns_of_, rows_of_, positions_;
 };
 
-// A program of `matgrad program --save`, with the matrices and supports it starts with, ready to run.
+// A program of `matgrad program --save`, with the matrices and supports it starts with, ready to run. The program works
+// on the tensors of the file in place, so that the file, written again, is one to go on with.
 class SavedProgram {
 public:
     SavedProgram(const std::string& path, std::shared_ptr<ThreadPool> pool);
 
+    Safetensors file;
     Executor executor;
-    std::map<std::string, Tensor> state;
 
 private:
-    SavedProgram(Safetensors file, std::shared_ptr<ThreadPool> pool);
+    void bind();
     std::vector<OwnedSupport> supports_;
 };
 

@@ -28,10 +28,8 @@ from matgrad.evaluation.measures import Measures, measure, predicted_classes
 from matgrad.foundation.files import as_json as as_json_text
 from matgrad.foundation.files import atomic_write
 from matgrad.foundation.machine import set_threads
-from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.storage.models import SavedModel, load_model
-from matgrad.training import default_loss
 
 part_option = option(
     "Data",
@@ -69,7 +67,7 @@ def evaluate(model: Path, **options: Any) -> None:
     M = move(saved.model, options)
     loader = DataLoader(M.normalize(X), T, 1000, classes=M.layers[-1].output_size)
     loader.to(M.backend.name, dtype=M.dtype, device=M.device)
-    loss = _loss(saved)
+    loss = saved.loss
     measures = measure(M, loader, loss)
     values = summary(measures, names is not None)
     if options["as_json"]:
@@ -140,12 +138,6 @@ def _check_features(M: MultilayerPerceptron, X: np.ndarray, path: Path) -> None:
     D = M.layers[0].input_size
     if X.shape[1] != D:
         raise ValueError(f"{path}: the model has {D} features, but the data has {X.shape[1]}")
-
-
-def _loss(saved: SavedModel) -> LossFunction:
-    """The loss that the model was trained with, or the one that fits it."""
-    name = saved.information.get("loss")
-    return default_loss(saved.model) if name is None else create_loss(name)
 
 
 def _examples(data: Dataset, part: str) -> tuple[np.ndarray, np.ndarray]:

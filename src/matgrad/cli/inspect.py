@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,26 +13,33 @@ import numpy as np
 from matgrad.backends import BACKENDS, automatic_backend
 from matgrad.cli.options import PATH
 from matgrad.foundation.files import as_json as json_text
-from matgrad.foundation.files import read_npz
+from matgrad.foundation.files import is_safetensors, read_safetensors
 from matgrad.foundation.machine import instruction_sets, machine, thread_pools, versions
-from matgrad.storage.models import read_description
+from matgrad.program.program import Program, Value
+from matgrad.storage.models import read_arrays, read_description
+from matgrad.storage.programs import load_program
 
 
-@click.command(short_help="Show what is in an npz file.")
+@click.command(short_help="Show what is in an npz or safetensors file.")
 @click.argument("file", type=PATH)
 @click.option("--shapes-only", is_flag=True, help="Do not compute ranges and means.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
-    """Show what is in an npz FILE of weights, data or predictions."""
-    content = read_npz(file)
+    """Show what is in an npz or safetensors FILE of weights, programs, data or predictions."""
+    content = read_arrays(file)  # of a model, where one is described
+    model, information = read_description(content, file) if "matgrad" in content else ({}, {})
+    program: dict[str, Any] = {}
+    if is_safetensors(file):
+        content, metadata = read_safetensors(file)
+        program = _summary(load_program(file)[0]) if "matgrad" in metadata else {}
     if not content:
         raise ValueError(f"{file}: no arrays in it")
-    model, information = read_description(content, file) if "matgrad" in content else ({}, {})
     rows = [_row(name, A, shapes_only) for name, A in content.items() if name != "matgrad"]
     if as_json:
-        click.echo(json_text({"arrays": rows, "model": model or None, "information": information or None}))
+        parts = {"model": model, "information": information, "program": program}
+        click.echo(json_text({"arrays": rows} | {name: part or None for name, part in parts.items()}))
         return
-    for name, value in (model | information).items():
+    for name, value in (model | information | program).items():
         click.echo(f"{name}: {value}")
     lines = [list(rows[0]) if rows else [], *([_cell(value) for value in row.values()] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
@@ -64,6 +72,19 @@ def info(as_json: bool) -> None:
     click.echo(f"{'instructions':<16} {' '.join(values['instruction_sets'])}")
     for name, number in values["threads"].items():
         click.echo(f"{'threads':<16} {number} ({name})")
+
+
+def _summary(program: Program) -> dict[str, Any]:
+    """How many operations a program has, and what it computes from what, beside the state."""
+
+    def sizes(values: Mapping[str, Value]) -> str:
+        return ", ".join(f"{name} {_cell(list(x.shape))}" for name, x in values.items() if "." not in name)
+
+    return {
+        "operations": len(program.instructions),
+        "inputs": sizes(program.inputs),
+        "outputs": sizes(program.outputs) or "the state after a training step",
+    }
 
 
 def _row(name: str, A: np.ndarray, shapes_only: bool) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from matgrad.backends.base import DTYPES
 from matgrad.cli.groups import option
 from matgrad.datasets import Dataset
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.sparse.densities import erdos_renyi_densities
+from matgrad.specifications.parsing import parse_numbers
 from matgrad.specifications.plugins import load_plugin
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -90,6 +92,22 @@ normalize_option = option(
     type=click.Choice(["none", "unit", "standard"]),
     default="unit",
     help="Scale the inputs: not at all, to [0, 1], or to mean 0 and standard deviation 1 by column.",
+)
+
+density_options = all_of(
+    option(
+        "Sparsity",
+        "--densities",
+        metavar="LIST",
+        help="Part of the weights that a linear layer stores, in (0, 1].  [default: 1]",
+    ),
+    option(
+        "Sparsity",
+        "--overall-density",
+        type=float,
+        metavar="PART",
+        help="Densities by the Erdős–Rényi rule: small layers keep more of their weights.",
+    ),
 )
 
 machine_options = all_of(
@@ -222,6 +240,16 @@ def load_data(options: dict[str, Any], seed: int) -> Dataset:
         "preprocessed": lambda folder: datasets.preprocessed(folder)[0],
     }
     return readers[name](value)
+
+
+def densities(options: dict[str, Any], sizes: str) -> str:
+    """The densities that the options ask for; without any, all layers are dense."""
+    if options["densities"] is not None and options["overall_density"] is not None:
+        raise ValueError("--densities and --overall-density: expected one of them")
+    if options["overall_density"] is None:
+        return options["densities"] if options["densities"] is not None else "1"
+    numbers = parse_numbers(sizes, "layer size")
+    return ";".join(map(str, erdos_renyi_densities(numbers, options["overall_density"])))
 
 
 def check_writable(path: Path, name: str, *, is_folder: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""`matgrad program`: a training step as the equations that are executed."""
+"""`matgrad program`: a training step, or feedforward, as the equations that are executed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
+from click.core import ParameterSource
 
 import matgrad as mg
 from matgrad.backends.base import DTYPES
-from matgrad.cli.options import PATH, POSITIVE, SEED, check_writable, plugin_option
+from matgrad.cli.options import (
+    PATH,
+    POSITIVE,
+    SEED,
+    check_writable,
+    densities,
+    density_options,
+    plugin_option,
+)
 from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.files import atomic_write
 from matgrad.loss_functions import create_loss
-from matgrad.program.computations import make_step
-from matgrad.specifications.models import create_model
-from matgrad.training import default_loss
+from matgrad.program.models import BATCH_SIZE
+from matgrad.specifications.models import create_model, model_specification, set_optimizers
+from matgrad.storage.models import SavedModel, load_model
 
 if TYPE_CHECKING:
     from matgrad.program import Program
@@ -24,15 +32,21 @@ if TYPE_CHECKING:
 STANDARD_OUTPUT = Path("-")
 
 
-@click.command(short_help="Show or save a training step as equations.")
+@click.command(short_help="Show or save a training step, or feedforward, as equations.")
 @click.option("--layers", default="ReLU;ReLU;Linear", show_default=True, metavar="LIST", help="The layers' types.")
 @click.option("--layer-sizes", default="784;1024;512;10", show_default=True, metavar="LIST", help="Their sizes.")
 @click.option("--layer-weights", default="XavierNormalized", show_default=True, metavar="LIST", help="Initial weights.")
 @click.option("--dropouts", default="0", show_default=True, metavar="LIST", help="Dropout rates of the linear layers.")
-@click.option("--densities", default="1", show_default=True, metavar="LIST", help="Densities of the linear layers.")
-@click.option("--optimizers", default="Momentum(0.9)", show_default=True, metavar="LIST", help="One, or one a layer.")
+@density_options
+@click.option(
+    "--load-weights", type=PATH, metavar="MODEL", help="The model in a file, of `matgrad train` or of a program."
+)
+@click.option("--feedforward", is_flag=True, help="Only Y, in evaluation mode, instead of a training step.")
+@click.option("--optimizers", default="Momentum(0.9)", show_default=True, metavar="LIST", help="One, or one per layer.")
 @click.option("--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
-@click.option("--batch-size", type=click.IntRange(min=1), default=100, show_default=True, help="Examples a step.")
+@click.option(
+    "--batch-size", type=click.IntRange(min=1), default=BATCH_SIZE, show_default=True, help="Examples per step."
+)
 @click.option("--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
 @click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Element type.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the weights.")
@@ -42,11 +56,10 @@ STANDARD_OUTPUT = Path("-")
 @plugin_option
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def program(**options: Any) -> None:
-    """Record a training step, and show it as equations in the order of execution.
+    """Record a training step, or feedforward, and show it as equations in the order of execution.
 
     x' is x after the step. ⊙ multiplies elements, [x ≥ 0] is 1 or 0, and 1_N b repeats the row b.
     """
-    from matgrad.program import optimized, record_computation
     from matgrad.program.description import as_dictionary
     from matgrad.storage.programs import save_program
 
@@ -58,26 +71,73 @@ def program(**options: Any) -> None:
         check_writable(latex, f"--latex {latex}")
     if latex == STANDARD_OUTPUT and options["as_json"]:
         raise click.UsageError("--latex - and --json: expected one of them, as each prints nothing else")
+    if options["feedforward"]:
+        _refuse(("loss", "clip", "optimizers"), "--feedforward", "it belongs to a training step")
     mg.manual_seed(options["seed"])
-    M = create_model(
+    saved = _loaded_model(options) if options["load_weights"] else SavedModel(_new_model(options))
+    M = saved.model.to(dtype=options["dtype"])
+    loss = None
+    if not options["feedforward"]:
+        loss = create_loss(options["loss"]) if options["loss"] else saved.loss
+        saved.information["loss"] = loss.specification()
+    result = M.program(
+        feedforward=options["feedforward"],
+        loss=loss,
+        batch_size=options["batch_size"],
+        clip_norm=options["clip"],
+        fused=not options["as_recorded"],
+    )
+    if path is not None:
+        save_program(result, path, saved)
+    if latex is not None:
+        _write_latex(latex, result)
+    if latex != STANDARD_OUTPUT:
+        click.echo(json_text(as_dictionary(result)) if options["as_json"] else str(result))
+
+
+def _new_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
+    """The model that the options describe."""
+    return create_model(
         options["layers"],
         options["layer_sizes"],
         weights=options["layer_weights"],
         optimizers=options["optimizers"],
         dropouts=options["dropouts"],
-        densities=options["densities"],
-    ).to(dtype=options["dtype"])
-    loss = create_loss(options["loss"]) if options["loss"] else default_loss(M)
-    N = options["batch_size"]
-    X, T = (np.empty((N, n), M.dtype) for n in (M.layers[0].input_size, M.layers[-1].output_size))
-    recorded = record_computation(make_step(M, loss, clip_norm=options["clip"]), M.state(), X, T)
-    result = recorded if options["as_recorded"] else optimized(recorded)
-    if path is not None:
-        save_program(result, path, M.state())
-    if latex is not None:
-        _write_latex(latex, result)
-    if latex != STANDARD_OUTPUT:
-        click.echo(json_text(as_dictionary(result)) if options["as_json"] else str(result))
+        densities=densities(options, options["layer_sizes"]),
+    )
+
+
+def _loaded_model(options: dict[str, Any]) -> SavedModel:
+    """The model of --load-weights; options that describe another one are refused."""
+    path: Path = options["load_weights"]
+    others = ("layer_weights", "dropouts", "densities", "overall_density")
+    _refuse(others, "--load-weights", f"the model is the one that {path} describes")
+    saved = load_model(path)
+    found = model_specification(saved.model)
+    layers = options["layers"] if _is_given("layers") else found["layers"]
+    sizes = options["layer_sizes"] if _is_given("layer_sizes") else found["sizes"]
+    try:
+        expected = model_specification(create_model(layers, sizes))
+        if (found["layers"], found["sizes"]) != (expected["layers"], expected["sizes"]):
+            raise ValueError(f"expected {layers} and {sizes}")
+    except ValueError as error:
+        model = f"layers {found['layers']} and sizes {found['sizes']}"
+        raise ValueError(f"{path}: the model has {model}, but --layers or --layer-sizes differ: {error}") from None
+    set_optimizers(saved.model, options["optimizers"])
+    saved.information.pop("results", None)  # what is trained further has others
+    return saved
+
+
+def _refuse(names: tuple[str, ...], flag: str, reason: str) -> None:
+    """Refuse options that do not go together with another one."""
+    for name in names:
+        if _is_given(name):
+            raise ValueError(f"--{name.replace('_', '-')} and {flag}: {reason}")
+
+
+def _is_given(name: str) -> bool:
+    """Whether an option stands on the command line."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def _write_latex(path: Path, program: Program) -> None:

@@ -16,7 +16,7 @@ import matgrad as mg
 from matgrad import datasets
 from matgrad.callbacks import Callback, Divergence, EarlyStopping, GradientCheck, Matrices, Report, Statistics
 from matgrad.callbacks.statistics import check_finite
-from matgrad.cli.options import check_writable, load_data, move
+from matgrad.cli.options import check_writable, densities, load_data, move
 from matgrad.cli.run_record import run_record
 from matgrad.cli.timer import Timer
 from matgrad.datasets import DataLoader, Dataset
@@ -25,12 +25,10 @@ from matgrad.foundation.machine import set_threads
 from matgrad.learning_rate import create_scheduler
 from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.program.computations import check_loss
-from matgrad.sparse.densities import erdos_renyi_densities
+from matgrad.program.computations import check_loss, default_loss
 from matgrad.specifications.models import count_linear, create_model
-from matgrad.specifications.parsing import parse_numbers
 from matgrad.storage.models import load_weights
-from matgrad.training import Data, Training, default_loss
+from matgrad.training import Data, Training
 
 
 class TrainingRun:
@@ -83,7 +81,7 @@ class TrainingRun:
             weights=options["layer_weights"],
             optimizers=options["optimizers"],
             dropouts=options["dropouts"],
-            densities=_densities(options, sizes),
+            densities=densities(options, sizes),
         )
         _check_fit(M, data)
         for _, layer in M.walk():
@@ -233,16 +231,6 @@ def default_sizes(layers: str, data: Dataset) -> str:
     """The number of features, 128, then 64 for further hidden layers, and the number of outputs."""
     hidden = count_linear(layers) - 1
     return ";".join(map(str, [data.input_size, *([128] + [64] * hidden)[:hidden], data.output_size]))
-
-
-def _densities(options: dict[str, Any], sizes: str) -> str:
-    """The densities that the options ask for; without any, all layers are dense."""
-    if options["densities"] is not None and options["overall_density"] is not None:
-        raise ValueError("--densities and --overall-density: expected one of them")
-    if options["overall_density"] is None:
-        return options["densities"] if options["densities"] is not None else "1"
-    numbers = parse_numbers(sizes, "layer size")
-    return ";".join(map(str, erdos_renyi_densities(numbers, options["overall_density"])))
 
 
 def _check_fit(M: MultilayerPerceptron, data: Dataset) -> None:

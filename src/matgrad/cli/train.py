@@ -14,6 +14,7 @@ from matgrad.cli.options import (
     SEED,
     config_option,
     data_options,
+    density_options,
     machine_options,
     normalize_option,
     plugin_option,
@@ -63,19 +64,7 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     metavar="EPOCHS",
     help="Stop when the validation loss has not improved for so many epochs, and keep the best model.",
 )
-@option(
-    "Sparsity",
-    "--densities",
-    metavar="LIST",
-    help="Part of the weights that a linear layer stores, in (0, 1].  [default: 1]",
-)
-@option(
-    "Sparsity",
-    "--overall-density",
-    type=float,
-    metavar="PART",
-    help="Densities by the Erdős–Rényi rule: small layers keep more of their weights.",
-)
+@density_options
 @option("Output", "--output", type=PATH, metavar="DIR", help="Write run.json and model.npz there.")
 @option("Output", "--save-weights", type=PATH, metavar="FILE", help="Write the trained model to an npz file.")
 @option("Output", "--save-dataset", type=PATH, metavar="FILE", help="Write the data, as read, to an npz file.")

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and npz files that are read without pickle."""
+"""Files that are written whole or not at all; npz and safetensors files, which are read without pickle."""
 
 from __future__ import annotations
 
@@ -68,6 +68,28 @@ def _array(content: np.lib.npyio.NpzFile, name: str, path: str | Path) -> np.nda
         if "allow_pickle" in str(error):
             raise ValueError(f"{path}: {name}: found an array of objects (pickled), expected numbers") from None
         raise ValueError(f"{path}: {name}: not an array, or a damaged one ({error})") from None
+
+
+def is_safetensors(path: str | Path) -> bool:
+    """Whether a file begins as safetensors files do: with the length of a JSON table, and the table."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(9)[8:] == b"{"
+    except OSError:
+        return False
+
+
+def read_safetensors(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """All arrays in a safetensors file, and the strings in its header."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except (SafetensorError, OSError, AttributeError, TypeError) as error:  # the last two for a dtype NumPy lacks
+        raise ValueError(f"{path}: not a safetensors file, or a damaged one ({error})") from None
 
 
 def as_json(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.layers.state import State
-from matgrad.loss_functions import LOSSES, LossFunction
+from matgrad.loss_functions import LOSSES, LossFunction, create_loss
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, reciprocal, rows_sum, sqrt, step
 from matgrad.sparse.matrix import values_of, with_values
 
@@ -139,6 +139,14 @@ def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:
         f"{type(loss).__name__} cannot follow {layer!r}: put it after a {before}, or use "
         f"one of {', '.join(fitting)} here"
     )
+
+
+def default_loss(M: MultilayerPerceptron) -> LossFunction:
+    """The cross-entropy that fits what the last layer of M gives."""
+    if not M.layers:
+        raise ValueError("the model has no layers")
+    names = {"real": "SoftmaxCrossEntropy", "probability": "CrossEntropy", "log-probability": "LogProbability"}
+    return create_loss(names[M.layers[-1].output])
 
 
 def check_targets(Y: Matrix, T: Matrix) -> None:

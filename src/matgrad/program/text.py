@@ -38,7 +38,7 @@ class Printer:
             if value.operation in ("input", "support"):
                 self.names[value] = state_name(value.name)
             elif value in outputs and value.operation != "number":
-                self.names[value] = state_name(outputs[value]) + "'"
+                self.names[value] = self._output_name(outputs[value])
             elif value.operation != "number" and value.kind != "view":
                 if value.name and value.name not in self.names.values():
                     self.names[value] = value.name
@@ -77,7 +77,7 @@ class Printer:
         equations = [(self.name(self.names[x])[0], self.expression(x)[0]) for x in values]
         for name, x in self.program.outputs.items():
             if self.names.get(x) not in (state_name(name), f"{state_name(name)}'"):
-                equations.append((self.name(f"{state_name(name)}'")[0], self.operand(x, "sum")))
+                equations.append((self.name(self._output_name(name))[0], self.operand(x, "sum")))
         return equations
 
     def text(self) -> str:
@@ -87,6 +87,10 @@ class Printer:
         width = max((len(name) for name, _ in equations), default=0)
         lines = [f"given {', '.join(inputs)}", "", *(f"{name:<{width}} = {text}" for name, text in equations)]
         return "\n".join(lines)
+
+    def _output_name(self, name: str) -> str:
+        """The name of an output, with a prime where it replaces an input."""
+        return f"{state_name(name)}'" if name in self.program.inputs else state_name(name)
 
     def operand(self, value: Value, level: str) -> str:
         """The operand as name or expression, in parentheses where it binds less tightly than `level`."""

@@ -60,8 +60,6 @@ def create_model(
             f"expected {expected} layer sizes for {expected - 1} linear layers (the number of features, then "
             f"one for each), found {len(numbers)}: {sizes}"
         )
-    if len(rules := split_items(optimizers, "optimizer")) not in (1, len(items)):
-        raise ValueError(f"expected 1 or {len(items)} optimizers for {len(items)} layers, found {len(rules)}")
     rates = _Items(parse_numbers(dropouts, "dropout", float), "dropouts")
     parts = _Items(parse_densities(densities), "densities")
     distributions = _Items(split_items(weights, "layer weights"), "layer weights")
@@ -75,12 +73,22 @@ def create_model(
             for _, part in layer.walk():
                 if isinstance(part, LinearLayer):
                     part.set_weights(distributions.take())
-            layer.set_optimizer(rules[position - 1 if len(rules) > 1 else 0])
         M.layers.append(layer)
         D = K
     for listed in (rates, parts, distributions):
         listed.check()
+    set_optimizers(M, optimizers)
     return M.to("auto")
+
+
+def set_optimizers(M: MultilayerPerceptron, optimizers: Items) -> None:
+    """Give every layer its optimizer of a list, or all of them the same one."""
+    rules = split_items(optimizers, "optimizer")
+    if len(rules) not in (1, len(M.layers)):
+        raise ValueError(f"expected 1 or {len(M.layers)} optimizers for {len(M.layers)} layers, found {len(rules)}")
+    for position, layer in enumerate(M.layers, start=1):
+        with at_position("layer", position):
+            layer.set_optimizer(rules[position - 1 if len(rules) > 1 else 0])
 
 
 def count_linear(layers: Items) -> int:

@@ -1,4 +1,4 @@
-"""Saving and loading models: one npz file with the weights under the original's names.
+"""Saving and loading models: one npz file with the weights under the original's names, or a program file.
 
 ``W1, b1, W2, b2, …`` are the weights (K×D) and biases of the linear layers. A sparse layer has its values (1×nnz)
 as ``W1``, with the support in ``W1.starts`` and ``W1.columns``; see `matgrad.sparse.support`. Beside them stand all
@@ -6,6 +6,9 @@ else that the model needs, under its name in the state (``2.gamma``, ``2.running
 string ``matgrad`` that says how to make the model, or why no specification can. The linear layers are numbered in the
 order of `M.walk`, parts of layers too. The normalization of the inputs is ``extra.offset`` and ``extra.scale``.
 Optimizers are not saved. Nothing is ever unpickled.
+
+A program file (see `matgrad.storage.programs`) is a model file too: in its header there is a JSON string ``model``
+with the same description, and with the name of the tensor that each of these arrays is.
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ import numpy as np
 from matgrad.backends import backend_of
 from matgrad.backends.conversion import convert
 from matgrad.datasets.normalization import Normalization
-from matgrad.foundation.files import atomic_write, read_npz
+from matgrad.foundation.files import atomic_write, is_safetensors, read_npz, read_safetensors
 from matgrad.layers.linear import LinearLayer
+from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.program.computations import default_loss
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 from matgrad.specifications.models import create_model, model_specification
@@ -40,6 +45,12 @@ class SavedModel:
     model: MultilayerPerceptron
     information: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def loss(self) -> LossFunction:
+        """The loss that the model was trained with, or the one that fits it."""
+        name = self.information.get("loss")
+        return default_loss(self.model) if name is None else create_loss(name)
+
 
 def save_model(M: MultilayerPerceptron, path: str | Path, *, information: Mapping[str, Any] | None = None) -> None:
     """Write the model, with its normalization and what else is to be known of it, to one npz file.
@@ -47,22 +58,33 @@ def save_model(M: MultilayerPerceptron, path: str | Path, *, information: Mappin
     A model that no specification describes, because a layer has parts of its own, is saved too: `load_weights`
     reads it into such a model, and `load_model` says why it cannot make one.
     """
-    names = _names(M)
-    content = {name: backend_of(X).to_numpy(X) for name, X in zip(names, _saved_state(M).values(), strict=True)}
+    description = model_description(SavedModel(M, dict(information or {})))
+    with atomic_write(path) as file:
+        np.savez(file, matgrad=np.array(json.dumps(description)), **model_arrays(M))  # type: ignore[arg-type]
+
+
+def model_arrays(M: MultilayerPerceptron) -> dict[str, np.ndarray]:
+    """The arrays of a model file."""
+    state = M.state()
+    content = {stored: backend_of(state[name]).to_numpy(state[name]) for stored, name in state_names(M).items()}
     for name, layer in _linear_layers(M).items():
         if isinstance(layer.W, SparseMatrix):
             content |= {f"{name}.{part}": getattr(layer.W.support, part) for part in INDEX}
-    information = dict(information or {})
     if M.normalization is not None:
-        information["normalize"] = M.normalization.kind
         content |= {f"extra.{name}": getattr(M.normalization, name) for name in NORMALIZATION}
+    return content
+
+
+def model_description(saved: SavedModel) -> dict[str, Any]:
+    """How to make the model, or the 'problem' where no specification can, and the information beside it."""
+    M, information = saved.model, saved.information
+    if M.normalization is not None:
+        information = information | {"normalize": M.normalization.kind}
     try:
         model = model_specification(M)
     except ValueError as error:
         model = {"problem": str(error)}
-    description = {"format": FORMAT, "model": model, "information": information}
-    with atomic_write(path) as file:
-        np.savez(file, matgrad=np.array(json.dumps(description)), **content)  # type: ignore[arg-type]
+    return {"format": FORMAT, "model": model, "information": information}
 
 
 def load(path: str | Path) -> MultilayerPerceptron:
@@ -74,8 +96,8 @@ def load(path: str | Path) -> MultilayerPerceptron:
 
 
 def load_model(path: str | Path) -> SavedModel:
-    """The model in a file that `save_model` wrote, and the information in it."""
-    content = read_npz(path)
+    """The model in a file that `save_model` wrote or in the file of a program, and the information in it."""
+    content = read_arrays(path)
     model, information = read_description(content, path)
     if "problem" in model:
         raise ValueError(f"{path}: {model['problem']}; make the model and use load_weights")
@@ -90,6 +112,31 @@ def load_model(path: str | Path) -> SavedModel:
     return SavedModel(M, information)
 
 
+def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    """The arrays of a model in an npz file or a program file, its description among them; see above."""
+    if not is_safetensors(path):
+        return read_npz(path)
+    tensors, metadata = read_safetensors(path)
+    if "model" not in metadata:
+        return tensors
+    names = tensor_names(metadata["model"], path)
+    if missing := [tensor for tensor in names.values() if tensor not in tensors]:
+        raise ValueError(f"{path}: no {missing[0]} in it; found {', '.join(sorted(tensors))}")
+    content = {name: tensors[tensor] for name, tensor in names.items()}
+    return content | {"matgrad": np.array(metadata["model"])}
+
+
+def tensor_names(text: str, path: str | Path) -> dict[str, str]:
+    """The tensors of a program file that are the arrays of its model, by the names of these."""
+    try:
+        names = json.loads(text)["tensors"]
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise TypeError("expected a table of names as tensors")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path}: the model description is damaged ({error})") from None
+    return names
+
+
 def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """How to make the model of a file, or its 'problem' where no specification can, and the information in it."""
     if "matgrad" not in content:
@@ -99,7 +146,7 @@ def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tup
         found, model, information = (description[key] for key in ("format", "model", "information"))
         if not isinstance(model, dict) or not isinstance(information, dict):
             raise TypeError("expected tables for model and information")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path}: the model description is damaged ({error})") from None
     if found != FORMAT:
         raise ValueError(f"{path}: expected format {FORMAT}, found {found}")
@@ -107,11 +154,11 @@ def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tup
 
 
 def load_weights(M: MultilayerPerceptron, path: str | Path) -> None:
-    """Give M the weights in a file of `save_model`, or in one of the original library with only W1, b1, …
+    """Give M the weights in a file of a model or a program, or in one of the original library with only W1, b1, …
 
     A layer that is sparse in the file becomes sparse in M, with the support in the file. M keeps its normalization.
     """
-    _fill(M, read_npz(path), path)
+    _fill(M, read_arrays(path), path)
 
 
 def _normalization(
@@ -133,11 +180,11 @@ def _saved_state(M: MultilayerPerceptron) -> dict[str, Any]:
     return {name: X for name, X in M.state().items() if name in saved}
 
 
-def _names(M: MultilayerPerceptron) -> list[str]:
-    """The name in the file of everything in the saved state: W1 and b1 for the first linear layer."""
+def state_names(M: MultilayerPerceptron) -> dict[str, str]:
+    """The name in the state of everything that is saved, by its name in the file: '1.W' for W1 of the first layer."""
     linear = [path for path, layer in M.walk() if isinstance(layer, LinearLayer)]
     special = {f"{path}.{name}": f"{name}{k}" for k, path in enumerate(linear, start=1) for name in ("W", "b")}
-    return [special.get(name, name) for name in _saved_state(M)]
+    return {special.get(name, name): name for name in _saved_state(M)}
 
 
 def _linear_layers(M: MultilayerPerceptron) -> dict[str, LinearLayer]:
@@ -172,7 +219,7 @@ def _fill(M: MultilayerPerceptron, content: Mapping[str, np.ndarray], path: str 
     state = M.state()
     supports = _supports(M, content, path)
     loaded: dict[str, Any] = {}
-    for stored, name in zip(_names(M), _saved_state(M), strict=True):
+    for stored, name in state_names(M).items():
         if stored not in content:
             if "matgrad" in content or "." not in stored:
                 raise ValueError(f"{path}: no {stored} in it; found {', '.join(sorted(content))}")
@@ -183,7 +230,7 @@ def _fill(M: MultilayerPerceptron, content: Mapping[str, np.ndarray], path: str 
         _check_array(stored, A, expected, path)
         A = A.astype(M.backend.to_numpy(state[name]).dtype)
         loaded[name] = convert(A, M.backend, None, M.device)
-    known = {*_names(M), "matgrad", *(f"{name}.{part}" for name in supports for part in INDEX)}
+    known = {*state_names(M), "matgrad", *(f"{name}.{part}" for name in supports for part in INDEX)}
     unknown = [name for name in content if name not in known and not name.startswith("extra.")]
     if unknown:
         raise ValueError(f"{path}: {', '.join(unknown)} in it, which this model does not have")

@@ -1,4 +1,8 @@
-"""Programs in files: one safetensors file with the matrices, and the program as JSON in its header."""
+"""Programs in files: one safetensors file with the matrices, and the program as JSON in its header.
+
+The header has a string ``matgrad``, the program, and where the model is known a string ``model``, its description,
+which makes the file one that `load_model` reads; see `matgrad.storage.models`. What C++ has trained is such a file.
+"""
 
 from __future__ import annotations
 
@@ -9,46 +13,45 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.foundation.files import atomic_write
+from matgrad.foundation.files import atomic_write, read_safetensors
 from matgrad.layers.state import SUPPORT, State, matrices_of
 from matgrad.program.description import as_dictionary, from_dictionary
 from matgrad.program.program import Program, Value
 from matgrad.sparse.support import Support
+from matgrad.storage.models import INDEX, SavedModel, model_arrays, model_description, state_names, tensor_names
 
-INDEX = ("starts", "columns")  # what is saved of a support
 
-
-def save_program(program: Program, path: str | Path, state: Mapping[str, Any]) -> None:
-    """Write the program, and the matrices and supports that it starts with, to one file."""
+def save_program(program: Program, path: str | Path, of: SavedModel | Mapping[str, Any]) -> None:
+    """Write the program, and the model that it is of, or the state alone that it starts with, to one file."""
     from safetensors.numpy import save
 
-    arrays = {name: np.ascontiguousarray(A).reshape(A.shape) for name, A in matrices_of(state).items()}
-    _check_matrices(program, arrays)
+    metadata = {"matgrad": _json(as_dictionary(program))}
+    if isinstance(of, SavedModel):
+        names = _tensor_names(of, program)
+        metadata["model"] = _json(model_description(of) | {"tensors": names})
+        others = {names[name]: A for name, A in model_arrays(of.model).items()}
+        state = {name: X for name, X in of.model.state().items() if name in {*program.inputs, *program.supports}}
+    else:
+        others, state = {}, dict(of)
+    matrices = {name: np.ascontiguousarray(A).reshape(A.shape) for name, A in matrices_of(state).items()}
+    _check_matrices(program, matrices)
     for name, value in program.supports.items():
         S = value.support or state[name]
-        arrays |= {f"{name}.{part}": getattr(S, part) for part in INDEX}
-    text = json.dumps(as_dictionary(program), ensure_ascii=False)
+        others |= {f"{name}.{part}": getattr(S, part) for part in INDEX}
     with atomic_write(path) as file:
-        file.write(save(arrays, metadata={"matgrad": text}))
+        file.write(save(others | matrices, metadata))
 
 
 def load_program(path: str | Path) -> tuple[Program, State]:
     """The program, and the matrices and supports it starts with, in a file that `save_program` wrote."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            text = (file.metadata() or {}).get("matgrad")
-            matrices = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
-    except (SafetensorError, OSError, AttributeError, TypeError) as error:  # the last two for a dtype NumPy lacks
-        raise ValueError(f"{path}: not a safetensors file, or a damaged one ({error})") from None
-    if text is None:
+    matrices, metadata = read_safetensors(path)
+    if "matgrad" not in metadata:
         raise ValueError(f"{path}: there is no program in it; expected a file of `matgrad program --save`")
+    of_model = set(tensor_names(metadata["model"], path).values()) if "model" in metadata else set()
     try:
-        program = from_dictionary(json.loads(text))
+        program = from_dictionary(json.loads(metadata["matgrad"]))
         supports = {name: _support(value, matrices) for name, value in program.supports.items()}
+        matrices = {name: A for name, A in matrices.items() if name in program.inputs or name not in of_model}
         _check_matrices(program, matrices)
     except KeyError as error:
         raise ValueError(f"{path}: not a sound program: there is no {error}") from None
@@ -67,9 +70,24 @@ def _support(value: Value, matrices: State) -> Support:
     return S
 
 
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _tensor_names(saved: SavedModel, program: Program) -> dict[str, str]:
+    """The tensor of every array of the model: a matrix of the state, a part of a support, or one of its own name."""
+    names = {name: name for name in model_arrays(saved.model)}
+    for stored, name in state_names(saved.model).items():
+        names[stored] = name
+        if f"{name}{SUPPORT}" in program.supports:
+            names |= {f"{stored}.{part}": f"{name}{SUPPORT}.{part}" for part in INDEX}
+    return names
+
+
 def _check_matrices(program: Program, matrices: Mapping[str, np.ndarray]) -> None:
     """Refuse matrices that are no inputs, that have other shapes or dtypes, and that are missing."""
-    if missing := [name for name in program.inputs if name in program.outputs and name not in matrices]:
+    state = [name for name in program.inputs if name in program.outputs or "." in name]
+    if missing := [name for name in matrices_of(dict.fromkeys(state)) if name not in matrices]:
         raise ValueError(f"no matrix for {', '.join(missing)}")
     for name, A in matrices.items():
         if name not in program.inputs:

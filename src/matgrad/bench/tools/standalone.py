@@ -52,9 +52,9 @@ class StandAlone(TrainingTool):
     def train(self, batches: int) -> float:
         """Run the program on all of the data; the seconds that it tells."""
         threads = os.environ.get("OMP_NUM_THREADS") or cores()
-        files = self.saved, self.data, self.setting.learning_rate, threads, self.result
-        output = _run(self.program, *files)
-        found = re.search(r"one epoch in ([\d.]+) s", output)
+        files = self.saved, self.data, self.result
+        output = _run(self.program, *files, "--rate", self.setting.learning_rate, "--threads", threads)
+        found = re.search(r"epoch 1: .* in ([\d.]+) s", output)
         if found is None:
             raise RuntimeError(f"{self.program.name}: expected the time of an epoch, found {output!r}")
         return float(found[1])

@@ -1,0 +1,113 @@
+// What the examples share: their arguments, examples from a file, and errors in one line.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "matgrad/safetensors.h"
+
+namespace matgrad {
+
+// The files on the command line, and the numbers of its options, such as `--rate 0.01`.
+struct Arguments {
+    std::vector<std::string> files;
+    std::map<std::string, double> numbers;
+
+    // `defaults` has the options that are known. Throws std::invalid_argument for another one, or where its number is none.
+    Arguments(int count, char** words, std::map<std::string, double> defaults) : numbers(std::move(defaults)) {
+        for (int i = 1; i < count; ++i) {
+            const std::string word = words[i];
+            if (!word.starts_with("--")) {
+                files.push_back(word);
+                continue;
+            }
+            if (!numbers.count(word)) throw std::invalid_argument("unknown option " + word);
+            const std::string text = ++i < count ? words[i] : "";
+            double& number = numbers[word];
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+            if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(number))
+                throw std::invalid_argument(word + ": expected a number, found '" + text + "'");
+        }
+    }
+
+    int whole(const std::string& option) const {
+        const double x = numbers.at(option);
+        if (x != std::floor(x) || x < 1 || x > 1e6) {
+            char found[32];
+            std::snprintf(found, sizeof found, "%g", x);
+            throw std::invalid_argument(option + ": expected a whole number of 1 or more, found " + found);
+        }
+        return static_cast<int>(x);
+    }
+};
+
+inline double all_threads() { return std::max(1u, std::thread::hardware_concurrency()); }
+
+// The memory of X, T or Y in the program of a file; `kind` is what the file should be.
+inline const Buffer& batch(const SavedProgram& saved, const std::string& name, const std::string& kind) {
+    for (const Buffer& buffer : saved.executor.program().buffers)
+        if (buffer.name == name && buffer.shape.size() == 2) return buffer;
+    throw std::invalid_argument(saved.file.path + ": expected the program of " + kind + ", found one without a matrix " + name);
+}
+
+[[noreturn]] inline void refuse(const Safetensors& file, const std::string& name, const std::string& expected) {
+    const Tensor& found = file.at(name);
+    throw std::invalid_argument(file.path + ": " + name + " is " + in_words(found.shape, found.dtype) + ", expected " + expected);
+}
+
+template <class T>
+std::vector<T> numbers(const Safetensors& file, const std::string& name) {
+    const Tensor& A = file.at(name);
+    const auto converted = [&](const auto* data) { return std::vector<T>(data, data + A.data.size() / element_size(A.dtype)); };
+    if (A.dtype == "float32") return converted(A.as<float>("float32"));
+    if (A.dtype == "float64") return converted(A.as<double>("float64"));
+    refuse(file, name, "float32 or float64");
+}
+
+// The examples X (N×D), scaled as those that the model was trained on: (X - offset) / scale.
+template <class T>
+std::vector<T> examples(const SavedProgram& saved, const Safetensors& data, Index D) {
+    const Shape& shape = data.at("X").shape;
+    if (shape.size() != 2 || shape[1] != D) refuse(data, "X", "N × " + std::to_string(D));
+    std::vector<T> X = numbers<T>(data, "X");
+    if (!saved.file.tensors.count("extra.offset")) return X;
+    const std::vector<T> offset = numbers<T>(saved.file, "extra.offset"), scale = numbers<T>(saved.file, "extra.scale");
+    for (const char* name : {"extra.offset", "extra.scale"})
+        if (saved.file.at(name).shape != Shape{1, D}) refuse(saved.file, name, "1 × " + std::to_string(D));
+    for (std::size_t i = 0; i < X.size(); ++i) X[i] = (X[i] - offset[i % D]) / scale[i % D];
+    return X;
+}
+
+// The classes t (N) of the examples, each below K.
+inline const std::int64_t* classes(const Safetensors& data, Index N, Index K) {
+    const Tensor& t = data.at("t");
+    if (t.shape != Shape{N} || t.dtype != "int64") refuse(data, "t", in_words({N}, "int64"));
+    const std::int64_t* labels = t.as<std::int64_t>("int64");
+    for (Index i = 0; i < N; ++i)
+        if (labels[i] < 0 || labels[i] >= K)
+            throw std::invalid_argument(data.path + ": t has the class " + std::to_string(labels[i]) + ", expected 0 to " +
+                                        std::to_string(K - 1));
+    return labels;
+}
+
+// Runs an example; an error is one line, and exit status 2.
+template <class Function>
+int run_example(Function function) {
+    try {
+        function();
+        return 0;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "error: %s\n", error.what());
+        return 2;
+    }
+}
+
+}  // namespace matgrad
