@@ -131,7 +131,7 @@ std::size_t element_size(const std::string& dtype) {
 
 Program::Program(const Json& description) {
     const Json& names = description.at("sizes");
-    if (description.at("format").integer() != 1) throw std::invalid_argument("expected a program of format 1");
+    if (description.at("format").integer() != 2) throw std::invalid_argument("expected a program of format 2");
     for (const auto& line : description.at("buffers").array())
         buffers.push_back({shape_of(line.at("shape"), names), line.at("dtype").string(),
                            line.has("name") ? line.at("name").string() : ""});

@@ -10,7 +10,7 @@ using namespace matgrad::testing;
 
 namespace {
 
-const std::string kProgram = R"({"format": 1, "sizes": {"N": 2},
+const std::string kProgram = R"({"format": 2, "sizes": {"N": 2},
     "buffers": [{"shape": [2, 3], "dtype": "float64", "name": "X"}, {"shape": [1, 3], "dtype": "float64", "name": "b"}],
     "values": [{"operation": "input", "operands": [], "shape": ["N", 3], "dtype": "float64", "name": "X", "buffer": 0},
                {"operation": "input", "operands": [], "shape": [1, 3], "dtype": "float64", "name": "b", "buffer": 1},
@@ -36,7 +36,7 @@ void test_json() {
 void test_unsound() {
     Program{Json::parse(kProgram)};
     for (const auto& [from, to] : std::initializer_list<std::pair<const char*, const char*>>{
-             {"\"format\": 1", "\"format\": 2"},
+             {"\"format\": 2", "\"format\": 1"},
              {"\"operands\": [0]", "\"operands\": [2]"},
              {"\"operands\": [0]", "\"operands\": [-1]"},
              {"\"operands\": [0]", "\"operands\": []"},
@@ -67,7 +67,7 @@ void test_run() {
 }
 
 // b = Σ X + η·Σ T over the rows of a batch
-const std::string kStep = R"({"format": 1, "sizes": {"N": 2},
+const std::string kStep = R"({"format": 2, "sizes": {"N": 2},
     "buffers": [{"shape": [2, 3], "dtype": "float64", "name": "X"}, {"shape": [2, 3], "dtype": "float64", "name": "T"},
                 {"shape": [], "dtype": "float64", "name": "eta"}, {"shape": [1, 3], "dtype": "float64", "name": "b"},
                 {"shape": [2, 3], "dtype": "float64"}],
@@ -168,7 +168,7 @@ void test_supports() {
 }
 
 // Y = W X, with a sparse W of size 2×3
-const std::string kSparse = R"({"format": 1, "sizes": {},
+const std::string kSparse = R"({"format": 2, "sizes": {},
     "buffers": [{"shape": [1, 3], "dtype": "float64", "name": "w"}, {"shape": [3, 2], "dtype": "float64", "name": "X"},
                 {"shape": [3, 2], "dtype": "float64"}, {"shape": [2, 2], "dtype": "float64"},
                 {"shape": [2, 2], "dtype": "float64", "name": "Y"}],

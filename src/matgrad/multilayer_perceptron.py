@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +38,9 @@ class MultilayerPerceptron:
     """
 
     normalization: Normalization | None = None
+    information: Mapping[str, Any] = MappingProxyType(
+        {}
+    )  # what its file says of it beside: the loss, the names of the classes …
 
     def __init__(self, layers: Iterable[Layer] = ()) -> None:
         self.layers: list[Layer] = list(layers)

@@ -10,6 +10,7 @@ from matgrad.activation_functions import ACTIVATIONS
 from matgrad.loss_functions import LOSSES, create_loss
 from matgrad.specifications.models import LAYERS, create_model, model_specification
 from matgrad.specifications.plugins import load_plugin
+from support import to_numpy
 
 
 def test_layers_and_sizes_make_a_model():
@@ -44,7 +45,7 @@ def test_lists_may_be_sequences_and_single_values():
     assert repr(models[0]) == repr(models[1])
     states = [M.state() for M in models]
     for name, X in states[0].items():
-        np.testing.assert_array_equal(X, states[1][name], err_msg=name)
+        np.testing.assert_array_equal(to_numpy(X), to_numpy(states[1][name]), err_msg=name)
     with pytest.raises(ValueError, match=r"layer size 2: expected a whole number, found '5.5'"):
         create_model("ReLU;Linear", [4, 5.5, 3])
 

@@ -210,3 +210,11 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
         fail()
     assert json.loads(target.read_text()) == {"η": [1, 2]}
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_loaded_model_is_saved_with_what_its_file_says_of_it(tmp_path):
+    """Otherwise a regression would come back as a classifier."""
+    M = create_model("ReLU;Linear", [3, 4, 1])
+    M.save(tmp_path / "a.npz", information={"loss": "MeanSquaredError", "classes": None, "results": {"loss": 1.0}})
+    mg.load(tmp_path / "a.npz").save(tmp_path / "b.npz")
+    assert load_model(tmp_path / "b.npz").information == {"loss": "MeanSquaredError", "classes": None}

@@ -187,7 +187,7 @@ UNSOUND = {
     "outputs as a list": (set_in(["outputs"], [5]), ""),
     "values as a text": (set_in(["values"], "abc"), ""),
     "values of texts": (set_in(["values"], ["abc"]), ""),
-    "another format": (set_in(["format"], 2), "format 2, expected 1"),
+    "another format": (set_in(["format"], 1), "format 1, expected 2"),
     "no format": (lambda content: content.pop("format"), "there is no 'format'"),
     "no values": (lambda content: content.pop("values"), "there is no 'values'"),
 }

@@ -11,7 +11,7 @@ from matgrad.program.program import Program, Value
 from matgrad.program.rules import apart
 from matgrad.program.shapes import Size, size_name
 
-FORMAT = 1
+FORMAT = 2  # 1 had supports without their number of elements
 
 
 def as_dictionary(program: Program) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def save_model(M: MultilayerPerceptron, path: str | Path, *, information: Mappin
     A model that no specification describes, because a layer has parts of its own, is saved too: `load_weights`
     reads it into such a model, and `load_model` says why it cannot make one.
     """
-    description = model_description(SavedModel(M, dict(information or {})))
+    description = model_description(SavedModel(M, {**M.information, **(information or {})}))
     with atomic_write(path) as file:
         np.savez(file, matgrad=np.array(json.dumps(description)), **model_arrays(M))  # type: ignore[arg-type]
 
@@ -90,9 +90,12 @@ def model_description(saved: SavedModel) -> dict[str, Any]:
 def load(path: str | Path) -> MultilayerPerceptron:
     """The model in a file that `M.save` or `matgrad train` wrote, with the normalization of its inputs.
 
-    It predicts from raw examples, and trains on them, where it was trained by `matgrad train`.
+    It predicts from raw examples, and trains on them, where it was trained by `matgrad train`. What else is known
+    of it, such as its loss and the names of its classes, is its `information`, which `M.save` writes again.
     """
-    return load_model(path).model
+    saved = load_model(path)
+    saved.model.information = {name: x for name, x in saved.information.items() if name != "results"}
+    return saved.model
 
 
 def load_model(path: str | Path) -> SavedModel:
