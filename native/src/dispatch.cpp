@@ -1,4 +1,4 @@
-// Which kernels to use: those of the fastest instruction set that the machine has.
+// Which kernels to use: those for the fastest instruction set that the machine supports.
 #include <algorithm>
 #include <stdexcept>
 
@@ -24,7 +24,7 @@ extern const Kernels<double> double_precision;
 
 namespace {
 
-// The first row whose elements start at or after `element`.
+// The first row that starts at or after `element`.
 Index row_at(const SparseIndex& index, std::int64_t element) {
     return std::lower_bound(index.starts, index.starts + index.rows, element) - index.starts;
 }
@@ -45,7 +45,7 @@ struct InstructionSet {
     const Kernels<double>* double_precision;
 };
 
-// from slow to fast
+// slowest first
 std::vector<InstructionSet> all() {
     return {
         {"baseline", true, &baseline::single_precision, &baseline::double_precision},
@@ -69,7 +69,7 @@ InstructionSet find(const std::string& name) {
         known += (known.empty() ? "" : ", ") + std::string(set.name);
         if (name.empty() || name == set.name) found = &set;
     }
-    if (!found) throw std::invalid_argument("instruction set '" + name + "': this machine has " + known);
+    if (!found) throw std::invalid_argument("instruction set '" + name + "': expected one that this machine supports: " + known);
     return *found;
 }
 

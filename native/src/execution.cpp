@@ -1,4 +1,4 @@
-// What the tasks do. All threads go through the same list of them.
+// What the tasks do. All threads go through the same list of tasks.
 #include <chrono>
 #include <cmath>
 
@@ -28,7 +28,7 @@ void TypedExecutor<T>::run(bool timed, std::vector<double>& seconds) {
 
 // -- operations on scalars ------------------------------------------------------------------------------------
 
-// An operation on scalars, in the order of the operands of the table.
+// An operation on scalars, with its operands in the table's order.
 template <class T>
 double TypedExecutor<T>::compute(Elementwise operation, const std::vector<Scalar>& x) const {
     std::vector<double> v;
@@ -56,7 +56,7 @@ double TypedExecutor<T>::compute(Elementwise operation, const std::vector<Scalar
     return 0;
 }
 
-// What the numbers of `uniform` depend on, but for their positions.
+// What the numbers of `uniform` depend on besides their positions.
 template <class T>
 std::uint32_t TypedExecutor<T>::hash_key(const Scalar& seed, const Scalar& count) const {
     const auto whole_number = [this](const Scalar& x) { return static_cast<std::uint32_t>(std::int64_t(read(x))); };
@@ -65,7 +65,7 @@ std::uint32_t TypedExecutor<T>::hash_key(const Scalar& seed, const Scalar& count
 
 // -- operations on elements -----------------------------------------------------------------------------------
 
-// What an operand is at present; where it repeats a number, that is kept in `number`.
+// The present content of an operand; if it repeats a scalar, that is stored in `number`.
 template <class T>
 View<const T> TypedExecutor<T>::view(const Operand& x, Index rows, Index columns, T& number, int strip) const {
     if (x.buffer >= 0) return {data(x.buffer, strip), rows, columns, x.row_stride, x.column_stride};
@@ -105,7 +105,7 @@ void TypedExecutor<T>::run_region(const Group& group, const Tile& region, int th
 
 template <class T>
 void TypedExecutor<T>::run_tile(const Group& group, const Tile& tile, int thread, int strip) const {
-    T* spare = static_cast<T*>(own_[thread].get());
+    T* spare = static_cast<T*>(thread_scratch_[thread].get());
     for (const Instruction& instruction : group.instructions) {
         T numbers[2];
         const View<const T> x = rows_of(view(instruction.x, group.rows, group.columns, numbers[0], strip), tile, spare);
@@ -116,7 +116,7 @@ void TypedExecutor<T>::run_tile(const Group& group, const Tile& tile, int thread
     }
 }
 
-// Brings the tile of all operands but one, which the product before the group has at hand, into the cache.
+// Brings the tile of all operands into the cache, except one that the product before the group has there already.
 template <class T>
 void TypedExecutor<T>::fetch_tile(const Group& group, const Tile& tile, int known) const {
     for (const Instruction& instruction : group.instructions)
@@ -128,7 +128,7 @@ void TypedExecutor<T>::fetch_tile(const Group& group, const Tile& tile, int know
         }
 }
 
-// A tile of a matrix, each row contiguous or one element; `spare` is used where they are not.
+// A tile of a matrix whose rows are contiguous or repeat one element; other rows are copied to `spare`.
 template <class T>
 View<const T> TypedExecutor<T>::rows_of(const View<const T>& X, const Tile& tile, T* spare) const {
     if (X.column_stride <= 1) return {&X(tile.row, tile.column), tile.rows, tile.columns, X.row_stride, X.column_stride};
@@ -139,7 +139,7 @@ View<const T> TypedExecutor<T>::rows_of(const View<const T>& X, const Tile& tile
 
 // -- sums over examples -----------------------------------------------------------------------------------------
 
-// out = β·C + α·(A Bᵀ at the stored elements of W). Each thread takes some of the elements, and sums over all examples.
+// out = β·C + α·(A Bᵀ at the stored elements of W). Each thread takes some of the elements and sums over all examples.
 template <class T>
 void TypedExecutor<T>::sample_by_elements(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B,
                                           const Worker& worker) const {
@@ -147,7 +147,7 @@ void TypedExecutor<T>::sample_by_elements(int out, T beta, int C, T alpha, const
     T* to = data(out) + first;
     const Index n = program.buffers[B].shape[1];
     const int count = n == examples ? strips : 1, own = static_cast<int>(worker.begin(count));
-    for (int k = 0; k < count; ++k) {  // those of its own first, which are in its cache
+    for (int k = 0; k < count; ++k) {  // its own strips first, which are in its cache
         const int strip = (own + k) % count;
         const Index columns = n == examples ? first_example(strip + 1) - first_example(strip) : n;
         const Sample<T> sample{W, padded(A, strip), padded(B, strip)};
@@ -155,8 +155,8 @@ void TypedExecutor<T>::sample_by_elements(int out, T beta, int C, T alpha, const
     }
 }
 
-// out = β·C + α·(A Bᵀ at the stored elements of W). Each thread sums over its examples, a chunk of elements at a
-// time; then each adds up what all have found for a part of the chunk.
+// out = β·C + α·(A Bᵀ at the stored elements of W). Each thread sums over its own examples, one chunk of elements at a
+// time, and then adds up the sums of all threads for its part of the chunk.
 template <class T>
 void TypedExecutor<T>::sample_by_examples(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B,
                                           const Worker& worker) const {
@@ -166,7 +166,7 @@ void TypedExecutor<T>::sample_by_examples(int out, T beta, int C, T alpha, const
     const Index size = W.starts[W.rows], own = worker.begin(strips);
     for (Index first = 0; first < size; first += kChunk) {
         const Index count = std::min(kChunk, size - first);
-        T* sums = static_cast<T*>(scratch_.get()) + first / kChunk % 2 * worker.count * kChunk;  // halves by turns
+        T* sums = static_cast<T*>(scratch_.get()) + first / kChunk % 2 * worker.count * kChunk;  // alternate halves
         T* mine = sums + worker.index * kChunk;
         for_strips(worker, [&](int strip, Index begin, Index end) {
             const Sample<T> sample{W, padded(A, strip), padded(B, strip)};

@@ -1,4 +1,4 @@
-// Programs with memory: buffers, and what is bound to them.
+// Programs with memory: their buffers, and what is bound to them.
 #include <cstring>
 #include <stdexcept>
 
@@ -8,7 +8,7 @@ namespace matgrad {
 
 namespace {
 
-constexpr Index kWidest = 8;   // cache lines of a row in a strip: with more, a matrix of some thousand rows leaves the L2 cache
+constexpr Index kWidest = 8;   // cache lines per row of a strip: with more, a few thousand rows do not fit the L2 cache
 
 Index rounded_up(Index n, Index multiple) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -18,7 +18,7 @@ Executor::Implementation::Implementation(Program p, std::shared_ptr<ThreadPool> 
     : program(std::move(p)), pool(std::move(threads)), line(elements) {
     for (const Value& v : program.values) {
         if (!v.operation.starts_with("sparse_")) continue;
-        // every thread goes through all weights: that is worth while if each has some examples, more if there are many threads
+        // every thread goes through all weights, which pays if each has enough examples: the more threads, the more examples
         const Index lines = rounded_up(v.shape[1], line) / line, threads = pool->size();
         if (lines >= threads * std::max<Index>(2, threads / 2)) examples = v.shape[1];
     }
@@ -36,7 +36,7 @@ Index Executor::Implementation::first_example(int strip) const {
 void Executor::Implementation::allocate_buffers() {
     const std::size_t count = program.buffers.size();
     pointers.resize(count), is_padded.resize(count), is_split.resize(count);
-    for (const Value& v : program.values) {  // dense operands and results of sparse products are padded
+    for (const Value& v : program.values) {  // the dense operands and the results of sparse products are padded
         const bool is_product = v.operation.starts_with("sparse_"), is_sample = v.operation.starts_with("sampled_");
         if (is_product) is_padded[v.buffer] = true;
         for (std::size_t k = v.operands.size() - (is_product ? 1 : is_sample ? 2 : 0); k < v.operands.size(); ++k)
@@ -57,12 +57,12 @@ void Executor::Implementation::allocate_buffers() {
                 columns = std::max(columns, first_example(strip + 1) - first_example(strip));
             is_split[i] = is_padded[i] = true;
         }
-        // an odd number of lines apart, if there are several, rows do not compete for the same places in a cache
+        // rows that are an odd number of cache lines apart do not compete for the same places in a cache
         if (is_padded[i]) columns = columns <= line ? line : (rounded_up(columns, line) / line | 1) * line;
         strides.push_back(columns);
         const std::size_t bytes = element_size(buffer.dtype) * blocks * rows * strides.back();
         owned.push_back(allocate(bytes));
-        std::memset(owned.back().get(), 0, bytes);  // what is beyond the columns of a row stays 0
+        std::memset(owned.back().get(), 0, bytes);  // the padding of a row stays 0
         pointers[i] = owned.back().get();
     }
 }
@@ -99,14 +99,14 @@ void Executor::Implementation::check_constant(int input) const {
     if (program.writes(input)) throw std::invalid_argument("the program changes the input '" + program.buffers[input].name + "'");
 }
 
-// Lets an input be the rows of `data` with these indices: where they are, if they follow one another, else copies of them.
-void Executor::Implementation::take(int input, const void* data, Index rows, bool follow, const std::vector<Index>& indices) {
+// Binds an input to the rows of `data` with these indices: in place if they are consecutive, else to copies of them.
+void Executor::Implementation::bind_rows(int input, const void* data, Index rows, bool are_consecutive, const std::vector<Index>& indices) {
     const Buffer& buffer = program.buffers[input];
     for (Index i : indices)
         if (i < 0 || i >= rows) throw std::invalid_argument(buffer.name + " has no row " + std::to_string(i));
     const Index N = buffer.shape[0], bytes = element_size(buffer.dtype) * buffer.shape[1];
     const auto row = [&](Index i) { return static_cast<std::byte*>(const_cast<void*>(data)) + indices[i] * bytes; };
-    if (follow) {
+    if (are_consecutive) {
         pointers[input] = row(0);
         return;
     }
@@ -129,7 +129,7 @@ Executor::Executor(Program program, std::shared_ptr<ThreadPool> pool, const std:
     for (const Value& v : program.values) {
         if (v.shape.empty() || v.operation == "support") continue;
         if (dtype.empty()) dtype = v.dtype;
-        if (v.dtype != dtype) throw std::invalid_argument("expected matrices of one dtype");
+        if (v.dtype != dtype) throw std::invalid_argument("expected matrices of the same dtype");
     }
     if (dtype == "float32")
         implementation_ = std::make_unique<TypedExecutor<float>>(std::move(program), std::move(pool), instruction_set);
@@ -160,7 +160,7 @@ void Executor::bind_support(const std::string& name, const Support& support) {
     for (const Value& v : implementation_->program.values)
         if (v.operation == "support" && v.name == name &&
             (v.shape != Shape{W.rows, by_columns.rows, nnz} || by_columns.starts[by_columns.rows] != nnz))
-            throw std::invalid_argument("the support '" + name + "' has another size than the program");
+            throw std::invalid_argument("the support '" + name + "' has a different size from the program's");
     found->second = support;
 }
 
@@ -175,31 +175,31 @@ void Executor::run() {
 }
 
 void Executor::run(const Examples& examples, const void* rates, Index batches, const std::function<void()>& after_batch) {
-    Implementation& our = *implementation_;
-    const int X = our.program.buffer("X"), T = our.program.buffer("T"), eta = our.program.buffer("eta");
-    const Shape &x = our.program.buffers[X].shape, &t = our.program.buffers[T].shape;
-    if (x.empty() || t.empty() || x[0] != t[0] || !our.program.buffers[eta].shape.empty())
-        throw std::invalid_argument("expected a training step, with inputs X and T of as many rows, and a scalar eta");
-    for (int input : {X, T, eta}) our.check_constant(input);
-    const Index N = x[0], size = element_size(our.program.buffers[eta].dtype);
+    Implementation& self = *implementation_;
+    const int X = self.program.buffer("X"), T = self.program.buffer("T"), eta = self.program.buffer("eta");
+    const Shape &x = self.program.buffers[X].shape, &t = self.program.buffers[T].shape;
+    if (x.empty() || t.empty() || x[0] != t[0] || !self.program.buffers[eta].shape.empty())
+        throw std::invalid_argument("expected a training step, with inputs X and T that have the same number of rows, and a scalar eta");
+    for (int input : {X, T, eta}) self.check_constant(input);
+    const Index N = x[0], size = element_size(self.program.buffers[eta].dtype);
     if (batches < 0 || batches > examples.size / N)
         throw std::invalid_argument("expected " + std::to_string(batches * N) + " examples, found " + std::to_string(examples.size));
-    struct Unbinding {  // also where an exception ends the epoch
+    struct Unbinding {  // also if an exception ends the epoch
         std::vector<void*>& pointers;
         int inputs[3];
         ~Unbinding() {
             for (int input : inputs) pointers[input] = nullptr;
         }
-    } at_end{our.pointers, {X, T, eta}};
+    } at_end{self.pointers, {X, T, eta}};
     std::vector<Index> rows(N);
     for (Index batch = 0; batch < batches; ++batch) {
         const Index start = batch * N;
         for (Index i = 0; i < N; ++i) rows[i] = examples.order ? examples.order[start + i] : start + i;
-        our.take(X, examples.X, examples.size, !examples.order, rows);
+        self.bind_rows(X, examples.X, examples.size, !examples.order, rows);
         if (examples.labels)
             for (Index& row : rows) row = examples.labels[row];
-        our.take(T, examples.T, examples.targets, !examples.order && !examples.labels, rows);
-        our.pointers[eta] = static_cast<std::byte*>(const_cast<void*>(rates)) + batch * size;
+        self.bind_rows(T, examples.T, examples.targets, !examples.order && !examples.labels, rows);
+        self.pointers[eta] = static_cast<std::byte*>(const_cast<void*>(rates)) + batch * size;
         run();
         after_batch();
     }

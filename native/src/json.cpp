@@ -15,7 +15,7 @@ public:
     Json document() {
         Json value = parse(0);
         skip_space();
-        if (at_ != text_.size()) fail("expected the end of the text");
+        if (at_ != text_.size()) fail("expected nothing after the value");
         return value;
     }
 
@@ -30,7 +30,7 @@ private:
     }
     char peek() {
         skip_space();
-        if (at_ == text_.size()) fail("the text ends too early");
+        if (at_ == text_.size()) fail("it ends too early");
         return text_[at_];
     }
     bool accept(char c) {
@@ -95,13 +95,13 @@ private:
             else
                 result += text_[at_];
         }
-        if (at_ == text_.size()) fail("a text has no end");
+        if (at_ == text_.size()) fail("a string is not closed");
         ++at_;
         return result;
     }
     void escaped(std::string& result) {
         static constexpr std::string_view from = "\"\\/bfnrt", to = "\"\\/\b\f\n\r\t";
-        if (++at_ == text_.size()) fail("a text has no end");
+        if (++at_ == text_.size()) fail("a string is not closed");
         if (const auto i = from.find(text_[at_]); i != std::string_view::npos) {
             result += to[i];
             return;

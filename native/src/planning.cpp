@@ -1,4 +1,4 @@
-// The tasks of a program: who does them, and where the threads wait for one another.
+// The tasks of a program: which threads do them, and where these wait for one another.
 #include <stdexcept>
 
 #include "typed_executor.h"
@@ -18,7 +18,7 @@ const std::map<std::string, Elementwise> kElementwise = {
 
 bool is_sparse_product(const Value& v) { return v.operation == "sparse_product" || v.operation == "sparse_transposed_product"; }
 
-// Whether a task would change what another thread may still read, or read what another may not have written yet.
+// Whether a task could change what another thread still reads, or read what another thread has not written yet.
 bool conflict(const std::vector<Access>& before, const std::vector<Access>& after) {
     for (const Access& a : before)
         for (const Access& b : after)
@@ -35,7 +35,7 @@ TypedExecutor<T>::TypedExecutor(Program p, std::shared_ptr<ThreadPool> threads, 
     for (const auto& [to, from] : program.copies) plan_copy(to, from);
     plan_waits();
     scratch_ = allocate(scratch_size_ * sizeof(T));
-    for (int i = 0; i < pool->size(); ++i) own_.push_back(allocate(own_size_ * sizeof(T)));
+    for (int i = 0; i < pool->size(); ++i) thread_scratch_.push_back(allocate(thread_scratch_size_ * sizeof(T)));
 }
 
 // -- tasks ----------------------------------------------------------------------------------------------------
@@ -64,10 +64,10 @@ Task& TypedExecutor<T>::add(int value, Split split, std::function<void(const Wor
     return tasks_.emplace_back(Task{value, split, std::move(work)});
 }
 
-// Threads need not wait for one another where each goes on with its own examples.
+// Threads need not wait for one another while each goes on with its own examples.
 template <class T>
 void TypedExecutor<T>::plan_waits() {
-    std::vector<Access> since;  // the threads last waited
+    std::vector<Access> since;  // all accesses since the threads last waited
     for (std::size_t i = 0; i < tasks_.size(); ++i) {
         const std::vector<Access> now = accesses(tasks_[i]);
         if (i > 0) {
@@ -93,11 +93,11 @@ std::vector<Access> TypedExecutor<T>::accesses(const Task& task) const {
     return found;
 }
 
-// How a task goes through an operand, for a result of this shape.
+// How a task with a result of this shape goes through an operand.
 template <class T>
 Axis TypedExecutor<T>::axis(const Shape& shape, const Operand& x) const {
     if (x.buffer < 0) return Axis::all;
-    const Index distance = shape[1] == examples ? x.column_stride : x.row_stride;  // of two examples
+    const Index distance = shape[1] == examples ? x.column_stride : x.row_stride;  // between two examples
     const Shape& stored = program.buffers[x.buffer].shape;
     if (stored[1] == examples && distance == 1) return Axis::columns;
     if (stored[0] == examples && distance == strides[x.buffer]) return Axis::rows;
@@ -116,7 +116,7 @@ void TypedExecutor<T>::plan_scalar(int i) {
     const Value& v = program.values[i];
     const int out = v.buffer;
     if (v.operation == "elements_sum") {
-        const Operand x = together(i, operand(v.operands[0]));
+        const Operand x = unsplit(i, operand(v.operands[0]));
         const Shape shape = program.values[v.operands[0]].shape;
         add(i, Split::alone, [=, this](const Worker&) {
             T number;
@@ -158,13 +158,13 @@ void TypedExecutor<T>::plan_copy(int to, int from) {
         copy(last, to, from);
 }
 
-// Adds an instruction to the group before it where it may, or to a new one.
+// Adds an instruction to the preceding group if it may join that, else to a new group.
 template <class T>
 void TypedExecutor<T>::append(int value, const Shape& shape, Instruction instruction) {
     bool is_any_split = is_split[instruction.out];
     for (Operand* x : {&instruction.x, &instruction.y}) {
         if (x->buffer < 0 || !is_split[x->buffer]) continue;
-        if (axis(shape, *x) != Axis::columns) *x = together(value, *x);
+        if (axis(shape, *x) != Axis::columns) *x = unsplit(value, *x);
         is_any_split = true;
     }
     if (instruction.operation == Elementwise::copy && instruction.x.row_stride == 1 && instruction.x.column_stride > 1)
@@ -174,7 +174,7 @@ void TypedExecutor<T>::append(int value, const Shape& shape, Instruction instruc
     bool joins = group_ && is_plain && group_->rows == shape[0] && group_->columns == shape[1];
     joins = joins && (group_->by_examples || !is_any_split);
     if (joins)
-        for (int buffer : group_->kept) joins = joins && buffer != instruction.out;
+        for (int buffer : group_->read_by_product) joins = joins && buffer != instruction.out;
     if (joins) {
         group_->instructions.push_back(instruction);
         return;
@@ -194,7 +194,7 @@ void TypedExecutor<T>::copy(int value, int to, int from) {
     append(value, shape, {Elementwise::copy, to, direct(from), direct(from), {}});
 }
 
-// out = x of this shape, where the columns of x are contiguous
+// out = x, of this shape, if the columns of x are contiguous
 template <class T>
 void TypedExecutor<T>::transpose(int value, const Shape& shape, int out, const Operand& x) {
     const auto part = [=, this](Index from, Index to, Index first, Index last, int strip) {  // columns of some rows of out
@@ -220,7 +220,7 @@ void TypedExecutor<T>::transpose(int value, const Shape& shape, int out, const O
     });
 }
 
-// -- what is left ---------------------------------------------------------------------------------------------
+// -- other operations ---------------------------------------------------------------------------------------------
 
 template <class T>
 void TypedExecutor<T>::plan_other(int i) {
@@ -255,9 +255,9 @@ void TypedExecutor<T>::plan_other(int i) {
         });
     } else if (name == "identity" || name == "diag" || name == "Diag") {
         const bool is_identity = name == "identity";
-        const Operand x = is_identity ? Operand{} : together(i, operand(v.operands[0]));
+        const Operand x = is_identity ? Operand{} : unsplit(i, operand(v.operands[0]));
         const Shape s = is_identity ? v.shape : program.values[v.operands[0]].shape;
-        const int to = twin(out);
+        const int to = unsplit_buffer(out);
         add(i, Split::alone, [=, this](const Worker&) {
             T number;
             const View<const T> X = view(x, s[0], s[1], number);
@@ -290,7 +290,7 @@ void TypedExecutor<T>::plan_reduction(int i) {
             add(i, Split::parts, [=, this](const Worker& worker) { sum_by_examples(out, x.buffer, worker); });
             return;
         }
-        if (results != examples || axis(v.shape, x) != Axis::columns) x = together(i, x);
+        if (results != examples || axis(v.shape, x) != Axis::columns) x = unsplit(i, x);
     }
     const auto part = [=, this](Index first, Index last, int strip) {
         T number;
@@ -328,42 +328,42 @@ Operand TypedExecutor<T>::operand(int k) const {
     return x;
 }
 
-// An operand for a task that takes all examples together: where a matrix is split, a copy of it.
+// The operand for a task that reads all examples at once: if its matrix is split, a copy in one block of memory.
 template <class T>
-Operand TypedExecutor<T>::together(int value, Operand x) {
+Operand TypedExecutor<T>::unsplit(int value, Operand x) {
     if (x.buffer < 0 || !is_split[x.buffer]) return x;
-    const int as_one = twin(x.buffer);
-    copy(value, as_one, x.buffer);
+    const int copied = unsplit_buffer(x.buffer);
+    copy(value, copied, x.buffer);
     for (Index* stride : {&x.row_stride, &x.column_stride})
-        if (*stride > 1) *stride = strides[as_one];
-    x.buffer = as_one;
+        if (*stride > 1) *stride = strides[copied];
+    x.buffer = copied;
     return x;
 }
 
-// The matrix as one that belongs to a matrix which is split, else the matrix itself.
+// A buffer for the same matrix in one block of memory: a second buffer if the matrix is split, else the buffer itself.
 template <class T>
-int TypedExecutor<T>::twin(int buffer) {
+int TypedExecutor<T>::unsplit_buffer(int buffer) {
     if (!is_split[buffer]) return buffer;
-    const auto found = twins_.find(buffer);
-    if (found != twins_.end()) return found->second;
+    const auto found = unsplit_buffers_.find(buffer);
+    if (found != unsplit_buffers_.end()) return found->second;
     const Buffer original = program.buffers[buffer];
-    return twins_[buffer] = add_buffer(original.shape, original.dtype);
+    return unsplit_buffers_[buffer] = add_buffer(original.shape, original.dtype);
 }
 
-// Operands of sparse products are whole matrices, not views.
+// The buffer of an operand of a sparse product, which must not be a view.
 template <class T>
-int TypedExecutor<T>::whole(int k) const {
+int TypedExecutor<T>::stored_buffer(int k) const {
     const Value& v = program.values[k];
-    if (v.buffer < 0) throw std::invalid_argument("value " + std::to_string(k) + ": a sparse product reads no views");
+    if (v.buffer < 0) throw std::invalid_argument("value " + std::to_string(k) + ": a sparse product cannot read a view");
     return v.buffer;
 }
 
-// Their dense operands, and their results, have padded rows: they are in memory of our own.
+// The buffer of a dense operand or of the result of a sparse product: its rows are padded, so it is the executor's own.
 template <class T>
-int TypedExecutor<T>::padded_matrix(int k) const {
-    const int buffer = whole(k);
+int TypedExecutor<T>::padded_buffer(int k) const {
+    const int buffer = stored_buffer(k);
     if (!is_padded[buffer])
-        throw std::invalid_argument("value " + std::to_string(k) + ": a sparse product reads copies of inputs");
+        throw std::invalid_argument("value " + std::to_string(k) + ": a sparse product cannot read an input, only a copy of it");
     return buffer;
 }
 

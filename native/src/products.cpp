@@ -1,11 +1,11 @@
-// The tasks of products, dense and sparse.
+// The tasks of dense and sparse products.
 #include "typed_executor.h"
 
 namespace matgrad {
 
 namespace {
 
-constexpr Index kSmallWeights = 65536;  // elements of a dense matrix that stays in every thread's cache
+constexpr Index kSmallWeights = 65536;  // elements of a dense matrix that fits every thread's cache
 
 }  // namespace
 
@@ -22,8 +22,8 @@ void TypedExecutor<T>::plan_product(int i) {
         f.S = direct(v.buffer);
     }
     if (plan_product_by_examples(i, f)) return;
-    f.A = together(i, f.A), f.B = together(i, f.B), f.S = together(i, f.S);
-    const int out = twin(v.buffer);
+    f.A = unsplit(i, f.A), f.B = unsplit(i, f.B), f.S = unsplit(i, f.S);
+    const int out = unsplit_buffer(v.buffer);
     scratch_size_ = std::max(scratch_size_, kernels_.scratch_size(f.m, f.n, f.k, pool->size()));
     auto group = std::make_shared<Group>(Group{f.m, f.n, false, {}, {f.A.buffer, f.B.buffer}});
     add(i, f.m * f.n * f.k / 64, [=, this](const Worker& worker) {
@@ -44,7 +44,7 @@ void TypedExecutor<T>::plan_product(int i) {
         copy(i, v.buffer, out);
 }
 
-// Small weights are multiplied with the examples of every thread, as those of a sparse layer are.
+// Every thread multiplies small weights by its own examples, as it does in a sparse layer.
 template <class T>
 bool TypedExecutor<T>::plan_product_by_examples(int i, const Factors& f) {
     const int out = program.values[i].buffer;
@@ -69,14 +69,14 @@ bool TypedExecutor<T>::plan_product_by_examples(int i, const Factors& f) {
                                part(view(f.B, f.k, f.n, numbers[1], strip), 0, column, f.k, columns),
                                part(C, row, column, rows, columns), part(S, row, column, rows, columns),
                                static_cast<T>(read(f.alpha)), static_cast<T>(read(f.beta))};
-            kernels_.product(P, {}, static_cast<T*>(own_[worker.index].get()) + 2 * kTile, Worker{0, 1, nullptr});
+            kernels_.product(P, {}, static_cast<T*>(thread_scratch_[worker.index].get()) + 2 * kTile, Worker{0, 1, nullptr});
             run_region(*group, {row, column, rows, columns}, worker.index, strip);
         });
     });
     for (int strip = 0; strip < strips; ++strip) {
         const Index count = first_example(strip + 1) - first_example(strip);
         const Index size = kernels_.scratch_size(are_rows ? count : f.m, are_rows ? f.n : count, f.k, 1);
-        own_size_ = std::max(own_size_, 2 * kTile + size);
+        thread_scratch_size_ = std::max(thread_scratch_size_, 2 * kTile + size);
     }
     const int weights = are_rows ? f.B.buffer : f.A.buffer;
     task.accesses = {{out, axis(shape, direct(out)), true}, {X.buffer, axis(shape, X), false}, {weights, Axis::all, false}};
@@ -86,12 +86,12 @@ bool TypedExecutor<T>::plan_product_by_examples(int i, const Factors& f) {
     return true;
 }
 
-// Each thread goes through all rows of W for its examples, or through some rows for all of them.
+// Each thread goes through all rows of W for its own examples, or through some rows for all examples.
 template <class T>
 void TypedExecutor<T>::plan_sparse_product(int i) {
     const Value& v = program.values[i];
     const Support& S = supports[program.values[v.operands[0]].name];
-    const int out = padded_matrix(i), w = whole(v.operands[1]), x = padded_matrix(v.operands[2]);
+    const int out = padded_buffer(i), w = stored_buffer(v.operands[1]), x = padded_buffer(v.operands[2]);
     const bool is_transposed = v.operation == "sparse_transposed_product";
     const Index n = v.shape[1];
     const bool by_examples = n == examples;
@@ -120,10 +120,10 @@ void TypedExecutor<T>::plan_sampled_product(int i) {
     const bool is_sum = v.operation == "sampled_sum";
     const auto& x = v.operands;
     const Support& S = supports[program.values[x[0]].name];
-    const int out = v.buffer, A = padded_matrix(x[x.size() - 2]), B = padded_matrix(x.back()), C = is_sum ? whole(x[2]) : out;
+    const int out = v.buffer, A = padded_buffer(x[x.size() - 2]), B = padded_buffer(x.back()), C = is_sum ? stored_buffer(x[2]) : out;
     const Scalar beta = is_sum ? scalar(x[1]) : Scalar{0}, alpha = is_sum ? scalar(x[3]) : Scalar{1};
     const Shape &a = program.buffers[A].shape, &b = program.buffers[B].shape;
-    // what threads tell one another is either sums over their examples, or what is in A and B
+    // the threads exchange either sums over their examples, or the content of A and B: take the smaller
     const bool by_examples = b[1] == examples && pool->size() > 1 && 2 * v.shape[1] < (a[0] + b[0]) * b[1];
     if (by_examples) scratch_size_ = std::max(scratch_size_, 2 * kChunk * pool->size());
     add(i, Split::parts, [=, this, &S](const Worker& worker) {

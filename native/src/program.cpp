@@ -1,4 +1,4 @@
-// Reading programs, and checking that they are sound.
+// Reads programs and checks that they are sound.
 #include "matgrad/program.h"
 
 #include <algorithm>
@@ -27,13 +27,13 @@ Shape shape_of(const Json& sizes, const Json& names) {
 }
 
 // The shapes of the operands and of the result: "m n" is a matrix, "()" a scalar, "*" either, "K D nnz" a support. A name
-// stands for the same everywhere in a rule, and 1 for itself.
+// stands for the same size everywhere in a rule, and 1 for itself.
 struct Rule {
     std::vector<std::string> operands;
     std::string result;
 };
 
-// The rules of matgrad/program/operations.py, with which a test compares them; where there are two, either will do.
+// The rules of matgrad/program/operations.py, which a test compares them with; if an operation has two, either will do.
 const std::multimap<std::string, Rule> kRules = {
     {"input", {{}, "*"}},
     {"number", {{}, "()"}},
@@ -84,7 +84,7 @@ const std::multimap<std::string, Rule> kRules = {
     {"uniform", {{"()", "()"}, "m n"}},
 };
 
-// Whether a shape is as in a rule; `known` has what the names stand for so far.
+// Whether a shape matches a pattern; `known` has what the names stand for so far.
 bool matches(const std::string& pattern, const Shape& shape, std::map<std::string, Shape>& known) {
     const auto stands_for = [&](const std::string& name, const Shape& found) {
         return known.emplace(name, found).first->second == found;
@@ -105,7 +105,7 @@ bool fits(const Rule& rule, const Shape& result, const std::vector<Shape>& opera
     return fit && matches(rule.result, result, known);
 }
 
-// Whether the operation on operands of these shapes has a result of that shape.
+// Whether the operation has a result of this shape for operands of those shapes.
 bool fits(const std::string& operation, const Shape& result, const std::vector<Shape>& operands) {
     const auto [first, last] = kRules.equal_range(operation);
     return std::any_of(first, last, [&](const auto& entry) { return fits(entry.second, result, operands); });
@@ -160,9 +160,9 @@ Program::Program(const Json& description) {
             const long long k = line.at("buffer").integer();
             if (k < 0 || k >= static_cast<long long>(buffers.size())) refuse(i, "unknown buffer");
             const Buffer& buffer = buffers[k];
-            if (buffer.shape != value.shape || buffer.dtype != value.dtype) refuse(i, "its buffer has another shape or dtype");
+            if (buffer.shape != value.shape || buffer.dtype != value.dtype) refuse(i, "its buffer has a different shape or dtype");
             if (value.operation == "input" && buffer.name.empty()) refuse(i, "an input needs a named buffer");
-            if (value.operation.starts_with("sparse_") && !buffer.name.empty()) refuse(i, "a sparse product is no output");
+            if (value.operation.starts_with("sparse_") && !buffer.name.empty()) refuse(i, "a sparse product cannot be an output");
             value.buffer = static_cast<int>(k);
         }
         values.push_back(std::move(value));
@@ -172,7 +172,7 @@ Program::Program(const Json& description) {
         const long long count = buffers.size();
         if (to < 0 || from < 0 || to >= count || from >= count || buffers[to].shape != buffers[from].shape ||
             buffers[to].dtype != buffers[from].dtype)
-            throw std::invalid_argument("a copy between buffers that do not fit");
+            throw std::invalid_argument("a copy between buffers of different shapes or dtypes");
         copies.emplace_back(to, from);
     }
 }

@@ -33,12 +33,12 @@ Tensor tensor(const std::string& name, const Json& entry, const std::vector<char
     return result;
 }
 
-// What the function gives; what it refuses is told with the name of the file.
+// The result of the function; its errors get the name of the file.
 template <class Function>
 auto about(const std::string& path, Function function) {
     try {
         return function();
-    } catch (const std::logic_error& error) {  // also std::out_of_range, of a list that is too short
+    } catch (const std::logic_error& error) {  // also std::out_of_range, for a list that is too short
         const std::string message = error.what();
         throw std::invalid_argument(message.starts_with(path + ": ") ? message : path + ": " + message);
     }
@@ -55,7 +55,7 @@ std::vector<char> bytes_of(const std::string& path) {
     return content;
 }
 
-// The JSON table at the start of a file: where its tensors are, and the metadata; spaces fill it up to whole words.
+// The JSON table at the start of a file: where its tensors are, and the metadata; padded with spaces to a multiple of 8 bytes.
 std::string header(const Safetensors& file) {
     std::string members;
     std::size_t offset = 0;

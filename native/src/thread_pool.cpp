@@ -11,7 +11,7 @@ namespace matgrad {
 
 namespace {
 
-constexpr int kSpins = 20000;  // some tens of microseconds, after which a thread gives way
+constexpr int kSpins = 20000;  // some tens of microseconds, after which a thread yields
 
 inline void pause_briefly() {
 #if defined(__x86_64__)
@@ -21,7 +21,7 @@ inline void pause_briefly() {
 #endif
 }
 
-// Waits until the condition holds: at first by spinning, then by giving way to other processes.
+// Waits until the condition holds, first by spinning, then by yielding to other processes.
 template <class Condition>
 void spin_until(Condition&& holds) {
     for (int spins = 0; !holds(); ++spins) {

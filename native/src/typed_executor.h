@@ -1,4 +1,4 @@
-// A program as a list of tasks on buffers, for matrices of one type.
+// A program as a list of tasks on buffers, for matrices with elements of type T.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 
 namespace matgrad {
 
-constexpr Index kTile = 4096;   // elements that are worked on at a time: they fit the L1 cache
+constexpr Index kTile = 4096;   // elements that are processed at once: they fit the L1 cache
 constexpr Index kSmall = 8192;  // elements below which one thread is faster than several
-constexpr Index kChunk = 16384;  // stored elements whose sums are added up at a time
+constexpr Index kChunk = 16384;  // stored elements whose sums are added up at once
 
 struct Free {
     void operator()(void* p) const { std::free(p); }
@@ -29,13 +29,13 @@ inline Memory allocate(std::size_t bytes) {
     return Memory(p);
 }
 
-// A scalar: a number, or what is in a buffer.
+// A scalar: a number, or the content of a buffer.
 struct Scalar {
     double number = 0;
     int buffer = -1;
 };
 
-// A matrix in a buffer, perhaps transposed or repeated, or a scalar that is repeated.
+// A matrix in a buffer, possibly transposed or repeated, or a repeated scalar.
 struct Operand {
     int buffer = -1;
     Index row_stride = 0, column_stride = 0;
@@ -57,18 +57,18 @@ struct Factors {
     Index m, n, k;
 };
 
-// Operations on elements of matrices of one size, which go through a tile one after the other.
+// Operations on the elements of matrices of the same size; all of them are applied to a tile before the next one.
 struct Group {
     Index rows, columns;
     bool by_examples;
     std::vector<Instruction> instructions;
-    std::vector<int> kept = {};  // buffers that must not change: those that the product before it reads
+    std::vector<int> read_by_product = {};  // buffers that must not change: the product before the group reads them
 };
 
-// Who does a task: one thread; all threads, each its part; or all threads, each for its examples.
+// Who does a task: one thread; all threads, each a part of it; or all threads, each for its own examples.
 enum class Split { alone, parts, examples };
 
-// How a task with Split::examples goes through a buffer: an example is a row of it, a column, or needs all of it.
+// How a task with Split::examples goes through a buffer: each example is a row of it, a column of it, or needs all of it.
 enum class Axis { rows, columns, all };
 
 struct Access {
@@ -78,12 +78,12 @@ struct Access {
 };
 
 struct Task {
-    int value;  // the value that it computes, the first of several
+    int value;  // the value that it computes, or the first of several
     Split split;
     std::function<void(const Worker&)> work;
-    std::vector<Access> accesses = {};    // where it is split by examples, those of its group left out
-    std::shared_ptr<Group> group = {};    // what is done with each of its tiles
-    bool wait = true;                     // for all threads, when it is done
+    std::vector<Access> accesses = {};    // of a task that is split by examples, without those of its group
+    std::shared_ptr<Group> group = {};    // operations that follow on each of its tiles
+    bool wait = true;                     // whether the threads wait for one another after it
 };
 
 struct Executor::Implementation {
@@ -91,28 +91,28 @@ struct Executor::Implementation {
     virtual ~Implementation() = default;
     virtual void run(bool timed, std::vector<double>& seconds) = 0;
 
-    // Memory for the buffers of the program, the inputs left out; and for one more, of a matrix.
+    // Memory for the buffers of the program that are not inputs, and for one more matrix.
     void allocate_buffers();
     int add_buffer(const Shape& shape, const std::string& dtype);
 
-    void take(int input, const void* data, Index rows, bool follow, const std::vector<Index>& indices);
-    void check_constant(int input) const;  // throws where the program changes it
+    void bind_rows(int input, const void* data, Index rows, bool are_consecutive, const std::vector<Index>& indices);
+    void check_constant(int input) const;  // throws if the program changes it
 
     double read(const Scalar& scalar) const;
     void write(int buffer, double x) const;
 
     Program program;
     std::shared_ptr<ThreadPool> pool;
-    const Index line;             // elements of a matrix in a cache line
+    const Index line;             // elements per cache line
     std::vector<void*> pointers;  // of the buffers
-    std::vector<Index> strides;   // the distances of their rows
-    std::vector<bool> is_padded;  // whether rows end with zeros
-    std::vector<bool> is_split;   // whether every strip of columns, which are examples, has a block of memory of its own
+    std::vector<Index> strides;   // the distances between their rows
+    std::vector<bool> is_padded;  // whether their rows end with zeros
+    std::vector<bool> is_split;   // whether every strip of columns, which are examples, has its own block of memory
     std::map<std::string, Support> supports;
     std::vector<Memory> owned;
-    std::map<int, Memory> gathered;  // the rows of inputs that are examples
+    std::map<int, Memory> gathered;  // copies of rows, for inputs that are examples
 
-    // The batch, where every thread takes examples of its own, strip by strip; 0 where all take parts of all examples.
+    // The batch size if every thread takes its own examples, strip by strip; 0 if all threads share all examples.
     Index examples = 0;
     int strips = 0;
     Index first_example(int strip) const;
@@ -125,7 +125,7 @@ public:
     void run(bool timed, std::vector<double>& seconds) override;
 
 private:
-    // planning.cpp, products.cpp: the tasks of every value
+    // planning.cpp, products.cpp: the tasks of each value
     void plan(int value);
     void plan_scalar(int value);
     void plan_elementwise(int value, Elementwise operation);
@@ -151,11 +151,11 @@ private:
     Scalar scalar(int value) const;
     Operand direct(int buffer) const { return {buffer, strides[buffer], 1, {}}; }
     Operand operand(int value) const;
-    Operand together(int value, Operand x);
-    int twin(int buffer);
+    Operand unsplit(int value, Operand x);
+    int unsplit_buffer(int buffer);
     void copy(int value, int to, int from);
-    int whole(int value) const;
-    int padded_matrix(int value) const;
+    int stored_buffer(int value) const;
+    int padded_buffer(int value) const;
 
     // execution.cpp: what the tasks do
     double compute(Elementwise operation, const std::vector<Scalar>& x) const;
@@ -169,19 +169,19 @@ private:
     void sample_by_elements(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B, const Worker& worker) const;
     void sum_by_examples(int out, int x, const Worker& worker) const;
 
-    // Calls f(strip, begin, end) for the strips of a worker, and the examples [begin, end) in them.
+    // Calls f(strip, begin, end) for each strip of a worker, where [begin, end) are its examples.
     template <class F>
     void for_strips(const Worker& worker, F&& f) const {
         for (int strip = static_cast<int>(worker.begin(strips)); strip < worker.end(strips); ++strip)
             f(strip, first_example(strip), first_example(strip + 1));
     }
 
-    // Element (i, j) of a buffer is data[i * stride + j]; where the matrix is split, if j is an example of the strip.
+    // Element (i, j) of a buffer is data[i * stride + j]; if the matrix is split, for an example j of the strip.
     T* data(int buffer, int strip = 0) const {
         T* p = static_cast<T*>(pointers[buffer]);
         return is_split[buffer] ? p + strip * program.buffers[buffer].shape[0] * strides[buffer] - first_example(strip) : p;
     }
-    // A strip of a matrix that a sparse product reads or writes; all of it where the threads do not take examples.
+    // A strip of a matrix that a sparse product reads or writes; all of it if the threads do not take their own examples.
     Padded<T> padded(int buffer, int strip) const {
         return {data(buffer, strip) + (examples ? first_example(strip) : 0), strides[buffer]};
     }
@@ -190,11 +190,11 @@ private:
     const Kernels<T>& kernels_;
     std::vector<Task> tasks_;
     std::shared_ptr<Group> group_;  // the group that the next instruction may join
-    std::map<int, int> twins_;      // matrices as one for those that are split
+    std::map<int, int> unsplit_buffers_;  // by the split buffers whose matrices they hold in one block
     Index scratch_size_ = 1;
-    Memory scratch_;  // of all threads
-    Index own_size_ = 2 * kTile;
-    std::vector<Memory> own_;  // scratch memory of every thread: two tiles, and more for products
+    Memory scratch_;  // shared by all threads
+    Index thread_scratch_size_ = 2 * kTile;
+    std::vector<Memory> thread_scratch_;  // one per thread: two tiles, and more for products
 };
 
 }  // namespace matgrad

@@ -1,4 +1,4 @@
-// The fast kernels against the table on Eigen, for every instruction set of the machine.
+// The fast kernels against the table on Eigen, for every instruction set that the machine supports.
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -45,7 +45,7 @@ void test_products(const std::string& set, std::mt19937& rng) {
                                    alpha,
                                    beta};
                 std::vector<T> scratch(kernel.scratch_size(m, n, k, threads) + 16);
-                const Epilogue epilogue{[&](const Tile& t) {  // every element once, when it is complete
+                const Epilogue epilogue{[&](const Tile& t) {  // once per element, when it is complete
                     doubled.block(t.row, t.column, t.rows, t.columns) = T(2) * C.block(t.row, t.column, t.rows, t.columns);
                 }, {}};
                 pool.run([&](const Worker& worker) { kernel.product(P, epilogue, scratch.data(), worker); });
@@ -96,7 +96,7 @@ void test_elementwise(const std::string& set, std::mt19937& rng) {
             const View<const T> X{x.data(), m, n, n, 1}, Y{y.data(), m, n, n, 1};
             kernel.elementwise[k](out.data(), n, X, Y, T(1.7));
             check_close<T>(out, reference<T>(operation, x, y, T(1.7)), kTolerance<T>, name);
-            // in place, and with elements that are repeated
+            // in place, and with repeated elements
             Matrix<T> in_place = x;
             kernel.elementwise[k](in_place.data(), n, {in_place.data(), m, n, n, 1}, Y, T(1.7));
             check_close<T>(in_place, out, 0, name + " in place");

@@ -1,4 +1,4 @@
-// Programs: what is refused, and a small one that is run.
+// Programs: which are refused, and what small ones compute.
 #include <cstdint>
 #include <fstream>
 
@@ -167,7 +167,7 @@ void test_supports() {
     check_throws([] { OwnedSupport(2, 3, places({0, 2, 3}), places({0, 2, 0})); }, "starts of another dtype");
 }
 
-// Y = W X, with a sparse W of size 2×3
+// Y = W X with a sparse 2×3 matrix W
 const std::string kSparse = R"({"format": 2, "sizes": {},
     "buffers": [{"shape": [1, 3], "dtype": "float64", "name": "w"}, {"shape": [3, 2], "dtype": "float64", "name": "X"},
                 {"shape": [3, 2], "dtype": "float64"}, {"shape": [2, 2], "dtype": "float64"},

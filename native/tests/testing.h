@@ -1,4 +1,4 @@
-// A few lines to test with: check, and a test that is run for every instruction set.
+// What the tests share: checks that count failures, and random matrices.
 #pragma once
 
 #include <cmath>
@@ -20,7 +20,7 @@ inline void check(bool holds, const std::string& what) {
     std::fprintf(stderr, "FAILED: %s\n", what.c_str());
 }
 
-// Whether a call throws std::invalid_argument, with a message.
+// Checks that a call throws std::invalid_argument with a message.
 inline void check_throws(const std::function<void()>& call, const std::string& what) {
     try {
         call();

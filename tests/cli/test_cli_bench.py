@@ -109,7 +109,7 @@ def test_cost(tmp_path):
     options = ("--batch-sizes", "5,20", "--widths", "8", "--examples", 40, "--rounds", 1, "--threads", 1)
     output = succeed("bench", "cost", *options, "--tools", "matgrad-numpy", "--output", tmp_path / "out")
 
-    assert re.search(r"µs an example against batch size \(width 1024\)\n\ntool +5 +20\nmatgrad NumPy +\d", output)
+    assert re.search(r"µs per example against batch size \(width 1024\)\n\ntool +5 +20\nmatgrad NumPy +\d", output)
     record = json.loads((tmp_path / "out" / "bench.json").read_text())
     batch, width = record["curves"]
     assert [(point["value"], point["examples"]) for point in batch["points"]] == [(5, 40), (20, 100)]
@@ -147,8 +147,8 @@ def test_a_tool_that_fails_ends_with_status_1_and_the_others_are_shown(monkeypat
         (("paper", "--output", "file"), "--output file: expected a folder, found a file"),
         (("paper", "--steps", "1"), "--steps"),
         (("paper", "--rounds", "0"), "--rounds"),
-        (("cost", "--widths", "12,x"), "'12,x' is not a list of whole numbers above 0"),
-        (("cost", "--batch-sizes", ""), "is not a list of whole numbers above 0"),
+        (("cost", "--widths", "12,x"), "'12,x' is not a list of positive whole numbers"),
+        (("cost", "--batch-sizes", ""), "is not a list of positive whole numbers"),
         (("plot", "nothing.json"), "nothing.json: no such file"),
         (("plot", "file"), "file: cannot be read as JSON"),
         (("plot", "other.json"), "other.json: not a record of matgrad bench"),

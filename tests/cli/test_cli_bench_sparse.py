@@ -66,8 +66,8 @@ def test_the_tables(measured):
     assert re.search(
         r"^density  weights +÷ masked.*÷ CSR.*÷ dense.*÷ 1 thread.*\n0\.2 +168 +\d+\.\d{3} \(", output, re.M
     )
-    assert "µs an example against batch size, density 0.05" in output
-    assert re.search(r"a step of matgrad C\+\+ takes at best about -?\d+ µs \+ -?[\d.]+ ns a stored weight", output)
+    assert "µs per example against batch size, density 0.05" in output
+    assert re.search(r"a step of matgrad C\+\+ takes at best about -?\d+ µs \+ -?[\d.]+ ns per stored weight", output)
     assert "## Sparse training" in (folder / "table.md").read_text()
 
 

@@ -185,17 +185,17 @@ def test_a_last_batch_that_cannot_be_compiled_is_trained_by_the_equations(monkey
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"X": np.zeros((200, D + 1))}, "X: the array has another shape or dtype"),
-        ({"X": np.zeros((200, D), np.float32)}, "X: the array has another shape or dtype"),
-        ({"X": np.zeros(200)}, "X: the array has another shape or dtype"),
-        ({"T": np.zeros((K, K + 1))}, "T: the array has another shape or dtype"),
-        ({"rates": np.zeros((2, 1))}, "eta: the array has another shape or dtype"),
+        ({"X": np.zeros((200, D + 1))}, "X: the array has a different shape or dtype"),
+        ({"X": np.zeros((200, D), np.float32)}, "X: the array has a different shape or dtype"),
+        ({"X": np.zeros(200)}, "X: the array has a different shape or dtype"),
+        ({"T": np.zeros((K, K + 1))}, "T: the array has a different shape or dtype"),
+        ({"rates": np.zeros((2, 1))}, "eta: the array has a different shape or dtype"),
         ({"rates": np.zeros(3)}, "expected 300 examples, found 200"),
-        ({"order": np.arange(100)}, "expected one for every row of X"),
+        ({"order": np.arange(100)}, "expected one per row of X"),
         ({"order": np.full(200, 200)}, "X has no row 200"),
         ({"order": np.full(200, -1)}, "X has no row -1"),
         ({"labels": np.full(200, K)}, f"T has no row {K}"),
-        ({"labels": np.zeros(10, np.int64)}, "expected one for every row of X"),
+        ({"labels": np.zeros(10, np.int64)}, "expected one per row of X"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict, message: str):

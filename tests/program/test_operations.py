@@ -162,7 +162,7 @@ def test_the_core_refuses_a_support_of_another_size_than_the_program():
     right = Support((2, 3), [0, 2, 3], [0, 2, 0])
     fewer, more = Support((2, 3), [0, 1, 2], [0, 0]), Support((2, 3), [0, 2, 4], [0, 2, 0, 1])
     for wrong in (fewer, more, Support((3, 3), [0, 2, 3, 3], [0, 2, 0])):
-        with pytest.raises(ValueError, match="has another size than the program"):
+        with pytest.raises(ValueError, match="has a different size from the program"):
             bind(core, wrong)
     bind(core, right)
 

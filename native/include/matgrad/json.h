@@ -9,7 +9,7 @@
 
 namespace matgrad {
 
-// A JSON value; asking for another kind than it is throws std::invalid_argument.
+// A JSON value; asking it for a kind that it is not throws std::invalid_argument.
 class Json {
 public:
     using Array = std::vector<Json>;
@@ -24,7 +24,7 @@ public:
     bool is_string() const { return std::holds_alternative<std::string>(value_); }
     double number() const { return get<double>("a number"); }
     long long integer() const;
-    const std::string& string() const { return get<std::string>("a text"); }
+    const std::string& string() const { return get<std::string>("a string"); }
     const Array& array() const { return get<Array>("an array"); }
     const Object& object() const { return get<Object>("an object"); }
     bool has(const std::string& key) const { return object().count(key) > 0; }

@@ -14,7 +14,7 @@ namespace matgrad {
 
 using Index = std::ptrdiff_t;
 
-// A matrix in memory of others: element (i, j) is data[i * row_stride + j * column_stride].
+// A matrix in memory that it does not own: element (i, j) is data[i * row_stride + j * column_stride].
 template <class T>
 struct View {
     T* data;
@@ -24,12 +24,12 @@ struct View {
     T& operator()(Index i, Index j) const { return data[i * row_stride + j * column_stride]; }
 };
 
-// The part of a matrix that is worked on at a time.
+// A part of a matrix that is processed at once.
 struct Tile {
     Index row, column, rows, columns;
 };
 
-// Operations on elements; x and y are operands, c is a scalar. Those up to `step` are arithmetic that vectors have too.
+// Operations on elements; x and y are operands, c is a scalar. Those up to `step` also work on vectors.
 enum class Elementwise {
     add,         // x + y
     subtract,    // x - y
@@ -52,17 +52,18 @@ enum class Elementwise {
 };
 inline constexpr int elementwise_count = static_cast<int>(Elementwise::erf) + 1;
 
-// out = f(x, y, c) on matrices of one size; a row of out is contiguous, one of x or y is that or repeats an element.
+// out = f(x, y, c) on matrices of the same size. Rows of out are contiguous; rows of x and y are contiguous or repeat one
+// element.
 template <class T>
 using ElementwiseKernel = void (*)(T* out, Index out_stride, View<const T> x, View<const T> y, T c);
 
-// What is done with each tile of a product when it is complete; may be empty. Before, `fetch` brings what that reads and
-// writes into the cache.
+// `run` is called for each tile of a product when it is complete, `fetch` before that, to bring what `run` reads and
+// writes into the cache. Both may be empty.
 struct Epilogue {
     std::function<void(const Tile&)> run, fetch;
 };
 
-// C = β·S + α·A B, with S of C's size. S may be C, or repeat a row.
+// C = β·S + α·A B, where S has the size of C. S may be C itself, or repeat one row.
 template <class T>
 struct Product {
     View<const T> A, B;
@@ -72,19 +73,19 @@ struct Product {
 };
 
 // Where the stored elements of a sparse matrix are: those of row i are the elements starts[i], …, starts[i + 1] - 1, and
-// columns[p] is the column of element p. Its value is values[p] or, where there are positions, values[positions[p]].
+// columns[p] is the column of element p. Its value is values[p] or, if there are positions, values[positions[p]].
 struct SparseIndex {
     const std::int64_t* starts;
     const std::int32_t* columns;
     const std::int32_t* positions;
     Index rows;
 
-    // The rows that a worker takes, so that all have about the same number of elements.
+    // The rows of a worker; all workers get about the same number of elements.
     Index begin(const Worker& worker) const;
     Index end(const Worker& worker) const;
 };
 
-// A matrix with padded rows, `stride` elements apart.
+// A matrix with padded rows that are `stride` elements apart.
 template <class T>
 struct Padded {
     T* data;
@@ -104,7 +105,7 @@ struct Sample {
     Padded<const T> A, B;
 };
 
-// The number of elements that a row of n takes where it is padded: whole vectors of every instruction set.
+// The number of elements that a padded row of n elements takes: whole vectors of every instruction set.
 template <class T>
 constexpr Index padded(Index n) {
     constexpr Index line = 64 / sizeof(T);
@@ -114,21 +115,21 @@ constexpr Index padded(Index n) {
 template <class T>
 struct Kernels {
     ElementwiseKernel<T> elementwise[elementwise_count];
-    // The part of the product that belongs to the worker; `scratch` has scratch_size(...) elements, shared by all.
+    // The worker's part of the product; `scratch` has scratch_size(...) elements and is shared by all workers.
     void (*product)(const Product<T>&, const Epilogue&, T* scratch, const Worker&);
     Index (*scratch_size)(Index m, Index n, Index k, int threads);
     // out = Xᵀ for the columns [first, last) of X, whose rows are contiguous; the rows of out are out_stride apart.
     void (*transpose)(T* out, Index out_stride, View<const T> X, Index first, Index last);
-    // The rows [first, last) of W B, for a sparse W. B and the result have n columns, and zeros up to padded(n).
+    // The rows [first, last) of W B for a sparse W. B and the result have n columns, followed by zeros up to padded(n).
     void (*sparse_product)(Padded<T> out, const SparseIndex& W, const T* values, Padded<const T> B, Index n, Index first,
                            Index last);
-    // out = β·C + α·(A Bᵀ at the stored elements [first, last) of W), with n columns of A and B as B above.
+    // out = β·C + α·(A Bᵀ at the stored elements [first, last) of W); A and B have n columns, padded as B above.
     void (*sampled_product)(T* out, T beta, const T* C, T alpha, const Sample<T>&, Index n, Index first, Index last);
-    // Numbers from [0, 1) by a hash of a key and a position: the first has position `first`, the first one of the
-    // next row `distance` more.
+    // Numbers in [0, 1) from a hash of a key and a position; the first position is `first`, and the positions of two
+    // rows are `distance` apart.
     void (*uniform)(T* out, Index out_stride, std::uint32_t key, std::uint32_t first, Index distance, Index rows,
                     Index columns);
-    // Sums and maxima, of the columns or rows [first, last).
+    // Sums and maxima of the columns or rows [first, last).
     void (*columns_sum)(T* out, View<const T> X, Index first, Index last);
     void (*columns_max)(T* out, View<const T> X, Index first, Index last);
     void (*rows_sum)(T* out, Index out_stride, View<const T> X, Index first, Index last);
@@ -144,16 +145,16 @@ inline std::uint32_t mix(std::uint32_t x) {
     return x ^ x >> 16;
 }
 
-// A number from [0, 1) by a hash of a position and a key.
+// A number in [0, 1) from a hash of a position and a key.
 template <class T>
 inline T hashed(std::uint32_t position, std::uint32_t key) {
     return static_cast<T>(mix(mix(position) ^ key) >> 8) / T(1 << 24);
 }
 
-// The names of the instruction sets that this machine has, from slow to fast.
+// The names of the instruction sets that this machine supports, slowest first.
 std::vector<std::string> instruction_sets();
 
-// The kernels for an instruction set; for the fastest one where the name is empty.
+// The kernels for an instruction set; for the fastest one if the name is empty.
 template <class T>
 const Kernels<T>& kernels(const std::string& instruction_set = "");
 

@@ -1,5 +1,5 @@
-// The table of matrix operations on Eigen, one line each under the paper's names: the readable reference that the fast
-// kernels are tested against. X.T, c * X, X + Y, X - Y and X * Z are Eigen's own.
+// The table of matrix operations on Eigen, one line per operation, with the paper's names: the readable reference that the
+// fast kernels are tested against. X.T, c * X, X + Y, X - Y and X * Z are Eigen's own.
 #pragma once
 
 #include <Eigen/Dense>
@@ -51,7 +51,7 @@ template <class T> Matrix<T> power(const Matrix<T>& X, T c)                   { 
 template <class T> Matrix<T> gate(const Matrix<T>& A, const Matrix<T>& Z)     { return hadamard<T>(A, step<T>(Z)); }
 // clang-format on
 
-// m×n numbers from [0, 1) by a hash of (seed, count, i, j)
+// m×n numbers in [0, 1) from a hash of (seed, count, i, j)
 template <class T>
 Matrix<T> uniform(Index m, Index n, std::uint32_t seed, std::uint32_t count) {
     const std::uint32_t key = mix(mix(count) ^ seed);

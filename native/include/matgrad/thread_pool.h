@@ -1,4 +1,4 @@
-// Threads that run one job together, and wait for one another inside it.
+// Threads that run a job together and can wait for one another within it.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace matgrad {
 
-// A barrier for `size` threads, which spin: the work between two barriers takes microseconds.
+// A barrier for `size` threads. They spin, as the work between two barriers takes microseconds.
 class Barrier {
 public:
     explicit Barrier(int size) : size_(size) {}
@@ -22,7 +22,7 @@ private:
     std::atomic<unsigned> round_{0};
 };
 
-// What a thread knows inside a job: which one it is, and how to wait for the others.
+// A thread within a job: which of them it is, and how it waits for the others.
 struct Worker {
     int index;
     int count;
@@ -36,7 +36,7 @@ struct Worker {
     std::ptrdiff_t end(std::ptrdiff_t items) const { return items * (index + 1) / count; }
 };
 
-// A fixed number of threads, the caller's among them. Subnormal numbers are flushed to 0 inside a job.
+// A fixed number of threads, including the caller's. Subnormal numbers are flushed to 0 within a job.
 class ThreadPool {
 public:
     explicit ThreadPool(int threads);
@@ -45,7 +45,7 @@ public:
     ThreadPool& operator=(const ThreadPool&) = delete;
 
     int size() const { return static_cast<int>(threads_.size()) + 1; }
-    // Runs job(worker) on every thread, and returns when all have finished; one job at a time.
+    // Runs job(worker) on every thread and returns when all have finished; one job at a time.
     void run(const std::function<void(const Worker&)>& job);
 
 private:
@@ -54,7 +54,7 @@ private:
 
     Barrier barrier_;
     const std::function<void(const Worker&)>* job_ = nullptr;
-    std::atomic<unsigned> started_{0};  // how many jobs there have been
+    std::atomic<unsigned> started_{0};  // the number of jobs so far
     std::atomic<int> unfinished_{0};
     std::atomic<bool> closing_{false};
     std::mutex jobs_, mutex_;

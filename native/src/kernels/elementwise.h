@@ -10,7 +10,7 @@
 namespace matgrad {
 namespace {
 
-// The parts of e^x = 2^n e^r, with r small: constants of Cody and Waite, and a Taylor polynomial.
+// e^x = 2^n e^r with a small r: the constants of Cody and Waite, and a Taylor polynomial.
 template <class T>
 struct Exponential;
 template <>
@@ -30,7 +30,7 @@ struct Exponential<double> {
     static constexpr double smallest = -745.14, largest = 709.79;
 };
 
-// 2^n for a whole number n within the exponents of normal numbers
+// 2^n for a whole number n in the range of the exponents of normal numbers
 template <class T>
 inline T power_of_two(T n) {
     using E = Exponential<T>;
@@ -65,7 +65,7 @@ inline T hyperbolic_tangent(T x) {
     return z < T(0.390625) ? small : x < 0 ? -large : x != x ? x : large;
 }
 
-// f(x, y, c) for every operation, of elements or, where it is arithmetic, of vectors
+// f(x, y, c) for every operation: of elements or, if it is arithmetic, of vectors
 template <class T, Elementwise operation, class V>
 inline V value(V x, V y, T c) {
     if constexpr (operation == Elementwise::add) return x + y;
@@ -90,7 +90,7 @@ inline V value(V x, V y, T c) {
 
 constexpr bool is_arithmetic(Elementwise operation) { return operation <= Elementwise::step; }
 
-// out_j = f(x_j, y_j, c) for n elements; x or y repeats an element where its distance is 0. Out may be x or y.
+// out_j = f(x_j, y_j, c) for n elements; x or y repeats one element if its distance is 0. Out may be x or y.
 template <class T, Elementwise operation, int x_distance, int y_distance>
 inline void row(T* out, const T* x, const T* y, T c, Index n) {
     constexpr int L = lanes<T>;

@@ -1,4 +1,4 @@
-// The kernels for one instruction set: this file is compiled once for each, with another MATGRAD_ISA.
+// The kernels for one instruction set: this file is compiled once per instruction set, with its MATGRAD_ISA.
 #include "elementwise.h"
 #include "product.h"
 #include "reductions.h"
@@ -26,7 +26,7 @@ constexpr Kernels<T> table(std::integer_sequence<int, I...>) {
 
 namespace MATGRAD_ISA {
 
-// constinit: no code of this instruction set runs before the machine is known to have it
+// constinit: no code for this instruction set runs before the machine is known to support it
 extern const Kernels<float> single_precision;
 extern const Kernels<double> double_precision;
 constinit const Kernels<float> single_precision = table<float>(std::make_integer_sequence<int, elementwise_count>{});

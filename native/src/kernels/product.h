@@ -1,8 +1,8 @@
 // Dense products: C = β·S + α·A B.
 //
-// A tile of C, `panel` rows by `block` columns, is accumulated in registers: one broadcast element of A
-// times some vectors of B at a time. B is copied in blocks of `block` columns, so that it is read in order.
-// Of the two ways through C, one reads B once and the other writes C once, row after row:
+// A tile of C, `panel` rows by `block` columns, is accumulated in registers, multiplying one broadcast element of A
+// by a few vectors of B at a time. B is copied in blocks of `block` columns, so that it is read in order.
+// There are two ways through C: one reads B once, the other writes C once, row after row:
 //   - few rows (a batch times weights): for every block of B, all rows;
 //   - few inner elements (the gradient of weights): for some rows, all blocks of B.
 #pragma once
@@ -15,22 +15,22 @@ namespace matgrad {
 namespace {
 
 template <class T>
-struct Shape {
+struct Blocking {
     static constexpr int vectors = 3;
     static constexpr int block = vectors * lanes<T>;
     static constexpr int panel = MATGRAD_REGISTERS == 32 ? 8 : 4;
-    static constexpr Index inner = 96 * 1024 / (block * sizeof(T));  // rows of a block of B, in the L2 cache
-    static constexpr Index few = inner / 4;                         // rows of B, of which many columns are in the L2 cache:
-    static constexpr Index chunk = 1024;                            // so many
+    static constexpr Index inner = 96 * 1024 / (block * sizeof(T));  // rows of a block of B that fit the L2 cache
+    static constexpr Index few = inner / 4;                         // rows of B of which `chunk` columns fit the L2 cache
+    static constexpr Index chunk = 1024;                            // columns of B that are copied at once
 };
 
 constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
 
-// C = β·S + α·A B for rows×columns elements; B is a copied block, A has any strides.
+// C = β·S + α·A B for rows×columns elements; B is a copied block, A may have any strides.
 template <class T, int rows, int vectors>
 void multiply(Index inner, View<const T> A, const T* B, View<T> C, View<const T> S, T alpha, T beta, Index columns) {
     constexpr int L = lanes<T>;
-    constexpr int block = Shape<T>::block;
+    constexpr int block = Blocking<T>::block;
     Vector<T> sums[rows][vectors];
 #pragma GCC unroll 8
     for (int i = 0; i < rows; ++i)
@@ -68,7 +68,7 @@ void multiply(Index inner, View<const T> A, const T* B, View<T> C, View<const T>
 template <class T>
 using Multiply = void (*)(Index, View<const T>, const T*, View<T>, View<const T>, T, T, Index);
 
-// multiply for 1, 2, … rows, with all vectors of a block or with one
+// `multiply` for 1, 2, … rows, with all vectors of a block or with one
 template <class T, int vectors, int... rows>
 Multiply<T> multiply_rows(int n, std::integer_sequence<int, rows...>) {
     static constexpr Multiply<T> table[] = {multiply<T, rows + 1, vectors>...};
@@ -76,16 +76,16 @@ Multiply<T> multiply_rows(int n, std::integer_sequence<int, rows...>) {
 }
 template <class T>
 Multiply<T> multiply_for(Index rows, Index columns) {
-    constexpr auto all = std::make_integer_sequence<int, Shape<T>::panel>{};
+    constexpr auto all = std::make_integer_sequence<int, Blocking<T>::panel>{};
     const int n = static_cast<int>(rows);
-    return columns <= lanes<T> ? multiply_rows<T, 1>(n, all) : multiply_rows<T, Shape<T>::vectors>(n, all);
+    return columns <= lanes<T> ? multiply_rows<T, 1>(n, all) : multiply_rows<T, Blocking<T>::vectors>(n, all);
 }
 
 // Rows [first, last) of columns [column, column + columns) of B as a block, padded with zeros.
 template <class T>
 void copy_block(View<const T> B, Index first, Index last, Index column, Index columns, T* out) {
     constexpr int L = lanes<T>;
-    constexpr int block = Shape<T>::block;
+    constexpr int block = Blocking<T>::block;
     if (B.column_stride == 1) {
         for (Index p = first; p < last; ++p, out += block) {
             std::copy_n(&B(p, column), columns, out);
@@ -105,7 +105,7 @@ void copy_block(View<const T> B, Index first, Index last, Index column, Index co
         }
 }
 
-// The panel of rows of A that starts at `row`, copied where its elements do not lie in rows.
+// The panel of rows of A that starts at `row`, copied if its rows are not contiguous.
 template <class T>
 View<const T> panel_of(View<const T> A, Index row, Index rows, Index first, Index last, T* out) {
     if (A.column_stride == 1) return {&A(row, first), rows, last - first, A.row_stride, 1};
@@ -119,7 +119,7 @@ View<T> part(View<T> X, Index row, Index column) {
     return {&X(row, column), X.rows - row, X.columns - column, X.row_stride, X.column_stride};
 }
 
-// Sizes of the work of one product.
+// How the work of a product is divided.
 struct Split {
     Index panels, blocks, steps;  // of rows, of columns, of the inner dimension
     Index m, n, k;
@@ -129,13 +129,13 @@ struct Split {
 
 template <class T>
 Split split(Index m, Index n, Index k) {
-    return {divide_up(m, Shape<T>::panel), divide_up(n, Shape<T>::block), std::max<Index>(1, divide_up(k, Shape<T>::inner)),
+    return {divide_up(m, Blocking<T>::panel), divide_up(n, Blocking<T>::block), std::max<Index>(1, divide_up(k, Blocking<T>::inner)),
             m, n, k};
 }
 
 template <class T>
 bool writes_once(Index m, Index k) {
-    return k <= Shape<T>::few && k < m;
+    return k <= Blocking<T>::few && k < m;
 }
 
 // Fetches what a tile of C will be made of into the cache, while the one before it is computed.
@@ -148,7 +148,7 @@ void fetch(const Product<T>& P, const Epilogue& epilogue, const Tile& tile) {
     if (epilogue.fetch) epilogue.fetch(tile);
 }
 
-// One tile of C for one part of the inner dimension, and the epilogue when that was the last.
+// One tile of C for one part of the inner dimension, and the epilogue after the last part.
 template <class T>
 void tile(const Product<T>& P, const Epilogue& epilogue, View<const T> A, const T* B, Index row, Index column, Index columns,
           bool is_first, bool is_last) {
@@ -159,13 +159,13 @@ void tile(const Product<T>& P, const Epilogue& epilogue, View<const T> A, const 
     if (is_last && epilogue.run) epilogue.run(Tile{row, column, rows, columns});
 }
 
-// For every block of B, all rows. A is small, and copied at the start where it does not lie in rows.
+// For every block of B, all rows. A is small, and copied at the start if its rows are not contiguous.
 template <class T>
 void read_once(const Product<T>& P, const Epilogue& epilogue, T* scratch, const Worker& worker) {
-    constexpr Index block = Shape<T>::block;
+    constexpr Index block = Blocking<T>::block;
     const Split s = split<T>(P.A.rows, P.B.columns, P.A.columns);
-    T* own = scratch + worker.index * block * Shape<T>::inner;
-    T* shared = scratch + worker.count * block * Shape<T>::inner;
+    T* own = scratch + worker.index * block * Blocking<T>::inner;
+    T* shared = scratch + worker.count * block * Blocking<T>::inner;
     const bool by_rows = s.blocks < worker.count;  // too few columns to share
     const Index first = by_rows ? 0 : worker.begin(s.blocks), last = by_rows ? s.blocks : worker.end(s.blocks);
     const Index from = by_rows ? worker.begin(s.panels) : 0, to = by_rows ? worker.end(s.panels) : s.panels;
@@ -196,11 +196,11 @@ void read_once(const Product<T>& P, const Epilogue& epilogue, T* scratch, const 
 // For some rows, all blocks of B, which is copied chunk by chunk.
 template <class T>
 void write_once(const Product<T>& P, const Epilogue& epilogue, T* scratch, const Worker& worker) {
-    constexpr Index block = Shape<T>::block;
+    constexpr Index block = Blocking<T>::block;
     const Split s = split<T>(P.A.rows, P.B.columns, P.A.columns);
-    const Index per_chunk = Shape<T>::chunk / block;
-    T* own = scratch + worker.index * Shape<T>::panel * s.k;
-    T* shared = scratch + worker.count * Shape<T>::panel * s.k;
+    const Index per_chunk = Blocking<T>::chunk / block;
+    T* own = scratch + worker.index * Blocking<T>::panel * s.k;
+    T* shared = scratch + worker.count * Blocking<T>::panel * s.k;
     for (Index start = 0; start < s.blocks; start += per_chunk) {
         const Index count = std::min(per_chunk, s.blocks - start);
         const auto columns_of = [&](Index b) { return std::min(block, s.n - b * block); };
@@ -228,8 +228,8 @@ void product(const Product<T>& P, const Epilogue& epilogue, T* scratch, const Wo
 
 template <class T>
 Index scratch_size(Index m, Index n, Index k, int threads) {
-    if (writes_once<T>(m, k)) return threads * Shape<T>::panel * k + Shape<T>::chunk * k;
-    return threads * Shape<T>::block * Shape<T>::inner + m * k;
+    if (writes_once<T>(m, k)) return threads * Blocking<T>::panel * k + Blocking<T>::chunk * k;
+    return threads * Blocking<T>::block * Blocking<T>::inner + m * k;
 }
 
 }  // namespace

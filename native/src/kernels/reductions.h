@@ -19,7 +19,7 @@ void columns_sum(T* out, View<const T> X, Index first, Index last) {
     }
 }
 
-// out_j = max_i x_ij for the columns [first, last); nan where there is one
+// out_j = max_i x_ij for the columns [first, last); nan if there is one
 template <class T>
 void columns_max(T* out, View<const T> X, Index first, Index last) {
     for (Index j = first; j < last; ++j) out[j] = X(0, j);
@@ -58,7 +58,7 @@ void rows_sum(T* out, Index out_stride, View<const T> X, Index first, Index last
     }
 }
 
-// out_i = max_j x_ij for the rows [first, last); nan where there is one
+// out_i = max_j x_ij for the rows [first, last); nan if there is one
 template <class T>
 void rows_max(T* out, Index out_stride, View<const T> X, Index first, Index last) {
     for (Index i = first; i < last; ++i) {

@@ -1,7 +1,7 @@
-// Products with sparse matrices. The batch is contiguous: a row of B is one feature of all examples.
+// Products with sparse matrices. The batch is contiguous: a row of B holds one feature of all examples.
 //
 // Rows are padded with zeros to whole vectors, `stride` elements. The elements of a row of the result, or as
-// many as there are registers for, are accumulated in registers.
+// many of them as there are registers for, are accumulated in registers.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace matgrad {
 namespace {
 
 constexpr int kAccumulators = 8;
-constexpr int kAhead = 12;  // elements whose row of B is fetched into the cache before it is read
+constexpr int kAhead = 12;  // how many elements ahead their rows of B are fetched into the cache
 
 // Calls f(std::integral_constant<int, count>{}).
 template <class F, int... I>
@@ -21,18 +21,18 @@ inline void with_count(int count, F&& f, std::integer_sequence<int, I...>) {
     ((count == I + 1 ? (f(std::integral_constant<int, I + 1>{}), 0) : 0), ...);
 }
 
-// The vector whose elements are, by turns, sums of two elements of a and of two elements of b, out of every four
+// Of every four elements, alternately the sum of two elements of a and of two elements of b
 template <class T, int... I>
 inline Vector<T> folded(Vector<T> a, Vector<T> b, std::integer_sequence<int, I...>) {
     return __builtin_shufflevector(a, b, (I / 4 * 4 + I % 4 / 2 + I % 2 * lanes<T>)...) +
            __builtin_shufflevector(a, b, (I / 4 * 4 + I % 4 / 2 + 2 + I % 2 * lanes<T>)...);
 }
 
-// The sums of the elements of four vectors: folded twice, their parts stand as (a, c, b, d), again and again
+// The sums of the elements of four vectors; folded twice, their parts are in the order (a, c, b, d), again and again
 template <class T>
 inline Vector<T, 4> sums_of(Vector<T> a, Vector<T> b, Vector<T> c, Vector<T> d) {
     constexpr auto all = std::make_integer_sequence<int, lanes<T>>{};
-    const Vector<T, 4> x = fours<T, lanes<T>>(folded<T>(folded<T>(a, b, all), folded<T>(c, d, all), all));
+    const Vector<T, 4> x = sum_of_fours<T, lanes<T>>(folded<T>(folded<T>(a, b, all), folded<T>(c, d, all), all));
     return __builtin_shufflevector(x, x, 0, 2, 1, 3);
 }
 
@@ -51,7 +51,7 @@ struct Vectors {
         for (int v = 0; v < count; ++v) x.vectors[v] = load(p + v * lanes<T>);
         return x;
     }
-    // Padding in the last vector becomes 0, also where a sum is not finite.
+    // The padding in the last vector becomes 0, even if a sum is not finite.
     void store_elements(T* p, Vector<T> is_element) {
         vectors[count - 1] = is_element > 0 ? vectors[count - 1] : Vector<T>{};
 #pragma GCC unroll 8
@@ -87,7 +87,7 @@ inline void in_passes(Index n, F&& f) {
     }
 }
 
-// The elements from `start` of rows of W B, of which there are n in all
+// The elements from `start` on of rows of W B, which have n elements
 template <class T, class V>
 void sum_rows(Padded<T> out, const SparseIndex& W, const T* values, Padded<const T> B, Index start, Index n, Index first,
               Index last) {
@@ -99,7 +99,7 @@ void sum_rows(Padded<T> out, const SparseIndex& W, const T* values, Padded<const
         if (p + kAhead < end) V::fetch(row(p + kAhead));
         sums.add(values[W.positions ? W.positions[p] : p], row(p));
     };
-    constexpr int sets = V::size < 4 ? 4 / V::size : 1;  // of sums: one has to wait for the last addition to it
+    constexpr int sets = V::size < 4 ? 4 / V::size : 1;  // of sums, because an addition has to wait for the last one to the same sum
     for (Index i = first; i < last; ++i) {
         V sums[sets] = {};
         Index p = W.starts[i];
@@ -119,7 +119,7 @@ void sparse_product(Padded<T> out, const SparseIndex& W, const T* values, Padded
     });
 }
 
-// out = β·C + α·Σ_j a_ij·b_kj over the elements from `start`, for the stored elements [first, last) of W
+// out = β·C + α·Σ_j a_ij·b_kj over the elements j from `start` on, for the stored elements [first, last) of W
 template <class T, class V>
 void sample_elements(T* out, T beta, const T* C, T alpha, const Sample<T>& sample, Index start, Index first, Index last) {
     const SparseIndex& W = sample.W;
@@ -145,7 +145,7 @@ void sample_elements(T* out, T beta, const T* C, T alpha, const Sample<T>& sampl
 
 template <class T>
 void sampled_product(T* out, T beta, const T* C, T alpha, const Sample<T>& sample, Index n, Index first, Index last) {
-    in_passes<T>(n, [&](auto vectors, Index start) {  // the later passes add to what the first one has left
+    in_passes<T>(n, [&](auto vectors, Index start) {  // the later passes add to the result of the first one
         sample_elements<T, typename decltype(vectors)::type>(out, start ? T(1) : beta, start ? out : C, alpha, sample, start, first,
                                                              last);
     });

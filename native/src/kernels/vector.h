@@ -1,4 +1,4 @@
-// Vectors of the instruction set that a file is compiled for.
+// Vectors of the instruction set that the kernels are compiled for.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 #include "matgrad/kernels.h"
 
-// bytes and number of the vector registers
+// size in bytes and number of the vector registers
 #if defined(__AVX512F__)
 #define MATGRAD_VECTOR_BYTES 64
 #define MATGRAD_REGISTERS 32
@@ -50,22 +50,22 @@ inline void store(T* p, Vector<T, n> v) {
 
 template <class T>
 inline Vector<T> broadcast(T x) {
-    return x - Vector<T>{};  // and not x + 0, which is another number for x = -0: the compiler would add
+    return x - Vector<T>{};  // not x + 0, which differs for x = -0, so that the compiler could not leave it out
 }
 
-// The sum of the first and the second half of a vector
+// The first half of a vector plus its second half
 template <class T, int n, int... I>
-inline Vector<T, n / 2> halves(Vector<T, n> x, std::integer_sequence<int, I...>) {
+inline Vector<T, n / 2> sum_of_halves(Vector<T, n> x, std::integer_sequence<int, I...>) {
     return __builtin_shufflevector(x, x, I...) + __builtin_shufflevector(x, x, (n / 2 + I)...);
 }
 
-// The sum of the parts of a vector, of four elements each
+// The sum of all groups of four elements of a vector
 template <class T, int n>
-inline Vector<T, 4> fours(Vector<T, n> x) {
+inline Vector<T, 4> sum_of_fours(Vector<T, n> x) {
     if constexpr (n == 4)
         return x;
     else
-        return fours<T, n / 2>(halves<T, n>(x, std::make_integer_sequence<int, n / 2>{}));
+        return sum_of_fours<T, n / 2>(sum_of_halves<T, n>(x, std::make_integer_sequence<int, n / 2>{}));
 }
 
 // The sum of the elements of a vector
@@ -74,7 +74,7 @@ inline T sum_of(Vector<T> x) {
     if constexpr (lanes<T> == 2) {
         return x[0] + x[1];
     } else {
-        const Vector<T, 4> y = fours<T, lanes<T>>(x);
+        const Vector<T, 4> y = sum_of_fours<T, lanes<T>>(x);
         return (y[0] + y[2]) + (y[1] + y[3]);
     }
 }
@@ -89,7 +89,7 @@ inline Vector<T, L> interleave_high(Vector<T, L> a, Vector<T, L> b, std::integer
     return __builtin_shufflevector(a, b, (I % 2 ? L + L / 2 + I / 2 : L / 2 + I / 2)...);
 }
 
-constexpr Index kFetched = 4096;  // bytes of a row by which it is fetched ahead
+constexpr Index kFetched = 4096;  // how many bytes ahead a row is fetched
 
 // The transpose of a square block: out[j * out_stride + i] = in[i * in_stride + j], by interleaving rows log2 times.
 template <class T, int L>
@@ -112,9 +112,9 @@ inline void transpose_block(const T* in, Index in_stride, T* out, Index out_stri
     for (int i = 0; i < L; ++i) store<T, L>(out + i * out_stride, rows[i]);
 }
 
-// out = Xᵀ for the columns [first, last) of a matrix X whose rows are contiguous, from row i on: L rows at a time in
-// square blocks, then what is left in smaller ones. Few rows at a time are read in order, from a column on where vectors do
-// not cross cache lines, if there is one, and fetched ahead into the L2 cache.
+// out = Xᵀ for the columns [first, last) of a matrix X with contiguous rows, from row i on: L rows at a time in square
+// blocks, then the remaining rows in smaller ones. The few rows of a block are read in order, starting at a column from which
+// vectors do not cross cache lines, if there is one, and are fetched ahead into the L2 cache.
 template <class T, int L = lanes<T>>
 void transpose_from(T* out, Index out_stride, View<const T> X, Index i, Index first, Index last) {
     const auto single = [&](Index from, Index to) {

@@ -1,5 +1,5 @@
-"""Benchmarks: the paper's experiments and their cost, for matgrad beside what one writes by hand in a framework.
+"""Benchmarks: matgrad compared with code written by hand in the frameworks.
 
-`tools` is what is measured, `measuring` lets tools train the same problem, each in a process of its own,
-`experiments` are the benchmarks, each of which makes a record, and `reports` shows a record.
+`tools` are what is measured, `measuring` lets tools train the same problem, each in its own process,
+`experiments` are the benchmarks, each of which makes a record, and `reports` show a record.
 """

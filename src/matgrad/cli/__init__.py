@@ -1,4 +1,4 @@
-"""The command line: `matgrad train`, `evaluate`, `predict`, `check`, `inspect`, `info` and `data get`."""
+"""The command line: one file per command of `matgrad`, and what the commands share."""
 
 from matgrad.cli.main import main
 

@@ -1,4 +1,4 @@
-"""`matgrad bench`: the paper's experiments, the C++ core, sparse training, the cost of training, and plots."""
+"""`matgrad bench`: the options of the benchmarks, one command each, and of their plots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Names(click.ParamType):
 
 
 class Sizes(Names):
-    """Whole numbers above 0, separated by commas."""
+    """Positive whole numbers, separated by commas."""
 
     name = "sizes"
 
@@ -35,7 +35,7 @@ class Sizes(Names):
         """The numbers."""
         names = super().convert(value, param, ctx)
         if not names or not all(str(name).isdecimal() and int(name) > 0 for name in names):
-            self.fail(f"{value!r} is not a list of whole numbers above 0, separated by commas.", param, ctx)
+            self.fail(f"{value!r} is not a list of positive whole numbers, separated by commas.", param, ctx)
         return tuple(map(int, names))
 
 
@@ -56,33 +56,44 @@ class Densities(Names):
 
 
 def common_options(known: Mapping[str, Tool], default: tuple[str, ...] = ()) -> Callable[[Any], Any]:
-    """What all measurements share, for these tools; without a default, all of them are measured."""
-    missing = "those of them that are installed" if default else "all that are installed"
+    """The options that all benchmarks share, for these tools; without a default, all of them are measured."""
+    missing = "those that are installed" if default else "all that are installed"
     return all_of(
         click.option(
             "--tools",
             type=Names(),
             default=",".join(default),
             metavar="LIST",
-            help=f"Which tools, separated by commas: {', '.join(known)}.  "
+            help=f"The tools to measure, separated by commas: {', '.join(known)}.  "
             f"[default: {', '.join(default) + '; ' if default else ''}{missing}]",
         ),
-        click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Turns of every tool."),
         click.option(
-            "--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads of a tool.  [default: all]"
+            "--rounds",
+            type=click.IntRange(min=1),
+            default=3,
+            show_default=True,
+            help="How often each tool is measured.",
+        ),
+        click.option(
+            "--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads per tool.  [default: all]"
         ),
         click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Element type."),
-        click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of weights and generated data."),
         click.option(
-            "--output", type=PATH, metavar="DIR", help="Write bench.json, table.md, plot.png and plot.svg there."
+            "--seed", type=SEED, default=0, show_default=True, help="Seed of the weights and of generated data."
         ),
-        click.option("--no-plot", is_flag=True, help="Draw no plot, which needs matplotlib."),
+        click.option(
+            "--output",
+            type=PATH,
+            metavar="DIR",
+            help="Write bench.json, table.md, plot.png and plot.svg to this folder.",
+        ),
+        click.option("--no-plot", is_flag=True, help="Do not draw a plot; drawing needs matplotlib."),
         click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, and nothing else."),
     )
 
 
 steps_option = click.option(
-    "--steps", type=click.IntRange(min=2), metavar="N", help="Only the first N batches, for a quick try."
+    "--steps", type=click.IntRange(min=2), metavar="N", help="Only the first N batches, for a quick trial."
 )
 experiments_option = click.option(
     "--experiments",
@@ -90,31 +101,31 @@ experiments_option = click.option(
     default=",".join(EXPERIMENTS),
     show_default=True,
     metavar="LIST",
-    help="Which experiments.",
+    help="The experiments to run.",
 )
 
 
-@click.group(short_help="Measure speed beside the frameworks' own.")
+@click.group(short_help="Compare the speed with that of the frameworks.")
 def bench() -> None:
-    """Measure matgrad beside what one writes by hand in PyTorch, JAX, TensorFlow and Keras."""
+    """Compare the speed of matgrad with that of code written by hand in PyTorch, JAX, TensorFlow and Keras."""
 
 
-@bench.command(short_help="Measure the paper's experiments anew.")
+@bench.command(short_help="Repeat the paper's experiments.")
 @experiments_option
 @click.option(
     "--data",
     type=PATH,
     envvar="MATGRAD_DATA",
     metavar="DIR",
-    help="A folder with mnist/ and cifar10/; without it, data is generated.  [default: $MATGRAD_DATA]",
+    help="A folder with mnist/ and cifar10/; data that is not there is generated.  [default: $MATGRAD_DATA]",
 )
 @steps_option
 @common_options(TOOLS)
 def paper(**options: Any) -> None:
     """Train the models of the paper's experiments for one epoch with every tool, from the same weights.
 
-    The tools take turns, each in a process of its own. Ends with exit status 1 when a tool fails; the
-    others are still measured.
+    The tools take turns, each in its own process. The exit status is 1 if a tool fails; the others are
+    still measured.
     """
     chosen = _experiments(options)
     folder: Path | None = options["data"]
@@ -132,9 +143,14 @@ def paper(**options: Any) -> None:
         run.finish({"setting": DESCRIPTION, "experiments": records})
 
 
-@bench.command(short_help="Measure the cost of an example against batch size and width.")
+@bench.command(short_help="Measure the time per example against batch size and width.")
 @click.option(
-    "--batch-sizes", type=Sizes(), default="10,30,100,300,1000", show_default=True, metavar="LIST", help="One axis."
+    "--batch-sizes",
+    type=Sizes(),
+    default="10,30,100,300,1000",
+    show_default=True,
+    metavar="LIST",
+    help="The batch sizes.",
 )
 @click.option(
     "--widths",
@@ -142,18 +158,22 @@ def paper(**options: Any) -> None:
     default="128,256,512,1024,2048",
     show_default=True,
     metavar="LIST",
-    help="Of both hidden layers: the other axis.",
+    help="The widths of both hidden layers.",
 )
-@click.option("--batch-size", type=click.IntRange(min=1), default=100, show_default=True, help="Where widths vary.")
-@click.option("--width", type=click.IntRange(min=1), default=1024, show_default=True, help="Where batch sizes vary.")
 @click.option(
-    "--examples", type=click.IntRange(min=1), default=6000, show_default=True, help="To train on for every point."
+    "--batch-size", type=click.IntRange(min=1), default=100, show_default=True, help="The batch size while widths vary."
+)
+@click.option(
+    "--width", type=click.IntRange(min=1), default=1024, show_default=True, help="The width while batch sizes vary."
+)
+@click.option(
+    "--examples", type=click.IntRange(min=1), default=6000, show_default=True, help="Training examples per point."
 )
 @common_options(TOOLS)
 def cost(**options: Any) -> None:
     """Train models with two hidden layers on generated data of MNIST's shape.
 
-    The record has the seconds for one example, for every batch size and every width.
+    The record has the seconds per example for each batch size and each width.
     """
     points = len(options["batch_sizes"]) + len(options["widths"])
     with BenchRun("cost", options, settings=points) as run:
@@ -175,14 +195,14 @@ def cost(**options: Any) -> None:
     default=",".join(OPTIMIZERS),
     show_default=True,
     metavar="LIST",
-    help="With which optimizers.",
+    help="The optimizers to train with.",
 )
 @steps_option
 @common_options(NATIVE_TOOLS)
 def native(**options: Any) -> None:
     """Train the paper's models for one epoch in the C++ core, beside PyTorch and the bare products of a step.
 
-    The data is generated. matgrad-cpp is a C++ program of its own, which is built where it is needed.
+    The data is generated. matgrad-cpp is a stand-alone C++ program, which is built if it is measured.
     """
     chosen = _experiments(options)
     optimizers = _known(options["optimizers"], OPTIMIZERS, "optimizer")
@@ -205,7 +225,7 @@ def native(**options: Any) -> None:
     default="0.001,0.01,0.05,0.1,0.3",
     show_default=True,
     metavar="LIST",
-    help="Parts of all weights that are stored.",
+    help="Fractions of the weights that are stored.",
 )
 @click.option(
     "--batch-sizes",
@@ -213,18 +233,23 @@ def native(**options: Any) -> None:
     default="10,30,100,300,1000",
     show_default=True,
     metavar="LIST",
-    help="To measure too, at one density.",
+    help="Batch sizes that are also measured, at one density.",
 )
 @click.option(
-    "--sizes", type=Sizes(), default="3072,1024,512,10", show_default=True, metavar="LIST", help="Of the model."
+    "--sizes",
+    type=Sizes(),
+    default="3072,1024,512,10",
+    show_default=True,
+    metavar="LIST",
+    help="Layer sizes of the model.",
 )
-@click.option("--steps", type=click.IntRange(min=2), default=500, show_default=True, help="Batches of 100 an epoch.")
+@click.option("--steps", type=click.IntRange(min=2), default=500, show_default=True, help="Batches of 100 per epoch.")
 @common_options(SPARSE_TOOLS, SPARSE_DEFAULT)
 def sparse(**options: Any) -> None:
     """Train sparse models on generated data of CIFAR-10's shape, with plain gradient descent.
 
-    The record has time and memory against the density, also of masked PyTorch, PyTorch with CSR matrices
-    and dense training in the C++ core, and the time against the batch size.
+    The record has time and memory against the density, for the C++ core, masked PyTorch, PyTorch with CSR
+    matrices and dense training in the C++ core, and the time against the batch size.
     """
     if len(options["sizes"]) < 2:
         raise ValueError(f"--sizes: expected the number of features and those of the layers, found {options['sizes']}")
@@ -236,13 +261,13 @@ def sparse(**options: Any) -> None:
         run.finish(run_sparse(plan, run.tools, **run.arguments()))
 
 
-@bench.command(short_help="Draw the plot of a record again.")
+@bench.command(short_help="Redraw the plot of a record.")
 @click.argument("file", type=PATH)
 @click.option(
     "--output", type=PATH, metavar="DIR", help="Where to write plot.png and plot.svg.  [default: beside FILE]"
 )
 def plot(file: Path, output: Path | None) -> None:
-    """Draw the plot of FILE, a bench.json of another command of `matgrad bench`, again."""
+    """Redraw the plot of FILE, a bench.json that another `matgrad bench` command wrote."""
     from matgrad.bench.reports.plots import check_matplotlib, draw
     from matgrad.bench.reports.record import read_record
 
@@ -259,12 +284,12 @@ def plot(file: Path, output: Path | None) -> None:
 
 
 def _experiments(options: dict[str, Any]) -> list[Experiment]:
-    """The experiments of these names; all of them where no name is given."""
+    """The experiments with these names; all of them if no name is given."""
     return [EXPERIMENTS[name] for name in _known(options["experiments"], EXPERIMENTS, "experiment")]
 
 
 def _known(names: tuple[str, ...], registry: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    """The names, after a check that the registry has them; all of its names where none is given."""
+    """The names, after a check that the registry has them; all of its names if none is given."""
     for name in names:
         if name not in registry:
             raise ValueError(f"unknown {kind} {name!r}; known: {', '.join(registry)}")

@@ -1,4 +1,4 @@
-"""What the commands of `matgrad bench` share: tools that are checked before a run, progress, and files after it."""
+"""What the commands of `matgrad bench` share: the check of the tools, progress, and the files of a run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class BenchRun(AbstractContextManager):
 
             text = TextColumn("{task.description}", markup=False)
             columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), text)
-            # without a thread that would take time from the tools
+            # without a thread, which would take time from the tools
             self.progress = Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
             self.progress.start()
             self.task = self.progress.add_task("", total=self.turns)
@@ -58,19 +58,19 @@ class BenchRun(AbstractContextManager):
             self.progress.stop()
 
     def say(self, text: str, turns: int = 0) -> None:
-        """Show where the run is, after so many more turns: beside a bar in a terminal, else as a line."""
+        """Show where the run is, after so many more turns: beside a progress bar in a terminal, else as a line."""
         if self.progress is not None:
             self.progress.update(self.task, description=text, advance=turns, refresh=True)
         elif not self.options["as_json"]:
             click.echo(text, err=True)
 
     def arguments(self, prefix: str = "") -> dict[str, Any]:
-        """What every measurement needs to know; `prefix` begins what it says."""
+        """The arguments of every benchmark; its messages start with `prefix`."""
         chosen = {key: self.options[key] for key in ("rounds", "dtype", "seed")}
         return chosen | {"threads": self.threads, "report": lambda text: self.say(f"{prefix}{text}", turns=1)}
 
     def finish(self, content: dict[str, Any]) -> None:
-        """Write and print the record; exit status 1 where a tool failed."""
+        """Write and print the record; exit status 1 if a tool failed."""
         from matgrad.bench.reports import tables
         from matgrad.bench.reports.record import record
 
@@ -84,7 +84,7 @@ class BenchRun(AbstractContextManager):
             raise click.exceptions.Exit(1)
 
     def _check_output(self, folder: Path | None) -> None:
-        """Refuse an output that could not be written."""
+        """Refuse an output folder that could not be written."""
         if folder is None:
             return
         check_writable(folder, f"--output {folder}", is_folder=True)
@@ -94,7 +94,7 @@ class BenchRun(AbstractContextManager):
             check_matplotlib()
 
     def _write(self, whole: dict[str, Any]) -> None:
-        """Write bench.json, table.md and the plots, where that was asked for."""
+        """Write bench.json, table.md and the plots, if that was asked for."""
         folder: Path | None = self.options["output"]
         if folder is None:
             return

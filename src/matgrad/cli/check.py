@@ -1,4 +1,4 @@
-"""`matgrad check`: the gradients of a model against central differences."""
+"""`matgrad check`: compares the gradients of a model with central differences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from matgrad.storage.models import load_model
 @click.option("--dropouts", default="0", metavar="LIST", help="Dropout rates of its linear layers.")
 @click.option("--densities", default="1", metavar="LIST", help="Densities of its linear layers.")
 @click.option("--loss", metavar="NAME", help="The loss function.  [default: that of the saved model, or squared error]")
-@click.option("--batch-size", type=click.IntRange(min=1), default=7, show_default=True, help="Random examples.")
+@click.option(
+    "--batch-size", type=click.IntRange(min=1), default=7, show_default=True, help="Number of random examples."
+)
 @click.option(
     "--gradient-step", type=POSITIVE, default=1e-5, show_default=True, metavar="H", help="Size of the differences."
 )
@@ -35,7 +37,7 @@ from matgrad.storage.models import load_model
 def check(model: Path | None, layers: str | None, layer_sizes: str | None, **options: Any) -> None:
     """Compare every gradient equation of a model with central differences in float64, on random data.
 
-    Names the first wrong equation, in the order of backpropagation, and then ends with exit status 1.
+    If an equation is wrong, the first one in the order of backpropagation is named, and the exit status is 1.
     """
     if (model is None) == (layers is None) or (layers is None) != (layer_sizes is None):
         raise ValueError("expected the file of a saved model, or --layers with --layer-sizes")

@@ -19,15 +19,20 @@ def data() -> None:
 @data.command()
 @click.argument("name", type=click.Choice(sorted(download.SOURCES)))
 @click.argument("directory", type=PATH, required=False)
-@click.option("--mirror", multiple=True, metavar="URL", help="Where to download from, instead of the usual places.")
 @click.option(
-    "--timeout", type=POSITIVE, default=30, show_default=True, metavar="SECONDS", help="Longest wait for an answer."
+    "--mirror",
+    multiple=True,
+    metavar="URL",
+    help="Where to download from instead of the usual places; may be repeated.",
 )
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option(
+    "--timeout", type=POSITIVE, default=30, show_default=True, metavar="SECONDS", help="How long to wait for an answer."
+)
+@click.option("--quiet", is_flag=True, help="Do not show progress.")
 def get(name: str, directory: Path | None, mirror: tuple[str, ...], timeout: float, quiet: bool) -> None:
     """Download the data set NAME into DIRECTORY, which is NAME by default.
 
-    An interrupted download goes on where it ended. Checksums are verified.
+    An interrupted download resumes where it stopped. Checksums are verified.
     """
     folder = directory or Path(name)
     shown: dict[str, int] = {}

@@ -36,7 +36,7 @@ part_option = option(
     "--part",
     type=click.Choice(["train", "test", "all"]),
     default="test",
-    help="Which part of the data.",
+    help="The part of the data to use.",
 )
 seed_option = option("Data", "--seed", type=SEED, default=0, help="The seed of generated data.")
 
@@ -63,7 +63,7 @@ def evaluate(model: Path, **options: Any) -> None:
     if data.classes is not None:
         T = _as_classes_of(names, T, data, model)
     elif names is not None:
-        raise ValueError(f"{model}: the model tells {len(names)} classes apart, but {data.name} is for regression")
+        raise ValueError(f"{model}: the model distinguishes {len(names)} classes, but {data.name} is for regression")
     M = move(saved.model, options)
     loader = DataLoader(M.normalize(X), T, 1000, classes=M.layers[-1].output_size)
     loader.to(M.backend.name, dtype=M.dtype, device=M.device)
@@ -86,15 +86,14 @@ def evaluate(model: Path, **options: Any) -> None:
 @click.argument("output", type=PATH)
 @data_options
 @part_option
-@option("Data", "--features", type=PATH, metavar="FILE", help="A CSV file of features alone, without targets.")
+@option("Data", "--features", type=PATH, metavar="FILE", help="A CSV file with features only, no targets.")
 @seed_option
 @machine_options
 @plugin_option
 def predict(model: Path, output: Path, **options: Any) -> None:
     """Write what the saved MODEL predicts to OUTPUT, a .csv or .npz file.
 
-    Every row has the predicted class and the outputs of the model, or the outputs alone for a
-    regression.
+    Each row has the predicted class and the outputs of the model or, for a regression, only the outputs.
     """
     if output.suffix not in (".csv", ".npz"):
         raise ValueError(f"{output}: expected a file that ends in .csv or .npz")
@@ -121,9 +120,9 @@ def predict(model: Path, output: Path, **options: Any) -> None:
 
 
 def class_names(saved: SavedModel) -> list[str] | None:
-    """The names of the classes that the model tells apart, their numbers where there are none; None for a regression.
+    """The names of the model's classes, or their numbers if they have no names; None for a regression.
 
-    A model that was not saved by `matgrad train` tells as many classes apart as it has outputs.
+    A model that was not saved by `matgrad train` has one class per output.
     """
     outputs = saved.model.layers[-1].output_size
     classes = saved.information.get("classes", max(outputs, 2))
@@ -134,7 +133,7 @@ def class_names(saved: SavedModel) -> list[str] | None:
 
 
 def _check_features(M: MultilayerPerceptron, X: np.ndarray, path: Path) -> None:
-    """Refuse examples that have not as many features as the model."""
+    """Refuse examples that do not have as many features as the model."""
     D = M.layers[0].input_size
     if X.shape[1] != D:
         raise ValueError(f"{path}: the model has {D} features, but the data has {X.shape[1]}")
@@ -148,7 +147,7 @@ def _examples(data: Dataset, part: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _as_classes_of(names: list[str] | None, T: np.ndarray, data: Dataset, path: Path) -> np.ndarray:
-    """The class indices T as the model numbers the classes of these names."""
+    """The class indices T in the model's own numbering, where `names` are the names of its classes."""
     if names is None:
         raise ValueError(f"{path}: the model is for regression, but {data.name} has {data.classes} classes")
     own = [str(k) for k in range(data.classes or 0)] if data.class_names is None else list(data.class_names)
@@ -169,7 +168,7 @@ def summary(measures: Measures, classification: bool) -> dict[str, Any]:
 
 
 def confusion_table(counts: np.ndarray, names: list[str]) -> str:
-    """The confusion matrix as text: a row for each true class, a column for each predicted one."""
+    """The confusion matrix as a string: one row per true class, one column per predicted class."""
     width = max(len(str(counts.max())), *map(len, names))
     left = max(len("true"), *map(len, names))
     lines = [f"{'true':>{left}}  predicted", " " * left + "".join(f"  {name:>{width}}" for name in names)]
@@ -179,7 +178,7 @@ def confusion_table(counts: np.ndarray, names: list[str]) -> str:
 
 
 def _as_csv(Y: np.ndarray, classes: list[str] | None) -> str:
-    """A heading, then a row for each example: its class, where there are classes, and its outputs."""
+    """A heading, then one row per example: its class, if there are classes, and its outputs."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     headings = [f"y{k}" for k in range(Y.shape[1])]

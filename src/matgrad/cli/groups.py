@@ -1,4 +1,4 @@
-"""Options under headings: every option of a long command names the group that `--help` shows it in."""
+"""Options under headings: each option of a long command names the group in which `--help` shows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class GroupedOption(click.Option):
 
 
 def option(group: Group, *names: str, **settings: Any) -> Callable[[Any], Any]:
-    """`click.option` in a group; a default that is given is shown."""
+    """`click.option` in a group; its default, if it has one, is shown."""
     return click.option(*names, cls=GroupedOption, group=group, show_default="default" in settings, **settings)
 
 
@@ -28,7 +28,7 @@ class GroupedCommand(click.Command):
     """A command whose help shows its options by group."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options of every group under its heading; --help is among the others."""
+        """Write the options of each group under its heading; --help is in the group Other."""
         rows: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)

@@ -26,7 +26,7 @@ from matgrad.storage.programs import load_program
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
     """Show what is in an npz or safetensors FILE of weights, programs, data or predictions."""
-    content = read_arrays(file)  # of a model, where one is described
+    content = read_arrays(file)  # those of the model, if the file describes one
     model, information = read_description(content, file) if "matgrad" in content else ({}, {})
     program: dict[str, Any] = {}
     if is_safetensors(file):
@@ -50,7 +50,7 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
 @click.command(short_help="Show versions, backends and the machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def info(as_json: bool) -> None:
-    """Show versions, the backends that are installed, the processor's instruction sets and threads."""
+    """Show versions, installed backends, and the processor's instruction sets and threads."""
     values: dict[str, Any] = {
         "versions": versions(),
         "backends": {name: find_spec(roots[0]) is not None for name, (_, _, roots) in BACKENDS.items()},
@@ -75,7 +75,7 @@ def info(as_json: bool) -> None:
 
 
 def _summary(program: Program) -> dict[str, Any]:
-    """How many operations a program has, and what it computes from what, beside the state."""
+    """The number of operations of a program, and its inputs and outputs besides the state."""
 
     def sizes(values: Mapping[str, Value]) -> str:
         return ", ".join(f"{name} {_cell(list(x.shape))}" for name, x in values.items() if "." not in name)

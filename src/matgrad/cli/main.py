@@ -16,7 +16,7 @@ from matgrad.cli.program import program
 from matgrad.cli.train import train
 from matgrad.cli.verify import verify
 
-# what bad input raises in the package; anything else is a defect and shows its traceback
+# what the package raises for bad input; anything else is a bug and shows its traceback
 BAD_INPUT = (ValueError, TypeError, OSError, ModuleNotFoundError, MemoryError)
 
 
@@ -28,7 +28,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # the reader of a pipe has gone: no error of ours
+            raise  # the reader of a pipe is gone: not our error
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             raise click.exceptions.Exit(130) from None
@@ -41,8 +41,8 @@ class Commands(click.Group):
 def main() -> None:
     """Multilayer perceptrons in batch matrix form.
 
-    `matgrad train` alone trains on embedded handwritten digits. `matgrad COMMAND --help` explains the
-    options of a command.
+    Without options, `matgrad train` trains on embedded handwritten digits. `matgrad COMMAND --help`
+    explains the options of a command.
     """
 
 

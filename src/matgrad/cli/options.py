@@ -1,4 +1,4 @@
-"""Options that several commands share: the data, the model, the machine, and configuration files."""
+"""Options that several commands share: data, plugins, engine and configuration files."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 class _Finite(click.FloatRange):
-    """A number in a range; nan and infinity are in none."""
+    """A finite number in a range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number, where it is finite."""
+        """The number, if it is finite."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
@@ -64,7 +64,7 @@ data_options = all_of(
     ),
     option("Data", "--load-dataset", type=PATH, metavar="FILE", help="An npz file with Xtrain, Ttrain, Xtest, Ttest."),
     option(
-        "Data", "--csv", type=PATH, metavar="FILE", help="A CSV file; a fifth of its rows is held out for the test."
+        "Data", "--csv", type=PATH, metavar="FILE", help="A CSV file; a fifth of its rows are held out for testing."
     ),
     option(
         "Data", "--target", metavar="COLUMN", help="The target column of the CSV file: name or number.  [default: last]"
@@ -73,17 +73,17 @@ data_options = all_of(
         "Data",
         "--task",
         type=click.Choice(["classification", "regression"]),
-        help="What the CSV file is for.  [default: as its target column looks]",
+        help="The task of the CSV file.  [default: guessed from its target column]",
     ),
     option(
         "Data",
         "--preprocessed",
         type=PATH,
         metavar="DIR",
-        help="A folder with epoch0.npz, epoch1.npz …, one for each epoch.",
+        help="A folder with epoch0.npz, epoch1.npz …, one file per epoch.",
     ),
-    option("Data", "--generate-dataset", type=click.Choice(["checkerboard", "mini"]), help="Data made on the spot."),
-    option("Data", "--dataset-size", type=click.IntRange(min=1), metavar="N", help="How much to generate."),
+    option("Data", "--generate-dataset", type=click.Choice(["checkerboard", "mini"]), help="Generate the data."),
+    option("Data", "--dataset-size", type=click.IntRange(min=1), metavar="N", help="Number of examples to generate."),
 )
 
 normalize_option = option(
@@ -91,7 +91,7 @@ normalize_option = option(
     "--normalize",
     type=click.Choice(["none", "unit", "standard"]),
     default="unit",
-    help="Scale the inputs: not at all, to [0, 1], or to mean 0 and standard deviation 1 by column.",
+    help="Scale the inputs: not at all, to [0, 1], or each column to mean 0 and standard deviation 1.",
 )
 
 density_options = all_of(
@@ -99,14 +99,14 @@ density_options = all_of(
         "Sparsity",
         "--densities",
         metavar="LIST",
-        help="Part of the weights that a linear layer stores, in (0, 1].  [default: 1]",
+        help="Fractions of the weights that the linear layers store, in (0, 1].  [default: 1]",
     ),
     option(
         "Sparsity",
         "--overall-density",
         type=float,
-        metavar="PART",
-        help="Densities by the Erdős–Rényi rule: small layers keep more of their weights.",
+        metavar="FRACTION",
+        help="Density of the whole model, by the Erdős–Rényi rule: small layers keep more of their weights.",
     ),
 )
 
@@ -116,7 +116,7 @@ machine_options = all_of(
         "--backend",
         type=click.Choice(["auto", *NUMERIC_BACKENDS]),
         default="auto",
-        help="What computes; auto is the C++ core where it is built, else NumPy, and with --device PyTorch.",
+        help="What computes; auto is the C++ core if it is built, else NumPy; with --device it is PyTorch.",
     ),
     option("Engine", "--device", metavar="NAME", help="Where the backend computes, such as cuda or cpu."),
     option("Engine", "--dtype", type=click.Choice(DTYPES), default="float32", help="Element type."),
@@ -138,12 +138,12 @@ plugin_option = option(
     metavar="FILE",
     is_eager=True,
     callback=_plugins,
-    help="A Python file whose own layers, activation functions and losses become usable by name.",
+    help="A Python file with your own layers, activation functions and losses, to use by name.",
 )
 
 
 def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    """Let a configuration file give the defaults of the options."""
+    """Use the values in a configuration file as the defaults of the options."""
     if path is None:
         return None
     options = [p for p in ctx.command.params if isinstance(p, click.Option) and p.name != "config"]
@@ -153,7 +153,7 @@ def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | 
     for key, value in _read_configuration(path).items():
         name = str(key).replace("-", "_")
         if name == "config" or value is None:
-            continue  # so that the configuration in a run.json is one
+            continue  # so that the configuration in a run.json can be used as it is
         if name not in known:
             raise ValueError(f"{path}: unknown option {str(key)!r}; known: {', '.join(sorted(known))}")
         values[str(known[name].name)] = _as_given(value, known[name].multiple)
@@ -162,7 +162,7 @@ def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | 
 
 
 def _as_given(value: Any, multiple: bool) -> Any:
-    """A value of a configuration file as it would stand on the command line; a list is joined by semicolons."""
+    """A value of a configuration file as it would be on the command line; a list is joined by semicolons."""
     if multiple:
         return [str(item) for item in value] if isinstance(value, list) else [str(value)]
     if isinstance(value, list):
@@ -203,7 +203,7 @@ config_option = option(
     metavar="FILE",
     is_eager=True,
     callback=_configuration,
-    help="A TOML, YAML or JSON file with values of these options; the command line has precedence.",
+    help="A TOML, YAML or JSON file with values for these options; the command line takes precedence.",
 )
 
 
@@ -214,14 +214,14 @@ def data_sources(options: dict[str, Any]) -> dict[str, str]:
 
 
 def load_data(options: dict[str, Any], seed: int) -> Dataset:
-    """The data set that the options name, not normalized yet; the embedded digits where they name none."""
+    """The data set that the options name, not yet normalized; the embedded digits if they name none."""
     given = data_sources(options)
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)}: expected one data set")
     if options["csv"] is None and (options["target"] or options["task"]):
-        raise ValueError("--target and --task belong to --csv")
+        raise ValueError("--target and --task need --csv")
     if options["generate_dataset"] is None and options["dataset_size"]:
-        raise ValueError("--dataset-size belongs to --generate-dataset")
+        raise ValueError("--dataset-size needs --generate-dataset")
     if not given:
         return datasets.digits()
     (name,) = given.values()
@@ -268,7 +268,7 @@ def check_writable(path: Path, name: str, *, is_folder: bool = False) -> None:
 
 
 def move(M: MultilayerPerceptron, options: dict[str, Any]) -> MultilayerPerceptron:
-    """The model on the backend, with the dtype and on the device that the options name."""
+    """The model with the backend, dtype and device that the options name."""
     if options["backend"] == "jax" and options["dtype"] == "float64":
         import importlib
 

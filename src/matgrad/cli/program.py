@@ -33,15 +33,13 @@ STANDARD_OUTPUT = Path("-")
 
 
 @click.command(short_help="Show or save a training step, or feedforward, as equations.")
-@click.option("--layers", default="ReLU;ReLU;Linear", show_default=True, metavar="LIST", help="The layers' types.")
-@click.option("--layer-sizes", default="784;1024;512;10", show_default=True, metavar="LIST", help="Their sizes.")
+@click.option("--layers", default="ReLU;ReLU;Linear", show_default=True, metavar="LIST", help="The layers.")
+@click.option("--layer-sizes", default="784;1024;512;10", show_default=True, metavar="LIST", help="Layer sizes.")
 @click.option("--layer-weights", default="XavierNormalized", show_default=True, metavar="LIST", help="Initial weights.")
 @click.option("--dropouts", default="0", show_default=True, metavar="LIST", help="Dropout rates of the linear layers.")
 @density_options
-@click.option(
-    "--load-weights", type=PATH, metavar="MODEL", help="The model in a file, of `matgrad train` or of a program."
-)
-@click.option("--feedforward", is_flag=True, help="Only Y, in evaluation mode, instead of a training step.")
+@click.option("--load-weights", type=PATH, metavar="MODEL", help="A model file of `matgrad train`, or a program file.")
+@click.option("--feedforward", is_flag=True, help="Compute Y in evaluation mode instead of a training step.")
 @click.option("--optimizers", default="Momentum(0.9)", show_default=True, metavar="LIST", help="One, or one per layer.")
 @click.option("--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
 @click.option(
@@ -50,15 +48,15 @@ STANDARD_OUTPUT = Path("-")
 @click.option("--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
 @click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Element type.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the weights.")
-@click.option("--as-recorded", is_flag=True, help="Before operations are fused.")
-@click.option("--save", type=PATH, metavar="FILE", help="Write program and weights to a safetensors file.")
+@click.option("--as-recorded", is_flag=True, help="Show the program before operations are fused.")
+@click.option("--save", type=PATH, metavar="FILE", help="Write the program and the weights to a safetensors file.")
 @click.option("--latex", type=PATH, metavar="FILE", help="Write the equations as a LaTeX document; - prints it.")
 @plugin_option
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def program(**options: Any) -> None:
     """Record a training step, or feedforward, and show it as equations in the order of execution.
 
-    x' is x after the step. ⊙ multiplies elements, [x ≥ 0] is 1 or 0, and 1_N b repeats the row b.
+    x' is x after the step, ⊙ multiplies elements, [x ≥ 0] is 1 or 0, and 1_N b repeats the row b.
     """
     from matgrad.program.description import as_dictionary
     from matgrad.storage.programs import save_program

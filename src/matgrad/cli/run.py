@@ -32,7 +32,7 @@ from matgrad.training import Data, Training
 
 
 class TrainingRun:
-    """One run: everything is checked before training starts, and nothing is written before it ends."""
+    """One run: everything is checked before training starts, and nothing is written until it ends."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
@@ -59,10 +59,10 @@ class TrainingRun:
 
     # -- set-up -------------------------------------------------------------------------------
     def _data(self) -> tuple[Dataset, tuple[np.ndarray, np.ndarray] | None]:
-        """The normalized data, and the part of its training examples that is held out for validation."""
+        """The normalized data, and the training examples that are held out for validation, if any."""
         options = self.options
         if self.raw.classes is not None and self.raw.classes < 2:
-            raise ValueError(f"{self.raw.name}: all examples are of one class; expected at least 2 to tell apart")
+            raise ValueError(f"{self.raw.name}: all examples have the same class; expected at least 2 classes")
         data = self.raw.normalize(options["normalize"])
         if options["early_stopping"] and not options["validation"]:
             raise ValueError("--early-stopping needs --validation FRACTION")
@@ -109,14 +109,14 @@ class TrainingRun:
         return self._loader(data.Xtrain, data.Ttrain, **shuffling)
 
     def _epochs(self) -> Data:
-        """The batches of every epoch, or of epoch i where each has its own file."""
+        """The batches of every epoch, or a function of the epoch if each has its own file."""
         if not self.options["preprocessed"]:
             return self.train_loader
         files = datasets.preprocessed(self.options["preprocessed"]).normalize(self.data.normalization)
         return lambda i: self._training_loader(files[i]) if i else self.train_loader
 
     def _callbacks(self) -> list[Callback]:
-        """What the options ask for, in the order in which it happens after an epoch."""
+        """The callbacks that the options ask for, in the order in which they are called after an epoch."""
         options, report = self.options, self.report
         callbacks: list[Callback] = []
         if options["gradient_step"]:
@@ -173,7 +173,7 @@ class TrainingRun:
         self.timer.show(self.report)
 
     def _results(self, training: Training) -> dict[str, float]:
-        """The measures of the model that is kept: those of the last epoch, where nothing has changed since."""
+        """The measures of the final model: those of the last epoch, if nothing has changed since."""
         is_last = training.rows and not training.is_interrupted and self.early_stopping is None
         measured = training.row if is_last and not self.options["no_statistics"] else self.statistics.measured(training)
         results = {name: x for name, x in measured.items() if name.endswith(("loss", "accuracy", "rmse"))}
@@ -221,7 +221,7 @@ class TrainingRun:
 
 @contextmanager
 def _warnings_in(report: Report) -> Iterator[None]:
-    """Show what the package warns of as lines of the report."""
+    """Show warnings of the package as lines of the report."""
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: report.say(str(message))
         yield
@@ -234,7 +234,7 @@ def default_sizes(layers: str, data: Dataset) -> str:
 
 
 def _check_fit(M: MultilayerPerceptron, data: Dataset) -> None:
-    """Refuse a model whose sizes are not those of the data."""
+    """Refuse a model whose sizes do not fit the data."""
     for name, found, expected in (
         ("features", M.layers[0].input_size, data.input_size),
         ("outputs", M.layers[-1].output_size, data.output_size),

@@ -1,4 +1,4 @@
-"""The record of a run: all that is needed to know what was done, and to do it again."""
+"""The record of a run: all that is needed to know what was done and to repeat it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 
 class Timer:
-    """Times the training of M by its steps (brief), by its equations (full), or not at all (disabled)."""
+    """Times the training of M by the parts of a step (brief), by its equations (full), or not at all (disabled)."""
 
     def __init__(self, M: MultilayerPerceptron, kind: str) -> None:
         self.M, self.kind = M, kind
@@ -25,7 +25,7 @@ class Timer:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Count the training that is done inside."""
+        """Time the training within this context."""
         if self.kind == "disabled":
             yield
             return
@@ -40,7 +40,7 @@ class Timer:
         """Print the table, with colour in a terminal."""
         if self.profile is None or report.silent:
             return
-        color = False if os.environ.get("NO_COLOR") else None  # None: where there is a terminal
+        color = False if os.environ.get("NO_COLOR") else None  # None: if there is a terminal
         for text, bar in table(self.profile.rows(self.kind)):
             click.echo(text + click.style(bar, fg="cyan") if bar else text.rstrip(), color=color)
         for note in self.profile.notes(self.kind):

@@ -25,12 +25,12 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 
 
 @click.command(cls=GroupedCommand, short_help="Train a multilayer perceptron.")
-@option("Model", "--layers", default="ReLU;ReLU;Linear", metavar="LIST", help="The types of the layers.")
+@option("Model", "--layers", default="ReLU;ReLU;Linear", metavar="LIST", help="The layers, from first to last.")
 @option(
     "Model",
     "--layer-sizes",
     metavar="LIST",
-    help="Features, then the size of every linear layer: 784;1024;512;10.  [default: hidden sizes 128, 64 …]",
+    help="Number of features, then the size of each linear layer: 784;1024;512;10.  [default: hidden sizes 128, 64 …]",
 )
 @option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Initial weights.")
 @option("Model", "--load-weights", type=PATH, metavar="FILE", help="Start from the weights in a file.")
@@ -44,48 +44,61 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     "--validation",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="FRACTION",
-    help="Hold out this part of the training data, and measure it too.",
+    help="Hold out this fraction of the training data and measure it too.",
 )
-@option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="One for all layers, or one per layer.")
+@option(
+    "Training",
+    "--optimizers",
+    default=OPTIMIZER,
+    metavar="LIST",
+    help="One optimizer for all layers, or one per layer.",
+)
 @option("Training", "--learning-rate", default=str(LEARNING_RATE), metavar="RATE", help="A number or a schedule.")
-@option("Training", "--per-step", is_flag=True, help="Count the schedule in steps instead of epochs.")
+@option("Training", "--per-step", is_flag=True, help="Apply the schedule per step instead of per epoch.")
 @option("Training", "--epochs", type=click.IntRange(min=0), default=EPOCHS, metavar="N", help="Passes over the data.")
 @option(
     "Training", "--batch-size", type=click.IntRange(min=1), default=BATCH_SIZE, metavar="N", help="Examples per step."
 )
 @option("Training", "--weight-decay", type=NOT_NEGATIVE, metavar="λ", help="Add λθ to the gradients.")
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
-@option("Training", "--seed", type=SEED, default=0, metavar="N", help="Seed of weights, batches and dropout.")
+@option(
+    "Training",
+    "--seed",
+    type=SEED,
+    default=0,
+    metavar="N",
+    help="Seed of the weights, the order of the examples and dropout.",
+)
 @option("Training", "--no-shuffle", is_flag=True, help="Take the examples in the order of the data.")
 @option(
     "Training",
     "--early-stopping",
     type=click.IntRange(min=1),
     metavar="EPOCHS",
-    help="Stop when the validation loss has not improved for so many epochs, and keep the best model.",
+    help="Stop when the validation loss has not improved for this many epochs, and keep the best model.",
 )
 @density_options
-@option("Output", "--output", type=PATH, metavar="DIR", help="Write run.json and model.npz there.")
+@option("Output", "--output", type=PATH, metavar="DIR", help="Write run.json and model.npz to this folder.")
 @option("Output", "--save-weights", type=PATH, metavar="FILE", help="Write the trained model to an npz file.")
 @option("Output", "--save-dataset", type=PATH, metavar="FILE", help="Write the data, as read, to an npz file.")
 @option("Output", "--quiet", is_flag=True, help="Print only the last line.")
 @option("Output", "--json", "as_json", is_flag=True, help="Print the record of the run as JSON, and nothing else.")
-@option("Output", "--no-statistics", is_flag=True, help="Do not measure loss and accuracies after each epoch.")
+@option("Output", "--no-statistics", is_flag=True, help="Do not measure loss and accuracy after each epoch.")
 @option(
     "Output",
     "--timer",
     type=click.Choice(["disabled", "brief", "full"]),
     default="disabled",
-    help="Show how long feedforward, loss, backpropagate and optimize take (brief), or every equation of every "
-    "layer (full), in their order, with the rates of the products. Of operations that run fused, one equation has "
-    "the time; jax and tensorflow run the equations one by one.",
+    help="Show how long feedforward, loss, backpropagate and optimize take (brief), or each equation of each layer "
+    "(full), in order, with the FLOP rates of the products. If operations are fused, one equation gets all of the "
+    "time; jax and tensorflow run the equations one by one.",
 )
 @option(
     "Output",
     "--gradient-step",
     type=POSITIVE,
     metavar="H",
-    help="Check gradients by central differences of this size on the first batch of each epoch.",
+    help="Check the gradients with central differences of this size on the first batch of each epoch.",
 )
 @option("Output", "--info", is_flag=True, help="Print the data and the parameters before training.")
 @option("Output", "--debug", is_flag=True, help="Print the matrices of every batch.")
@@ -96,16 +109,16 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     type=click.IntRange(min=1),
     default=3,
     metavar="N",
-    help="Rows and columns printed at the edges.",
+    help="Rows and columns of a printed matrix at each edge.",
 )
 @machine_options
-@option("Engine", "--eager", is_flag=True, help="Run the equations one by one instead of the compiled step.")
+@option("Engine", "--eager", is_flag=True, help="Run the equations one by one instead of compiling the step.")
 @config_option
 def train(**options: Any) -> None:
-    """Train a multilayer perceptron; without options on the embedded handwritten digits.
+    """Train a multilayer perceptron; without options, on the embedded handwritten digits.
 
-    Lists are separated by semicolons; items may have arguments: --layers "AllReLU(0.3);Linear",
-    --learning-rate "MultiStepLR(0.1; 10, 15; 0.1)". One value serves all layers. The last line printed is
-    the test accuracy, or for a regression the root mean squared error.
+    The items of a list are separated by semicolons and may have arguments: --layers "AllReLU(0.3);Linear",
+    --learning-rate "MultiStepLR(0.1; 10, 15; 0.1)". A single item serves all layers. The last line printed
+    is the test accuracy or, for a regression, the root mean squared error.
     """
     TrainingRun(options).run()

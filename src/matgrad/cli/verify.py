@@ -1,4 +1,4 @@
-"""`matgrad verify`: every equation, checked symbolically on the code that runs."""
+"""`matgrad verify`: checks every equation symbolically, on the code that runs."""
 
 from __future__ import annotations
 
@@ -25,18 +25,24 @@ HEADINGS = ("equation", "source", "paper", "sizes", "method", "seconds", "verdic
 
 
 @click.command(short_help="Check every equation symbolically.")
-@click.option("--layer", "only", multiple=True, metavar="NAME", help="Only this layer, loss, function, rule or lemma.")
-@click.option("--quick", is_flag=True, help="A choice that takes seconds.")
+@click.option(
+    "--layer",
+    "only",
+    multiple=True,
+    metavar="NAME",
+    help="Only this layer, loss, function, optimizer or lemma; may be repeated.",
+)
+@click.option("--quick", is_flag=True, help="Only a selection, which takes seconds.")
 @click.option("--latex", type=PATH, metavar="FILE", help="Write the validated equations as a LaTeX document.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON, and nothing else.")
 @plugin_option
 def verify(only: tuple[str, ...], quick: bool, latex: Path | None, as_json: bool, plugin: tuple[Path, ...]) -> None:
     """Run SymPy matrices through the classes that train, and compare with SymPy's own derivatives.
 
-    Every layer, loss, activation function, softmax function and optimizer, and the lemmas and
-    derivations of the paper. Ends with exit status 1 when an equation is wrong, and says where.
+    Checks every layer, loss, activation function, softmax function and optimizer, and the lemmas and
+    derivations of the paper. If an equation is wrong, it says where, and the exit status is 1.
     """
-    get_backend("sympy")  # says what to install where SymPy is missing
+    get_backend("sympy")  # says what to install if SymPy is missing
     from matgrad.symbolic.suite import cases
 
     if latex is not None:

@@ -1,4 +1,4 @@
-"""What a record says of the tools: their times, how these compare, and how far their parameters are apart."""
+"""What a record says about the tools: their times, how these compare, and how far apart their parameters are."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def describe(data: Data) -> dict[str, Any]:
 
 
 def times(seconds: list[float]) -> dict[str, Any]:
-    """The net seconds of the rounds, their median and the best."""
+    """The net seconds of the rounds, their median and their minimum."""
     return {"seconds": seconds, "median": median(seconds), "best": min(seconds)}
 
 
 def ratios(name: str, seconds: dict[str, list[float]], tools: Mapping[str, Tool] = TOOLS) -> dict[str, Any]:
-    """The tool's time over that of the paper's baseline, and over that of its own, in each round."""
+    """The tool's time divided by that of the paper's baseline, and by that of its own fastest baseline, per round."""
     own = [other for other in tools[name].baselines if other in seconds]
     fastest = min(own, key=lambda other: median(seconds[other]), default=None)
     return {
@@ -68,7 +68,7 @@ def ratios(name: str, seconds: dict[str, list[float]], tools: Mapping[str, Tool]
 
 
 def ratio(seconds: dict[str, list[float]], name: str, baseline: str | None) -> dict[str, Any] | None:
-    """Ratios of the rounds; None without a baseline, or of a tool to itself."""
+    """The ratios of the rounds; None without a baseline, or if the tool is the baseline."""
     if baseline not in seconds or baseline == name:
         return None
     values = [a / b for a, b in zip(seconds[name], seconds[baseline], strict=True)]

@@ -1,4 +1,4 @@
-"""The cost of training an example against the size of the batch and the width of the hidden layers."""
+"""The time per example against the batch size and the width of the hidden layers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIN_STEPS = 5
 
 @dataclass(frozen=True)
 class Axis:
-    """What is varied, and what stays."""
+    """A quantity that is varied, its values, and the other settings."""
 
     name: str
     title: str
@@ -31,7 +31,7 @@ class Axis:
     width: int
 
     def settings(self, dtype: str) -> list[tuple[int, Setting]]:
-        """The values with their settings."""
+        """Each value with its setting."""
         points = [{"batch_size": self.batch_size, "width": self.width} | {self.name: value} for value in self.values]
         return [
             (point[self.name], Setting((FEATURES, *[point["width"]] * 2, CLASSES), point["batch_size"], dtype=dtype))
@@ -50,7 +50,7 @@ def run_cost(
     seed: int,
     report: Report,
 ) -> dict[str, Any]:
-    """The curves of these tools along the axes; about so many examples are trained on for every point."""
+    """The curves of these tools along the axes; each point is measured on about `examples` examples."""
     curves = []
     with tempfile.TemporaryDirectory(prefix="matgrad-bench-") as name:
         folder = Path(name)
@@ -67,7 +67,7 @@ def run_cost(
 
 
 def _say(report: Report, prefix: str, text: str) -> None:
-    """Report a text that begins with the point it belongs to."""
+    """Report a message that begins with the point it belongs to."""
     report(prefix + text)
 
 

@@ -1,4 +1,4 @@
-"""Dense training in the C++ core beside PyTorch, and beside the bare products of a step."""
+"""Dense training in the C++ core, compared with PyTorch and with the bare products of a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's table of experiments, measured anew: every tool from the same weights, in turns."""
+"""The paper's table of experiments, measured again: all tools start from the same weights and take turns."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def measures(setting: Setting, parameters: Parameters, data: Data) -> dict[str, 
 
 
 def paper_row(experiment: Experiment, name: str) -> dict[str, float] | None:
-    """What the paper's table has for the tool, with the ratio to its own baseline."""
+    """The row of the tool in the paper's table, with the ratio to the paper's baseline."""
     row = experiment.paper.get(TOOLS[name].paper or "")
     if row is None:
         return None

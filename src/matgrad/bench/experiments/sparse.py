@@ -17,14 +17,14 @@ from matgrad.bench.tools.registry import DENSE, SPARSE, SPARSE_TOOLS
 from matgrad.bench.tools.training_tool import Setting
 from matgrad.sparse.matrix import SparseMatrix, values_of
 
-# what the setting is called in a record
+# the setting, for a record
 DESCRIPTION = {
     "layers": "ReLU;ReLU;Linear",
     "loss": "SoftmaxCrossEntropy",
     "optimizer": "GradientDescent",
     "densities": "Erdős–Rényi",
     "weights": "XavierNormalized",
-    # not 0: there the derivative of ReLU is 1 in the paper and 0 in PyTorch, and many inputs of it would be 0
+    # not zero: many inputs of ReLU would be 0, where its derivative is 1 in the paper and 0 in PyTorch
     "biases": "Xavier",
     "learning_rate": 0.01,
 }
@@ -32,7 +32,7 @@ SIZES = (3072, 1024, 512, 10)  # of CIFAR-10
 STEPS = 500  # an epoch of it
 BATCH_SIZE = 100
 DENSITY = 0.05  # where the batch size varies
-EXAMPLES = 10000  # at most so many are trained on for every batch size
+EXAMPLES = 10000  # the most that are trained on per batch size
 MIN_STEPS = 5
 
 
@@ -56,7 +56,7 @@ def run_sparse(
     threads: int,
     report: Report,
 ) -> dict[str, Any]:
-    """The record of these tools: a point for every density and for every batch size."""
+    """The record of these tools: one point per density and per batch size."""
     measure = partial(_point, names, seed=seed, rounds=rounds, threads=threads, report=report)
     setting = _setting(plan.sizes, BATCH_SIZE, dtype)
     data = _data(plan.sizes, plan.steps * BATCH_SIZE, seed)
@@ -87,7 +87,7 @@ def _setting(sizes: tuple[int, ...], batch_size: int, dtype: str) -> Setting:
 
 
 def _data(sizes: tuple[int, ...], count: int, seed: int) -> Data:
-    """So many generated examples; they are as fast to train on as real ones."""
+    """`count` generated examples, which are as fast to train on as real ones."""
     return generated(sizes[0], sizes[-1], count, 1, seed)
 
 
@@ -105,7 +105,7 @@ def _point(
     threads: int,
     report: Report,
 ) -> dict[str, Any]:
-    """What the tools took at a density."""
+    """The times and memory of the tools at one density."""
     initial = sparse_parameters(setting, density, seed)
     weights = [W for W, _ in initial]
     head = {
@@ -125,7 +125,7 @@ def _point(
 
 
 def _row(name: str, turns: Turns, examples: int) -> dict[str, Any]:
-    """The times of a tool, their ratios to those of every other, its memory, and its distance from masked PyTorch."""
+    """The times of a tool, their ratios to all others, its memory, and its difference from masked PyTorch."""
     found = times(turns.seconds[name])
     others = {other: ratio(turns.seconds, name, other) for other in turns.seconds if other != name}
     return found | {
@@ -142,7 +142,7 @@ def where(point: dict[str, Any]) -> str:
     return f"density {point['density']:g}, batch size {point['batch_size']}"
 
 
-# -- what the points tell ------------------------------------------------------------------------
+# -- what the points show ------------------------------------------------------------------------
 
 
 def fit(points: list[dict[str, Any]], name: str = SPARSE) -> dict[str, float] | None:
@@ -159,7 +159,7 @@ def fit(points: list[dict[str, Any]], name: str = SPARSE) -> dict[str, float] | 
 
 
 def break_even(points: list[dict[str, Any]]) -> float | None:
-    """The density where sparse training takes as long as dense training; None where it stays faster, or slower.
+    """The density at which sparse training takes as long as dense training; None if there is none.
 
     Between two densities, the logarithm of the ratio is taken as linear in that of the density.
     """

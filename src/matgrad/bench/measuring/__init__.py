@@ -1,5 +1,5 @@
-"""How it is measured: problems, and tools that train them in turns.
+"""Measuring: tools train the same problem in turns.
 
-`problems` has models, data and initial weights, which `files` gives to other processes; `worker` is one tool
-in a process, `processes` is that seen from outside, `memory` is what it takes, and `turns` is a measurement.
+`problems` has models, data and initial weights, which `files` passes to other processes; `worker` runs one tool
+in a process, `processes` controls the workers, `memory` measures what they take, and `turns` is a measurement.
 """

@@ -32,14 +32,14 @@ def write_parameters(path: Path, parameters: Parameters) -> None:
 
 
 def read_parameters(path: Path) -> Parameters:
-    """The parameters in a file of `write_parameters`."""
+    """The parameters in a file that `write_parameters` wrote."""
     content = read_npz(path)
     count = sum(name.startswith("b") for name in content)
     return [(_weights(content, f"W{k}"), content[f"b{k}"]) for k in range(1, count + 1)]
 
 
 def _weights(content: dict[str, np.ndarray], name: str) -> np.ndarray | SparseMatrix:
-    """The weights of this name, dense or sparse."""
+    """The weights with this name, dense or sparse."""
     if f"{name}.shape" not in content:
         return content[name]
     shape = tuple(content[f"{name}.shape"].tolist())

@@ -15,8 +15,8 @@ RESET = Path("/proc/self/clear_refs")
 class Growth:
     """Bytes by which a process grows: for its data, and for model and training on top of that.
 
-    Only memory of the process itself counts, not the files that are mapped into it, such as libraries
-    that are loaded at their first use. Where the system does not tell, there is no growth to know.
+    Only the memory of the process itself counts, not files that are mapped into it, such as libraries
+    that are loaded at their first use. The numbers are None if the system does not tell.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Growth:
             self.data = self._loaded - self._base
 
     def before_training(self) -> None:
-        """The model is there: what making it took for a while does not count."""
+        """The model is there; memory that was needed only to make it does not count."""
         if is_known():
             trim()
             RESET.write_text("5")  # the largest size so far is now the present one
@@ -59,24 +59,24 @@ def is_known() -> bool:
 
 
 def resident() -> int:
-    """The bytes of the process itself that are in memory."""
+    """The bytes of the process itself that are in memory now."""
     return _status()["RssAnon"]
 
 
 def peak() -> int:
-    """The largest `resident` since the last reset, where mapped files have not shrunk since."""
+    """The largest `resident` since the last reset, provided that mapped files have not shrunk since."""
     status = _status()
     return status["VmHWM"] - status["RssFile"] - status["RssShmem"]
 
 
 def _status() -> dict[str, int]:
-    """The sizes that Linux tells of the process, in bytes."""
+    """The sizes that Linux reports for the process, in bytes."""
     lines = (line.split() for line in STATUS.read_text().splitlines())
     return {words[0].rstrip(":"): 1024 * int(words[1]) for words in lines if words[-1] == "kB"}
 
 
 def trim() -> None:
-    """Give freed memory back to the system, which the C library would keep."""
+    """Return freed memory, which the C library would keep, to the system."""
     gc.collect()
     if sys.platform == "linux":
         library = ctypes.CDLL(None)
@@ -93,7 +93,7 @@ def total_memory() -> int:
 
 
 def available_memory() -> int:
-    """The memory that processes can still get, in bytes; half of all where the system does not tell."""
+    """The memory that processes can still get, in bytes; half of all memory if the system does not tell."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         for line in meminfo.read_text().splitlines():

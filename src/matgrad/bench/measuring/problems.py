@@ -1,4 +1,4 @@
-"""What is trained: the paper's two experiments in the setting that reproduces its table, data, and initial weights."""
+"""Problems: the paper's two experiments in the setting that reproduces its table, data, and initial weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matgrad.sparse.densities import erdos_renyi_densities, random_support
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.weight_initializers import initial_weights
 
-# what the setting is called in a record: the paper does not state all of it; this reproduces its table
+# the setting, for a record; the paper does not state all of it, but this reproduces its table
 DESCRIPTION = {
     "layers": "ReLU;ReLU;Linear",
     "loss": "SoftmaxCrossEntropy",
@@ -45,7 +45,7 @@ class Experiment:
     paper: dict[str, Row]
 
     def setting(self, dtype: str) -> Setting:
-        """What every tool trains."""
+        """The setting that every tool trains."""
         return Setting(self.sizes, dtype=dtype)
 
 
@@ -85,7 +85,7 @@ EXPERIMENTS = {
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Examples with pixels in [0, 1] and classes, and where they come from."""
+    """Examples with pixels in [0, 1], their classes, and where they come from."""
 
     Xtrain: np.ndarray
     Ttrain: np.ndarray
@@ -103,9 +103,9 @@ GENERATED = "generated"
 
 
 def load(experiment: Experiment, folder: Path | None, *, steps: int | None = None, seed: int = 0) -> Data:
-    """The data in a subfolder with the experiment's name, or a generated set of the same shape where there is none.
+    """The data in the subfolder with the experiment's name, or generated data of the same shape if there is none.
 
-    With `steps`, only the training examples of so many batches.
+    With `steps`, only the training examples of that many batches.
     """
     count, tests = experiment.examples
     if steps is not None:
@@ -121,7 +121,7 @@ def load(experiment: Experiment, folder: Path | None, *, steps: int | None = Non
 
 
 def generated(features: int, classes: int, count: int, tests: int, seed: int = 0) -> Data:
-    """Noisy copies of one random image a class, with bytes as pixels; every tenth class is a random one."""
+    """Noisy copies of one random image per class, with bytes as pixels; a tenth of the classes are random."""
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 128, (classes, features), dtype=np.uint8)
 

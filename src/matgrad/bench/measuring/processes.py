@@ -1,4 +1,4 @@
-"""The processes of the tools, seen from outside: a team whose members take turns."""
+"""The processes of the tools, as their parent sees them: a team whose members take turns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from matgrad.bench.measuring.files import read_parameters
 from matgrad.bench.measuring.memory import available_memory
 from matgrad.bench.tools.training_tool import Parameters, Setting
 
-LINES = 5  # of what a tool printed last, shown with its error
-PAUSE = 0.1  # seconds between two turns, in which the threads of the last tool come to rest
+LINES = 5  # the last lines that a tool printed, shown with its error
+PAUSE = 0.1  # seconds between two turns, in which the threads of the previous tool come to rest
 
 
 class ToolError(RuntimeError):
-    """A tool that failed: the message has the reason and the last that it printed."""
+    """A tool failed: the message has the reason and the last lines that it printed."""
 
 
 class Process:
@@ -50,7 +50,7 @@ class Process:
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # it has ended, and its output too
+            pass  # it has ended, and so has its output
         line = self.process.stdout.readline()
         if not line:
             status = self.process.wait()
@@ -72,7 +72,7 @@ class Process:
 
 
 def _environment(dtype: str) -> dict[str, str]:
-    """Variables for the frameworks: the processor and no other device, 64 bits where they are asked for."""
+    """Environment variables for the frameworks: only the CPU as device, and 64 bits if they are asked for."""
     return {
         "CUDA_VISIBLE_DEVICES": "-1",
         "JAX_PLATFORMS": "cpu",
@@ -83,9 +83,9 @@ def _environment(dtype: str) -> dict[str, str]:
 
 
 class Team(AbstractContextManager):
-    """The processes of several tools, of which one at a time is at work.
+    """The processes of several tools, of which one works at a time.
 
-    A tool that fails leaves the team, and `failures` has the reason. `report` is told of every turn.
+    A tool that fails leaves the team, and `failures` has the reason. `report` is called after every turn.
     """
 
     def __init__(self, names: list[str], folder: Path, threads: int, dtype: str, report: Callable[[str], None]) -> None:
@@ -102,10 +102,10 @@ class Team(AbstractContextManager):
             process.close()
 
     def setup(self, setting: Setting, problem: Path, rehearse: bool = False) -> dict[str, dict[str, Any]]:
-        """Give every tool its task, after a rehearsal or not; for each, how long its parts took, and the memory."""
+        """Prepare every tool, after a rehearsal if asked for; returns the seconds of its parts and its memory."""
         replies = {}
         size = (problem / "X.npy").stat().st_size
-        self._keep = 2 * size * len(self._processes) < available_memory()  # or load again in every round
+        self._keep = 2 * size * len(self._processes) < available_memory()  # else it is loaded again in every round
         for name in list(self._processes):
             request = {"setting": asdict(setting), "folder": str(problem), "keep": self._keep, "rehearse": rehearse}
             reply = self._ask(name, do="setup", **request)
@@ -115,7 +115,7 @@ class Team(AbstractContextManager):
         return replies
 
     def rounds(self, number: int) -> dict[str, list[float]]:
-        """The seconds of each tool for an epoch in every round; who begins changes from round to round."""
+        """The seconds of each tool for one epoch per round; another tool begins each round."""
         seconds: dict[str, list[float]] = {name: [] for name in self._processes}
         for r in range(number):
             names = list(self._processes)
@@ -129,7 +129,7 @@ class Team(AbstractContextManager):
         return {name: seconds[name] for name in self._processes}
 
     def parameters(self) -> dict[str, Parameters]:
-        """The parameters that each tool has now."""
+        """The present parameters of each tool."""
         found = {}
         for name in list(self._processes):
             path = self.folder / f"{name}.npz"
@@ -138,7 +138,7 @@ class Team(AbstractContextManager):
         return found
 
     def _ask(self, name: str, **request: Any) -> dict[str, Any] | None:
-        """The reply of a tool; None where it failed and has left."""
+        """The reply of a tool; None if it failed and has left."""
         try:
             return self._processes[name].ask(**request)
         except ToolError as error:

@@ -1,4 +1,4 @@
-"""Turns: the tools train the same problem, one after the other, each in a process of its own."""
+"""Turns: the tools train the same problem one after another, each in its own process."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def take_turns(
     report: Report,
     rehearse: bool = False,
 ) -> Turns:
-    """Let the tools train one epoch in every round, from the initial parameters, each in its own process.
+    """Let the tools train one epoch per round, from the initial parameters, each in its own process.
 
-    They rehearse where it matters how much memory they take.
+    They rehearse if it matters how much memory they take.
     """
     with tempfile.TemporaryDirectory(prefix="matgrad-bench-") as name:
         folder = Path(name)

@@ -1,7 +1,7 @@
-"""One tool in a process of its own: `python -m matgrad.bench.measuring.worker TOOL THREADS`.
+"""One tool in its own process: `python -m matgrad.bench.measuring.worker TOOL THREADS`.
 
-Requests come as lines of JSON on standard input, and every one is answered by a line of JSON on what was
-standard output; all else that is printed goes to standard error. The process ends with its input.
+Requests are lines of JSON on standard input; each is answered by a line of JSON on the original standard
+output, and everything else that is printed goes to standard error. The process ends with its input.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from matgrad.foundation.machine import set_threads, thread_pools
 
 
 class Worker:
-    """Answers the requests, one method each."""
+    """Answers requests, with one method per kind of request."""
 
     def __init__(self, name: str, threads: int) -> None:
         self.name, self.threads = name, threads
@@ -36,12 +36,12 @@ class Worker:
         self.is_loaded = False
 
     def setup(self, setting: dict[str, Any], folder: str, keep: bool, rehearse: bool = False) -> dict[str, Any]:
-        """Make the tool for a setting and for the data in a folder; how long that took, in parts, and the memory.
+        """Make the tool for a setting and for the data in a folder; returns the seconds of each part, and the memory.
 
-        `keep` the data for the first epoch, or load it again then. After a rehearsal, memory has not
+        With `keep` the data stays loaded for the first epoch. After a rehearsal, the memory does not include
         what the libraries take at their first use.
         """
-        self.tool = None  # frees the last one
+        self.tool = None  # frees the previous one
         gc.collect()
         self.folder = Path(folder)
         self.parameters = read_parameters(self.folder / "initial.npz")
@@ -70,7 +70,7 @@ class Worker:
         return seconds | {"pools": thread_pools(), "memory": None if tool.is_own_process else memory.as_dictionary()}
 
     def epoch(self, keep: bool) -> dict[str, Any]:
-        """The net seconds of an epoch from the initial parameters; `keep` the data for the next, or not."""
+        """The net seconds of an epoch from the initial parameters; with `keep` the data stays loaded for the next."""
         tool = self.tool
         assert tool is not None
         self._load(tool)
@@ -83,7 +83,7 @@ class Worker:
         return {"seconds": seconds if own is None else own}
 
     def save(self, path: str) -> dict[str, Any]:
-        """Write the parameters as they are now."""
+        """Write the present parameters."""
         assert self.tool is not None
         write_parameters(Path(path), self.tool.parameters())
         return {}
@@ -100,7 +100,7 @@ class Worker:
         tool.release()
 
     def _load(self, tool: TrainingTool) -> None:
-        """Give the tool its data, where it does not have it."""
+        """Give the tool its data, unless it has it."""
         if not self.is_loaded:
             X, t = (np.load(self.folder / f"{name}.npy", mmap_mode="r") for name in ("X", "t"))
             self.batches = len(X) // tool.setting.batch_size
@@ -108,7 +108,7 @@ class Worker:
             self.is_loaded = True
 
     def _release(self, tool: TrainingTool, keep: bool) -> None:
-        """Let the tool forget its data, where it shall not keep it."""
+        """Let the tool drop its data, unless it shall keep it."""
         if not keep:
             tool.release()
             self.is_loaded = False
@@ -116,7 +116,7 @@ class Worker:
 
 
 def answer(worker: Worker, line: str) -> dict[str, Any]:
-    """What a request gives, or the error it ends with."""
+    """The reply to a request, or the error it ended with."""
     request = json.loads(line)
     methods: dict[str, Callable[..., dict[str, Any]]] = {
         "setup": worker.setup,
@@ -133,7 +133,7 @@ def answer(worker: Worker, line: str) -> dict[str, Any]:
 def main(name: str, threads: int) -> None:
     """Answer requests until there are no more."""
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a framework prints is no reply
+    os.dup2(2, 1)  # what a framework prints is not a reply
     own = ALL_TOOLS[name].threads
     threads = threads if own is None else own
     set_threads(threads)

@@ -1,1 +1,1 @@
-"""What becomes of a measurement: the `record` of it, with machine and versions, and its `tables` and `plots`."""
+"""Reports of a measurement: its `record`, with machine and versions, and the `tables` and `plots` of a record."""

@@ -25,7 +25,7 @@ STYLE: Any = {
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "svg.hashsalt": "matgrad",  # the same picture is the same file
+    "svg.hashsalt": "matgrad",  # so that the same picture is the same file
 }
 LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
 
@@ -56,7 +56,7 @@ def draw(record: Record, folder: Path) -> list[Path]:
 
 
 def _new_figure(width: float, height: float, columns: int, rows: int = 1, **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure of its own, so that nothing is kept, with axes side by side, in one or more rows."""
+    """A new figure, so that matplotlib keeps nothing, with axes side by side in one or more rows."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -87,7 +87,7 @@ def _log_scales(ax: Axes, values: Sequence[float]) -> None:
 
 
 def paper_figure(record: Record) -> Figure:
-    """One panel an experiment: the seconds of every tool as bars, its rounds as dots."""
+    """One panel per experiment: the seconds of each tool as a bar, its rounds as dots."""
     experiments = record["experiments"]
     rows = max(len(experiment["tools"]) for experiment in experiments)
     figure, axes = _new_figure(1.2 + 5.4 * len(experiments), 1.5 + 0.36 * max(rows, 3), len(experiments))
@@ -127,12 +127,12 @@ def _bars(ax: Axes, experiment: Record) -> None:
 
 
 def cost_figure(record: Record) -> Figure:
-    """One panel an axis: microseconds an example, on logarithmic scales."""
+    """One panel per axis: microseconds per example, on logarithmic scales."""
     curves = record["curves"]
     figure, axes = _new_figure(1.5 + 5 * len(curves), 4.6, len(curves), sharey=True)
     for ax, curve in zip(axes, curves, strict=True):
         _lines(ax, curve, record["tools"])
-    axes[0].set_ylabel("µs an example")
+    axes[0].set_ylabel("µs per example")
     _footnote(figure, record)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8.5)
@@ -159,7 +159,7 @@ def _lines(ax: Axes, curve: Record, tools: Record) -> None:
 # -- sparse training ------------------------------------------------------------------------------
 
 LOOKS = ("o-", "s--", "^:", "D-.", "v-")  # of the tools of one framework
-Value = Callable[[Record, Record], float | None]  # what is shown of a point, for the row of a tool
+Value = Callable[[Record, Record], float | None]  # what is plotted of a point and the row of a tool
 
 
 def sparse_figure(record: Record) -> Figure:
@@ -176,7 +176,7 @@ def sparse_figure(record: Record) -> Figure:
     _fit(axes[2], record)
     _panel(axes[3], record, "batches", "batch_size", lambda point, row: 1e6 * row["per_example"])
     _log_scales(axes[3], [point["batch_size"] for point in batches])
-    axes[3].set(title=f"µs an example (density {batches[0]['density']:g})", xlabel="batch size")
+    axes[3].set(title=f"µs per example (density {batches[0]['density']:g})", xlabel="batch size")
     _footnote(figure, record)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8.5)
@@ -184,7 +184,7 @@ def sparse_figure(record: Record) -> Figure:
 
 
 def _panel(ax: Axes, record: Record, key: str, x: str, value: Value) -> None:
-    """A line for every tool."""
+    """One line per tool."""
     seen: dict[str, int] = {}
     for name, tool in record["tools"].items():
         look = LOOKS[seen.get(tool["framework"], 0) % len(LOOKS)]
@@ -198,12 +198,12 @@ def _panel(ax: Axes, record: Record, key: str, x: str, value: Value) -> None:
 
 
 def _fit(ax: Axes, record: Record) -> None:
-    """Microseconds that a step of matgrad takes at best against the number of weights, and the line through them."""
+    """The fewest microseconds per step of matgrad against the number of weights, and the fitted line."""
     points, fit = [p for p in record["points"] if SPARSE in p["tools"]], record["fit"]
     nnz = sorted(p["nnz"] for p in points)
     pairs = [(p["nnz"], 1e6 * p["tools"][SPARSE]["best"] / p["steps"]) for p in points]
     ax.plot([x for x, _ in pairs], [y for _, y in pairs], "o", color=COLOURS["C++"], markersize=5)
-    title = "µs a step at best"
+    title = "µs per step at best"
     if fit is not None:
         steps = [nnz[0] * (nnz[-1] / nnz[0]) ** (i / 50) for i in range(51)]
         ax.plot(steps, [1e6 * (fit["step"] + fit["weight"] * n) for n in steps], "-", color=GREY, linewidth=1)

@@ -1,4 +1,4 @@
-"""What a benchmark was run with: machine, versions, libraries, date and command."""
+"""The record of a benchmark: what it was run with (machine, versions, date, command), and how it is read again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = ("paper", "cost", "native", "sparse")
 
 
 def record(kind: str, started: float, threads: int, options: dict[str, Any]) -> Record:
-    """The head of a benchmark's record."""
+    """The head of a benchmark's record, to which the measurements are added."""
     return {
         "kind": kind,
         "format": FORMAT,
@@ -42,7 +42,7 @@ def blas() -> str:
 
 
 def _version(package: str) -> dict[str, str]:
-    """The version of a package, where it is installed."""
+    """The version of a package, if it is installed."""
     try:
         return {package: metadata.version(package)}
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""The record of a benchmark as tables: plain text for a terminal, and Markdown."""
+"""The record of a benchmark as tables, in plain text for a terminal and in Markdown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matgrad.bench.tools.registry import DENSE, MASKED, SPARSE
 
 @dataclass(frozen=True)
 class Table:
-    """A title, the headings and the rows, all text; the first column is a name and the others are numbers."""
+    """A title, headings and rows, all strings; the first column has names, the others numbers."""
 
     title: str
     headings: list[str]
@@ -36,12 +36,12 @@ class Table:
 
 
 def text(record: Record) -> str:
-    """What a terminal shows."""
+    """The tables and notes for a terminal."""
     return "\n\n".join([*(table.text() for table in tables(record)), "\n".join(notes(record))])
 
 
 def markdown(record: Record) -> str:
-    """What table.md has: the tables, and what they were measured with."""
+    """The content of table.md: the tables, and what they were measured with."""
     lines = [f"- {line}" for line in [*notes(record), *circumstances(record)]]
     heading = f"## {TITLES[record['kind']]}"
     return "\n\n".join([heading, *(table.markdown() for table in tables(record)), "\n".join(lines)]) + "\n"
@@ -59,7 +59,7 @@ def tables(record: Record) -> list[Table]:
 
 TITLES = {
     "paper": "The paper's experiments",
-    "cost": "Cost of an example",
+    "cost": "Time per example",
     "native": "Dense training in the C++ core",
     "sparse": "Sparse training",
 }
@@ -100,14 +100,14 @@ def _experiment(experiment: Record, columns: dict[str, Callable[[Record], str]])
 
 
 def _curve(curve: Record, tools: Record) -> Table:
-    """Microseconds an example for every tool and value of an axis."""
+    """Microseconds per example for each tool and each value of an axis."""
     fixed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in curve["fixed"].items())
-    title = f"µs an example against {curve['title']} ({fixed})"
+    title = f"µs per example against {curve['title']} ({fixed})"
     return _by_point(tools, curve["points"], "value", title, _microseconds)
 
 
 def _by_point(tools: Record, points: list[Record], key: str, title: str, cell: Callable[[Record], str]) -> Table:
-    """A row for every tool and a column for every point, headed by what the point has under the key."""
+    """One row per tool and one column per point, headed by the value of the point under `key`."""
     rows = [
         [tool["title"], *(cell(point["tools"][name]) if name in point["tools"] else "" for point in points)]
         for name, tool in tools.items()
@@ -123,11 +123,11 @@ def notes(record: Record) -> list[str]:
         lines += [f"{name} {reason}" for name, reason in part.get("failures", {}).items()]
     for experiment in experiments:
         if experiment["data"]["is_generated"] and record["kind"] == "paper":
-            lines.append(f"no real data for {experiment['title']}: loss and accuracies tell nothing about it")
+            lines.append(f"no real data for {experiment['title']}: loss and accuracies say nothing about it")
     options = record["options"]
     lines.append(
         f"{record['machine']['threads']} threads, {options['dtype']}, seed {options['seed']}; times are medians of "
-        f"{options['rounds']} interleaved rounds of net training time, each tool in a process of its own"
+        f"{options['rounds']} interleaved rounds of net training time, each tool in its own process"
     )
     return lines + EXPLANATIONS[record["kind"]](record)
 
@@ -138,19 +138,19 @@ _DIFFERENCE = (
 )
 EXPLANATIONS: dict[str, Callable[[Record], list[str]]] = {
     "paper": lambda record: [
-        "÷ PyTorch: median of the rounds' ratios to native PyTorch; ÷ by hand: to the fastest that is written by "
+        "÷ PyTorch: median of the rounds' ratios to native PyTorch; ÷ by hand: to the fastest code written by "
         "hand in the tool's framework; start-up: recording, compiling and first batches, not in the seconds; "
         f"{_DIFFERENCE}"
     ],
     "native": lambda record: [
-        "÷ PyTorch: median of the rounds' ratios to native PyTorch; ÷ products: to the faster library for the products "
-        "of a step alone, which train nothing; start-up: recording and first batches, not in the seconds; "
+        "÷ PyTorch: median of the rounds' ratios to native PyTorch; ÷ products: to the faster library for only the "
+        "products of a step, which train nothing; start-up: recording and first batches, not in the seconds; "
         f"{_DIFFERENCE}"
     ],
     "cost": lambda record: [],
     "sparse": lambda record: [
         *findings(record),
-        "÷: medians of the rounds' ratios; memory: how much the process grows for model and training, without its data "
+        "÷: medians of the rounds' ratios; memory: how much the process grows for model and training, without data "
         f"and libraries; {_DIFFERENCE}",
     ],
 }
@@ -182,7 +182,7 @@ RATIOS = {
 
 
 def sparse_tables(record: Record) -> list[Table]:
-    """Seconds, ratios, memory, and microseconds an example against the batch size."""
+    """Seconds, ratios, memory, and microseconds per example against the batch size."""
     sizes = ";".join(map(str, record["sizes"]))
     what = f"{record['steps']} steps of batch {record['batch_size']}, layers {sizes}"
     by_density = partial(_by_point, record["tools"], record["points"], "density")
@@ -195,13 +195,13 @@ def sparse_tables(record: Record) -> list[Table]:
         tables.insert(1, _ratios(record))
     batches = record["batches"]
     if batches:
-        title = f"µs an example against batch size, density {batches[0]['density']:g}"
+        title = f"µs per example against batch size, density {batches[0]['density']:g}"
         tables.append(_by_point(record["tools"], batches, "batch_size", title, _microseconds))
     return tables
 
 
 def _ratios(record: Record) -> Table:
-    """A row for every density, with the ratios of matgrad's sparse training to the other tools."""
+    """One row per density, with the ratios of matgrad's sparse training to the other tools."""
     rows = []
     for point in record["points"]:
         if SPARSE in point["tools"]:
@@ -213,13 +213,13 @@ def _ratios(record: Record) -> Table:
 
 
 def findings(record: Record) -> list[str]:
-    """What follows from the points."""
+    """What the points show, in words."""
     fit, density = record["fit"], record["break_even"]
     lines = []
     if fit is not None:
         lines.append(
             f"a step of {record['tools'][SPARSE]['title']} takes at best about {1e6 * fit['step']:.0f} µs + "
-            f"{1e9 * fit['weight']:.2f} ns a stored weight (off by at most {100 * fit['largest_error']:.0f} %)"
+            f"{1e9 * fit['weight']:.2f} ns per stored weight (off by at most {100 * fit['largest_error']:.0f} %)"
         )
     if density is not None:
         lines.append(f"sparse training is as fast as dense training at density {density:.2g}")
@@ -230,7 +230,7 @@ def findings(record: Record) -> list[str]:
 
 
 def _number(value: float | None, form: str) -> str:
-    """A number; one that was not finite is None in JSON."""
+    """A number as a string; a number that is not finite is None in JSON."""
     return "nan" if value is None else f"{value:{form}}"
 
 

@@ -1,4 +1,4 @@
-"""matgrad on each of its backends, compiled and by the equations one by one."""
+"""matgrad on each of its backends, compiled or with the equations one by one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 
 
 def model(setting: Setting, parameters: Parameters | None = None) -> MultilayerPerceptron:
-    """The model of the setting on NumPy, sparse where the parameters are; they are not copied to it."""
+    """The model of the setting on NumPy, sparse where the parameters are; it does not get their values."""
     weights = [None] * len(setting.layers) if parameters is None else [W for W, _ in parameters]
     supports = [W.support if isinstance(W, SparseMatrix) else None for W in weights]
     *hidden, ((D, K), last) = zip(setting.layers, supports, strict=True)
@@ -49,7 +49,7 @@ def state_of(parameters: Parameters) -> dict[str, np.ndarray]:
 
 
 def parameters_of(state: Mapping[str, np.ndarray], like: Parameters) -> Parameters:
-    """The parameters in a model's state, on the supports of others."""
+    """The parameters in a model's state, on the supports of other parameters."""
     return [(with_values(W, state[f"{i}.W"]), state[f"{i}.b"]) for i, (W, _) in enumerate(like, start=1)]
 
 
@@ -59,9 +59,9 @@ def densely(parameters: Parameters) -> Parameters:
 
 
 class Matgrad(TrainingTool):
-    """The loop of `stochastic_gradient_descent`, with the step made before and kept.
+    """The loop of `stochastic_gradient_descent`, with a step that is made in advance and kept.
 
-    With `dense`, also weights that are sparse in the beginning are trained as dense ones.
+    With `dense`, weights that are initially sparse are trained as dense weights too.
     """
 
     M: MultilayerPerceptron
@@ -73,7 +73,7 @@ class Matgrad(TrainingTool):
         self.is_made = False
 
     def load(self, X: np.ndarray, t: np.ndarray) -> None:
-        """The package's own loader, as `matgrad train` uses it."""
+        """The loader that `matgrad train` uses."""
         B, classes = self.setting.batch_size, self.setting.sizes[-1]
         loader = DataLoader(np.array(X), t, B, classes=classes)
         self.loader = loader.to(self.backend, dtype=self.setting.dtype)

@@ -1,4 +1,4 @@
-"""The tools that are measured: native code of the frameworks, matgrad on each backend, and bare products."""
+"""The list of tools: native code of the frameworks, matgrad on each backend, and bare products."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from matgrad.bench.tools.training_tool import Setting, TrainingTool
 
 
 def _no_core() -> str | None:
-    """That the C++ core is missing, where it is."""
+    """What to say if the C++ core is missing, else None."""
     return None if find_spec("matgrad._native") else "the C++ core was not built with the package"
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool: its class and what that needs, what it is compared with, and its row in the paper."""
+    """A tool: its class and what that needs, its baselines, and its row in the paper."""
 
     title: str
-    kind: str  # "baseline", "compiled" or "eager"; "products" where nothing is trained
+    kind: str  # "baseline", "compiled", "eager" or, if nothing is trained, "products"
     framework: str
     requires: tuple[str, ...]  # modules
     class_name: str
     arguments: tuple[Any, ...] = ()
     baselines: tuple[str, ...] = ()  # tools that do the same by hand; the fastest of them counts
     paper: str | None = None
-    lacks: Callable[[], str | None] = lambda: None  # what else it needs and is not there, in words
-    threads: int | None = None  # where they are not those of the run
+    lacks: Callable[[], str | None] = lambda: None  # what else is missing, in words
+    threads: int | None = None  # if they are not those of the run
 
     def missing(self) -> str | None:
-        """The first that it needs and that is not there, in words."""
+        """The first requirement that is missing, in words."""
         module = next((module for module in self.requires if find_spec(module) is None), None)
         return self.lacks() if module is None else f"{module} is not installed"
 
     def about(self) -> dict[str, str]:
-        """What a record says of it."""
+        """What a record says about it."""
         return {"title": self.title, "kind": self.kind, "framework": self.framework}
 
     def create(self, setting: Setting) -> TrainingTool:
@@ -68,11 +68,11 @@ def _matgrad(backend: str, framework: str, *baselines: str, compiled: bool = Tru
 
 
 def _products(library: str, class_name: str, *requires: str) -> Tool:
-    """The products of a training step alone, in a library for them."""
+    """Only the products of a training step, with a library's own function."""
     return Tool(f"products, {library}", "products", library, requires, f"matgrad.bench.tools.baselines.{class_name}")
 
 
-REFERENCE = "pytorch"  # the paper's baseline, which every tool is compared with
+REFERENCE = "pytorch"  # the paper's baseline, with which every tool is compared
 
 _native = replace(_matgrad("native", "C++", "pytorch"), requires=(), lacks=_no_core)
 
@@ -99,7 +99,7 @@ TOOLS = {
     "matgrad-tensorflow-eager": _matgrad("tensorflow", "TensorFlow", "tensorflow", "keras", compiled=False),
 }
 
-# dense training in the C++ core, beside PyTorch and beside the bare products
+# dense training in the C++ core, PyTorch, and the bare products
 PRODUCTS = {
     "products-openblas": _products("OpenBLAS", "openblas.OpenBLASProducts"),
     "products-torch": _products("PyTorch", "pytorch.PyTorchProducts", "torch"),
@@ -111,7 +111,7 @@ NATIVE_TOOLS = {
     **PRODUCTS,
 }
 
-# sparse training; all are compared with masked PyTorch, but for dense training from the same weights
+# sparse training; all are compared with masked PyTorch, except dense training from the same weights
 SPARSE, DENSE, MASKED = "matgrad-native", "matgrad-native-dense", "pytorch-masked"
 _sparse = replace(_native, baselines=(MASKED,))
 SPARSE_TOOLS = {
@@ -123,13 +123,13 @@ SPARSE_TOOLS = {
     "matgrad-torch": replace(TOOLS["matgrad-torch"], baselines=(MASKED,)),
     "matgrad-numpy": replace(TOOLS["matgrad-numpy"], baselines=(MASKED,)),
 }
-SPARSE_DEFAULT = tuple(SPARSE_TOOLS)[:5]  # the other two only where they are asked for
+SPARSE_DEFAULT = tuple(SPARSE_TOOLS)[:5]  # the other two only if they are asked for
 
-ALL_TOOLS = SPARSE_TOOLS | PRODUCTS | TOOLS  # for a process that is told only a name
+ALL_TOOLS = SPARSE_TOOLS | PRODUCTS | TOOLS  # for a process that knows only the name
 
 
 def chosen_tools(names: tuple[str, ...], known: Mapping[str, Tool] = TOOLS) -> list[str]:
-    """The tools of these names in the table's order; all of them where no name is given."""
+    """The tools with these names, in the order of the list; all of them if no name is given."""
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"unknown tool {unknown[0]!r}; known: {', '.join(known)}")

@@ -17,11 +17,11 @@ from matgrad.foundation.machine import cores
 
 SOURCES = Path(matgrad.__file__).resolve().parents[2] / "native"  # in a checkout; a wheel has none
 BUILD = SOURCES.parent / "build" / "bench"
-UNUSED = ("Python", "Eigen3")  # packages that only the module and the tests need
+UNUSED = ("Python", "Eigen3")  # packages that only the Python module and the tests need
 
 
 class StandAlone(TrainingTool):
-    """One run of the program an epoch, which measures its time itself."""
+    """One run of the program per epoch; it measures its time itself."""
 
     is_own_process = True
 
@@ -50,7 +50,7 @@ class StandAlone(TrainingTool):
         """Nothing: every epoch is a new process."""
 
     def train(self, batches: int) -> float:
-        """Run the program on all of the data; the seconds that it tells."""
+        """Run the program on all of the data; returns the seconds that it reports."""
         threads = os.environ.get("OMP_NUM_THREADS") or cores()
         files = self.saved, self.data, self.result
         output = _run(self.program, *files, "--rate", self.setting.learning_rate, "--threads", threads)
@@ -73,7 +73,7 @@ class StandAlone(TrainingTool):
 
 
 def missing() -> str | None:
-    """What is not there to build the program, in words."""
+    """What is missing to build the program, in words."""
     if not (SOURCES / "examples" / "train.cpp").is_file():
         return f"its sources are not in {SOURCES}; it needs a checkout of matgrad"
     if _cmake() is None:
@@ -82,7 +82,7 @@ def missing() -> str | None:
 
 
 def build() -> Path:
-    """The program, built anew where a source has changed."""
+    """The program, rebuilt if a source has changed."""
     cmake = _cmake()
     assert cmake is not None
     _run(cmake, "-S", SOURCES, "-B", BUILD, *(f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in UNUSED))
@@ -91,7 +91,7 @@ def build() -> Path:
 
 
 def _cmake() -> str | None:
-    """cmake, of the system or beside this Python."""
+    """cmake from the system, or from the folder of this Python."""
     return shutil.which("cmake") or shutil.which("cmake", path=Path(sys.executable).parent)
 
 
@@ -102,10 +102,10 @@ def _compiler() -> str | None:
 
 
 def _run(*command: object) -> str:
-    """The output of a command; where it fails, the last lines of it are the error."""
+    """The output of a command; if it fails, the last lines of its output are the error."""
     done = subprocess.run(
         [str(word) for word in command],
-        stdin=subprocess.DEVNULL,  # requests come from there
+        stdin=subprocess.DEVNULL,  # which carries the requests to this process
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -1,4 +1,4 @@
-"""What is measured: a tool that trains the experiments' model, one epoch at a time."""
+"""What a tool is: it trains the model of an experiment, one epoch at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Parameters = list[tuple[Matrix, np.ndarray]]
 
 @dataclass(frozen=True)
 class Setting:
-    """What every tool trains: ReLU layers and a linear one, softmax cross-entropy, a constant rate."""
+    """What every tool trains: ReLU layers and a linear layer, softmax cross-entropy, a constant learning rate."""
 
     sizes: tuple[int, ...]  # features, hidden layers, classes
     batch_size: int = 100
@@ -32,7 +32,7 @@ class Setting:
 
     @property
     def optimizer(self) -> str:
-        """The optimizer in matgrad's words."""
+        """The specification of the optimizer in matgrad."""
         return f"Momentum({self.momentum})" if self.momentum else "GradientDescent"
 
 
@@ -40,7 +40,7 @@ class TrainingTool(ABC):
     """One tool. It is loaded, started and prepared once, then started again and timed in every round."""
 
     folder: Path  # for files of its own; set before the tool is loaded
-    is_own_process = False  # whether it trains in a process that it starts
+    is_own_process = False  # whether it starts a process that trains
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -55,14 +55,14 @@ class TrainingTool(ABC):
 
     @abstractmethod
     def train(self, batches: int) -> float | None:
-        """Train on the first batches, in order; returns when all is computed. This is what is timed.
+        """Train on the first `batches` batches, in order, and return when all is computed. This is what is timed.
 
-        A tool that is a program of its own returns the seconds that it measured itself.
+        A tool that is a separate program returns the seconds that it measured itself.
         """
 
     @abstractmethod
     def parameters(self) -> Parameters:
-        """The parameters as they are now; none where nothing is trained."""
+        """The present parameters; an empty list if nothing is trained."""
 
     def prepare(self) -> None:
         """Do what happens once, such as compiling, and warm up; the parameters may change."""
@@ -70,4 +70,4 @@ class TrainingTool(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Forget the examples, to free their memory."""
+        """Drop the examples, to free their memory."""

@@ -1,5 +1,5 @@
-"""The code that matgrad is compared with, written as one would by hand for speed, one file each.
+"""The code that matgrad is compared with, written by hand for speed, one file per framework.
 
-All have the data in memory and take slices of it, in order. What was tried and found slower, on 2 cores, is
-said in each file.
+All of it has the data in memory and takes slices of it, in order. Each file says what was tried on 2 cores and
+was not faster.
 """

@@ -13,7 +13,7 @@ from matgrad.bench.tools.training_tool import Parameters, Setting, TrainingTool
 
 
 class Jax(TrainingTool):
-    """One compiled step a batch; the batch is cut out inside of it.
+    """One compiled step per batch, which slices the batch itself.
 
     Not slower than slices taken outside the step, of JAX or of NumPy arrays, nor than D×K weights.
     """
@@ -32,7 +32,7 @@ class Jax(TrainingTool):
         self.V = jax.tree.map(jnp.zeros_like, self.P)
 
     def train(self, batches: int) -> None:
-        """A step a batch, and a wait for the last."""
+        """One step per batch, then wait for the last one."""
         X, t, B = self.X, self.t, self.setting.batch_size
         for i in range(0, batches * B, B):
             self.P, self.V = self.step(self.P, self.V, X, t, i)

@@ -10,7 +10,7 @@ from matgrad.bench.tools.training_tool import Setting
 
 
 class OpenBLASProducts(Products):
-    """gemm, which wants columns of contiguous elements: the transposes of our matrices, so Yᵀ = W Xᵀ."""
+    """gemm, which wants contiguous columns: the transposes of our matrices, hence Yᵀ = W Xᵀ."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)

@@ -1,4 +1,4 @@
-"""The products of matrices in a training step and nothing else: what no training can be faster than."""
+"""Only the matrix products of a training step: no training can be faster than they are."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from matgrad.bench.tools.training_tool import Parameters, TrainingTool
 
 
 class Products(TrainingTool):
-    """Y = X Wᵀ, DW = DYᵀ X and DX = DY W of every layer but the first's DX, into matrices made before.
+    """Y = X Wᵀ, DW = DYᵀ X and DX = DY W of every layer, without the DX of the first, into existing matrices.
 
     The batches are those of training; nothing is added to the weights.
     """
 
     @abstractmethod
     def array(self, A: np.ndarray) -> Any:
-        """A copy of A in the library's words."""
+        """A copy of A in the library's own type."""
 
     @abstractmethod
     def forward(self, Y: Any, X: Any, W: Any) -> None:
@@ -44,7 +44,7 @@ class Products(TrainingTool):
         self.Y, self.DY = ([self.array(np.full((N, len(W)), 0.01, dtype)) for W, _ in parameters] for _ in range(2))
 
     def train(self, batches: int) -> None:
-        """The products of so many steps."""
+        """The products of `batches` steps."""
         N = self.setting.batch_size
         for i in range(0, batches * N, N):
             inputs = [self.X[i : i + N], *self.Y[:-1]]

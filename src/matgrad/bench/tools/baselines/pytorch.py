@@ -1,4 +1,4 @@
-"""Native PyTorch: torch.nn, autograd and torch.optim, for dense weights and for sparse ones; and its products."""
+"""Native PyTorch: torch.nn, autograd and torch.optim, for dense and for sparse weights; and its products."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matgrad.bench.tools.baselines.products import Products
 from matgrad.bench.tools.training_tool import Parameters, TrainingTool
 from matgrad.sparse.matrix import SparseMatrix, restricted
 
-DENSE_FROM = 0.25  # the density from which on PyTorch's dense product is faster than its sampled one
+DENSE_FROM = 0.25  # the density above which PyTorch's dense product is faster than its sampled one
 
 
 class PyTorch(TrainingTool):
@@ -22,7 +22,7 @@ class PyTorch(TrainingTool):
     """
 
     def load(self, X: np.ndarray, t: np.ndarray) -> None:
-        """Tensors of their own memory."""
+        """Tensors with their own memory."""
         self.X, self.t = torch.tensor(X), torch.tensor(t)
 
     def start(self, parameters: Parameters) -> None:
@@ -53,7 +53,7 @@ class PyTorch(TrainingTool):
             optimizer.step()
 
     def before_step(self) -> None:
-        """Nothing: the gradients are what they should be."""
+        """Nothing: dense gradients need no change."""
 
     def parameters(self) -> Parameters:
         """Those of the linear modules."""
@@ -69,13 +69,13 @@ class PyTorch(TrainingTool):
 
 
 class MaskedPyTorch(PyTorch):
-    """Sparse weights as dense ones with zeros, which gradients that are multiplied by the mask leave at zero.
+    """Sparse weights as dense weights with zeros, which stay zero because the gradients are multiplied by a mask.
 
     That is the cheapest correct masking: the weights are masked once, at the start.
     """
 
     def start(self, parameters: Parameters) -> None:
-        """A new model with dense weights, and a mask for each that is sparse."""
+        """A new model with dense weights, and a mask for each sparse weight matrix."""
         self.supports = [W.support if isinstance(W, SparseMatrix) else None for W, _ in parameters]
         super().start([(W.to_dense() if isinstance(W, SparseMatrix) else W, b) for W, b in parameters])
         weights = [module.weight for module in self.model if isinstance(module, nn.Linear)]
@@ -101,7 +101,7 @@ class CSRPyTorch(PyTorch):
     """Sparse weights in PyTorch's CSR format, with gradients of the stored elements only."""
 
     def linear(self, W: Any, b: np.ndarray) -> nn.Module:
-        """A sparse module where the weights are sparse."""
+        """A sparse module for sparse weights."""
         return CSRLinear(W, b) if isinstance(W, SparseMatrix) else super().linear(W, b)
 
     def parameters(self) -> Parameters:
@@ -175,7 +175,7 @@ class PyTorchProducts(Products):
     """torch.mm with out=."""
 
     def array(self, A: np.ndarray) -> torch.Tensor:
-        """A tensor of its own memory."""
+        """A tensor with its own memory."""
         return torch.tensor(A)
 
     def forward(self, Y: torch.Tensor, X: torch.Tensor, W: torch.Tensor) -> None:

@@ -11,7 +11,7 @@ from matgrad.bench.tools.training_tool import Parameters, Setting, TrainingTool
 
 
 class TensorFlow(TrainingTool):
-    """One call of the function a batch; the batch is cut out inside of it.
+    """One call of the function per batch, which slices the batch itself.
 
     The update is TensorFlow's own kernel for Keras' momentum: faster than v.assign(μv - ηg) and
     w.assign_add(v), and than jit_compile=True.
@@ -35,7 +35,7 @@ class TensorFlow(TrainingTool):
             velocity.assign(tf.zeros_like(velocity))
 
     def train(self, batches: int) -> None:
-        """A call a batch."""
+        """One call per batch."""
         B = self.setting.batch_size
         for i in range(0, batches * B, B):
             self.step(tf.constant(i))
