@@ -23,10 +23,6 @@ from matgrad.matrix_operations import (
 )
 from matgrad.specifications.parsing import describe, resolve
 
-# module constants, so that the symbolic verifier can put exact numbers in their place
-SQRT_2 = math.sqrt(2)
-SQRT_2_PI = math.sqrt(2 * math.pi)
-
 
 class ActivationFunction:
     """A function ℝ → ℝ with its derivative, both applied element-wise to a matrix."""
@@ -177,20 +173,21 @@ relu = ReLUActivation()
 class GELUActivation(ActivationFunction):
     """gelu(x) = x·Φ(x), with Φ the distribution function of the standard normal distribution"""
 
+    sqrt_2, sqrt_2_pi = math.sqrt(2), math.sqrt(2 * math.pi)  # attributes: verification makes them exact
+
     def __call__(self, X: Matrix) -> Matrix:
         """x·Φ(x)"""
         return hadamard(X, self._Phi(X))
 
     def gradient(self, X: Matrix) -> Matrix:
         """Φ(x) + x·φ(x), with φ(x) = e^(-x²/2) / √(2π)"""
-        phi = exp(-hadamard(X, X) / 2) / SQRT_2_PI
+        phi = exp(-hadamard(X, X) / 2) / self.sqrt_2_pi
         return self._Phi(X) + hadamard(X, phi)
 
-    @staticmethod
-    def _Phi(X: Matrix) -> Matrix:
+    def _Phi(self, X: Matrix) -> Matrix:
         """(1 + erf(x / √2)) / 2"""
         m, n = X.shape
-        return (ones(m, n, like=X) + erf(X / SQRT_2)) / 2
+        return (ones(m, n, like=X) + erf(X / self.sqrt_2)) / 2
 
 
 class SiLUActivation(ActivationFunction):

@@ -55,12 +55,15 @@ def escape(text: str) -> str:
 
 
 def symbol(name: str) -> Tex:
-    r"""A variable: ``c1`` is c_1, ``DX`` \mathsf{D}X, ``inv_sqrt_Sigma`` \Sigma^{-\frac12}, ``root`` \mathrm{root}."""
+    r"""A variable: ``c1`` is c_1, ``DX`` \mathsf{D}X, ``sqrt_2_pi`` \sqrt{2 \pi}, ``inv_sqrt_Sigma`` \Sigma^{-\frac12}."""
     plain = name.rstrip("'")
     primes = name[len(plain) :]
     if plain.startswith("inv_sqrt_"):
         power = superscript(symbol(plain.removeprefix("inv_sqrt_")), r"-\frac12")
         return Tex(f"({power.text}){primes}") if primes else power
+    if plain.startswith("sqrt_"):
+        factors = " ".join(_letter(part) or _word(part) for part in plain.split("_")[1:])
+        return Tex(rf"\sqrt{{{factors}}}{primes}")
     return Tex((gradient(plain) or _letter(plain) or _word(plain)) + primes)
 
 
