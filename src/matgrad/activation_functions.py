@@ -1,7 +1,7 @@
 """Activation functions: f and its derivative f' side by side, applied to every element of X.
 
-The functions are written over the table of matrix operations, with `step` for pieces. At a corner
-they follow the paper, which takes the right-hand piece: relu'(0) = 1, where PyTorch has 0.
+They are written in the operations of the table; `step` selects the pieces of a piecewise function. At a
+corner they follow the paper, which takes the right-hand piece: relu'(0) = 1, where PyTorch has 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from matgrad.specifications.parsing import describe, resolve
 class ActivationFunction:
     """A function ℝ → ℝ with its derivative, both applied element-wise to a matrix."""
 
-    output = "real"  # what its values are, so that a loss that cannot take them is refused
+    output = "real"  # the kind of its values, see `Layer.output`
 
     def __call__(self, X: Matrix) -> Matrix:
         """f(X)"""
@@ -42,7 +42,7 @@ class ActivationFunction:
 
 
 class _PiecewiseLinear(ActivationFunction):
-    """f(x) = x·f'(x): pieces of lines through the origin, given by their slopes."""
+    """f(x) = x·f'(x): pieces of lines through the origin, defined by their slopes."""
 
     def __call__(self, X: Matrix) -> Matrix:
         """x·f'(x)"""
@@ -97,8 +97,8 @@ class TReLUActivation(_PiecewiseLinear):
 class SReLUActivation(ActivationFunction):
     """srelu(x) = al·(x - tl) + tl if x ≤ tl, ar·(x - tr) + tr if x ≥ tr, else x.
 
-    The parameters are 1×K row vectors, one value for each column of X; `SReLULayer` trains them.
-    The left piece wins where tl ≥ tr makes the two overlap.
+    The parameters are 1×K row vectors, one value per column of X; `SReLULayer` trains them.
+    Where the two outer pieces overlap (tl ≥ tr), the left one applies.
     """
 
     def __init__(self, al: Matrix, tl: Matrix, ar: Matrix, tr: Matrix) -> None:
@@ -249,5 +249,5 @@ ACTIVATIONS: dict[str, type[ActivationFunction]] = {
 
 
 def create_activation(specification: ActivationFunction | str) -> ActivationFunction:
-    """The function that a text such as ``AllReLU(0.3)`` names; a function is returned as it is."""
+    """The activation function that a string such as ``AllReLU(0.3)`` names; a function is returned as it is."""
     return resolve(specification, ActivationFunction, ACTIVATIONS, "activation function")
