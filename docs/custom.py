@@ -1,4 +1,4 @@
-"""Your own layers, activation function and loss, written over the same table as the package's.
+"""Your own layers, activation function and loss, written in the same matrix operations as the package's.
 
 matgrad verify --plugin docs/custom.py --layer Scale --layer Residual --layer SquaredReLU --layer PseudoHuber
 matgrad train --plugin docs/custom.py --layers "SquaredReLU;Scale;Residual;Linear" --learning-rate 0.01
@@ -76,7 +76,7 @@ class ResidualLayer(mg.Layer):
         return X
 
     def Df(self, Z, DZ):
-        """The gradient of X, from Z = f(X) and its gradient; the inner layers have theirs afterwards."""
+        """The gradient of X, from Z = f(X) and its gradient; sets those of the inner layers too."""
         for layer in reversed(self.layers):
             layer.backpropagate(Z, DZ)
             Z, DZ = layer.X, layer.DX

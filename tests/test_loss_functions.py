@@ -272,7 +272,7 @@ def test_an_unknown_argument_gets_the_usage():
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
 @pytest.mark.parametrize("name", ["CrossEntropy", "SoftmaxCrossEntropy", "LogProbability"])
 def test_a_bad_label_smoothing_is_named(name, value):
-    with pytest.raises(ValueError, match=f"label_smoothing: expected 0 to 1, found {value}"):
+    with pytest.raises(ValueError, match=f"label_smoothing: expected a number from 0 to 1, found {value}"):
         LOSSES[name](value)
     with pytest.raises(ValueError, match=f"label_smoothing.*expected .*, found {value}"):
         create_loss(f"{name}(label_smoothing={value})")

@@ -156,7 +156,7 @@ def test_mixed_backends_are_refused():
 
 @pytest.mark.parametrize("sizes", [(0, 3), (3, -1), (3, 2.0), (True, 3)])
 def test_bad_sizes_are_refused(sizes):
-    with pytest.raises(ValueError, match="must be a whole number of 1 or more, found"):
+    with pytest.raises(ValueError, match="must be a positive whole number, found"):
         mg.LinearLayer(*sizes)
 
 

@@ -269,7 +269,7 @@ MISFIT = mg.MultilayerPerceptron([mg.LinearLayer(3, 8), mg.LinearLayer(7, 2)])
         (lambda M: M.fit(X32 * np.nan, LABELS), ValueError, "X, row 0, column 0: found nan, expected a finite number"),
         (lambda M: M.fit(X32, LABELS, loss=SE), TypeError, "expected a LossFunction or its name, found <class"),
         (lambda M: mg.MultilayerPerceptron().fit(X32, LABELS), ValueError, "the model has no layers"),
-        (lambda M: M.set_optimizer(mg.AdamOptimizer), TypeError, "expected text such as 'Name"),
+        (lambda M: M.set_optimizer(mg.AdamOptimizer), TypeError, "expected a string such as 'Name"),
         (lambda M: M.set_optimizer("Adam(beta2=1)"), ValueError, r"beta2: expected a number in \[0, 1\), found 1"),
         (lambda M: mg.compute_loss(M, [(X32, X32[:, :1])], MSE), ValueError, "expected equal sizes"),
         (lambda M: mg.compute_loss(M, [(X32, np.zeros((10, 2)))], MSE), TypeError, "targets are float64 but the model"),

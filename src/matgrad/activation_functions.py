@@ -1,7 +1,7 @@
 """Activation functions: f and its derivative f' side by side, applied to every element of X.
 
-The functions are written over the table of matrix operations, with `step` for pieces. At a corner
-they follow the paper, which takes the right-hand piece: relu'(0) = 1, where PyTorch has 0.
+They are written in the operations of the table; `step` selects the pieces of a piecewise function. At a
+corner they follow the paper, which takes the right-hand piece: relu'(0) = 1, where PyTorch has 0.
 """
 
 from __future__ import annotations
@@ -23,15 +23,11 @@ from matgrad.matrix_operations import (
 )
 from matgrad.specifications.parsing import describe, resolve
 
-# module constants, so that the symbolic verifier can put exact numbers in their place
-SQRT_2 = math.sqrt(2)
-SQRT_2_PI = math.sqrt(2 * math.pi)
-
 
 class ActivationFunction:
     """A function ℝ → ℝ with its derivative, both applied element-wise to a matrix."""
 
-    output = "real"  # what its values are, so that a loss that cannot take them is refused
+    output = "real"  # the kind of its values, see `Layer.output`
 
     def __call__(self, X: Matrix) -> Matrix:
         """f(X)"""
@@ -46,7 +42,7 @@ class ActivationFunction:
 
 
 class _PiecewiseLinear(ActivationFunction):
-    """f(x) = x·f'(x): pieces of lines through the origin, given by their slopes."""
+    """f(x) = x·f'(x): pieces of lines through the origin, defined by their slopes."""
 
     def __call__(self, X: Matrix) -> Matrix:
         """x·f'(x)"""
@@ -101,8 +97,8 @@ class TReLUActivation(_PiecewiseLinear):
 class SReLUActivation(ActivationFunction):
     """srelu(x) = al·(x - tl) + tl if x ≤ tl, ar·(x - tr) + tr if x ≥ tr, else x.
 
-    The parameters are 1×K row vectors, one value for each column of X; `SReLULayer` trains them.
-    The left piece wins where tl ≥ tr makes the two overlap.
+    The parameters are 1×K row vectors, one value per column of X; `SReLULayer` trains them.
+    Where the two outer pieces overlap (tl ≥ tr), the left one applies.
     """
 
     def __init__(self, al: Matrix, tl: Matrix, ar: Matrix, tr: Matrix) -> None:
@@ -177,20 +173,21 @@ relu = ReLUActivation()
 class GELUActivation(ActivationFunction):
     """gelu(x) = x·Φ(x), with Φ the distribution function of the standard normal distribution"""
 
+    sqrt_2, sqrt_2_pi = math.sqrt(2), math.sqrt(2 * math.pi)  # attributes: verification makes them exact
+
     def __call__(self, X: Matrix) -> Matrix:
         """x·Φ(x)"""
         return hadamard(X, self._Phi(X))
 
     def gradient(self, X: Matrix) -> Matrix:
         """Φ(x) + x·φ(x), with φ(x) = e^(-x²/2) / √(2π)"""
-        phi = exp(-hadamard(X, X) / 2) / SQRT_2_PI
+        phi = exp(-hadamard(X, X) / 2) / self.sqrt_2_pi
         return self._Phi(X) + hadamard(X, phi)
 
-    @staticmethod
-    def _Phi(X: Matrix) -> Matrix:
+    def _Phi(self, X: Matrix) -> Matrix:
         """(1 + erf(x / √2)) / 2"""
         m, n = X.shape
-        return (ones(m, n, like=X) + erf(X / SQRT_2)) / 2
+        return (ones(m, n, like=X) + erf(X / self.sqrt_2)) / 2
 
 
 class SiLUActivation(ActivationFunction):
@@ -252,5 +249,5 @@ ACTIVATIONS: dict[str, type[ActivationFunction]] = {
 
 
 def create_activation(specification: ActivationFunction | str) -> ActivationFunction:
-    """The function that a text such as ``AllReLU(0.3)`` names; a function is returned as it is."""
+    """The activation function that a string such as ``AllReLU(0.3)`` names; a function is returned as it is."""
     return resolve(specification, ActivationFunction, ACTIVATIONS, "activation function")

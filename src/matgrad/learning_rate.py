@@ -1,4 +1,4 @@
-"""Learning rate schedulers: pure functions i ↦ η_i, with i the epoch or the step, from 0."""
+"""Learning rate schedulers: pure functions i ↦ η_i, where i counts epochs or steps from 0."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class LearningRateScheduler:
     lr: float
 
     def __post_init__(self) -> None:
-        self.require(math.isfinite(self.lr) and self.lr >= 0, "lr must be a number of 0 or more")
+        self.require(math.isfinite(self.lr) and self.lr >= 0, "lr must be finite and at least 0")
 
     def require(self, condition: bool, message: str) -> None:
-        """Raise ValueError with the message, and what was found, unless the condition holds."""
+        """Raise ValueError with the message and the scheduler, unless the condition holds."""
         if not condition:
             raise ValueError(f"{message}, found {self}")
 
@@ -46,7 +46,7 @@ class TimeBasedScheduler(LearningRateScheduler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.decay >= 0, "decay must be 0 or more")
+        self.require(self.decay >= 0, "decay must be at least 0")
 
     def __call__(self, i: int) -> float:
         return self.lr / math.prod(1 + self.decay * j for j in range(i))
@@ -73,7 +73,7 @@ class MultiStepLRScheduler(LearningRateScheduler):
     """η_i = η₀·Γ^k, with k the number of milestones m_j ≤ i (the paper's sum never stops decaying)"""
 
     lr: float
-    milestones: Sequence[int]  # or a single one
+    milestones: Sequence[int]  # or a single milestone
     gamma: float
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ SCHEDULERS: dict[str, type[LearningRateScheduler]] = {
 
 
 def create_scheduler(specification: float | str | Callable[[int], float]) -> Callable[[int], float]:
-    """The scheduler for a number, a string such as ``MultiStepLR(0.1; 10, 15; 0.1)``, or a function."""
+    """The scheduler of a number or a string such as ``MultiStepLR(0.1; 10, 15; 0.1)``; a function stays as it is."""
     if callable(specification):
         return specification
     try:

@@ -1,8 +1,8 @@
 """Loss functions: value and gradient side by side, for an output Y and targets T, both N×K.
 
-A loss is the sum over the batch, except the mean squared error, which is a mean; `mean_gradient`
-is the gradient of the batch mean for both, and it is what training uses. The paper's formulas for
-one row are these with N = 1. The losses on logits and log-probabilities are exact everywhere; those
+A loss is a sum over the batch, except the mean squared error, which is a mean; training uses
+`mean_gradient`, which for both is the gradient of the mean over the batch. The paper's formulas for a
+single row are the case N = 1. The losses on logits and log-probabilities are exact everywhere; those
 on probabilities saturate at log(tiny), so that 0·log 0 = 0.
 """
 
@@ -35,8 +35,8 @@ _LOG_PROBABILITIES = frozenset({"log-probability"})
 class LossFunction:
     """ℒ(Y, T) with its gradient with respect to Y."""
 
-    is_mean = False  # whether the value is a mean over the batch already
-    accepts = _ANY  # the kinds of output that it can follow, see `Layer.output`
+    is_mean = False  # whether the value is already a mean over the batch
+    accepts = _ANY  # the kinds of output that it accepts, see `Layer.output`
 
     def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
         """ℒ(Y, T)"""
@@ -47,12 +47,12 @@ class LossFunction:
         raise NotImplementedError
 
     def mean_gradient(self, Y: Matrix, T: Matrix) -> Matrix:
-        """∇_Y of the mean loss of the N examples in the batch."""
+        """∇_Y of the mean loss over the N examples of the batch"""
         N, _ = Y.shape
         return self.gradient(Y, T) if self.is_mean else self.gradient(Y, T) / N
 
     def specification(self) -> str:
-        """The text that `create_loss` makes this loss from."""
+        """The string from which `create_loss` makes this loss."""
         return describe(self).replace("Loss", "", 1)
 
     def __repr__(self) -> str:
@@ -90,7 +90,7 @@ class _SmoothedLoss(LossFunction):
 
     def __init__(self, label_smoothing: float = 0.0) -> None:
         if not 0 <= label_smoothing <= 1:
-            raise ValueError(f"label_smoothing: expected 0 to 1, found {label_smoothing}")
+            raise ValueError(f"label_smoothing: expected a number from 0 to 1, found {label_smoothing}")
         self.label_smoothing = as_number(label_smoothing)
 
     def targets(self, T: Matrix) -> Matrix:
@@ -118,7 +118,7 @@ class CrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
 class SoftmaxCrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
     """-1_Nᵀ (T ⊙ log-softmax(Y)) 1_K, for logits Y"""
 
-    accepts = _LOGITS | _LOG_PROBABILITIES  # which log-softmax leaves as they are
+    accepts = _LOGITS | _LOG_PROBABILITIES  # log-softmax leaves the latter as they are
 
     def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
         T = self.targets(T)
@@ -202,5 +202,5 @@ LOSSES: dict[str, type[LossFunction]] = {
 
 
 def create_loss(specification: LossFunction | str) -> LossFunction:
-    """The loss that a text such as ``SoftmaxCrossEntropy`` names; a loss is returned as it is."""
+    """The loss that a string such as ``SoftmaxCrossEntropy`` names; a loss is returned as it is."""
     return resolve(specification, LossFunction, LOSSES, "loss function")

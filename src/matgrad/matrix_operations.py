@@ -1,12 +1,12 @@
-"""The table of matrix operations: everything that layers, losses and optimizers are written in.
+"""The table of matrix operations: the operations in which layers, losses and optimizers are written.
 
-Every matrix is 2-D: a row vector is 1×n and a column vector is m×1. An operation works on NumPy
-arrays, PyTorch, JAX and TensorFlow tensors and SymPy matrices, whichever it is given; it returns a
-matrix of the same kind, dtype and device. Nothing broadcasts. Transposition, addition,
-subtraction, products and multiplication or division by a scalar are the operators
-``X.T  X + Y  X - Y  X @ Y  c * X  X / c``. What layers need works on sparse matrices too.
+Every matrix is 2-D: a row vector is 1×n and a column vector is m×1. An operation takes NumPy
+arrays, PyTorch, JAX or TensorFlow tensors, or SymPy matrices, and returns a matrix of the same kind,
+dtype and device. Nothing broadcasts. Transposition, addition, subtraction, products and
+multiplication or division by a scalar are the operators ``X.T  X + Y  X - Y  X @ Y  c * X  X / c``.
+The operations that layers need work on sparse matrices too.
 
-In the definitions below X and Y are m×n matrices with elements x_ij and y_ij.
+In the definitions below, X and Y are m×n matrices with elements x_ij and y_ij.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def rows_mean(X: Matrix) -> Matrix:
 def apply(f: Callable[[Any], Any], X: Matrix) -> Matrix:
     """m×n matrix with elements f(x_ij), for an f written in operators, such as ``lambda x: x**3``.
 
-    Numeric backends call f once with the whole matrix, SymPy calls it once for every element.
+    Numeric backends call f once with the whole matrix; SymPy calls it once per element.
     """
     return backend_of(X).apply(f, X)
 
@@ -161,7 +161,7 @@ def log_sigmoid(X: Matrix) -> Matrix:
 
 
 def step(X: Matrix) -> Matrix:
-    """m×n matrix with elements 1 where x_ij ≥ 0 and 0 elsewhere; all pieces are cut with it."""
+    """m×n matrix with elements 1 where x_ij ≥ 0 and 0 elsewhere; it selects the pieces of piecewise functions."""
     return backend_of(X).step(X)
 
 
@@ -181,9 +181,9 @@ def log1p(X: Matrix) -> Matrix:
 
 
 def positive(X: Matrix) -> Matrix:
-    """X + tiny, with the smallest normal number of X's dtype, which only changes zeros.
+    """X + tiny, with the smallest positive normal number of X's dtype, for X ≥ 0: in effect it changes only zeros.
 
-    The logarithm and the reciprocal of the result are finite. SymPy's tiny is 0.
+    The logarithm and the reciprocal of the result are finite. On SymPy tiny is 0.
     """
     backend = backend_of(X)
     m, n = X.shape
@@ -191,13 +191,13 @@ def positive(X: Matrix) -> Matrix:
 
 
 def product_on(W: Matrix, A: Matrix, B: Matrix) -> Matrix:
-    """A B at the positions that W stores; for a dense matrix W that is the whole product."""
+    """A B at the positions that W stores, which for a dense matrix W is the whole product."""
     backend_of(values_of(W), A, B)
     return backend_of(W).product_on(W, A, B)
 
 
 def uniform(m: int, n: int, *, seed: Scalar, count: Scalar, like: Matrix) -> Matrix:
-    """m×n matrix of numbers from [0, 1) that look random: a hash of (seed, count, i, j).
+    """m×n matrix of pseudorandom numbers in [0, 1): a hash of (seed, count, i, j).
 
     The numbers are the same on every backend. `seed` and `count` are integers modulo 2³², or 0-d
     arrays of integers, which may be traced.
@@ -205,7 +205,7 @@ def uniform(m: int, n: int, *, seed: Scalar, count: Scalar, like: Matrix) -> Mat
     return backend_of(like).uniform(m, n, seed, count, like)
 
 
-# -- errors and shared parts -------------------------------------------------------------------
+# -- helpers and errors ------------------------------------------------------------------------
 
 
 def _full(value: float, m: int, n: int, like: Matrix | None) -> Matrix:

@@ -17,7 +17,7 @@ from matgrad.foundation.random_numbers import Generator
 from matgrad.layers.layer import Layer, check_layers
 from matgrad.layers.linear import LinearLayer
 from matgrad.layers.state import State, sized_by_supports
-from matgrad.sparse.densities import density_text, parse_densities, random_support
+from matgrad.sparse.densities import format_density, parse_densities, random_support
 from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.specifications.parsing import Items
 
@@ -34,7 +34,7 @@ class MultilayerPerceptron:
 
     >>> M = MultilayerPerceptron([ActivationLayer(64, 32, ReLUActivation()), LinearLayer(32, 10)])
 
-    Where it has a `normalization`, as one that `matgrad train` saved, `fit`, `predict` and `score` apply it to X.
+    If it has a `normalization`, as a model saved by `matgrad train` does, `fit`, `predict` and `score` apply it to X.
     """
 
     normalization: Normalization | None = None
@@ -44,7 +44,7 @@ class MultilayerPerceptron:
 
     def __init__(self, layers: Iterable[Layer] = ()) -> None:
         self.layers: list[Layer] = list(layers)
-        self._engine: str | None = None  # of a backend whose matrices are another's, such as the C++ core's
+        self._engine: str | None = None  # if not the backend's: the C++ core works on NumPy's matrices
         self._checked: list[Layer] = []  # the layers when they were last checked
         self._check_layers()
 
@@ -68,7 +68,7 @@ class MultilayerPerceptron:
             layer.optimize(eta)
 
     def walk(self) -> Iterator[tuple[str, Layer]]:
-        """All layers with their parts, by name: ('1', layer 1), ('2', layer 2), ('2.1', its first part), …"""
+        """All layers and their parts, with their names: ('1', layer 1), ('2', layer 2), ('2.1', its first part), …"""
         check_layers(self.layers)
         for i, layer in enumerate(self.layers, start=1):
             yield from layer.walk(str(i))
@@ -106,10 +106,10 @@ class MultilayerPerceptron:
             layer.set_weights(specification, rng)
 
     def set_densities(self, densities: Items, rng: Generator | None = None) -> None:
-        """Give every linear layer a random support, of densities such as ``0.01;0.05;1`` or of one for all.
+        """Give every linear layer a random support; densities are a list such as ``0.01;0.05;1``, or one for all.
 
-        Linear layers that are parts count too, in the order of `walk`. A layer keeps its weights at the
-        support; with density 1 it stays as it is.
+        The list includes linear layers that are parts, in the order of `walk`. A layer keeps its weights at
+        the support; with density 1 it stays as it is.
         """
         values = parse_densities(densities)
         layers = self._linear_layers()
@@ -174,13 +174,13 @@ class MultilayerPerceptron:
 
     # -- state --------------------------------------------------------------------------------
     def state(self) -> State:
-        """All that training changes, by name: '3.W' for layer 3, '3.W.delta', '3.1.W' for its first part, and so on."""
+        """Everything that training changes, by name: '3.W' and '3.W.delta' in layer 3, '3.1.W' in its first part, …"""
         return {f"{i}.{name}": X for i, layer in enumerate(self.layers, start=1) for name, X in layer.state().items()}
 
     def load_state(self, state: Mapping[str, Matrix]) -> None:
         """Replace the whole state; names and sizes must be exactly those of `self.state()`.
 
-        A support may be another one, also with more or fewer elements; the values are then those on it.
+        A support may be a different one, also with more or fewer elements; its values must fit it.
         """
         own = self.state()
         if state.keys() != own.keys():
@@ -198,26 +198,26 @@ class MultilayerPerceptron:
             layer.load_state({key.removeprefix(prefix): X for key, X in state.items() if key.startswith(prefix)})
 
     def scalar(self, value: float) -> Scalar:
-        """A number, such as the learning rate, as 0-d array of the parameters' kind."""
+        """A number, such as the learning rate, as a 0-d array of the same kind as the parameters."""
         return self.backend.scalar(value, like=self._parameter)
 
     def clone(self) -> MultilayerPerceptron:
-        """A model that shares the matrices of this one, but whose names can be set apart from it."""
+        """A model that shares the matrices of this one; assigning to its attributes leaves this one as it is."""
         self._check_layers()
-        twin = copy(self)
-        twin.layers = [layer.clone() for layer in self.layers]
-        return twin
+        clone = copy(self)
+        clone.layers = [layer.clone() for layer in self.layers]
+        return clone
 
     def forget(self) -> None:
         """Drop the matrices of the last batch."""
         for layer in self.layers:
             layer.forget()
 
-    # -- as people know it --------------------------------------------------------------------
+    # -- fit, predict, score, save ------------------------------------------------------------
     if TYPE_CHECKING:
         fit, predict, score, save = _training.fit, _measures.predict, _measures.score, _storage.save_model
         program = _programs.program
-    else:  # the modules of these stand above this one
+    else:  # their modules import this one
         fit = deferred("matgrad.training", "fit")
         predict = deferred("matgrad.evaluation.measures", "predict")
         score = deferred("matgrad.evaluation.measures", "score")
@@ -225,7 +225,7 @@ class MultilayerPerceptron:
         program = deferred("matgrad.program.models", "program")
 
     def normalize(self, X: np.ndarray) -> np.ndarray:
-        """The examples as the layers take them: (X - offset) / scale where M has a normalization, else X."""
+        """The examples as the layers expect them: (X - offset) / scale if M has a normalization, else X."""
         return np.asarray(X) if self.normalization is None else self.normalization.apply(np.asarray(X))
 
     def __repr__(self) -> str:
@@ -247,21 +247,21 @@ class MultilayerPerceptron:
     # -- checks -------------------------------------------------------------------------------
     @property
     def _parameter(self) -> Matrix:
-        """A parameter, which tells backend, element type and device."""
+        """The first parameter; the others have the same backend, element type and device."""
         for top in self.layers:
             for _, layer in top.walk():
                 for name in layer.parameters:
                     return values_of(getattr(layer, name))
-        raise ValueError("the model has no parameters: it needs at least one layer that has some")
+        raise ValueError("the model has no parameters: expected at least one layer with parameters")
 
     def _check_layers(self) -> None:
-        """Refuse layers that occur twice, or that hide others, where the list has changed since the last check."""
+        """Refuse layers that occur twice or hide others; only a list that has changed is checked again."""
         if self._checked != self.layers:
             check_layers(self.layers)
             self._checked = list(self.layers)
 
     def _check_input(self, X: Matrix) -> None:
-        """Refuse an X of another backend, dtype or size than the model's, with a clear error."""
+        """Refuse an X whose backend, dtype or size does not fit the model."""
         self._check_layers()
         like, D = self._parameter, self.layers[0].input_size
         for i, (before, after) in enumerate(pairwise(self.layers), start=1):
@@ -281,12 +281,12 @@ class MultilayerPerceptron:
 
 
 def _count(layer: Layer) -> int:
-    """The number of trained numbers in a layer, without those of its parts."""
+    """The number of trained numbers in a layer, not counting its parts."""
     return sum(int(np.prod(values_of(getattr(layer, name)).shape)) for name in layer.parameters)
 
 
 def _density(layer: Layer) -> str:
-    """The density of a linear-type layer, as text."""
+    """The density of a linear-type layer as a string; empty for other layers."""
     if not isinstance(layer, LinearLayer):
         return ""
-    return density_text(layer.W.support) if isinstance(layer.W, SparseMatrix) else "1"
+    return format_density(layer.W.support) if isinstance(layer.W, SparseMatrix) else "1"

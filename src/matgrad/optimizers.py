@@ -18,10 +18,10 @@ from matgrad.specifications.parsing import create
 
 
 class Optimizer:
-    """Updates one parameter; `state_names` lists the attributes that live on between updates."""
+    """Updates one parameter; `state_names` lists the attributes that persist between updates."""
 
     state_names: tuple[str, ...] = ()
-    decoupled = False  # whether `update` takes care of the weight decay itself
+    decoupled = False  # whether `update` applies the weight decay itself
     pure = False  # whether `update` changes no matrix in place; if not, it is given copies
 
     x: Matrix
@@ -142,7 +142,7 @@ class AdamOptimizer(Optimizer):
 
 
 class AdamWOptimizer(AdamOptimizer):
-    """x' = x - η·λ·x, then Adam: weight decay apart from the gradient"""
+    """x' = x - η·λ·x, then Adam: the decay is not part of the gradient"""
 
     decoupled = True
 
@@ -179,5 +179,5 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
 
 
 def create_optimizer(specification: str, x: Matrix, Dx: Matrix) -> Optimizer:
-    """The optimizer of parameter x that the text names, such as ``Momentum(0.9)``."""
+    """The optimizer of parameter x that a string such as ``Momentum(0.9)`` names."""
     return create(specification, OPTIMIZERS, "optimizer", x, Dx)

@@ -1,7 +1,7 @@
 """Softmax functions of the rows of an N×D matrix X, and their Jacobians for one row.
 
 The stable versions subtract the row maximum first: no exponent is positive, so nothing overflows.
-Layers and losses use them; the plain versions are the paper's definitions.
+Layers and losses use these; the plain versions are the paper's definitions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training: stochastic gradient descent, one loop with callbacks that watch or steer it."""
+"""Training: stochastic gradient descent, as one loop with callbacks that watch or steer it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 History = dict[str, list[float]]  # one value per epoch of 'loss', 'accuracy', 'validation_loss', 'seconds' …
-Data = Batches | Callable[[int], Batches]  # the batches of every epoch, or of epoch i from 0
+Data = Batches | Callable[[int], Batches]  # the batches of every epoch, or those of epoch i = 0, 1, …
 
-EPOCHS, BATCH_SIZE, LEARNING_RATE = 20, 50, 0.05  # where no others are given
+EPOCHS, BATCH_SIZE, LEARNING_RATE = 20, 50, 0.05  # defaults
 
 
 def stochastic_gradient_descent(
@@ -45,9 +45,9 @@ def stochastic_gradient_descent(
 
     The learning rate is that of the epoch or, with `per_step`, of the step, both from 0; the C++ core
     asks for the rates of all steps when an epoch begins. With `clip_norm` the gradients are scaled down
-    to that norm where theirs is larger. The step is compiled by M's engine; with ``compiled=False`` the
+    to that norm if theirs is larger. The step is compiled by M's engine; with ``compiled=False`` the
     equations run one by one, and the layers keep the matrices of the last batch. Ctrl-C ends training
-    between two batches, where M is whole, with KeyboardInterrupt.
+    between two batches with KeyboardInterrupt, and leaves M in a consistent state.
     """
     run = Training(M, loss, train_loader, epochs, learning_rate, per_step, clip_norm, compiled)
     run.train(callbacks)
@@ -57,9 +57,9 @@ def stochastic_gradient_descent(
 
 
 class Training:
-    """One run of training: the loop, and what callbacks see of it."""
+    """One run of training: the loop, and what callbacks can see of it."""
 
-    X: Matrix  # the last batch, where a callback wants batches
+    X: Matrix  # the last batch, if a callback wants batches
     T: Matrix
     _step: CompiledStep
 
@@ -76,8 +76,8 @@ class Training:
     ) -> None:
         self.M, self.loss, self.data, self.epochs, self.compiled = M, loss, data, epochs, compiled
         self.rows: list[dict[str, Any]] = []  # one per epoch
-        self.epoch = self.batch = self.step = 0  # finished epochs, batches of this epoch, batches of all
-        self.batches: int | None = None  # of this epoch, where that is known
+        self.epoch = self.batch = self.step = 0  # finished epochs, batches of this epoch, batches of all epochs
+        self.batches: int | None = None  # of this epoch, if known
         self.seconds = 0.0  # of training, without callbacks
         self.is_stopped = self.is_interrupted = False
         check_loss(M, loss)
@@ -97,15 +97,15 @@ class Training:
         return {name: [row[name] for row in self.rows if name in row] for name in names}
 
     def stop(self) -> None:
-        """End training after this batch, or after this epoch when it is over."""
+        """End training after this batch or, between two epochs, before the next."""
         self.is_stopped = True
 
     def interrupt(self) -> None:
-        """End training after this batch because the user wants it."""
+        """End training after this batch because the user asked for it."""
         self.is_stopped = self.is_interrupted = True
 
     def update(self) -> None:
-        """Give M the parameters of now, in the middle of an epoch."""
+        """Give M the current parameters, in the middle of an epoch."""
         self.M.load_state(self._step.state())
 
     def train(self, callbacks: Sequence[Callback] = ()) -> None:
@@ -117,7 +117,7 @@ class Training:
             for callback in self._callbacks:
                 started.append(callback)
                 callback.start(self)
-            with np.errstate(all="ignore"):  # as in the other frameworks; divergence is told in words
+            with np.errstate(all="ignore"):  # as in the other frameworks; divergence is reported in words
                 while self.epoch < self.epochs and not self.is_stopped:
                     if self._train_epoch():
                         for callback in self._callbacks:
@@ -127,7 +127,7 @@ class Training:
                 callback.end(self)
 
     def _train_epoch(self) -> bool:
-        """Train on all batches of an epoch; whether none was left out because training was stopped."""
+        """Train on the batches of an epoch; returns False if training was stopped before the last."""
         M, step, rates, start = self.M, self._step, self._rates, time.perf_counter()
         data = self.data(self.epoch) if callable(self.data) else self.data
         self.batch, self.batches = 0, len(data) if isinstance(data, Sized) else None
@@ -153,12 +153,12 @@ class Training:
         return is_whole
 
     def _watched(self, data: Batches) -> Iterator[tuple[Matrix, Matrix]]:
-        """The batches, which are also attributes while they are trained on."""
+        """The batches; the one that is trained on is also (self.X, self.T)."""
         for self.X, self.T in data:
             yield self.X, self.T
 
     def _poll(self, done: int) -> None:
-        """What happens between two batches."""
+        """Call the callbacks between two batches."""
         self.step += done - self.batch
         self.batch = done
         for callback in self._callbacks:
@@ -174,14 +174,14 @@ class _Stopped(Exception):
 
 
 class _Rates:
-    """The learning rate of every step: that of its epoch or, with `per_step`, its own; steps count on over epochs."""
+    """The learning rate of every step: that of its epoch or, with `per_step`, its own, counted over all epochs."""
 
     def __init__(self, M: MultilayerPerceptron, learning_rate: Callable[[int], float], per_step: bool) -> None:
         self.M, self.learning_rate, self.per_step = M, learning_rate, per_step
         self.first = self.steps = 0
 
     def start(self, epoch: int) -> None:
-        """The steps of this epoch follow."""
+        """Begin an epoch."""
         self.first = self.steps
         self._set(self.learning_rate(epoch))
 
@@ -221,13 +221,13 @@ def fit(
 ) -> History:
     """Train M on NumPy examples X with targets T (a matrix, or class indices) on M's own backend.
 
-    With the defaults it trains as `matgrad train` does; X is normalized only where M has a normalization.
+    With the defaults it trains as `matgrad train` does; X is normalized only if M has a normalization.
 
     The default loss is the cross-entropy that fits the last layer. `validation` is a pair (X, T), or the
-    fraction of the examples that is held out; with `early_stopping` training ends when the validation
-    loss has not improved for so many epochs, and M keeps the best parameters. Returns the history: for
+    fraction of the examples to hold out; with `early_stopping` training ends when the validation
+    loss has not improved for that many epochs, and M keeps the best parameters. Returns the history: for
     every epoch the learning rate, the seconds of training and, unless `statistics` is off, the 'loss' and
-    the 'accuracy' (or, for targets that are no classes, the 'rmse'), also as 'validation_loss' and so on.
+    the 'accuracy' (for targets that are not classes, the 'rmse'), also as 'validation_loss' and so on.
     `verbose` shows them. See `stochastic_gradient_descent` for the rest.
     """
     loss = default_loss(M) if loss is None else create_loss(loss)

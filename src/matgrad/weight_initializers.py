@@ -1,8 +1,8 @@
 """Weight initializers: distributions for a K×D weight matrix.
 
 A specification such as ``Xavier`` or ``Uniform(-0.1, 0.1)`` names one of `INITIALIZERS`. All
-numbers come from a NumPy generator, so equal seeds give equal weights on every backend. `shape` is
-the shape of what is drawn: K×D, or 1×nnz for a sparse matrix.
+numbers come from a NumPy generator, so equal seeds give equal weights on every backend. An array of
+the given `shape` is drawn: K×D, or 1×nnz for the values of a sparse matrix.
 """
 
 from __future__ import annotations
@@ -76,9 +76,14 @@ INITIALIZERS: dict[str, Callable[..., Initializer]] = {
 }
 
 
+def create_initializer(specification: str) -> Initializer:
+    """The initializer that a string such as ``Uniform(-0.1, 0.1)`` names."""
+    return create(specification, INITIALIZERS, "weight initializer")
+
+
 def initial_weights(
     specification: str, K: int, D: int, rng: Generator | None = None, shape: tuple[int, ...] | None = None
 ) -> np.ndarray:
-    """K×D numbers, or those of another `shape`, from the distribution for a K×D matrix that the specification names."""
-    initializer = create(specification, INITIALIZERS, "weight initializer")
-    return initializer(rng if rng is not None else generator(), K, D, (K, D) if shape is None else shape)
+    """An array of the given `shape` (K×D by default) from the named distribution for a K×D matrix."""
+    draw = create_initializer(specification)
+    return draw(rng if rng is not None else generator(), K, D, (K, D) if shape is None else shape)

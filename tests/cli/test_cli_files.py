@@ -39,7 +39,7 @@ def test_the_saved_data_set_is_that_of_scikit_learn(folder):
 
 
 def test_a_saved_data_set_gives_the_same_run_when_it_is_loaded():
-    """With the same options, and so with the default ones: the data must not be normalised twice."""
+    """With the same options, and so with the default ones: the data must not be normalized twice."""
     first = succeed("train", "--epochs", 2, "--save-dataset", "digits.npz")
     second = succeed("train", "--epochs", 2, "--load-dataset", "digits.npz")
 

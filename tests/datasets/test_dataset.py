@@ -1,4 +1,4 @@
-"""Data sets: checks, normalisation beside scikit-learn's, hashing and splitting."""
+"""Data sets: checks, normalization beside scikit-learn's, hashing and splitting."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def test_numbers_are_targets_of_a_regression(columns: int | None):
 @pytest.mark.parametrize(
     ("arrays", "options", "message"),
     [
-        ((X[:9], T, XT, TT), {}, "some: Xtrain has 9 rows and Ttrain has 50: expected one target a row"),
-        ((X, T, XT, TT[:9]), {}, "some: Xtest has 20 rows and Ttest has 9: expected one target a row"),
-        ((X, T, XT[:, :3], TT), {}, "some: Xtrain has 4 columns and Xtest has 3: expected as many"),
+        ((X[:9], T, XT, TT), {}, "some: Xtrain has 9 rows and Ttrain has 50: expected one target per row"),
+        ((X, T, XT, TT[:9]), {}, "some: Xtest has 20 rows and Ttest has 9: expected one target per row"),
+        ((X, T, XT[:, :3], TT), {}, "some: Xtrain has 4 columns and Xtest has 3: expected equal numbers"),
         ((X[0], T, XT, TT), {}, r"some: Xtrain: found shape \(4,\), expected a matrix with at least one row"),
         ((X, T, XT[:0], TT[:0]), {}, r"some: Xtest: found shape \(0, 4\), expected a matrix with at least one row"),
         ((X[:, :0], T, XT, TT), {}, r"some: Xtrain: found shape \(50, 0\)"),
@@ -78,11 +78,11 @@ def test_bad_arrays_are_refused(arrays, options: dict, message: str):
         dataset(*arrays, **options)
 
 
-# -- normalisation -----------------------------------------------------------------------------
+# -- normalization -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "scaler"), [("standard", StandardScaler()), ("unit", MinMaxScaler())])
-def test_normalisation_equals_that_of_scikit_learn(kind: str, scaler):
+def test_normalization_equals_that_of_scikit_learn(kind: str, scaler):
     A = changed(X, (slice(None), 1), 0.1)  # a constant column
     scaler.fit(A.astype(np.float32).astype(np.float64))
 
@@ -111,7 +111,7 @@ def test_a_known_range_is_used_for_unit():
     assert_close(data.Xtest, ((XT + 100) / 400).astype(np.float32), tolerance=1e-6)
 
 
-def test_none_leaves_the_data_and_a_known_normalisation_can_be_applied():
+def test_none_leaves_the_data_and_a_known_normalization_can_be_applied():
     data = dataset()
     assert_close(data.normalize("none").Xtrain, data.Xtrain, tolerance=0.0)
     assert data.normalize("none").normalization.kind == "none"
@@ -123,17 +123,17 @@ def test_none_leaves_the_data_and_a_known_normalisation_can_be_applied():
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda: dataset().normalize("units"), "some: unknown normalisation 'units'; known: none, unit, standard"),
-        (lambda: dataset().normalize("unit").normalize("unit"), r"some: already normalised \(unit\)"),
+        (lambda: dataset().normalize("units"), "some: unknown normalization 'units'; known: none, unit, standard"),
+        (lambda: dataset().normalize("unit").normalize("unit"), r"some: already normalized \(unit\)"),
         (lambda: dataset().normalize(Normalization.none(3)), r"shape \(50, 4\), expected 3 columns"),
         (lambda: dataset(X * 1e37, T, XT, TT).normalize("unit"), "column 0: the range of its values is too wide"),
         (
             lambda: dataset(np.array([[0], [1e-40]]), T[:2], [[1e10]], TT[:1]).normalize("unit"),
-            "some: Xtest after normalisation, row 0, column 0: found inf",
+            "some: Xtest after normalization, row 0, column 0: found inf",
         ),
     ],
 )
-def test_bad_normalisation_is_refused(act, message: str):
+def test_bad_normalization_is_refused(act, message: str):
     with pytest.raises(DataError, match=message):
         act()
 

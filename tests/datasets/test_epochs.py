@@ -27,7 +27,7 @@ def test_every_epoch_has_its_file_and_they_are_repeated(tmp_path: Path):
         assert data[i].name == f"epoch{i % 11}"
 
 
-def test_all_epochs_are_normalised_as_the_first(tmp_path: Path):
+def test_all_epochs_are_normalized_as_the_first(tmp_path: Path):
     data = preprocessed(write(tmp_path, 0, 1)).normalize("standard")
     first, second = (mini(seed=i).Xtrain.astype(float) for i in (0, 1))
     expected = (second - first.mean(axis=0)) / first.std(axis=0)

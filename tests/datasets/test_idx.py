@@ -59,7 +59,7 @@ def test_all_spellings_are_read(tmp_path: Path, dotted: bool, gz: bool, reader):
         (TRAIN, b"PK\3\4" + bytes(20), "found the magic number 1347093252, expected 2051"),
         (TRAIN, struct.pack(">4I", 2051, 7, 0, 5), "found the size 7×0×5, expected no zero"),
         (TRAIN, struct.pack(">4I", 2051, *[2**32 - 1] * 3) + b"xyz", "found only 3 bytes after the header"),
-        (TRAIN, idx(IMAGES[:6]), "has 6 images and .*train-labels-idx1-ubyte has 7 labels: expected as many"),
+        (TRAIN, idx(IMAGES[:6]), "has 6 images and .*train-labels-idx1-ubyte has 7 labels: expected equal numbers"),
         (TRAIN, gzip.compress(idx(IMAGES))[:-12], "train-images-idx3-ubyte: the compressed content ends too early"),
         (TRAIN, gzip.compress(idx(IMAGES))[:-8] + bytes(8), "the compressed content is damaged"),
         (TRAIN, b"\x1f\x8b" + bytes(30), "the compressed content is damaged"),

@@ -60,7 +60,7 @@ def test_iris_as_python_writes_it(tmp_path: Path):
 @pytest.mark.parametrize("header", ["", "x,y,class\n", '"x","y","class"\n'])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("start", ["", "\ufeff", "\n\n"])
-def test_formats_are_recognised(tmp_path: Path, delimiter: str, header: str, end: str, start: str):
+def test_formats_are_recognized(tmp_path: Path, delimiter: str, header: str, end: str, start: str):
     text = start + (header + NUMBERS).replace(",", delimiter).replace("\n", end)
     data = csv(write(tmp_path, text), test=write(tmp_path, text, "test.csv"))
 

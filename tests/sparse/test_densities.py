@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import matgrad as mg
-from matgrad.sparse.densities import density_text, erdos_renyi_densities, parse_densities, random_support
+from matgrad.sparse.densities import erdos_renyi_densities, format_density, parse_densities, random_support
 from matgrad.specifications.models import create_model, model_specification
 from matgrad.storage.models import load_model, load_weights, save_model
 from sparse_support import BACKENDS, mask_of, some_support
@@ -76,7 +76,7 @@ def test_random_supports_of_a_density():
 def test_a_density_is_written_as_short_as_it_can_be(density: float):
     S = random_support(500, 300, density, np.random.default_rng(0))
     assert S is not None
-    text = density_text(S)
+    text = format_density(S)
     assert len(text) <= len(str(density))
     assert round(float(text) * 500 * 300) == S.nnz
 

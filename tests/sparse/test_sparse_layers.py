@@ -16,7 +16,7 @@ import matgrad as mg
 from architectures import torch_layer, torch_loss
 from matgrad.inspection.gradient_check import check_gradients, first_wrong
 from matgrad.program.computations import train_batch
-from matgrad.sparse.densities import density_text
+from matgrad.sparse.densities import format_density
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 from sparse_support import BACKENDS, mask_of, some_support
@@ -308,7 +308,7 @@ def test_the_state_has_the_values_and_keeps_the_support(framework: Framework):
     assert layer.W.values is values
     with pytest.raises(ValueError, match=f"values: expected size 1 × {S.nnz}"):
         layer.load_state({"W": framework.matrix(np.zeros((K, D))), "W.support": S})
-    with pytest.raises(ValueError, match=r"W is sparse; expected W\.support beside it"):
+    with pytest.raises(ValueError, match=r"W is sparse; expected W\.support as well"):
         layer.load_state({"W": values})
 
 
@@ -407,7 +407,7 @@ def test_the_summary_counts_stored_weights_and_shows_densities():
     lines = str(M).splitlines()
     nnz = [x.W.support.nnz if x.is_sparse else x.W.size for x in M.layers if isinstance(x, mg.LinearLayer)]
     assert lines[1].split() == ["layer", "sizes", "density", "parameters"]
-    assert lines[2].split()[-2:] == [density_text(M.layers[0].W.support), str(nnz[0] + 9)]
+    assert lines[2].split()[-2:] == [format_density(M.layers[0].W.support), str(nnz[0] + 9)]
     assert lines[3].split()[-2:] == ["9", "18"], "batch normalization has no density"
     assert lines[5].split()[-2:] == ["1", str(8 * 6 + 6)]
     assert lines[-1].split() == ["total", str(sum(nnz) + 9 + 18 + 5 * 8 + 6 + 4)]

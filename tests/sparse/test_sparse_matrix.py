@@ -273,7 +273,7 @@ def test_dense_matrices_come_and_go(framework: Framework, dtype: str):
     assert_close(
         SparseMatrix.from_dense(framework.matrix(A, dtype), S).to_dense(), A * mask_of(S), tolerance=0.0, dtype=dtype
     )
-    with pytest.raises(ValueError, match="expected that of a matrix of size 5 × 4"):
+    with pytest.raises(ValueError, match="expected a support of size 5 × 4"):
         SparseMatrix.from_dense(framework.matrix(A, dtype), some_support(4, 5, 0.5))
 
 
@@ -285,7 +285,7 @@ def test_a_matrix_on_another_support(framework: Framework):
     for V in (W.on(new), restricted(W, new), restricted(W.to_dense(), new)):
         assert V.support is new
         assert_close(V.to_dense(), dense(W) * mask_of(new), tolerance=0.0, context=str(framework))
-    with pytest.raises(ValueError, match="expected that of a matrix of size 9 × 8"):
+    with pytest.raises(ValueError, match="expected a support of size 9 × 8"):
         W.on(some_support(8, 9, 0.4))
 
 
@@ -349,7 +349,7 @@ def test_what_sparse_matrices_do_not_have_is_refused():
         with pytest.raises(TypeError):
             operation()
     for operation in (lambda: W * W, lambda: W * np.ones((4, 3)), lambda: W / np.ones(3)):
-        with pytest.raises(TypeError, match="expected a scalar beside a sparse matrix"):
+        with pytest.raises(TypeError, match="expected a scalar as factor of a sparse matrix"):
             operation()
     with pytest.raises(ValueError, match="expected matrices on the same support"):
         W + random_matrix(Framework("numpy"), some_support(4, 3, 0.5, seed=9))

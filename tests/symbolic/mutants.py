@@ -27,8 +27,7 @@ class Target:
 
     @property
     def function(self) -> FunctionType:
-        found = vars(self.owner)[self.name]
-        return found.__func__ if isinstance(found, staticmethod) else found
+        return vars(self.owner)[self.name]
 
     def __str__(self) -> str:
         return f"{self.owner.__name__.rpartition('.')[2]}.{self.name}"
@@ -136,7 +135,7 @@ _PAIRS = (
     *(("Y", "Z"), ("DY", "DZ"), ("L", "R"), ("al", "ar"), ("tl", "tr"), ("al", "tl"), ("ar", "tr")),
     *(("gamma", "beta"), ("s", "t"), ("mu", "Sigma"), ("Y", "T"), ("Y", "DY"), ("Z", "DZ"), ("Z", "DY"), ("X", "Y")),
     *(("X", "R"), ("X", "Z"), ("E", "X"), ("negative", "X"), ("positives", "negatives"), ("phi", "X"), ("right", "X")),
-    *(("gamma", "inv_sqrt_Sigma"), ("running_mean", "running_variance"), ("SQRT_2", "SQRT_2_PI"), ("W", "b")),
+    *(("gamma", "inv_sqrt_Sigma"), ("running_mean", "running_variance"), ("sqrt_2", "sqrt_2_pi"), ("W", "b")),
 )
 _NOT_DROPPED = {"positive", "map", "super", "create_activation", "SReLUActivation"}
 

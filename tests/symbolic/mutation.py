@@ -37,13 +37,12 @@ def patched(mutant: Mutant) -> Iterator[None]:
     target = mutant.target
     original = vars(target.owner)[target.name]
     function = _compiled(mutant)
-    replacement = staticmethod(function) if isinstance(original, staticmethod) else function
     owners: list[Any] = [target.owner]
     if isinstance(target.owner, ModuleType):  # other modules have imported it by name
         modules = [m for name, m in sys.modules.items() if name.startswith("matgrad") and m is not None]
         owners = [m for m in modules if vars(m).get(target.name) is original]
     for owner in owners:
-        setattr(owner, target.name, replacement)
+        setattr(owner, target.name, function)
     try:
         yield
     finally:

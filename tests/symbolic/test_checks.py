@@ -73,6 +73,23 @@ def test_activations(act: mg.ActivationFunction):
     assert_right(check_activation(act))
 
 
+def test_constants_are_exact_in_an_activation_function_inside_another_and_nowhere_else():
+    seen = set()
+
+    class DoubleGELUActivation(mg.ActivationFunction):
+        gelu = mg.GELUActivation()
+
+        def __call__(self, X):
+            seen.add(mg.GELUActivation.sqrt_2)
+            return 2 * self.gelu(X)
+
+        def gradient(self, X):
+            return 2 * self.gelu.gradient(X)
+
+    assert_right(check_activation(DoubleGELUActivation()))
+    assert seen == {DoubleGELUActivation.gelu.sqrt_2} == {2**0.5}
+
+
 @pytest.mark.parametrize("name", ["softmax", "stable_softmax", "log_softmax", "stable_log_softmax"])
 def test_softmax_functions(name: str):
     assert_right(check_softmax(name))
@@ -175,9 +192,8 @@ def test_checking_leaves_layer_and_constants_as_they_were():
     check_layer(layer)
     assert (layer.W == W).all()
     assert layer.X is None
-    from matgrad import activation_functions
-
-    assert isinstance(activation_functions.SQRT_2, float)
+    assert isinstance(layer.act.sqrt_2, float)
+    assert isinstance(mg.GELUActivation.sqrt_2, float)
     assert linear.LinearLayer.feedforward.__module__ == "matgrad.layers.linear"
 
 

@@ -21,7 +21,7 @@ BACKENDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "sympy": ("matgrad.backends.sympy_backend", "SympyBackend", ("sympy",)),
 }
 
-# what brings a backend, where it is not the extra of its name
+# how to install a backend that is not an extra of the same name
 _INSTALL = {
     "sympy": "pip install 'matgrad[symbolic]'",
     "native": "install a C++ compiler, such as Debian's g++, and then matgrad again: "
@@ -48,7 +48,7 @@ def get_backend(name: str) -> Backend:
 
 
 def automatic_backend(device: str | None = None) -> str:
-    """What ``auto`` stands for: the C++ core where it is built, else NumPy; PyTorch where a device is named."""
+    """What ``auto`` stands for: the C++ core if it is built, else NumPy; PyTorch if a device is given."""
     if device is not None:
         return "torch"
     try:
@@ -67,7 +67,7 @@ _BACKEND_OF_TYPE: dict[type, Backend] = {}  # one entry per matrix type
 
 
 def register_matrix_type(matrix_type: type, backend: Backend) -> None:
-    """Let the table work on a matrix type of matgrad's own, such as the recorder's."""
+    """Make the table work on one of matgrad's own matrix types, such as the recorder's."""
     _BACKEND_OF_TYPE[matrix_type] = backend
 
 

@@ -1,7 +1,7 @@
-"""What a backend supplies: the primitives of the table, and how matrices enter and leave it.
+"""What a backend provides: the primitives of the table, and conversion from and to NumPy.
 
 The operations are documented where users meet them, in `matgrad.matrix_operations`. Those in the
-part "derived" are written once, in terms of the primitives; a backend overrides them only for
+section "derived" are written once, in terms of the primitives; a backend overrides them only for
 speed or stability, and a test compares every override with the definition here.
 """
 
@@ -23,14 +23,14 @@ DTYPES = ("float32", "float64")
 
 
 class RecordingError(TypeError):
-    """What a recorded matrix cannot do, because it has no numbers."""
+    """Something that a recorded matrix cannot do, because it has no numbers."""
 
 
 class Backend(ABC):
     """One framework's implementation of the table of matrix operations."""
 
     name: str
-    has_sparse = False  # whether it has the operations in the part "sparse matrices"
+    has_sparse = False  # whether it has the operations in the section "sparse matrices"
 
     # -- primitives ---------------------------------------------------------------------------
     @abstractmethod
@@ -124,12 +124,12 @@ class Backend(ABC):
         raise self._no_sparse()
 
     def check_sparse(self) -> None:
-        """Raise TypeError where this backend has no sparse matrices."""
+        """Raise TypeError if this backend has no sparse matrices."""
         if not self.has_sparse:
             raise self._no_sparse()
 
     def _no_sparse(self) -> TypeError:
-        return TypeError(f"the backend {self.name} has no sparse matrices; numpy, torch and native have")
+        return TypeError(f"the backend {self.name} has no sparse matrices; numpy, torch and native have them")
 
     # -- in and out ---------------------------------------------------------------------------
     @abstractmethod
@@ -145,11 +145,11 @@ class Backend(ABC):
         """Matrix whose i-th row is row indices[i] of X."""
 
     def rows(self, X: Matrix, start: int, stop: int) -> Matrix:
-        """Rows start, …, stop - 1 of X, without a copy where the framework can."""
+        """Rows start, …, stop - 1 of X, without a copy if the framework allows it."""
         return X[start:stop]
 
     def wait(self, X: Matrix) -> None:  # noqa: B027 (most have nothing to wait for)
-        """Return when X is computed, on a device that works while Python goes on."""
+        """Wait until X is computed, on a device that works asynchronously."""
 
     @abstractmethod
     def dtype(self, X: Matrix) -> str:
@@ -160,18 +160,18 @@ class Backend(ABC):
         return float(np.finfo(self.dtype(X)).tiny)
 
     def device(self, X: Matrix) -> str | None:
-        """Where X lives, in the framework's words; None where there is no choice."""
+        """The device of X, as the framework names it; None if there is no choice."""
         return None
 
     def check_dtype(self, dtype: str) -> None:
-        """Raise ValueError where this backend, as it is set up now, cannot compute in `dtype`."""
+        """Raise ValueError if this backend, as configured, cannot compute in `dtype`."""
         if dtype not in DTYPES:
             raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, found {dtype!r}")
 
     def check_device(self, device: str) -> None:
-        """Raise ValueError where this backend has no such device."""
+        """Raise ValueError if this backend has no such device."""
         raise ValueError(f"device {device!r}: the backend {self.name} has no devices to choose from")
 
     def scalar(self, value: float, like: Matrix) -> Scalar:
-        """The number `value` as a 0-d array of X's dtype and device."""
+        """The number `value` as a 0-d array of the dtype and device of `like`."""
         return self.from_numpy(np.asarray(value, dtype=self.dtype(like)), self.device(like))

@@ -1,4 +1,4 @@
-"""Matrices on their way from one backend to another."""
+"""Conversion of matrices from one backend to another."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from typing import Any
 def mix(x: Any, times: Callable[[Any, int], Any]) -> Any:
     """A permutation of the integers below 2^32 that scatters them (Wellons' lowbias32).
 
-    `times(x, c)` is x·c modulo 2^32; the quotients are right shifts, which TensorFlow spells
-    differently.
+    `times(x, c)` is x·c modulo 2^32; the quotients are right shifts, which are written
+    differently in TensorFlow.
     """
     x = x ^ x // 2**16
     x = times(x, 0x7FEB352D)

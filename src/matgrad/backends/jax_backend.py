@@ -17,7 +17,7 @@ class JaxBackend(NumpyBackend):
     name = "jax"
     np = jnp
 
-    has_sparse = False  # NumPy's products are SciPy's
+    has_sparse = False  # NumPy's sparse products are SciPy's
     sparse_product = Backend.sparse_product
     sparse_transposed_product = Backend.sparse_transposed_product
     sampled_product = Backend.sampled_product
@@ -59,7 +59,7 @@ class JaxBackend(NumpyBackend):
         super().check_dtype(dtype)
         if dtype == "float64" and not jax.config.read("jax_enable_x64"):
             raise ValueError(
-                "JAX computes in 32 bits unless told otherwise, so it cannot hold float64: "
+                "JAX computes in 32 bits by default and cannot hold float64: "
                 "call jax.config.update('jax_enable_x64', True) first"
             )
 

@@ -91,7 +91,7 @@ class NumpyBackend(Backend):
         return self._hashed(position, seed, count, like)
 
     def _hashed(self, position: Matrix, seed: Scalar, count: Scalar, like: Matrix) -> Matrix:
-        """Numbers from [0, 1) of `like`'s dtype, one for each 32-bit position."""
+        """Numbers from [0, 1) of `like`'s dtype, one per 32-bit position."""
         unsigned = self.np.uint32
         seed, count = (self.np.asarray(x).astype(unsigned).reshape(1, 1) for x in (seed, count))
         H = uniform(position, seed, count, times=lambda x, c: x * unsigned(c))

@@ -8,7 +8,7 @@ import tensorflow as tf
 from matgrad.backends.base import Backend
 from matgrad.backends.hashing import times_64, uniform
 
-# gives tensors `.T` and the operators of arrays; global, so nothing but this backend asks for it
+# gives tensors `.T` and the operators of arrays; it acts globally, so only this backend does it
 tf.experimental.numpy.experimental_enable_numpy_behavior()
 
 

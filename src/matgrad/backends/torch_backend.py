@@ -142,7 +142,7 @@ class TorchBackend(Backend):
 
 
 def _hashed(position: torch.Tensor, seed: object, count: object, like: torch.Tensor) -> torch.Tensor:
-    """Numbers from [0, 1) of `like`'s dtype, one for each position below 2^32."""
+    """Numbers from [0, 1) of `like`'s dtype, one per position below 2^32."""
     seed, count = (torch.as_tensor(x, dtype=torch.int64, device=like.device) for x in (seed, count))
     return uniform(position, seed, count, times_64).to(like.dtype) / 2**24
 
@@ -159,24 +159,24 @@ class _Index(NamedTuple):
 
 
 def _index(S: Support, device: torch.device) -> _Index:
-    """The index of S on a device, where it is brought once."""
+    """The index of S on a device, to which it is copied once."""
 
-    def bring() -> _Index:
+    def copy_to_device() -> _Index:
         arrays = (S.starts, S.columns, S.column_starts, S.rows, S.positions, S.row_indices())
         return _Index(*(torch.tensor(A, dtype=torch.int32, device=device) for A in arrays))
 
-    return S.cached(("torch", device), bring)
+    return S.cached(("torch", device), copy_to_device)
 
 
 def _csr_matrix(starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, shape: tuple) -> torch.Tensor:
     """A sparse tensor in CSR format."""
-    _hear_beta_warning()
+    _silence_beta_warning()
     return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
 
 
 @cache
-def _hear_beta_warning() -> None:
-    """Make PyTorch say now, to nobody, what it says once about the state of its CSR matrices."""
+def _silence_beta_warning() -> None:
+    """Let PyTorch give its only warning about the state of its CSR matrices now, unheard."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.sparse_csr_tensor([0, 0], [], [], (1, 1), check_invariants=False)

@@ -1,4 +1,4 @@
-"""Callbacks: what watches or steers training, such as statistics, early stopping and progress.
+"""Callbacks, which watch or steer training: statistics, early stopping, progress and others.
 
 A callback is one class here, or a user's own; `matgrad.training` calls it.
 """

@@ -1,4 +1,4 @@
-"""What a callback is."""
+"""The base class of callbacks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Callback:
     def batch(self, run: Training) -> None:
         """After each batch, ``run.X`` with targets ``run.T``, for a callback that `wants_batches`.
 
-        In compiled training M has the parameters of the beginning of the epoch until ``run.update()``.
+        In compiled training M has the parameters from the beginning of the epoch until ``run.update()``.
         """
 
     def poll(self, run: Training) -> None:
-        """Between two batches: after each or, where the engine trains whole epochs, ten times per second."""
+        """Between two batches: after each or, if the engine trains whole epochs, ten times per second."""
 
     def epoch(self, run: Training) -> None:
         """After each epoch; what it adds to ``run.row`` becomes part of the history."""
 
     def end(self, run: Training) -> None:
-        """After the last epoch, also where training was stopped, was interrupted or failed."""
+        """After the last epoch, also if training was stopped, was interrupted or failed."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class EarlyStopping(Callback):
-    """Stop when a measure has not become smaller for `patience` epochs, and keep the model with the smallest."""
+    """Stop when a measure has not decreased for `patience` epochs, and keep the model for which it was smallest."""
 
     def __init__(self, patience: int, measure: str = "validation_loss") -> None:
         self.patience, self.measure = check_size("patience", patience), measure

@@ -1,4 +1,4 @@
-"""Gradients against central differences, while a model is trained."""
+"""A check of the gradients against central differences during training."""
 
 from __future__ import annotations
 

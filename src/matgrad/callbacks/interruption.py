@@ -1,4 +1,4 @@
-"""Ctrl-C, which ends training where the model is whole."""
+"""Ctrl-C, which ends training between two batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The matrices of every batch, for those who want to see them all."""
+"""The matrices of every batch, printed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Matrices(Callback):
-    """Show all matrices of all layers after each batch; they are there in eager training alone."""
+    """Show all matrices of all layers after each batch; they exist in eager training only."""
 
     wants_batches = True
 

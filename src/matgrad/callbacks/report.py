@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: a progress bar and one row per epoch, or plain rows."""
+"""What a run shows: a progress bar and one row per epoch, or plain rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = {  # name of a value: heading, format
 
 
 class Report(Callback):
-    """Shows a row after each epoch, with a live progress bar where standard output is a terminal."""
+    """Shows a row after each epoch, with a progress bar if standard output is a terminal."""
 
     def __init__(self, *, silent: bool = False) -> None:
         self.silent = silent
@@ -69,7 +69,7 @@ class Report(Callback):
             self.progress.stop()
 
     def say(self, line: str = "") -> None:
-        """Print a line, above the bar where there is one."""
+        """Print a line, above the progress bar if there is one."""
         if self.silent:
             return
         if self.progress is not None:
@@ -78,7 +78,7 @@ class Report(Callback):
             click.echo(line)
 
     def row(self, values: dict[str, Any]) -> None:
-        """Print the values of an epoch as one row, after the headings the first time."""
+        """Print the values of an epoch as one row, the first time after the headings."""
         columns = [(values[name], *COLUMNS[name]) for name in COLUMNS if name in values]
         if not self._has_headings:
             self.say("  ".join(f"{heading:>{max(7, len(heading))}}" for _, heading, _ in columns))

@@ -1,4 +1,4 @@
-"""Loss and accuracy after each epoch, and the end of a run that diverges."""
+"""Loss and accuracy after each epoch, and the end of a diverging run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Statistics(Callback):
         run.row.update(self.measured(run))
 
     def measured(self, run: Training) -> dict[str, float]:
-        """The measures of the present model, by name."""
+        """The measures of the current model, by name."""
         values: dict[str, float] = {}
         for prefix, data in self.parts.items():
             measures = measure(run.M, data, run.loss, compiled=run.compiled)
@@ -39,14 +39,14 @@ class Statistics(Callback):
 
 
 class Divergence(Callback):
-    """End a run whose loss is no number any more."""
+    """Ends a run whose loss is no longer finite."""
 
     def epoch(self, run: Training) -> None:
-        check_finite(run.row.get("loss", 0.0), run.epoch)
+        check_finite_loss(run.row.get("loss", 0.0), run.epoch)
 
 
-def check_finite(loss: float, epoch: int) -> None:
-    """Raise FloatingPointError where the loss is nan or infinite."""
+def check_finite_loss(loss: float, epoch: int) -> None:
+    """Raise FloatingPointError if the loss is nan or infinite."""
     if not math.isfinite(loss):
         raise FloatingPointError(
             f"the loss is {loss} after epoch {epoch}: a smaller learning rate or clipping may help"

@@ -15,7 +15,7 @@ import numpy as np
 import matgrad as mg
 from matgrad import datasets
 from matgrad.callbacks import Callback, Divergence, EarlyStopping, GradientCheck, Matrices, Report, Statistics
-from matgrad.callbacks.statistics import check_finite
+from matgrad.callbacks.statistics import check_finite_loss
 from matgrad.cli.options import check_writable, densities, load_data, move
 from matgrad.cli.run_record import run_record
 from matgrad.cli.timer import Timer
@@ -177,7 +177,7 @@ class TrainingRun:
         is_last = training.rows and not training.is_interrupted and self.early_stopping is None
         measured = training.row if is_last and not self.options["no_statistics"] else self.statistics.measured(training)
         results = {name: x for name, x in measured.items() if name.endswith(("loss", "accuracy", "rmse"))}
-        check_finite(results["loss"], training.epoch)
+        check_finite_loss(results["loss"], training.epoch)
         return results
 
     def _introduce(self, report: Report) -> None:

@@ -1,6 +1,6 @@
-"""Data: data sets from files, embedded and generated ones, and batches of them.
+"""Data sets from files, embedded or generated, and batches of them.
 
-Every reader returns a `Dataset` as it is in the file; `Dataset.normalize` is a step of its own.
+Every reader returns a `Dataset` with the data as in the file; `Dataset.normalize` is a separate step.
 Downloads are in `matgrad.datasets.download`.
 """
 

@@ -49,7 +49,7 @@ def cifar10(path: str | os.PathLike[str]) -> Dataset:
 
 
 def _from_folder(folder: Path) -> dict[str, Batch]:
-    """The batches in a folder, in its subfolder, or in the archive that it has."""
+    """The batches in a folder, in its subfolder, or in an archive in it."""
     if not folder.is_dir():
         raise DataError(f"{folder}: no such file or folder")
     for (subfolder, archive), suffixes, decode in (
@@ -75,7 +75,7 @@ def _find(folder: Path, name: str, suffixes: tuple[str, ...]) -> Path | None:
 
 
 def _read_files(folder: Path, found: dict[str, Path | None], decode: Callable[[bytes, str], Batch]) -> dict[str, Batch]:
-    """The batches of the files that were found, which must be all."""
+    """The batches in the files that were found; none may be missing."""
     _check_complete(str(folder), [name for name, path in found.items() if path is not None])
     batches = {}
     for name, path in found.items():
@@ -87,7 +87,7 @@ def _read_files(folder: Path, found: dict[str, Path | None], decode: Callable[[b
 
 
 def _from_archive(path: Path) -> dict[str, Batch]:
-    """The batches in a tar file, which is read once, from begin to end; nothing is unpacked to disk."""
+    """The batches in a tar file, which is read once, from beginning to end; nothing is unpacked to disk."""
     batches = {}
     try:
         with file_errors(path), tarfile.open(path, "r:*") as archive:
@@ -113,7 +113,7 @@ def _check_complete(where: str, found: list[str]) -> None:
 
 
 def _decode_binary(content: bytes, where: str) -> Batch:
-    """The records of a file of the binary version: one byte of label and 3072 of pixels each."""
+    """The records of a file of the binary version: each has 1 byte for the label and 3072 for the pixels."""
     _check_size(content, where)
     if not content or len(content) % RECORD:
         raise DataError(
@@ -142,7 +142,7 @@ def _decode_python(content: bytes, where: str) -> Batch:
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
         raise DataError(f"{where}: labels: expected a list of integers")
     if len(labels) != len(X) or not labels:
-        raise DataError(f"{where}: found {len(X)} images and {len(labels)} labels, expected as many, at least one")
+        raise DataError(f"{where}: found {len(X)} images and {len(labels)} labels, expected equal numbers, at least 1")
     check_labels(np.array(labels, dtype=object), len(CLASSES), where)
     return X, np.array(labels, dtype=np.uint8)
 

@@ -18,11 +18,11 @@ from matgrad.datasets.dataset import DataError
 from matgrad.datasets.reading import reading
 
 DELIMITERS = (",", ";", "\t")
-MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})  # in small letters
-SAMPLE = 20  # lines that tell the delimiter
+MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})  # in lower case
+SAMPLE = 20  # lines that determine the delimiter
 LARGEST = float(np.finfo(np.float32).max)
 
-Line = tuple[int, list[str]]  # its number from 1, and its fields
+Line = tuple[int, list[str]]  # its number, counted from 1, and its fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,17 +40,17 @@ class Table:
 
     @property
     def notes(self) -> list[str]:
-        """What was decided about the format."""
+        """What was found out about the format."""
         name = {",": "comma", ";": "semicolon", "\t": "tab"}.get(self.delimiter, repr(self.delimiter))
         return [f"delimiter: {name}", f"header: {'no' if self.header is None else 'yes'}"]
 
     @property
     def target_title(self) -> str:
-        """The target column for messages: its number from 1 and its name."""
+        """The target column in messages: its number from 1 and its name."""
         return _title(self.header, self.target or 0)
 
     def target_in(self, line: int) -> str:
-        """The target of a line for messages."""
+        """The target of a line in messages."""
         return f"{self.path}, line {line}, {self.target_title}"
 
 
@@ -59,7 +59,7 @@ def read_table(
 ) -> Table:
     """The table in a CSV file, which may be compressed; every column except the target has numbers.
 
-    Without a target all columns have. `width` is the number of columns that must be there.
+    Without a target, all columns have numbers. `width` is the expected number of columns.
     """
     if delimiter is not None and len(delimiter) != 1:
         raise DataError(f"{path}: delimiter: expected one character, found {delimiter!r}")
@@ -70,8 +70,8 @@ def read_table(
         raise DataError(f"{path}: not a text file in UTF-8 ({error.reason} at byte {error.start})") from error
 
 
-def as_number(field: str) -> float | None:
-    """The finite float32 number that a field is, as a Python number, or None."""
+def parse_number(field: str) -> float | None:
+    """The field as a Python number, or None if it is not a finite float32 number."""
     try:
         value = float(field)
     except ValueError:
@@ -117,7 +117,7 @@ def _lines(path: Path, text: Iterable[str], delimiter: str) -> Iterator[Line]:
 
 
 def _delimiter(sample: list[str]) -> str:
-    """The delimiter with which most of the first lines have as many fields, and then the most fields."""
+    """The delimiter for which most of the first lines have equally many fields; of several, the one with the most."""
 
     def score(delimiter: str) -> tuple[float, int]:
         try:
@@ -131,7 +131,7 @@ def _delimiter(sample: list[str]) -> str:
 
 
 def _column(path: Path, target: str | int, first: list[str], header: bool | None) -> int:
-    """The position of the target column: by name, or counted from 0, or from the end where negative."""
+    """The position of the target column: by name, or counted from 0, or from the end if negative."""
     width = len(first)
     if isinstance(target, str) and header is not False and target in first:
         if first.count(target) > 1:
@@ -148,10 +148,10 @@ def _column(path: Path, target: str | int, first: list[str], header: bool | None
 
 
 def _is_header(first: list[str], target: int | None) -> bool:
-    """Whether a first line has names: no field except the target's is a number, and some is not missing."""
+    """Whether a first line has names: no field except the target's is a number, and not all are missing."""
     fields = [field for j, field in enumerate(first) if j != target]
     named = [field for field in fields if field.lower() not in MISSING]
-    return bool(named) and all(as_number(field) is None for field in fields)
+    return bool(named) and all(parse_number(field) is None for field in fields)
 
 
 def _columns(
@@ -183,7 +183,7 @@ def _columns(
 def _refuse(path: Path, line: int, fields: list[str], target: int | None, header: list[str] | None) -> None:
     """Raise the error for the first field of a line that is not a finite number."""
     for j, field in enumerate(field.strip() for field in fields):
-        if as_number(field) is not None:
+        if parse_number(field) is not None:
             continue
         where = f"{path}, line {line}, {_title(header, j + (target is not None and j >= target))}"
         if field.lower() in MISSING:
@@ -193,5 +193,5 @@ def _refuse(path: Path, line: int, fields: list[str], target: int | None, header
 
 
 def _title(header: list[str] | None, column: int) -> str:
-    """A column for messages: its number from 1 and its name."""
+    """A column in messages: its number from 1 and its name."""
     return f"column {column + 1}" + ("" if header is None else f" ({header[column]!r})")

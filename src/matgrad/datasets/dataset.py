@@ -1,4 +1,4 @@
-"""A data set: training and test examples with their targets, checked, normalised and split."""
+"""A data set: training and test examples with their targets, checked, normalized and split."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from matgrad.datasets.loader import class_indices
 from matgrad.datasets.normalization import Normalization
 
-MAX_CLASSES = 1 << 16  # more are taken for a mistake: one-hot rows have one column a class
+MAX_CLASSES = 1 << 16  # more are taken for a mistake: one-hot rows have one column per class
 
 
 class DataError(ValueError):
@@ -21,8 +21,8 @@ class DataError(ValueError):
 class Dataset:
     """Examples X, float32 N×D, and targets T: N class indices (int64), or a float32 N×K matrix (regression).
 
-    `normalization` tells how X was made from the data as read, `value_range` the known smallest and
-    largest value of that data, `notes` what a reader had to decide. Made by `Dataset.checked`.
+    `normalization` says how X was computed from the data as read, `value_range` which smallest and largest
+    value that data can have, if known, and `notes` what the reader decided. Created by `Dataset.checked`.
     """
 
     name: str
@@ -51,9 +51,9 @@ class Dataset:
         value_range: tuple[float, float] | None = None,
         notes: tuple[str, ...] = (),
     ) -> Dataset:
-        """The un-normalised data set of these arrays, or a DataError that names `source` and the array.
+        """The unnormalized data set of these arrays, or a DataError that names `source` and the array.
 
-        X becomes float32. Integers in a vector or a single column are classes, 0 to `classes` - 1 where
+        X becomes float32. Integers in a vector or a single column are classes, 0 to `classes` - 1 if
         that is given; other targets are numbers, and a vector of them becomes a column.
         """
         where = name if source is None else source
@@ -90,21 +90,21 @@ class Dataset:
         return digest.hexdigest()
 
     def normalize(self, how: str | Normalization) -> Dataset:
-        """The data set with X' = (X - offset) / scale, for 'none', 'unit', 'standard', or a known normalisation.
+        """The data set with X' = (X - offset) / scale, for 'none', 'unit', 'standard', or a known normalization.
 
         'unit' maps the known range of the values to [0, 1] or, without one, the range of each column
         of Xtrain. 'standard' gives the columns of Xtrain mean 0 and standard deviation 1. Constant
         columns have scale 1.
         """
         if self.normalization.kind != "none":
-            raise DataError(f"{self.name}: already normalised ({self.normalization.kind})")
+            raise DataError(f"{self.name}: already normalized ({self.normalization.kind})")
         try:
             new = Normalization.of(how, self.Xtrain, self.value_range) if isinstance(how, str) else how
             X, Xt = new.apply(self.Xtrain), new.apply(self.Xtest)
         except ValueError as error:
             raise DataError(f"{self.name}: {error}") from error
-        check_finite(X, f"{self.name}: Xtrain after normalisation")
-        check_finite(Xt, f"{self.name}: Xtest after normalisation")
+        check_finite(X, f"{self.name}: Xtrain after normalization")
+        check_finite(Xt, f"{self.name}: Xtest after normalization")
         return replace(self, Xtrain=X, Xtest=Xt, normalization=new)
 
     def split(self, fraction: float, seed: int = 0) -> tuple[Dataset, tuple[np.ndarray, np.ndarray]]:
@@ -134,7 +134,7 @@ def check_labels(labels: np.ndarray, classes: int, where: str) -> None:
 
 
 def check_finite(A: np.ndarray, where: str, found: np.ndarray | None = None) -> None:
-    """Refuse NaN and infinity in a matrix; `found` has the values to show, which A has as float32."""
+    """Refuse NaN and infinity in a matrix; A may be the float32 version of `found`, whose values are shown."""
     if not np.isfinite(A).all():
         i, j = np.argwhere(~np.isfinite(A))[0]
         kind = "number" if found is None else "float32 number"
@@ -143,7 +143,7 @@ def check_finite(A: np.ndarray, where: str, found: np.ndarray | None = None) -> 
 
 
 def _matrix(A: np.ndarray, where: str) -> np.ndarray:
-    """A as float32 matrix, after a check that it has rows, columns and finite numbers only."""
+    """A as a float32 matrix, after a check that it has rows and columns, and only finite numbers."""
     A = np.asarray(A)
     if A.dtype.kind not in "fiub":
         raise DataError(f"{where}: found {A.dtype}, expected numbers")
@@ -156,7 +156,7 @@ def _matrix(A: np.ndarray, where: str) -> np.ndarray:
 
 
 def _targets(A: np.ndarray, where: str) -> np.ndarray:
-    """The class indices as int64 vector, or the numbers as float32 matrix."""
+    """The class indices as an int64 vector, or the numbers as a float32 matrix."""
     A = np.asarray(A)
     if A.ndim == 2 and A.shape[1] == 1 and A.dtype.kind in "iu":
         A = A[:, 0]
@@ -171,16 +171,16 @@ def _check_shapes(where: str, X: np.ndarray, T: np.ndarray, Xt: np.ndarray, Tt: 
     """Refuse arrays that do not fit each other."""
     for part, A, B in (("train", X, T), ("test", Xt, Tt)):
         if len(A) != len(B):
-            raise DataError(f"{where}: X{part} has {len(A)} rows and T{part} has {len(B)}: expected one target a row")
+            raise DataError(f"{where}: X{part} has {len(A)} rows and T{part} has {len(B)}: expected one target per row")
     if X.shape[1] != Xt.shape[1]:
-        raise DataError(f"{where}: Xtrain has {X.shape[1]} columns and Xtest has {Xt.shape[1]}: expected as many")
+        raise DataError(f"{where}: Xtrain has {X.shape[1]} columns and Xtest has {Xt.shape[1]}: expected equal numbers")
     if T.shape[1:] != Tt.shape[1:]:
         kinds = ["classes" if A.ndim == 1 else f"{A.shape[1]} columns of numbers" for A in (T, Tt)]
         raise DataError(f"{where}: Ttrain has {kinds[0]} and Ttest has {kinds[1]}: expected the same")
 
 
 def _number_of_classes(where: str, T: np.ndarray, Tt: np.ndarray) -> int:
-    """The largest class + 1, after a check that so many columns of one-hot rows are sensible."""
+    """The largest class + 1, after a check that it is not larger than any sensible number."""
     K = int(max(T.max(), Tt.max())) + 1
     if K > MAX_CLASSES:
         raise DataError(f"{where}: found class {K - 1}, expected less than {MAX_CLASSES}; regression takes floats")

@@ -1,4 +1,4 @@
-"""Downloads of MNIST, Fashion-MNIST and CIFAR-10: resumed where they were broken off, and verified."""
+"""Downloads of MNIST, Fashion-MNIST and CIFAR-10: resumed after an interruption, and verified."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from matgrad.datasets.dataset import DataError
 
 CHUNK = 1 << 16
 LIMIT = 1 << 30  # bytes in one file: the largest has 170 million
-PAUSE = 1.0  # seconds before the second attempt; twice as many before the third …
-AGAIN = (408, 425, 429)  # client errors that may pass, as all server errors may
+PAUSE = 1.0  # seconds before the second attempt, twice as many before the third, …
+RETRIED = (408, 425, 429)  # client errors after which to try again, as after all server errors
 
 Progress = Callable[[int, int | None, str], None]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set is found, and the MD5 of each of its files."""
+    """Where a data set can be downloaded, and the MD5 checksum of each of its files."""
 
     mirrors: tuple[str, ...]
     files: dict[str, str]
@@ -59,7 +59,7 @@ SOURCES = {
 
 
 class _Failure(Exception):
-    """An attempt that failed; `final` where another one at the same mirror would fail as well."""
+    """An attempt that failed; `final` if another one at the same mirror would fail as well."""
 
     def __init__(self, reason: str, final: bool = False) -> None:
         super().__init__(reason)
@@ -77,10 +77,10 @@ def get(
 ) -> list[Path]:
     """Fetch the files of mnist, fashion-mnist or cifar10 into a folder, and return their paths.
 
-    Files that are there with the right checksum are not fetched again. The mirrors (addresses that end
-    with /) are tried in order, each once and then `retries` times again; nothing received for `timeout`
-    seconds ends an attempt, and the next one continues behind what `FILE.part` has. A file gets its name
-    when its checksum is right. ``progress(done, total, filename)`` tells bytes; the total may be None.
+    Files that exist with the right checksum are not fetched again. The mirrors (addresses that end with /)
+    are tried in order, each once and then up to `retries` times more; an attempt ends when nothing has been
+    received for `timeout` seconds, and the next one continues after the bytes in `FILE.part`. A file gets its
+    name when its checksum is right. ``progress(done, total, filename)`` reports bytes; the total may be None.
     """
     if name not in SOURCES:
         raise DataError(f"unknown data set {name!r}; known: {', '.join(SOURCES)}")
@@ -106,7 +106,7 @@ def get(
 def _fetch(
     path: Path, md5: str, mirrors: tuple[str, ...], progress: Progress | None, timeout: float, retries: int
 ) -> Path:
-    """One file, from the first mirror that has it right."""
+    """One file, from the first mirror that has it with the right checksum."""
     report = progress if progress is not None else lambda done, total, file: None
     if path.is_file() and _md5(path) == md5:
         report(path.stat().st_size, path.stat().st_size, path.name)
@@ -131,7 +131,7 @@ def _fetch(
 
 
 def _attempt(url: str, part: Path, md5: str, report: Progress, timeout: float) -> None:
-    """Add what is missing to the part, and check the whole; a wrong whole is deleted."""
+    """Complete the part, and check the file; if it is wrong, it is deleted."""
     start = part.stat().st_size if part.exists() else 0
     resumed = _receive(url, part, start, report, timeout)
     found = _md5(part)
@@ -142,22 +142,22 @@ def _attempt(url: str, part: Path, md5: str, report: Progress, timeout: float) -
 
 
 def _receive(url: str, part: Path, start: int, report: Progress, timeout: float) -> bool:
-    """Receive the file into the part, behind its first `start` bytes where the server can; was it so?"""
+    """Receive the file into the part; returns whether the server resumed it after its first `start` bytes."""
     name = part.name.removesuffix(".part")
     headers = {"User-Agent": "matgrad", **({"Range": f"bytes={start}-"} if start else {})}
     try:
         response = urlopen(Request(url, headers=headers), timeout=timeout)
     except HTTPError as error:
         error.close()
-        if error.code == 416 and start:  # there is nothing behind the part: it is whole, or wrong
+        if error.code == 416 and start:  # nothing follows the part: it is complete, or wrong
             return True
-        final = 400 <= error.code < 500 and error.code not in AGAIN
+        final = 400 <= error.code < 500 and error.code not in RETRIED
         raise _Failure(f"the server answers {error.code} {error.reason}", final) from error
     except (OSError, HTTPException, ValueError) as error:
         raise _Failure(_reason(error, timeout)) from error
     with response:
         resumed = response.status == 206
-        if resumed and not _continues(response.headers.get("Content-Range"), start):
+        if resumed and not _begins_at(response.headers.get("Content-Range"), start):
             part.unlink()
             raise _Failure(f"the server sends {response.headers.get('Content-Range')!r}, expected bytes from {start}")
         done = start if resumed else 0
@@ -179,14 +179,14 @@ def _receive(url: str, part: Path, start: int, report: Progress, timeout: float)
 
 
 def _read(response: HTTPResponse, timeout: float) -> bytes:
-    """The next bytes of a response, as soon as some are there; none at its end."""
+    """The next bytes of a response, as soon as some have arrived; none at its end."""
     try:
         return response.read1(CHUNK)
     except (OSError, HTTPException, ValueError) as error:
         raise _Failure(_reason(error, timeout)) from error
 
 
-def _continues(content_range: str | None, start: int) -> bool:
+def _begins_at(content_range: str | None, start: int) -> bool:
     """Whether a Content-Range such as `bytes 100-199/200` begins at `start`."""
     match = re.match(r"bytes (\d+)-", content_range or "")
     return match is not None and int(match[1]) == start
@@ -201,6 +201,6 @@ def _reason(error: Exception, timeout: float) -> str:
 
 
 def _md5(path: Path) -> str:
-    """The MD5 of a file: it finds damage, and is what the publishers give."""
+    """The MD5 checksum of a file, which detects damage and is what the publishers provide."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -1,4 +1,4 @@
-"""A folder of preprocessed data, for instance augmented images: one npz file an epoch."""
+"""A folder of preprocessed data, for instance augmented images: one npz file per epoch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from matgrad.datasets.reading import existing_folder
 
 
 class Preprocessed:
-    """The data sets of a folder with epoch0.npz, epoch1.npz, …; when they end, they start again.
+    """The data sets of a folder with epoch0.npz, epoch1.npz, …, which are repeated as needed.
 
-    A file is read when its epoch comes. Every data set must have the sizes of the first.
+    A file is read when its epoch begins. Every data set must have the sizes of the first.
     """
 
     def __init__(self, folder: str | os.PathLike[str], normalization: Normalization | None = None) -> None:
@@ -51,11 +51,11 @@ class Preprocessed:
         return self._last[1]
 
     def normalize(self, how: str | Normalization) -> Preprocessed:
-        """The same folder with every epoch normalised as the training data of the first asks for."""
+        """The same folder, with the normalization of the first epoch's training data applied to every epoch."""
         return Preprocessed(self.folder, self.first.normalize(how).normalization)
 
     def _normalized(self, dataset: Dataset) -> Dataset:
-        """The data set, normalised where that was asked for."""
+        """The data set, normalized if that was asked for."""
         return dataset if self._normalization is None else dataset.normalize(self._normalization)
 
     def _checked(self, number: int) -> Dataset:

@@ -8,7 +8,7 @@ import numpy as np
 
 from matgrad.datasets.dataset import DataError, Dataset
 
-SQUARES = 8  # of a side of the checkerboard
+SQUARES = 8  # per side of the checkerboard
 FEATURES, CLASSES = 8, 3  # of the tiny data set
 
 
@@ -23,7 +23,7 @@ def checkerboard(size: int = 1000, seed: int = 0) -> Dataset:
 
 
 def mini(size: int = 20, seed: int = 0) -> Dataset:
-    """Random numbers from [0, 1) in 8 columns with random classes 0 to 2, to look at: nothing can be learned."""
+    """Random numbers from [0, 1) in 8 columns with random classes 0 to 2, to look at: there is nothing to learn."""
 
     def draw(rng: np.random.Generator, N: int) -> tuple[np.ndarray, np.ndarray]:
         return rng.random((N, FEATURES), dtype=np.float32), rng.integers(CLASSES, size=N)

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: IDX files of images and labels, as they are or gzipped."""
+"""MNIST and Fashion-MNIST: IDX files of images and labels, gzipped or not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _dataset(name: str, folder: str | os.PathLike[str], class_names: tuple[str, 
     )
     for X, T, (images, labels) in ((Xtrain, Ttrain, files[:2]), (Xtest, Ttest, files[2:])):
         if len(X) != len(T):
-            raise DataError(f"{images} has {len(X)} images and {labels} has {len(T)} labels: expected as many")
+            raise DataError(f"{images} has {len(X)} images and {labels} has {len(T)} labels: expected equal numbers")
         check_labels(T, len(class_names), str(labels))
     if Xtrain.shape[1:] != Xtest.shape[1:]:
         sizes = ["×".join(map(str, X.shape[1:])) for X in (Xtrain, Xtest)]

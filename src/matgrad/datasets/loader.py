@@ -15,14 +15,14 @@ from matgrad.matrix_operations import identity
 
 
 class DataLoader:
-    """Batches (X, T) of a data set; the last one is smaller where the sizes do not divide.
+    """Batches (X, T) of a data set; the last one is smaller if the batch size does not divide N.
 
     X is an N×D array. T is an N×K matrix of targets, a vector of N numbers (regression, K = 1), or
-    a vector of N class indices, which become one-hot rows. The order is that of the data, or with
-    `shuffle` a new one for every pass, from a NumPy generator: the same on every backend. Without a
+    a vector of N class indices, which become one-hot rows. The order is that of the data or, with
+    `shuffle`, a new one for every pass, from a NumPy generator: the same on every backend. Without a
     `seed` the generator is the one that `manual_seed` sets.
 
-    `classes` is their number, the largest index + 1 by default; where it is 1, as for a model with
+    `classes` is the number of classes, by default the largest index + 1; if it is 1, as for a model with
     one output, integers are numbers and not class indices.
     """
 
@@ -41,7 +41,7 @@ class DataLoader:
         if len(X.shape) != 2 or len(X) == 0:
             raise ValueError(f"X: expected a matrix with at least one row, found shape {tuple(X.shape)}")
         if len(X) != len(T):
-            raise ValueError(f"X has {len(X)} rows and T has {len(T)}: expected one target a row")
+            raise ValueError(f"X has {len(X)} rows and T has {len(T)}: expected one target per row")
         self.X = _floating(X)
         self.T, self.labels = _targets(self.X, T, classes)
         self.batch_size = batch_size
@@ -55,12 +55,12 @@ class DataLoader:
 
     @property
     def classes(self) -> int | None:
-        """The number of classes, where the targets are class indices."""
+        """The number of classes if the targets are class indices, else None."""
         return None if self.labels is None else len(self.T)
 
     @property
     def is_plain(self) -> bool:
-        """Whether its batches are just ``batch(start, order())``: an engine may then go through them by itself."""
+        """Whether its batches are just ``batch(start, order())``: an engine may then form them itself."""
         return type(self) is DataLoader
 
     def __len__(self) -> int:
@@ -73,11 +73,11 @@ class DataLoader:
             yield self.batch(start, order)
 
     def order(self) -> np.ndarray | None:
-        """The indices of the examples for a pass, a new permutation each time; None where they are not shuffled."""
+        """The indices of the examples for a pass, a new permutation each time; None if they are not shuffled."""
         return self._rng.permutation(self.size) if self.shuffle else None
 
     def batch(self, start: int, order: np.ndarray | None = None) -> tuple[Matrix, Matrix]:
-        """The batch that begins with example `start`, of those in an order."""
+        """The batch that begins at position `start` of an order, by default that of the data."""
         batch = slice(start, min(start + self.batch_size, self.size))
         rows = batch if order is None else order[batch]
         return _rows(self.X, rows), _rows(self.T, rows if self.labels is None else self.labels[rows])
@@ -106,14 +106,14 @@ def one_hot(labels: np.ndarray, classes: int, *, like: Matrix | None = None) -> 
 
 
 def _rows(A: Matrix, rows: slice | np.ndarray) -> Matrix:
-    """The rows of A in a slice, without a copy where the backend can, or those with given indices."""
+    """The rows of A in a slice, without a copy if the backend allows it, or those with given indices."""
     if isinstance(rows, slice):
         return backend_of(A).rows(A, rows.start, rows.stop)
     return backend_of(A).take_rows(A, rows)
 
 
 def _floating(X: Matrix) -> Matrix:
-    """X itself where its elements are floating-point numbers; NumPy integers become float32."""
+    """X itself if its elements are floating-point numbers; NumPy integers become float32."""
     if isinstance(X, np.ndarray) and X.dtype.kind in "iub":
         return X.astype(np.float32)
     dtype = backend_of(X).dtype(X)
@@ -123,7 +123,7 @@ def _floating(X: Matrix) -> Matrix:
 
 
 def _targets(X: Matrix, T: Matrix, classes: int | None) -> tuple[Matrix, np.ndarray | None]:
-    """(the targets as matrix, None), or (the one-hot rows of all classes, the class of each row)."""
+    """(the targets as a matrix, None), or (the one-hot rows of all classes, the class of each row)."""
     backend = backend_of(X, T)
     if classes != 1 and "int" in backend.dtype(T) and (len(T.shape) == 1 or T.shape[1] == 1):
         labels = backend.to_numpy(T).reshape(-1)

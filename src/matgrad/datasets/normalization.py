@@ -1,4 +1,4 @@
-"""Normalisation of examples: X' = (X - offset) / scale, found on training data and applied to any."""
+"""Normalization of examples: X' = (X - offset) / scale, found on training data and applied to any data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 KINDS = ("none", "unit", "standard")
-ROWS = 4096  # at a time in float64: the whole of CIFAR-10 would take more than 1 GB
+ROWS = 4096  # converted to float64 at a time: all of CIFAR-10 would take more than 1 GB
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,9 +25,9 @@ class Normalization:
 
     @classmethod
     def of(cls, kind: str, X: np.ndarray, value_range: tuple[float, float] | None = None) -> Normalization:
-        """The normalisation of a kind that training data X, with values in a known range or not, asks for.
+        """The normalization of a kind for training data X, whose values have a known range or None.
 
-        unit: offset is the smallest value and scale largest - smallest, known or of each column.
+        unit: offset is the smallest value and scale is largest - smallest, of the known range or of each column.
         standard: offset_j = Σ_i x_ij / N and scale_j² = Σ_i (x_ij - offset_j)² / N.
         """
         if kind == "none":
@@ -39,11 +39,11 @@ class Normalization:
             offset, high = (np.full(X.shape[1], A, dtype=np.float64) for A in (low, high))
             scale = high - offset
         else:
-            raise ValueError(f"unknown normalisation {kind!r}; known: {', '.join(KINDS)}")
+            raise ValueError(f"unknown normalization {kind!r}; known: {', '.join(KINDS)}")
         return cls(kind, *_rows(offset, scale))
 
     def apply(self, X: np.ndarray) -> np.ndarray:
-        """(X - offset) / scale for a float32 N×D matrix X; X itself where the kind is 'none'."""
+        """(X - offset) / scale for a float32 N×D matrix X; X itself if the kind is 'none'."""
         D = self.offset.shape[1]
         if X.ndim != 2 or X.shape[1] != D:
             raise ValueError(f"found X with shape {X.shape}, expected {D} columns as in the training data")

@@ -11,7 +11,7 @@ from matgrad.datasets.dataset import DataError, Dataset
 from matgrad.foundation.files import atomic_write, read_npz
 
 KEYS = ("Xtrain", "Ttrain", "Xtest", "Ttest")
-RANGE = "value_range"  # beside them, where known: the smallest and the largest value that X can have
+RANGE = "value_range"  # optional: the smallest and the largest value that X can have
 
 
 def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
@@ -35,7 +35,7 @@ def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
 
 
 def save_npz(dataset: Dataset, file: str | os.PathLike[str]) -> None:
-    """Write the four arrays of a data set, as they are now (normalised or not), to an npz file.
+    """Write the four arrays of a data set, as they are now (normalized or not), to an npz file.
 
     The file appears, or replaces an older one, when it is complete.
     """
@@ -50,7 +50,7 @@ def save_npz(dataset: Dataset, file: str | os.PathLike[str]) -> None:
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """The four arrays in a file, after a check that it has them and no others."""
+    """The arrays in a file, after a check that the four are there, and no unknown ones."""
     try:
         arrays = read_npz(path)
     except ValueError as error:
@@ -60,11 +60,11 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _check_keys(path: Path, found: list[str]) -> None:
-    """Refuse a file with other arrays than the four."""
+    """Refuse a file in which one of the four arrays is missing, or with unknown ones."""
     missing = [key for key in KEYS if key not in found]
     extra = [key for key in found if key not in (*KEYS, RANGE)]
     if missing or extra:
-        problems = [f"{text} {', '.join(keys)}" for text, keys in (("no", missing), ("unknown", extra)) if keys]
+        problems = [f"{word} {', '.join(keys)}" for word, keys in (("no", missing), ("unknown", extra)) if keys]
         raise DataError(f"{path}: {'; '.join(problems)}; expected {', '.join(KEYS)}")
 
 

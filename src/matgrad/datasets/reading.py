@@ -24,9 +24,9 @@ _DAMAGED = (gzip.BadGzipFile, zlib.error, *(() if lzma is None else (lzma.LZMAEr
 
 @contextmanager
 def reading(path: Path) -> Iterator[IO[bytes]]:
-    """The content of a file; gzip and xz are recognised by their first bytes and decompressed.
+    """The content of a file; gzip and xz are recognized by their first bytes and decompressed.
 
-    What goes wrong while opening and reading becomes a DataError that names the file.
+    Errors in opening and reading it become a DataError that names the file.
     """
     with file_errors(path), path.open("rb") as file:
         start = file.read(len(XZ))
@@ -43,7 +43,7 @@ def reading(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def file_errors(path: Path) -> Iterator[None]:
-    """A DataError that names the file, in place of what its opening and reading may raise."""
+    """Turn the errors of opening and reading a file into a DataError that names it."""
     try:
         yield
     except FileNotFoundError as error:
@@ -59,7 +59,7 @@ def file_errors(path: Path) -> Iterator[None]:
 
 
 def read_up_to(file: IO[bytes], count: int) -> bytes:
-    """The next `count` bytes, or all there are; memory grows with what is there, not with `count`."""
+    """The next `count` bytes, or all that are left; memory grows with what is read, not with `count`."""
     parts = []
     while count > 0 and (part := file.read(min(count, CHUNK))):
         parts.append(part)

@@ -1,8 +1,8 @@
 """A restricted unpickler: arrays, bytes, strings, numbers, lists, tuples and dictionaries, and nothing else.
 
-A pickle is a program: it names functions, which the unpickler imports and calls. Here the three names
+A pickle is a program: it names functions, which the unpickler imports and calls. Here the names
 that NumPy arrays need stand for harmless objects of this file, and every other name is refused. Not
-even NumPy itself is called before the pickle has been read; the arrays are made of its bytes afterwards.
+even NumPy itself is called before the pickle has been read; the arrays are made from its bytes afterwards.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DTYPE = re.compile(r"[iuf][1248]|b1")
 def restricted_load(file: IO[bytes], where: str) -> Any:
     """The content of a pickle, as long as it is made of arrays, bytes, strings, numbers, lists and dictionaries.
 
-    Strings of Python 2 become bytes. What is refused, or damaged, gives a DataError that names `where`.
+    Strings of Python 2 become bytes. Refused or damaged content gives a DataError that names `where`.
     """
     try:
         return _finished(_RestrictedUnpickler(file, encoding="bytes").load(), {})
@@ -35,7 +35,7 @@ def restricted_load(file: IO[bytes], where: str) -> Any:
         raise DataError(f"{where}: not a pickle, or a damaged one ({error})") from error
 
 
-# what the documentation of pickle says that damaged content may raise, and what it raises besides
+# what damaged content may raise, according to the documentation of pickle and in practice
 _PICKLE_ERRORS = (
     pickle.UnpicklingError, AssertionError, AttributeError, EOFError, ImportError, LookupError, MemoryError,
     OverflowError, TypeError, ValueError, struct.error,
@@ -60,15 +60,15 @@ class _Dtype:
     __slots__ = ("code", "order")
 
     def __init__(self, code: Any) -> None:
-        self.code = _text(code)
+        self.code = _string(code)
         self.order = "|"
 
     def __setstate__(self, state: Any) -> None:
-        self.order = _text(state[1])
+        self.order = _string(state[1])
 
 
 class _Ndarray:
-    """Stands for numpy.ndarray: an argument of _reconstruct, which does nothing with it."""
+    """Stands for numpy.ndarray: an argument of _reconstruct, which ignores it."""
 
     __slots__ = ()
 
@@ -99,7 +99,7 @@ _GLOBALS: dict[str, object] = {
 }
 
 
-# objects of registered or other classes, buffers from elsewhere, and memory asked for before it is filled
+# objects of registered or other classes, external buffers, and memory that is allocated before it is filled
 _REFUSED = (
     pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.PERSID, pickle.BINPERSID,
     pickle.NEXT_BUFFER, pickle.READONLY_BUFFER, pickle.BYTEARRAY8,
@@ -107,13 +107,13 @@ _REFUSED = (
 
 
 def _refuse(unpickler: Any) -> None:
-    """Stands for an operation that would make something else than the accepted objects."""
+    """Stands for an operation that would make anything but the accepted objects."""
     raise DataError("the pickle has an operation that is refused; expected arrays, lists and dictionaries only")
 
 
 # the unpickler written in C would take up to 64 GB for its memo when a damaged pickle names a large number
 class _RestrictedUnpickler(pickle._Unpickler):
-    """An unpickler that knows the names in _GLOBALS only and imports nothing."""
+    """An unpickler that knows only the names in _GLOBALS, and imports nothing."""
 
     dispatch: ClassVar = {**pickle._Unpickler.dispatch, **{code[0]: _refuse for code in _REFUSED}}
 
@@ -130,7 +130,7 @@ class _RestrictedUnpickler(pickle._Unpickler):
 def _finished(value: Any, memo: dict[int, Any]) -> Any:
     """The value with real arrays in place of their states, after a check of the types of everything in it.
 
-    `memo` has what is finished: lists in lists that share parts would otherwise grow exponentially.
+    `memo` has what is finished: without it, nested lists that share parts would grow exponentially.
     """
     if value is None or isinstance(value, (bytes, str, int, float)):
         return value
@@ -165,6 +165,6 @@ def _array(array: _Array) -> np.ndarray:
     return vector.reshape(shape, order="F" if by_columns else "C")
 
 
-def _text(code: Any) -> str:
-    """A string that Python 2 or 3 has pickled."""
+def _string(code: Any) -> str:
+    """A string pickled by Python 2 or 3."""
     return code.decode("latin1") if isinstance(code, bytes) else str(code)

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from matgrad.datasets.csv_file import MISSING, Table, as_number, read_table
+from matgrad.datasets.csv_file import MISSING, Table, parse_number, read_table
 from matgrad.datasets.dataset import DataError, Dataset, hold_out
 
 TASKS = ("classification", "regression")
-FEW = 20  # at most so many different integers are taken for classes
+MAX_INTEGER_CLASSES = 20  # more different integers are taken for numbers
 
 
 @dataclass(frozen=True)
 class _Target:
-    """The target column: its name for messages, and the names of its classes (None: numbers)."""
+    """The target column: its name in messages, and the names of its classes (None: numbers)."""
 
     title: str
     class_names: tuple[str, ...] | None
@@ -35,15 +35,15 @@ def csv(
     test_fraction: float = 0.2,
     seed: int = 0,
 ) -> Dataset:
-    """The data set in a CSV file: one example a line, its target in the column `target` (default: the last).
+    """The data set in a CSV file: one example per line, its target in the column `target` (default: the last).
 
-    `target` is a name of the header or a position from 0 (from the end where negative). Test examples
-    come from the file `test`, or are a `test_fraction` of the lines, drawn with `seed`. Without `header`
-    the first line is taken for one where none of its fields, the target aside, is a number. Without
-    `delimiter` it is the comma, semicolon or tab that divides the first lines best. Without `task`
-    (classification or regression) the targets are classes where some is not a number, or where all are
-    integers, at most 20 different ones, each met twice on average. The classes are the sorted names.
-    `notes` of the data set tells what was decided.
+    `target` is a name in the header or a position from 0 (from the end if negative). Test examples come
+    from the file `test`, or are a `test_fraction` of the lines, drawn with `seed`. Without `header`, the
+    first line is taken for a header if none of its fields, except perhaps the target, is a number. Without
+    `delimiter`, it is the comma, semicolon or tab that divides the first lines best. Without `task`
+    (classification or regression), the targets are classes if one of them is not a number, or if all are
+    integers, at most 20 different ones, each occurring twice on average. The classes are the sorted names.
+    The `notes` of the data set say what was decided.
     """
     if task is not None and task not in TASKS:
         raise DataError(f"unknown task {task!r}; known: {', '.join(TASKS)}")
@@ -75,13 +75,13 @@ def csv_features(
 
 
 def _target(table: Table, task: str | None) -> _Target:
-    """What the target column holds, as told or as its fields suggest."""
+    """What the target column has, by the task or, without one, by its fields."""
     _check_present(table)
-    values = [as_number(field) for field in table.targets]
+    values = [parse_number(field) for field in table.targets]
     integers = all(value is not None and value.is_integer() for value in values)
     if task is None:
         different = len(set(values))
-        few = integers and different <= FEW and 2 * different <= len(values)
+        few = integers and different <= MAX_INTEGER_CLASSES and 2 * different <= len(values)
         task = "classification" if None in values or few else "regression"
     title = table.target_title
     if task == "regression":
@@ -92,7 +92,7 @@ def _target(table: Table, task: str | None) -> _Target:
 
 
 def _describe(goal: _Target) -> str:
-    """One line that says what the target column was taken for."""
+    """One line that says how the target column was understood."""
     if goal.class_names is None:
         return f"target {goal.title}: numbers (regression)"
     shown = ", ".join(goal.class_names[:10]) + (", …" if len(goal.class_names) > 10 else "")
@@ -110,12 +110,12 @@ def _targets(table: Table, goal: _Target) -> np.ndarray:
     """The class index of each line, or its number as an N×1 matrix."""
     _check_present(table)
     if goal.class_names is None:
-        numbers = _each(table, as_number, "a finite number")
+        numbers = _each(table, parse_number, "a finite number")
         return np.array(numbers, dtype=np.float64).reshape(-1, 1)
     index = {name: i for i, name in enumerate(goal.class_names)}
 
     def class_of(field: str) -> int | None:
-        value = as_number(field)
+        value = parse_number(field)
         name = str(int(value)) if value is not None and value.is_integer() else field
         return index.get(name, index.get(field))
 
@@ -134,7 +134,7 @@ def _each(table: Table, f: Callable[[str], float | None], expected: str) -> list
 
 
 def _check_same_header(table: Table, other: Table) -> None:
-    """Refuse a test file with other names of columns than the training file."""
+    """Refuse a test file whose column names differ from those of the training file."""
     if table.header != other.header:
         pairs = zip(table.header or [], other.header or [], strict=True)
         j, (a, b) = next((j, pair) for j, pair in enumerate(pairs) if pair[0] != pair[1])

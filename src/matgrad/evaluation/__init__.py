@@ -1,1 +1,1 @@
-"""How good a model is on data."""
+"""The evaluation of models on data."""

@@ -16,12 +16,12 @@ from matgrad.loss_functions import LossFunction
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
-EVALUATION_BATCH = 1000  # examples: more than that are not faster
+EVALUATION_BATCH = 1000  # examples; larger batches are not faster
 
 
 @dataclass
 class Measures:
-    """The mean loss, the outputs Y, the targets T, and the classes that both stand for.
+    """The mean loss, the outputs Y, the targets T, and the classes that Y and T stand for.
 
     Y and T are N×K matrices of float64 numbers; the classes are vectors of N indices.
     """
@@ -34,7 +34,7 @@ class Measures:
 
     @property
     def accuracy(self) -> float:
-        """The fraction of examples whose class is predicted."""
+        """The fraction of examples whose class is predicted correctly."""
         return float(np.mean(self.predicted == self.expected))
 
     @property
@@ -86,7 +86,7 @@ def compute_loss(M: MultilayerPerceptron, data: Batches, loss: LossFunction) -> 
 
 
 def compute_accuracy(M: MultilayerPerceptron, data: Batches) -> float:
-    """The fraction of examples whose class is predicted, in evaluation mode.
+    """The fraction of examples whose class is predicted correctly, in evaluation mode.
 
     Targets may be one-hot rows or class indices.
     """
@@ -105,7 +105,7 @@ def predict(M: MultilayerPerceptron, X: np.ndarray, batch_size: int = EVALUATION
 
 
 def score(M: MultilayerPerceptron, X: np.ndarray, T: np.ndarray) -> float:
-    """The accuracy of M on examples X with class indices T or, for a matrix of numbers, R², as in scikit-learn."""
+    """The accuracy of M on examples X with class indices T or, for other targets, R², as in scikit-learn."""
     Y, T = predict(M, X), np.asarray(T)
     if T.ndim == 1 and T.dtype.kind in "iu":
         return float(np.mean(predicted_classes(M, Y) == T))

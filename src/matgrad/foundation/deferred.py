@@ -1,4 +1,4 @@
-"""Methods that are functions of a module above their class, which is imported when they are first used."""
+"""Methods that are functions of a module which imports their class; it is imported when they are first used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all; npz and safetensors files, which are read without pickle."""
+"""Files that are written completely or not at all; npz and safetensors files, which are read without pickle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import numpy as np
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
-    """A binary file that gets its name `path` only when the block ends without an exception."""
+    """A binary file that appears at `path` only when the block ends without an exception."""
     target = Path(path)
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
@@ -37,7 +37,7 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """All arrays in an npz file; one of pickled objects is refused."""
+    """All arrays in an npz file; pickled objects are refused."""
     try:
         with open(path, "rb") as file:
             content = np.load(file, allow_pickle=False)
@@ -64,7 +64,7 @@ def _array(content: np.lib.npyio.NpzFile, name: str, path: str | Path) -> np.nda
     """One array of an npz file."""
     try:
         return content[name]
-    except (ValueError, SyntaxError, tokenize.TokenError) as error:  # the header of an array is Python text
+    except (ValueError, SyntaxError, tokenize.TokenError) as error:  # the header of an array is a Python expression
         if "allow_pickle" in str(error):
             raise ValueError(f"{path}: {name}: found an array of objects (pickled), expected numbers") from None
         raise ValueError(f"{path}: {name}: not an array, or a damaged one ({error})") from None
@@ -93,7 +93,7 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str,
 
 
 def as_json(value: Any) -> str:
-    """The value as indented JSON text, in which numbers that are not finite are null."""
+    """The value as an indented JSON string, in which numbers that are not finite are null."""
     return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 

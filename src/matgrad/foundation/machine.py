@@ -1,4 +1,4 @@
-"""What is known of the machine: cores, processor, instruction sets, threads and versions."""
+"""The machine: cores, processor, instruction sets, threads and versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGES = ("numpy", "scipy", "torch", "jax", "tensorflow", "tensorflow-cpu", "s
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python, matgrad and the packages it can use, where they are installed."""
+    """The versions of Python, matgrad and the packages it can use, if they are installed."""
     found = {"python": platform.python_version(), "matgrad": sys.modules["matgrad"].__version__}
     for package in PACKAGES:
         try:
@@ -38,7 +38,7 @@ def _processor() -> str:
 
 
 def cores() -> int:
-    """The number of cores that this process may use; all of them where the system does not tell."""
+    """The number of cores that this process may use; all of them if the system does not say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -50,7 +50,7 @@ def instruction_sets() -> list[str]:
 
 
 def thread_pools() -> dict[str, int]:
-    """The number of threads of every thread pool that is loaded."""
+    """The number of threads of every loaded thread pool."""
     from threadpoolctl import threadpool_info
 
     return {

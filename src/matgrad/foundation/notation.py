@@ -18,7 +18,7 @@ _GREEK = frozenset(
         "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega",
     )
 )
-SYMBOLS = {  # names whose letters are not their own
+SYMBOLS = {  # names that are not written with their own letters
     "epsilon": r"\varepsilon",
     "delta": r"\Delta",
     **{"al": "a_l", "tl": "t_l", "ar": "a_r", "tr": "t_r"},
@@ -37,7 +37,7 @@ FUNCTIONS = {  # applied to every element or every row, so that f(X) has the siz
 
 
 class Tex(NamedTuple):
-    """LaTeX text with how strongly its outermost operator binds; `operand` is what a minus sign stands before."""
+    """A LaTeX string and how strongly its outermost operator binds; after a minus sign also its `operand`."""
 
     text: str
     level: int = ATOM
@@ -49,18 +49,21 @@ class Tex(NamedTuple):
 
 
 def escape(text: str) -> str:
-    """The text with TeX's special characters made printable."""
+    """The string with TeX's special characters made printable."""
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)
 
 
 def symbol(name: str) -> Tex:
-    r"""A variable: ``c1`` is c_1, ``DX`` \mathsf{D}X, ``inv_sqrt_Sigma`` \Sigma^{-\frac12}, ``root`` \mathrm{root}."""
+    r"""A variable: ``c1`` is c_1, ``DX`` \mathsf{D}X, ``sqrt_2`` \sqrt{2}, ``inv_sqrt_Sigma`` \Sigma^{-\frac12}."""
     plain = name.rstrip("'")
     primes = name[len(plain) :]
     if plain.startswith("inv_sqrt_"):
         power = superscript(symbol(plain.removeprefix("inv_sqrt_")), r"-\frac12")
         return Tex(f"({power.text}){primes}") if primes else power
+    if plain.startswith("sqrt_"):
+        factors = " ".join(_letter(part) or _word(part) for part in plain.split("_")[1:])
+        return Tex(rf"\sqrt{{{factors}}}{primes}")
     return Tex((gradient(plain) or _letter(plain) or _word(plain)) + primes)
 
 
@@ -96,13 +99,13 @@ def function_symbol(name: str) -> str:
 
 
 def parenthesized(text: str) -> str:
-    """(text), with parentheses that grow around what is tall."""
+    """(text), with parentheses that grow with its height."""
     tall = re.search(r"\\frac\{|\\begin", text)
     return rf"\left( {text} \right)" if tall else f"({text})"
 
 
 def bracketed(tex: Tex, *levels: int) -> str:
-    """The text, in parentheses unless its level is one of those given or an atom's."""
+    """The LaTeX string, in parentheses unless its level is one of those given or an atom's."""
     return tex.text if tex.level in (POWER, ATOM, *levels) else parenthesized(tex.text)
 
 

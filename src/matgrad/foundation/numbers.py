@@ -1,4 +1,4 @@
-"""Numbers as Python has them."""
+"""Python numbers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 
 def as_number(value: Any) -> Any:
-    """A NumPy scalar as Python number, which takes on the dtype of the matrix it multiplies."""
+    """A NumPy scalar as a Python number, which takes on the dtype of a matrix it multiplies; others as they are."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def check_size(name: str, size: Any) -> int:
-    """The size as int, after a check that it is a whole number of 1 or more."""
+    """The size as an int, after a check that it is a positive whole number."""
     if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
-        raise ValueError(f"{name} must be a whole number of 1 or more, found {size!r}")
+        raise ValueError(f"{name} must be a positive whole number, found {size!r}")
     return operator.index(size)

@@ -1,4 +1,4 @@
-"""The random generator that is used wherever none is given."""
+"""The random generator that is used where none is given."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def generator() -> Generator:
 
 @contextmanager
 def preserved_generator() -> Iterator[None]:
-    """The generator goes on afterwards as if it had not been used inside."""
+    """Restore the generator afterwards, as if it had not been used inside."""
     bits = generator().bit_generator
     state = bits.state
     try:

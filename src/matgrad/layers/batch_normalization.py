@@ -19,7 +19,7 @@ from matgrad.matrix_operations import (
 class BatchNormalizationLayer(Layer):  # appendix:layers
     """R = X - 1_N μ;  Z = (1_N Σ^(-1/2)) ⊙ R;  Y = (1_N γ) ⊙ Z + 1_N β
 
-    μ and Σ are mean and variance of the columns of X in training mode, and the running ones in
+    μ and Σ are the mean and variance of the columns of X in training mode, and the running ones in
     evaluation mode; ε is added to Σ. Equal to `torch.nn.BatchNorm1d`, except that a batch of one
     example gives β and leaves the running statistics as they are.
     """

@@ -18,20 +18,19 @@ from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 class Layer:
     """A function of a batch X with parameters θ, their gradients Dθ, and an optimizer for them.
 
-    A subclass names its trained matrices in `parameters`; the gradient of `W` is `DW`. What else
-    must survive from batch to batch, such as running statistics, it names in `buffers`; what
-    feedforward leaves for backpropagate and for the curious, such as `Z`, in `intermediates`. A composite
-    layer returns its inner layers in `parts`, and keeps them in attributes, lists, tuples or dictionaries;
-    what is done to it is done to them too. Matrices are made with NumPy; `to` moves them to another backend.
-    Of a sparse parameter only the values are trained: optimizers see a dense 1×nnz matrix, and the state has
-    that and the support.
+    A subclass names its trained matrices in `parameters`; the gradient of `W` is `DW`. `buffers` names the
+    other values that persist from batch to batch, such as running statistics, and `intermediates` those that
+    feedforward keeps for backpropagate and for inspection, such as `Z`. A composite layer returns its inner
+    layers in `parts`, and keeps them in attributes, lists, tuples or dictionaries; whatever is done to it is
+    done to them too. Matrices are created with NumPy; `to` moves them to another backend. Only the values of a
+    sparse parameter are trained: optimizers see a dense 1×nnz matrix, and the state has that and the support.
     """
 
     keeps_size = False  # whether output_size is always input_size, as in batch normalization
     parameters: tuple[str, ...] = ()
     buffers: tuple[str, ...] = ()
     intermediates: tuple[str, ...] = ()
-    output = "real"  # what Y consists of: 'real' numbers, 'probability' or 'log-probability'
+    output = "real"  # the kind of the elements of Y: 'real' numbers, 'probability' or 'log-probability'
 
     X: Matrix
     DX: Matrix
@@ -42,7 +41,7 @@ class Layer:
         self.training = True
         self._optimizer: Optimizer = CompositeOptimizer()
         self._optimizers: dict[str, Optimizer] = {}
-        self._forget()  # only what is its own: it may have no parts yet
+        self._forget()  # not `forget`: it may have no parts yet
 
     # -- the paper's three steps --------------------------------------------------------------
     def feedforward(self, X: Matrix) -> Matrix:
@@ -69,15 +68,15 @@ class Layer:
             part.optimize(eta)
 
     def end_epoch(self) -> None:
-        """What changes between epochs in the layer itself; nothing, for most layers. The model tells all parts."""
+        """Update what changes between epochs, not in the parts: the model calls this method of every part."""
 
     # -- parts --------------------------------------------------------------------------------
     def parts(self) -> Sequence[Layer]:
-        """The inner layers, always in the same order; none, for most layers."""
+        """The inner layers, always in the same order; most layers have none."""
         return ()
 
     def walk(self, name: str = "") -> Iterator[tuple[str, Layer]]:
-        """The layer and its parts, and theirs, by name: ('3', layer), ('3.1', its first part), ('3.1.1', …), …"""
+        """The layer, its parts and theirs, with their names: ('3', layer), ('3.1', its first part), ('3.1.1', …), …"""
         yield name, self
         for i, part in enumerate(self.parts(), start=1):
             yield from part.walk(_join(name, str(i)))
@@ -103,17 +102,17 @@ class Layer:
                 problem = "two optimizers for one parameter" if names else "not made with a parameter"
                 raise ValueError(
                     f"{type(part).__name__}: {problem} of this {type(self).__name__}; expected at "
-                    f"most one for each of: {', '.join(self.parameters)} (made after M.to(...))"
+                    f"most one per parameter: {', '.join(self.parameters)} (made after M.to(...))"
                 )
             bound[names[0]] = part
         for part in bound.values():
             part.x = part.Dx = None
-            for key in part.state_names:  # made with a sparse matrix, it is one
+            for key in part.state_names:  # sparse, if it was made with a sparse matrix
                 setattr(part, key, values_of(getattr(part, key)))
         self._optimizer, self._optimizers = optimizer, bound
 
     def set_optimizer(self, specification: str) -> None:
-        """Give every parameter, also of the parts, the optimizer that a text such as ``Momentum(0.9)`` names."""
+        """Give every parameter, also of the parts, the optimizer that a string such as ``Momentum(0.9)`` names."""
         self.optimizer = CompositeOptimizer(
             *(create_optimizer(specification, getattr(self, name), None) for name in self.parameters)
         )
@@ -122,7 +121,7 @@ class Layer:
 
     # -- state --------------------------------------------------------------------------------
     def state(self) -> State:
-        """All that training carries from batch to batch, by name: parameters, supports, buffers, optimizers.
+        """Everything that training carries from batch to batch, by name: parameters, supports, buffers, optimizers.
 
         What belongs to part i has a name such as 'i.W' or 'i.W.delta'. See `matgrad.layers.state`.
         """
@@ -131,7 +130,7 @@ class Layer:
         return {name: values_of(X) for name, X in found.items()} | supports
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Replace what `state` names; only names of `self.state()` are allowed; sparse values want their support."""
+        """Replace the entries in `state`, which are some of `self.state()`; sparse values come with their support."""
         places, known = self._places(), self.state().keys()
         if unknown := sorted(state.keys() - known):
             raise ValueError(f"{self!r} has no {', '.join(unknown)}; known: {', '.join(known)}")
@@ -139,12 +138,12 @@ class Layer:
             thing, attribute = places[name]
             if isinstance(getattr(thing, attribute), SparseMatrix):
                 if f"{name}{SUPPORT}" not in state:
-                    raise ValueError(f"{self!r}: {name} is sparse; expected {name}{SUPPORT} beside it")
+                    raise ValueError(f"{self!r}: {name} is sparse; expected {name}{SUPPORT} as well")
                 X = SparseMatrix(state[f"{name}{SUPPORT}"], X)
             setattr(thing, attribute, X)
 
     def _places(self) -> dict[str, tuple[Any, str]]:
-        """Where everything in the state is kept, by name: a layer or an optimizer, and its attribute."""
+        """The place of each entry of the state: a layer or an optimizer, and the name of its attribute."""
         found: dict[str, tuple[Any, str]] = {}
         for path, layer in self.walk():
             found |= {_join(path, name): (layer, name) for name in (*layer.parameters, *layer.buffers)}
@@ -169,30 +168,30 @@ class Layer:
             setattr(self, name, None)
 
     def clone(self) -> Layer:
-        """A layer that shares the matrices of this one, but not their names: to trace a step with."""
-        twin = copy.copy(self)
-        twin._optimizers = {name: copy.copy(part) for name, part in self._optimizers.items()}
-        twin._optimizer = CompositeOptimizer(*twin._optimizers.values())
-        clones = {id(part): part.clone() for part in self.parts()}
+        """A layer that shares the matrices of this one; assigning to its attributes leaves this one as it is."""
+        clone = copy.copy(self)
+        clone._optimizers = {name: copy.copy(part) for name, part in self._optimizers.items()}
+        clone._optimizer = CompositeOptimizer(*clone._optimizers.values())
+        clones_of_parts = {id(part): part.clone() for part in self.parts()}
         for name, value in vars(self).items():
             if next(_layers_in(value), None) is not None:
-                setattr(twin, name, copy.deepcopy(value, dict(clones)))
-        twin.forget()
-        return twin
+                setattr(clone, name, copy.deepcopy(value, dict(clones_of_parts)))
+        clone.forget()
+        return clone
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy takes over: all but the methods with which this very layer is observed."""
+        """The attributes of a copy: all except the methods by which this layer is observed."""
         observation = vars(self).get("_observation")
         left_out = ("_observation", *observation.methods) if observation else ()
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
     @property
     def is_sparse(self) -> bool:
-        """Whether a parameter is a sparse matrix, also of a part."""
+        """Whether a parameter of the layer or of one of its parts is a sparse matrix."""
         return any(isinstance(getattr(part, name), SparseMatrix) for _, part in self.walk() for name in part.parameters)
 
     def specification(self) -> str:
-        """The text that names this kind of layer, without its sizes; see `matgrad.specifications.models`."""
+        """The string that names this kind of layer, without its sizes; see `matgrad.specifications.models`."""
         return type(self).__name__.removesuffix("Layer")
 
     def __repr__(self) -> str:
@@ -211,7 +210,7 @@ def check_layers(layers: Iterable[Layer]) -> None:
 
 
 def _check_parts(path: str, layer: Layer) -> None:
-    """Refuse a layer in an attribute that is no part, and a part that no attribute has: it could not be cloned."""
+    """Refuse a layer in an attribute that is not a part, and a part in no attribute: they could not be cloned."""
     parts = {id(part): part for part in layer.parts()}
     kept = {id(part): (name, part) for name, value in vars(layer).items() for part in _layers_in(value)}
     for key, (name, part) in kept.items():
@@ -223,7 +222,7 @@ def _check_parts(path: str, layer: Layer) -> None:
 
 
 def _layers_in(value: Any) -> Iterator[Layer]:
-    """The layers that an attribute is or has, in lists, tuples and dictionaries."""
+    """The layers that an attribute is or contains, in lists, tuples and dictionaries."""
     if isinstance(value, Layer):
         yield value
     elif isinstance(value, list | tuple | dict):
@@ -232,5 +231,5 @@ def _layers_in(value: Any) -> Iterator[Layer]:
 
 
 def _join(*names: str) -> str:
-    """The names with points between them: '3.1.W'."""
+    """The names, joined by points: '3.1.W'."""
     return ".".join(filter(None, names))

@@ -9,7 +9,7 @@ from matgrad.sparse.support import Support
 
 
 class LinearLayer(WeightedLayer):  # appendix:layers
-    """Y = X Wᵀ + 1_N b, with W of size K×D and b of size 1×K; with dropout, W ⊙ R stands for W.
+    """Y = X Wᵀ + 1_N b, with W of size K×D and b of size 1×K; with dropout, W ⊙ R replaces W.
 
     All linear-type layers derive from this one and share its equations.
     """

@@ -25,7 +25,7 @@ from matgrad.sparse.support import Support
 class SReLULayer(ActivationLayer):
     """Z = X Wᵀ + 1_N b;  Y = srelu(Z), with trained 1×K row vectors al, tl, ar and tr.
 
-    With ``shared=True`` they are 1×1: one slope and one threshold a side for the whole layer.
+    With ``shared=True`` they are 1×1: one slope and one threshold per side for the whole layer.
     """
 
     parameters = ("W", "b", "al", "tl", "ar", "tr")
@@ -78,7 +78,7 @@ class SReLULayer(ActivationLayer):
         return f"SReLU(shared={self.shared})"
 
     def _activation(self, K: int) -> SReLUActivation:
-        """The activation function with the present parameters as 1×K row vectors."""
+        """The activation function with the current parameters as 1×K row vectors."""
         rows = (self.al, self.tl, self.ar, self.tr)
         return SReLUActivation(*(column_repeat(p, K) if self.shared else p for p in rows))
 

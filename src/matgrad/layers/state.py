@@ -1,7 +1,7 @@
-"""The state of a model or a layer: all that training carries from batch to batch, by name.
+"""The state of a model or a layer: everything that training carries from batch to batch, by name.
 
 It has matrices (``3.W``, ``3.W.delta``, ``3.running_mean``), 0-d counters (``3.renewals``) and the supports of sparse
-parameters (``3.W.support``); the matrices of those have one value for each stored element.
+parameters (``3.W.support``); their matrices have one value per stored element.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def supports_of(state: Mapping[str, Any]) -> dict[str, Support]:
 
 
 def sized_by_supports(state: Mapping[str, Any]) -> dict[str, str]:
-    """The name of the support of each 1×nnz matrix: of the values, and of what an optimizer keeps for them."""
+    """The name of the support of each 1×nnz matrix: the values themselves, and what an optimizer keeps for them."""
     return {
         name: support
         for support, S in supports_of(state).items()

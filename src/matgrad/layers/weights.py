@@ -19,7 +19,7 @@ class WeightedLayer(Layer):
     """A layer with weights W of size K×D and a bias b of size 1×K.
 
     With `dropout` p, training uses W ⊙ R instead of W: R is 0 with probability p and 1/(1-p)
-    elsewhere, and it is renewed after every step or, with ``renew="epoch"``, after every epoch. In
+    otherwise, and it is renewed after every step or, with ``renew="epoch"``, after every epoch. In
     evaluation mode R = 1. With a `support`, W is a sparse matrix that stores only those elements.
     """
 
@@ -55,7 +55,7 @@ class WeightedLayer(Layer):
 
     @property
     def buffers(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What dropout needs to go on, where there is dropout."""
+        """The state of dropout, if the layer has dropout."""
         return ("seed", "renewals") if self.dropout else ()
 
     def set_dropout(self, dropout: float, renew: str = "step") -> None:
@@ -104,13 +104,13 @@ class WeightedLayer(Layer):
     # -- sparse weights -----------------------------------------------------------------------
     @property
     def density(self) -> float:
-        """The part of W's elements that is stored: 1 for a dense W."""
+        """The fraction of W's elements that is stored: 1 for a dense W."""
         return self.W.support.density if isinstance(self.W, SparseMatrix) else 1.0
 
     def set_support(self, support: Support) -> None:
-        """Make W the sparse matrix with its present elements at `support`, and 0 where it had none.
+        """Make W sparse, with its current elements at `support` and 0 where it stored none.
 
-        What the optimizer of W keeps for every element, such as momentum, goes with it.
+        What the optimizer of W keeps per element, such as momentum, is moved in the same way.
         """
         old, self.W = self.W, restricted(self.W, self._checked(support))
         optimizer = self._optimizers.get("W")
@@ -121,7 +121,7 @@ class WeightedLayer(Layer):
         self.forget()
 
     def _checked(self, support: Support) -> Support:
-        """The support, after a check that it is one for W and not empty."""
+        """The support, after a check that it fits W and is not empty."""
         K, D = self.output_size, self.input_size
         if not isinstance(support, Support) or support.shape != (K, D) or not support.nnz:
             raise ValueError(f"support: expected a Support of size {K} × {D} with elements, found {support!r}")

@@ -1,4 +1,4 @@
-"""The part of the table that layers use on sparse matrices: all of it works on their values."""
+"""The operations that layers use on sparse matrices; all of them work on the values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SparseBackend(Backend):
         return like.with_values(_inner(like).full(value, 1, like.support.nnz, like.values))
 
     def hadamard(self, X, Y):
-        return X.with_values(_inner(X).hadamard(X.values, X.values_beside(Y)))
+        return X.with_values(_inner(X).hadamard(X.values, X.values_on_same_support(Y)))
 
     def step(self, X):
         """1 where x_ij ≥ 0 is stored; the elements that are not stored stay 0."""
@@ -68,7 +68,7 @@ class SparseBackend(Backend):
 
     @staticmethod
     def _check_size(name: str, m: int, n: int, X: Any) -> None:
-        """Refuse another size than that of a sparse matrix."""
+        """Refuse a size that is not that of the sparse matrix X."""
         if (m, n) != X.shape:
             raise ValueError(f"{name}: expected size {m} × {n}, found {X}; for a dense matrix use its values")
 

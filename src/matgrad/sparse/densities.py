@@ -1,6 +1,6 @@
-"""How sparse the layers of a model are: densities from text or from the Erdős–Rényi rule, and random supports.
+"""How sparse the layers of a model are: densities from strings or by the Erdős–Rényi rule, and random supports.
 
-A density is the part of a layer's weights that is stored, in (0, 1].
+A density is the fraction of a layer's weights that is stored, in (0, 1].
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from matgrad.specifications.parsing import Items, parse_numbers
 def erdos_renyi_densities(sizes: Sequence[int], overall: float) -> list[float]:
     """Densities d = min(1, ε·(D+K)/(D·K)) of D→K layers, with ε such that Σ d·D·K = overall·Σ D·K.
 
-    `sizes` are the number of features and those of the layers. Small layers keep more of their weights
-    than large ones, as in SET and RigL; where ε would make a layer denser than dense, it is dense, and
-    the other layers share the rest.
+    `sizes` are the number of features, then the sizes of the layers. Small layers keep more of their
+    weights than large ones, as in SET and RigL; a layer whose density would exceed 1 is dense, and the
+    other layers share the rest.
     """
     _check_density("overall density", overall)
     layers = list(pairwise(sizes))
@@ -36,16 +36,16 @@ def erdos_renyi_densities(sizes: Sequence[int], overall: float) -> list[float]:
         is_dense = [d >= 1 for d in densities]
 
 
-def parse_densities(text: Items) -> list[float]:
+def parse_densities(items: Items) -> list[float]:
     """The densities of a list such as ``0.01;0.05;1``."""
-    densities = parse_numbers(text, "density", float)
+    densities = parse_numbers(items, "density", float)
     for position, density in enumerate(densities, start=1):
         _check_density(f"density {position}", density)
     return densities
 
 
 def random_support(K: int, D: int, density: float, rng: Generator | None = None) -> Support | None:
-    """A random support with round(density·K·D) elements; None, which stands for a dense matrix, if that is all.
+    """A random support with round(density·K·D) elements; None, for a dense matrix, if these are all.
 
     Every support with that number of elements is equally likely.
     """
@@ -56,11 +56,11 @@ def random_support(K: int, D: int, density: float, rng: Generator | None = None)
     return None if nnz == K * D else Support.random(K, D, nnz, rng if rng is not None else generator())
 
 
-def density_text(support: Support) -> str:
-    """The shortest number from which `random_support` gets as many elements."""
+def format_density(support: Support) -> str:
+    """The density as the shortest number for which `random_support` gives as many elements."""
     K, D = support.shape
-    texts = (f"{support.density:.{digits}g}" for digits in range(1, 18))
-    return next(text for text in texts if round(float(text) * K * D) == support.nnz)
+    candidates = (f"{support.density:.{digits}g}" for digits in range(1, 18))
+    return next(number for number in candidates if round(float(number) * K * D) == support.nnz)
 
 
 def _check_density(name: str, density: float) -> None:

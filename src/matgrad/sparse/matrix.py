@@ -20,7 +20,7 @@ from matgrad.sparse.support import Support, elements
 class _Operand:
     """What a sparse matrix and its transpose share: products with dense matrices."""
 
-    __array_ufunc__ = None  # so that NumPy's operators leave the work to ours
+    __array_ufunc__ = None  # so that NumPy's operators defer to ours
 
     support: Support
     values: Matrix
@@ -35,14 +35,14 @@ class _Operand:
         return backend
 
     def __array__(self, *arguments: Any, **options: Any) -> np.ndarray:
-        raise TypeError("a sparse matrix is no array: use its values, or to_dense()")
+        raise TypeError("a sparse matrix is not an array: use its values, or to_dense()")
 
 
 class SparseMatrix(_Operand):
     """W, a K×D matrix that is 0 outside its support.
 
-    `values`, a 1×nnz matrix of any backend, has its elements in the order of rows; they may be 0. There
-    are W Y, Wᵀ Y, Y W and Y Wᵀ for dense Y, and sums and scalar multiples of matrices on one support.
+    `values`, a 1×nnz matrix of any backend, has its elements row by row; they may be 0. It supports
+    W Y, Wᵀ Y, Y W and Y Wᵀ for dense Y, and sums and scalar multiples of matrices on one support.
     """
 
     def __init__(self, support: Support, values: Matrix) -> None:
@@ -53,17 +53,17 @@ class SparseMatrix(_Operand):
 
     @classmethod
     def from_dense(cls, A: Matrix, support: Support | None = None) -> SparseMatrix:
-        """The elements of A at the support, which without one is where A is not 0."""
+        """The elements of A at the support, by default the positions where A is not 0."""
         backend = backend_of(A)
         B = backend.to_numpy(A)
         support = Support.from_mask(B != 0) if support is None else support
         if support.shape != tuple(A.shape):
-            raise ValueError(f"{support}: expected that of a matrix of size {_sizes(A)}")
+            raise ValueError(f"{support}: expected a support of size {_sizes(A)}")
         return cls(support, backend.from_numpy(B[support.row_indices(), support.columns][None], backend.device(A)))
 
     @classmethod
     def from_scipy(cls, A: Any) -> SparseMatrix:
-        """A SciPy matrix with NumPy values, with all that it stores; it is an error to store a position twice."""
+        """All elements that a SciPy matrix stores, as NumPy values; a position that is stored twice is an error."""
         if A.dtype.name not in DTYPES:
             raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, found {A.dtype}")
         flat, values = elements(A)
@@ -89,9 +89,9 @@ class SparseMatrix(_Operand):
         return SparseMatrix(self.support, values)
 
     def on(self, support: Support) -> SparseMatrix:
-        """The elements of W at another support, 0 where W stores none."""
+        """The matrix with the elements of W at another support, 0 where W stores none."""
         if support.shape != self.shape:
-            raise ValueError(f"{support}: expected that of a matrix of size {_sizes(self)}")
+            raise ValueError(f"{support}: expected a support of size {_sizes(self)}")
         backend = backend_of(self.values)
         values, old, new = backend.to_numpy(self.values)[0], self.support.flat(), support.flat()
         _, place, from_place = np.intersect1d(new, old, assume_unique=True, return_indices=True)
@@ -116,14 +116,14 @@ class SparseMatrix(_Operand):
     # -- element by element -------------------------------------------------------------------
     @property
     def dtype(self) -> Any:
-        """The element type, in the words of the values' framework."""
+        """The element type, as the framework of the values names it."""
         return self.values.dtype
 
     def __add__(self, other: SparseMatrix) -> SparseMatrix:
-        return self.with_values(self.values + self.values_beside(other))
+        return self.with_values(self.values + self.values_on_same_support(other))
 
     def __sub__(self, other: SparseMatrix) -> SparseMatrix:
-        return self.with_values(self.values - self.values_beside(other))
+        return self.with_values(self.values - self.values_on_same_support(other))
 
     def __neg__(self) -> SparseMatrix:
         return self.with_values(-self.values)
@@ -136,10 +136,10 @@ class SparseMatrix(_Operand):
     def __truediv__(self, c: Scalar) -> SparseMatrix:
         return self.with_values(self.values / _scalar(c))
 
-    def values_beside(self, other: Any) -> Matrix:
+    def values_on_same_support(self, other: Any) -> Matrix:
         """The values of another sparse matrix, which must have the same support and backend."""
         if not isinstance(other, SparseMatrix):
-            raise TypeError(f"expected a sparse matrix beside {self}, found {type(other).__name__}")
+            raise TypeError(f"expected another sparse matrix to combine with {self}, found {type(other).__name__}")
         backend_of(self.values, other.values)
         if not self.support.is_same(other.support):
             raise ValueError(f"{self} and {other}: expected matrices on the same support")
@@ -152,7 +152,7 @@ class SparseMatrix(_Operand):
 
 
 class TransposedSparseMatrix(_Operand):
-    """Wᵀ, a D×K matrix that is only good for products."""
+    """Wᵀ, a D×K matrix that supports only products."""
 
     def __init__(self, W: SparseMatrix) -> None:
         self.T, self.support, self.values, self.shape = W, W.support, W.values, W.shape[::-1]
@@ -170,12 +170,12 @@ class TransposedSparseMatrix(_Operand):
 
 
 def values_of(X: Matrix) -> Matrix:
-    """The values of a sparse matrix, and a dense matrix as it is."""
+    """The values of a sparse matrix; a dense matrix is returned as it is."""
     return X.values if isinstance(X, SparseMatrix) else X
 
 
 def with_values(X: Matrix, values: Matrix) -> Matrix:
-    """The matrix that has these values in place of those of X: sparse on X's support where X is sparse."""
+    """X with these values in place of its own: sparse on X's support if X is sparse, else the values themselves."""
     return X.with_values(values) if isinstance(X, SparseMatrix) else values
 
 
@@ -187,7 +187,7 @@ def restricted(X: Matrix, support: Support) -> SparseMatrix:
 def _scalar(c: Any) -> Scalar:
     """c, after a check that it is a number or a 0-d array."""
     if isinstance(c, _Operand) or tuple(getattr(c, "shape", ())) != ():
-        raise TypeError(f"expected a scalar beside a sparse matrix, found {type(c).__name__}; use hadamard")
+        raise TypeError(f"expected a scalar as factor of a sparse matrix, found {type(c).__name__}; use hadamard")
     return as_number(c)
 
 

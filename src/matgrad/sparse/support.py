@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
-LARGEST = 2**31 - 1  # of sizes and of the number of elements: the index has 32 bits
-CHUNK = 2**20  # elements of a matrix that a kernel makes on the way
+LARGEST = 2**31 - 1  # size or number of elements: the indices have 32 bits
+CHUNK = 2**20  # elements of a temporary matrix in a kernel
 
 
 class Support:
-    """The positions of the nnz stored elements of a K×D matrix, in the order of rows and in that of columns.
+    """The positions of the nnz stored elements of a K×D matrix, in row order and in column order.
 
     The elements of row i are those from ``starts[i]`` up to ``starts[i + 1]``; their `columns` increase.
-    The elements of column j are those from ``column_starts[j]`` up to ``column_starts[j + 1]`` in the
-    order of columns; `rows` has their rows, and `positions` their places in the order of rows. The arrays
-    cannot be written to.
+    The elements of column j are those from ``column_starts[j]`` up to ``column_starts[j + 1]`` in column
+    order; `rows` has their rows, and `positions` their places in row order. The arrays are read-only.
     """
 
     def __init__(self, shape: tuple[int, ...], starts: Any, columns: Any) -> None:
@@ -69,13 +68,13 @@ class Support:
 
     @classmethod
     def random(cls, K: int, D: int, nnz: int, rng: np.random.Generator) -> Support:
-        """One of the supports with exactly nnz elements, all equally likely; takes memory for nnz elements."""
+        """A random support with exactly nnz elements, all equally likely; takes memory for nnz elements."""
         K, D = _check_shape((K, D))
         if not 0 <= nnz <= min(K * D, LARGEST):
             raise ValueError(f"nnz: expected a number from 0 to {min(K * D, LARGEST)}, found {nnz}")
         return cls.from_flat((K, D), _distinct(K * D, nnz, rng))
 
-    # -- what is known of it ------------------------------------------------------------------
+    # -- properties ---------------------------------------------------------------------------
     @property
     def nnz(self) -> int:
         """The number of stored elements."""
@@ -83,21 +82,21 @@ class Support:
 
     @property
     def density(self) -> float:
-        """nnz / (K·D), the part of the elements that is stored."""
+        """nnz / (K·D), the fraction of the elements that is stored."""
         K, D = self.shape
         return self.nnz / (K * D)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of both indices: 12 for an element, 8 for a row and for a column."""
+        """The bytes of both indices: 12 per element, 8 per row and per column."""
         return sum(A.nbytes for A in (self.starts, self.columns, self.column_starts, self.rows, self.positions))
 
     def row_indices(self) -> np.ndarray:
-        """The row of every element, in the order of rows."""
+        """The row of every element, in row order."""
         return np.repeat(np.arange(self.shape[0], dtype=np.int32), np.diff(self.starts))
 
     def flat(self) -> np.ndarray:
-        """The numbers i·D + j of the positions (i, j), in the order of rows."""
+        """The numbers i·D + j of the positions (i, j), in row order."""
         return self.row_indices().astype(np.int64) * self.shape[1] + self.columns
 
     def is_same(self, other: Support) -> bool:
@@ -109,18 +108,18 @@ class Support:
 
     # -- for kernels --------------------------------------------------------------------------
     def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """``make()``, called once for each key: such as the index on a device."""
+        """``make()``, called only once per key; the index on a device is kept in this way."""
         if key not in self._cache:
             self._cache[key] = make()
         return self._cache[key]
 
     def chunks(self, N: int) -> Iterator[slice]:
-        """The elements in parts, so small that a matrix with N columns and a row for each stays small."""
+        """Slices of the elements, so short that a matrix with N columns and a row per element stays small."""
         size = max(1, CHUNK // max(N, 1))
         return (slice(k, min(k + size, self.nnz)) for k in range(0, self.nnz, size))
 
     def __copy__(self) -> Support:
-        return self  # nothing of it changes
+        return self  # it is immutable
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Support:
         return self
@@ -132,7 +131,7 @@ class Support:
 
 def elements(A: Any) -> tuple[np.ndarray, np.ndarray]:
     """The numbers i·D + j of the positions that a SciPy matrix stores, in increasing order, and the values there."""
-    triples = A.tocoo()  # which adds no duplicates up
+    triples = A.tocoo()  # which keeps duplicates
     flat = triples.row.astype(np.int64) * A.shape[1] + triples.col
     order = np.argsort(flat, kind="stable")
     return flat[order], triples.data[order]
@@ -143,7 +142,7 @@ def _distinct(total: int, count: int, rng: np.random.Generator) -> np.ndarray:
     if count > total // 8:
         return np.sort(rng.choice(total, count, replace=False, shuffle=False))  # needs memory for all of them
     found = np.empty(0, dtype=np.int64)
-    while len(found) < count:  # no number is favoured, so no set is
+    while len(found) < count:  # no number is favored, so no set is
         drawn = np.sort(np.concatenate([found, rng.integers(total, size=count - len(found))]))
         found = drawn[np.diff(drawn, prepend=-1) > 0]
     return found
@@ -182,7 +181,7 @@ def _check_starts(starts: np.ndarray, K: int, nnz: int) -> None:
 
 
 def _fixed(A: np.ndarray, dtype: type) -> np.ndarray:
-    """A copy of A that cannot be written to."""
+    """A read-only copy of A."""
     copy: np.ndarray = np.array(A, dtype=dtype)
     copy.setflags(write=False)
     return copy

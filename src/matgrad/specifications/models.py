@@ -17,7 +17,7 @@ from matgrad.layers import (
     SReLULayer,
 )
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.sparse.densities import density_text, parse_densities, random_support
+from matgrad.sparse.densities import format_density, parse_densities, random_support
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.specifications.parsing import Items, at_position, create, lookup, parse_call, parse_numbers, split_items
 
@@ -29,7 +29,7 @@ LAYERS: dict[str, type[Layer]] = {
     "BatchNormalization": BatchNormalizationLayer,
 }
 
-WEIGHTS, OPTIMIZER = "XavierNormalized", "Momentum(0.9)"  # where no others are given
+WEIGHTS, OPTIMIZER = "XavierNormalized", "Momentum(0.9)"  # defaults
 
 
 def create_model(
@@ -42,13 +42,12 @@ def create_model(
     renew: str = "step",
     densities: Items = 1,
 ) -> MultilayerPerceptron:
-    """The model with the given layers, where `sizes` are the number of features and those of the layers.
+    """The model with the given layers; `sizes` are the number of features, then the sizes of the layers.
 
-    A layer such as batch normalization keeps its size and has none in the list. `weights`, `dropouts` and
-    `densities` have one item for each linear layer, in the order of `M.walk`, which has the parts of layers
-    too; `optimizers` has one for each layer. A single item serves all. A linear layer with a density
-    below 1 is sparse, with a random support.
-    The model trains in the C++ core where that is built, else on NumPy; see `M.to`.
+    A layer that keeps its size, such as batch normalization, has none in the list. `weights`, `dropouts` and
+    `densities` have one item per linear layer, parts of layers included, in the order of `M.walk`;
+    `optimizers` has one per layer. A single item serves all. A linear layer with a density below 1 is
+    sparse, with a random support. The model trains in the C++ core if it is built, else on NumPy; see `M.to`.
 
     >>> M = create_model("ReLU;ReLU;Linear", [64, 128, 64, 10])
     """
@@ -58,24 +57,24 @@ def create_model(
     if len(numbers) != (expected := 1 + sum(not _keeps_size(kind) for kind in kinds)):
         raise ValueError(
             f"expected {expected} layer sizes for {expected - 1} linear layers (the number of features, then "
-            f"one for each), found {len(numbers)}: {sizes}"
+            f"one per layer), found {len(numbers)}: {sizes}"
         )
-    rates = _Items(parse_numbers(dropouts, "dropout", float), "dropouts")
-    parts = _Items(parse_densities(densities), "densities")
-    distributions = _Items(split_items(weights, "layer weights"), "layer weights")
+    rates = _LayerItems(parse_numbers(dropouts, "dropout", float), "dropouts")
+    fractions = _LayerItems(parse_densities(densities), "densities")
+    distributions = _LayerItems(split_items(weights, "layer weights"), "layer weights")
 
     M = MultilayerPerceptron()
     D, *rest = numbers
     for position, (item, kind) in enumerate(zip(items, kinds, strict=True), start=1):
         K = D if _keeps_size(kind) else rest.pop(0)
         with at_position("layer", position):
-            layer = _create_layer(item, kind, D, K, rates, renew, parts)
+            layer = _create_layer(item, kind, D, K, rates, renew, fractions)
             for _, part in layer.walk():
                 if isinstance(part, LinearLayer):
                     part.set_weights(distributions.take())
         M.layers.append(layer)
         D = K
-    for listed in (rates, parts, distributions):
+    for listed in (rates, fractions, distributions):
         listed.check()
     set_optimizers(M, optimizers)
     return M.to("auto")
@@ -97,18 +96,18 @@ def count_linear(layers: Items) -> int:
 
 
 def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
-    """The `layers`, `sizes`, `dropouts` and `renew` that `create_model` needs to make such a model again.
+    """The `layers`, `sizes`, `dropouts` and `renew` from which `create_model` makes such a model again.
 
-    Where a layer is sparse, also the `densities`; the supports are not part of it. A model with a layer
-    whose parts are not those that its specification makes has none, which is an error.
+    If a layer is sparse, also the `densities`, but not the supports. It is an error if the parts of a layer
+    differ from those that its specification makes.
     """
     linear = [layer for _, layer in M.walk() if isinstance(layer, LinearLayer)]
     sizes = [M.layers[0].input_size, *(layer.output_size for layer in M.layers if not layer.keeps_size)]
     renew = next((layer.renew for layer in linear if layer.dropout), "step")
-    densities = [density_text(x.W.support) if isinstance(x.W, SparseMatrix) else "1" for x in linear]
+    densities = [format_density(x.W.support) if isinstance(x.W, SparseMatrix) else "1" for x in linear]
     for i, layer in enumerate(M.layers, start=1):
         if layer.parts():
-            _check_described(f"layer {i}, {layer!r}", layer, renew)
+            _check_specification(f"layer {i}, {layer!r}", layer, renew)
     return {
         "layers": ";".join(layer.specification() for layer in M.layers),
         "sizes": ";".join(map(str, sizes)),
@@ -118,14 +117,14 @@ def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
     }
 
 
-def _check_described(name: str, layer: Layer, renew: str) -> None:
-    """Refuse a composite layer that is another one than its specification makes."""
+def _check_specification(name: str, layer: Layer, renew: str) -> None:
+    """Refuse a composite layer that differs from the one its specification makes."""
     specification = layer.specification()
-    rates = _Items([x.dropout for _, x in layer.walk() if isinstance(x, LinearLayer)] or [0.0], "dropouts")
+    rates = _LayerItems([x.dropout for _, x in layer.walk() if isinstance(x, LinearLayer)] or [0.0], "dropouts")
     try:
         with preserved_generator():
             sizes = layer.input_size, layer.output_size
-            made = _create_layer(specification, type(layer), *sizes, rates, renew, _Items([1.0], "densities"))
+            made = _create_layer(specification, type(layer), *sizes, rates, renew, _LayerItems([1.0], "densities"))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{name}: cannot be made from its specification {specification!r}: {error}") from None
     for found, expected in zip_longest(_settings(layer), _settings(made)):
@@ -134,7 +133,7 @@ def _check_described(name: str, layer: Layer, renew: str) -> None:
 
 
 def _settings(layer: Layer) -> list[tuple[str, str, dict[str, Any]]]:
-    """Names, kinds, numbers and strings of a layer and its parts, all that their specifications are to say."""
+    """The name, specification, numbers and strings of a layer and of each part: what a specification must give."""
 
     def plain(part: Layer) -> dict[str, Any]:
         return {k: v for k, v in vars(part).items() if isinstance(v, bool | int | float | str) and k != "training"}
@@ -142,8 +141,8 @@ def _settings(layer: Layer) -> list[tuple[str, str, dict[str, Any]]]:
     return [(name or "itself", part.specification(), plain(part)) for name, part in layer.walk()]
 
 
-class _Items:
-    """The items of a list, one for each linear layer in the order of the model; a single one serves all."""
+class _LayerItems:
+    """A list with one item per linear layer, in the order of the model; a single item serves all."""
 
     def __init__(self, values: list[Any], what: str) -> None:
         self.values, self.what, self.taken = values, what, 0
@@ -154,16 +153,18 @@ class _Items:
         return self.values[self.taken - 1 if self.taken <= len(self.values) else 0]
 
     def check(self) -> None:
-        """Refuse a list that was not as long as there are linear layers."""
+        """Refuse a list whose length is not the number of linear layers."""
         if len(self.values) not in (1, self.taken):
             number, found = self.taken, len(self.values)
             raise ValueError(f"expected 1 or {number} {self.what} for {number} linear layers, found {found}")
 
 
-def _create_layer(item: str, kind: type, D: int, K: int, rates: _Items, renew: str, densities: _Items) -> Layer:
+def _create_layer(
+    item: str, kind: type, D: int, K: int, rates: _LayerItems, renew: str, densities: _LayerItems
+) -> Layer:
     """The layer, or the activation layer with the activation function, that the item names.
 
-    It and its linear parts have the next dropout rates and densities.
+    The layer and its linear parts take the next dropout rates and densities.
     """
     options: dict[str, Any] = {}
     if issubclass(kind, LinearLayer | ActivationFunction):
@@ -185,7 +186,7 @@ def _create_layer(item: str, kind: type, D: int, K: int, rates: _Items, renew: s
 
 
 def _kinds(items: list[str]) -> list[type]:
-    """For every layer its class, or that of its activation function."""
+    """The class of each layer, or of its activation function."""
     kinds: list[type] = []
     for position, item in enumerate(items, start=1):
         with at_position("layer", position):

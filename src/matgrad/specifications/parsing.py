@@ -1,4 +1,4 @@
-"""Text specifications such as ``Momentum(mu=0.9)``: one parser for all of them.
+"""Specifications: strings such as ``Momentum(mu=0.9)``, with one parser for all of them.
 
 Arguments are positional or by keyword, separated by commas. Where one argument is itself a list,
 semicolons separate the arguments and commas the elements: ``MultiStepLR(0.1; 10, 15; 0.1)``.
@@ -28,13 +28,13 @@ class Call:
     keywords: dict[str, Any] = field(default_factory=dict)
 
 
-def parse_call(text: str) -> Call:
+def parse_call(specification: str) -> Call:
     """The parts of ``Name``, ``Name()``, ``Name(1, 2.5)`` or ``Name(a=1; b=2, 3)``."""
-    if not isinstance(text, str):
-        raise TypeError(f"expected text such as 'Name(argument, ...)', found {text!r}")
-    match = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+    if not isinstance(specification, str):
+        raise TypeError(f"expected a string such as 'Name(argument, ...)', found {specification!r}")
+    match = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", specification, re.DOTALL)
     if match is None or "(" in (match[2] or "") or ")" in (match[2] or ""):
-        raise ValueError(f"cannot read {text!r}: expected Name or Name(argument, ...)")
+        raise ValueError(f"cannot read {specification!r}: expected Name or Name(argument, ...)")
     call = Call(match[1])
     body = match[2]
     if body is None or not body.strip():
@@ -45,11 +45,11 @@ def parse_call(text: str) -> Call:
         keyword = keyword.strip()
         is_incomplete = not all(part.strip() for part in value.split(","))
         if is_incomplete or (equals and not keyword.isidentifier()) or keyword in call.keywords:
-            raise ValueError(f"cannot read argument {position} of {text!r}: {item.strip()!r}")
+            raise ValueError(f"cannot read argument {position} of {specification!r}: {item.strip()!r}")
         if equals:
             call.keywords[keyword] = _value(value)
         elif call.keywords:
-            raise ValueError(f"argument {position} of {text!r} needs a keyword, as those before it")
+            raise ValueError(f"argument {position} of {specification!r} needs a keyword, like those before it")
         else:
             call.arguments.append(_value(value))
     return call
@@ -76,7 +76,7 @@ def create(specification: str, registry: Mapping[str, Callable[..., T]], kind: s
 
 
 def resolve(specification: Any, base: type[T], registry: Mapping[str, Callable[..., T]], kind: str) -> T:
-    """The specification itself where it is a `base` already, or what its text names."""
+    """What the specification names; an object of class `base` is returned as it is."""
     if isinstance(specification, base):
         return specification
     if not isinstance(specification, str):
@@ -85,7 +85,7 @@ def resolve(specification: Any, base: type[T], registry: Mapping[str, Callable[.
 
 
 def describe(thing: object) -> str:
-    """The class of a thing and those of its attributes that are not the defaults of its constructor."""
+    """The class of a thing and those of its attributes that differ from the defaults of its constructor."""
     parameters = inspect.signature(type(thing)).parameters
     values = {name: value for name, value in vars(thing).items() if name in parameters}
     changed = [
@@ -96,10 +96,10 @@ def describe(thing: object) -> str:
     return type(thing).__name__ + (f"({', '.join(changed)})" if changed else "")
 
 
-def parse_numbers(text: Items, kind: str, number: type[int] | type[float] = int) -> list[Any]:
+def parse_numbers(items: Items, kind: str, number: type[int] | type[float] = int) -> list[Any]:
     """The numbers of a list such as ``784;1024;512;10`` or ``[784, 1024, 512, 10]``."""
     numbers = []
-    for position, item in enumerate(split_items(text, kind), start=1):
+    for position, item in enumerate(split_items(items, kind), start=1):
         try:
             numbers.append(number(item))
         except ValueError:
@@ -108,21 +108,21 @@ def parse_numbers(text: Items, kind: str, number: type[int] | type[float] = int)
     return numbers
 
 
-def split_items(text: Items, kind: str) -> list[str]:
+def split_items(items: Items, kind: str) -> list[str]:
     """The items of a list, which is a sequence, one item, or a string with semicolons or commas outside parentheses."""
-    if not isinstance(text, str):
-        return [str(item) for item in (text if isinstance(text, Iterable) else [text])]
-    items, depth, start = [], 0, 0
-    for i, character in enumerate(text):
+    if not isinstance(items, str):
+        return [str(item) for item in (items if isinstance(items, Iterable) else [items])]
+    found, depth, start = [], 0, 0
+    for i, character in enumerate(items):
         depth += {"(": 1, ")": -1}.get(character, 0)
         if character in ";," and depth == 0:
-            items.append(text[start:i].strip())
+            found.append(items[start:i].strip())
             start = i + 1
-    items.append(text[start:].strip())
-    for position, item in enumerate(items, start=1):
+    found.append(items[start:].strip())
+    for position, item in enumerate(found, start=1):
         if not item:
-            raise ValueError(f"{kind} {position} of {text!r} is empty")
-    return items
+            raise ValueError(f"{kind} {position} of {items!r} is empty")
+    return found
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def at_position(kind: str, position: int) -> Iterator[None]:
 
 
 def lookup(name: str, registry: Mapping[str, T], kind: str) -> T:
-    """The entry called `name`; an error lists the names that exist and suggests the nearest."""
+    """The entry called `name`; an error lists the names that exist and suggests the nearest one."""
     if name in registry:
         return registry[name]
     lower = {known.lower(): known for known in registry}
@@ -144,19 +144,19 @@ def lookup(name: str, registry: Mapping[str, T], kind: str) -> T:
     raise ValueError(f"unknown {kind} {name!r}{suggestion} (known: {', '.join(registry)})")
 
 
-def _value(text: str) -> Any:
+def _value(string: str) -> Any:
     """A number, True, False, a word, or a list of those."""
-    if "," in text:
-        return [_value(item) for item in text.split(",")]
-    text = text.strip()
-    if text in ("True", "False"):
-        return text == "True"
+    if "," in string:
+        return [_value(item) for item in string.split(",")]
+    string = string.strip()
+    if string in ("True", "False"):
+        return string == "True"
     for kind in (int, float):
         try:
-            return kind(text)
+            return kind(string)
         except ValueError:
             pass
-    return text
+    return string
 
 
 def _is_number(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A user's own layers, activation functions and losses, from a Python file."""
+"""Plugins: a user's own layers, activation functions and losses, from a Python file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matgrad.specifications.models import LAYERS
 def load_plugin(path: str | Path) -> ModuleType:
     """Run a Python file and make its layers, activation functions and losses usable by name.
 
-    The name is that of the class, without its ending Layer, Activation or Loss.
+    The name is that of the class, without the ending Layer, Activation or Loss.
     """
     file = Path(path)
     if not file.is_file():

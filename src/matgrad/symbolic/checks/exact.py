@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
 from typing import Any, TypeVar
 
 import sympy as sp
 
-from matgrad import activation_functions
+from matgrad.activation_functions import ActivationFunction
 
 T = TypeVar("T")
+
+ROOTS = {math.sqrt(2): sp.sqrt(2), math.sqrt(2 * math.pi): sp.sqrt(2 * sp.pi)}  # irrational constants of classes
 
 
 def exact(value: Any) -> Any:
@@ -21,24 +22,25 @@ def exact(value: Any) -> Any:
 
 
 def exact_numbers(thing: T, suffix: str = "") -> T:
-    """A copy whose attributes that are floating-point numbers are positive symbols of the same names, and a suffix.
+    """A copy whose floating-point attributes are positive symbols of the same names, with a suffix.
 
-    What holds for all ε, α or μ holds for the numbers that training uses.
+    What holds for all ε, α or μ holds for the numbers that training uses. The constants of its class, and of the
+    activation functions it has as attributes, are the exact roots that they stand for.
     """
-    twin = copy.copy(thing)
+    clone = _exact_constants(thing)
     for name, value in vars(thing).items():
         if isinstance(value, float):
-            setattr(twin, name, sp.Symbol(f"{name}{suffix}", positive=True))
-    return twin
+            setattr(clone, name, sp.Symbol(f"{name}{suffix}", positive=True))
+    return clone
 
 
-@contextmanager
-def exact_constants() -> Iterator[None]:
-    """Exact roots in place of the constants of the activation functions."""
-    constants = {"SQRT_2": sp.sqrt(2), "SQRT_2_PI": sp.sqrt(2 * sp.pi)}
-    before = {name: getattr(activation_functions, name) for name in constants}
-    vars(activation_functions).update(constants)
-    try:
-        yield
-    finally:
-        vars(activation_functions).update(before)
+def _exact_constants(thing: T) -> T:
+    """A copy with the exact roots that class attributes stand for, also in its activation functions."""
+    clone = copy.copy(thing)
+    constants = {name: value for cls in reversed(type(thing).__mro__) for name, value in vars(cls).items()}
+    for name, value in {**constants, **vars(thing)}.items():
+        if isinstance(value, ActivationFunction):
+            setattr(clone, name, _exact_constants(value))
+        elif isinstance(value, float) and name not in vars(thing) and value in ROOTS:
+            setattr(clone, name, ROOTS[value])
+    return clone
