@@ -197,7 +197,7 @@ def test_counts_stay_whole_numbers(f):
 def test_matrices_of_two_recordings_do_not_mix():
     kept = []
     record(lambda _, m: {"y": kept.append(m["X"]) or m["X"]}, SIGNATURES)
-    with pytest.raises(RecordingError, match="a matrix of an earlier step is not part of the state"):
+    with pytest.raises(RecordingError, match="a matrix from an earlier step is used, but it is not part of the state"):
         record(lambda _, m: {"y": m["X"] + kept[0]}, SIGNATURES)
 
 
@@ -296,7 +296,7 @@ def test_a_batch_of_another_backend_is_refused():
 def test_a_method_that_was_replaced_in_one_layer_is_not_passed_over():
     M = model()
     M.layers[2].feedforward = lambda X: 2 * X
-    with pytest.raises(RecordingError, match="the method feedforward of one LinearLayer was replaced"):
+    with pytest.raises(RecordingError, match="the method feedforward of one LinearLayer object was replaced"):
         recorded_step(M)
 
 

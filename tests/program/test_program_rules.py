@@ -16,13 +16,13 @@ from matgrad.program.rules import (
     FUSIONS,
     SIMPLIFICATIONS,
     added_scaled,
-    apart,
     gated,
     rewritten,
     scaled_constant,
     summed_into_product,
     times_one,
     transposed_twice,
+    with_separate_outputs,
 )
 from matgrad.program.shapes import Size
 
@@ -100,7 +100,7 @@ def test_a_rule_alone_keeps_the_numbers(name: str):
     state = {key: A for key, A in numbers().items() if key in after.outputs}
     given = {key: A for key, A in numbers().items() if key not in after.outputs}
     for backend in ("numpy", "torch"):
-        actual = executed(apart(after), state, given, backend=backend)
+        actual = executed(with_separate_outputs(after), state, given, backend=backend)
         for key, X in outputs(before, numbers()).items():
             np.testing.assert_allclose(actual[key], X, rtol=1e-12, atol=1e-13, err_msg=f"{name} on {backend}, {key}")
 
@@ -221,7 +221,7 @@ def test_forward_and_update_are_one_product_each(optimizer: str, products: int):
 
 
 def test_every_output_has_memory_of_its_own():
-    program = apart(recorded(lambda C, D, A, **_: {"C": D, "D": D, "Z": D, "y": A.T, "A": A}))
+    program = with_separate_outputs(recorded(lambda C, D, A, **_: {"C": D, "D": D, "Z": D, "y": A.T, "A": A}))
     assert [program.outputs[name].operation for name in ("C", "D", "Z", "y", "A")] == [
         *("copy", "input", "copy", "copy", "input")
     ]

@@ -15,21 +15,21 @@ T = TypeVar("T")
 
 
 def exact(value: Any) -> Any:
-    """A matrix or expression with its floating-point numbers as the decimal fractions they are written as."""
+    """A matrix or expression with its floating-point numbers as the decimal fractions that they are printed as."""
     floats = value.atoms(sp.Float) if isinstance(value, sp.MatrixBase | sp.Basic) else ()
     return value.xreplace({x: sp.Rational(repr(float(x))) for x in floats}) if floats else value
 
 
-def exact_numbers(thing: T, suffix: str = "") -> T:
-    """A copy whose attributes that are floating-point numbers are positive symbols of the same names, and a suffix.
+def numbers_as_symbols(thing: T, suffix: str = "") -> T:
+    """A copy in which every attribute that is a floating-point number is a positive symbol of that name plus a suffix.
 
     What holds for all ε, α or μ holds for the numbers that training uses.
     """
-    twin = copy.copy(thing)
+    result = copy.copy(thing)
     for name, value in vars(thing).items():
         if isinstance(value, float):
-            setattr(twin, name, sp.Symbol(f"{name}{suffix}", positive=True))
-    return twin
+            setattr(result, name, sp.Symbol(f"{name}{suffix}", positive=True))
+    return result
 
 
 @contextmanager
