@@ -83,7 +83,7 @@ def test_the_table_is_printed_before_the_last_line(kind: str):
     assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares) + 0.01)
     assert lines[-1].startswith("test accuracy")
     assert any("█" in line for line in table)
-    assert any(line.startswith("– is computed") for line in table) == (kind == "full")
+    assert any(line.startswith("– was computed") for line in table) == (kind == "full")
     assert "\x1b" not in "".join(lines), "colour is for terminals"
     assert " %" not in succeed(*TRAIN)
 

@@ -142,7 +142,7 @@ def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:
 
 
 def default_loss(M: MultilayerPerceptron) -> LossFunction:
-    """The cross-entropy that fits what the last layer of M gives."""
+    """The cross-entropy loss that fits the output of the last layer of M."""
     if not M.layers:
         raise ValueError("the model has no layers")
     names = {"real": "SoftmaxCrossEntropy", "probability": "CrossEntropy", "log-probability": "LogProbability"}
