@@ -11,8 +11,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from cli_support import run, start, succeed
 
+from cli_support import run, start, succeed
 from matgrad.bench.tools import registry
 from support import PATIENCE
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from cli_support import run, succeed
 
+from cli_support import run, succeed
 from matgrad.bench.tools import standalone
 
 SPARSE = ("bench", "sparse", "--sizes", "30,20,10,4", "--steps", 3, "--batch-sizes", 5, "--threads", 2)

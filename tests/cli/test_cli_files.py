@@ -10,9 +10,10 @@ import stat
 import numpy as np
 import pytest
 import yaml
-from cli_support import KEYS, arrays, blobs, last_number, plane, rows, run, save_blobs, succeed, write_csv
 from sklearn.datasets import load_digits
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+from cli_support import KEYS, arrays, blobs, last_number, plane, rows, run, save_blobs, succeed, write_csv
 
 FAST = ("--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 3, "--batch-size", 10)
 

@@ -6,16 +6,16 @@ import json
 import re
 
 import pytest
-from cli_support import run, save_blobs, succeed
 from click.testing import CliRunner
 
+from cli_support import run, save_blobs, succeed
 from matgrad.cli import main
 
 N, D, H, K = 60, 4, 6, 3
 TRAIN = ("train", "--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--layer-sizes", f"{D};{H};{K}",
          "--epochs", 2, "--batch-size", 20)  # fmt: skip
 KEYS = ["equation", "layer", "seconds", "share", "calls", "flops", "bytes"]
-STEPS = ["feedforward", "loss", "backpropagate", "optimize", "compilation", "data and overhead"]
+PHASES = ["feedforward", "loss", "backpropagate", "optimize", "compilation", "data and overhead"]
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +45,9 @@ def test_the_record_has_the_rows(backend_name: str, options, kind: str):
         assert row["calls"] == (1 if row["equation"] == "compilation" else 6), context
         assert (row["flops"] is None) == (row["bytes"] is None), context
     assert sum(row["share"] for row in rows) == pytest.approx(1), context
-    steps = [step for step in STEPS if not options or step != "compilation"]
+    phases = [phase for phase in PHASES if not options or phase != "compilation"]
     if kind == "brief":
-        assert names(rows) == steps, context
+        assert names(rows) == phases, context
         assert rows[0]["flops"] == 2 * 2 * N * (D * H + H * K), context
     else:
         dW = next(row for row in rows if (row["equation"], row["layer"]) == ("ActivationLayer.DW", "1"))
@@ -59,7 +59,7 @@ def test_a_run_without_timer_has_no_rows(folder):
     assert timer() == []
     succeed(*TRAIN, "--timer", "brief", "--output", "run")
     saved = json.loads((folder / "run" / "run.json").read_text())["timer"]
-    assert names(saved) == STEPS
+    assert names(saved) == PHASES
 
 
 def test_the_equations_stand_in_their_order():
@@ -83,7 +83,7 @@ def test_the_table_is_printed_before_the_last_line(kind: str):
     assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares) + 0.01)
     assert lines[-1].startswith("test accuracy")
     assert any("█" in line for line in table)
-    assert any(line.startswith("– is computed") for line in table) == (kind == "full")
+    assert any(line.startswith("– was computed") for line in table) == (kind == "full")
     assert "\x1b" not in "".join(lines), "colour is for terminals"
     assert " %" not in succeed(*TRAIN)
 

@@ -495,7 +495,7 @@ def test_what_cannot_be_compiled_is_trained_by_the_equations(backend: Framework,
     states, messages, M = both_ways(backend, layer=layer)
 
     assert len(messages) == 1, messages
-    assert messages[0].startswith("training goes on uncompiled: ")
+    assert messages[0].startswith("training continues uncompiled: ")
     assert_equal_states(states[1], states[0], f"{backend}, {layer.__name__}", tolerance=0.0)
     if layer is LoggingLayer:
         assert len(M.layers[1].log) == 9

@@ -176,7 +176,7 @@ def test_a_last_batch_that_cannot_be_compiled_is_trained_by_the_equations(monkey
     M, expected = model(), model()
     expected.fit(*data(337), epochs=2, seed=4)
     monkeypatch.setattr(NativeStep, "prepare", refusing)
-    with pytest.warns(UserWarning, match="training goes on uncompiled: 37 is too odd"):
+    with pytest.warns(UserWarning, match="training continues uncompiled: 37 is too odd"):
         M.fit(*data(337), epochs=2, seed=4)
     for name, A in expected.state().items():
         np.testing.assert_allclose(M.state()[name], A, rtol=1e-9, atol=1e-12, err_msg=name)

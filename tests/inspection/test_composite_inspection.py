@@ -140,7 +140,7 @@ def test_profiles_have_rows_for_parts(compiled: bool):
     assert rows["layer 2.3 LinearLayer.DW"].flops == 2 * 2 * H * 7 * 5
     places = list(rows)
     assert places.index("layer 2.3 LinearLayer.DW") < places.index("layer 2.1 ActivationLayer.DW")
-    assert p._order["layer 2.3 LinearLayer.DW"] == "backpropagate"
+    assert p._phases["layer 2.3 LinearLayer.DW"] == "backpropagate"
 
 
 def test_programs_name_what_parts_compute():

@@ -68,7 +68,7 @@ def test_the_rows_cover_all_of_training(backend: Framework, compiled: bool, kind
     assert ("compilation" in by_name(p)) == (compiled and is_compiled(backend)), context
 
 
-def test_brief_has_the_steps_in_order(backend: Framework):
+def test_brief_has_the_phases_in_order(backend: Framework):
     p = trained(model(backend.name), compiled=False, clip_norm=1.0)
     steps = ["feedforward", "loss", "backpropagate", "clip_gradients", "optimize", REST]
     assert [row.name for row in p.rows("brief")] == steps
@@ -135,7 +135,7 @@ def test_a_profile_changes_no_result(backend: Framework):
 
 def test_it_says_where_equations_run_one_by_one(backend: Framework):
     p = trained(model(backend.name))
-    note = f"{backend} is timed by its equations, one by one"
+    note = f"{backend} ran the equations one by one"
     assert (note in str(p)) == (not is_compiled(backend))
     assert p.is_forced == (not is_compiled(backend))
 
@@ -354,10 +354,10 @@ def test_a_narrow_table_leaves_columns_out(width: int):
 
 
 @pytest.mark.parametrize(
-    ("part", "expected"), [(0, ""), (1, "████"), (0.5, "██"), (1 / 32, "▏"), (0.26, "█"), (0.4, "█▋")]
+    ("fraction", "expected"), [(0, ""), (1, "████"), (0.5, "██"), (1 / 32, "▏"), (0.26, "█"), (0.4, "█▋")]
 )
-def test_bars_have_eighths(part: float, expected: str):
-    assert bar(part, 4) == expected
+def test_bars_have_eighths(fraction: float, expected: str):
+    assert bar(fraction, 4) == expected
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def time_equations(seed: int) -> list:
     M, X, T = make(seed)
     with profile(M) as p:
         EagerStep(M, LOSS)(X, T, np.array(0.1))
-    return [sorted((row.name, row.calls) for row in p._parts.values()), *M.state().values()]
+    return [sorted((row.name, row.calls) for row in p._rows.values()), *M.state().values()]
 
 
 def plain(seed: int) -> list:

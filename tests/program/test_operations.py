@@ -6,7 +6,6 @@ import itertools
 import json
 
 import pytest
-from program_support import MEANING
 
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.numpy_kernels import NumpyKernels
@@ -15,6 +14,7 @@ from matgrad.program.description import FORMAT
 from matgrad.program.operations import OPERATIONS, Operation
 from matgrad.program.shapes import Shape, ShapeRule
 from matgrad.sparse.support import Support
+from program_support import MEANING
 
 native = pytest.importorskip("matgrad._native")
 
@@ -67,7 +67,9 @@ def description(operation: str, result: Shape, operands: tuple[Shape, ...]) -> s
     places = [add_operand(shape) for shape in operands]
     details = {"number": {"number": 1}, "input": {"name": "y"}, "support": {"name": "S"}}.get(operation, {})
     add(operation, result, places, **details)
-    return json.dumps({"format": FORMAT, "sizes": {}, "values": values, "buffers": buffers, "outputs": {}, "copies": []})
+    return json.dumps(
+        {"format": FORMAT, "sizes": {}, "values": values, "buffers": buffers, "outputs": {}, "copies": []}
+    )
 
 
 def is_accepted(pool, operation: str, result: Shape, operands: tuple[Shape, ...]) -> bool:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from program_support import executed, numbers, outputs, programs
 
 from matgrad.engines import numpy_kernels
 from matgrad.program import Program, Value, optimized
 from matgrad.program.buffers import in_place_operands, plan
-from matgrad.program.rules import apart
+from matgrad.program.rules import with_separate_outputs
+from program_support import executed, numbers, outputs, programs
 
 SETTINGS = settings(
     deadline=None,
@@ -21,7 +21,7 @@ SETTINGS = settings(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
-FORMS = {"as recorded": apart, "optimized": optimized}
+FORMS = {"as recorded": with_separate_outputs, "optimized": optimized}
 LIMIT = 2.0**48  # below it, whole numbers are exact in float64
 
 

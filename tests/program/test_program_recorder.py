@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from program_support import executed, outputs
 
 import matgrad as mg
 from matgrad import matrix_operations as table
@@ -16,6 +15,7 @@ from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, row_r
 from matgrad.program import optimized, record, record_computation
 from matgrad.program.computations import make_step
 from matgrad.program.operations import OPERATIONS
+from program_support import executed, outputs
 
 SHAPES = {"X": (3, 4), "Y": (3, 4), "S": (4, 4), "x": (1, 4), "y": (3, 1), "P": (3, 4), "eta": ()}
 
@@ -197,7 +197,7 @@ def test_counts_stay_whole_numbers(f):
 def test_matrices_of_two_recordings_do_not_mix():
     kept = []
     record(lambda _, m: {"y": kept.append(m["X"]) or m["X"]}, SIGNATURES)
-    with pytest.raises(RecordingError, match="a matrix of an earlier step is not part of the state"):
+    with pytest.raises(RecordingError, match="a matrix from an earlier step is used, but it is not part of the state"):
         record(lambda _, m: {"y": m["X"] + kept[0]}, SIGNATURES)
 
 
@@ -296,7 +296,7 @@ def test_a_batch_of_another_backend_is_refused():
 def test_a_method_that_was_replaced_in_one_layer_is_not_passed_over():
     M = model()
     M.layers[2].feedforward = lambda X: 2 * X
-    with pytest.raises(RecordingError, match="the method feedforward of one LinearLayer was replaced"):
+    with pytest.raises(RecordingError, match="the method feedforward of one LinearLayer object was replaced"):
         recorded_step(M)
 
 

@@ -6,7 +6,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from program_support import executed, outputs
 
 import matgrad as mg
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, product_on, row_repeat, step
@@ -16,15 +15,16 @@ from matgrad.program.rules import (
     FUSIONS,
     SIMPLIFICATIONS,
     added_scaled,
-    apart,
     gated,
     rewritten,
     scaled_constant,
     summed_into_product,
     times_one,
     transposed_twice,
+    with_separate_outputs,
 )
 from matgrad.program.shapes import Size
+from program_support import executed, outputs
 
 SHAPES = {"A": (3, 4), "B": (4, 5), "C": (3, 5), "D": (3, 5), "b": (1, 5), "c": (), "Z": (3, 5)}
 
@@ -100,7 +100,7 @@ def test_a_rule_alone_keeps_the_numbers(name: str):
     state = {key: A for key, A in numbers().items() if key in after.outputs}
     given = {key: A for key, A in numbers().items() if key not in after.outputs}
     for backend in ("numpy", "torch"):
-        actual = executed(apart(after), state, given, backend=backend)
+        actual = executed(with_separate_outputs(after), state, given, backend=backend)
         for key, X in outputs(before, numbers()).items():
             np.testing.assert_allclose(actual[key], X, rtol=1e-12, atol=1e-13, err_msg=f"{name} on {backend}, {key}")
 
@@ -221,7 +221,7 @@ def test_forward_and_update_are_one_product_each(optimizer: str, products: int):
 
 
 def test_every_output_has_memory_of_its_own():
-    program = apart(recorded(lambda C, D, A, **_: {"C": D, "D": D, "Z": D, "y": A.T, "A": A}))
+    program = with_separate_outputs(recorded(lambda C, D, A, **_: {"C": D, "D": D, "Z": D, "y": A.T, "A": A}))
     assert [program.outputs[name].operation for name in ("C", "D", "Z", "y", "A")] == [
         *("copy", "input", "copy", "copy", "input")
     ]

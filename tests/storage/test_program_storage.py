@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from program_support import executed, outputs
 
 import matgrad as mg
 from matgrad.program import Program, optimized, record_computation
@@ -19,6 +18,7 @@ from matgrad.program.computations import make_step
 from matgrad.program.description import as_dictionary, from_dictionary
 from matgrad.program.shapes import Size
 from matgrad.storage.programs import load_program, save_program
+from program_support import executed, outputs
 
 
 def model() -> mg.MultilayerPerceptron:
@@ -163,7 +163,7 @@ UNSOUND = {
     "operand after use": (in_first("product_sum", "operands", [99, 99, 99, 99, 99]), "expected operands before it"),
     "negative operand": (in_first("matmul", "operands", [-1, -2]), "expected operands before it"),
     "operand that is a truth value": (in_first("exp", "operands", [True]), "expected operands before it"),
-    "operand that is a text": (in_first("matmul", "operands", ["0", "1"]), "expected operands before it"),
+    "operand that is a string": (in_first("matmul", "operands", ["0", "1"]), "expected operands before it"),
     "wrong shape": (in_first("product_sum", "shape", [7, 7]), "product_sum cannot give"),
     "empty shape": (in_first("input", "shape", [0, 3]), "expected a size of 1 or more"),
     "three sizes": (in_first("input", "shape", [2, 3, 4]), "cannot give"),
@@ -176,11 +176,11 @@ UNSOUND = {
     "number that is a text": (in_first("number", "number", "abc"), "found 'abc'"),
     "number that is missing": (lambda content: first(content, "number").pop("number"), "found None"),
     "number in a sum": (in_first("add", "number", 3), "a number belongs to the operation 'number'"),
-    "name that is a number": (in_first("input", "name", 5), "expected a text, found 5"),
+    "name that is a number": (in_first("input", "name", 5), "expected a string, found 5"),
     "two inputs of one name": (in_first("input", "name", "X"), ""),
     "output of another shape": (lambda content: content["outputs"].update({"1.W": content["outputs"]["1.b"]}), "1.W"),
-    "output that is no place": (set_in(["outputs", "1.W"], 10**6), "expected places of values as outputs"),
-    "output from the end": (set_in(["outputs", "1.W"], -1), "expected places of values as outputs"),
+    "output that is no index": (set_in(["outputs", "1.W"], 10**6), "expected indices of values as outputs"),
+    "output from the end": (set_in(["outputs", "1.W"], -1), "expected indices of values as outputs"),
     "negative size": (set_in(["sizes", "N"], -5), "expected a size of 1 or more, found -5"),
     "infinite size": (set_in(["sizes", "N"], float("inf")), "expected a size of 1 or more, found inf"),
     "sizes as a list": (set_in(["sizes"], [5]), ""),

@@ -39,9 +39,9 @@ def assert_ok(checks: list[Check]) -> None:
 
 def test_every_class_of_the_package_has_a_definition():
     concrete = {cls for name, cls in vars(layers).items() if name.endswith("Layer") and name != "Layer"}
-    assert concrete == set(definitions.LAYERS)
-    assert set(definitions.LOSSES) == set(LOSSES.values())
-    assert set(definitions.ACTIVATIONS) == {*ACTIVATIONS.values(), SReLUActivation}
+    assert concrete == set(definitions.LAYER_DEFINITIONS)
+    assert set(definitions.LOSS_DEFINITIONS) == set(LOSSES.values())
+    assert set(definitions.ACTIVATION_DEFINITIONS) == {*ACTIVATIONS.values(), SReLUActivation}
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -82,7 +82,7 @@ def test_losses(cls: type[mg.LossFunction], N: int):
     assert [check.name for check in checks] == [f"{cls.__name__}.value"]
 
 
-@pytest.mark.parametrize("cls", definitions.ACTIVATIONS)
+@pytest.mark.parametrize("cls", definitions.ACTIVATION_DEFINITIONS)
 def test_activations(cls: type[mg.ActivationFunction]):
     zero = np.zeros((1, 3))
     checks = check_definition_of_activation(cls(zero, zero, zero, zero) if cls is SReLUActivation else cls())

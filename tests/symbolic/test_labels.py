@@ -62,9 +62,9 @@ EXPECTED = [
 ]
 
 
-@pytest.mark.parametrize(("thing", "part", "label"), EXPECTED)
-def test_the_label_stands_beside_the_equation(thing, part: str, label: str):
-    assert label_of(thing, part) == label
+@pytest.mark.parametrize(("thing", "quantity", "label"), EXPECTED)
+def test_the_label_stands_beside_the_equation(thing, quantity: str, label: str):
+    assert label_of(thing, quantity) == label
 
 
 def test_a_verdict_has_the_label_of_a_layer_of_ones_own():

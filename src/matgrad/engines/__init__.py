@@ -1,1 +1,1 @@
-"""Engines: how a training step runs."""
+"""Engines: how training steps and evaluations run."""

@@ -1,4 +1,4 @@
-"""The equations one by one, in the model itself: its layers keep the matrices of the last batch."""
+"""Eager execution: the equations run one by one in the model, whose layers keep the matrices of the last batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class EagerStep(CompiledStep):
-    """The training step of M by its equations, one by one, in M itself."""
+    """The training step of M: its equations run one by one in M itself."""
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
         check_loss(M, loss)
@@ -31,7 +31,7 @@ class EagerStep(CompiledStep):
         return self.M.state()
 
     def prepare(self, X: Matrix, T: Matrix) -> None:
-        """Nothing."""
+        """Do nothing: there is nothing to compile."""
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
         profile = profile_of(self.M)
@@ -40,7 +40,7 @@ class EagerStep(CompiledStep):
 
 
 class EagerEvaluation(CompiledEvaluation):
-    """Feedforward, or an evaluation, by the equations, one by one."""
+    """Feedforward, or an evaluation: the equations run one by one."""
 
     def __init__(self, computation: Feedforward) -> None:
         self.computation = computation

@@ -11,15 +11,15 @@ from matgrad.layers.state import State
 from matgrad.program.computations import Feedforward, Step
 
 Batches = Iterable[tuple[Matrix, Matrix]]
-Poll = Callable[[int], None]  # is told how many batches of an epoch are done; may raise, to stop between two batches
+Poll = Callable[[int], None]  # gets the number of batches done in this epoch; may raise an error to stop there
 
 
 class CompiledStep(ABC):
-    """A training step that keeps the state to itself and changes it with every batch."""
+    """A training step with a state of its own, which every batch changes."""
 
-    takes_epochs = False  # whether `train` does more than call it for every batch
-    can_be_timed = False  # whether it knows the seconds of every equation
-    is_timed = False  # whether it shall count them
+    takes_epochs = False  # whether `train` runs whole epochs instead of calling the step for every batch
+    can_be_timed = False  # whether it can measure the seconds of every equation
+    is_timed = False  # whether it measures them
 
     @abstractmethod
     def load(self, state: Mapping[str, Matrix]) -> None:
@@ -40,7 +40,7 @@ class CompiledStep(ABC):
     def train(self, batches: Batches, rate: Callable[[int], Scalar], poll: Poll = lambda done: None) -> None:
         """Train on every batch, the i-th with learning rate η = rate(i).
 
-        ``poll(i)`` is called between batches, when i of them are done: after each, or ten times per second.
+        ``poll(i)`` is called when i batches are done: after each of them, or ten times per second.
         """
         for i, (X, T) in enumerate(batches):
             self(X, T, rate(i))
@@ -48,11 +48,11 @@ class CompiledStep(ABC):
 
 
 class CompiledEvaluation(ABC):
-    """Feedforward in evaluation mode, perhaps with a loss, for one batch after the other."""
+    """Feedforward in evaluation mode, with or without a loss, for one batch at a time."""
 
     @abstractmethod
     def __call__(self, state: State, *inputs: Matrix) -> dict[str, Any]:
-        """The outputs 'Y' and, for an `Evaluation`, 'loss'; they are the caller's until the next call."""
+        """The outputs 'Y' and, for an `Evaluation`, 'loss'; they are valid until the next call."""
 
 
 class Engine(ABC):

@@ -1,4 +1,4 @@
-"""Steps and evaluations as M's engine compiles them or, with a warning, their equations where it cannot."""
+"""Steps and evaluations compiled by M's engine or, with a warning, run equation by equation if that fails."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class StepWithFallback(CompiledStep):
-    """The compiled training step of M, or, with a warning, its equations where it cannot be compiled.
+    """The compiled training step of M or, with a warning, its equations if it cannot be compiled.
 
-    Where M is profiled and the compiled step cannot tell how long its equations take, they run one by one.
+    If M is profiled and the compiled step cannot measure how long its equations take, they run one by one.
     """
 
     step: CompiledStep
@@ -35,11 +35,11 @@ class StepWithFallback(CompiledStep):
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
         self.eager = EagerStep(M, loss, clip_norm)
         self._compile()
-        M.forget()  # the layers keep no matrices of a batch in compiled training
+        M.forget()  # in compiled training, layers keep no matrices of a batch
 
     def load(self, state: Mapping[str, Matrix]) -> None:
         if self.step is not self.eager and self.settings != _fixed(self.eager.M, self.eager.loss):
-            self._compile()  # because something else than the state has changed, such as a dropout rate
+            self._compile()  # because something other than the state has changed, such as a dropout rate
         self.step.load(state)
 
     def state(self) -> State:
@@ -53,7 +53,7 @@ class StepWithFallback(CompiledStep):
             self.step.prepare(X, T)
         except Exception as error:
             self.eager.load(self.step.state())
-            self.eager(X, T, eta)  # which shows a real fault as it is
+            self.eager(X, T, eta)  # raises the original error if the fault is in the model or the batch
             _warn("training", error)
             self.step = self.eager
         else:
@@ -66,7 +66,7 @@ class StepWithFallback(CompiledStep):
             super().train(batches, rate, poll)
 
     def _can_prepare(self, loader: Any) -> bool:
-        """Whether the step can be compiled for all batches, the last one too; where not, a call tells why."""
+        """Whether the step can be compiled for all batches, including the last; if not, a call of it shows why."""
         try:
             for i in {0, len(loader) - 1}:
                 self.step.prepare(*loader.batch(i * loader.batch_size))
@@ -84,7 +84,7 @@ class StepWithFallback(CompiledStep):
 
 
 class EvaluationWithFallback(CompiledEvaluation):
-    """Feedforward or an evaluation of M, compiled, or its equations where it cannot be compiled."""
+    """Feedforward, or an evaluation, of M: compiled or, with a warning, its equations if it cannot be compiled."""
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction | None, compiled: bool) -> None:
         computation = Feedforward(M) if loss is None else Evaluation(M, loss)
@@ -97,23 +97,23 @@ class EvaluationWithFallback(CompiledEvaluation):
         except Exception as error:
             if self.current is self.eager:
                 raise
-            outputs = self.eager(state, *inputs)  # which shows a real fault as it is
+            outputs = self.eager(state, *inputs)  # raises the original error if the fault is not the engine's
             _warn("evaluation", error)
             self.current = self.eager
             return outputs
 
 
-# what was compiled for a model last, with and without a loss, and what was fixed in it
-_kept: WeakKeyDictionary[MultilayerPerceptron, dict[bool, tuple[Any, EvaluationWithFallback]]] = WeakKeyDictionary()
+# the last evaluation of each model, without and with a loss, and what is fixed in it
+_cache: WeakKeyDictionary[MultilayerPerceptron, dict[bool, tuple[Any, EvaluationWithFallback]]] = WeakKeyDictionary()
 
 
 def evaluation_of(
     M: MultilayerPerceptron, loss: LossFunction | None = None, *, compiled: bool = True
 ) -> EvaluationWithFallback:
-    """Feedforward of M in evaluation mode, and with a loss also that; it is kept for the next time."""
+    """Feedforward of M in evaluation mode, and the loss if there is one; it is kept for the next call."""
     if not compiled:
         return EvaluationWithFallback(M, loss, compiled=False)
-    kept, key = _kept.setdefault(M, {}), loss is None
+    kept, key = _cache.setdefault(M, {}), loss is None
     fixed = (engine_of(M), _fixed(M, loss))
     if key not in kept or kept[key][0] != fixed:
         kept[key] = fixed, EvaluationWithFallback(M, loss, compiled=True)
@@ -123,7 +123,7 @@ def evaluation_of(
 def _fixed(M: MultilayerPerceptron, loss: LossFunction | None) -> Any:
     """What is fixed in a compiled computation of M: its settings, and the shapes and dtypes of its state.
 
-    A support may be another one, also of another size.
+    Supports are not fixed, nor are their numbers of elements.
     """
     model = M.clone().train()
     signatures = state_signatures(model.state())
@@ -132,9 +132,9 @@ def _fixed(M: MultilayerPerceptron, loss: LossFunction | None) -> Any:
 
 
 def _warn(what: str, error: Exception) -> None:
-    """Say that the equations run one by one, and why; the warning points to the caller of the package."""
+    """Warn that the equations run one by one, and why; the warning points to the code that called the package."""
     reason = str(error).partition("\n")[0] or type(error).__name__
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "matgrad":
         frame, level = frame.f_back, level + 1
-    warnings.warn(f"{what} goes on uncompiled: {reason}", stacklevel=level)
+    warnings.warn(f"{what} continues uncompiled: {reason}", stacklevel=level)

@@ -1,4 +1,4 @@
-"""The engine of JAX: `jax.jit` of the computations, with donated buffers for the state of training."""
+"""The engine for JAX: computations under `jax.jit`, with donated buffers for the state in training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class JitEngine(Engine):
 
 
 class JitStep(CompiledStep):
-    """The step under `jax.jit`, which updates buffers of its own."""
+    """The step under `jax.jit`, with buffers of its own."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -52,7 +52,7 @@ class JitStep(CompiledStep):
 
 
 def _copies(state: Mapping[str, Matrix]) -> dict[str, Matrix]:
-    """The same matrices in other buffers, because `jax.jit` deletes those it updates."""
+    """The same matrices in new buffers, because `jax.jit` deletes those it updates."""
     return {name: jnp.array(X, copy=True) for name, X in state.items()}
 
 

@@ -1,4 +1,4 @@
-"""What a framework supplies to run programs: operations that write to a given matrix."""
+"""Kernels, which a framework supplies to run programs: operations that write to a given matrix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def into(function: Callable[..., Any], **options: Any) -> Callable[..., None]:
 
 
 class Kernels(ABC):
-    """A backend's operations that write to a given matrix: ``kernels.exp(out, X)``."""
+    """The operations of a backend that write to a given matrix: ``kernels.exp(out, X)``."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -30,7 +30,7 @@ class Kernels(ABC):
 
     @abstractmethod
     def repeat(self, x: Matrix, shape: Shape) -> Matrix:
-        """x seen as a matrix of that shape, without a copy."""
+        """x repeated to that shape as a view, without a copy."""
 
     @abstractmethod
     def copy(self, out: Matrix, X: Matrix) -> None:
@@ -76,6 +76,6 @@ class Kernels(ABC):
         self.copy(out, self.backend.uniform_on(S, seed, count, out))
 
     def run(self, code: list[tuple[Callable[..., None], int, tuple[int, ...]]], slots: list[Any]) -> None:
-        """Execute the instructions (kernel, place of the result, places of the operands)."""
+        """Execute the instructions (kernel, slot of the result, slots of the operands)."""
         for kernel, out, operands in code:
             kernel(slots[out], *[slots[i] for i in operands])

@@ -1,4 +1,4 @@
-"""The C++ core: matrices are NumPy arrays, and training steps run as programs in C++."""
+"""The engine in the C++ core: matrices are NumPy arrays, and computations run as programs in C++."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-import matgrad._native as _native  # not from matgrad: a missing module is told of by its name
+import matgrad._native as _native  # not `from matgrad import`: so the error names the missing module
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.engines.engine import Batches, CompiledStep, Poll
 from matgrad.engines.kernels import Kernels
@@ -41,7 +41,7 @@ class NativeExecutor:
                 self.core.bind(name, self.outputs[name])
 
     def bind_support(self, name: str, S: Support) -> None:
-        """Let another support of the same size take the place of the one called `name`."""
+        """Replace the support called `name` by another one of the same size."""
         self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
 
     def execute(self, **inputs: Any) -> State:
@@ -60,36 +60,36 @@ class NativeExecutor:
         labels: np.ndarray | None,
         poll: Poll | None = None,
     ) -> None:
-        """Run the program for whole batches, one for each of the learning rates; see `DataLoader`."""
+        """Run the program on full batches, one for each learning rate; see `DataLoader` for the other arguments."""
         self.core.train(X, np.ascontiguousarray(T), rates, order, labels, poll)
 
     @property
     def runs(self) -> int:
-        """How often the program ran so far."""
+        """How often the program has run."""
         return self.core.runs
 
     def time(self) -> None:
-        """From now on, count the seconds of every value."""
+        """Measure the seconds of every value from now on."""
         self.core.timed = True
 
     @property
     def seconds(self) -> dict[Value, float]:
-        """The seconds of every value so far; of values that are computed together, the first has them all."""
+        """The seconds of every value so far; of values computed in one pass, the first has them all."""
         values = self.program.values
-        return dict(zip(values, self.core.seconds[-len(values) :], strict=True))  # after the inputs that are not read
+        return dict(zip(values, self.core.seconds[-len(values) :], strict=True))  # unread inputs come first
 
 
 class NativeEngine(ProgramEngine):
     """Runs programs, and whole epochs of a training step, in the C++ core."""
 
-    executor = NativeExecutor
+    executor_class = NativeExecutor
 
     def step(self, step: Step) -> CompiledStep:
         return NativeStep(step, self.kernels, NativeExecutor)
 
 
 class NativeStep(ProgramStep):
-    """A training step in the C++ core, which also goes through the batches of an epoch."""
+    """A training step in the C++ core, which can run whole epochs by itself."""
 
     takes_epochs = True
 
@@ -97,22 +97,22 @@ class NativeStep(ProgramStep):
         loader: Any = batches
         if not getattr(loader, "is_plain", False) or not loader.X.flags.c_contiguous:
             return super().train(batches, rate, poll)
-        whole, order, rates = loader.size // loader.batch_size, loader.order(), []
+        full_batches, order, rates = loader.size // loader.batch_size, loader.order(), []
         try:
-            for i in range(whole):
+            for i in range(full_batches):
                 rates.append(rate(i))
-        finally:  # where there is no rate for a batch, those before it are trained on
+        finally:  # if the rate of a batch raises an error, the batches before it are still trained on
             if rates:
                 executor = self.prepare(*loader.batch(0))
                 executor.train(loader.X, loader.T, np.array(rates, loader.X.dtype), order, loader.labels, poll)
-        if whole < len(loader):
-            X, T = loader.batch(whole * loader.batch_size, order)
-            self(X, T, rate(whole))
-            poll(whole + 1)
+        if full_batches < len(loader):
+            X, T = loader.batch(full_batches * loader.batch_size, order)
+            self(X, T, rate(full_batches))
+            poll(full_batches + 1)
 
 
 def threads() -> int:
-    """The number of threads: OMP_NUM_THREADS, or one for each core that this process may use."""
+    """The number of threads: OMP_NUM_THREADS, or one per core that this process may use."""
     return int(os.environ.get("OMP_NUM_THREADS") or cores())
 
 

@@ -1,4 +1,4 @@
-"""Operations that write to a given NumPy array; the products and the large sums are SciPy's BLAS."""
+"""Kernels for NumPy arrays; products and large sums use SciPy's BLAS."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matgrad.engines.kernels import Kernels, into
 
 GEMM = {np.dtype("float32"): blas.sgemm, np.dtype("float64"): blas.dgemm}
 AXPY = {np.dtype("float32"): blas.saxpy, np.dtype("float64"): blas.daxpy}
-LARGE = 10_000  # elements from which on BLAS, which has threads, adds faster than NumPy
+LARGE = 10_000  # number of elements above which BLAS, which has threads, adds faster than NumPy
 
 
 class NumpyKernels(Kernels):
@@ -77,7 +77,7 @@ def _add_product(out: Matrix, beta: float, alpha: float, A: Matrix, B: Matrix) -
 
 
 def _by_columns(X: Matrix) -> tuple[Matrix, bool]:
-    """Xᵀ as a matrix stored by columns, and whether that is transposed."""
+    """A and t, with A stored by columns and Xᵀ = Aᵀ if t, else Xᵀ = A."""
     if X.flags.f_contiguous and not X.flags.c_contiguous:
         return X, True
     return np.ascontiguousarray(X).T, False

@@ -1,4 +1,4 @@
-"""The engine of NumPy and PyTorch: computations as recorded programs, run in place by the framework's kernels."""
+"""The engine for NumPy and PyTorch: computations as recorded programs, run in place by the framework's kernels."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ KERNELS = {
 
 
 class ProgramEngine(Engine):
-    """Runs programs with one call of a kernel per instruction."""
+    """Runs programs with one kernel call per instruction."""
 
-    executor: Callable[..., Any] = Executor
+    executor_class: Callable[..., Any] = Executor
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -36,23 +36,23 @@ class ProgramEngine(Engine):
         self.kernels: Kernels = getattr(import_module(module), name)(backend)
 
     def step(self, step: Step) -> CompiledStep:
-        return ProgramStep(step, self.kernels, type(self).executor)
+        return ProgramStep(step, self.kernels, type(self).executor_class)
 
     def evaluation(self, computation: Feedforward) -> CompiledEvaluation:
-        return ProgramEvaluation(computation, self.kernels, type(self).executor)
+        return ProgramEvaluation(computation, self.kernels, type(self).executor_class)
 
 
 class Programs:
-    """The programs of a computation, one for every size of its inputs, on the same matrices of the state."""
+    """The programs of a computation, one for each size of its inputs, which share the matrices of the state."""
 
-    def __init__(self, computation: Computation, kernels: Kernels, executor: Callable[..., Any]) -> None:
-        self.computation, self.kernels, self.executor = computation, kernels, executor
-        self.matrices: State = {}  # and the supports
-        self.executors: dict[Any, Any] = {}
-        self.seconds = 0.0  # that recording and planning took
+    def __init__(self, computation: Computation, kernels: Kernels, executor_class: Callable[..., Any]) -> None:
+        self.computation, self.kernels, self.executor_class = computation, kernels, executor_class
+        self.matrices: State = {}  # and supports
+        self.executors: dict[Any, Any] = {}  # by the shapes and dtypes of the inputs
+        self.compilation_seconds = 0.0  # for recording and planning
 
     def load(self, state: Mapping[str, Matrix]) -> None:
-        """Copy the state in; programs are bound to other supports, and planned anew for more or fewer elements."""
+        """Copy the state in; programs are bound to new supports, and planned again if numbers of elements change."""
         own, matrices, supports = self.matrices, matrices_of(state), supports_of(state)
         is_resized = any(name not in own or own[name].shape != X.shape for name, X in matrices.items())
         if is_resized:
@@ -75,20 +75,20 @@ class Programs:
             self.kernels.copy(X, self.matrices[name])
         return copies | supports_of(self.matrices)
 
-    def prepared(self, *inputs: Matrix) -> Any:
-        """The executor for inputs of these sizes; the computation is recorded where there is none yet."""
+    def executor_for(self, *inputs: Matrix) -> Any:
+        """The executor for inputs of these sizes; the computation is recorded if there is none yet."""
         key = tuple((x.shape, x.dtype) for x in inputs)
         if key not in self.executors:
             start = time.perf_counter()
             program = optimized(record_computation(self.computation, self.matrices, *inputs))
             self.executors[key] = self._planned(program)
-            self.seconds += time.perf_counter() - start
+            self.compilation_seconds += time.perf_counter() - start
         return self.executors[key]
 
     def _planned(self, program: Program) -> Any:
-        """An executor of the program for the numbers of elements that the supports have now."""
+        """An executor of the program for the present numbers of elements of the supports."""
         sizes = {size_name(value.shape[2]): self.matrices[name].nnz for name, value in program.supports.items()}
-        return self.executor(program.resized(sizes), self.kernels, self.matrices)
+        return self.executor_class(program.resized(sizes), self.kernels, self.matrices)
 
     def _empty(self, X: Matrix) -> Matrix:
         return self.kernels.empty(tuple(X.shape), self.kernels.backend.dtype(X), X)
@@ -102,7 +102,7 @@ class ProgramStep(Programs, CompiledStep):
     def prepare(self, X: Matrix, T: Matrix) -> Any:
         """Record the step for batches of this size."""
         known = len(self.executors)
-        executor = self.prepared(X, T)
+        executor = self.executor_for(X, T)
         if self.is_timed and len(self.executors) > known:
             executor.time()
         return executor
@@ -119,8 +119,8 @@ class ProgramEvaluation(Programs, CompiledEvaluation):
     loaded: State | None = None
 
     def __call__(self, state: State, *inputs: Matrix) -> State:
-        """The outputs for one batch; a state that is given again is not copied again."""
+        """The outputs for one batch; the same state object is copied only once."""
         if state is not self.loaded:
             self.load(state)
             self.loaded = state
-        return self.prepared(*inputs).execute(**dict(zip(self.computation.inputs, inputs, strict=True)))
+        return self.executor_for(*inputs).execute(**dict(zip(self.computation.inputs, inputs, strict=True)))

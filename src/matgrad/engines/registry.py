@@ -1,4 +1,4 @@
-"""Which engine runs a model: the one it was moved to, or that of its matrices."""
+"""Which engine runs a model: that of the backend it was moved to, or of its matrices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matgrad.program.computations import make_step
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
-# name of a backend for users: the module and class of its engine
+# the module and class of each backend's engine, by the name that users know
 ENGINES: dict[str, tuple[str, str]] = {
     "numpy": ("matgrad.engines.program", "ProgramEngine"),
     "torch": ("matgrad.engines.program", "ProgramEngine"),
@@ -29,7 +29,7 @@ def get_engine(name: str) -> Engine:
     """The engine of the backend called `name`."""
     backend = get_backend(name)
     if name not in ENGINES:
-        raise NotImplementedError(f"the backend {name} does not compile")
+        raise NotImplementedError(f"the backend {name} has no engine; known: {', '.join(ENGINES)}")
     module, class_name = ENGINES[name]
     return getattr(import_module(module), class_name)(backend)
 
@@ -40,7 +40,7 @@ def engine_of(M: MultilayerPerceptron) -> Engine:
 
 
 def compile_step(M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: float | None = None) -> CompiledStep:
-    """The training step of M as its engine compiles it.
+    """The training step of M, compiled by its engine.
 
     >>> step = compile_step(M, loss)
     >>> step.load(M.state())

@@ -1,4 +1,4 @@
-"""Operations that write to a given PyTorch tensor."""
+"""Kernels for PyTorch tensors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TorchKernels(Kernels):
             torch.mul(A, Z >= 0, out=out)
 
     def product_sum(self, out, beta, C, alpha, A, B):
-        if not _is_number(alpha):  # a scalar on a device, which the host does not wait for
+        if not _is_number(alpha):  # a scalar on a device: the host must not wait for it
             A, alpha = alpha * A, 1
         if not _is_number(beta):
             C, beta = beta * C, 1
@@ -58,5 +58,5 @@ class TorchKernels(Kernels):
 
 
 def _is_number(c: Any) -> bool:
-    """Whether the number c is at hand, and not on another device."""
+    """Whether c can be read without waiting for a device."""
     return not isinstance(c, torch.Tensor) or c.device.type == "cpu"

@@ -1,4 +1,4 @@
-"""The engine of TensorFlow: `tf.function` of the computations, compiled by XLA."""
+"""The engine for TensorFlow: computations in a `tf.function`, compiled by XLA."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matgrad.program.recorder import check_hidden_state
 
 
 class XlaEngine(Engine):
-    """Lets `tf.function` trace the equations, and XLA compile them."""
+    """Lets `tf.function` trace the equations and XLA compile them."""
 
     def step(self, step: Step) -> CompiledStep:
         return XlaStep(step)
@@ -24,10 +24,10 @@ class XlaEngine(Engine):
 
 
 class XlaStep(CompiledStep):
-    """The step in a `tf.function`, compiled by XLA, on variables of its own.
+    """The step in a `tf.function`, compiled by XLA, with variables of its own.
 
-    A call costs a quarter of a millisecond. So batches are collected, and `BLOCK` of them are one
-    call; what is left goes one by one when the state is asked for or the size of the batch changes.
+    A call costs a quarter of a millisecond. So batches are collected, and `BLOCK` of them make one
+    call; the rest run one by one when the state is read or the size of the batches changes.
     """
 
     BLOCK = 10
@@ -54,7 +54,7 @@ class XlaStep(CompiledStep):
             before = self.state()
             check_hidden_state(self.step, before, X, T)
             try:
-                self.one(X, T, tf.zeros((), X.dtype))  # XLA compiles when a function is first run
+                self.one(X, T, tf.zeros((), X.dtype))  # XLA compiles a function when it first runs
             finally:
                 self._assign(before)
             self.prepared.add(_signature(X, T))
@@ -69,7 +69,7 @@ class XlaStep(CompiledStep):
             self.waiting.clear()
 
     def _flush(self) -> None:
-        """Run the steps that wait."""
+        """Run the waiting steps."""
         for batch in self.waiting:
             self.one(*batch)
         self.waiting.clear()
@@ -115,5 +115,5 @@ class XlaEvaluation(CompiledEvaluation):
 
 
 def _signature(*inputs: Matrix) -> tuple:
-    """What a compiled computation is for."""
+    """The shapes and dtypes that a computation is compiled for."""
     return tuple((*x.shape, x.dtype) for x in inputs)

@@ -1,1 +1,1 @@
-"""Equations at work: which they are, what they compute, how long they take, and whether they are right."""
+"""Equations at work: what they are, what they compute, how long they take, and whether they are right."""

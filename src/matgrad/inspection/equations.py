@@ -1,7 +1,7 @@
 """The equations of a layer, read from its source, and a way to watch or change their values.
 
-An equation is a plain assignment ``name = expression`` in `feedforward` or `backpropagate`. What
-only unpacks (``act = self.act``, ``N, _ = X.shape``) or stores (``self.X = X``) is none.
+An equation is a plain assignment ``name = expression`` in `feedforward` or `backpropagate`. An assignment
+that only unpacks (``act = self.act``, ``N, _ = X.shape``) or stores (``self.X = X``) is not an equation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Hook = Callable[[Layer, "Equation", Any], Any]
 class Equation:
     """``name = expression``, as a layer class executes it.
 
-    An inherited equation has the file, line and source of the base class. The result of
+    An inherited equation has the file, line and source of the base class. The equation of
     ``Z = super().feedforward(X)`` has the name Z and the source of what the base class returns.
     """
 
@@ -42,7 +42,7 @@ class Equation:
 
     @property
     def location(self) -> str:
-        """File and line, such as ``src/matgrad/layers/linear.py:71``, seen from the current folder."""
+        """File and line relative to the current folder, such as ``src/matgrad/layers/linear.py:71``."""
         return f"{relative_path(self.file)}:{self.line}"
 
     def __str__(self) -> str:
@@ -50,12 +50,12 @@ class Equation:
 
 
 def relative_path(file: str) -> str:
-    """The path of a file as seen from the current folder, where it is inside."""
+    """The path of a file, relative to the current folder if it is inside."""
     return os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else file
 
 
 def equations(layer_class: type[Layer], method: str) -> list[Equation]:
-    """The equations of `method` in order of execution, those of a base class where `super()` calls it."""
+    """The equations of `method` in order of execution, with those of a base class where `super()` calls them."""
     if method not in METHODS:
         raise ValueError(f"method: expected one of {', '.join(METHODS)}, found {method!r}")
     return list(_execution(layer_class, method).values())
@@ -65,9 +65,9 @@ def equations(layer_class: type[Layer], method: str) -> list[Equation]:
 def observed(layers: Iterable[Layer], hook: Hook) -> Iterator[None]:
     """Every equation of the layers becomes ``name = hook(layer, equation, expression)`` while the context lasts.
 
-    The hook returns the value to go on with. Of nested contexts, the outer hook is called first. Only the
-    layer objects are touched, no class: other layers run as ever, also in other threads. A copy of an
-    observed layer is not observed, nor is a method that was replaced in the object.
+    The hook returns the value to continue with. In nested contexts, the outer hook is called first. Only the
+    layer objects are changed, not their classes: other layers run as usual, also in other threads. A copy of
+    an observed layer is not observed, nor is a method that was replaced in the object.
     """
     with ExitStack() as stack:
         for layer in {id(layer): layer for layer in layers}.values():
@@ -80,7 +80,7 @@ def observed(layers: Iterable[Layer], hook: Hook) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Statement:
-    """A simple statement of a method; `target` is the name that a plain assignment gives a value."""
+    """A simple statement of a method; `target` is the name that a plain assignment assigns to."""
 
     node: ast.stmt
     line: int
@@ -91,7 +91,7 @@ class _Statement:
 
     @property
     def is_equation(self) -> bool:
-        """Whether it gives a value to one name, and does more than unpack."""
+        """Whether it assigns to one name and does more than unpack."""
         return self.target is not None and not _unpacks(self.value)
 
 
@@ -120,7 +120,7 @@ def _read(function: FunctionType) -> _Method:
         source, file = inspect.getsource(code), inspect.getsourcefile(code)
     except OSError as error:
         raise ValueError(f"the source of {function.__qualname__} is not available: {expected}") from error
-    # what is indented goes under an `if`, which keeps the columns as they are
+    # an indented method goes under an `if`, so that its columns stay the same
     source = f"if True:\n{source}" if source[0].isspace() else source
     tree = ast.parse(source)
     node = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), None)
@@ -129,24 +129,24 @@ def _read(function: FunctionType) -> _Method:
     offset = code.co_firstlineno - node.lineno
     statements = []
     for n in _simple_statements(node.body):
-        text = " ".join((ast.get_source_segment(source, n) or "").split())
+        statement = " ".join((ast.get_source_segment(source, n) or "").split())
         value = n.value if isinstance(n, (ast.Assign, ast.Return)) else None
         target = n.targets[0] if isinstance(n, ast.Assign) and len(n.targets) == 1 else None
         name = target.id if isinstance(target, ast.Name) else None
-        calls_base = any(_is_base_call(part, node.name) for part in ast.walk(n))
-        statements.append(_Statement(n, n.lineno + offset, text, name, value, calls_base))
+        calls_base = any(_is_base_call(child, node.name) for child in ast.walk(n))
+        statements.append(_Statement(n, n.lineno + offset, statement, name, value, calls_base))
     ast.increment_lineno(tree, offset)
     return _Method(node, file or code.co_filename, tuple(statements))
 
 
 def _simple_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements without a body of their own, in the source's order, but not those of inner functions."""
+    """The statements without a body of their own, in order of the source; those of inner functions are left out."""
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
-        inner = (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))
+        clauses = (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))
         own = (getattr(node, name, ()) for name in ("body", "orelse", "finalbody"))
-        blocks = [block for block in (*own, *(part.body for part in inner)) if block]
+        blocks = [block for block in (*own, *(clause.body for clause in clauses)) if block]
         if not blocks:
             yield node
         for block in blocks:
@@ -162,31 +162,36 @@ def _is_base_call(node: ast.AST | None, method: str) -> bool:
 
 
 def _unpacks(node: ast.AST | None) -> bool:
-    """Whether the expression is a constant, or names a part of something, such as ``X.shape[0]``."""
-    is_part = False
+    """Whether the expression is a constant, or an attribute or element of a name, such as ``X.shape[0]``."""
+    is_inside = False
     while isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr != "T"):
-        node, is_part = node.value, True
-    return isinstance(node, ast.Constant) or (is_part and isinstance(node, ast.Name))
+        node, is_inside = node.value, True
+    return isinstance(node, ast.Constant) or (is_inside and isinstance(node, ast.Name))
 
 
 # -- what a class executes ---------------------------------------------------------------------
 
-_Place = tuple[type, str, int]  # a class, a method that it defines itself, and the number of a statement in it
+_StatementKey = tuple[type, str, int]  # a class, a method that it defines itself, and the number of a statement in it
 
 
-def _execution(layer_class: type, method: str) -> dict[_Place, Equation]:
-    """The equations of a method in order of execution, by where they stand."""
-    return _walk(layer_class, method, _definers(layer_class.__mro__, method), None)
+def _execution(layer_class: type, method: str) -> dict[_StatementKey, Equation]:
+    """The equations of a method in order of execution, by their statements."""
+    return _equations_from(layer_class, method, _definers(layer_class.__mro__, method), None)
 
 
 def _definers(classes: Iterable[type], method: str) -> list[type]:
-    """The classes that define the method themselves; that of `Layer` has no equations."""
+    """The classes that define the method themselves, without `Layer`, whose methods have no equations."""
     return [cls for cls in classes if method in vars(cls) and cls is not Layer]
 
 
-def _walk(layer: type, method: str, definers: list[type], result: tuple[str, str] | None) -> dict[_Place, Equation]:
-    """The equations from the first of `definers` on; the caller knows the result as `result`, a name and a class."""
-    found: dict[_Place, Equation] = {}
+def _equations_from(
+    layer: type, method: str, definers: list[type], result: tuple[str, str] | None
+) -> dict[_StatementKey, Equation]:
+    """The equations of the first of `definers`, and of the others as far as `super()` calls them.
+
+    `result` is a name for what is returned, and the class whose method calls it that.
+    """
+    found: dict[_StatementKey, Equation] = {}
     if not definers:
         return found
     cls, *bases = definers
@@ -194,7 +199,7 @@ def _walk(layer: type, method: str, definers: list[type], result: tuple[str, str
     for k, s in enumerate(read.statements):
         if s.calls_base:
             known_as = (s.target, cls.__name__) if s.target else result if isinstance(s.node, ast.Return) else None
-            base = _walk(layer, method, bases, known_as if _is_base_call(s.value, method) else None)
+            base = _equations_from(layer, method, bases, known_as if _is_base_call(s.value, method) else None)
             found |= base
             if any((e.name, e.owner) == known_as for e in base.values()):
                 continue  # the value is that of an equation of the base class
@@ -208,17 +213,17 @@ def _walk(layer: type, method: str, definers: list[type], result: tuple[str, str
 
 
 class _Observation:
-    """What a layer has while it is observed: hooks, the equations of its class, and the methods put into the object."""
+    """What a layer has while it is observed: hooks, the equations of its class, and the methods added to the object."""
 
     def __init__(self, layer: Layer) -> None:
         executed = {method: _execution(type(layer), method) for method in METHODS}
-        self.equations = {place: equation for found in executed.values() for place, equation in found.items()}
+        self.equations = {key: equation for found in executed.values() for key, equation in found.items()}
         names = [method for method in METHODS if executed[method] and method not in vars(layer)]
         self.methods = {method: _instrumented_method(layer, type(layer).__mro__, method) for method in names}
         self.hooks: list[Hook] = []
 
-    def __call__(self, layer: Layer, place: _Place, value: Any) -> Any:
-        equation = self.equations.get(place)
+    def __call__(self, layer: Layer, key: _StatementKey, value: Any) -> Any:
+        equation = self.equations.get(key)
         if equation is not None:
             for hook in tuple(self.hooks):
                 value = hook(layer, equation, value)
@@ -227,7 +232,7 @@ class _Observation:
 
 @contextmanager
 def _observed(layer: Layer, hook: Hook) -> Iterator[None]:
-    """Observe one layer: the first hook puts instrumented methods into the object, the last one takes them out."""
+    """Observe one layer: the first hook adds instrumented methods to the object, the last one removes them."""
     own = vars(layer)
     if "_observation" not in own:
         added = _Observation(layer)
@@ -244,7 +249,7 @@ def _observed(layer: Layer, hook: Hook) -> Iterator[None]:
 
 
 def _instrumented_method(layer: Layer, classes: Sequence[type], method: str) -> MethodType:
-    """The method of the first of the classes that defines it, instrumented and bound to the layer."""
+    """The method of the first class that defines it, instrumented and bound to the layer."""
     cls, *_ = _definers(classes, method)
     return MethodType(_instrumented(cls, vars(cls)[method]), layer)
 
@@ -261,8 +266,8 @@ def _instrumented(cls: type, function: FunctionType) -> FunctionType:
     def base(parent: Any) -> Callable[..., Any]:
         classes = parent.__self_class__.__mro__
         bases = classes[classes.index(parent.__thisclass__) + 1 :]
-        is_read = bool(_definers(bases, method))
-        return _instrumented_method(parent.__self__, bases, method) if is_read else getattr(parent, method)
+        has_equations = bool(_definers(bases, method))
+        return _instrumented_method(parent.__self__, bases, method) if has_equations else getattr(parent, method)
 
     code = _instrumented_code(function, cls.__name__)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
@@ -292,8 +297,8 @@ def _instrumented_code(function: FunctionType, class_name: str) -> CodeType:
             arguments = [ast.Name(this, ast.Load()), ast.Constant(k), s.node.value]
             call = ast.Call(ast.Name("__observe__", ast.Load()), arguments, [])
             s.node.value = ast.copy_location(call, s.node.value)
-    # inside a class, for names such as self.__x, and inside a function, for the free variables; the underscores
-    # before the name of the class do not matter to self.__x, and with them it hides no name that the method uses
+    # inside a class because of names such as self.__x, and inside a function because of the free variables; the
+    # underscores before the class name do not change self.__x, and keep it from hiding a name that the method uses
     class_name = f"__{class_name}"
     names = ", ".join({*function.__code__.co_freevars, "__observe__", "__base__"})
     tree = ast.parse(f"def outer({names}):\n  class {class_name}: pass")

@@ -26,16 +26,16 @@ from matgrad.program.computations import check_loss
 class GradientResult:
     """How one gradient compares with central differences; rows and columns count from 0."""
 
-    name: str  # 'layer 2 ActivationLayer.DW', layers count from 1; 'layer 3.1 LinearLayer.DW' for a part
+    name: str  # 'layer 2 ActivationLayer.DW', counted from 1; 'layer 3.1 LinearLayer.DW' for a part of a layer
     equation: Equation
     ok: bool
     relative_error: float  # the largest difference, relative to the largest element
-    row: int  # where that is
+    row: int  # of that difference
     column: int
-    expected: float  # what central differences give there
+    expected: float  # by central differences
     found: float
     checked: int  # the number of elements compared
-    skipped: int  # at corners, where there is no derivative
+    skipped: int  # the number at corners, where there is no derivative
     problem: str = ""  # why the gradient could not be compared at all
 
     def __str__(self) -> str:
@@ -66,11 +66,11 @@ def check_gradients(
     """Compare ∂ℒ/∂V with (ℒ(V + h) - ℒ(V - h)) / 2h in float64, for all V, in order of backpropagation.
 
     ℒ is the mean loss of the batch X with targets T. V is first the output, for the gradient of the
-    loss, and then for the layers from last to first, with their parts, all that has an equation ``DV = …``:
-    values of feedforward, parameters, and the input. h is relative to the size of an element. Of a matrix at
-    most `max_elements` are compared: those with the largest gradient, and others at random. Elements
-    at a corner of a piecewise function are skipped, unless DV is wrong on both sides of it. Of a sparse
-    parameter only stored elements are compared. M keeps its mode, and it is not changed.
+    loss, then, for the layers from last to first and their parts, everything that has an equation ``DV = …``:
+    values of feedforward, parameters, and the input. h is relative to the size of an element. At most
+    `max_elements` elements of a matrix are compared: those with the largest gradients, and others at random.
+    Elements at a corner of a piecewise function are skipped, unless DV is wrong on both sides of it. Only the
+    stored elements of a sparse parameter are compared. M is checked in its present mode, and not changed.
     """
     layers = M.layers if isinstance(M, MultilayerPerceptron) else [M]
     loss = create_loss(loss) if isinstance(loss, str) else loss
@@ -82,7 +82,7 @@ def check_gradients(
 
 
 def first_wrong(results: Iterable[GradientResult]) -> GradientResult | None:
-    """The wrong result that comes first in order of backpropagation, which is the cause of the others."""
+    """The first wrong result in order of backpropagation, which is usually the cause of the others."""
     return next((result for result in results if not result.ok), None)
 
 
@@ -90,7 +90,7 @@ def first_wrong(results: Iterable[GradientResult]) -> GradientResult | None:
 
 
 class _Verdict(NamedTuple):
-    """What is found out about one element of DV."""
+    """What was found about one element of DV."""
 
     kind: str  # 'right', 'wrong' or 'corner'
     error: float
@@ -115,8 +115,8 @@ def _check(model: ChangeableModel, V: Variable, h: float, tolerance: float, coun
     worst = max(compared, key=lambda verdict: (verdict.kind == "wrong", verdict.error), default=none)
     counts = len(compared), len(verdicts) - len(compared)
     ok = worst.kind == "right"
-    place = V.place(worst.element)
-    return GradientResult(name, V.equation, ok, worst.error, *place, worst.expected, worst.found, *counts)
+    row, column = V.row_and_column(worst.element)
+    return GradientResult(name, V.equation, ok, worst.error, row, column, worst.expected, worst.found, *counts)
 
 
 class _Comparison:
@@ -130,41 +130,41 @@ class _Comparison:
     def judge(self, element: Element, d: float) -> _Verdict:
         """Whether the element d of DV is right."""
         v = abs(float(self.V.value[element]))
-        step = self.h * (max(v, self.typical) or 1.0)
-        verdict = self.compare(element, d, step)
-        if verdict.kind == "corner":  # or one nearby, or a singularity such as log 0: take a smaller step
-            closer = self.compare(element, d, min(step / 100, self.h * v or step))
+        h = self.h * (max(v, self.typical) or 1.0)
+        verdict = self.compare(element, d, h)
+        if verdict.kind == "corner":  # perhaps only one nearby, or a singularity such as log 0: try a smaller h
+            closer = self.compare(element, d, min(h / 100, self.h * v or h))
             verdict = closer if closer.kind == "right" else verdict
         if verdict.kind == "right" or not np.isfinite(d):
             return verdict
-        # the equation must hold beside a corner; corners can cancel, as those of relu(x) - relu(-x) at 0
-        count = 0
-        for aside in (100 * step, -70 * step):
-            moved = float(self.model.gradient(self.V, element, aside)[element])
-            beside = self.compare(element, moved, step, aside).kind
-            if beside == "right":
+        # the equation must hold beside a corner; corners can cancel, such as those of relu(x) - relu(-x) at 0
+        wrong_sides = 0
+        for offset in (100 * h, -70 * h):
+            d_beside = float(self.model.gradient(self.V, element, offset)[element])
+            kind = self.compare(element, d_beside, h, offset).kind
+            if kind == "right":
                 return verdict._replace(kind="corner")
-            count += beside == "wrong"
-        is_wrong = count >= (1 if verdict.kind == "wrong" else 2)
+            wrong_sides += kind == "wrong"
+        is_wrong = wrong_sides >= (1 if verdict.kind == "wrong" else 2)
         return verdict._replace(kind="wrong" if is_wrong else "corner")
 
-    def compare(self, element: Element, d: float, step: float, aside: float = 0.0) -> _Verdict:
-        """The same for one step size, from the differences to the left and to the right."""
-        middle = self.model.loss_at(self.V, element, aside) if aside else self.loss
-        right = (self.model.loss_at(self.V, element, aside + step) - middle) / step
-        left = (middle - self.model.loss_at(self.V, element, aside - step)) / step
+    def compare(self, element: Element, d: float, h: float, offset: float = 0.0) -> _Verdict:
+        """Whether d is right at the given offset, by the differences to the left and to the right for one h."""
+        middle = self.model.loss_at(self.V, element, offset) if offset else self.loss
+        right = (self.model.loss_at(self.V, element, offset + h) - middle) / h
+        left = (middle - self.model.loss_at(self.V, element, offset - h)) / h
         expected = (left + right) / 2
-        noise = 50 * np.finfo(np.float64).eps * abs(middle) / step  # the rounding of ℒ, divided by the step
+        noise = 50 * np.finfo(np.float64).eps * abs(middle) / h  # the rounding error of ℒ, divided by h
         difference = abs(d - expected)
         error = difference / max(self.scale, abs(expected), noise / self.tolerance, np.finfo(np.float64).tiny)
         kind = "right" if error <= self.tolerance else "wrong"
         if kind == "wrong" and np.isfinite(d) and not difference > 5 * abs(right - left):
-            kind = "corner"  # the differences disagree, or one of them is not finite
+            kind = "corner"  # both differences disagree, or one of them is not finite
         return _Verdict(kind, float(error) if np.isfinite(error) else np.inf, float(expected), d, element)
 
 
 def _sample(DV: np.ndarray, count: int, seed: int) -> list[Element]:
-    """At most `count` elements: half of them those with the largest |DV|, the others at random."""
+    """At most `count` elements: those with the largest |DV| for one half, random ones for the other."""
     order = np.random.default_rng(seed).permutation(DV.size)
     if DV.size > count:
         largest = np.argsort(-np.abs(DV), axis=None, kind="stable")[: count // 2]

@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from matgrad.inspection.profiling import Row
 
 BLOCKS = " ▏▎▍▌▋▊▉█"  # 0 to 8 eighths
-SHORTEST, WIDTH = 10, 120  # of a bar, and of a table that is not shown in a terminal
+SHORTEST, WIDTH = 10, 120  # the shortest bar, and the width of a table outside a terminal
 
 
 class Column(NamedTuple):
-    """A heading, the text of a row under it, and how soon the column is left out where there is little room."""
+    """A heading, the text of a row under it, and a rank: the highest ranks are left out first if space is short."""
 
     heading: str
     text: Callable[[Row], str]
     rank: int
 
     def width(self, rows: list[Row]) -> int:
-        """The width, with the space before it."""
+        """The width, including the space before it."""
         return 2 + max(len(self.heading), *(len(self.text(row)) for row in rows))
 
 
 def _rate(amount: int | None, seconds: float) -> str:
-    """10⁹ of something a second."""
+    """The amount per second, in units of 10⁹."""
     return "" if amount is None or not seconds else f"{amount / seconds / 1e9:.1f}"
 
 
@@ -42,7 +42,7 @@ COLUMNS = (
 
 
 def table(rows: list[Row], width: int | None = None) -> list[tuple[str, str]]:
-    """The lines of the table, each as text and bar; without a width it is as wide as the terminal."""
+    """The lines of the table, each as a text and a bar; the default width is that of the terminal."""
     if not rows:
         return []
     width = shutil.get_terminal_size((WIDTH, 24)).columns if width is None else width
@@ -63,14 +63,14 @@ def table(rows: list[Row], width: int | None = None) -> list[tuple[str, str]]:
     return lines
 
 
-def bar(part: float, width: int) -> str:
-    """A bar that fills a part of the width, to an eighth of a character."""
-    whole, eighths = divmod(round(8 * part * width), 8)
+def bar(fraction: float, width: int) -> str:
+    """A bar that fills a fraction of the width, to an eighth of a character."""
+    whole, eighths = divmod(round(8 * fraction * width), 8)
     return (BLOCKS[8] * whole + BLOCKS[eighths]).rstrip()
 
 
 def quantity(x: float | None) -> str:
-    """A number in three digits, such as ``40.3 M``."""
+    """A number with three digits, such as ``40.3 M``."""
     if x is None:
         return ""
     for prefix in ("", " k", " M", " G", " T"):

@@ -31,16 +31,16 @@ class Variable:
     """A matrix V that the loss depends on: the input of a layer or of the loss, a parameter, or a value."""
 
     name: str
-    layer: int  # from 0; the loss comes after the last one
+    layer: int  # counted from 0; the loss comes after the last one
     owner: Layer | None  # that layer, or one of its parts; None for the loss
     value: np.ndarray
     equation: Equation  # of DV
     path: str = ""  # the name of the owner, such as '3.1'
-    position: int | None = None  # for a value: which of the equations of feedforward it is
-    support: Support | None = None  # for a sparse parameter, whose `value` has the stored elements in one row
+    position: int | None = None  # for a value: the index of its equation among those executed
+    support: Support | None = None  # of a sparse parameter, whose `value` has the stored elements in one row
 
-    def place(self, element: Element) -> Element:
-        """Row and column of an element of `value` in V itself."""
+    def row_and_column(self, element: Element) -> Element:
+        """The row and column in V of an element of `value`."""
         S, k = self.support, element[1]
         return element if S is None else (int(S.row_indices()[k]), int(S.columns[k]))
 
@@ -65,7 +65,7 @@ class ChangeableModel:
         self.change: tuple[Layer, int, Shift] | None = None
 
     def observe(self, layer: Layer, equation: Equation, value: Any) -> Any:
-        """The value of an equation, with one element changed where that is due; it is noted in `trace`."""
+        """The value of an equation, changed if it is the one to change; it is added to `trace`."""
         if self.change is not None and self.change[0] is layer:
             _, position, shift = self.change
             if len(self.executed(layer)) == position:
@@ -86,7 +86,7 @@ class ChangeableModel:
     def shifted(self, V: Variable, element: Element, delta: float) -> Iterator[np.ndarray]:
         """The output, with delta added to one element of V."""
         self.trace.clear()
-        for part, name, value in chain.from_iterable(self.buffers[V.layer :]):  # all runs start with the same
+        for part, name, value in chain.from_iterable(self.buffers[V.layer :]):  # so that all runs start with the same
             setattr(part, name, copy.copy(value))
         X = self.inputs[V.layer]
         with self._shift(V, lambda A: _shifted(A, element, delta)) if V.owner is not None else nullcontext():
@@ -96,7 +96,7 @@ class ChangeableModel:
 
     @contextmanager
     def _shift(self, V: Variable, shift: Shift) -> Iterator[None]:
-        """Change V, which is the input of a layer, a value of its feedforward or a parameter."""
+        """Change V while the context lasts: the input of a layer, a value of its feedforward or a parameter."""
         assert V.owner is not None
         if V.position is not None:
             self.change = (V.owner, V.position, shift)
@@ -136,21 +136,23 @@ class ChangeableModel:
         if not np.isfinite(self.mean_loss(Y)):
             raise ValueError(f"the loss of this batch is {self.mean_loss(Y)}: expected a finite number")
         MultilayerPerceptron(self.layers).backpropagate(Y, self.loss.mean_gradient(Y, self.T))
-        found = [Variable("Y", len(self.layers), None, Y, place_of(self.loss, "gradient", "gradient"))]
+        found = [Variable("Y", len(self.layers), None, Y, stand_in_equation(self.loss, "gradient", "gradient"))]
         for k in reversed(range(len(self.layers))):
             parts = self.layers[k].walk(str(k + 1))
-            found += sorted((V for path, part in parts for V in self._variables_of(k, path, part)), key=self._place)
+            found += sorted(
+                (V for path, part in parts for V in self._variables_of(k, path, part)), key=self._when_computed
+            )
         return found
 
-    def _place(self, V: Variable) -> int:
-        """When DV was computed, by the number of equations before."""
-        places = [i for i, (layer, equation, _) in enumerate(self.trace) if layer is V.owner and equation == V.equation]
-        return max(places, default=len(self.trace))
+    def _when_computed(self, V: Variable) -> int:
+        """The index of the equation of DV in `trace`."""
+        found = [i for i, (layer, equation, _) in enumerate(self.trace) if layer is V.owner and equation == V.equation]
+        return max(found, default=len(self.trace))
 
     def _variables_of(self, k: int, path: str, layer: Layer) -> list[Variable]:
-        """The V of layer k or a part of it: what has an equation DV, and all parameters and the input.
+        """The V of layer k or a part of it: all values with an equation DV, all parameters, and the input.
 
-        A part that layer k does not run exactly once has parameters only: its last values are not all it has.
+        If layer k does not run a part exactly once, only the parameters of that part count: it has several values.
         """
         executed = self.executed(layer)
         values = {(e.owner, e.name): i for i, (e, _) in enumerate(executed) if e.method == "feedforward"}
@@ -166,7 +168,7 @@ class ChangeableModel:
         def variable(V: str, equation: Equation) -> Variable:
             return Variable(V, k, layer, values_of(stored[V]), equation, path, support=supports.get(V))
 
-        found: dict[Any, Variable] = {}  # where an equation is executed twice, the last one counts
+        found: dict[Any, Variable] = {}  # if an equation is executed twice, the last one counts
         for equation, _ in executed:
             V, owner = equation.name[1:], equation.owner
             if equation.method != "backpropagate" or equation.name[0] != "D":
@@ -178,7 +180,7 @@ class ChangeableModel:
                 found[owner, V] = Variable(V, k, layer, executed[i][1], equation, path, i)
         for V in stored:
             if V not in found:
-                found[V] = variable(V, place_of(layer, "backpropagate", f"D{V}"))
+                found[V] = variable(V, stand_in_equation(layer, "backpropagate", f"D{V}"))
         return list(found.values())
 
 
@@ -192,7 +194,7 @@ def _shifted(A: np.ndarray, element: Element, delta: float) -> np.ndarray:
 
 
 def _batch(name: str, A: Matrix, columns: int) -> np.ndarray:
-    """A in float64 on NumPy, after a check of its size."""
+    """A in float64 on NumPy, with its size checked."""
     A = np.asarray(backend_of(A).to_numpy(A), dtype=np.float64)
     if A.ndim != 2 or A.shape[1] != columns or not len(A):
         raise ValueError(f"{name}: expected size N × {columns}, found {size_text(A)}")
@@ -206,7 +208,7 @@ def size_text(A: Any) -> str:
 
 @contextmanager
 def input_changed(layer: Layer, change: Callable[[Any], Any]) -> Iterator[None]:
-    """The feedforward of one layer gets change(X) for X while the context lasts."""
+    """The feedforward of one layer gets change(X) instead of X while the context lasts."""
     replaced = vars(layer).get("feedforward")
 
     def feedforward(X: Matrix) -> Matrix:
@@ -222,8 +224,8 @@ def input_changed(layer: Layer, change: Callable[[Any], Any]) -> Iterator[None]:
             vars(layer)["feedforward"] = replaced
 
 
-def place_of(thing: Any, method: str, name: str) -> Equation:
-    """Where a method returns, or begins: the place of a gradient that has no equation of its own."""
+def stand_in_equation(thing: Any, method: str, name: str) -> Equation:
+    """The last ``return`` of a method, or its first line, for a gradient that has no equation of its own."""
     function = getattr(type(thing), method)
     try:
         lines, first = inspect.getsourcelines(function)

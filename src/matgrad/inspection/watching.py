@@ -1,9 +1,10 @@
-"""Watching a training step: after each of its parts, which equation, loss or optimizer was at work.
+"""Watching a training step: after each of its segments, which equation, loss or optimizer it was.
 
-A part is an equation of a layer (``layer 1 ActivationLayer.DW``), what else a method of a layer does
+A segment is an equation of a layer (``layer 1 ActivationLayer.DW``), whatever else a method of a layer does
 (``layer 1 ActivationLayer.feedforward``), the gradient of the loss (``SoftmaxCrossEntropyLoss.gradient``),
-``clip_gradients``, or the update of a parameter (``layer 1 MomentumOptimizer.W``). Layer 3.1 is the first
-part of layer 3; what is at work in it is not at work in layer 3.
+``clip_gradients``, or the update of a parameter (``layer 1 MomentumOptimizer.W``). Segments belong to phases:
+feedforward, loss, backpropagate, clip_gradients, optimize. Layer 3.1 is the first part of layer 3; its segments
+are not segments of layer 3.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 CLIP = "clip_gradients"
-Mark = Callable[[str, Any, str], None]  # a part, the matrix it ended with, and the name of that matrix, such as Z1
+Mark = Callable[[str, Any, str], None]  # a segment, its result, and the name of that, such as Z1
 
 
 @contextmanager
 def watched(M: MultilayerPerceptron, loss: LossFunction | None, mark: Mark) -> Iterator[None]:
-    """After each part of a training step of M, ``mark(part, result, name)`` is called while the context lasts.
+    """After each segment of a training step of M, ``mark(segment, result, name)`` is called while the context lasts.
 
-    The part is '' for what comes between two parts. Equations show where the source of a layer can be read.
+    The segment is '' for what comes between two segments. Equations are marked if the source of a layer can be read.
     """
     names = {layer: name for name, layer in M.walk()}
 
@@ -45,7 +46,7 @@ def watched(M: MultilayerPerceptron, loss: LossFunction | None, mark: Mark) -> I
 
 
 def watched_methods(M: MultilayerPerceptron, loss: LossFunction | None) -> Iterator[tuple[Any, str, str, str]]:
-    """(object, method, part that ends where the method begins, part that ends with the method)."""
+    """(object, method, segment that ends when the method begins, segment that ends with the method)."""
     for i, layer in M.walk():
         for method in ("feedforward", "backpropagate", "optimize"):
             yield layer, method, "", f"layer {i} {type(layer).__name__}.{method}"
@@ -57,7 +58,7 @@ def watched_methods(M: MultilayerPerceptron, loss: LossFunction | None) -> Itera
 
 @contextmanager
 def _marked(thing: Any, method: str, before: str, after: str, mark: Mark) -> Iterator[None]:
-    """Mark the begin and the end of a method of one object while the context lasts."""
+    """Mark the beginning and the end of a method of one object while the context lasts."""
     plain, replaced = getattr(thing, method), vars(thing).get(method)
     is_gradient = before.endswith(".gradient")
 
@@ -77,18 +78,18 @@ def _marked(thing: Any, method: str, before: str, after: str, mark: Mark) -> Ite
             setattr(thing, method, replaced)
 
 
-def steps_of_parts(M: MultilayerPerceptron) -> dict[str, str]:
-    """The step of each part of a layer, feedforward, backpropagate or optimize, in the order of the equations."""
+def phases_of_segments(M: MultilayerPerceptron) -> dict[str, str]:
+    """The phase of each segment of a layer: feedforward, backpropagate or optimize; in order of the equations."""
     layers = list(M.walk())
-    steps: dict[str, str] = {}
+    phases: dict[str, str] = {}
     for method, ordered in (("feedforward", layers), ("backpropagate", layers[::-1])):
         for i, layer in ordered:
             with suppress(ValueError):
                 for equation in equations(type(layer), method):
-                    steps.setdefault(f"layer {i} {equation}", method)
-            steps[f"layer {i} {type(layer).__name__}.{method}"] = method
+                    phases.setdefault(f"layer {i} {equation}", method)
+            phases[f"layer {i} {type(layer).__name__}.{method}"] = method
     for i, layer in layers:
         for name, optimizer in layer._optimizers.items():
-            steps[f"layer {i} {type(optimizer).__name__}.{name}"] = "optimize"
-        steps[f"layer {i} {type(layer).__name__}.optimize"] = "optimize"
-    return steps
+            phases[f"layer {i} {type(optimizer).__name__}.{name}"] = "optimize"
+        phases[f"layer {i} {type(layer).__name__}.optimize"] = "optimize"
+    return phases

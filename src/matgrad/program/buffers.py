@@ -1,4 +1,4 @@
-"""Where the values of a program live: every result gets a buffer, and buffers are used again."""
+"""Where the values of a program live: every result gets a buffer, and buffers are reused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matgrad.program.shapes import Shape
 
 @dataclass(eq=False)
 class Buffer:
-    """Memory for one matrix or scalar; `name` is that of the input that it holds at the start."""
+    """Memory for one matrix or scalar; `name` is that of the input or output it belongs to, if any."""
 
     shape: Shape
     dtype: str
@@ -21,7 +21,7 @@ class Buffer:
 
 @dataclass
 class Plan:
-    """The buffer of every input and result, and the copies that bring outputs home at the end."""
+    """The buffer of every input and result, and the copies that move outputs to their own buffers at the end."""
 
     buffers: dict[Value, Buffer] = field(default_factory=dict)
     copies: list[tuple[Buffer, Buffer]] = field(default_factory=list)  # (to, from)
@@ -30,9 +30,9 @@ class Plan:
 def plan(program: Program) -> Plan:
     """Buffers for a program whose outputs replace the inputs of the same names; other outputs have their own.
 
-    A result takes over the buffer of the input it replaces, or of an operand, where nothing reads that
-    any more and the operation can work in place; or else a free buffer of its shape. No output may be a
-    view, another input or another output: `rules.apart` sees to that.
+    A result takes over the buffer of the input it replaces, or of an operand, if nothing reads that buffer
+    any more and the operation can work in place; otherwise it gets a free buffer of its shape. No output may
+    be a view, another input or another output: `rules.with_separate_outputs` ensures that.
     """
     return _Planner(program).plan
 
@@ -43,8 +43,8 @@ class _Planner:
         self.plan = Plan()
         self.free: dict[tuple[Shape, str], list[Buffer]] = defaultdict(list)
         self.last_use = self._last_uses()
-        self.homes: dict[str, Buffer] = {}
-        self.holder: dict[Buffer, Value] = {}  # the value that lives in a buffer at present
+        self.homes: dict[str, Buffer] = {}  # where an input starts and an output ends, by name
+        self.holder: dict[Buffer, Value] = {}  # the value that is in a buffer now
         for name, value in program.inputs.items():
             self.homes[name] = self.plan.buffers[value] = Buffer(value.shape, value.dtype, name)
             self.holder[self.homes[name]] = value
@@ -53,7 +53,7 @@ class _Planner:
         self.replaces = {value: name for name, value in program.outputs.items()}
         for i, value in enumerate(program.values):
             if value.kind not in ("source", "view"):
-                self._place(i, value)
+                self._choose_buffer(i, value)
             self._release(i, value)
         self.plan.copies = [
             (self.homes[name], self.plan.buffers[value])
@@ -62,7 +62,7 @@ class _Planner:
         ]
 
     def _last_uses(self) -> dict[Value, int]:
-        """When the memory of a value is read for the last time; that of an output is read at the end."""
+        """The last instruction that reads the memory of each value; that of an output is read at the end."""
         last = dict.fromkeys(self.program.inputs.values(), -1)  # an input may be replaced without being read
         last |= {base(value): i for i, value in enumerate(self.program.values)}
         for i, value in enumerate(self.program.values):
@@ -71,7 +71,7 @@ class _Planner:
         end = len(self.program.values)
         return last | {base(value): end for value in self.program.outputs.values()}
 
-    def _place(self, i: int, value: Value) -> None:
+    def _choose_buffer(self, i: int, value: Value) -> None:
         """Choose a buffer for the result of instruction i."""
         candidates = [self.homes[self.replaces[value]]] if value in self.replaces else []
         candidates += [self.plan.buffers[x] for x in in_place_operands(value)]
@@ -79,27 +79,27 @@ class _Planner:
             if self._may_hold(buffer, value) and self._is_free(buffer, i, value):
                 break
         else:
-            waiting = self.free[value.shape, value.dtype]
-            buffer = waiting.pop() if waiting else Buffer(value.shape, value.dtype)
+            free = self.free[value.shape, value.dtype]
+            buffer = free.pop() if free else Buffer(value.shape, value.dtype)
         self.plan.buffers[value], self.holder[buffer] = buffer, value
 
     def _is_free(self, buffer: Buffer, i: int, value: Value) -> bool:
-        """Whether instruction i may write to the buffer: nothing reads it later, and i itself only in place."""
-        held = self.holder.get(buffer)  # nothing yet, where an output goes that replaces no input
+        """Whether instruction i may write to the buffer: nothing reads it later, and i reads it only in place."""
+        held = self.holder.get(buffer)  # None for the home of an output that replaces no input
         if (buffer.shape, buffer.dtype) != (value.shape, value.dtype) or (held and self.last_use[held] > i):
             return False
         reads = [x for x in value.operands if base(x) in self.plan.buffers and self.plan.buffers[base(x)] is buffer]
         return all(x in in_place_operands(value) for x in reads)
 
     def _may_hold(self, buffer: Buffer, value: Value) -> bool:
-        """Whether the value may live there: where an input is, only its own new value may be.
+        """Whether the value may live there: the buffer of an input may hold only that input and its new value.
 
-        So every matrix of the state is the old or the new one, even after an interrupt.
+        So every matrix of the state is either the old or the new one, even after an interrupt.
         """
         return buffer.name in ("", self.replaces.get(value, ""))
 
     def _release(self, i: int, value: Value) -> None:
-        """Give back the buffers that nothing reads after instruction i."""
+        """Free the buffers that nothing reads after instruction i."""
         for x in dict.fromkeys(base(x) for x in (*value.operands, value)):
             buffer = self.plan.buffers.get(x)
             if buffer and not buffer.name and self.last_use[x] <= i and self.holder[buffer] is x:
@@ -107,15 +107,15 @@ class _Planner:
 
 
 def base(value: Value) -> Value:
-    """The value whose memory this one is seen through: itself, unless it is a view."""
+    """The value whose memory this one refers to: itself, unless it is a view."""
     while value.kind == "view":
         value = value.operands[0]
     return value
 
 
 def in_place_operands(value: Value) -> list[Value]:
-    """The operands whose buffer the result may overwrite while it is computed."""
-    places = OPERATIONS[value.operation].in_place
-    read_otherwise = {base(x) for k, x in enumerate(value.operands) if k not in places or x.kind == "view"}
-    direct = [x for x in (value.operands[k] for k in places) if x.kind != "view" and x.shape == value.shape]
+    """The operands whose buffers the result may overwrite while it is computed."""
+    positions = OPERATIONS[value.operation].in_place
+    read_otherwise = {base(x) for k, x in enumerate(value.operands) if k not in positions or x.kind == "view"}
+    direct = [x for x in (value.operands[k] for k in positions) if x.kind != "view" and x.shape == value.shape]
     return [x for x in direct if x not in read_otherwise and x.operation != "number"]

@@ -7,13 +7,13 @@ from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Shape
 
-COUNTERS = ("int32", "int64")  # dtypes of scalars that count something
+COUNTERS = ("int32", "int64")  # the dtypes of scalars that count something
 
 
 def check_program(program: Program) -> None:
-    """Raise ValueError where a program cannot be run."""
+    """Raise ValueError if the program cannot be run."""
     for i, value in enumerate(program.values):
-        if value.operation not in list(OPERATIONS):  # it may be anything, where it was read from a file
+        if value.operation not in list(OPERATIONS):  # from a file it may be unhashable
             raise ValueError(f"value {i}: unknown operation {value.operation!r}; known: {', '.join(OPERATIONS)}")
         operands = tuple(x.shape for x in value.operands)
         if not fits(value.operation, value.shape, *operands):
@@ -35,12 +35,12 @@ def check_program(program: Program) -> None:
 
 
 def fits(operation: str, result: Shape, *operands: Shape) -> bool:
-    """Whether an operation on operands of these shapes has a result of that shape."""
+    """Whether an operation on operands of these shapes gives a result of that shape."""
     return OPERATIONS[operation].shapes.sizes(result, operands) is not None
 
 
 def fits_dtypes(value: Value) -> bool:
-    """Whether the dtype is known, that of the operands too, and one that the operation is for."""
+    """Whether the dtypes of the value and its operands are known, and allowed for the operation."""
     rule = OPERATIONS[value.operation].dtypes
     found = [x.dtype for x in value.operands if x.operation != "support"]
     if rule == "counts":
@@ -50,7 +50,7 @@ def fits_dtypes(value: Value) -> bool:
 
 
 def fits_support(value: Value) -> bool:
-    """Whether nothing but a support has one, of its own size."""
+    """Whether only a support has a `support`, one of its own size."""
     if value.support is None:
         return True
     return value.operation == "support" and (*value.support.shape, value.support.nnz) == value.shape

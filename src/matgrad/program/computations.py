@@ -1,4 +1,4 @@
-"""Computations of a model as pure functions of its state: a training step, and feedforward with its loss."""
+"""Computations of a model as pure functions of its state: a training step, and feedforward with or without a loss."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def train_batch(
 class Computation:
     """A pure function of a model's state and some inputs: ``compute(state, *inputs) -> {name: matrix}``."""
 
-    inputs: tuple[str, ...] = ()  # beside the state, in order
+    inputs: tuple[str, ...] = ()  # besides the state, in order
     loss: LossFunction | None
 
     def __init__(self, template: MultilayerPerceptron, loss: LossFunction | None) -> None:
@@ -45,7 +45,7 @@ class Computation:
         self.template, self.loss = template, loss
 
     def __call__(self, state: State, *inputs: Any) -> State:
-        """The outputs by name; the model is left as it is."""
+        """The outputs by name; the model is not changed."""
         return self.run(self.template.clone(), state, *inputs)
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
@@ -103,9 +103,9 @@ def make_step(M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: float |
     """The training step of M as a pure function ``step(state, X, T, η) -> state``.
 
     It can be compiled: ``jax.jit(make_step(M, loss))`` or ``tf.function(make_step(M, loss))``, with η a
-    0-d array, so that a new rate is no new trace. Start with ``M.state()`` and give the last state back
-    to M with ``M.load_state``; dropout that is renewed every epoch wants that, ``M.end_epoch()`` and
-    ``M.state()`` between epochs.
+    0-d array, so that a new learning rate needs no new trace. Start with ``M.state()``, and give the last state
+    back to M with ``M.load_state``. Dropout that is renewed every epoch needs ``M.load_state``, ``M.end_epoch()``
+    and ``M.state()`` between epochs.
     """
     return Step(M, loss, clip_norm)
 
@@ -126,7 +126,7 @@ def clip_gradients(M: MultilayerPerceptron, max_norm: float) -> None:
 
 
 def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:
-    """Refuse a loss that cannot follow the last layer of M."""
+    """Raise ValueError if the loss cannot follow the last layer of M."""
     if not M.layers:
         raise ValueError("the model has no layers")
     layer = M.layers[-1]
@@ -142,7 +142,7 @@ def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:
 
 
 def default_loss(M: MultilayerPerceptron) -> LossFunction:
-    """The cross-entropy that fits what the last layer of M gives."""
+    """The cross-entropy loss that fits the output of the last layer of M."""
     if not M.layers:
         raise ValueError("the model has no layers")
     names = {"real": "SoftmaxCrossEntropy", "probability": "CrossEntropy", "log-probability": "LogProbability"}
@@ -150,7 +150,7 @@ def default_loss(M: MultilayerPerceptron) -> LossFunction:
 
 
 def check_targets(Y: Matrix, T: Matrix) -> None:
-    """Refuse targets of another backend, size or dtype than the output."""
+    """Raise an error if the targets differ from the output in backend, size or dtype."""
     backend = backend_of(Y, T)
     if tuple(Y.shape) != tuple(T.shape):
         sizes = (" × ".join(map(str, A.shape)) for A in (Y, T))

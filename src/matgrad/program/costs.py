@@ -1,4 +1,4 @@
-"""What the products of a program cost, and which equations its values belong to."""
+"""What the products in a program cost, and which equations its values belong to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Cost(NamedTuple):
-    """Floating-point operations, and bytes that are read and written at least once."""
+    """The number of floating-point operations, and of bytes that must be read or written."""
 
     flops: int = 0
     bytes: int = 0
@@ -33,10 +33,10 @@ class Cost(NamedTuple):
 
 
 def product_cost(value: Value) -> Cost | None:
-    """2·m·n·k operations for an m×k times a k×n matrix, 2·nnz·N for a sparse one and N columns; None for no product.
+    """2·m·n·k operations for an m×k times a k×n matrix, 2·nnz·N for a sparse matrix times N columns; else None.
 
-    The bytes are those of the operands, with the index of a sparse one, and of the result. What is
-    fused into a product, such as the sum with a bias, adds its bytes but no operations.
+    The bytes are those of the operands, including the index of a sparse matrix, and of the result. What is
+    fused into a product, such as adding a bias, counts with its bytes but not its operations.
     """
     operation = OPERATIONS[value.operation]
     if not operation.flops:
@@ -51,7 +51,7 @@ def _operand_bytes(x: Value, user: Value) -> int:
     """The bytes of an operand; a view has those of the matrix behind it."""
     if x.operation == "support":
         K, D, nnz = map(int, x.shape)
-        by_columns = user.operation == "sparse_transposed_product"  # where also the places of the elements are read
+        by_columns = user.operation == "sparse_transposed_product"  # which also reads the positions of the elements
         return 8 * (D + 1) + 8 * nnz if by_columns else 8 * (K + 1) + 4 * nnz
     return 0 if x.is_scalar else _bytes(base(x))
 
@@ -61,9 +61,9 @@ def _bytes(value: Value) -> int:
 
 
 def equations_of(program: Program) -> dict[Value, str]:
-    """The equation of every value that is computed, where it has one.
+    """The equation of every value that is computed, if it has one.
 
-    A value that a rule has put in, such as a copy, belongs to the equation that first reads it.
+    A value that a rule has inserted, such as a copy, belongs to the equation that reads it first.
     """
     found = {value: value.equation for value in program.instructions}
     for value in reversed(program.instructions):
@@ -74,7 +74,7 @@ def equations_of(program: Program) -> dict[Value, str]:
 
 
 def costs_of(program: Program) -> dict[str, Cost | None]:
-    """The cost of the products of every equation; None where there are none."""
+    """The cost of the products of every equation; None for an equation without products."""
     costs: dict[str, Cost | None] = {}
     for value, equation in equations_of(program).items():
         cost, known = product_cost(value), costs.get(equation)
@@ -83,18 +83,18 @@ def costs_of(program: Program) -> dict[str, Cost | None]:
 
 
 def costs_by_equation(step: EagerStep, X: Matrix, T: Matrix) -> dict[str, Cost | None]:
-    """The costs of a step whose equations run one by one, none fused or left out; {} where it cannot be recorded."""
+    """The costs of a step whose equations run one by one, none fused or left out; {} if it cannot be recorded."""
     try:
         return costs_of(record_computation(_WholeStep(step.M, step.loss, step.clip_norm), step.M.state(), X, T))
-    except Exception:  # a layer may do anything, and then its costs are not known
+    except Exception:  # a layer may do anything; then its costs are unknown
         return {}
 
 
 class _WholeStep(Step):
-    """A step with all that its equations compute, also the gradient of X, which nothing needs."""
+    """A step that keeps everything its equations compute, even the gradient of X, which nothing needs."""
 
     def run(self, model: MultilayerPerceptron, state: State, X: Matrix, T: Matrix, eta: Scalar) -> State:
-        """The new state, and what is not needed for it."""
+        """The new state, and the gradient of X."""
         result = super().run(model, state, X, T, eta)
         DX = model.layers[0].DX
         return result if DX is None else result | {"DX": DX}

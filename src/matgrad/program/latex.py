@@ -13,7 +13,7 @@ from matgrad.program.text import Printer
 
 
 def program_latex(program: Program) -> str:
-    """What is given, and one line of an ``align*`` environment for each line of the program's text."""
+    """The inputs, and one line of an ``align*`` environment for each line of the program's text."""
     printer = _LatexPrinter(program)
     given = ", ".join(f"${printer.name(printer.names[x])[0]} \\in {_set(x)}$" for x in printer.inputs())
     lines = " \\\\\n".join(f"{name} &= {expression}" for name, expression in printer.equations())
@@ -24,14 +24,14 @@ class _LatexPrinter(Printer):
     times, top = r" \cdot ", r"^\top"
 
     def name(self, name: str) -> tuple[str, Level]:
-        r"""``DZ1`` is \mathsf{D}Z_1, ``W2.1.delta'`` \Delta_{W_{2.1}}', and Z1ᵀ, which is kept transposed, Z_1^\top."""
+        r"""``DZ1`` is \mathsf{D}Z_1, ``W2.1.delta'`` \Delta_{W_{2.1}}', and Z1ᵀ, stored transposed, Z_1^\top."""
         if name.endswith("ᵀ"):
             text, binds = self.name(name[:-1])
             return (text if binds == "atom" else parenthesized(text)) + self.top, "unary"
-        variable, part = re.fullmatch(r"(.*?(?:\.\d+)*)(?:\.(\D.*))?", name.rstrip("'")).groups()  # type: ignore[union-attr]
+        variable, suffix = re.fullmatch(r"(.*?(?:\.\d+)*)(?:\.(\D.*))?", name.rstrip("'")).groups()  # type: ignore[union-attr]
         primes = name[len(name.rstrip("'")) :]
-        if part:
-            return rf"{_braced(_symbol(part)[0])}_{{{_symbol(variable)[0]}}}{primes}", "atom"
+        if suffix:
+            return rf"{_braced(_symbol(suffix)[0])}_{{{_symbol(variable)[0]}}}{primes}", "atom"
         return _symbol(variable + primes)
 
     def number(self, x: Any) -> tuple[str, Level]:
@@ -50,7 +50,7 @@ class _LatexPrinter(Printer):
 
 
 def _symbol(name: str) -> tuple[str, Level]:
-    """A variable whose last figures, if any, are the number of its layer, such as 2 or, for a part of it, 2.1."""
+    """A variable; its last digits, if any, are the number of its layer, such as 2, or 2.1 for a part of it."""
     plain, index, primes = re.fullmatch(r"(.*?)((?:\d+\.)*\d*)('*)", name.replace("η", "eta")).groups()  # type: ignore[union-attr]
     is_part = "." in index
     tex = symbol(plain if is_part else f"{plain}{index}{primes}")
@@ -63,12 +63,12 @@ def _symbol(name: str) -> tuple[str, Level]:
 
 
 def _braced(text: str) -> str:
-    """A symbol that takes an index, perhaps its second one."""
+    """A symbol in braces if it has an index already, so that it can take another."""
     return f"{{{text}}}" if "_" in text else text
 
 
 def _set(x: Value) -> str:
-    """The set that an input is from."""
+    """The set that an input belongs to."""
     numbers = rf"\mathbb{{{'R' if x.dtype.startswith('float') else 'Z'}}}"
     sizes = r" \times ".join(str(size_name(n)) for n in x.shape)
     return f"{numbers}^{{{sizes}}}" if sizes else numbers

@@ -1,4 +1,4 @@
-"""Programs of models: their training step, or feedforward, as the equations that are executed."""
+"""Programs of models: their training step or feedforward as the equations that are executed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-r"""The operations of a program: one row each, from which recording, checks, printing, costs and memory follow.
+r"""The operations of a program: one row each, from which recording, checking, printing, costs and memory follow.
 
-How an operation is written is a template: ``{0:sum} - {1:product}`` is the first operand, in parentheses where it
-binds less tightly than a sum, minus the second, likewise; ``{m}`` is a size of the shape rule. Other marks are
-``{1:signed}`` for ``+ c·`` or ``- c·`` before a term, ``{0:factor}`` for ``c·``, each without the factor where that
-is 1, ``{2:transposed}`` for Xᵀ, and ``{0:base}`` for what a power is of. `matgrad.program.text` fills them in.
+A template says how an operation is written: ``{0:sum} - {1:product}`` is the first operand, in parentheses if it
+binds less tightly than a sum, minus the second, in parentheses if it binds less tightly than a product; ``{m}`` is a
+size of the shape rule. The other marks are ``{1:signed}`` for ``+ c·`` or ``- c·`` before a term, ``{0:factor}`` for
+``c·``, both without a factor of 1, ``{2:transposed}`` for Xᵀ, and ``{0:base}`` for the base of a power.
+`matgrad.program.text` fills templates in.
 """
 
 from __future__ import annotations
@@ -18,32 +19,32 @@ from matgrad.program.shapes import SCALAR, ShapeRule
 if TYPE_CHECKING:
     from matgrad.program.program import Value
 
-# what is done with a value: it is given; the memory of an operand is seen in another way; …
+# how a value comes about: it is given, it is another view of an operand's memory, or it is computed
 Kind = Literal["source", "view", "elementwise", "reduction", "product", "sparse", "other"]
-# its operands and its result: floats; also whole numbers, which count something; counts that become floats
+# operands and result: floats; floats or counters, which are whole numbers; counters as operands of a float result
 Dtypes = Literal["float", "any", "counts"]
 Level = Literal["sum", "product", "scaled", "unary", "atom"]
 LEVELS = ("sum", "product", "scaled", "unary", "atom")  # how tightly an expression binds
 
 
 class Notation(NamedTuple):
-    """A template, and how tightly binds what it gives."""
+    """A template, and how tightly the resulting expression binds."""
 
     template: str
     binds: Level = "atom"
 
 
-Choice = Notation | Callable[["Value"], Notation]  # the one, or the one that fits a value
+Choice = Notation | Callable[["Value"], Notation]  # a notation, or one for each value
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What there is to know of an operation.
+    """All there is to know about an operation.
 
-    `rule` has the shapes of its operands and its result, see `ShapeRule`. `in_place` has the places of
-    the operands whose memory the result may take over, and `flops` the factors of the number of
-    floating-point operations, where it is a product. `text` and `latex` say how it is written: ``name(X, Y)``
-    where nothing is said, and in LaTeX as in text where only `text` is.
+    `rule` gives the shapes of its operands and its result, see `ShapeRule`. `in_place` has the positions of
+    the operands whose memory the result may take over. `flops` has the factors of the number of
+    floating-point operations of a product. `text` and `latex` say how it is written: ``name(X, Y)`` if both
+    are missing; the text is also the LaTeX if only `latex` is missing.
     """
 
     name: str
@@ -62,12 +63,12 @@ class Operation:
 
     @property
     def takes_numbers(self) -> bool:
-        """Whether kernels get its scalar operands as plain numbers where they are known."""
+        """Whether kernels get its scalar operands as plain numbers if these are known."""
         return self.kind != "view" and SCALAR in self.shapes.operands
 
     @cached_property
     def arguments(self) -> str:
-        """The template of its operands, one after the other."""
+        """The template of its operands, separated by commas."""
         return ", ".join(f"{{{k}:sum}}" for k in range(len(self.shapes.operands)))
 
     def text_of(self, value: Value) -> Notation:
@@ -87,9 +88,9 @@ def _chosen(notation: Choice, value: Value) -> Notation:
 def _elementwise(
     name: str, rule: str, text: Choice | None = None, latex: Choice | None = None, dtypes: Dtypes = "float"
 ) -> Operation:
-    """An operation on elements, which may write over each of its operands."""
-    places = tuple(range(len(ShapeRule(rule).operands)))
-    return Operation(name, rule, "elementwise", text, latex, dtypes, in_place=places)
+    """An elementwise operation, which may overwrite any of its operands."""
+    positions = tuple(range(len(ShapeRule(rule).operands)))
+    return Operation(name, rule, "elementwise", text, latex, dtypes, in_place=positions)
 
 
 def _of_matrices(matrices: Notation, scalars: Notation) -> Choice:
@@ -97,12 +98,12 @@ def _of_matrices(matrices: Notation, scalars: Notation) -> Choice:
 
 
 def _product_first(product_first: Notation, otherwise: Notation) -> Choice:
-    """A B + β·C where A B has the factor 1."""
+    """A B + β·C if A B has the factor 1, and β·C + α·A B otherwise."""
     return lambda value: product_first if value.operands[2].number == 1 else otherwise
 
 
 _ROWS = (
-    # -- sources: a number or a support has it in its value
+    # -- sources
     Operation("input", "-> *", "source", dtypes="any"),
     Operation("number", "-> ()", "source", dtypes="any"),
     Operation("support", "-> K D nnz", "source", dtypes="any"),

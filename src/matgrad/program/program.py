@@ -1,4 +1,4 @@
-"""A program: a training step, or another computation, as a straight line of table operations."""
+"""Programs: a training step or another computation as a straight-line sequence of table operations."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class Value:
     """The result of an operation on earlier values: a matrix, or a scalar, whose shape is ().
 
-    An ``input`` has a `name`, a ``number`` its `number`, a ``support``, whose shape is (K, D, nnz), a `name`
-    and, where it is not bound like an input, its `support`; everything else follows from the operands and the
-    shape. `equation` says which equation of which layer it belongs to.
+    An ``input`` has a `name`, and a ``number`` has its `number`. A ``support``, whose shape is (K, D, nnz), has a
+    `name` and, unless it is bound like an input, its `support`. Everything else follows from the operands and
+    the shape. `equation` says which equation of which layer it belongs to.
     """
 
     operation: str
@@ -45,18 +45,18 @@ class Value:
         return self.shape == ()
 
     def derived(self, operation: str, *operands: Value) -> Value:
-        """A value that is equal to this one, computed in another way."""
+        """A value equal to this one that is computed in another way."""
         return replace(self, operation=operation, operands=operands, number=None)
 
     def key(self) -> tuple:
-        """Equal for values that are computed in the same way."""
+        """What is equal for values that are computed in the same way."""
         name = self.name if self.operation in ("input", "support") else ""
         sizes = tuple(map(size_name, (*self.shape, self.number)))  # N is not the number that it stands for
         return (self.operation, *map(id, self.operands), *sizes, self.dtype, name, id(self.support))
 
 
 class Program:
-    """Named inputs, named outputs, and the values that lead from one to the other."""
+    """Named inputs, named outputs, and the values that lead from inputs to outputs."""
 
     def __init__(self, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> None:
         self.inputs = dict(inputs)
@@ -64,14 +64,14 @@ class Program:
 
     @cached_property
     def values(self) -> list[Value]:
-        """The values that the outputs need, in order of execution: what is dead is not there."""
+        """The values that the outputs need, in order of execution, without dead ones."""
         needed: dict[Value, None] = {}
-        waiting = list(self.outputs.values())
-        while waiting:
-            value = waiting.pop()
+        pending = list(self.outputs.values())
+        while pending:
+            value = pending.pop()
             if value not in needed:
                 needed[value] = None
-                waiting += value.operands
+                pending += value.operands
         ordered: dict[Value, None] = {}
         for value in sorted(needed, key=lambda value: value.order):
             _append(value, ordered)
@@ -83,7 +83,7 @@ class Program:
         return {value.name: value for value in self.values if value.operation == "support"}
 
     def resized(self, sizes: Mapping[str, int]) -> Program:
-        """The same program where some of the sizes that have names are others."""
+        """The same program with new values for some of the named sizes."""
 
         def size(n: Any) -> Any:
             name = size_name(n)
@@ -98,7 +98,7 @@ class Program:
 
     @property
     def instructions(self) -> list[Value]:
-        """The values that take work: neither inputs nor numbers."""
+        """The values that are computed or are views: neither inputs nor numbers nor supports."""
         return [value for value in self.values if value.kind != "source"]
 
     def uses(self) -> Counter[Value]:
@@ -112,7 +112,7 @@ class Program:
 
 
 def _append(value: Value, ordered: dict[Value, None]) -> None:
-    """Add a value after its operands."""
+    """Append a value after its operands."""
     if value not in ordered:
         for operand in value.operands:
             _append(operand, ordered)
@@ -120,5 +120,5 @@ def _append(value: Value, ordered: dict[Value, None]) -> None:
 
 
 def number(x: float, like: Value) -> Value:
-    """The number x, to compute with in the dtype of `like`."""
+    """The number x as a value with the dtype of `like`."""
     return Value("number", dtype=like.dtype, number=x, order=like.order)

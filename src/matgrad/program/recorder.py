@@ -1,8 +1,7 @@
-"""The recorder: a matrix type without numbers, which writes down what is done with it.
+"""The recorder: a matrix type without numbers that records what is done with it.
 
-A step that runs on recorded matrices is the same code that trains; what it leaves behind is a
-`Program`. Only the primitives of the table are recorded, because the rest is written in terms of
-them.
+The code that runs on recorded matrices is the code that trains; the result is a `Program`. Only the
+primitives of the table are recorded, because the rest of it is written in terms of them.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Signature = tuple[Shape, str]  # shape and dtype
 
 
 class HiddenStateError(RecordingError):
-    """A step changes something, other than its state, that the next step depends on."""
+    """A step changes something other than its state that the next step depends on."""
 
 
 class Recording:
@@ -49,14 +48,14 @@ class Recording:
     def append(
         self, operation: str, operands: tuple[Value, ...], shape: Shape, dtype: str, **details: Any
     ) -> RecordedMatrix:
-        """The result of an operation, as the next value."""
+        """The result of an operation, recorded as the next value."""
         self.count += 1
         value = Value(operation, operands, shape, dtype, order=self.count, **details)
         self.unlabelled.append(value)
         return RecordedMatrix(self, value)
 
     def support(self, S: Support | RecordedSupport) -> RecordedMatrix:
-        """The support of a sparse matrix, as a value; one that is no part of the state is fixed in the program."""
+        """The support of a sparse matrix as a value; one that is not part of the state is fixed in the program."""
         if isinstance(S, RecordedSupport):
             return S.matrix
         if S not in self.supports:
@@ -65,16 +64,16 @@ class Recording:
         return self.supports[S]
 
     def label(self, equation: str) -> None:
-        """Say to which equation the values since the last label belong."""
+        """Assign the values since the last label to an equation."""
         for value in self.unlabelled:
             value.equation = value.equation or equation
         self.unlabelled.clear()
 
 
 class RecordedMatrix:
-    """A matrix, or a scalar, without numbers; every operator and table operation is recorded."""
+    """A matrix or scalar without numbers; every operator and table operation is recorded."""
 
-    __array_ufunc__ = None  # so that NumPy's operators leave the work to ours
+    __array_ufunc__ = None  # so that NumPy's operators defer to ours
     __hash__ = object.__hash__
 
     def __init__(self, recording: Recording, value: Value) -> None:
@@ -131,7 +130,7 @@ class RecordedMatrix:
 
     def __matmul__(self, other: Any) -> RecordedMatrix:
         if hasattr(other, "support"):
-            return NotImplemented  # a sparse matrix knows its products
+            return NotImplemented  # a sparse matrix computes its own products
         backend_of(self, other)
         return self._record("matmul", self, other)
 
@@ -139,7 +138,7 @@ class RecordedMatrix:
         return f"recorded {self.value.name or self.value.operation} of shape {self.shape}"
 
     def _no_numbers(self, *others: Any) -> Any:
-        """Refuse what needs the numbers."""
+        """Raise RecordingError: the operation needs the numbers."""
         raise RecordingError(f"a step cannot depend on the numbers in a matrix while it is recorded: {self!r}")
 
     __bool__ = __int__ = __float__ = __index__ = __len__ = __iter__ = __getitem__ = __array__ = _no_numbers
@@ -147,15 +146,15 @@ class RecordedMatrix:
 
     # -- recording ----------------------------------------------------------------------------
     def _record(self, operation: str, *operands: RecordedMatrix, **sizes: int) -> RecordedMatrix:
-        """The result of an operation; `sizes` has those that do not follow from the operands."""
+        """The result of an operation; `sizes` has the sizes that do not follow from the operands."""
         if any(x.recording is not self.recording for x in operands):
-            raise RecordingError("a matrix of an earlier step is not part of the state")
+            raise RecordingError("a matrix from an earlier step is used, but it is not part of the state")
         row = OPERATIONS[operation]
         dtypes = [x.dtype for x in operands if x.value.operation != "support"]
         if row.dtypes != "counts" and any(dtype != self.dtype for dtype in dtypes):
             raise RecordingError(f"{operation}: expected one dtype, found {', '.join(dtypes)}")
         if row.dtypes != "any" and self.dtype not in DTYPES:
-            raise RecordingError(f"{operation} of {self.dtype}: whole numbers are only added and multiplied")
+            raise RecordingError(f"{operation} of {self.dtype}: whole numbers can only be added and multiplied")
         shapes = [x.shape for x in operands]
         shape = row.shapes.result(shapes, sizes)
         if shape is None:
@@ -168,21 +167,21 @@ class RecordedMatrix:
         return self._record(operation, *(self._lift(x, self.shape) for x in (X, Y)))
 
     def _lift(self, x: Any, shape: Shape = ()) -> RecordedMatrix:
-        """A recorded matrix as it is, and a number as recorded scalar or as full matrix."""
+        """x itself if it is a recorded matrix; a number becomes a recorded scalar or a full matrix."""
         x = as_number(x)
         if isinstance(x, RecordedMatrix):
             return x
         if isinstance(x, bool) or not isinstance(x, int | float):
-            backend_of(self, x)  # refuses matrices of a framework
+            backend_of(self, x)  # raises an error for the matrices of a framework
             raise RecordingError(f"expected a recorded matrix or a number, found {x!r}")
         if self.dtype not in DTYPES and not isinstance(x, int):
-            raise RecordingError(f"{x} and {self} of {self.dtype}: whole numbers go with whole numbers")
+            raise RecordingError(f"expected a whole number to combine with {self} of {self.dtype}, found {x}")
         scalar = self.recording.append("number", (), (), self.dtype, number=x)
         return scalar if shape == () else scalar._record("full", scalar, m=shape[0], n=shape[1])
 
 
 class RecordedSupport:
-    """A support that is an input of the program, without its positions: another of the same size may take its place."""
+    """A support that is an input of the program, without positions: any support of the same size can be bound."""
 
     def __init__(self, matrix: RecordedMatrix) -> None:
         K, D, nnz = matrix.shape
@@ -197,7 +196,7 @@ class RecordedSupport:
 
 
 def _with_recorded_operations(cls: type[Backend]) -> type[Backend]:
-    """The backend with a method that records for every operation of the list that it lacks."""
+    """The backend, with a recording method for every operation in the list that it does not define."""
     for name in cls.__abstractmethods__ & OPERATIONS.keys():
         setattr(cls, name, _recorded(name))
     return abc.update_abstractmethods(cls)
@@ -209,7 +208,7 @@ def _recorded(operation: str) -> Callable[..., RecordedMatrix]:
 
 @_with_recorded_operations
 class RecorderBackend(Backend):
-    """The table on recorded matrices: what is written here has more to it than its operands."""
+    """The table on recorded matrices; the methods below take more than matrices, the others are generated."""
 
     name = "recorder"
 
@@ -280,11 +279,11 @@ def record(
 def record_computation(computation: Computation, state: Mapping[str, Any], *inputs: Any) -> Program:
     """The computation as a program; only the shapes and dtypes of the state and the inputs matter.
 
-    An input that is not given, such as the learning rate, is a scalar with the dtype of X.
-    It is recorded twice, with one model: a computation that depends on anything but its state and inputs,
-    such as a count that a layer keeps to itself, shows because the second program is another.
+    An input that is not given, such as the learning rate, is a scalar with the dtype of X. The computation is
+    recorded twice with the same model: if it depends on anything other than its state and inputs, such as a
+    counter that a layer keeps to itself, the second program differs from the first.
     """
-    # so that nothing of M changes
+    # so that nothing in M changes
     computation = copy.deepcopy(computation, {id(x): x for x in computation.template.state().values()})
     model, loss = computation.template, computation.loss
     _check_methods(model, loss)
@@ -309,9 +308,9 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
 
 
 def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Signature]:
-    """The shape and dtype of everything in the state and of every input, which are of one backend.
+    """The shape and dtype of everything in the state and of every input, all of one backend.
 
-    The number of examples is called N.
+    The number of examples is named N.
     """
     X = inputs["X"]
     backend = backend_of(*matrices_of(state).values(), *(x for x in inputs.values() if hasattr(x, "shape")))
@@ -326,7 +325,7 @@ def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str
 
 
 def state_signatures(state: Mapping[str, Any]) -> dict[str, Signature]:
-    """The shape and dtype of everything in a state; numbers of stored elements have names, such as nnz(W1)."""
+    """The shape and dtype of everything in a state; numbers of stored elements are named, such as nnz(W1)."""
     matrices = matrices_of(state)
     found = {name: (tuple(X.shape), backend_of(X).dtype(X)) for name, X in matrices.items()}
     nnz = {
@@ -337,29 +336,29 @@ def state_signatures(state: Mapping[str, Any]) -> dict[str, Signature]:
 
 
 def check_hidden_state(computation: Computation, state: Mapping[str, Any], *inputs: Any) -> None:
-    """Raise HiddenStateError where a computation, as far as it can be recorded, keeps something to itself."""
+    """Raise HiddenStateError if recording shows that the computation keeps state of its own."""
     try:
         record_computation(computation, state, *inputs)
     except HiddenStateError:
         raise
     except TypeError:
-        pass  # what a framework computes for itself is not recorded; the framework traces it
+        pass  # a call of a framework's own functions cannot be recorded; the framework traces it
 
 
 def _listing(program: Program) -> list[tuple]:
-    """The values by what they are, to compare two recordings."""
-    place = {value: i for i, value in enumerate(program.values)}
-    values = [(v.operation, v.shape, v.number, *(place[x] for x in v.operands)) for v in program.values]
-    return [*values, *((name, place[value]) for name, value in program.outputs.items())]
+    """The values and outputs in a form in which two recordings can be compared."""
+    indices = {value: i for i, value in enumerate(program.values)}
+    values = [(v.operation, v.shape, v.number, *(indices[x] for x in v.operands)) for v in program.values]
+    return [*values, *((name, indices[value]) for name, value in program.outputs.items())]
 
 
 @contextmanager
 def _labelled(recording: Recording, model: MultilayerPerceptron, loss: LossFunction | None) -> Iterator[None]:
-    """Tell the recording which equation of which layer, which loss or which optimizer is at work."""
+    """Label and name the recorded values by the equation, loss or optimizer that computes them."""
 
-    def mark(part: str, X: Any, name: str) -> None:
+    def mark(segment: str, X: Any, name: str) -> None:
         _name(X, name)
-        recording.label(part)
+        recording.label(segment)
 
     with watched(model, loss, mark):
         yield
@@ -375,7 +374,7 @@ def _name(X: Any, name: str) -> None:
 
 
 def _check_methods(model: MultilayerPerceptron, loss: LossFunction | None) -> None:
-    """Refuse a method that was replaced in one object: it belongs to the original, not to this copy."""
+    """Raise RecordingError if a method was replaced in one object: it is bound to the original, not to this copy."""
     for thing, method, *_ in watched_methods(model, loss):
         if method in vars(thing):
-            raise RecordingError(f"the method {method} of one {type(thing).__name__} was replaced")
+            raise RecordingError(f"the method {method} of one {type(thing).__name__} object was replaced")

@@ -1,4 +1,4 @@
-"""Rules that make a program shorter, each with the equation it relies on."""
+"""Rules that make a program shorter or faster, each with the equation it relies on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def optimized(program: Program) -> Program:
     """The program after all rules: simplified, then fused, with nothing dead and nothing computed twice."""
     for rules in (SIMPLIFICATIONS, TRANSPOSITIONS, FUSIONS, CONTIGUOUS, ()):
         program = rewritten(program, rules)
-    return apart(program)
+    return with_separate_outputs(program)
 
 
 def rewritten(program: Program, rules: Iterable[Rule]) -> Program:
@@ -37,19 +37,20 @@ def rewritten(program: Program, rules: Iterable[Rule]) -> Program:
     return Program(program.inputs, outputs)
 
 
-def apart(program: Program) -> Program:
-    """The program with a copy for every output that is a view, a number, a sparse product, another input or output.
+def with_separate_outputs(program: Program) -> Program:
+    """The program in which every output has memory of its own.
 
-    The C++ core writes sparse products with padded rows, which the memory of an output does not have.
+    An output that is a view, a number, a sparse product, another input or another output becomes a copy of it. The C++
+    core writes sparse products with padded rows, which the memory of an output does not have.
     """
     outputs: dict[str, Value] = {}
     end = max(value.order for value in program.values) + 1
     for name, value in program.outputs.items():
-        is_other = value.operation == "input" and value.name != name
-        is_unfit = value.kind == "view" or value.operation in ("number", *PADDED)
-        is_shared = is_other or is_unfit or value in outputs.values()
+        is_other_input = value.operation == "input" and value.name != name
+        is_unsuitable = value.kind == "view" or value.operation in ("number", *PADDED)
+        needs_copy = is_other_input or is_unsuitable or value in outputs.values()
         copy = Value("copy", (value,), value.shape, value.dtype, order=end)
-        outputs[name] = copy if is_shared else value
+        outputs[name] = copy if needs_copy else value
     return Program(program.inputs, outputs)
 
 
@@ -85,7 +86,7 @@ def scaled_constant(value: Value, uses: Uses) -> Value | None:
 SIMPLIFICATIONS: tuple[Rule, ...] = (transposed_twice, times_one, scaled_constant)
 
 
-# -- transpositions: what follows a sparse product stays transposed, with the batch contiguous --------
+# -- transpositions: what follows a sparse product stays transposed, with contiguous batches -------------
 
 
 def transposed_elements(value: Value, uses: Uses) -> Value | None:
@@ -93,8 +94,8 @@ def transposed_elements(value: Value, uses: Uses) -> Value | None:
     if value.kind != "elementwise" or value.is_scalar or not any(_is_transposed(x) for x in value.operands):
         return None
     operands = [x if x.is_scalar else _transpose(x, uses) for x in value.operands]
-    free = [x for x in operands if x is not None]
-    return _transposed(value, value.derived(value.operation, *free)) if len(free) == len(operands) else None
+    known = [x for x in operands if x is not None]
+    return _transposed(value, value.derived(value.operation, *known)) if len(known) == len(operands) else None
 
 
 def transposed_sums(value: Value, uses: Uses) -> Value | None:
@@ -119,12 +120,12 @@ def transposed_repeat(value: Value, uses: Uses) -> Value | None:
 
 
 def _is_transposed(value: Value) -> bool:
-    """Whether it is the transpose of something that was computed."""
+    """Whether it is the transpose of a computed value."""
     return value.operation == "transpose" and value.operands[0].kind not in ("source", "view")
 
 
 def _transpose(value: Value, uses: Uses) -> Value | None:
-    """The transpose of an operand, where that costs nothing."""
+    """The transpose of an operand, if it costs nothing."""
     flipped = replace(value, shape=value.shape[::-1], name="")
     match value:
         case Value(operation="transpose", operands=(X,)):
@@ -148,7 +149,7 @@ def _flip(value: Value) -> Value:
 
 
 def _transposed(value: Value, result: Value) -> Value:
-    """The value as the transpose of a result."""
+    """The value as the transpose of `result`."""
     inner = replace(result, shape=value.shape[::-1], name=f"{value.name}ᵀ" if value.name else "")
     return Value("transpose", (inner,), value.shape, value.dtype, equation=value.equation, order=value.order)
 
@@ -157,7 +158,7 @@ TRANSPOSITIONS: tuple[Rule, ...] = (transposed_repeat, transposed_sums, transpos
 
 
 def contiguous(value: Value, uses: Uses) -> Value | None:
-    """A sparse product reads rows of its dense operands: a view or an input is copied once, and all read the copy"""
+    """A sparse product reads rows of its dense operands: a view or an input is copied once, for all products"""
     if value.kind != "sparse":
         return None
     dense = value.operands[-1:] if value.operation.startswith("sparse") else value.operands[-2:]
@@ -196,7 +197,7 @@ def summed_into_product(value: Value, uses: Uses) -> Value | None:
             beta, C = _factor(C)
             A, B = product.operands
             result = value.derived("product_sum", beta, C, _times(sign, alpha), A, B)
-            return replace(result, equation=product.equation)  # which takes most of the time
+            return replace(result, equation=product.equation)  # the product takes most of the time
     return None
 
 

@@ -1,4 +1,4 @@
-"""What is fixed in a recorded program: the numbers, strings and supports in layers, optimizers and losses."""
+"""What a recorded program fixes: the numbers, strings and supports in layers, optimizers and losses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from matgrad.sparse.support import Support
 
 
 def settings(thing: Any, inside: tuple[Any, ...] = ()) -> Any:
-    """The numbers, strings and supports in layers, optimizers or losses, and their parts: fixed in a compiled step.
+    """The numbers, strings and supports in layers, optimizers and losses, and in their parts: fixed in a compiled step.
 
-    Parameters are not among them: they, and their supports, are part of the state.
+    Parameters are not among them: they and their supports are part of the state. `inside` has what `thing` is in.
     """
     if type(thing) in (bool, int, float, str):
         return thing
     if isinstance(thing, SparseMatrix):
-        return id(thing.support) if isinstance(thing.support, Support) else None  # which is recorded
+        return id(thing.support) if isinstance(thing.support, Support) else None  # a recorded one is an input
     if any(thing is x for x in inside):
         return None
     if isinstance(thing, list | tuple):

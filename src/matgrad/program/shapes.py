@@ -1,4 +1,4 @@
-"""Shape rules: which shapes an operation takes and gives, in a line such as ``m k, k n -> m n``."""
+"""Shape rules: which shapes an operation takes and returns, in a line such as ``m k, k n -> m n``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCALAR: Pattern = ()
 
 
 class Size(int):
-    """A size with a name, such as N, which it is printed with."""
+    """A size with a name, such as N, that is printed instead of the number."""
 
     name: str
 
@@ -32,11 +32,11 @@ def size_name(n: Any) -> Any:
 
 
 class ShapeRule:
-    """The shapes of the operands, and after the arrow that of the result.
+    """The shapes of the operands and, after the arrow, that of the result.
 
-    ``m n`` is a matrix, ``()`` a scalar, ``*`` either of them, and ``K D nnz`` a K×D support with nnz places. A
-    name, and so ``*``, stands for the same everywhere in a rule, and 1 for itself. Where two rules stand on
-    both sides of ``or``, either will do.
+    ``m n`` is a matrix, ``()`` a scalar, ``*`` either of them, and ``K D nnz`` a K×D support with nnz positions.
+    A name, or ``*``, stands for the same everywhere in a rule, and 1 stands for itself. Of two rules with
+    ``or`` between them, either will do.
     """
 
     def __init__(self, rule: str) -> None:
@@ -49,12 +49,12 @@ class ShapeRule:
         return self.alternatives[0][:-1]
 
     def sizes(self, result: Shape, operands: Sequence[Shape]) -> dict[str, Any] | None:
-        """What the names stand for; None where the shapes do not fit."""
+        """What the names stand for; None if the shapes do not fit."""
         found = (_match(patterns, [*operands, result], {}) for patterns in self.alternatives)
         return next((sizes for sizes in found if sizes is not None), None)
 
     def result(self, operands: Sequence[Shape], given: Mapping[str, int]) -> Shape | None:
-        """The shape of the result; None where those of the operands do not fit.
+        """The shape of the result; None if those of the operands do not fit.
 
         `given` has the sizes that do not follow from the operands, such as m in ``1 n -> m n``.
         """
@@ -66,21 +66,21 @@ class ShapeRule:
 
 
 def _patterns(rule: str) -> list[Pattern]:
-    """The patterns of the operands, and at the end that of the result."""
+    """The patterns of the operands, then that of the result."""
     operands, _, result = rule.partition("->")
     shapes = [*(operands.split(",") if operands.strip() else ()), result]
     return [SCALAR if shape.strip() == "()" else tuple(shape.split()) for shape in shapes]
 
 
 def _match(patterns: Sequence[Pattern], shapes: Sequence[Shape], given: Mapping[str, int]) -> dict[str, Any] | None:
-    """What the names in the patterns stand for; None where the shapes do not fit them."""
+    """What the names in the patterns stand for; None if the shapes do not fit."""
     sizes: dict[str, Any] = {"1": 1, **given}
     fit = len(patterns) == len(shapes) and all(map(_fits, patterns, shapes, repeat(sizes)))
     return sizes if fit else None
 
 
 def _fits(pattern: Pattern, shape: Shape, sizes: dict[str, Any]) -> bool:
-    """Whether a shape fits a pattern and the sizes so far, which become more."""
+    """Whether a shape fits a pattern and the sizes found so far; its own sizes are added to those."""
     if pattern == ANY:
         return len(shape) in (0, 2) and sizes.setdefault("*", shape) == shape
     return len(pattern) == len(shape) and all(

@@ -1,4 +1,4 @@
-"""Programs as equations that a person can read."""
+"""Programs as equations for people to read."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from matgrad.program.operations import LEVELS, OPERATIONS, Level, Notation
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import size_name
 
-DEEPEST = 25  # operations inside one another, from which on a value gets a line of its own
+DEEPEST = 25  # the most operations nested in one line; a deeper value gets a line of its own
 
 
 def program_text(program: Program) -> str:
-    """One line for every value that has a name, is an output or is used twice, in order of execution."""
+    """The inputs, and one line for every value that has a name, is an output or is used twice, in order."""
     return Printer(program).text()
 
 
 class Printer:
-    """Names for the values of a program, and the expressions between them; others may write them in another way."""
+    """Names for the values of a program, and their expressions; a subclass may write them differently."""
 
     times, top = "·", "ᵀ"
 
@@ -52,11 +52,11 @@ class Printer:
         return name, "atom"
 
     def number(self, x: Any) -> tuple[str, Level]:
-        """A number, or a size with a name, likewise."""
+        """A number, or the name of a size, and how tightly it binds."""
         return getattr(x, "name", f"{x:g}"), "atom"
 
     def size(self, n: Any) -> str:
-        """A size, or its name, below a matrix."""
+        """A size, or its name, as the index of a matrix."""
         return str(n)
 
     def parenthesized(self, text: str) -> str:
@@ -72,7 +72,7 @@ class Printer:
         return [x for x in self.program.values if x.operation == "input"]
 
     def equations(self) -> list[tuple[str, str]]:
-        """Names and expressions; an output that has no equation of its own comes at the end."""
+        """Names and expressions; outputs without an equation of their own come at the end."""
         values = [x for x in self.program.instructions if x in self.names]
         equations = [(self.name(self.names[x])[0], self.expression(x)[0]) for x in values]
         for name, x in self.program.outputs.items():
@@ -81,7 +81,7 @@ class Printer:
         return equations
 
     def text(self) -> str:
-        """The inputs, and the equations one below the other."""
+        """The inputs, then one equation per line."""
         inputs = [f"{self.names[x]} {_sizes(x)}".strip() for x in self.inputs()]
         equations = self.equations()
         width = max((len(name) for name, _ in equations), default=0)
@@ -93,7 +93,7 @@ class Printer:
         return f"{state_name(name)}'" if name in self.program.inputs else state_name(name)
 
     def operand(self, value: Value, level: str) -> str:
-        """The operand as name or expression, in parentheses where it binds less tightly than `level`."""
+        """The operand as a name or an expression, in parentheses if it binds less tightly than `level`."""
         text, binds = self.name(self.names[value]) if value in self.names else self.expression(value)
         return text if LEVELS.index(binds) >= LEVELS.index(level) else self.parenthesized(text)
 
@@ -107,16 +107,16 @@ class Printer:
         return template.format(*(_Operand(self, x) for x in value.operands), **named), binds
 
     def signed(self, factor: Value) -> str:
-        """+ or -, by the sign of the factor, and its size, where it is not 1, before a term."""
+        """``+ c·`` or ``- c·`` before a term, by the sign of the factor; c is left out if it is 1."""
         if factor.number is not None:
-            size = replace(factor, number=abs(factor.number))
-            return f"{'-' if factor.number < 0 else '+'} {self.factor(size)}"
+            absolute = replace(factor, number=abs(factor.number))
+            return f"{'-' if factor.number < 0 else '+'} {self.factor(absolute)}"
         if factor.operation == "negative" and factor not in self.names:
             return f"- {self.factor(factor.operands[0])}"
         return f"+ {self.factor(factor)}"
 
     def factor(self, factor: Value) -> str:
-        """The factor before a term, where it is not 1."""
+        """``c·`` before a term; nothing if the factor c is 1."""
         return "" if factor.number == 1 else f"{self.operand(factor, 'atom')}{self.times}"
 
     def transposed(self, value: Value) -> str:
@@ -125,7 +125,7 @@ class Printer:
         return self.operand(value.operands[0], "atom") if transpose else f"{self.operand(value, 'atom')}{self.top}"
 
     def base(self, value: Value) -> str:
-        """What a power is of: an atom that has no sign."""
+        """The base of a power: an atom without a sign."""
         text = self.operand(value, "atom")
         return self.parenthesized(text) if text.startswith("-") else text
 
@@ -143,7 +143,7 @@ class _Operand:
 
 
 def state_name(name: str) -> str:
-    """The name of an entry of the state in equations: W1 for '1.W', W1.delta for '1.W.delta', W3.1 for '3.1.W'.
+    """The name that an entry of the state has in equations: W1 for '1.W', W1.delta for '1.W.delta', W3.1 for '3.1.W'.
 
     The support of W1 is S1.
     """

@@ -1,13 +1,13 @@
-"""Symbolic validation of the code that trains: SymPy matrices go through the same classes.
+"""Symbolic validation of the code that trains: SymPy matrices run through the same classes.
 
-A user's own layer, activation function or loss is checked in three lines:
+Three lines check a layer, activation function or loss of your own:
 
     from matgrad.symbolic import check_layer
     for check in check_layer(MyLayer(2, 4)):
         assert check.ok, check.message
 
-`suite` is what `matgrad verify` runs: the `checks` of every class that trains, and the `derivations` of
-the paper. `typesetting` writes the equations that ran as LaTeX.
+`suite` is what `matgrad verify` runs: the `checks` of every class that trains, and the paper's `derivations`.
+`typesetting` writes the equations that ran in LaTeX.
 """
 
 from matgrad.symbolic.checks.derivatives import (

@@ -1,4 +1,4 @@
-"""All checks of the package, and of plugins, as one suite: what `matgrad verify` runs."""
+"""All checks of the package and of plugins as one suite, which `matgrad verify` runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ D, K = 2, 4  # with batches of 3: all sizes differ
 
 @dataclass(frozen=True)
 class Case:
-    """Something to check, by its name in specifications, with the function that does it."""
+    """Something to check: its name in specifications, and the function that checks it."""
 
     name: str
     run: Callable[[], list[Check]]
@@ -44,7 +44,7 @@ class Case:
 def cases(only: tuple[str, ...] = (), *, quick: bool = False) -> list[Case]:
     """The cases of all layers, losses, activations, softmax functions, optimizers and derivations.
 
-    `only` names some of them, such as 'Softmax' or 'GELU'; `quick` is a choice that takes seconds.
+    `only` selects some of them by name, such as 'Softmax' or 'GELU'; `quick` selects some that take only seconds.
     """
     found = [*_layers(), *_losses(), *_functions(), *_optimizers(), *_derivations()]
     known = {case.name: case for case in found}
@@ -55,7 +55,7 @@ def cases(only: tuple[str, ...] = (), *, quick: bool = False) -> list[Case]:
 
 
 def _layers() -> Iterator[Case]:
-    """Every layer, in training and in evaluation mode and with dropout; one for each activation function."""
+    """Every layer, in training and evaluation mode and with dropout, and one layer per activation function."""
     for name, cls in LAYERS.items():
         yield from _modes(name, partial(cls, K if cls.keeps_size else D, K))
     yield from _modes("SReLU", partial(SReLULayer, D, K, shared=True))
@@ -64,7 +64,7 @@ def _layers() -> Iterator[Case]:
 
 
 def _modes(name: str, make: Callable[[], Layer]) -> Iterator[Case]:
-    """A layer in training mode, in evaluation mode, and with dropout where it can have it."""
+    """A layer in training mode, in evaluation mode, and with dropout if it has dropout."""
     for training, dropout in ((True, False), (False, False), (True, True)):
         yield Case(name, partial(_check_layer, make, training, dropout))
 
@@ -78,7 +78,7 @@ def _check_layer(make: Callable[[], Layer], training: bool, dropout: bool) -> li
 
 
 def _losses() -> Iterator[Case]:
-    """Every loss for one example and for a batch, with arbitrary and with one-hot targets."""
+    """Every loss for one example and for a batch, with arbitrary and one-hot targets."""
     for name, cls in LOSSES.items():
         yield Case(name, partial(check_definition_of_loss, cls()))
         yield Case(name, partial(check_loss, cls()))

@@ -1,7 +1,7 @@
 """Checks of what derivatives cannot see: the values of layers, losses and activation functions.
 
-SymPy matrices go through the code that trains, and the result is compared with a definition written
-here for one element, with plain sums, exponentials and pieces: nothing of the table is used for it.
+SymPy matrices run through the code that trains, and the result is compared with a definition written here
+for one element, with plain sums, exponentials and piecewise functions: nothing from the table is used.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from matgrad.loss_functions import LossFunction
 from matgrad.matrix_operations import Matrix
 from matgrad.symbolic.checks.derivatives import symbolic_layer
 from matgrad.symbolic.checks.equality import symbols
-from matgrad.symbolic.checks.exact import exact_numbers
+from matgrad.symbolic.checks.exact import numbers_as_symbols
 from matgrad.symbolic.checks.verdicts import Check, last_line, verdict
 
 Values = dict[str, sp.Matrix]  # matrices by name, such as 'Z' and 'Y'
 
 
 def check_definition_of_layer(layer: Layer, *, N: int = 3, dropout: bool = False) -> list[Check]:
-    """Everything that a layer's feedforward computes, in its present mode, against its definition by elements.
+    """Everything that a layer's feedforward computes, in its present mode, against its elementwise definition.
 
-    For batch normalization in training mode that includes the running statistics, and a batch of one
-    example; with `dropout` it includes R. A class that is not the package's has no definition here.
+    For batch normalization in training mode this includes the running statistics and a batch of one
+    example; with `dropout` it includes R. Classes from outside the package have no definition here.
     """
-    if type(layer) not in LAYERS or (type(layer) is layers.ActivationLayer and type(layer.act) not in ACTIVATIONS):
+    if type(layer) not in LAYER_DEFINITIONS or (
+        type(layer) is layers.ActivationLayer and type(layer.act) not in ACTIVATION_DEFINITIONS
+    ):
         return []
     checks = _check_feedforward(symbolic_layer(layer, dropout), N, " dropout" if dropout else "")
     if type(layer) is layers.BatchNormalizationLayer and layer.training and N != 1:
@@ -45,30 +47,30 @@ def check_definition_of_layer(layer: Layer, *, N: int = 3, dropout: bool = False
 
 
 def check_definition_of_loss(loss: LossFunction, *, N: int = 3, K: int = 4) -> list[Check]:
-    """The value of a loss against its definition by elements, for arbitrary targets."""
-    if type(loss) not in LOSSES:
+    """The value of a loss against its elementwise definition, for arbitrary targets."""
+    if type(loss) not in LOSS_DEFINITIONS:
         return []
     start = time.perf_counter()
-    loss = exact_numbers(loss)
+    loss = numbers_as_symbols(loss)
     is_probability = loss.accepts == {"probability"}
     Y, T = symbols("Y", N, K, positive=is_probability or None), symbols("T", N, K)
     S = T
     if isinstance(loss, loss_functions._SmoothedLoss):
         s = loss.label_smoothing
         S = sp.Matrix(N, K, lambda i, j: (1 - s) * T[i, j] + sp.sympify(s) / K)
-    found, expected = sp.Matrix([[loss(Y, T)]]), sp.Matrix([[LOSSES[type(loss)](Y, S)]])
+    found, expected = sp.Matrix([[loss(Y, T)]]), sp.Matrix([[LOSS_DEFINITIONS[type(loss)](Y, S)]])
     return [verdict(type(loss), "value", last_line(type(loss).__call__), f"N={N} K={K}", found, expected, start)]
 
 
 def check_definition_of_activation(act: ActivationFunction) -> list[Check]:
     """The values of an activation function against its definition, and its derivative at the corners."""
-    if type(act) not in ACTIVATIONS:
+    if type(act) not in ACTIVATION_DEFINITIONS:
         return []
     start = time.perf_counter()
-    act = exact_numbers(act)
+    act = numbers_as_symbols(act)
     if isinstance(act, activations.SReLUActivation):
         act = activations.SReLUActivation(*(symbols(p, 1, 3) for p in ("al", "tl", "ar", "tr")))
-    f, X = ACTIVATIONS[type(act)], symbols("X", 2, 3)
+    f, X = ACTIVATION_DEFINITIONS[type(act)], symbols("X", 2, 3)
     found = act(X)
     expected = sp.Matrix(2, 3, lambda i, j: f(act, X[i, j], j))
     checks = [verdict(type(act), "value", last_line(type(act).__call__), "2×3", found, expected, start)]
@@ -76,8 +78,8 @@ def check_definition_of_activation(act: ActivationFunction) -> list[Check]:
         start = time.perf_counter()
         C = sp.Matrix(2, 3, lambda i, j, x=x: x(act, j))
         expected = sp.Matrix(2, 3, lambda i, j, slope=slope: slope(act, j))
-        where = last_line(type(act).gradient)
-        checks.append(verdict(type(act), "gradient", where, f"x={C[0]}", act.gradient(C), expected, start))
+        origin = last_line(type(act).gradient)
+        checks.append(verdict(type(act), "gradient", origin, f"x={C[0]}", act.gradient(C), expected, start))
     return checks
 
 
@@ -85,11 +87,11 @@ def check_definition_of_activation(act: ActivationFunction) -> list[Check]:
 
 
 def _check_feedforward(layer: Layer, N: int, remark: str = "") -> list[Check]:
-    """Each equation of feedforward, and what else it leaves in the layer, against the definition."""
+    """Each equation of feedforward, and whatever else it stores in the layer, against the definition."""
     start = time.perf_counter()
     X = symbols("X", N, layer.input_size)
     sizes = f"N={N} D={layer.input_size} K={layer.output_size}{'' if layer.training else ' evaluation'}{remark}"
-    expected = LAYERS[type(layer)](layer, X)  # before the run, which changes the running statistics
+    expected = LAYER_DEFINITIONS[type(layer)](layer, X)  # before the run, which changes the running statistics
     found: dict[str, Matrix] = {}
 
     def hook(layer: Layer, equation: Equation, value: Matrix) -> Matrix:
@@ -100,11 +102,11 @@ def _check_feedforward(layer: Layer, N: int, remark: str = "") -> list[Check]:
         result = layer.feedforward(X)
     found |= {name: getattr(layer, name) for name in expected if name not in found}
     found["Y"] = result
-    places = {e.name: (e.location, e.source) for e in equations(type(layer), "feedforward")}
+    origins = {e.name: (e.location, e.source) for e in equations(type(layer), "feedforward")}
     checks = []
     for name, value in expected.items():
-        place = places.get(name) or _place(layer, name)
-        checks.append(verdict(type(layer), name, place, sizes, found[name], value, start))
+        origin = origins.get(name) or _origin(layer, name)
+        checks.append(verdict(type(layer), name, origin, sizes, found[name], value, start))
         start = time.perf_counter()
     return checks
 
@@ -129,7 +131,7 @@ def _linear_layer(layer: Any, X: sp.Matrix) -> Values:
 
 def _activation_layer(layer: Any, X: sp.Matrix) -> Values:
     values = _linear(layer, X)
-    Z, f = values["Z"], ACTIVATIONS[type(layer.act)]
+    Z, f = values["Z"], ACTIVATION_DEFINITIONS[type(layer.act)]
     return values | {"Y": sp.Matrix(*Z.shape, lambda i, k: f(layer.act, Z[i, k], k))}
 
 
@@ -173,7 +175,7 @@ def _batch_normalization(layer: Any, X: sp.Matrix) -> Values:
     return values | {"running_mean": mean, "running_variance": variance}
 
 
-LAYERS: dict[type[Layer], Callable[[Any, sp.Matrix], Values]] = {
+LAYER_DEFINITIONS: dict[type[Layer], Callable[[Any, sp.Matrix], Values]] = {
     layers.LinearLayer: _linear_layer,
     layers.ActivationLayer: _activation_layer,
     layers.SReLULayer: _srelu_layer,
@@ -183,21 +185,21 @@ LAYERS: dict[type[Layer], Callable[[Any, sp.Matrix], Values]] = {
 }
 
 
-def _place(layer: Any, name: str) -> tuple[str, str]:
-    """Where a matrix that is no equation of feedforward comes from: R, or a running statistic."""
+def _origin(layer: Any, name: str) -> tuple[str, str]:
+    """The location and source of R or a running statistic, which have no equation in feedforward."""
     if name == "R":
         return last_line(type(layer).dropout_matrix)
     return _assignment(type(layer).update_statistics, name)
 
 
 def _assignment(function: Callable[..., Any], name: str) -> tuple[str, str]:
-    """File and line of ``self.name = …`` in a function, and its text."""
+    """The location and source of ``self.name = …`` in a function."""
     lines, first = inspect.getsourcelines(function)
     i = next(i for i, line in enumerate(lines) if line.strip().startswith(f"self.{name} = "))
     return f"{relative_path(inspect.getsourcefile(function) or '')}:{first + i}", lines[i].strip()
 
 
-# -- losses: the value for N×K matrices Y and T, the targets smoothed already --------------------
+# -- losses: the value for N×K matrices Y and T, whose targets are smoothed already --------------------
 
 
 def _sum(f: Callable[[sp.Expr, sp.Expr], sp.Expr]) -> Callable[[sp.Matrix, sp.Matrix], sp.Expr]:
@@ -211,7 +213,7 @@ def _log_sigma(x: sp.Expr) -> sp.Expr:
 
 _squared_error = _sum(lambda y, t: (y - t) ** 2)
 
-LOSSES: dict[type[LossFunction], Callable[[sp.Matrix, sp.Matrix], sp.Expr]] = {
+LOSS_DEFINITIONS: dict[type[LossFunction], Callable[[sp.Matrix, sp.Matrix], sp.Expr]] = {
     loss_functions.SquaredErrorLoss: _squared_error,
     loss_functions.MeanSquaredErrorLoss: lambda Y, T: _squared_error(Y, T) / sp.Integer(len(Y)),
     loss_functions.CrossEntropyLoss: _sum(lambda y, t: -t * sp.log(y)),
@@ -244,7 +246,7 @@ def _srelu(p: Any, x: sp.Expr, k: int) -> sp.Expr:
     return sp.Piecewise((al * (x - tl) + tl, x <= tl), (ar * (x - tr) + tr, x >= tr), (x, True))
 
 
-ACTIVATIONS: dict[type[ActivationFunction], Callable[[Any, sp.Expr, int], sp.Expr]] = {
+ACTIVATION_DEFINITIONS: dict[type[ActivationFunction], Callable[[Any, sp.Expr, int], sp.Expr]] = {
     activations.ReLUActivation: lambda act, x, k: _pieces(0, x < 0, x),
     activations.LeakyReLUActivation: lambda act, x, k: _pieces(act.alpha * x, x < act.alpha * x, x),
     activations.AllReLUActivation: lambda act, x, k: _pieces(act.alpha * x, x < 0, x),
@@ -258,7 +260,7 @@ ACTIVATIONS: dict[type[ActivationFunction], Callable[[Any, sp.Expr, int], sp.Exp
     activations.SoftplusActivation: lambda act, x, k: sp.log(1 + sp.exp(x)),
 }
 
-# where f has corners, and f' there: that of the right-hand piece, as in the paper; SReLU's pieces are closed
+# the corners of f, and f' there: that of the right-hand piece, as in the paper; SReLU's outer pieces are closed
 _at_zero = ((lambda act, k: sp.S.Zero, lambda act, k: sp.S.One),)
 CORNERS: dict[type[ActivationFunction], tuple[tuple[Callable, Callable], ...]] = {
     activations.ReLUActivation: _at_zero,

@@ -1,7 +1,7 @@
 """Checks of layers, losses, activation functions, softmax functions and optimizers.
 
-SymPy matrices go through the very classes that train, and what they compute is compared with SymPy's
-own differentiation. Nothing is vacuous: the batch has at least 3 examples, all sizes differ, and the
+SymPy matrices run through the very classes that train, and what they compute is compared with SymPy's
+own differentiation. No check is vacuous: the batch has at least 3 examples, all sizes differ, and the
 upstream gradient G is an arbitrary matrix of symbols.
 
     from matgrad.symbolic import check_layer
@@ -21,16 +21,16 @@ import sympy as sp
 from matgrad import optimizers, softmax_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.inspection.equations import Equation, equations, observed
-from matgrad.inspection.variables import input_changed, place_of
+from matgrad.inspection.variables import input_changed, stand_in_equation
 from matgrad.layers.layer import Layer, check_layers
 from matgrad.layers.linear import ActivationLayer, LinearLayer
 from matgrad.loss_functions import LossFunction
 from matgrad.matrix_operations import Matrix
 from matgrad.symbolic.checks.equality import symbols
-from matgrad.symbolic.checks.exact import exact, exact_numbers
+from matgrad.symbolic.checks.exact import exact, numbers_as_symbols
 from matgrad.symbolic.checks.verdicts import Check, last_line, verdict
 
-DROPOUT = sp.Rational(3, 10)  # where dropout is checked
+DROPOUT = sp.Rational(3, 10)  # the rate with which dropout is checked
 
 
 def check_layer(layer: Layer, *, N: int = 3, dropout: bool = False) -> list[Check]:
@@ -48,20 +48,20 @@ def check_layer(layer: Layer, *, N: int = 3, dropout: bool = False) -> list[Chec
     sizes += " dropout" if dropout else ""
     checks = []
     for path, part in layer.walk():
-        whole = f"{type(layer).__name__}.{path} " if path else ""
+        prefix = f"{type(layer).__name__}.{path} " if path else ""
         for equation in _gradients(part):
             start = time.perf_counter()
             sides = _both_sides(layer, path, part, X, equation)
             if sides is not None:
                 found, expected, equation = sides
-                place = equation.location, equation.source
-                checks.append(verdict(type(part), equation.name, place, sizes, found, expected, start, whole))
+                origin = equation.location, equation.source
+                checks.append(verdict(type(part), equation.name, origin, sizes, found, expected, start, prefix))
     return checks
 
 
 def check_loss(loss: LossFunction, *, N: int = 3, K: int = 4, one_hot: bool = False) -> list[Check]:
     """The gradient of a loss, and of its mean, against SymPy's derivatives, for arbitrary or one-hot targets."""
-    loss = exact_numbers(loss)
+    loss = numbers_as_symbols(loss)
     is_probability = "real" not in loss.accepts and "probability" in loss.accepts
     Y = symbols("Y", N, K, positive=is_probability or None)
     T = sp.Matrix(N, K, lambda i, j: int(j == (2 * i + 1) % K)) if one_hot else symbols("T", N, K)
@@ -71,15 +71,15 @@ def check_loss(loss: LossFunction, *, N: int = 3, K: int = 4, one_hot: bool = Fa
         start = time.perf_counter()
         found = getattr(loss, name)(Y, T)
         expected = scale * derivative(loss(Y, T), Y)
-        place = last_line(getattr(type(loss), name))
-        checks.append(verdict(type(loss), name, place, sizes, found, expected, start))
+        origin = last_line(getattr(type(loss), name))
+        checks.append(verdict(type(loss), name, origin, sizes, found, expected, start))
     return checks
 
 
 def check_activation(act: ActivationFunction, *, m: int = 2, n: int = 3) -> list[Check]:
     """f' of an activation function against SymPy's derivative of f, at every element of a matrix."""
     start = time.perf_counter()
-    act = exact_numbers(act)
+    act = numbers_as_symbols(act)
     X = symbols("X", m, n)
     Y, found = exact(act(X)), act.gradient(X)
     expected = sp.Matrix(m, n, lambda i, j: sp.diff(Y[i, j], X[i, j]))
@@ -87,7 +87,7 @@ def check_activation(act: ActivationFunction, *, m: int = 2, n: int = 3) -> list
 
 
 def check_softmax(name: str, *, N: int = 3, D: int = 4) -> list[Check]:
-    """A softmax function against its definition by rows, and its Jacobian against SymPy's."""
+    """A softmax function against its definition for each row, and its Jacobian against SymPy's."""
     start = time.perf_counter()
     f = getattr(softmax_functions, name)
     jacobian = getattr(softmax_functions, f"{name}_jacobian")
@@ -121,7 +121,7 @@ def check_optimizer(name: str, *, K: int = 2, D: int = 3) -> list[Check]:
     start = time.perf_counter()
     cls = getattr(optimizers, name)
     x, Dx, eta = symbols("x", K, D), symbols("Dx", K, D), sp.Symbol("eta", positive=True)
-    optimizer = exact_numbers(cls(x, Dx))
+    optimizer = numbers_as_symbols(cls(x, Dx))
     for key in optimizer.state_names:
         value = getattr(optimizer, key)
         is_scalar = not hasattr(value, "shape")
@@ -130,9 +130,9 @@ def check_optimizer(name: str, *, K: int = 2, D: int = 3) -> list[Check]:
     gradient = Dx if optimizer.decoupled else Dx + decay * x
     expected = OPTIMIZER_RULES[name](x, gradient, eta, optimizer)
     found = {"x": optimizer.apply(x, Dx, eta)} | {key: getattr(optimizer, key) for key in optimizer.state_names}
-    where = last_line(cls.update)
+    origin = last_line(cls.update)
     return [
-        verdict(cls, key, where, f"{K}×{D}", _matrix(found[key]), _matrix(value), start)
+        verdict(cls, key, origin, f"{K}×{D}", _matrix(found[key]), _matrix(value), start)
         for key, value in expected.items()
     ]
 
@@ -142,9 +142,9 @@ def symbolic_layer(layer: Layer, dropout: bool = False) -> Layer:
     check_layers([layer])
     layer = layer.clone()
     for path, part in layer.walk():
-        vars(part).update(vars(exact_numbers(part, path)))
+        vars(part).update(vars(numbers_as_symbols(part, path)))
         if isinstance(part, ActivationLayer):
-            part.act = exact_numbers(part.act, path)
+            part.act = numbers_as_symbols(part.act, path)
         for name in part.parameters:
             setattr(part, name, symbols(_suffixed(name, path), *getattr(part, name).shape))
         for name in part.buffers:
@@ -166,25 +166,28 @@ def derivative(value: sp.Expr, V: sp.Matrix) -> sp.Matrix:
 
 
 def _gradients(layer: Layer) -> list[Equation]:
-    """The equations D<V> of a layer whose V is its input, a parameter, or assigned in feedforward.
+    """The equations DV of a layer, where V is its input, a parameter, or assigned in feedforward.
 
-    Of several with the same name the last one counts: it is the one that stays. The gradient of the
-    input or of a parameter that has no equation is that which `backpropagate` leaves in the layer.
+    Of several equations with the same name, the last one counts. The gradient of an input or a parameter
+    without an equation is whatever `backpropagate` stores in the layer.
     """
     assigned = {equation.name for equation in equations(type(layer), "feedforward")} - {"Y"}
     needed = {f"D{name}" for name in (*layer.parameters, "X")}
     known = needed | {f"D{name}" for name in assigned}
     found = {e.name: e for e in equations(type(layer), "backpropagate") if e.name in known}
-    return [*found.values(), *(place_of(layer, "backpropagate", name) for name in sorted(needed - found.keys()))]
+    return [
+        *found.values(),
+        *(stand_in_equation(layer, "backpropagate", name) for name in sorted(needed - found.keys())),
+    ]
 
 
 def _both_sides(
     layer: Layer, path: str, part: Layer, X: sp.Matrix, equation: Equation
 ) -> tuple[Matrix, sp.Matrix, Equation] | None:
-    """What a part computes for the gradient of V, SymPy's derivative of ⟨G, Y⟩ by V, and the equation that ran.
+    """What a part computes as the gradient of V, SymPy's derivative of ⟨G, Y⟩ by V, and the equation that ran.
 
-    That is another one than was asked for where each mode has its own. The part may be the layer itself. If
-    not, there is no such V where the layer does not run it exactly once, unless V is a parameter.
+    That can differ from the given equation if each mode has its own. The part may be the layer itself; the result
+    is None if the layer does not run a part exactly once, unless V is a parameter.
     """
     name = equation.name[1:]
     is_parameter = name in part.parameters
@@ -202,9 +205,9 @@ def _both_sides(
 
 @contextmanager
 def _replacing(layer: Layer, name: str | None, symbol: str) -> Iterator[tuple[list[sp.Matrix], dict[str, Equation]]]:
-    """Put symbols in place of the input, or of what feedforward assigns to `name`, to differentiate by them.
+    """Replace the input, or what feedforward assigns to `name`, by symbols to differentiate with respect to.
 
-    Gives those symbols, and for every name the last equation that assigned to it.
+    Yields those symbols, and for every name the last equation that assigned to it.
     """
     replaced: list[sp.Matrix] = []
     ran: dict[str, Equation] = {}
@@ -222,7 +225,7 @@ def _replacing(layer: Layer, name: str | None, symbol: str) -> Iterator[tuple[li
 
 
 def _suffixed(name: str, path: str) -> str:
-    """A name for symbols that no other part has."""
+    """A name for symbols that is different for every part."""
     return f"{name}.{path}" if path else name
 
 

@@ -1,8 +1,8 @@
-"""Equality of symbolic matrices: proved by algebra where that is fast, else shown at random points.
+"""Equality of symbolic matrices: proved by algebra if that is fast, otherwise tested at random points.
 
-Their difference is evaluated at random rational points with 50 digits, and must vanish to 30. Where it
-does, algebra is tried as well: with exponentials and roots as indeterminates the difference is a
-quotient of polynomials, which is zero or not. Only a difference too large for that stays without a proof.
+The difference is evaluated at random rational points with 50 digits, and must vanish to 30 digits. If it
+does, algebra is tried as well: with exponentials and roots as indeterminates, the difference is a quotient
+of polynomials, which is zero or not. Only a difference that is too large for this remains unproved.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import sympy as sp
 DIGITS = 50
 TOLERANCE = mpmath.mpf(10) ** -30
 POINTS = 4
-LARGE = 100  # operations in a difference beyond which algebra is not tried
+LARGE = 100  # the number of operations in a difference above which algebra is not tried
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Whether two matrices are equal, how that was found, and the first place where they are not."""
+    """Whether two matrices are equal, how that was found, and the first elements that differ."""
 
     ok: bool
     method: str  # 'algebra' or 'points'
-    row: int = 0  # rows and columns count from 0
+    row: int = 0  # of those elements; rows and columns count from 0
     column: int = 0
     found: sp.Expr = sp.S.Zero
     expected: sp.Expr = sp.S.Zero
@@ -38,12 +38,12 @@ class Comparison:
             return "is right"
         if self.problem:
             return f"is wrong: {self.problem}"
-        place = f"row {self.row}, column {self.column}"
-        return f"is wrong at {place}:\n  found     {self.found}\n  expected  {self.expected}"
+        position = f"row {self.row}, column {self.column}"
+        return f"is wrong at {position}:\n  found     {self.found}\n  expected  {self.expected}"
 
 
 def compare(found: sp.Matrix, expected: sp.Matrix, seed: int = 0) -> Comparison:
-    """Whether two matrices have equal elements, as functions of the symbols in them."""
+    """Whether two matrices are equal as functions of the symbols in them."""
     if not isinstance(found, sp.MatrixBase):
         return Comparison(False, "algebra", problem=f"found {found!r}, expected a matrix")
     if found.shape != expected.shape:
@@ -59,7 +59,7 @@ def compare(found: sp.Matrix, expected: sp.Matrix, seed: int = 0) -> Comparison:
 
 
 def _is_zero(difference: sp.Expr) -> bool:
-    """Whether algebra finds at once that the difference is zero."""
+    """Whether algebra quickly proves that the difference is zero."""
     if sp.count_ops(difference) > LARGE or difference.has(sp.Piecewise, sp.Max, sp.Heaviside, sp.erf):
         return False
     return sp.cancel(sp.together(difference.rewrite(sp.exp))) == 0
@@ -80,15 +80,15 @@ def _first_nonzero(expressions: Sequence[sp.Expr], seed: int) -> int | None:
         for k in range(POINTS):
             values = f(*random_point(symbols, rng, above_one=k % 2 == 1))
             for i, value in enumerate(values):
-                if not abs(value) < TOLERANCE:  # also where it is nan
+                if not abs(value) < TOLERANCE:  # also if it is nan
                     return i
     return None
 
 
 def random_point(symbols: Iterable[sp.Symbol], rng: random.Random, *, above_one: bool = False) -> list[mpmath.mpf]:
-    """A random rational number between -2 and 2 for each symbol, for a positive one on one side of 1.
+    """A random rational number for each symbol: between -2 and 2, or on one side of 1 if the symbol is positive.
 
-    A slope α is a different function below and above 1, and must be seen on both sides.
+    A function with slope α differs for α below and above 1, and must be tested on both sides.
     """
 
     def number(symbol: sp.Symbol) -> mpmath.mpf:

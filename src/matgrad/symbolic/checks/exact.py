@@ -16,13 +16,13 @@ ROOTS = {math.sqrt(2): sp.sqrt(2), math.sqrt(2 * math.pi): sp.sqrt(2 * sp.pi)}  
 
 
 def exact(value: Any) -> Any:
-    """A matrix or expression with its floating-point numbers as the decimal fractions they are written as."""
+    """A matrix or expression with its floating-point numbers as the decimal fractions that they are printed as."""
     floats = value.atoms(sp.Float) if isinstance(value, sp.MatrixBase | sp.Basic) else ()
     return value.xreplace({x: sp.Rational(repr(float(x))) for x in floats}) if floats else value
 
 
-def exact_numbers(thing: T, suffix: str = "") -> T:
-    """A copy whose floating-point attributes are positive symbols of the same names, with a suffix.
+def numbers_as_symbols(thing: T, suffix: str = "") -> T:
+    """A copy in which every attribute that is a floating-point number is a positive symbol of that name plus a suffix.
 
     What holds for all ε, α or μ holds for the numbers that training uses. The constants of its class, and of the
     activation functions it has as attributes, are the exact roots that they stand for.

@@ -1,7 +1,7 @@
-"""Where the paper has an equation: the label that stands beside it in the source, as a comment.
+"""The paper's labels of equations, which are comments beside the equations in the source.
 
-``# eq:…`` is the label of an equation, at the end of its line or alone on the line before, and ``# appendix:…``
-that of the section of all that a class or function has no closer label for::
+``# eq:…``, at the end of a line or alone on the line before, is the label of an equation. ``# appendix:…`` is that of
+a section: it holds for everything in a class or function that has no label of its own::
 
     class SoftmaxLayer(LinearLayer):  # appendix:layers
         ...
@@ -22,28 +22,28 @@ LABEL = re.compile(r"# ((?:eq|appendix):[\w-]+)$")
 
 
 @cache
-def label_of(thing: type | Callable[..., Any], part: str = "") -> str:
-    """The label of a class or function, or of a part of it, such as 'DZ' or 'gradient'; empty where there is none."""
+def label_of(thing: type | Callable[..., Any], quantity: str = "") -> str:
+    """The label of a class or function, or of what it computes, such as 'DZ' or 'gradient'; '' if there is none."""
     try:
         source = inspect.getsource(thing)
-    except (OSError, TypeError):  # made in an interactive session
+    except (OSError, TypeError):  # defined in an interactive session
         return ""
     source = f"if True:\n{source}" if source[0].isspace() else source
     tree = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef | ast.FunctionDef))
     lines = source.splitlines()
-    labels = (_label(node, lines) for node in (*_makers(tree, part), tree))
+    labels = (_label(node, lines) for node in (*_defining_statements(tree, quantity), tree))
     return next((label for label in labels if label), "")
 
 
-def _makers(tree: ast.AST, part: str) -> list[ast.stmt]:
-    """The statements that make a part: the equation or method of that name, or for a gradient the base class."""
+def _defining_statements(tree: ast.AST, quantity: str) -> list[ast.stmt]:
+    """The equation or method of that name, or, for a gradient without one, the call of the base class."""
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
-    own = [node for node in statements if part in _names(node)]
-    return own or [node for node in statements if part.startswith("D") and _calls_base(node)]
+    own = [node for node in statements if quantity in _names(node)]
+    return own or [node for node in statements if quantity.startswith("D") and _calls_base(node)]
 
 
 def _names(node: ast.stmt) -> Iterator[str]:
-    """What a statement gives a value to, or defines; a call is the value of a function."""
+    """The name that a statement assigns to or defines; ``__call__`` computes the 'value' of a function."""
     match node:
         case ast.Assign(targets=[ast.Name(id=name)]):
             yield name
@@ -57,7 +57,7 @@ def _calls_base(node: ast.stmt) -> bool:
 
 
 def _label(node: ast.stmt, lines: list[str]) -> str:
-    """The label at the end of a statement's line, or of the head of a definition, or alone on the line before."""
+    """The label at the end of a statement, or of the first line of a definition, or alone on the line before."""
     is_definition = isinstance(node, ast.FunctionDef | ast.ClassDef)
     line = lines[(node.lineno if is_definition else node.end_lineno or node.lineno) - 1]
     before = lines[node.lineno - 2].strip() if node.lineno > 1 else ""

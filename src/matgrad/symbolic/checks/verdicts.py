@@ -1,4 +1,4 @@
-"""The verdict on an equation: what `matgrad verify` prints of it, and where its source is."""
+"""The verdict on an equation: what `matgrad verify` prints about it, and where its source is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from matgrad.symbolic.checks.labels import label_of
 
 @dataclass(frozen=True)
 class Check:
-    """The verdict on one equation, one row of the table that `matgrad verify` prints."""
+    """The verdict on one equation: one row of the table that `matgrad verify` prints."""
 
     name: str  # 'ActivationLayer.DW', or the name of a derivation
     location: str  # file and line of the equation that ran
@@ -29,34 +29,34 @@ class Check:
     seconds: float
     ok: bool
     message: str = ""  # where it is wrong, with both symbolic entries
-    source: str = ""  # the text of the equation
+    source: str = ""  # of the equation
 
 
 def verdict(
     thing: type | Callable[..., Any],
-    part: str,
-    place: tuple[str, str],
+    quantity: str,
+    origin: tuple[str, str],
     sizes: str,
     found: Matrix,
     expected: sp.Matrix,
     start: float,
-    whole: str = "",
+    prefix: str = "",
 ) -> Check:
-    """The verdict on what a class or function, or a part of it, computes, beside what it should compute.
+    """The verdict on what a class or function computes, compared with what it should compute.
 
-    `place` is file and line, and the source there; `start` is when the check began; `whole` names the layer
-    that a class is part of.
+    `quantity` names it, such as 'DZ' or 'gradient'. `origin` is its location and source; `start` is when the
+    check began; `prefix` names the layer that a class is part of.
     """
-    name = whole + (f"{thing.__name__}.{part}" if part else thing.__name__)
-    location, source = place
+    name = prefix + (f"{thing.__name__}.{quantity}" if quantity else thing.__name__)
+    location, source = origin
     result = compare(exact(found), exact(expected))
     message = "" if result.ok else f"{name} {result}\n  in {location}: {source}"
     seconds = time.perf_counter() - start
-    return Check(name, location, label_of(thing, part), sizes, result.method, seconds, result.ok, message, source)
+    return Check(name, location, label_of(thing, quantity), sizes, result.method, seconds, result.ok, message, source)
 
 
 def last_line(function: Callable[..., Any]) -> tuple[str, str]:
-    """File and line of the last statement of a function, and its text."""
+    """The location and source of the last line of a function."""
     lines, first = inspect.getsourcelines(function)
     file = inspect.getsourcefile(function) or ""
     last = max(i for i, line in enumerate(lines) if line.strip())

@@ -1,7 +1,7 @@
 """The paper's lemmas and derivations, step by step.
 
-Every step compares two expressions, made with the package's own functions and SymPy's differentiation.
-`steps` says what a derivation is, `lemmas` has the rules that they use, and `softmax`, `layers`,
+Every step compares two expressions, built with the package's own functions and SymPy's differentiation.
+`steps` defines what a derivation is, `lemmas` has the rules that derivations use, and `softmax`, `layers`,
 `normalization` and `losses` have the derivations, in the order of the paper.
 """
 

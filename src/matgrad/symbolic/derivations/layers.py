@@ -1,6 +1,6 @@
 """The paper's derivations of the linear layer, the softmax layer and the log-softmax layer.
 
-A loss on top of a layer is arbitrary: its gradient DY is a matrix of symbols.
+The loss on top of a layer is arbitrary: its gradient DY is a matrix of symbols.
 """
 
 from __future__ import annotations

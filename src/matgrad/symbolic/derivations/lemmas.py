@@ -1,7 +1,7 @@
 """The paper's product rules, chain rule and matrix properties, and the linear forms that the code uses.
 
-In the rules x is a vector of symbols, and f and g are undefined functions of it, so that nothing
-is known about them. In the properties x_i and x^j are the i-th row and the j-th column of X.
+In the rules, x is a vector of symbols, and f and g are undefined functions of it, so that nothing
+is known about them. In the properties, x_i and x^j are the i-th row and the j-th column of X.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def functions(name: str, rows: int, columns: int, x: sp.Matrix) -> sp.Matrix:
 def independent(A: sp.Matrix) -> sp.Matrix:
     """A with a symbol for every undefined function f and for every ∂f/∂x_j.
 
-    Some function has any given value and any given first derivatives at a point: the symbols are independent.
+    The symbols are independent: a function can have any value and any first derivatives at a point.
     """
     derivatives = {d: sp.Symbol(f"∂{d.expr.func}/∂{d.variables[0]}", real=True) for d in A.atoms(sp.Derivative)}
     A = A.xreplace(derivatives)
@@ -114,11 +114,11 @@ def chain_rule(m: int, n: int, p: int) -> Iterator[Step]:
     g is an arbitrary polynomial of degree 2, which has arbitrary values and derivatives at y.
     """
     x = symbols("x", n, 1)
-    for text, rows, columns in (("a column", m, 1), ("a row", 1, m)):
+    for kind, rows, columns in (("a column", m, 1), ("a row", 1, m)):
         y, f = symbols("y", rows, columns), functions("f", rows, columns, x)
         g = polynomials("g", p, 1, y)
         h = at(g, y, f)
-        yield _rule(f"∂h/∂x = ∂g/∂y ∂f/∂x, y is {text}", h.jacobian(x), at(g.jacobian(y), y, f) @ f.jacobian(x))
+        yield _rule(f"∂h/∂x = ∂g/∂y ∂f/∂x, y is {kind}", h.jacobian(x), at(g.jacobian(y), y, f) @ f.jacobian(x))
 
 
 def _rule(text: str, left: sp.Matrix, right: sp.Matrix) -> Step:
@@ -156,7 +156,7 @@ def matrix_property_3(m: int, n: int) -> Iterator[Step]:
 def matrix_property_5(m: int, n: int) -> Iterator[Step]:
     """If z_i = x_i y_iᵀ y_i for all i, then Z = (diag(X Yᵀ) 1_nᵀ) ⊙ Y
 
-    With the paper's proof: Z = R ⊙ Y, and all columns of R are diag(X Yᵀ).
+    The paper's proof: Z = R ⊙ Y, and all columns of R are diag(X Yᵀ).
     """
     X, Y = symbols("x", m, n), symbols("y", m, n)
     x, y = X.row, Y.row

@@ -93,9 +93,9 @@ def softmax_cross_entropy_one_hot(N: int, K: int) -> Iterator[Step]:
     T = sp.Matrix.hstack(S, ones(N, like=S) - rows_sum(S))
     one_hot = sp.Matrix(N, K, lambda i, j: int(j == (2 * i + 1) % K))
     yield Step("one-hot: T 1_K = 1_N", rows_sum(one_hot), ones(N, like=Y))
-    for text, targets in (("T 1_K = 1_N", T), ("one-hot", one_hot)):
-        yield Step(f"∇_Y ℒ_SCE = softmax(Y) - T, {text}", derivative(loss(Y, targets), Y), softmax(Y) - targets)
-        yield Step(f"what the loss computes, {text}", softmax(Y) - targets, loss.gradient(Y, targets))
+    for case, targets in (("T 1_K = 1_N", T), ("one-hot", one_hot)):
+        yield Step(f"∇_Y ℒ_SCE = softmax(Y) - T, {case}", derivative(loss(Y, targets), Y), softmax(Y) - targets)
+        yield Step(f"what the loss computes, {case}", softmax(Y) - targets, loss.gradient(Y, targets))
     for k in range(K):
         t = identity(K, like=y).row(k)
         yield Step(f"∇_y ℒ_SCE = softmax(y) - t, class {k}", derivative(loss(y, t), y), softmax(y) - t)

@@ -27,7 +27,7 @@ from matgrad.symbolic.derivations.steps import Derivation, Step, by_columns, by_
 
 
 def normalization_derivations() -> list[Derivation]:
-    """The derivation for a column, its parts in the order of the paper, then the matrix form."""
+    """The derivation for a column, in the order of the paper, then the matrix form."""
     return [
         Derivation.of(batch_normalization_centering, "appendix:batch-normalization", N=4),
         Derivation.of(batch_normalization_scaling, "appendix:batch-normalization", N=4),
@@ -147,7 +147,7 @@ def batch_normalization_parameters(N: int, D: int) -> Iterator[Step]:
 
 
 def _layer_on_symbols(N: int, D: int) -> tuple[Any, sp.Matrix, sp.Matrix, sp.Matrix]:
-    """A batch normalization layer after backpropagation from symbols Z, Σ^(-1/2) and DY, and those."""
+    """A batch normalization layer after backpropagation from symbols Z, Σ^(-1/2) and DY, and these symbols."""
     layer: Any = symbolic_layer(BatchNormalizationLayer(D))
     Z, s, DY = symbols("Z", N, D), symbols("s", 1, D), symbols("DY", N, D)
     layer.Z, layer.inv_sqrt_Sigma = Z, s

@@ -1,4 +1,4 @@
-"""Derivations as objects: steps (left, right) of symbolic matrices that must be equal, and their check."""
+"""Derivations as objects: steps, each with two symbolic matrices that must be equal, and their check."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from matgrad.symbolic.checks.verdicts import Check
 
 @dataclass(frozen=True)
 class Step:
-    """left = right, with the reason or the equation in words."""
+    """left = right, with a text: the reason, or the equation itself."""
 
     text: str
     left: sp.Matrix
@@ -26,24 +26,24 @@ class Step:
 
 @dataclass(frozen=True)
 class Derivation:
-    """A lemma, property or derivation of the paper, as a function that makes its steps."""
+    """A lemma, property or derivation of the paper, with a function that yields its steps."""
 
     name: str
-    label: str  # in the paper: of the equation, or of the section where the equation has none
+    label: str  # in the paper: of the equation, or of its section if the equation has none
     sizes: str  # 'N=3 D=4 K=5'
     steps: Callable[[], Iterable[Step]]
 
     @classmethod
     def of(cls, function: Callable[..., Iterable[Step]], label: str, **sizes: int) -> Derivation:
         """The derivation whose steps are function(**sizes), with the function's name."""
-        text = " ".join(f"{name}={size}" for name, size in sizes.items())
-        return cls(function.__name__.replace("_", " "), label, text, partial(function, **sizes))
+        shown = " ".join(f"{name}={size}" for name, size in sizes.items())
+        return cls(function.__name__.replace("_", " "), label, shown, partial(function, **sizes))
 
 
 def check_derivation(derivation: Derivation) -> Check:
-    """The verdict on a derivation; the message is about its first step that does not hold."""
+    """The verdict on a derivation; the message is about the first step that does not hold."""
     start = time.perf_counter()
-    location, source = _where(derivation.steps)
+    location, source = _origin(derivation.steps)
     methods, message = set(), ""
     for number, step in enumerate(derivation.steps(), 1):
         result = compare(step.left, step.right)
@@ -61,7 +61,7 @@ def check_derivation(derivation: Derivation) -> Check:
 
 
 def chain(start: sp.Matrix, *links: tuple[str, sp.Matrix]) -> Iterator[Step]:
-    """start = A_1 = A_2 = …, one step for each equality, given as pairs (text, A_i)."""
+    """start = A_1 = A_2 = …, one step for each equality; the links are pairs (text, A_i)."""
     for text, expression in links:
         yield Step(text, start, expression)
         start = expression
@@ -82,8 +82,8 @@ def by_columns(f: Callable[[int], sp.Matrix], n: int) -> sp.Matrix:
     return sp.Matrix.hstack(*map(f, range(n)))
 
 
-def _where(steps: Callable[[], Iterable[Step]]) -> tuple[str, str]:
-    """File and line of the function that makes the steps, and the definition that opens its docstring."""
+def _origin(steps: Callable[[], Iterable[Step]]) -> tuple[str, str]:
+    """The location of the function that yields the steps, and the equation that opens its docstring."""
     function = steps.func if isinstance(steps, partial) else steps
     file, (_, line) = inspect.getsourcefile(function) or "", inspect.getsourcelines(function)
     return f"{relative_path(file)}:{line}", (inspect.getdoc(function) or "").partition("\n")[0]

@@ -1,4 +1,4 @@
-r"""Expressions over the table of matrix operations in the paper's notation, from their syntax trees."""
+r"""Expressions with operations of the table in the paper's notation, generated from their syntax trees."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from matgrad.foundation.notation import (
     total,
 )
 
-Size = tuple[str | None, str | None]  # the symbols of the numbers of rows and columns, where they are known
-_UNKNOWN: Size = (None, None)
+SizeSymbols = tuple[str | None, str | None]  # the symbols for the numbers of rows and columns; None if unknown
+_UNKNOWN: SizeSymbols = (None, None)
 _FUNCTIONS = {row.name: row for row in program_operations.OPERATIONS.values() if row.rule == "* -> *"}
 _ELEMENTWISE = {"inv_sqrt", "log_sigmoid", "positive", *_FUNCTIONS, *FUNCTIONS}
 
 
 class Typesetter:
-    """Typesets expressions; `sizes` has the numbers of rows and columns of the matrices, by name."""
+    """Typesets expressions; `sizes` has the symbols for the numbers of rows and columns of the matrices, by name."""
 
-    def __init__(self, sizes: Mapping[str, Size]) -> None:
+    def __init__(self, sizes: Mapping[str, SizeSymbols]) -> None:
         self.sizes = sizes
 
     def __call__(self, node: ast.expr) -> Tex:
@@ -77,7 +77,7 @@ class Typesetter:
         return Tex(rf"\texttt{{{escape(ast.unparse(node))}}}")
 
     def condition(self, test: ast.expr) -> str:
-        """What must hold; a letter that is tested by its truth value is a number."""
+        """A condition in LaTeX; a letter that is tested for its truth value is a number."""
         is_letter = isinstance(test, ast.Name) and not is_word(test.id)
         return self(test).text + (r" \neq 0" if is_letter else "")
 
@@ -90,7 +90,7 @@ class Typesetter:
         return Tex(r"\begin{cases} " + r" \\ ".join(rows) + r" \end{cases}", CASES)
 
     def _call(self, node: ast.Call) -> Tex:
-        name, args = called(node), list(node.args)
+        name, args = function_name(node), list(node.args)
         plain = not any(isinstance(arg, ast.Starred) for arg in args)
         operation = OPERATIONS.get(name)
         if operation and plain and len(args) in operation[0]:
@@ -114,8 +114,8 @@ class Typesetter:
         return Tex(head + parenthesized(inner), PRODUCT if head.startswith(r"\frac") else ATOM)
 
     # -- sizes -----------------------------------------------------------------------------------
-    def size(self, node: ast.expr) -> Size:
-        """The numbers of rows and columns as far as they follow from sizes that are known."""
+    def size(self, node: ast.expr) -> SizeSymbols:
+        """The symbols for the numbers of rows and columns, as far as they follow from known sizes."""
         match node:
             case ast.Name(id=name):
                 return self._size_of_name(name)
@@ -128,17 +128,17 @@ class Typesetter:
             case ast.BinOp(left=X, right=Y) | ast.IfExp(body=X, orelse=Y):
                 return known(self.size(X), self.size(Y))
             case ast.Call(args=args) if args:
-                return self._size_of_call(called(node), args)
+                return self._size_of_call(function_name(node), args)
         return _UNKNOWN
 
-    def _size_of_name(self, name: str) -> Size:
-        """A gradient has the size of its matrix, and an updated matrix that of the one before."""
+    def _size_of_name(self, name: str) -> SizeSymbols:
+        """A gradient has the size of its matrix, and an updated matrix that of the matrix before."""
         size = self.sizes.get(name, _UNKNOWN)
         if None in size and name.endswith("'"):
             size = known(size, self._size_of_name(name[:-1]))
         return known(size, self._size_of_name(name[1:])) if None in size and gradient(name) else size
 
-    def _size_of_call(self, name: str, args: list[ast.expr]) -> Size:
+    def _size_of_call(self, name: str, args: list[ast.expr]) -> SizeSymbols:
         first = self.size(args[0])
         match name, args:
             case "hadamard", [_, Y]:
@@ -158,21 +158,21 @@ class Typesetter:
         return first if name in _ELEMENTWISE else _UNKNOWN
 
     def ones(self, *sizes: str | None) -> Tex:
-        """1_N or 1_{NK}; 1 where the size is not known."""
+        """1_N or 1_{NK}; 1 if the size is unknown."""
         return Tex(f"1{index(sizes)}")
 
     def elements_sum(self, X: ast.expr) -> Tex:
-        """1_Nᵀ · X · 1_K, where a column vector (K = 1) or a row vector needs one of them only."""
+        """1_Nᵀ · X · 1_K; a column vector (K = 1) or a row vector (N = 1) needs only one of the two."""
         N, K = self.size(X)
         left = self(X) if N == "1" else product(superscript(self.ones(N), r"\top"), self(X))
         return left if K == "1" else product(left, self.ones(K))
 
     def mean(self, total: Tex, count: str | None) -> Tex | None:
-        """The total divided by the count, if that is known."""
+        """The total divided by the count, if the count is known."""
         return fraction(total, Tex(count)) if count else None
 
     def dot(self, x: ast.expr, y: ast.expr) -> Tex:
-        """The product xᵀy of column vectors or xyᵀ of row vectors, ⟨x, y⟩ if it is not known which."""
+        """The product xᵀy of column vectors or xyᵀ of row vectors; ⟨x, y⟩ if it is unknown which they are."""
         rows, columns = known(self.size(x), self.size(y))
         if "1" not in (rows, columns):
             return Tex(rf"\langle {self(x).text}, {self(y).text} \rangle")
@@ -180,14 +180,14 @@ class Typesetter:
         return product(*((a, superscript(b, r"\top")) if rows == "1" else (superscript(a, r"\top"), b)), dot=None)
 
 
-def known(*sizes: Size) -> Size:
+def known(*sizes: SizeSymbols) -> SizeSymbols:
     """For rows and for columns, the first symbol that is known."""
     rows, columns = (next((s for s in symbols if s), None) for symbols in zip(*sizes, strict=True))
     return rows, columns
 
 
-def called(node: ast.Call) -> str:
-    """The last part of the function's name."""
+def function_name(node: ast.Call) -> str:
+    """The name of the called function, without the object or module before it."""
     match node.func:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
@@ -209,13 +209,13 @@ _RELATIONS: dict[type[ast.cmpop], str] = {
 
 
 def _as_in_programs(row: program_operations.Operation) -> Callable[[Typesetter, ast.expr], Tex]:
-    """The notation of a function of every element."""
+    """The notation that an elementwise function has in programs."""
     assert isinstance(row.latex, program_operations.Notation)
     template, binds = row.latex
     return lambda t, X: Tex(template.format(t(X)), {"sum": SUM, "unary": POWER, "atom": ATOM}[binds])
 
 
-# the table: the numbers of arguments, and the notation (None: not known)
+# the table: the possible numbers of arguments, and the notation (None if a size is unknown)
 OPERATIONS: dict[str, tuple[tuple[int, ...], Callable[..., Tex | None]]] = {
     **{name: ((1,), _as_in_programs(row)) for name, row in _FUNCTIONS.items() if row.latex and name not in FUNCTIONS},
     "zeros": ((1, 2), lambda t, *n: Tex(f"0{index(tuple(t(k).text for k in n))}")),

@@ -1,4 +1,4 @@
-r"""LaTeX of the equations that run, for teaching notes: generated from the source of layers, losses and the like.
+r"""LaTeX of the equations that run, generated from the source of layers, losses and other classes.
 
 Nothing is typed twice: `matgrad.symbolic.typesetting.method_reader` follows what a method executes, and
 `matgrad.symbolic.typesetting.expressions` has the notation of the paper's table.
@@ -23,19 +23,19 @@ from matgrad.symbolic.typesetting.name_resolver import method_of, notation, reso
 def latex_equation(equation: Equation) -> str:
     r"""``name = expression`` in the paper's notation, such as \mathsf{D}Z = \mathsf{D}Y \odot \mathrm{act}'(Z).
 
-    The names are those of the layer that executes it, also where a base class calls them otherwise. An
-    equation inside an ``if`` has its condition behind it. A size that the layer does not name is left out.
+    The names are those of the layer that executes it, even if a base class uses other names. An equation
+    inside an ``if`` is followed by its condition. A size that the layer does not name is left out.
     """
     layer = next((cls for cls in _subclasses(Layer) if _executes(cls, equation)), None)
     reader = Reader(layer)
     for method in METHODS[: METHODS.index(equation.method) + 1]:
-        reader.lines.clear()  # of feedforward, backpropagate needs only the sizes
+        reader.lines.clear()  # backpropagate needs only the sizes from feedforward
         if function := method_of(layer, method):
             reader.read(function)
     for line in reader.lines:
         if (line.file, line.number, line.variable) == (equation.file, equation.line, equation.name):
             return line.text(" = ")
-    # the class is not there to be read
+    # the class was not found, so only the equation itself can be read
     value = ast.parse(equation.source).body[0].value  # type: ignore[attr-defined]
     return f"{symbol(equation.name).text} = {Typesetter({})(resolved(value)).text}"
 
@@ -43,8 +43,8 @@ def latex_equation(equation: Equation) -> str:
 def latex_function(function: Callable[..., Any], owner: type | None = None) -> str:
     """``f(X) = expression`` for a function, after the assignments that it needs, in an ``aligned`` environment.
 
-    It takes functions, methods and objects that can be called. `owner` is the class that an inherited method is
-    meant for, where it is not bound to an object. What an optimizer updates is listed line by line.
+    It takes functions, methods and callable objects. `owner` is the class for which an inherited method is
+    meant, if the method is not bound to an object. The updates of an optimizer are listed line by line.
     """
     if not isinstance(function, FunctionType | MethodType):
         function = function.__call__  # type: ignore[operator]
@@ -57,18 +57,18 @@ def latex_function(function: Callable[..., Any], owner: type | None = None) -> s
     name = notation(owner, plain.__name__) if this else plain.__name__
     head = Typesetter({})(ast.Call(ast.Name(name), arguments, [])).text
     if not reader.lines:
-        raise ValueError(f"{plain.__qualname__} has no equation: expected an assignment or a value that is returned")
+        raise ValueError(f"{plain.__qualname__} has no equation: expected an assignment or a returned value")
     if len(reader.lines) == 1:
         return reader.lines[0].text(" = ", head)
     return r"\begin{aligned} " + r" \\ ".join(line.text(" &= ", head) for line in reader.lines) + r" \end{aligned}"
 
 
 def latex_document(sections: list[tuple[str, list[str]]]) -> str:
-    """A document for pdflatex: under the title of every section its equations, each on lines of its own."""
-    parts = []
+    """A document for pdflatex: sections with a title and equations, each equation on lines of its own."""
+    content = []
     for title, lines in sections:
-        parts += ["", rf"\section*{{{escape(title)}}}", *(f"\\[\n{line}\n\\]" for line in lines)]
-    return document(*parts)
+        content += ["", rf"\section*{{{escape(title)}}}", *(f"\\[\n{line}\n\\]" for line in lines)]
+    return document(*content)
 
 
 def _subclasses(cls: type) -> Iterator[type]:
@@ -79,7 +79,7 @@ def _subclasses(cls: type) -> Iterator[type]:
 
 
 def _executes(cls: type, equation: Equation) -> bool:
-    """Whether the equation is one of the class's."""
+    """Whether the equation is one of those of the class."""
     if cls.__name__ != equation.layer:
         return False
     try:
@@ -89,6 +89,6 @@ def _executes(cls: type, equation: Equation) -> bool:
 
 
 def _owner(function: FunctionType) -> type | None:
-    """The class in whose body a function stands."""
+    """The class whose body defines a function."""
     found = function.__globals__.get(function.__qualname__.partition(".")[0])
     return found if isinstance(found, type) else None

@@ -1,7 +1,7 @@
 """What a method executes, as a list of LaTeX lines, read from its source statement by statement.
 
-``super().backpropagate(Z, DZ)`` continues in the base class with DZ for its DY, ``N, K = Z.shape`` gives sizes
-their symbols, what is updated in terms of itself gets a prime, and what only unpacks or stores is left out.
+``super().backpropagate(Z, DZ)`` continues in the base class with DZ as its DY, ``N, K = Z.shape`` gives sizes
+their symbols, a variable that is updated from itself gets a prime, and what only unpacks or stores is left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import FunctionType
 
 from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import METHODS
-from matgrad.symbolic.typesetting.expressions import Size, Typesetter, known
+from matgrad.symbolic.typesetting.expressions import SizeSymbols, Typesetter, known
 from matgrad.symbolic.typesetting.name_resolver import Frame, Resolver, callee, defines, method_of, tree_of
 
 
@@ -23,32 +23,32 @@ from matgrad.symbolic.typesetting.name_resolver import Frame, Resolver, callee, 
 class Line:
     """name = right, under conditions; what a function returns has no name."""
 
-    variable: str  # to which the caller's code gives the value
-    name: str  # how it is written: a prime more, if it is updated
+    variable: str  # in the source: what the value is assigned to, by the name that the caller uses
+    name: str  # in LaTeX: with one prime more if it is updated
     right: str
     conditions: tuple[str, ...]
     file: str
     number: int
 
     def text(self, relation: str, head: str = "") -> str:
-        """The line, with := where the left side is a notation rather than a letter; `head` for what is returned."""
+        """The line, with := if the left side is a notation rather than a letter; `head` = what is returned."""
         left = symbol(self.name).text if self.name else head
         relation = relation.replace("=", ":=") if left.endswith(r"^{-\frac12}") else relation
         return "".join([f"{left}{relation}{self.right}", *(rf" \quad {c}" for c in self.conditions)])
 
 
 class Reader:
-    """Reads the methods of a class as they execute; `lines` has the assignments and what is returned."""
+    """Reads the methods of a class in order of execution; `lines` has the assignments and returned values."""
 
     def __init__(self, owner: type | None) -> None:
         self.owner = owner
         self.lines: list[Line] = []
         self._attributes: dict[str, ast.expr] = {}
-        self._sizes: dict[str, Size] = {}
+        self._sizes: dict[str, SizeSymbols] = {}
         self._active: list[FunctionType] = []
 
     def this(self, function: FunctionType) -> str:
-        """The name of the object that a method belongs to, nothing for a plain function."""
+        """The name of the object that a method belongs to, such as 'self'; '' for a plain function."""
         is_method = any(defines(cls, function) for cls in (self.owner.__mro__ if self.owner else ()))
         return next(iter(inspect.signature(function).parameters), "") if is_method else ""
 
@@ -60,7 +60,7 @@ class Reader:
         self._run(frame)
 
     def _run(self, frame: Frame) -> ast.expr | None:
-        """Read the frame's function; what it returns, where another function calls it."""
+        """Read the frame's function, and return the expression that it returns."""
         self._active.append(frame.function)
         returned = self._block(tree_of(frame.function).body, frame, ())
         self._active.pop()
@@ -76,12 +76,14 @@ class Reader:
                     returned = self._block(inner, frame, (*conditions, rf"\text{{if }} {_condition(test, frame)}"))
                     returned = self._block(other, frame, (*conditions, r"\text{otherwise}")) or returned
                 case ast.For(target=target, iter=values, body=inner):
-                    text = rf"\text{{for }} {_text(target, frame)} \in {_text(values, frame)}"
-                    returned = self._block(inner, frame, (*conditions, text))
+                    loop = rf"\text{{for }} {_latex(target, frame)} \in {_latex(values, frame)}"
+                    returned = self._block(inner, frame, (*conditions, loop))
                 case ast.While(body=inner) | ast.With(body=inner) | ast.Try(body=inner):
                     returned = self._block(inner, frame, conditions)
                 case ast.Return(value=ast.Call() as call) if base := _base_method(call, frame, self._active):
-                    returned = self._run(replace(callee(base, call, frame), called=frame.called, inner=frame.inner))
+                    returned = self._run(
+                        replace(callee(base, call, frame), result_names=frame.result_names, inner=frame.inner)
+                    )
                 case ast.Return(value=ast.expr() as value):
                     returned = Resolver(frame).visit(deepcopy(value))
                     if not frame.inner and not _is_none(value):
@@ -100,25 +102,25 @@ class Reader:
     def _assign(
         self, target: ast.expr, value: ast.expr, frame: Frame, conditions: tuple[str, ...], at: ast.stmt
     ) -> None:
-        """``target = value``: sizes, a call of the base class, or an equation for every name in the target."""
+        """``target = value``: sizes, a call of the base class, or one equation per name in the target."""
         resolver = Resolver(frame)
         if resolver.unpacks_sizes(target, value):
             return
         if isinstance(target, ast.Name) and (base := _base_method(value, frame, self._active)):
             assert isinstance(value, ast.Call)
-            result = frame.called.get(target.id, target.id)
+            result = frame.result_names.get(target.id, target.id)
             returned = (s.value for s in ast.walk(tree_of(base)) if isinstance(s, ast.Return))
             names = [node.id for node in returned if isinstance(node, ast.Name)]
-            found = self._run(replace(callee(base, value, frame), called=dict.fromkeys(names, result)))
+            found = self._run(replace(callee(base, value, frame), result_names=dict.fromkeys(names, result)))
             if found is not None:
                 return self._bind(target, found, frame, conditions, at)
         if not isinstance(target, ast.Tuple | ast.List):
             return self._bind(target, resolver.visit(deepcopy(value)), frame, conditions, at)
-        for part, element in zip(target.elts, resolver.elements(value), strict=False):
-            if frame.function and frame.function.__name__ in METHODS and isinstance(part, ast.Name):
-                frame.names[part.id] = element  # no equation of its own, so it is written out where it is used
+        for item, element in zip(target.elts, resolver.elements(value), strict=False):
+            if frame.function and frame.function.__name__ in METHODS and isinstance(item, ast.Name):
+                frame.names[item.id] = element  # it has no equation, so it is written out where it is used
             else:
-                self._bind(part, element, frame, conditions, at)
+                self._bind(item, element, frame, conditions, at)
 
     def _bind(self, target: ast.expr, value: ast.expr, frame: Frame, conditions: tuple[str, ...], at: ast.stmt) -> None:
         """Give a name or an attribute its value."""
@@ -129,7 +131,7 @@ class Reader:
                 table = frame.attributes
             case _:
                 return
-        plain = frame.display(frame.called.get(key, key))
+        plain = frame.display(frame.result_names.get(key, key))
         before = table.get(key)
         name = before.id if isinstance(before, ast.Name) else plain
         stores = table is frame.attributes and isinstance(value, ast.Name | ast.Constant)
@@ -138,7 +140,7 @@ class Reader:
             return
         shown = name + "'" if name in {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} else plain
         table[key] = ast.Name(shown)
-        self._line(frame.called.get(key, key), shown, value, frame, conditions, at)
+        self._line(frame.result_names.get(key, key), shown, value, frame, conditions, at)
         frame.sizes[shown] = known(Typesetter(frame.sizes).size(value), frame.sizes.get(shown, (None, None)))
 
     def _line(
@@ -148,7 +150,7 @@ class Reader:
         self.lines.append(Line(variable, name, Typesetter(frame.sizes)(value).text, conditions, file, at.lineno))
 
 
-def _text(node: ast.expr, frame: Frame) -> str:
+def _latex(node: ast.expr, frame: Frame) -> str:
     return Typesetter(frame.sizes)(Resolver(frame).visit(deepcopy(node))).text
 
 
@@ -161,7 +163,7 @@ def _is_none(node: ast.AST | None) -> bool:
 
 
 def _base_method(call: ast.expr, frame: Frame, active: list[FunctionType]) -> FunctionType | None:
-    """The method that ``super().name(...)`` calls, if it is the one of this name in a base class."""
+    """The method that ``super().name(...)`` calls, unless it is being read already."""
     match call:
         case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=name)):
             found = (vars(cls)[name] for cls in frame.bases() if name in vars(cls))
@@ -171,7 +173,7 @@ def _base_method(call: ast.expr, frame: Frame, active: list[FunctionType]) -> Fu
 
 
 def _own_method(call: ast.expr, frame: Frame, active: list[FunctionType]) -> FunctionType | None:
-    """The method that ``self.name(...)`` calls."""
+    """The method that ``self.name(...)`` calls, unless it is being read already."""
     match call:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=this), attr=name)) if this == frame.this:
             function = method_of(frame.owner, name)

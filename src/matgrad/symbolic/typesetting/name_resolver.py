@@ -1,4 +1,4 @@
-"""What the names in a method stand for, and how the functions are written that it calls."""
+"""What the names in a method stand for, and how the functions that it calls are written."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from typing import Any
 
 from matgrad.foundation.notation import function_symbol, is_word, symbol
 from matgrad.loss_functions import LossFunction
-from matgrad.symbolic.typesetting.expressions import Size, Typesetter, known
+from matgrad.symbolic.typesetting.expressions import SizeSymbols, Typesetter, known
 
 
 @dataclass
 class Frame:
     """A function that is being read: what its names and its object's attributes stand for."""
 
-    function: Any = None  # a FunctionType, unless it is not known
+    function: Any = None  # a FunctionType, or None if it is unknown
     this: str = "self"  # the name of the object that a method belongs to
     owner: type | None = None
     names: dict[str, ast.expr] = field(default_factory=dict)
     attributes: dict[str, ast.expr] = field(default_factory=dict)
-    sizes: dict[str, Size] = field(default_factory=dict)
-    called: dict[str, str] = field(default_factory=dict)  # how the caller names what is returned
-    inner: bool = False  # whether another function that is read calls it
+    sizes: dict[str, SizeSymbols] = field(default_factory=dict)
+    result_names: dict[str, str] = field(default_factory=dict)  # the caller's names for returned variables
+    inner: bool = False  # whether it is called by another function that is being read
 
     def display(self, name: str) -> str:
-        """The name, with the D of a parameter's gradient set apart where the parameter's name is a word."""
+        """The name in LaTeX; the D of a gradient is set off if the name of its parameter is a word."""
         of_word = name[:1] == "D" and is_word(name) and name[1:] in getattr(self.owner, "parameters", ())
         return rf"\mathsf{{D}}{symbol(name[1:]).text}" if of_word else name
 
     def bases(self) -> list[type]:
-        """The classes in which `super()` looks."""
+        """The classes in which `super()` looks, in order."""
         classes = list(self.owner.__mro__) if self.owner else []
-        places = [k for k, cls in enumerate(classes) if self.function and defines(cls, self.function)]
-        return classes[places[0] + 1 :] if places else []
+        found = [k for k, cls in enumerate(classes) if self.function and defines(cls, self.function)]
+        return classes[found[0] + 1 :] if found else []
 
     def globals(self, name: str) -> object:
         """What a name stands for outside the function."""
@@ -66,7 +66,7 @@ class Resolver(ast.NodeTransformer):
         return self.generic_visit(node)  # type: ignore[return-value]
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """The call, with the notation of a method; a switch and a private function are written out."""
+        """The call with the notation of its method; switches and private functions are written out."""
         owner, this = self.frame.owner, self.frame.this
         match node.func:
             case ast.Name(id=name) if name == this:
@@ -83,7 +83,7 @@ class Resolver(ast.NodeTransformer):
         return self.generic_visit(node)  # type: ignore[return-value]
 
     def _written_out(self, function: object, call: ast.Call, switch: bool) -> ast.expr | None:
-        """What a one-line function returns; of a switch, such as `drop`, the case in which nothing is None."""
+        """What a one-line function returns; for a switch, such as `drop`, what it returns if nothing is None."""
         if not isinstance(function, FunctionType):
             return None
         resolver = Resolver(callee(function, call, self.frame))
@@ -103,7 +103,7 @@ class Resolver(ast.NodeTransformer):
         return None
 
     def elements(self, value: ast.expr) -> list[ast.expr]:
-        """The elements of ``a, b`` and of ``(f(p) for p in (a, b))``; none of what is not known."""
+        """The elements of ``a, b`` or of ``(f(p) for p in (a, b))``; [] for anything else."""
         match value:
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 return [self.visit(deepcopy(element)) for element in elements]
@@ -136,7 +136,7 @@ class Resolver(ast.NodeTransformer):
 
 
 def resolved(value: ast.expr) -> ast.expr:
-    """The expression of a method whose class is not known, with x for ``self.x``."""
+    """An expression of a method whose class is unknown, with x for ``self.x``."""
     return Resolver(Frame()).visit(deepcopy(value))
 
 
@@ -152,14 +152,14 @@ def notation(owner: type | None, method: str) -> str:
 
 
 def method_of(owner: type | None, name: str) -> FunctionType | None:
-    """The function of a method, without what wraps it."""
+    """The function of a method, unwrapped."""
     found = inspect.getattr_static(owner, name, None) if owner else None
     found = found.__func__ if isinstance(found, staticmethod) else found
     return inspect.unwrap(found) if isinstance(found, FunctionType) else None
 
 
 def defines(cls: type, function: FunctionType) -> bool:
-    """Whether the function is a method in the body of the class."""
+    """Whether the body of the class defines the function."""
     found = vars(cls).get(function.__name__)
     return isinstance(found, FunctionType) and inspect.unwrap(found) is function
 
@@ -173,7 +173,7 @@ def tree_of(function: FunctionType) -> ast.FunctionDef:
 
 
 def _constant(module: object, name: str) -> ast.expr | None:
-    """The expression that a module gives a constant."""
+    """The expression that a module assigns to a constant."""
     for statement in ast.parse(inspect.getsource(sys.modules[str(module)])).body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
@@ -182,7 +182,7 @@ def _constant(module: object, name: str) -> ast.expr | None:
 
 
 def callee(function: FunctionType, call: ast.Call, frame: Frame) -> Frame:
-    """The frame of a function that is called: its parameters stand for the arguments."""
+    """The frame of a called function: its parameters stand for the arguments."""
     names = list(inspect.signature(function).parameters)
     is_method = any(defines(cls, function) for cls in (frame.owner.__mro__ if frame.owner else ()))
     this = names.pop(0) if is_method else ""

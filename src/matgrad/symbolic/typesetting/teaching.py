@@ -16,7 +16,7 @@ from matgrad.symbolic.typesetting.latex import latex_document, latex_equation, l
 
 
 def validated_equations(checks: Iterable[Check]) -> str:
-    """A LaTeX document with the equations of every class and function all of whose checks are right."""
+    """A LaTeX document with the equations of every class and function that passes all its checks."""
     verdicts: dict[str, bool] = {}
     for check in checks:
         name = check.name.partition(".")[0].removesuffix("_jacobian")
@@ -26,7 +26,7 @@ def validated_equations(checks: Iterable[Check]) -> str:
 
 
 def _equations(name: str) -> list[str]:
-    """The equations of a class or function of this name, in order of execution."""
+    """The equations of the class or function with this name, in order of execution."""
     classes: list[type] = [*LAYERS.values(), ActivationLayer, *LOSSES.values(), *ACTIVATIONS.values()]
     known = {cls.__name__: cls for cls in classes}
     thing = known.get(name) or getattr(optimizers, name, None) or getattr(softmax_functions, name, None)
