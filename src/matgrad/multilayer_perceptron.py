@@ -213,7 +213,7 @@ class MultilayerPerceptron:
         for layer in self.layers:
             layer.forget()
 
-    # -- fit, predict, score, save ------------------------------------------------------------
+    # -- fit, predict, score, save, program ---------------------------------------------------
     if TYPE_CHECKING:
         fit, predict, score, save = _training.fit, _measures.predict, _measures.score, _storage.save_model
         program = _programs.program

@@ -1,4 +1,4 @@
-"""Models from text, and plugins."""
+"""Models from strings, and plugins."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def create_model(
 
 
 def set_optimizers(M: MultilayerPerceptron, optimizers: Items) -> None:
-    """Give every layer its optimizer of a list, or all of them the same one."""
+    """Give every layer its optimizer from a list; a single one serves all."""
     rules = split_items(optimizers, "optimizer")
     if len(rules) not in (1, len(M.layers)):
         raise ValueError(f"expected 1 or {len(M.layers)} optimizers for {len(M.layers)} layers, found {len(rules)}")
