@@ -14,6 +14,7 @@ import matgrad as mg
 from matgrad.engines.native import NativeExecutor, NativeStep
 from matgrad.engines.registry import compile_step
 from matgrad.specifications.models import create_model
+from support import to_numpy
 
 LOSS = mg.SoftmaxCrossEntropyLoss()
 D, K = 20, 5
@@ -50,7 +51,7 @@ def states(loader_of, densities: str = "1", epochs: int = 3) -> list[dict[str, n
 def assert_equal(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
     assert a.keys() == b.keys()
     for name in a:
-        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+        np.testing.assert_array_equal(to_numpy(a[name]), to_numpy(b[name]), err_msg=name)
 
 
 @pytest.mark.parametrize("densities", ["1", "0.2"])
