@@ -33,6 +33,8 @@ def program(
     is the cross-entropy that fits the last layer. With ``fused=False`` the operations are those of the
     equations, one by one.
     """
+    if not M.layers:
+        raise ValueError("the model has no layers")
     if batch_size < 1:
         raise ValueError(f"batch_size: expected 1 or more, found {batch_size}")
     X, T = (
