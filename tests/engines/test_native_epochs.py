@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,10 +48,14 @@ def states(loader_of, densities: str = "1", epochs: int = 3) -> list[dict[str, n
     return [by_epochs.state(), by_calls.state()]
 
 
-def assert_equal(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
+def assert_equal(a: dict[str, Any], b: dict[str, Any]) -> None:
     assert a.keys() == b.keys()
-    for name in a:
-        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+    for name, X in a.items():
+        if isinstance(X, mg.Support):
+            assert (X.starts == b[name].starts).all(), name
+            assert (X.columns == b[name].columns).all(), name
+        else:
+            np.testing.assert_array_equal(X, b[name], err_msg=name)
 
 
 @pytest.mark.parametrize("densities", ["1", "0.2"])
