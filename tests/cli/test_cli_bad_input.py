@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import KEYS, blobs, in_process_of_its_own, run, save_blobs, succeed, write_csv
 
+from cli_support import KEYS, blobs, in_process_of_its_own, run, save_blobs, succeed, write_csv
 from matgrad.specifications.models import create_model
 
 Words = tuple[str, ...]
@@ -205,8 +205,8 @@ TRAIN: dict[str, Words] = {  # options of `matgrad train`, and words of the mess
     "--layers AllReLU(beta=1);Linear": ("beta",),
     "--layers BatchNormalization": ("layer",),
     "--layer-sizes 64;10": ("4", "layer sizes", "64;10"),
-    "--layer-sizes 64;0;5;10": ("0", "1 or more"),
-    "--layer-sizes 64;-3;5;10": ("-3", "1 or more"),
+    "--layer-sizes 64;0;5;10": ("0", "positive whole number"),
+    "--layer-sizes 64;-3;5;10": ("-3", "positive whole number"),
     "--layer-sizes 64;2.5;5;10": ("layer size 2", "2.5"),
     "--layer-sizes 64;many;5;10": ("layer size 2", "many"),
     "--layer-sizes 65;8;8;10": ("65", "64", "features"),
