@@ -115,7 +115,7 @@ main(["evaluate", "m.npz"], standalone_mode=False)
 # -- help --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "predict"])
+@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "program"])
 def test_help_shows_every_option_once_under_the_heading_of_its_group(command):
     found = main.commands[command]
     options = [option for option in found.params if isinstance(option, click.Option)]

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 import matgrad as mg
 from matgrad.backends.base import DTYPES
+from matgrad.cli.groups import GroupedCommand, option
 from matgrad.cli.options import (
     PATH,
     POSITIVE,
@@ -23,7 +24,7 @@ from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.files import atomic_write
 from matgrad.loss_functions import create_loss
 from matgrad.program.models import BATCH_SIZE
-from matgrad.specifications.models import create_model, model_specification, set_optimizers
+from matgrad.specifications.models import OPTIMIZER, WEIGHTS, create_model, model_specification, set_optimizers
 from matgrad.storage.models import SavedModel, load_model
 
 if TYPE_CHECKING:
@@ -32,27 +33,27 @@ if TYPE_CHECKING:
 STANDARD_OUTPUT = Path("-")
 
 
-@click.command(short_help="Show or save a training step, or feedforward, as equations.")
-@click.option("--layers", default="ReLU;ReLU;Linear", show_default=True, metavar="LIST", help="The layers.")
-@click.option("--layer-sizes", default="784;1024;512;10", show_default=True, metavar="LIST", help="Layer sizes.")
-@click.option("--layer-weights", default="XavierNormalized", show_default=True, metavar="LIST", help="Initial weights.")
-@click.option("--dropouts", default="0", show_default=True, metavar="LIST", help="Dropout rates of the linear layers.")
+@click.command(cls=GroupedCommand, short_help="Show or save a training step, or feedforward, as equations.")
+@option("Model", "--layers", default="ReLU;ReLU;Linear", metavar="LIST", help="The layers.")
+@option("Model", "--layer-sizes", default="784;1024;512;10", metavar="LIST", help="Layer sizes.")
+@option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Initial weights.")
+@option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of the linear layers.")
 @density_options
-@click.option("--load-weights", type=PATH, metavar="MODEL", help="A model file of `matgrad train`, or a program file.")
-@click.option("--feedforward", is_flag=True, help="Compute Y in evaluation mode instead of a training step.")
-@click.option("--optimizers", default="Momentum(0.9)", show_default=True, metavar="LIST", help="One, or one per layer.")
-@click.option("--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
-@click.option(
-    "--batch-size", type=click.IntRange(min=1), default=BATCH_SIZE, show_default=True, help="Examples per step."
+@option(
+    "Model", "--load-weights", type=PATH, metavar="MODEL", help="A model file of `matgrad train`, or a program file."
 )
-@click.option("--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
-@click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Element type.")
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the weights.")
-@click.option("--as-recorded", is_flag=True, help="Show the program before operations are fused.")
-@click.option("--save", type=PATH, metavar="FILE", help="Write the program and the weights to a safetensors file.")
-@click.option("--latex", type=PATH, metavar="FILE", help="Write the equations as a LaTeX document; - prints it.")
+@option("Training", "--feedforward", is_flag=True, help="Compute Y in evaluation mode instead of a training step.")
+@option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="One, or one per layer.")
+@option("Training", "--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
+@option("Training", "--batch-size", type=click.IntRange(min=1), default=BATCH_SIZE, help="Examples per step.")
+@option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
+@option("Engine", "--dtype", type=click.Choice(DTYPES), default="float32", help="Element type.")
+@option("Training", "--seed", type=SEED, default=0, help="Seed of the weights.")
+@option("Output", "--as-recorded", is_flag=True, help="Show the program before operations are fused.")
+@option("Output", "--save", type=PATH, metavar="FILE", help="Write the program and the weights to a safetensors file.")
+@option("Output", "--latex", type=PATH, metavar="FILE", help="Write the equations as a LaTeX document; - prints it.")
 @plugin_option
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
+@option("Output", "--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def program(**options: Any) -> None:
     """Record a training step, or feedforward, and show it as equations in the order of execution.
 
