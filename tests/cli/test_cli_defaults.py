@@ -10,9 +10,9 @@ import sys
 import click
 import numpy as np
 import pytest
-from cli_support import arrays, save_blobs, succeed
 
 import matgrad as mg
+from cli_support import arrays, save_blobs, succeed
 from matgrad.cli import main
 from matgrad.cli.groups import GROUPS, GroupedCommand, GroupedOption
 
