@@ -7,9 +7,9 @@ import threading
 
 import numpy as np
 import pytest
-from cli_support import succeed
 
 import matgrad as mg
+from cli_support import succeed
 from matgrad.callbacks import Callback, GradientCheck, Interruption, Matrices
 from matgrad.engines.native import NativeExecutor
 from support import AfterEpoch

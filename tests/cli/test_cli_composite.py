@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from cli_support import run, succeed
 
 PLUGIN = ("--plugin", Path(__file__).parents[2] / "docs" / "custom.py")

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import run, succeed
 
+from cli_support import run, succeed
 from matgrad.datasets import download
 from matgrad.datasets.download import SOURCES, Source
 

@@ -7,10 +7,10 @@ import json
 
 import numpy as np
 import pytest
-from cli_support import arrays, blobs, forward, plane, run, save_blobs, succeed, write_csv
 from sklearn.datasets import load_digits
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, mean_absolute_error, r2_score
 
+from cli_support import arrays, blobs, forward, plane, run, save_blobs, succeed, write_csv
 from matgrad.specifications.models import create_model
 from matgrad.storage.models import load_model, save_model
 

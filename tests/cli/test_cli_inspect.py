@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import in_process_of_its_own, run, save_blobs, succeed
 
+from cli_support import in_process_of_its_own, run, save_blobs, succeed
 from matgrad.specifications.models import create_model
 from matgrad.storage.models import save_model
 

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse
+
 from cli_support import arrays, last_number, rows, run, save_blobs, succeed
 
 FAST = ("--load-dataset", "data.npz", "--layers", "ReLU;ReLU;Linear", "--layer-sizes", "4;20;10;3", "--batch-size", 10)

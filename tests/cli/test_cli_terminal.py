@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from cli_support import start, succeed
 
+from cli_support import start, succeed
 from matgrad.storage.models import load_model
 from support import PATIENCE
 

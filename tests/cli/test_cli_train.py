@@ -9,6 +9,8 @@ import re
 import click
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
 from cli_support import (
     arrays,
     blobs,
@@ -22,8 +24,6 @@ from cli_support import (
     succeed,
     write_csv,
 )
-from threadpoolctl import threadpool_info, threadpool_limits
-
 from matgrad.cli import main
 from support import PATIENCE
 

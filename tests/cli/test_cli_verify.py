@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from cli_support import run, succeed
 
+from cli_support import run, succeed
 from matgrad.symbolic.suite import cases
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,9 +6,9 @@ import json
 import re
 
 import pytest
-from cli_support import in_process_of_its_own, succeed
 
 import matgrad as mg
+from cli_support import in_process_of_its_own, succeed
 
 MODEL = ("--layers", "ReLU;BatchNormalization;Linear", "--layer-sizes", "5;4;3")
 

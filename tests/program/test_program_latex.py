@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from program_support import programs
 
 import matgrad as mg
 from matgrad.loss_functions import create_loss
@@ -15,6 +14,7 @@ from matgrad.program import Program, Value, optimized, record_computation
 from matgrad.program.computations import make_step
 from matgrad.program.latex import _LatexPrinter, program_latex
 from matgrad.specifications.models import create_model
+from program_support import programs
 
 
 def equations(program: Program) -> list[str]:

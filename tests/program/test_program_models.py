@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from program_support import outputs
 
 import matgrad as mg
 from matgrad.program import optimized, record_computation
 from matgrad.program.computations import make_step
 from matgrad.specifications.models import create_model
+from program_support import outputs
 from support import Framework
 
 LAYERS, SIZES = "ReLU;BatchNormalization;Softmax", "4;6;3"

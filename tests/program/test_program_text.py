@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from program_support import MEANING, numbers, outputs, programs
 
 import matgrad as mg
 from matgrad.program import Program, Value, optimized, record_computation
 from matgrad.program.computations import make_step
 from matgrad.program.text import program_text, state_name
+from program_support import MEANING, numbers, outputs, programs
 
 MOMENTUM = """\
 given W1 4×3, b1 1×4, W1.delta 4×3, b1.delta 1×4, W2 2×4, b2 1×2, W2.delta 2×4, b2.delta 1×2, X N×3, T N×2, η
