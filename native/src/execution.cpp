@@ -40,7 +40,7 @@ double TypedExecutor<T>::compute(Elementwise operation, const std::vector<Scalar
         case Elementwise::scale: return v[0] * v[1];
         case Elementwise::divide: return v[0] / v[1];
         case Elementwise::power: return std::pow(v[0], v[1]);
-        case Elementwise::gate: return v[1] >= 0 ? v[0] : 0;
+        case Elementwise::gate: return v[1] < 0 ? 0 : v[0];
         case Elementwise::add_scaled: return v[0] + v[1] * v[2];
         case Elementwise::negative: return -v[0];
         case Elementwise::copy: return v[0];

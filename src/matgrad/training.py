@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence, Sized
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,19 +113,15 @@ class Training:
         """Train epoch by epoch, until the last one or until a callback stops training."""
         self._step = (StepWithFallback if self.compiled else EagerStep)(self.M, self.loss, self._clip_norm)
         self._callbacks = [*callbacks, Interruption()]
-        started: list[Callback] = []
-        try:
+        # divergence is reported in words; every callback that was started ends, also if another one fails
+        with np.errstate(all="ignore"), ExitStack() as at_end:
             for callback in self._callbacks:
-                started.append(callback)
                 callback.start(self)
-            with np.errstate(all="ignore"):  # as in the other frameworks; divergence is reported in words
-                while self.epoch < self.epochs and not self.is_stopped:
-                    if self._train_epoch():
-                        for callback in self._callbacks:
-                            callback.epoch(self)
-        finally:
-            for callback in reversed(started):
-                callback.end(self)
+                at_end.callback(callback.end, self)
+            while self.epoch < self.epochs and not self.is_stopped:
+                if self._train_epoch():
+                    for callback in self._callbacks:
+                        callback.epoch(self)
 
     def _train_epoch(self) -> bool:
         """Train on the batches of an epoch; returns False if training was stopped before the last."""
@@ -143,6 +140,8 @@ class Training:
                 is_whole = False
             finally:
                 M.load_state(step.state())
+            if not self.batch:
+                raise ValueError("there are no batches to train on: the data is empty, or an iterator that is used up")
             if is_whole:
                 M.end_epoch()
         seconds = time.perf_counter() - start

@@ -72,7 +72,7 @@ inline V value(V x, V y, T c) {
     if constexpr (operation == Elementwise::subtract) return x - y;
     if constexpr (operation == Elementwise::hadamard) return x * y;
     if constexpr (operation == Elementwise::add_scaled) return x + c * y;
-    if constexpr (operation == Elementwise::gate) return y >= 0 ? x : V{};
+    if constexpr (operation == Elementwise::gate) return y < 0 ? V{} : x;  // not 0 if y is no number
     if constexpr (operation == Elementwise::scale) return c * x;
     if constexpr (operation == Elementwise::divide) return x / c;
     if constexpr (operation == Elementwise::negative) return -x;

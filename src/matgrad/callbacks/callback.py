@@ -18,6 +18,11 @@ class Callback:
 
     wants_batches = False  # whether `batch` is called: then the engine does not train whole epochs by itself
 
+    def __init_subclass__(cls) -> None:
+        """A class with a method `batch` wants batches, unless it says otherwise."""
+        if "batch" in vars(cls) and "wants_batches" not in vars(cls):
+            cls.wants_batches = True
+
     def start(self, run: Training) -> None:
         """Before the first epoch."""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from matgrad.backends.conversion import convert
 from matgrad.callbacks.callback import Callback
 from matgrad.foundation.numbers import check_size
-from matgrad.layers.state import State
+from matgrad.layers.state import State, matrices_of
 
 if TYPE_CHECKING:
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
     from matgrad.training import Training
 
 
@@ -29,10 +31,16 @@ class EarlyStopping(Callback):
             raise ValueError(f"early stopping: no {self.measure} is measured, only {', '.join(run.row)}")
         value = run.row[self.measure]
         if self.best is None or value < self.best:
-            self.best, self.best_epoch, self._state = value, run.epoch, dict(run.M.state())
+            self.best, self.best_epoch, self._state = value, run.epoch, _copied(run.M)
         if run.epoch - self.best_epoch >= self.patience:
             run.stop()
 
     def end(self, run: Training) -> None:
         if self.best is not None:
             run.M.load_state(self._state)
+
+
+def _copied(M: MultilayerPerceptron) -> State:
+    """A copy of the state, safe from callbacks that change the matrices of M in place."""
+    state = M.state()
+    return state | {name: convert(X, M.backend, None, M.device) for name, X in matrices_of(state).items()}

@@ -61,7 +61,7 @@ class DataLoader:
     @property
     def is_plain(self) -> bool:
         """Whether its batches are just ``batch(start, order())``: an engine may then form them itself."""
-        return type(self) is DataLoader
+        return type(self) is DataLoader and not {"batch", "order"} & vars(self).keys()
 
     def __len__(self) -> int:
         """The number of batches."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep
 from matgrad.inspection.profiling import profile_of
 from matgrad.layers.state import State
 from matgrad.loss_functions import LossFunction
-from matgrad.program.computations import Feedforward, check_loss, train_batch
+from matgrad.program.computations import Evaluation, Feedforward, check_loss, train_batch
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -40,10 +41,12 @@ class EagerStep(CompiledStep):
 
 
 class EagerEvaluation(CompiledEvaluation):
-    """Feedforward, or an evaluation: the equations run one by one."""
+    """Feedforward of M, or an evaluation: the equations run one by one, in a clone of M as it is at the time."""
 
-    def __init__(self, computation: Feedforward) -> None:
-        self.computation = computation
+    def __init__(self, M: MultilayerPerceptron, loss: LossFunction | None) -> None:
+        self.M, self.loss = ref(M), loss  # it may be kept as long as M is
 
     def __call__(self, state: State, *inputs: Matrix) -> State:
-        return self.computation(state, *inputs)
+        M = self.M()
+        assert M is not None
+        return (Feedforward(M) if self.loss is None else Evaluation(M, self.loss))(state, *inputs)

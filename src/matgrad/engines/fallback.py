@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -87,9 +88,10 @@ class EvaluationWithFallback(CompiledEvaluation):
     """Feedforward, or an evaluation, of M: compiled or, with a warning, its equations if it cannot be compiled."""
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction | None, compiled: bool) -> None:
-        computation = Feedforward(M) if loss is None else Evaluation(M, loss)
-        self.eager = EagerEvaluation(computation)
-        self.current = engine_of(M).evaluation(computation) if compiled else self.eager
+        self.eager = EagerEvaluation(M, loss)
+        self.current: CompiledEvaluation = self.eager
+        if compiled:
+            self.current = engine_of(M).evaluation(Feedforward(M) if loss is None else Evaluation(M, loss))
 
     def __call__(self, state: State, *inputs: Matrix) -> dict[str, Any]:
         try:
@@ -103,8 +105,15 @@ class EvaluationWithFallback(CompiledEvaluation):
             return outputs
 
 
-# the last evaluation of each model, without and with a loss, and what is fixed in it
-_cache: WeakKeyDictionary[MultilayerPerceptron, dict[bool, tuple[Any, EvaluationWithFallback]]] = WeakKeyDictionary()
+class _Cache(threading.local):
+    """The last evaluation of each model, without and with a loss, and what is fixed in it; each thread has its own."""
+
+    def __init__(self) -> None:
+        self.of_model: WeakKeyDictionary[MultilayerPerceptron, dict[bool, tuple[Any, EvaluationWithFallback]]]
+        self.of_model = WeakKeyDictionary()
+
+
+_cache = _Cache()
 
 
 def evaluation_of(
@@ -113,22 +122,22 @@ def evaluation_of(
     """Feedforward of M in evaluation mode, and the loss if there is one; it is kept for the next call."""
     if not compiled:
         return EvaluationWithFallback(M, loss, compiled=False)
-    kept, key = _cache.setdefault(M, {}), loss is None
-    fixed = (engine_of(M), _fixed(M, loss))
+    kept, key = _cache.of_model.setdefault(M, {}), loss is None
+    fixed = _fixed(M, loss)
     if key not in kept or kept[key][0] != fixed:
         kept[key] = fixed, EvaluationWithFallback(M, loss, compiled=True)
     return kept[key][1]
 
 
 def _fixed(M: MultilayerPerceptron, loss: LossFunction | None) -> Any:
-    """What is fixed in a compiled computation of M: its settings, and the shapes and dtypes of its state.
-
-    Supports are not fixed, nor are their numbers of elements.
+    """What is fixed in a compiled computation of M: its engine and device, its settings, and the shapes and dtypes of
+    its state; supports are not fixed, nor are their numbers of elements.
     """
     model = M.clone().train()
     signatures = state_signatures(model.state())
     sizes = [(name, *map(size_name, shape), dtype) for name, (shape, dtype) in signatures.items()]
-    return settings([*model.layers, loss]), sizes
+    own = {name: x for name, x in vars(M).items() if name != "layers"}
+    return M.engine, M.device, type(M), settings([own, *model.layers, loss]), sizes
 
 
 def _warn(what: str, error: Exception) -> None:

@@ -24,6 +24,8 @@ KERNELS = {
     "torch": ("matgrad.engines.torch_kernels", "TorchKernels"),
 }
 
+MOST_SIZES = 8  # of batches for which an evaluation keeps programs
+
 
 class ProgramEngine(Engine):
     """Runs programs with one kernel call per instruction."""
@@ -45,10 +47,14 @@ class ProgramEngine(Engine):
 class Programs:
     """The programs of a computation, one for each size of its inputs, which share the matrices of the state."""
 
+    is_timed = False  # whether to count the seconds of every equation
+
     def __init__(self, computation: Computation, kernels: Kernels, executor_class: Callable[..., Any]) -> None:
         self.computation, self.kernels, self.executor_class = computation, kernels, executor_class
         self.matrices: State = {}  # and supports
         self.executors: dict[Any, Any] = {}  # by the shapes and dtypes of the inputs
+        self.resizable: set[Any] = set()  # those whose programs are the same for any numbers of elements
+        self.retired: list[Any] = []  # executors for other numbers of elements, with the time they took
         self.compilation_seconds = 0.0  # for recording and planning
 
     def load(self, state: Mapping[str, Matrix]) -> None:
@@ -61,12 +67,19 @@ class Programs:
             self.kernels.copy(own[name], X)
         changed = {name: S for name, S in supports.items() if own.get(name) is not S}
         own |= changed
-        for key, executor in self.executors.items():
-            if is_resized:
+        if is_resized:
+            self._resize()
+        for executor in self.executors.values():
+            for name in changed.keys() & executor.program.supports.keys():
+                executor.bind_support(name, changed[name])
+
+    def _resize(self) -> None:
+        """Plan the programs for the present numbers of elements; those that depend on them are recorded again."""
+        self.retired += self.executors.values()
+        known, self.executors = self.executors, {}
+        for key, executor in known.items():
+            if key in self.resizable:
                 self.executors[key] = self._planned(executor.program)
-            else:
-                for name in changed.keys() & executor.program.supports.keys():
-                    executor.bind_support(name, changed[name])
 
     def state(self) -> State:
         """A copy of the state."""
@@ -80,15 +93,20 @@ class Programs:
         key = tuple((x.shape, x.dtype) for x in inputs)
         if key not in self.executors:
             start = time.perf_counter()
-            program = optimized(record_computation(self.computation, self.matrices, *inputs))
-            self.executors[key] = self._planned(program)
+            recorded = record_computation(self.computation, self.matrices, *inputs)
+            self.resizable |= {key} if recorded.is_resizable else set()
+            self.executors[key] = self._planned(optimized(recorded))
             self.compilation_seconds += time.perf_counter() - start
         return self.executors[key]
 
     def _planned(self, program: Program) -> Any:
         """An executor of the program for the present numbers of elements of the supports."""
-        sizes = {size_name(value.shape[2]): self.matrices[name].nnz for name, value in program.supports.items()}
-        return self.executor_class(program.resized(sizes), self.kernels, self.matrices)
+        supports = {name: value for name, value in program.supports.items() if name in self.matrices}
+        sizes = {size_name(value.shape[2]): self.matrices[name].nnz for name, value in supports.items()}
+        executor = self.executor_class(program.resized(sizes), self.kernels, self.matrices)
+        if self.is_timed:
+            executor.time()
+        return executor
 
     def _empty(self, X: Matrix) -> Matrix:
         return self.kernels.empty(tuple(X.shape), self.kernels.backend.dtype(X), X)
@@ -101,11 +119,7 @@ class ProgramStep(Programs, CompiledStep):
 
     def prepare(self, X: Matrix, T: Matrix) -> Any:
         """Record the step for batches of this size."""
-        known = len(self.executors)
-        executor = self.executor_for(X, T)
-        if self.is_timed and len(self.executors) > known:
-            executor.time()
-        return executor
+        return self.executor_for(X, T)
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
         """Train on one batch with learning rate η."""
@@ -123,4 +137,7 @@ class ProgramEvaluation(Programs, CompiledEvaluation):
         if state is not self.loaded:
             self.load(state)
             self.loaded = state
-        return self.executor_for(*inputs).execute(**dict(zip(self.computation.inputs, inputs, strict=True)))
+        executor = self.executor_for(*inputs)
+        if len(self.executors) > MOST_SIZES:
+            del self.executors[next(iter(self.executors))]
+        return executor.execute(**dict(zip(self.computation.inputs, inputs, strict=True)))

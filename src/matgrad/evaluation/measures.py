@@ -98,7 +98,8 @@ def compute_accuracy(M: MultilayerPerceptron, data: Batches) -> float:
 def predict(M: MultilayerPerceptron, X: np.ndarray, batch_size: int = EVALUATION_BATCH) -> np.ndarray:
     """f_Θ(X) in evaluation mode, for a NumPy matrix X with any number of rows, normalized as `M.normalize` does."""
     A = np.asarray(M.normalize(X), dtype=M.dtype)
-    feedforward, state, backend = evaluation_of(M), M.state(), M.backend
+    # a single batch is not worth a program
+    feedforward, state, backend = evaluation_of(M, compiled=len(A) > batch_size), M.state(), M.backend
     batches = (A[i : i + batch_size] for i in range(0, max(len(A), 1), batch_size))
     outputs = (feedforward(state, backend.from_numpy(B, M.device))["Y"] for B in batches)
     return np.concatenate([np.array(backend.to_numpy(Y)) for Y in outputs])

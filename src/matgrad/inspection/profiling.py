@@ -150,9 +150,10 @@ class Profile:
     def _collect(self) -> None:
         """Add the seconds of the compiled steps."""
         for step in self._timed_steps:
-            if step.executors:
-                self._row(COMPILATION).add(step.compilation_seconds, len(step.executors))
-            for executor in step.executors.values():
+            executors = [*step.retired, *step.executors.values()]
+            if executors:
+                self._row(COMPILATION).add(step.compilation_seconds, len(executors))
+            for executor in executors:
                 self._add_program(executor)
         self._timed_steps.clear()
         self._costs.clear()

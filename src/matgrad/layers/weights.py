@@ -81,11 +81,11 @@ class WeightedLayer(Layer):
 
     def optimize(self, eta: Scalar) -> None:
         super().optimize(eta)
-        if self.renew == "step":
+        if self.dropout and self.renew == "step":
             self.renewals = self.renewals + 1
 
     def end_epoch(self) -> None:
-        if self.renew == "epoch":
+        if self.dropout and self.renew == "epoch":
             self.renewals = self.renewals + 1
 
     def set_weights(self, specification: str, rng: Generator | None = None) -> None:

@@ -58,7 +58,8 @@ class Value:
 class Program:
     """Named inputs, named outputs, and the values that lead from inputs to outputs."""
 
-    def __init__(self, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> None:
+    def __init__(self, inputs: Mapping[str, Value], outputs: Mapping[str, Value], *, is_resizable: bool = True) -> None:
+        self.is_resizable = is_resizable  # whether it is the same for other numbers of stored elements
         self.inputs = dict(inputs)
         self.outputs = dict(outputs)
 

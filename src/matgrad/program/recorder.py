@@ -21,7 +21,7 @@ from matgrad.layers.state import SUPPORT, matrices_of, sized_by_supports, suppor
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.settings import settings
-from matgrad.program.shapes import Shape, Size
+from matgrad.program.shapes import Shape, Size, size_name
 from matgrad.program.text import state_name
 
 if TYPE_CHECKING:
@@ -281,7 +281,8 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
 
     An input that is not given, such as the learning rate, is a scalar with the dtype of X. The computation is
     recorded twice with the same model: if it depends on anything other than its state and inputs, such as a
-    counter that a layer keeps to itself, the second program differs from the first.
+    counter that a layer keeps to itself, the second program differs from the first. For supports with more elements
+    it also differs if a number depends on how many there are; then the program cannot be resized.
     """
     # so that nothing in M changes
     computation = copy.deepcopy(computation, {id(x): x for x in computation.template.state().values()})
@@ -294,17 +295,34 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
         with _labelled(recording, model, loss):
             return computation.run(model, own, *(matrices[name] for name in computation.inputs))
 
+    def fixed() -> Any:
+        return settings([*model.layers, loss], unknown=lambda x: None)  # what it computes is new each time
+
+    def gives_the_same(signatures: Mapping[str, Signature]) -> bool:
+        """Whether another recording gives the same program, and leaves the model as it was."""
+        try:
+            before = fixed()
+            return _listing(record(run, signatures)) == _listing(program) and fixed() == before
+        except (RecordingError, ValueError):  # the latter for sizes that do not fit
+            return False
+
     program = record(run, signatures)
-    try:
-        before = settings([*model.layers, loss])
-        is_repeatable = _listing(record(run, signatures)) == _listing(program)
-        is_repeatable = is_repeatable and settings([*model.layers, loss]) == before
-    except RecordingError:
-        is_repeatable = False
-    if not is_repeatable:
+    grown = _grown(signatures)
+    is_resizable = gives_the_same(grown)
+    if not is_resizable and (grown == signatures or not gives_the_same(signatures)):
         raise HiddenStateError("a layer keeps something from step to step that is not in `buffers`")
     used = {x.name for x in program.values if x.operation == "input"} | {*program.outputs, *computation.inputs}
-    return Program({name: x for name, x in program.inputs.items() if name in used}, program.outputs)
+    used_inputs = {name: x for name, x in program.inputs.items() if name in used}
+    return Program(used_inputs, program.outputs, is_resizable=is_resizable)
+
+
+def _grown(signatures: Mapping[str, Signature]) -> dict[str, Signature]:
+    """The signatures with one element more in every support: a program that stays the same fits any number."""
+
+    def size(n: int) -> int:
+        return Size(n + 1, n.name) if isinstance(n, Size) and n.name.startswith("nnz(") else n
+
+    return {name: (tuple(map(size, shape)), dtype) for name, (shape, dtype) in signatures.items()}
 
 
 def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Signature]:
@@ -348,7 +366,9 @@ def check_hidden_state(computation: Computation, state: Mapping[str, Any], *inpu
 def _listing(program: Program) -> list[tuple]:
     """The values and outputs in a form in which two recordings can be compared."""
     indices = {value: i for i, value in enumerate(program.values)}
-    values = [(v.operation, v.shape, v.number, *(indices[x] for x in v.operands)) for v in program.values]
+    values = [
+        (v.operation, *map(size_name, v.shape), v.number, *(indices[x] for x in v.operands)) for v in program.values
+    ]
     return [*values, *((name, indices[value]) for name, value in program.outputs.items())]
 
 

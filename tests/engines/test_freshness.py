@@ -1,0 +1,266 @@
+"""Compiled training and evaluation follow every change of a model: nothing stale is used."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import matgrad as mg
+from matgrad.datasets import DataLoader
+from matgrad.evaluation.measures import measure
+from matgrad.matrix_operations import hadamard
+from matgrad.sparse.support import Support
+from support import AfterEpoch, to_numpy
+
+D, K, N = 6, 3, 1500  # more than one batch of an evaluation: a single one is not compiled
+LOSS = mg.SoftmaxCrossEntropyLoss()
+ENGINES = ("numpy", "torch", "native")
+
+
+def data(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(N, D)), rng.integers(0, K, N)
+
+
+def by_equations(M: mg.MultilayerPerceptron, X: np.ndarray) -> np.ndarray:
+    return to_numpy(M.clone().eval().feedforward(M.backend.from_numpy(X)))
+
+
+def assert_fresh(M: mg.MultilayerPerceptron, X: np.ndarray) -> None:
+    np.testing.assert_allclose(M.predict(X), by_equations(M, X), rtol=1e-10, atol=1e-12)
+    loader = DataLoader(X, np.eye(K)[np.arange(len(X)) % K], 1000).to(M.backend.name)
+    np.testing.assert_allclose(measure(M, loader, LOSS).Y, by_equations(M, X), rtol=1e-10, atol=1e-12)
+
+
+def model(layer: mg.Layer, engine: str) -> mg.MultilayerPerceptron:
+    return mg.MultilayerPerceptron([layer, mg.LinearLayer(5, K)]).to(engine, dtype="float64")
+
+
+class TimesLayer(mg.LinearLayer):
+    """Y = c·f(X Wᵀ + 1_N b) with numbers and a function that are settings of all kinds."""
+
+    factor = 1.0
+
+    def feedforward(self, X):
+        return self.factor * self.function(super().feedforward(X))
+
+    function = staticmethod(lambda Z: Z)
+
+
+CHANGES = {
+    "a NumPy number": lambda layer: setattr(layer, "factor", np.float64(3.0)),
+    "a number": lambda layer: setattr(layer, "factor", 4),
+    "a function": lambda layer: setattr(layer, "function", lambda Z: Z - 2 * Z),
+    "weights in place": lambda layer: layer.W.__setitem__(slice(None), 0.5),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_predictions_follow_a_change_of_a_layer(engine: str, change: str):
+    M, (X, _) = model(TimesLayer(D, 5), engine), data()
+    assert_fresh(M, X)
+    CHANGES[change](M.layers[0])
+    assert_fresh(M, X)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_predictions_follow_a_change_of_a_class(engine: str, monkeypatch):
+    M, (X, _) = model(TimesLayer(D, 5), engine), data()
+    assert_fresh(M, X)
+    monkeypatch.setattr(TimesLayer, "factor", 7.0)
+    assert_fresh(M, X)
+
+
+class ScaledModel(mg.MultilayerPerceptron):
+    temperature = 1.0
+
+    def feedforward(self, X):
+        return self.temperature * super().feedforward(X)
+
+
+def test_predictions_follow_a_model_of_ones_own():
+    M, (X, _) = ScaledModel([mg.LinearLayer(D, K)]).to(dtype="float64"), data()
+    assert_fresh(M, X)
+    M.temperature = 5.0
+    assert_fresh(M, X)
+
+
+class MaskLayer(mg.Layer):
+    """Y = X ⊙ C for a constant array C: it cannot be recorded."""
+
+    keeps_size = True
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, size)
+        self.mask = np.ones((1, size))
+
+    def feedforward(self, X):
+        return hadamard(X, np.repeat(self.mask, len(X), axis=0))
+
+
+def test_equations_that_run_one_by_one_are_those_of_the_model_now():
+    M, (X, _) = mg.MultilayerPerceptron([mg.LinearLayer(D, K), MaskLayer(K)]).to(dtype="float64"), data()
+    with pytest.warns(UserWarning, match="uncompiled"):
+        M.predict(X)
+    M.layers[1].mask[:] = 0
+    assert not M.predict(X).any()
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+def test_threads_that_share_a_model_get_their_own_predictions(engine: str):
+    M, wrong = model(mg.ActivationLayer(D, 5, "ReLU"), engine), []
+
+    def work(seed: int) -> None:
+        X, _ = data(seed)
+        expected = by_equations(M, X)
+        wrong.extend(1 for _ in range(30) if not np.allclose(M.predict(X), expected))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+class DensityLayer(mg.LinearLayer):
+    """A linear layer that divides by its density, a number that depends on the support."""
+
+    def feedforward(self, X):
+        return super().feedforward((1 / self.density) * X)
+
+    def backpropagate(self, Y, DY):
+        super().backpropagate(Y, DY)
+        self.DW, self.DX = (1 / self.density) * self.DW, (1 / self.density) * self.DX
+
+
+class CountingOptimizer(mg.GradientDescentOptimizer):
+    """x' = x - n·η·Dx, where n is the number of elements."""
+
+    def update(self, eta):
+        _, n = self.x.shape
+        self.x = self.x - n * (eta * self.Dx)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", ["layer", "optimizer"])
+def test_numbers_that_depend_on_the_support_follow_it(engine: str, kind: str):
+    X, t = data()
+    states = []
+    for compiled in (False, True):
+        mg.manual_seed(1)
+        S = Support.random(5, D, 10, np.random.default_rng(0))
+        layer = DensityLayer(D, 5, support=S) if kind == "layer" else mg.LinearLayer(D, 5, support=S)
+        M = model(layer, engine)
+        if kind == "optimizer":
+            M.layers[0].optimizer = CountingOptimizer(M.layers[0].W, None)
+
+        def grow(run) -> None:
+            run.M.layers[0].set_support(Support.random(5, D, 10 + 5 * run.epoch, np.random.default_rng(run.epoch)))
+
+        options = {"epochs": 3, "batch_size": 500, "seed": 0, "learning_rate": 0.01, "statistics": False}
+        M.fit(X, t, compiled=compiled, callbacks=[AfterEpoch(grow)], **options)
+        assert_fresh(M, X)
+        states.append(M.state())
+    for name, A in states[0].items():
+        np.testing.assert_allclose(to_numpy(states[1][name]), to_numpy(A), rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_no_number_is_not_hidden(engine: str):
+    M, (X, t) = model(mg.ActivationLayer(D, 5, "ReLU"), engine), data()
+    M.layers[0].W[0, 0] = np.nan
+    assert np.isnan(M.predict(X)).any()
+    with pytest.raises(FloatingPointError, match="the loss is nan"):
+        M.fit(X, t, epochs=1)
+
+
+def test_a_model_that_moves_between_epochs_trains_where_it_is():
+    M, (X, t) = model(mg.ActivationLayer(D, 5, "ReLU"), "numpy"), data()
+
+    def move(run) -> None:
+        run.M.to("torch")
+
+    def batches(epoch: int) -> DataLoader:
+        return DataLoader(X, t, 500, classes=K).to(M.backend.name)
+
+    mg.stochastic_gradient_descent(M, 2, LOSS, mg.ConstantScheduler(0.1), batches, callbacks=[AfterEpoch(move)])
+    assert M.engine == "torch"
+
+
+def test_early_stopping_keeps_copies():
+    M, (X, t) = model(mg.ActivationLayer(D, 5, "ReLU"), "numpy"), data()
+    kept = {}
+
+    def prune(run) -> None:
+        kept.setdefault("W", run.M.layers[0].W.copy())
+        run.M.layers[0].W[...] *= -100
+
+    M.fit(X, t, epochs=3, validation=0.2, early_stopping=1, learning_rate=0.0, callbacks=[AfterEpoch(prune)])
+    np.testing.assert_array_equal(M.layers[0].W, kept["W"])
+
+
+@pytest.mark.parametrize("empty", [[], iter(())])
+def test_an_epoch_without_batches_is_refused(empty):
+    M = model(mg.ActivationLayer(D, 5, "ReLU"), "numpy")
+    with pytest.raises(ValueError, match="there are no batches to train on"):
+        mg.stochastic_gradient_descent(M, 2, LOSS, mg.ConstantScheduler(0.1), empty)
+
+
+def test_a_loader_with_batches_of_its_own_is_not_bypassed():
+    X, t = data()
+    states = []
+    for engine in ("numpy", "native"):
+        mg.manual_seed(0)
+        M, loader = model(mg.ActivationLayer(D, 5, "ReLU"), engine), DataLoader(X, t, 500, classes=K)
+        batch = loader.batch
+        loader.batch = lambda start, order=None, batch=batch: tuple(0.5 * A for A in batch(start, order))
+        mg.stochastic_gradient_descent(M, 1, LOSS, mg.ConstantScheduler(0.1), loader)
+        states.append(M.state())
+    for name, A in states[0].items():
+        np.testing.assert_allclose(states[1][name], A, rtol=1e-9)
+
+
+def test_a_profile_counts_batches_before_and_after_a_support_grows():
+    M, (X, t) = (
+        model(mg.ActivationLayer(D, 5, "ReLU", support=Support.random(5, D, 9, np.random.default_rng(0))), "numpy"),
+        data(),
+    )
+
+    def grow(run) -> None:
+        run.M.layers[0].set_support(Support.random(5, D, 9 + run.epoch, np.random.default_rng(1)))
+
+    with mg.profile(M) as p:
+        M.fit(X, t, epochs=3, batch_size=500, statistics=False, callbacks=[AfterEpoch(grow)])
+    assert p.batches == 9
+
+
+def test_callbacks_end_also_if_another_one_fails():
+    ended = []
+
+    class Ending(mg.Callback):
+        def end(self, run) -> None:
+            ended.append("ending")
+
+    class Failing(mg.Callback):
+        def end(self, run) -> None:
+            raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        model(mg.LinearLayer(D, 5), "numpy").fit(*data(), epochs=1, callbacks=[Ending(), Failing()])
+    assert ended == ["ending"]
+
+
+def test_a_callback_with_a_method_batch_wants_batches():
+    class Counting(mg.Callback):
+        count = 0
+
+        def batch(self, run) -> None:
+            self.count += 1
+
+    counting = Counting()
+    model(mg.LinearLayer(D, 5), "native").fit(*data(), epochs=2, batch_size=500, callbacks=[counting])
+    assert counting.count == 6
