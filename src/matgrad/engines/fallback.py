@@ -136,7 +136,7 @@ def _fixed(M: MultilayerPerceptron, loss: LossFunction | None) -> Any:
     model = M.clone().train()
     signatures = state_signatures(model.state())
     sizes = [(name, *map(size_name, shape), dtype) for name, (shape, dtype) in signatures.items()]
-    own = {name: x for name, x in vars(M).items() if name != "layers"}
+    own = {name: x for name, x in vars(M).items() if name not in ("layers", "_checked")}  # the layers follow
     return M.engine, M.device, type(M), settings([own, *model.layers, loss]), sizes
 
 
