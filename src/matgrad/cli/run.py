@@ -151,10 +151,11 @@ class TrainingRun:
             results = self._results(training)
         except ArithmeticError as error:
             raise click.ClickException(str(error)) from None
-        sha256 = self.raw.sha256()
-        timer = self.timer.record()
-        record = run_record(options, self.data, sha256, M, self.loss, training, results, timer, started)
-        self._write(record)
+        record: dict[str, Any] = {}
+        if options["output"] or options["as_json"]:  # it hashes the data, which takes a while
+            sha256, timer = self.raw.sha256(), self.timer.record()
+            record = run_record(options, self.data, sha256, M, self.loss, training, results, timer, started)
+        self._write(results, record)
         if options["as_json"]:
             click.echo(as_json(record))
         else:
@@ -196,7 +197,8 @@ class TrainingRun:
             for name, A in ({"Xtrain": data.Xtrain, "Ttrain": data.Ttrain} | matrices).items():
                 report.say(f"{name} {A.shape}\n{A}")
 
-    def _write(self, record: dict[str, Any]) -> None:
+    def _write(self, results: dict[str, float], record: dict[str, Any]) -> None:
+        """Write the files that the options ask for."""
         options = self.options
         if options["save_dataset"]:
             datasets.save_npz(self.raw, options["save_dataset"])
@@ -212,7 +214,7 @@ class TrainingRun:
                     "classes": self.data.classes,
                     "class_names": list(self.data.class_names or []),
                     "data": self.data.name,
-                    "results": record["results"],
+                    "results": results,
                 },
             )
         if options["output"]:
