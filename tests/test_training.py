@@ -207,6 +207,78 @@ def test_the_default_loss_fits_the_last_layer(layer, loss: str):
     assert a.fit(X, t, epochs=2, seed=0)["loss"] == b.fit(X, t, epochs=2, seed=0, loss=loss)["loss"]
 
 
+def test_numbers_are_learned_with_the_mean_squared_error():
+    """Vectors, columns and matrices of floats, and matrices of integers that are no one-hot rows."""
+    X, _ = data()
+    whole = np.rint(3 * X[:, :2]).astype(int)
+    for T, K in ((X[:, 0] - 2 * X[:, 1], 1), (X[:, :1] + 1, 1), (X[:, :2] + 1, 2), (whole, 2)):
+        M = linear_model(K=K)
+        history = M.fit(X, T, epochs=30, seed=0, batch_size=5)
+        error = X @ M.layers[0].W.T + M.layers[0].b - T.reshape(10, K)
+        assert history["loss"][-1] < 0.5 * history["loss"][0]
+        assert history["loss"][-1] == pytest.approx(np.mean(error**2))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
+def test_one_output_learns_the_classes_0_and_1_with_the_binary_cross_entropy(dtype):
+    X, _ = data()
+    t = (X[:, 0] > 0).astype(dtype)
+    for T in (t, t.reshape(-1, 1)):
+        M = linear_model(K=1)
+        history = M.fit(X, T, epochs=30, seed=0, learning_rate=0.5)
+        Z = X @ M.layers[0].W.T + M.layers[0].b
+        expected = torch.nn.functional.binary_cross_entropy_with_logits(
+            torch.tensor(Z), torch.tensor(t.reshape(-1, 1).astype(float))
+        )
+        assert history["loss"][-1] < 0.5 * history["loss"][0]
+        assert history["loss"][-1] == pytest.approx(expected.item())
+        assert M.score(X, T) == np.mean((Z[:, 0] >= 0) == t) > 0.8
+
+
+def test_a_single_probability_learns_both_classes():
+    """Cross-entropy would ignore the examples of class 0."""
+    X, _ = data()
+    t = (X[:, 0] > 0).astype(int)
+    M = mg.MultilayerPerceptron([mg.ActivationLayer(3, 1, "Sigmoid")])
+    M.fit(X, t, epochs=100, seed=0, learning_rate=2.0)
+    assert M.score(X, t) == M.score(X, t.astype(float)) == 1
+
+
+def test_the_loss_in_the_information_is_the_default():
+    X, t = data()
+    a, b = (linear_model() for _ in range(2))
+    a.information = {"loss": "MeanSquaredError"}
+    assert a.fit(X, t, epochs=2, seed=0)["loss"] == b.fit(X, t, epochs=2, seed=0, loss="MeanSquaredError")["loss"]
+
+
+def test_the_score_of_a_classifier_is_its_accuracy():
+    X, t = data()
+    M = linear_model()
+    expected = np.mean((X @ M.layers[0].W.T + M.layers[0].b).argmax(axis=1) == t)
+    for T in (t, t.astype(np.uint8), t.astype(bool), t.reshape(-1, 1), np.eye(2)[t], t.tolist()):
+        assert M.score(X, T) == expected
+    M.information = {"loss": "SquaredError", "classes": 2}
+    assert M.score(X, t) == M.score(X, t.astype(float)) == expected
+
+
+def test_the_score_of_a_regression_is_r2():
+    X, t = data()
+    M = linear_model(K=1)
+    Y = (X @ M.layers[0].W.T + M.layers[0].b)[:, 0]
+
+    def r2(T: np.ndarray) -> float:
+        return 1 - np.sum((Y - T) ** 2) / np.sum((T - T.mean()) ** 2)
+
+    for T in (X[:, 0], 3 * t, t.astype(float)):
+        assert M.score(X, T) == M.score(X, T.reshape(-1, 1)) == pytest.approx(r2(T))
+    assert M.score(X, t) == np.mean((Y >= 0) == t), "unless its file says what it is"
+    for information in ({"loss": "MeanSquaredError"}, {"loss": "MeanSquaredError", "classes": None}):
+        M.information = information
+        assert M.score(X, t) == pytest.approx(r2(t))
+    M.information = {"loss": "BinaryCrossEntropy"}
+    assert M.score(X, t.astype(float)) == np.mean((Y >= 0) == t)
+
+
 def test_targets_of_integers_and_of_truth_values_are_numbers_too():
     """A matrix of integers or truth values is a matrix of targets, and a model stays float32."""
     X, t = data()
@@ -269,6 +341,13 @@ MISFIT = mg.MultilayerPerceptron([mg.LinearLayer(3, 8), mg.LinearLayer(7, 2)])
         (lambda M: M.fit(X32 * np.nan, LABELS), ValueError, "X, row 0, column 0: found nan, expected a finite number"),
         (lambda M: M.fit(X32, LABELS, loss=SE), TypeError, "expected a LossFunction or its name, found <class"),
         (lambda M: mg.MultilayerPerceptron().fit(X32, LABELS), ValueError, "the model has no layers"),
+        (
+            lambda M: linear_model(K=1).fit(X32, LABELS + 1),
+            ValueError,
+            "label 2 in row .: expected a class from 0 to 1, as the model has one output; for numbers, use loss=",
+        ),
+        (lambda M: M.score(X32, X32[:, 0]), ValueError, "the output is 10 × 2 and the targets are 10 × 1: expected"),
+        (lambda M: M.score(X32, LABELS[1:]), ValueError, "X has 10 rows and T has 9: expected one target per row"),
         (lambda M: M.set_optimizer(mg.AdamOptimizer), TypeError, "expected a string such as 'Name"),
         (lambda M: M.set_optimizer("Adam(beta2=1)"), ValueError, r"beta2: expected a number in \[0, 1\), found 1"),
         (lambda M: mg.compute_loss(M, [(X32, X32[:, :1])], MSE), ValueError, "expected equal sizes"),

@@ -222,14 +222,15 @@ def fit(
 
     With the defaults it trains as `matgrad train` does; X is normalized only if M has a normalization.
 
-    The default loss is the cross-entropy that fits the last layer. `validation` is a pair (X, T), or the
-    fraction of the examples to hold out; with `early_stopping` training ends when the validation
+    The default loss is that of M's file, if it was loaded. Else it is the cross-entropy that fits the last layer
+    (one output has the classes 0 and 1) or, for targets that are numbers, the mean squared error. `validation` is
+    a pair (X, T), or the fraction of the examples to hold out; with `early_stopping` training ends when the validation
     loss has not improved for that many epochs, and M keeps the best parameters. Returns the history: for
     every epoch the learning rate, the seconds of training and, unless `statistics` is off, the 'loss' and
     the 'accuracy' (for targets that are not classes, the 'rmse'), also as 'validation_loss' and so on.
     `verbose` shows them. See `stochastic_gradient_descent` for the rest.
     """
-    loss = default_loss(M) if loss is None else create_loss(loss)
+    loss = default_loss(M, np.asarray(T)) if loss is None else create_loss(loss)
     check_loss(M, loss)
 
     def loader(X: np.ndarray, T: np.ndarray, **options: Any) -> DataLoader:

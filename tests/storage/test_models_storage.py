@@ -218,3 +218,15 @@ def test_a_loaded_model_is_saved_with_what_its_file_says_of_it(tmp_path):
     M.save(tmp_path / "a.npz", information={"loss": "MeanSquaredError", "classes": None, "results": {"loss": 1.0}})
     mg.load(tmp_path / "a.npz").save(tmp_path / "b.npz")
     assert load_model(tmp_path / "b.npz").information == {"loss": "MeanSquaredError", "classes": None}
+
+
+def test_a_loaded_regression_stays_one(file):
+    """Also for targets that look like classes."""
+    M = create_model("ReLU;Linear", [3, 4, 1]).to(dtype="float64")
+    M.save(file, information={"loss": "MeanSquaredError"})
+    X, t = np.random.default_rng(1).normal(size=(20, 3)), np.arange(20) % 2
+    loaded = mg.load(file)
+    losses = loaded.fit(X, t, epochs=1)["loss"]
+    Y = loaded.predict(X)[:, 0]
+    assert losses == [pytest.approx(np.mean((Y - t) ** 2))]
+    assert loaded.score(X, t) == pytest.approx(1 - np.mean((Y - t) ** 2) / np.var(t))

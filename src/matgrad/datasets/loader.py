@@ -133,6 +133,16 @@ def _targets(X: Matrix, T: Matrix, classes: int | None) -> tuple[Matrix, np.ndar
     return backend.from_numpy(A.reshape(len(A), -1), backend.device(X)), None
 
 
+def are_classes(T: np.ndarray) -> bool:
+    """Whether targets stand for classes: a vector or column of integers or truth values, or rows of probabilities.
+
+    Such a row has at least two elements, not negative and with the sum 1, as a one-hot row has.
+    """
+    if T.ndim < 2 or T.shape[1] == 1:
+        return T.dtype.kind in "iub"
+    return T.dtype.kind in "iubf" and bool((T >= 0).all()) and np.allclose(T.sum(axis=1), 1, rtol=0, atol=1e-5)
+
+
 def class_indices(labels: np.ndarray, classes: int) -> np.ndarray:
     """The labels as int64, after a check that each is one of 0, 1, …, classes - 1."""
     indices = np.asarray(labels)

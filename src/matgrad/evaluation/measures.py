@@ -9,9 +9,11 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix
+from matgrad.datasets.loader import are_classes
 from matgrad.engines.engine import Batches
 from matgrad.engines.fallback import evaluation_of
-from matgrad.loss_functions import LossFunction
+from matgrad.loss_functions import LossFunction, SquaredErrorLoss, create_loss
+from matgrad.program.computations import check_targets
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -106,12 +108,31 @@ def predict(M: MultilayerPerceptron, X: np.ndarray, batch_size: int = EVALUATION
 
 
 def score(M: MultilayerPerceptron, X: np.ndarray, T: np.ndarray) -> float:
-    """The accuracy of M on examples X with class indices T or, for other targets, R², as in scikit-learn."""
-    Y, T = predict(M, X), np.asarray(T)
-    if T.ndim == 1 and T.dtype.kind in "iu":
-        return float(np.mean(predicted_classes(M, Y) == T))
+    """The accuracy of M on examples X with targets T if M is a classifier, else R², as in scikit-learn.
+
+    M is one if its file says so or, where that says nothing, if T stands for classes: a vector or column of integers
+    or truth values, or rows of probabilities. With one output the classes are 0 and 1, which may also be floats if
+    the output is a probability or the loss in M's file is one for classes; see `predicted_classes`.
+    """
+    Y, T = predict(M, X).astype(np.float64), np.asarray(T)
+    if len(Y) != len(T):
+        raise ValueError(f"X has {len(Y)} rows and T has {len(T)}: expected one target per row")
+    if _is_classifier(M, T):
+        return float(np.mean(predicted_classes(M, Y) == _classes(T)))
     T = T.reshape(len(T), -1).astype(np.float64)
-    return Measures(0.0, Y.astype(np.float64), T, np.empty(0), np.empty(0)).r2
+    check_targets(Y, T)
+    return Measures(0.0, Y, T, np.empty(0), np.empty(0)).r2
+
+
+def _is_classifier(M: MultilayerPerceptron, T: np.ndarray) -> bool:
+    """Whether the outputs of M for targets T stand for classes; see `score`."""
+    if "classes" in M.information:
+        return M.information["classes"] is not None
+    if M.layers[-1].output_size > 1:
+        return are_classes(T)
+    if M.information.get("loss") is not None:
+        return not isinstance(create_loss(M.information["loss"]), SquaredErrorLoss)
+    return bool(np.isin(T, (0, 1)).all()) and (are_classes(T) or M.layers[-1].output == "probability")
 
 
 def predicted_classes(M: MultilayerPerceptron, Y: Matrix) -> np.ndarray:

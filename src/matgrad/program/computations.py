@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, Scalar
+from matgrad.datasets.loader import are_classes, class_indices
 from matgrad.layers.state import State
 from matgrad.loss_functions import LOSSES, LossFunction, create_loss
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, reciprocal, rows_sum, sqrt, step
@@ -141,12 +144,32 @@ def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:
     )
 
 
-def default_loss(M: MultilayerPerceptron) -> LossFunction:
-    """The cross-entropy loss that fits the output of the last layer of M."""
+def default_loss(M: MultilayerPerceptron, T: np.ndarray | None = None) -> LossFunction:
+    """The loss in M's information or, without one, the cross-entropy that fits the output of its last layer.
+
+    For targets T that do not stand for classes (see `are_classes`) it is the mean squared error. One output has
+    the classes 0 and 1: the loss is the binary cross-entropy, or the mean squared error if it is a probability.
+    """
     if not M.layers:
         raise ValueError("the model has no layers")
+    if M.information.get("loss") is not None:
+        return create_loss(M.information["loss"])
+    if T is not None and not are_classes(T):
+        return create_loss("MeanSquaredError")
     names = {"real": "SoftmaxCrossEntropy", "probability": "CrossEntropy", "log-probability": "LogProbability"}
+    if M.layers[-1].output_size == 1:
+        names |= {"real": "BinaryCrossEntropy", "probability": "MeanSquaredError"}
+        if T is not None:
+            _check_binary(T)
     return create_loss(names[M.layers[-1].output])
+
+
+def _check_binary(T: np.ndarray) -> None:
+    """Refuse classes other than 0 and 1."""
+    try:
+        class_indices(T.reshape(-1), 2)
+    except ValueError as error:
+        raise ValueError(f"{error}, as the model has one output; for numbers, use loss='MeanSquaredError'") from None
 
 
 def check_targets(Y: Matrix, T: Matrix) -> None:
