@@ -112,6 +112,40 @@ def test_weights_are_loaded_into_another_backend_and_dtype(backend: Framework, f
     np.testing.assert_array_equal(to_numpy(other.layers[0].W), M.layers[0].W.astype(np.float64))
 
 
+class SparseLinear(mg.Layer):
+    """Y = X Vᵀ, with a sparse V"""
+
+    parameters = ("V",)
+
+    def __init__(self, D: int, K: int, nnz: int = 6, seed: int = 0) -> None:
+        super().__init__(D, K)
+        rng = np.random.default_rng(seed)
+        self.V = mg.SparseMatrix(mg.Support.random(K, D, nnz, rng), rng.normal(size=(1, nnz)).astype(np.float32))
+
+    def feedforward(self, X):
+        self.X = X
+        return X @ self.V.T
+
+
+@pytest.mark.parametrize("nnz", [6, 9])
+def test_the_support_of_any_sparse_parameter_is_saved(file, nnz: int):
+    """Its values at another support would be another matrix."""
+    M, other = (mg.MultilayerPerceptron([mg.LinearLayer(5, 4), SparseLinear(4, 3, *x)]) for x in ((6, 0), (nnz, 1)))
+    other.set_optimizer("Momentum(0.9)")
+    X = np.random.default_rng(3).normal(size=(4, 5)).astype(np.float32)
+    save_model(M, file)
+    load_weights(other, file)
+
+    np.testing.assert_array_equal(other.layers[1].V.to_dense(), M.layers[1].V.to_dense())
+    np.testing.assert_array_equal(other.predict(X), M.predict(X))
+    assert other.state()["2.V.delta"].shape == (1, 6)
+    content = dict(np.load(file))
+    assert {name for name in content if name.startswith("2.V")} == {"2.V", "2.V.starts", "2.V.columns"}
+    np.savez(file, **{name: A for name, A in content.items() if not name.startswith("2.V.")})
+    with pytest.raises(ValueError, match=r"2\.V is a dense matrix, but the layer is sparse"):
+        load_weights(other, file)
+
+
 class Evil:
     def __reduce__(self):
         return (print, ("unpickled!",))

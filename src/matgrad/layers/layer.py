@@ -12,7 +12,8 @@ from matgrad.backends.conversion import convert
 from matgrad.foundation.numbers import as_number, check_size
 from matgrad.layers.state import SUPPORT, State, matrices_of
 from matgrad.optimizers import CompositeOptimizer, Optimizer, create_optimizer
-from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
+from matgrad.sparse.matrix import SparseMatrix, restricted, values_of, with_values
+from matgrad.sparse.support import Support
 
 
 class Layer:
@@ -150,6 +151,20 @@ class Layer:
             for name, optimizer in layer._optimizers.items():
                 found |= {_join(path, name, key): (optimizer, key) for key in optimizer.state_names}
         return found
+
+    def restrict(self, name: str, support: Support) -> None:
+        """Make a matrix of the layer sparse, with its current elements at `support` and 0 where it stored none.
+
+        What the optimizer of a parameter keeps per element, such as momentum, is moved in the same way.
+        """
+        old = getattr(self, name)
+        setattr(self, name, restricted(old, support))
+        optimizer = self._optimizers.get(name)
+        for key in optimizer.state_names if optimizer else ():
+            x = getattr(optimizer, key)
+            if tuple(x.shape) == tuple(values_of(old).shape):
+                setattr(optimizer, key, restricted(with_values(old, x), support).values)
+        self.forget()
 
     def to(self, backend: Backend, dtype: str | None = None, device: str | None = None) -> None:
         """Move the state to another backend, element type or device; batch matrices are dropped."""

@@ -10,7 +10,7 @@ from matgrad.foundation.numbers import as_number
 from matgrad.foundation.random_numbers import Generator, generator
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import Matrix, Scalar, hadamard, ones, step, uniform
-from matgrad.sparse.matrix import SparseMatrix, restricted, values_of, with_values
+from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 from matgrad.sparse.support import Support
 from matgrad.weight_initializers import initial_weights
 
@@ -108,17 +108,8 @@ class WeightedLayer(Layer):
         return self.W.support.density if isinstance(self.W, SparseMatrix) else 1.0
 
     def set_support(self, support: Support) -> None:
-        """Make W sparse, with its current elements at `support` and 0 where it stored none.
-
-        What the optimizer of W keeps per element, such as momentum, is moved in the same way.
-        """
-        old, self.W = self.W, restricted(self.W, self._checked(support))
-        optimizer = self._optimizers.get("W")
-        for key in optimizer.state_names if optimizer else ():
-            x = getattr(optimizer, key)
-            if tuple(x.shape) == tuple(values_of(old).shape):
-                setattr(optimizer, key, restricted(with_values(old, x), support).values)
-        self.forget()
+        """Make W sparse, with its current elements at `support` and 0 where it stored none; see `restrict`."""
+        self.restrict("W", self._checked(support))
 
     def _checked(self, support: Support) -> Support:
         """The support, after a check that it fits W and is not empty."""

@@ -2,9 +2,10 @@
 
 ``W1, b1, W2, b2, …`` are the weights (K×D) and biases of the linear layers. A sparse layer has its values (1×nnz)
 as ``W1``, with the support in ``W1.starts`` and ``W1.columns``; see `matgrad.sparse.support`. Beside them stand all
-else that the model needs, under its name in the state (``2.gamma``, ``2.running_mean``, ``3.al``), and a JSON
-string ``matgrad`` that says how to make the model, or why no specification can. The linear layers are numbered in the
-order of `M.walk`, parts of layers too. The normalization of the inputs is ``extra.offset`` and ``extra.scale``.
+else that the model needs, under its name in the state (``2.gamma``, ``2.running_mean``, ``3.al``), other sparse
+parameters with their supports too (``4.V``, ``4.V.starts``, ``4.V.columns``), and a JSON string ``matgrad`` that says
+how to make the model, or why no specification can. The linear layers are numbered in the order of `M.walk`, parts of
+layers too. The normalization of the inputs is ``extra.offset`` and ``extra.scale``.
 Optimizers are not saved. Nothing is ever unpickled.
 
 A program file (see `matgrad.storage.programs`) is a model file too: in its header there is a JSON string ``model``
@@ -25,11 +26,12 @@ from matgrad.backends import backend_of
 from matgrad.backends.conversion import convert
 from matgrad.datasets.normalization import Normalization
 from matgrad.foundation.files import atomic_write, is_safetensors, read_npz, read_safetensors
+from matgrad.layers.layer import Layer
 from matgrad.layers.linear import LinearLayer
+from matgrad.layers.state import SUPPORT
 from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.computations import default_loss
-from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 from matgrad.specifications.models import create_model, model_specification
 
@@ -65,11 +67,11 @@ def save_model(M: MultilayerPerceptron, path: str | Path, *, information: Mappin
 
 def model_arrays(M: MultilayerPerceptron) -> dict[str, np.ndarray]:
     """The arrays of a model file."""
-    state = M.state()
-    content = {stored: backend_of(state[name]).to_numpy(state[name]) for stored, name in state_names(M).items()}
-    for name, layer in _linear_layers(M).items():
-        if isinstance(layer.W, SparseMatrix):
-            content |= {f"{name}.{part}": getattr(layer.W.support, part) for part in INDEX}
+    state, content = M.state(), {}
+    for stored, name in state_names(M).items():
+        content[stored] = backend_of(state[name]).to_numpy(state[name])
+        if support := state.get(f"{name}{SUPPORT}"):
+            content |= {f"{stored}.{part}": getattr(support, part) for part in INDEX}
     if M.normalization is not None:
         content |= {f"extra.{name}": getattr(M.normalization, name) for name in NORMALIZATION}
     return content
@@ -177,43 +179,42 @@ def _normalization(
     return Normalization(kind, *rows)
 
 
-def _saved_state(M: MultilayerPerceptron) -> dict[str, Any]:
-    """The state of M without its optimizers."""
-    saved = {f"{path}.{name}" for path, layer in M.walk() for name in (*layer.parameters, *layer.buffers)}
-    return {name: X for name, X in M.state().items() if name in saved}
-
-
 def state_names(M: MultilayerPerceptron) -> dict[str, str]:
     """The name in the state of everything that is saved, by its name in the file: '1.W' for W1 of the first layer."""
     linear = [path for path, layer in M.walk() if isinstance(layer, LinearLayer)]
     special = {f"{path}.{name}": f"{name}{k}" for k, path in enumerate(linear, start=1) for name in ("W", "b")}
-    return {special.get(name, name): name for name in _saved_state(M)}
+    return {special.get(name, name): name for name in _places(M)}
 
 
-def _linear_layers(M: MultilayerPerceptron) -> dict[str, LinearLayer]:
-    """The linear-type layers by the names of their weights in the file: W1, W2, …"""
-    layers = [layer for _, layer in M.walk() if isinstance(layer, LinearLayer)]
-    return {f"W{k}": layer for k, layer in enumerate(layers, start=1)}
+def _places(M: MultilayerPerceptron) -> dict[str, tuple[Layer, str]]:
+    """The layer and the attribute of everything in the state of M but its optimizers, by its name there."""
+    return {f"{path}.{name}": (layer, name) for path, layer in M.walk() for name in (*layer.parameters, *layer.buffers)}
 
 
 def _supports(M: MultilayerPerceptron, content: Mapping[str, np.ndarray], path: str | Path) -> dict[str, Support]:
-    """The supports in a file, by the names of the weights, after a check that they are whole and fit the layers."""
-    supports = {}
-    for name, layer in _linear_layers(M).items():
-        missing = [f"{name}.{part}" for part in INDEX if f"{name}.{part}" not in content]
+    """The supports in a file, by the names of the parameters, after a check that they are whole and fit the layers.
+
+    Only the weights of a linear layer can be dense in M and sparse in the file.
+    """
+    supports, state = {}, M.state()
+    for stored, name in state_names(M).items():
+        own = state.get(f"{name}{SUPPORT}")
+        if own is None and not stored.startswith("W"):  # names in the state begin with a number
+            continue
+        missing = [f"{stored}.{part}" for part in INDEX if f"{stored}.{part}" not in content]
         if len(missing) == len(INDEX):
-            if isinstance(layer.W, SparseMatrix) and name in content:
-                raise ValueError(f"{path}: {name} is a dense matrix, but the layer is sparse")
+            if own is not None and stored in content:
+                raise ValueError(f"{path}: {stored} is a dense matrix, but the layer is sparse")
             continue
         if missing:
             raise ValueError(f"{path}: no {missing[0]} in it; found {', '.join(sorted(content))}")
         try:
-            shape = layer.output_size, layer.input_size
-            supports[name] = Support(shape, *(content[f"{name}.{part}"] for part in INDEX))
-            if not supports[name].nnz:
+            shape = tuple(state[name].shape) if own is None else own.shape
+            supports[stored] = Support(shape, *(content[f"{stored}.{part}"] for part in INDEX))
+            if not supports[stored].nnz:
                 raise ValueError("columns: expected at least one element")
         except ValueError as error:
-            raise ValueError(f"{path}: {name}.{error}") from None
+            raise ValueError(f"{path}: {stored}.{error}") from None
     return supports
 
 
@@ -237,9 +238,9 @@ def _fill(M: MultilayerPerceptron, content: Mapping[str, np.ndarray], path: str 
     unknown = [name for name in content if name not in known and not name.startswith("extra.")]
     if unknown:
         raise ValueError(f"{path}: {', '.join(unknown)} in it, which this model does not have")
-    layers = _linear_layers(M)
-    for name, support in supports.items():
-        layers[name].set_support(support)
+    for stored, support in supports.items():
+        layer, attribute = _places(M)[state_names(M)[stored]]
+        layer.restrict(attribute, support)
     M.load_state(M.state() | loaded)
 
 
