@@ -338,7 +338,7 @@ def test_a_model_that_no_specification_makes_keeps_its_weights(tmp_path, make):
     with pytest.raises(ValueError, match=r"layer 1, .*specification"):
         model_specification(M)
     save_model(M, file)
-    with pytest.raises(ValueError, match=r"m\.npz: layer 1, .*specification.*; make the model and use load_weights"):
+    with pytest.raises(ValueError, match=r"m\.npz: layer 1, .*specification.*; make the model and use mg.load_weights"):
         load_model(file)
     load_weights(other, file)
     for name, A in copies(M.state()).items():

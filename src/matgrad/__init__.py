@@ -62,7 +62,8 @@ from matgrad.program.computations import clip_gradients, make_step
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 from matgrad.specifications.models import create_model
-from matgrad.storage.models import load
+from matgrad.specifications.plugins import load_plugin
+from matgrad.storage.models import load, load_weights
 from matgrad.training import stochastic_gradient_descent
 
 __version__ = "0.2.0"
@@ -123,6 +124,8 @@ __all__ = [
     "create_model",
     "load",
     "load_digits",
+    "load_plugin",
+    "load_weights",
     "make_step",
     "manual_seed",
     "one_hot",

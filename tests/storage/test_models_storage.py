@@ -127,6 +127,45 @@ class SparseLinear(mg.Layer):
         return X @ self.V.T
 
 
+class Wrapper(mg.Layer):
+    """Y = f(X), for a layer f that the constructor is given"""
+
+    def __init__(self, inner: mg.Layer, name: str = "") -> None:
+        super().__init__(inner.input_size, inner.output_size)
+        self.inner = inner
+
+    def parts(self):
+        return [self.inner]
+
+    def feedforward(self, X):
+        self.X = X
+        return self.inner.feedforward(X)
+
+
+class Pair(Wrapper):
+    """Y = f(X), for a linear f"""
+
+    def __init__(self, D: int, K: int) -> None:
+        super().__init__(mg.LinearLayer(D, K))
+
+
+def test_a_layer_that_no_specification_makes_is_saved_too(file):
+    """Its weights are read into a model that was made by hand."""
+    changed = Pair(3, 2)
+    changed.inner = mg.ActivationLayer(3, 2, "ReLU")
+    for layer, problem in (
+        (Wrapper(mg.LinearLayer(3, 2)), r"layer 1, Wrapper.* cannot be made from its specification 'Wrapper': .*"),
+        (changed, r"'Pair' makes part 1 Linear with .*input_size = 3, .*but it has part 1 ReLU with .*"),
+    ):
+        M = mg.MultilayerPerceptron([layer])
+        M.save(file)
+        with pytest.raises(ValueError, match=f"{problem}; make the model and use mg.load_weights"):
+            mg.load(file)
+        other = mg.MultilayerPerceptron([Wrapper(mg.LinearLayer(3, 2))])
+        mg.load_weights(other, file)
+        np.testing.assert_array_equal(other.layers[0].inner.W, layer.inner.W)
+
+
 @pytest.mark.parametrize("nnz", [6, 9])
 def test_the_support_of_any_sparse_parameter_is_saved(file, nnz: int):
     """Its values at another support would be another matrix."""

@@ -125,20 +125,33 @@ def _check_specification(name: str, layer: Layer, renew: str) -> None:
         with preserved_generator():
             sizes = layer.input_size, layer.output_size
             made = _create_layer(specification, type(layer), *sizes, rates, renew, _LayerItems([1.0], "densities"))
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # whatever a constructor with other arguments than (D, K) raises
         raise ValueError(f"{name}: cannot be made from its specification {specification!r}: {error}") from None
     for found, expected in zip_longest(_settings(layer), _settings(made)):
         if found != expected:
-            raise ValueError(f"{name}: its specification {specification!r} makes {expected}, but it has {found}")
+            makes, has = _in_words(expected), _in_words(found)
+            raise ValueError(f"{name}: its specification {specification!r} makes {makes}, but it has {has}")
 
 
-def _settings(layer: Layer) -> list[tuple[str, str, dict[str, Any]]]:
+_Settings = tuple[str, str, dict[str, Any]]
+
+
+def _settings(layer: Layer) -> list[_Settings]:
     """The name, specification, numbers and strings of a layer and of each part: what a specification must give."""
 
     def plain(part: Layer) -> dict[str, Any]:
         return {k: v for k, v in vars(part).items() if isinstance(v, bool | int | float | str) and k != "training"}
 
-    return [(name or "itself", part.specification(), plain(part)) for name, part in layer.walk()]
+    return [(name, part.specification(), plain(part)) for name, part in layer.walk()]
+
+
+def _in_words(settings: _Settings | None) -> str:
+    """The settings of a layer or a part, if there is one, as a string."""
+    if settings is None:
+        return "nothing"
+    name, specification, values = settings
+    listed = ", ".join(f"{attribute} = {value}" for attribute, value in values.items())
+    return f"{f'part {name}' if name else 'a layer'} {specification} with {listed}"
 
 
 class _LayerItems:

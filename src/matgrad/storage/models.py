@@ -105,11 +105,11 @@ def load_model(path: str | Path) -> SavedModel:
     content = read_arrays(path)
     model, information = read_description(content, path)
     if "problem" in model:
-        raise ValueError(f"{path}: {model['problem']}; make the model and use load_weights")
+        raise ValueError(f"{path}: {model['problem']}; make the model and use mg.load_weights")
     try:
         M = create_model(**model)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: {error} (a layer of your own needs its --plugin or load_plugin)") from None
+        raise ValueError(f"{path}: {error} (a layer of your own needs its --plugin or mg.load_plugin)") from None
     if any(A.dtype == np.float64 for name, A in content.items() if not name.startswith("extra.")):
         M.to(dtype="float64")
     _fill(M, content, path)
@@ -145,7 +145,7 @@ def tensor_names(text: str, path: str | Path) -> dict[str, str]:
 def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """How to make the model of a file, or its 'problem' where no specification can, and the information in it."""
     if "matgrad" not in content:
-        raise ValueError(f"{path}: no model description in it, only weights; make the model and use load_weights")
+        raise ValueError(f"{path}: no model description in it, only weights; make the model and use mg.load_weights")
     try:
         description = json.loads(str(content["matgrad"]))
         found, model, information = (description[key] for key in ("format", "model", "information"))
