@@ -317,6 +317,13 @@ def test_numpy_learning_rates_keep_float32():
     assert M.dtype == "float32"
 
 
+def test_a_fraction_may_be_a_numpy_number():
+    X, t = data()
+    a, b = (linear_model().fit(X, t, epochs=1, seed=0, validation=x) for x in (0.25, np.float32(0.25)))
+    assert a["validation_loss"] == b["validation_loss"]
+    assert linear_model().fit(X, t, epochs=0) == {}
+
+
 def test_lists_are_taken_for_arrays():
     X, t = data()
     lists, arrays = linear_model(), linear_model()
@@ -334,7 +341,7 @@ MISFIT = mg.MultilayerPerceptron([mg.LinearLayer(3, 8), mg.LinearLayer(7, 2)])
         (
             lambda M: M.fit(X32, LABELS, validation=X32),
             ValueError,
-            r"validation: expected a pair \(X, T\) or a fraction",
+            r"validation: expected a pair \(X, T\), a fraction or None, found",
         ),
         (lambda M: M.fit(X32, LABELS, validation=1.2), ValueError, "expected a number between 0 and 1, found 1.2"),
         (lambda M: M.fit(X32, LABELS, early_stopping=2), ValueError, "early_stopping needs validation data"),
@@ -346,6 +353,25 @@ MISFIT = mg.MultilayerPerceptron([mg.LinearLayer(3, 8), mg.LinearLayer(7, 2)])
             ValueError,
             "label 2 in row .: expected a class from 0 to 1, as the model has one output; for numbers, use loss=",
         ),
+        (lambda M: M.fit(X32, LABELS, epochs=-1), ValueError, "epochs must be a whole number of 0 or more, found -1"),
+        (lambda M: M.fit(X32, LABELS, epochs=1.5), ValueError, "epochs must be a whole number of 0 or more, found 1.5"),
+        (
+            lambda M: M.fit(X32, LABELS, validation=0.5, early_stopping=0),
+            ValueError,
+            "early_stopping must be a positive whole number, found 0",
+        ),
+        (
+            lambda M: M.fit(X32, LABELS, callbacks=[mg.EarlyStopping(1), mg.Callback]),
+            TypeError,
+            "callbacks: expected a list of Callback objects, found <class .*Callback'> in it",
+        ),
+        (lambda M: M.fit(X32, LABELS, callbacks=len), TypeError, "callbacks: expected a list of Callback objects"),
+        (
+            lambda M: M.fit(X32, LABELS.astype(np.float32)),
+            ValueError,
+            "T: found one column of float32, expected 2; class indices must be integers",
+        ),
+        (lambda M: M.fit(X32, LABELS > 0), ValueError, "found one column of bool, expected 2; class indices must be"),
         (lambda M: M.score(X32, X32[:, 0]), ValueError, "the output is 10 × 2 and the targets are 10 × 1: expected"),
         (lambda M: M.score(X32, LABELS[1:]), ValueError, "X has 10 rows and T has 9: expected one target per row"),
         (lambda M: M.set_optimizer(mg.AdamOptimizer), TypeError, "expected a string such as 'Name"),

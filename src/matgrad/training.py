@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import ExitStack
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from matgrad.datasets.dataset import check_finite, hold_out
 from matgrad.engines.eager import EagerStep
 from matgrad.engines.engine import Batches, CompiledStep
 from matgrad.engines.fallback import StepWithFallback
+from matgrad.foundation.numbers import check_size
 from matgrad.inspection.profiling import counted
 from matgrad.learning_rate import create_scheduler
 from matgrad.loss_functions import LossFunction, create_loss
@@ -232,24 +234,25 @@ def fit(
     """
     loss = default_loss(M, np.asarray(T)) if loss is None else create_loss(loss)
     check_loss(M, loss)
+    epochs, callbacks = check_size("epochs", epochs, least=0), _checked_callbacks(callbacks)
 
     def loader(X: np.ndarray, T: np.ndarray, **options: Any) -> DataLoader:
         X, T, K = M.normalize(X), np.asarray(T), M.layers[-1].output_size
         check_finite(X, "X")
         return DataLoader(X, T, batch_size, classes=K, **options).to(M.backend.name, dtype=M.dtype, device=M.device)
 
-    if isinstance(validation, float):
+    if isinstance(validation, Real):
         X, T = np.asarray(X), np.asarray(T)
-        kept, held = hold_out(len(X), validation, 0 if seed is None else seed, "validation")
+        kept, held = hold_out(len(X), float(validation), 0 if seed is None else seed, "validation")
         X, T, validation = X[kept], T[kept], (X[held], T[held])
     if validation is not None and (not isinstance(validation, tuple | list) or len(validation) != 2):
-        raise ValueError(f"validation: expected a pair (X, T) or a fraction, found {validation!r}")
+        raise ValueError(f"validation: expected a pair (X, T), a fraction or None, found {validation!r}")
     if early_stopping is not None and (validation is None or not statistics):
         raise ValueError("early_stopping needs validation data and statistics")
     train = loader(X, T, shuffle=shuffle, seed=seed)
     parts = {"": train} | ({} if validation is None else {"validation_": loader(*validation)})
     own: list[Callback] = [Statistics(parts), Divergence()] if statistics else []
-    own += [] if early_stopping is None else [EarlyStopping(early_stopping)]
+    own += [] if early_stopping is None else [EarlyStopping(check_size("early_stopping", early_stopping))]
     own += [Report()] if verbose else []
     return stochastic_gradient_descent(
         M,
@@ -262,3 +265,14 @@ def fit(
         compiled=compiled,
         callbacks=[*own, *callbacks],
     )
+
+
+def _checked_callbacks(callbacks: Sequence[Callback]) -> list[Callback]:
+    """The callbacks, after a check that each is one."""
+    if not isinstance(callbacks, Iterable):
+        raise TypeError(f"callbacks: expected a list of Callback objects, found {callbacks!r}")
+    items = list(callbacks)
+    for item in items:
+        if not isinstance(item, Callback):
+            raise TypeError(f"callbacks: expected a list of Callback objects, found {item!r} in it")
+    return items

@@ -124,11 +124,15 @@ def _floating(X: Matrix) -> Matrix:
 
 def _targets(X: Matrix, T: Matrix, classes: int | None) -> tuple[Matrix, np.ndarray | None]:
     """(the targets as a matrix, None), or (the one-hot rows of all classes, the class of each row)."""
-    backend = backend_of(X, T)
-    if classes != 1 and "int" in backend.dtype(T) and (len(T.shape) == 1 or T.shape[1] == 1):
+    backend, is_single = backend_of(X, T), len(T.shape) == 1 or T.shape[1] == 1
+    if classes != 1 and is_single and "int" in backend.dtype(T):
         labels = backend.to_numpy(T).reshape(-1)
         classes = int(labels.max()) + 1 if classes is None else classes
         return identity(classes, like=X), class_indices(labels, classes)
+    if classes not in (None, 1) and is_single:
+        raise ValueError(
+            f"T: found one column of {backend.dtype(T)}, expected {classes}; class indices must be integers"
+        )
     A = backend.to_numpy(T).astype(backend.dtype(X))
     return backend.from_numpy(A.reshape(len(A), -1), backend.device(X)), None
 

@@ -13,8 +13,9 @@ def as_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def check_size(name: str, size: Any) -> int:
-    """The size as an int, after a check that it is a positive whole number."""
-    if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
-        raise ValueError(f"{name} must be a positive whole number, found {size!r}")
+def check_size(name: str, size: Any, least: int = 1) -> int:
+    """The size as an int, after a check that it is a positive whole number or, with ``least=0``, also 0."""
+    if isinstance(size, bool) or not hasattr(size, "__index__") or size < least:
+        kind = "positive whole number" if least else "whole number of 0 or more"
+        raise ValueError(f"{name} must be a {kind}, found {size!r}")
     return operator.index(size)
