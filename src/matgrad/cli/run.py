@@ -183,7 +183,8 @@ class TrainingRun:
 
     def _introduce(self, report: Report) -> None:
         data = self.data
-        what = f"{data.classes} classes" if data.classes else f"regression with {data.output_size} outputs"
+        outputs = "1 output" if data.output_size == 1 else f"{data.output_size} outputs"
+        what = f"{data.classes} classes" if data.classes else f"regression with {outputs}"
         report.say(f"{self.M}\n")
         report.say(
             f"data {data.name}: {len(data.Xtrain)} training and {len(data.Xtest)} test examples, "

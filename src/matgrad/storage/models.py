@@ -93,7 +93,8 @@ def load(path: str | Path) -> MultilayerPerceptron:
     """The model in a file that `M.save` or `matgrad train` wrote, with the normalization of its inputs.
 
     It predicts from raw examples, and trains on them, where it was trained by `matgrad train`. What else is known
-    of it, such as its loss and the names of its classes, is its `information`, which `M.save` writes again.
+    of it, such as its loss and the names of its classes, is its `information`, which `M.save` writes again. The
+    optimizers and their state are not saved: it has those of a new model.
     """
     saved = load_model(path)
     saved.model.information = {name: x for name, x in saved.information.items() if name != "results"}
