@@ -30,8 +30,9 @@ def model(tmp_path_factory):
 def regression(folder):
     """The file of a model of plane.csv."""
     write_csv(folder / "plane.csv", ["x", "y", "z"], plane())
-    succeed("train", "--csv", "plane.csv", "--epochs", 5, "--save-weights", "plane.npz", "--save-dataset", "raw.npz",
-            "--normalize", "none")  # fmt: skip
+    output = succeed("train", "--csv", "plane.csv", "--epochs", 5, "--save-weights", "plane.npz",
+                     "--save-dataset", "raw.npz", "--normalize", "none")  # fmt: skip
+    assert "regression with 1 output;" in output
     return folder / "plane.npz"
 
 
