@@ -19,7 +19,8 @@ from support import Framework
 
 DEFAULT_BACKENDS = ("numpy", "torch")
 MB = 1_000_000
-ENOUGH = 700 * MB  # of a process before it forgets what JAX and TensorFlow have compiled
+ENOUGH = 1200 * MB  # of a process before it forgets what JAX has compiled, and how much more before it does so again
+GROWTH = 150 * MB
 
 
 def pytest_addoption(parser):
@@ -47,14 +48,19 @@ def backend(request) -> Framework:
     return Framework(request.param)
 
 
+_limit = ENOUGH
+
+
 @pytest.fixture(autouse=True)
 def _bounded_memory():
-    """Functions that JAX and TensorFlow compiled for one test are of no use for the next."""
+    """Functions that JAX compiled for some tests are of little use for the next; compiling them again takes time."""
+    global _limit
     yield
-    if memory.is_known() and memory.resident() > ENOUGH:
+    if memory.is_known() and memory.resident() > _limit:
         if "jax" in sys.modules:
             sys.modules["jax"].clear_caches()
         memory.trim()
+        _limit = max(ENOUGH, memory.resident() + GROWTH)
 
 
 def peak_memory() -> int:
