@@ -28,13 +28,16 @@ lint: $(VENV)/test.done
 
 lanes: test-numpy-torch test-jax-tensorflow
 
-# one framework per process: LLVM does not like them together
+# one framework per process: LLVM does not like them together; and MNIST by itself, for its memory
+MNIST := tests/test_experiments.py
 test-numpy-torch: $(VENV)/test.done
 	$(PYTEST)
 
 test-jax-tensorflow: $(VENV)/test.done
-	$(PYTEST) --backend jax
-	$(PYTEST) --backend tensorflow
+	$(PYTEST) --backend jax --ignore $(MNIST)
+	$(PYTEST) --backend jax $(MNIST)
+	$(PYTEST) --backend tensorflow --ignore $(MNIST)
+	$(PYTEST) --backend tensorflow $(MNIST)
 
 test-smoke: $(VENV)/test.done
 	@echo "ruff; the table on NumPy and PyTorch; training, dense and sparse, on NumPy, PyTorch and the C++ core;"

@@ -28,7 +28,7 @@ def mnist() -> tuple[np.ndarray, ...]:
         for part in ("train", "t10k")
         for kind in ("images-idx3", "labels-idx1")
     ]
-    return tuple(A.reshape(len(A), -1) / 255 if A.ndim == 3 else A.astype(np.int64) for A in parts)
+    return tuple(A.reshape(len(A), -1) / np.float32(255) if A.ndim == 3 else A.astype(np.int64) for A in parts)
 
 
 def initial_model(dtype: str) -> mg.MultilayerPerceptron:
@@ -46,7 +46,7 @@ def initial_model(dtype: str) -> mg.MultilayerPerceptron:
 @cache
 def native_torch(dtype: str) -> tuple[dict[str, np.ndarray], tuple[float, float, float]]:
     """The parameters after one epoch of torch.nn and torch.optim from the same weights, and measures."""
-    X, t, Xtest, ttest = (torch.tensor(A) for A in mnist())
+    X, t, Xtest, ttest = map(torch.from_numpy, mnist())
     X, Xtest = X.to(getattr(torch, dtype)), Xtest.to(getattr(torch, dtype))
     D, H, L, K = SIZES
     linears = [torch.nn.Linear(*sizes, dtype=X.dtype) for sizes in ((D, H), (H, L), (L, K))]
@@ -60,7 +60,7 @@ def native_torch(dtype: str) -> tuple[dict[str, np.ndarray], tuple[float, float,
         loss(model(X[i : i + BATCH]), t[i : i + BATCH]).backward()
         optimizer.step()
     with torch.no_grad():
-        Y, Ytest = model(X), model(Xtest)
+        Y, Ytest = (torch.cat([model(batch) for batch in A.split(1000)]) for A in (X, Xtest))
         measures = (
             loss(Y, t).item(),
             (Y.argmax(1) == t).double().mean().item(),
