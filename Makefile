@@ -28,16 +28,17 @@ lint: $(VENV)/test.done
 
 lanes: test-numpy-torch test-jax-tensorflow
 
-# one framework per process: LLVM does not like them together; and MNIST by itself, for its memory
+# one framework per process: LLVM does not like them together; JAX and TensorFlow have several, for their memory
 MNIST := tests/test_experiments.py
 test-numpy-torch: $(VENV)/test.done
 	$(PYTEST)
 
 test-jax-tensorflow: $(VENV)/test.done
-	$(PYTEST) --backend jax --ignore $(MNIST)
-	$(PYTEST) --backend jax $(MNIST)
-	$(PYTEST) --backend tensorflow --ignore $(MNIST)
-	$(PYTEST) --backend tensorflow $(MNIST)
+	for backend in jax tensorflow; do \
+	    $(PYTEST) --backend $$backend tests/engines && \
+	    $(PYTEST) --backend $$backend --ignore tests/engines --ignore $(MNIST) && \
+	    $(PYTEST) --backend $$backend $(MNIST) || exit 1; \
+	done
 
 test-smoke: $(VENV)/test.done
 	@echo "ruff; the table on NumPy and PyTorch; training, dense and sparse, on NumPy, PyTorch and the C++ core;"
