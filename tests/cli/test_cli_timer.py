@@ -119,5 +119,5 @@ def test_what_is_timed_is_what_is_trained():
 
 def test_help_says_what_the_kinds_are():
     text = " ".join(run("train", "--help").output.split())
-    for words in ("backpropagate and optimize take (brief)", "every equation of every layer (full)"):
+    for words in ("backpropagate and optimize take (brief)", "each equation of each layer (full)"):
         assert words in text
