@@ -83,12 +83,18 @@ class DataLoader:
         return _rows(self.X, rows), _rows(self.T, rows if self.labels is None else self.labels[rows])
 
     def to(self, backend: str | None = None, *, dtype: str | None = None, device: str | None = None) -> DataLoader:
-        """Move the data to another backend, element type or device, in place; returns the loader."""
-        target = backend_of(self.X) if backend is None else get_backend(backend)
+        """Move the data to another backend, element type or device, in place; returns the loader.
+
+        Data that is there already is not copied.
+        """
+        current = backend_of(self.X)
+        target = current if backend is None else get_backend(backend)
         if dtype is not None:
             target.check_dtype(dtype)
-        if device is None and target is backend_of(self.X):
-            device = target.device(self.X)
+        if target is current:
+            device = current.device(self.X) if device is None else device
+            if dtype in (None, current.dtype(self.X)) and device == current.device(self.X):
+                return self
         self.X, self.T = (convert(A, target, dtype, device) for A in (self.X, self.T))
         return self
 
