@@ -77,7 +77,8 @@ class Training:
         clip_norm: float | None = None,
         compiled: bool = True,
     ) -> None:
-        self.M, self.loss, self.data, self.epochs, self.compiled = M, loss, data, epochs, compiled
+        self.M, self.loss, self.data, self.compiled = M, loss, data, compiled
+        self.epochs = check_size("epochs", epochs, least=0)
         self.rows: list[dict[str, Any]] = []  # one per epoch
         self.epoch = self.batch = self.step = 0  # finished epochs, batches of this epoch, batches of all epochs
         self.batches: int | None = None  # of this epoch, if known
@@ -114,7 +115,7 @@ class Training:
     def train(self, callbacks: Sequence[Callback] = ()) -> None:
         """Train epoch by epoch, until the last one or until a callback stops training."""
         self._step = (StepWithFallback if self.compiled else EagerStep)(self.M, self.loss, self._clip_norm)
-        self._callbacks = [*callbacks, Interruption()]
+        self._callbacks = [*_checked_callbacks(callbacks), Interruption()]
         # divergence is reported in words; every callback that was started ends, also if another one fails
         with np.errstate(all="ignore"), ExitStack() as at_end:
             for callback in self._callbacks:
@@ -234,7 +235,6 @@ def fit(
     """
     loss = default_loss(M, np.asarray(T)) if loss is None else create_loss(loss)
     check_loss(M, loss)
-    epochs, callbacks = check_size("epochs", epochs, least=0), _checked_callbacks(callbacks)
 
     def loader(X: np.ndarray, T: np.ndarray, **options: Any) -> DataLoader:
         X, T, K = M.normalize(X), np.asarray(T), M.layers[-1].output_size
@@ -263,7 +263,7 @@ def fit(
         per_step=per_step,
         clip_norm=clip_norm,
         compiled=compiled,
-        callbacks=[*own, *callbacks],
+        callbacks=[*own, *_checked_callbacks(callbacks)],
     )
 
 

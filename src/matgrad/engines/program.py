@@ -75,7 +75,8 @@ class Programs:
 
     def _resize(self) -> None:
         """Plan the programs for the present numbers of elements; those that depend on them are recorded again."""
-        self.retired += self.executors.values()
+        if self.is_timed:  # else nobody asks for them, and they have memory
+            self.retired += self.executors.values()
         known, self.executors = self.executors, {}
         for key, executor in known.items():
             if key in self.resizable:
