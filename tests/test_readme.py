@@ -53,8 +53,10 @@ def test_the_commands_on_embedded_and_generated_data_work_in_order(tmp_path):
         if command.startswith("matgrad") and "mnist" not in command and not command.startswith("matgrad bench"):
             output = run(command, tmp_path)
             if command.startswith("matgrad train"):
-                assert re.fullmatch(r"test accuracy 0\.9\d\d", output.splitlines()[-1]), command
+                last = r"test RMSE \d+\.\d{3}" if "--csv" in command else r"test accuracy 0\.9\d\d"
+                assert re.fullmatch(last, output.splitlines()[-1]), command
     assert (tmp_path / "run1" / "run.json").exists()
+    assert (tmp_path / "prices.csv").read_text().startswith("price\n")
     assert r"\mathsf{D}\gamma" in (tmp_path / "notes.tex").read_text()
 
 

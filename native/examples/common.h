@@ -72,6 +72,13 @@ std::vector<T> numbers(const Safetensors& file, const std::string& name) {
     refuse(file, name, "float32 or float64");
 }
 
+// A row of n numbers, such as the offset of a normalization.
+template <class T>
+std::vector<T> row(const SavedProgram& saved, const std::string& name, Index n) {
+    if (saved.file.at(name).shape != Shape{1, n}) refuse(saved.file, name, "1 × " + std::to_string(n));
+    return numbers<T>(saved.file, name);
+}
+
 // The examples X (N×D), scaled as those that the model was trained on: (X - offset) / scale.
 template <class T>
 std::vector<T> examples(const SavedProgram& saved, const Safetensors& data, Index D) {
@@ -79,9 +86,7 @@ std::vector<T> examples(const SavedProgram& saved, const Safetensors& data, Inde
     if (shape.size() != 2 || shape[1] != D) refuse(data, "X", "N × " + std::to_string(D));
     std::vector<T> X = numbers<T>(data, "X");
     if (!saved.file.tensors.count("extra.offset")) return X;
-    const std::vector<T> offset = numbers<T>(saved.file, "extra.offset"), scale = numbers<T>(saved.file, "extra.scale");
-    for (const char* name : {"extra.offset", "extra.scale"})
-        if (saved.file.at(name).shape != Shape{1, D}) refuse(saved.file, name, "1 × " + std::to_string(D));
+    const std::vector<T> offset = row<T>(saved, "extra.offset", D), scale = row<T>(saved, "extra.scale", D);
     for (std::size_t i = 0; i < X.size(); ++i) X[i] = (X[i] - offset[i % D]) / scale[i % D];
     return X;
 }

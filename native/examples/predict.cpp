@@ -2,8 +2,8 @@
 //
 //     predict program.safetensors data.safetensors result.safetensors [--threads n]
 //
-// The result has the outputs Y (N×K) and, where K is 2 or more, the predicted classes (N). Where the file has the true
-// classes t (N), the accuracy is printed.
+// The result has the outputs Y (N×K), in the units of the targets that the model was trained on, and, where K is 2 or
+// more, the predicted classes (N). Where the file has the true classes t (N), the accuracy is printed.
 #include "common.h"
 
 using namespace matgrad;
@@ -32,13 +32,22 @@ std::vector<T> outputs(SavedProgram& saved, const std::vector<T>& X, Index N, In
     return Y;
 }
 
+// Y in the units of the targets: Y·scale + offset, where the model was trained on scaled ones.
+template <class T>
+void scale_back(const SavedProgram& saved, std::vector<T>& Y, Index K) {
+    if (!saved.file.tensors.count("extra.target_offset")) return;
+    const std::vector<T> offset = row<T>(saved, "extra.target_offset", K), scale = row<T>(saved, "extra.target_scale", K);
+    for (std::size_t i = 0; i < Y.size(); ++i) Y[i] = Y[i] * scale[i % K] + offset[i % K];
+}
+
 template <class T>
 void predict(SavedProgram& saved, const Safetensors& data, const std::string& path) {
     const Buffer x = batch(saved, "X", "feedforward"), y = batch(saved, "Y", "feedforward");
     const std::vector<T> X = examples<T>(saved, data, x.shape[1]);
     const Index N = data.at("X").shape[0], K = y.shape[1];
     const std::int64_t* t = K > 1 && N > 0 && data.tensors.count("t") ? classes(data, N, K) : nullptr;
-    const std::vector<T> Y = outputs(saved, X, N, x.shape[1], K, x.shape[0]);
+    std::vector<T> Y = outputs(saved, X, N, x.shape[1], K, x.shape[0]);
+    scale_back(saved, Y, K);
     Safetensors result{{{"Y", tensor(y.dtype.c_str(), {N, K}, Y)}}, {}};
     std::vector<std::int64_t> predicted(N);
     for (Index i = 0; i < N; ++i) predicted[i] = std::max_element(&Y[i * K], &Y[i * K] + K) - &Y[i * K];

@@ -52,6 +52,8 @@ int main(int count, char** words) {
         const std::string result = arguments.files[2];
         SavedProgram saved(arguments.files[0], std::make_shared<ThreadPool>(arguments.whole("--threads")));
         check_renewal(saved.file);
+        if (saved.file.tensors.count("extra.target_offset"))
+            throw std::invalid_argument(saved.file.path + ": expected a classifier, found a regression with scaled targets");
         const Safetensors data = Safetensors::read(arguments.files[1]);
         const bool is_single = batch(saved, "X", "a training step").dtype == "float32";
         (is_single ? train<float> : train<double>)(saved, data, arguments.numbers.at("--rate"), arguments.whole("--epochs"));

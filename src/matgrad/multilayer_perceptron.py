@@ -23,6 +23,7 @@ from matgrad.specifications.parsing import Items
 
 if TYPE_CHECKING:
     from matgrad import training as _training
+    from matgrad.datasets.features import Features
     from matgrad.datasets.normalization import Normalization
     from matgrad.evaluation import measures as _measures
     from matgrad.program import models as _programs
@@ -35,9 +36,13 @@ class MultilayerPerceptron:
     >>> M = MultilayerPerceptron([ActivationLayer(64, 32, ReLUActivation()), LinearLayer(32, 10)])
 
     If it has a `normalization`, as a model saved by `matgrad train` does, `fit`, `predict` and `score` apply it to X.
+    If it has a `target_normalization`, it is trained on normalized targets: `fit` and `score` take T, and `predict`
+    returns Y, in the units of the data. The `features` say which columns of a table X has.
     """
 
     normalization: Normalization | None = None
+    target_normalization: Normalization | None = None
+    features: Features | None = None
     information: Mapping[str, Any] = MappingProxyType(
         {}
     )  # what its file says of it beside: the loss, the names of the classes …
@@ -228,6 +233,15 @@ class MultilayerPerceptron:
         """The examples as the layers expect them: (X - offset) / scale if M has a normalization, else X."""
         return np.asarray(X) if self.normalization is None else self.normalization.apply(np.asarray(X))
 
+    def normalize_targets(self, T: np.ndarray) -> np.ndarray:
+        """The targets as the loss expects them: (T - offset) / scale if M has a normalization of them, else T."""
+        T, normalization = np.asarray(T), self.target_normalization
+        return T if normalization is None else normalization.apply(T.reshape(len(T), -1))
+
+    def denormalize(self, Y: np.ndarray) -> np.ndarray:
+        """The outputs of the layers, or the targets of the loss, in the units of the data: Y·scale + offset, or Y."""
+        return Y if self.target_normalization is None else self.target_normalization.invert(Y)
+
     def __repr__(self) -> str:
         lines: list[tuple[str, ...]] = [("", "layer", "sizes", "density", "parameters")]
         for name, layer in self.walk():
@@ -240,6 +254,8 @@ class MultilayerPerceptron:
         where = f" on {self.engine}, {self.dtype}" if self.layers else ""
         if self.normalization is not None and self.normalization.kind != "none":
             where += f", inputs normalized ({self.normalization})"
+        if self.target_normalization is not None:
+            where += f", targets normalized ({self.target_normalization})"
         sides = "><<>>"
         table = ("  ".join(f"{x:{s}{n}}" for x, s, n in zip(line, sides, widths, strict=False)) for line in lines)
         return "\n".join([f"MultilayerPerceptron{where}", *table])

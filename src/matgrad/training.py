@@ -223,7 +223,8 @@ def fit(
 ) -> History:
     """Train M on NumPy examples X with targets T (a matrix, or class indices) on M's own backend.
 
-    With the defaults it trains as `matgrad train` does; X is normalized only if M has a normalization.
+    With the defaults it trains as `matgrad train` does; X and T are normalized only if M has normalizations of them.
+    The losses are then those of the normalized targets, and errors such as the 'rmse' are in the units of T.
 
     The default loss is that of M's file, if it was loaded. Else it is the cross-entropy that fits the last layer
     (one output has the classes 0 and 1) or, for targets that are numbers, the mean squared error. `validation` is
@@ -237,7 +238,7 @@ def fit(
     check_loss(M, loss)
 
     def loader(X: np.ndarray, T: np.ndarray, **options: Any) -> DataLoader:
-        X, T, K = M.normalize(X), np.asarray(T), M.layers[-1].output_size
+        X, T, K = M.normalize(X), M.normalize_targets(T), M.layers[-1].output_size
         check_finite(X, "X")
         return DataLoader(X, T, batch_size, classes=K, **options).to(M.backend.name, dtype=M.dtype, device=M.device)
 

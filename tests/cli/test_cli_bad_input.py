@@ -80,6 +80,7 @@ def write_tables() -> None:
     changed("gap.csv", 6, 0, "")
     changed("word.csv", 6, 0, "many")
     changed("nolabel.csv", 8, 2, "")
+    write_csv(Path("swapped.csv"), ["z", "x", "t"], lines)
     Path("empty.csv").touch()
     Path("header.csv").write_text("x,y,t\n")
     Path("ragged.csv").write_text("x,y,t\n1,2,a\n1,2\n")
@@ -131,6 +132,7 @@ def write_models() -> None:
     succeed("train", "--epochs", 1, "--layers", "Linear", "--quiet", "--save-weights", "model.npz")
     information = {"loss": "MeanSquaredError", "classes": None, "normalize": "none"}
     create_model("Linear", "2;1").save("regression.npz", information=information)
+    succeed("train", "--csv", "good.csv", "--epochs", 1, "--layers", "Linear", "--quiet", "--save-weights", "table.npz")
     content = dict(np.load("model.npz"))
     description = json.loads(str(content["matgrad"]))
 
@@ -154,6 +156,8 @@ def write_models() -> None:
     model("m_layer.npz", text=json.dumps(description | {"model": description["model"] | {"layers": "Mystery"}}))
     information = description["information"]
     model("m_loss.npz", text=json.dumps(description | {"information": information | {"loss": "Mystery"}}))
+    text = json.dumps(description | {"information": information | {"features": {"columns": [3]}}})
+    model("m_features.npz", text=text)
     whole = Path("model.npz").read_bytes()
     Path("m_cut.npz").write_bytes(whole[:-50])
     packed = io.BytesIO()
@@ -314,6 +318,21 @@ TRAIN: dict[str, Words] = {  # options of `matgrad train`, and words of the mess
     "--csv good.csv --target 3": ("good.csv", "3"),
     "--csv good.csv --task regression": ("good.csv", "'a'"),
     "--csv good.csv --task guessing": ("--task", "guessing"),
+    "--csv good.csv --columns z": ("good.csv", "'z'"),
+    "--csv good.csv --columns x,t": ("good.csv", "'t'", "target"),
+    "--csv good.csv --columns x,,y": ("--columns", "x,,y"),
+    "--csv good.csv --columns=": ("--columns",),
+    "--csv good.csv --columns x --drop-columns y": ("--columns", "--drop-columns"),
+    "--csv good.csv --drop-columns x,y": ("good.csv", "no features"),
+    "--csv good.csv --drop-columns 3": ("good.csv", "3"),
+    "--csv good.csv --categorical t": ("good.csv", "'t'", "features"),
+    "--csv word.csv --categorical auto": ("word.csv", "line 8", "'many'", "numbers"),
+    "--csv gap.csv --missing mean": ("--missing", "mean", "median"),
+    "--csv nolabel.csv --missing median": ("nolabel.csv", "line 10"),
+    "--csv good.csv --unknown nine": ("--unknown", "nine"),
+    "--csv good.csv --normalize-targets unit": ("--normalize-targets", "classes"),
+    "--columns x": ("--columns", "--csv"),
+    "--missing drop --load-dataset data.npz": ("--missing", "--csv"),
     "--target y": ("--target", "--csv"),
     "--task regression": ("--task", "--csv"),
     # data in folders, and generated
@@ -430,7 +449,14 @@ MODEL: dict[str, Words] = {  # whole commands on saved models
     "evaluate model.npz --csv good.csv --mnist mnist_partly": ("--csv", "--mnist"),
     "evaluate model.npz --generate-dataset mini --seed -1": ("--seed", "-1"),
     "evaluate model.npz --backend torch --device nowhere": ("nowhere",),
-    "evaluate regression.npz --csv good.csv": ("regression.npz", "classes"),
+    "evaluate regression.npz --csv good.csv": ("good.csv", "'a'", "number"),
+    "evaluate regression.npz --generate-dataset mini": ("regression.npz", "features"),
+    "evaluate table.npz --csv swapped.csv": ("swapped.csv", "'y'", "z, x, t"),
+    "predict table.npz out.csv --csv good.csv --columns x": ("--columns",),
+    "predict table.npz out.csv --features swapped.csv": ("swapped.csv", "'y'"),
+    "predict table.npz out.csv --features good.csv --target t": ("--target", "--csv"),
+    "predict m_features.npz out.csv": ("m_features.npz", "features"),
+    "inspect m_features.npz": ("m_features.npz", "features"),
     "predict model.npz": ("OUTPUT",),
     "predict model.npz out.txt": ("out.txt", ".csv", ".npz"),
     "predict model.npz out": ("out", ".csv"),

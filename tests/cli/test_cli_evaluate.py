@@ -40,7 +40,8 @@ def outputs(path, X) -> np.ndarray:
     """What the saved model gives for X, in plain NumPy."""
     content = arrays(path)
     weights = {name: A for name, A in content.items() if name[0] in "Wb"}
-    return forward(weights, (X - content["extra.offset"]) / content["extra.scale"])
+    Y = forward(weights, (X - content["extra.offset"]) / content["extra.scale"])
+    return Y * content.get("extra.target_scale", 1) + content.get("extra.target_offset", 0)
 
 
 @pytest.mark.parametrize("part", ["train", "test"])
@@ -85,7 +86,8 @@ def test_regression_measures(folder, regression):
     assert found["RMSE"] == pytest.approx(np.sqrt(np.mean((Y - T) ** 2)), rel=1e-5)
     assert found["MAE"] == pytest.approx(mean_absolute_error(T, Y), rel=1e-5)
     assert found["R2"] == pytest.approx(r2_score(T, Y), rel=1e-5)
-    assert found["loss"] == pytest.approx(np.mean((Y - T) ** 2), rel=1e-5)
+    scale = arrays(regression)["extra.target_scale"][0, 0]
+    assert found["loss"] == pytest.approx(np.mean((Y - T) ** 2) / scale**2, rel=1e-4)
     text = succeed("evaluate", regression, "--csv", "plane.csv")
     assert f"MAE {found['MAE']:.4f}" in text
     assert "accuracy" not in text
@@ -153,8 +155,9 @@ def test_predictions_in_csv_and_npz_are_those_of_the_model(folder, model):
     np.testing.assert_array_equal(found["classes"], Y.argmax(axis=1))
     with (folder / "p.csv").open(newline="") as file:
         header, *lines = csv.reader(file)
-    assert header == ["class", *(f"y{k}" for k in range(10))]
-    np.testing.assert_array_equal(np.array(lines)[:, 1:].astype(np.float32), found["Y"])
+    assert header == ["class", *(f"p({k})" for k in range(10))]
+    np.testing.assert_array_equal(np.array(lines)[:, 1:].astype(np.float32), found["P"])
+    np.testing.assert_allclose(found["P"], np.exp(Y) / np.exp(Y).sum(axis=1, keepdims=True), rtol=1e-4)
     np.testing.assert_array_equal(np.array(lines)[:, 0].astype(int), found["classes"])
 
 
@@ -171,9 +174,10 @@ def test_predictions_for_features_alone(folder, regression, header):
     succeed("predict", regression, "p.npz", "--features", "new.csv")
 
     found = np.genfromtxt("p.csv", delimiter=",", names=True)
-    assert found.dtype.names == ("y0",)
-    np.testing.assert_allclose(found["y0"], outputs(regression, X)[:, 0], atol=1e-5)
-    assert list(arrays(folder / "p.npz")) == ["Y"]
+    assert found.dtype.names == ("z",)
+    np.testing.assert_allclose(found["z"], outputs(regression, X)[:, 0], atol=1e-5)
+    assert list(arrays(folder / "p.npz")) == ["Y", "names"]
+    assert arrays(folder / "p.npz")["names"].tolist() == ["z"]
 
 
 def test_predictions_have_the_names_of_the_classes(folder):
@@ -186,7 +190,7 @@ def test_predictions_have_the_names_of_the_classes(folder):
     succeed("predict", "m.npz", "p.csv", "--features", "new.csv")
 
     with (folder / "p.csv").open(newline="") as file:
-        predicted = [line["class"] for line in csv.DictReader(file)]
+        predicted = [line["colour"] for line in csv.DictReader(file)]
     assert accuracy_score(names[data["Ttest"]], predicted) > 0.9
 
 

@@ -106,6 +106,17 @@ def test_standard_deviations_of_many_rows():
     assert N.scale[0, 1] == 1
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", ["none", "unit", "standard"])
+def test_normalization_is_inverted(kind: str, dtype):
+    A = changed(X, (slice(None), 1), 1e6).astype(dtype)  # a constant column
+    N = Normalization.of(kind, A)
+    assert_close(N.invert(N.apply(A)), A, tolerance=1e-6 if dtype == np.float32 else 1e-13)
+    if kind == "standard":
+        scaler = StandardScaler().fit(A.astype(np.float64))
+        assert_close(N.invert(A), scaler.inverse_transform(A).astype(dtype), tolerance=1e-5)
+
+
 def test_a_known_range_is_used_for_unit():
     data = dataset(X, T, XT, TT, value_range=(-100, 300)).normalize("unit")
     assert_close(data.Xtest, ((XT + 100) / 400).astype(np.float32), tolerance=1e-6)

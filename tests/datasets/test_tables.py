@@ -179,9 +179,14 @@ def test_bad_tables_are_refused(tmp_path: Path, text: str, options: dict, messag
     ("train", "test", "message"),
     [
         (NUMBERS, "1,2,c\n", "test.csv, line 1, column 3: found 'c', expected one of the 2 classes of the training"),
-        (NUMBERS, "1,a\n", "test.csv, line 1: found 2 columns, expected 3"),
-        ("x,y,c\n" + NUMBERS, "x,z,c\n" + NUMBERS, "test.csv: column 2 is 'z', expected 'y' as in .*table.csv"),
+        (NUMBERS, "1,a\n", "test.csv: no target column 2; expected -2 to 1"),
+        (
+            "x,y,c\n" + NUMBERS,
+            "x,z,c\n" + NUMBERS,
+            "test.csv: no column 'y', which the features need; the header has x, z, c",
+        ),
         (NUMBERS, "", "test.csv: the file is empty"),
+        (NUMBERS, "1,2,3,a\n", "test.csv: found 4 columns, expected the 2 features of the model, or 3 columns"),
         ("1,2.5\n2,3.5\n", "1,2\n2,b\n", "test.csv, line 2, column 2: found 'b', expected a finite number"),
     ],
 )

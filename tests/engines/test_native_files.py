@@ -81,6 +81,20 @@ def test_predictions_are_those_of_python(binaries: Path, files, kind: str, dtype
     assert output.splitlines() == [f"wrote {N} predictions to {files['result']}", f"accuracy {M.score(X, t):.4f}"]
 
 
+def test_predictions_are_in_the_units_of_the_data(binaries: Path, files):
+    X, T = data()[0], 1000 + 100 * data()[0][:, :2]
+    M = create_model("ReLU;Linear", f"{D};8;2")
+    M.normalization, M.target_normalization = Normalization.of("standard", X), Normalization.of("standard", T)
+    save(SavedModel(M), files["program"], feedforward=True)
+    save_file({"X": X}, files["data"])
+    run([binaries / "predict", files["program"], files["data"], files["result"]])
+    np.testing.assert_allclose(load_file(files["result"])["Y"], M.predict(X), rtol=1e-5)
+    save(SavedModel(M), files["program"])
+    assert "expected a classifier, found a regression" in refused(
+        binaries / "train", files["program"], files["data"], files["result"]
+    )
+
+
 def test_without_classes_there_is_no_accuracy(binaries: Path, files):
     save(SavedModel(model("dense")), files["program"], feedforward=True)
     save_file({"X": data()[0]}, files["data"])

@@ -7,9 +7,11 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.metrics import r2_score
 
 import matgrad as mg
-from matgrad.datasets import Normalization
+from matgrad.datasets import Features, Normalization
+from matgrad.datasets.features import Column
 from matgrad.foundation.files import atomic_write, write_json
 from matgrad.specifications.models import create_model
 from matgrad.storage.models import load_model, load_weights, save_model
@@ -73,6 +75,56 @@ def test_a_normalization_is_part_of_the_model(file):
     np.savez(file, **{name: A for name, A in content.items() if name != "extra.scale"})
     with pytest.raises(ValueError, match="expected offset and scale of size 1 × 5 for the standard normalization"):
         mg.load(file)
+
+
+def test_a_normalization_of_the_targets_is_part_of_the_model(file):
+    """Fit, predict and score take and return the units of the data; the layers have normalized targets."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(200, 3)).astype(np.float32)
+    T = 5000 + X @ np.array([[300.0, 1], [-200, 2], [100, 3]])
+    mean, deviation = T.mean(axis=0), T.std(axis=0)
+    mg.manual_seed(0)
+    M = create_model("Linear", [3, 2])
+    mg.manual_seed(0)
+    plain = create_model("Linear", [3, 2])
+    M.target_normalization = Normalization.of("standard", T)
+    found = M.fit(X, T, epochs=5, seed=0)
+    expected = plain.fit(X, (T - mean) / deviation, epochs=5, seed=0)
+
+    np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-3)
+    Y = plain.predict(X) * deviation + mean
+    np.testing.assert_allclose(M.predict(X), Y, rtol=1e-5)
+    assert found["rmse"][-1] == pytest.approx(np.sqrt(np.mean((M.predict(X).astype(float) - T) ** 2)), rel=1e-3)
+    assert M.score(X, T) == pytest.approx(r2_score(T, M.predict(X)), abs=1e-5)
+    M.save(file)
+    loaded = mg.load(file)
+    np.testing.assert_array_equal(loaded.predict(X), M.predict(X))
+    assert loaded.fit(X, T, epochs=1)["loss"][0] < found["loss"][0]
+    content = dict(np.load(file))
+    for change, message in (
+        ({"extra.target_scale": np.ones((1, 3))}, "expected target_offset and target_scale of size 1 × 2"),
+        ({"extra.target_scale": np.zeros((1, 2))}, "extra.target_scale has elements that are not positive"),
+        ({"extra.target_offset": np.full((1, 2), np.nan)}, "extra.target_offset has elements that are not finite"),
+    ):
+        np.savez(file, **content | change)
+        with pytest.raises(ValueError, match=message):
+            mg.load(file)
+
+
+def test_the_names_of_columns_and_classes_are_checked(file):
+    M = create_model("Linear", [3, 3])
+    columns = tuple(Column(j, name) for j, name in enumerate("ab"))
+    for features, information, message in (
+        (Features(columns, 3, Column(2, "t")), {}, "the features have 2 columns, expected 3"),
+        (Features((*columns, Column(2)), 4, Column(3, "t")), {}, "the features are damaged: unexpected names"),
+        (None, {"class_names": ["a", "b"]}, "expected the different names of 3 classes"),
+        (None, {"class_names": ["a", "b", "a"]}, "expected the different names of 3 classes"),
+        (None, {"class_names": "abc"}, "expected the different names of 3 classes, found 'abc'"),
+    ):
+        M.features = features
+        M.save(file, information=information)
+        with pytest.raises(ValueError, match=f"model.npz: {message}"):
+            mg.load(file)
 
 
 def test_the_weights_have_the_names_of_the_original(file):

@@ -12,7 +12,8 @@ from matgrad.backends.base import DTYPES
 from matgrad.bench.measuring.problems import DESCRIPTION, EXPERIMENTS, OPTIMIZERS, Experiment, load
 from matgrad.bench.tools.registry import NATIVE_TOOLS, SPARSE_DEFAULT, SPARSE_TOOLS, TOOLS, Tool
 from matgrad.cli.bench_run import BenchRun
-from matgrad.cli.options import PATH, SEED, all_of, check_writable
+from matgrad.cli.groups import all_of
+from matgrad.cli.options import PATH, SEED, check_writable
 from matgrad.datasets.reading import existing_folder
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from matgrad import datasets
 from matgrad.cli.groups import GroupedCommand, option
 from matgrad.cli.options import (
     PATH,
@@ -23,8 +24,10 @@ from matgrad.cli.options import (
     move,
     plugin_option,
 )
+from matgrad.cli.table_options import check_table_options
 from matgrad.datasets import DataLoader, Dataset
-from matgrad.evaluation.measures import Measures, measure, predicted_classes
+from matgrad.datasets.tables import read_features
+from matgrad.evaluation.measures import Measures, measure, predicted_classes, probabilities
 from matgrad.foundation.files import as_json as as_json_text
 from matgrad.foundation.files import atomic_write
 from matgrad.foundation.machine import set_threads
@@ -52,11 +55,12 @@ seed_option = option("Data", "--seed", type=SEED, default=0, help="The seed of g
 def evaluate(model: Path, **options: Any) -> None:
     """Measure the saved MODEL: accuracy, loss and confusion matrix, or the errors of a regression.
 
-    The inputs are scaled as they were in training.
+    The inputs are scaled as they were in training; errors are in the units of the data, and the loss is that of the
+    targets as they were scaled in training. The columns of a CSV file are found by their names.
     """
     set_threads(options["threads"])
     saved = load_model(model)
-    data = load_data(options, options["seed"])
+    data = _load_data(saved, options)
     X, T = _examples(data, options["part"])
     _check_features(saved.model, X, model)
     names = class_names(saved)
@@ -64,8 +68,9 @@ def evaluate(model: Path, **options: Any) -> None:
         T = _as_classes_of(names, T, data, model)
     elif names is not None:
         raise ValueError(f"{model}: the model distinguishes {len(names)} classes, but {data.name} is for regression")
+    _show(data.notes)
     M = move(saved.model, options)
-    loader = DataLoader(M.normalize(X), T, 1000, classes=M.layers[-1].output_size)
+    loader = DataLoader(M.normalize(X), M.normalize_targets(T), 1000, classes=M.layers[-1].output_size)
     loader.to(M.backend.name, dtype=M.dtype, device=M.device)
     loss = saved.loss
     measures = measure(M, loader, loss)
@@ -86,14 +91,17 @@ def evaluate(model: Path, **options: Any) -> None:
 @click.argument("output", type=PATH)
 @data_options
 @part_option
-@option("Data", "--features", type=PATH, metavar="FILE", help="A CSV file with features only, no targets.")
+@option(
+    "Data", "--features", type=PATH, metavar="FILE", help="A CSV file, with or without targets: predict for each line."
+)
 @seed_option
 @machine_options
 @plugin_option
 def predict(model: Path, output: Path, **options: Any) -> None:
     """Write what the saved MODEL predicts to OUTPUT, a .csv or .npz file.
 
-    Each row has the predicted class and the outputs of the model or, for a regression, only the outputs.
+    Each row has the predicted class and the probabilities of all classes or, for a regression, the prediction. The
+    columns of a CSV file are found by their names, in any order; others are ignored.
     """
     if output.suffix not in (".csv", ".npz"):
         raise ValueError(f"{output}: expected a file that ends in .csv or .npz")
@@ -103,27 +111,89 @@ def predict(model: Path, output: Path, **options: Any) -> None:
     if options["features"]:
         if given := data_sources(options):
             raise ValueError(f"--features and {' and '.join(given)}: expected one data set")
-        X = datasets.csv_features(options["features"])
+        check_table_options(options, "features")
+        X, notes = read_features(options["features"], like=saved.model.features)
     else:
-        X, _ = _examples(load_data(options, options["seed"]), options["part"])
+        data = _load_data(saved, options)
+        (X, _), notes = _examples(data, options["part"]), list(data.notes)
     _check_features(saved.model, X, model)
+    _show(notes)
     M = move(saved.model, options)
     Y = M.predict(X)
-    names = class_names(saved)
-    classes = None if names is None else predicted_classes(M, Y)
+    predictions = Predictions.of(saved, Y)
     with atomic_write(output) as file:
         if output.suffix == ".npz":
-            np.savez(file, Y=Y) if classes is None else np.savez(file, Y=Y, classes=classes)
+            np.savez(file, **predictions.arrays())  # type: ignore[arg-type]
         else:
-            file.write(_as_csv(Y, None if classes is None or names is None else [names[k] for k in classes]).encode())
+            file.write(predictions.as_csv().encode())
     click.echo(f"{len(Y)} predictions in {output}")
+
+
+@dataclass
+class Predictions:
+    """The outputs Y of a model with the names of their columns and, of a classifier, the classes and probabilities.
+
+    `title` is the name of the target.
+    """
+
+    Y: np.ndarray
+    title: str
+    names: list[str]
+    classes: np.ndarray | None = None
+    P: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, saved: SavedModel, Y: np.ndarray) -> Predictions:
+        """What the outputs Y of a saved model stand for."""
+        M, names = saved.model, class_names(saved)
+        target = None if M.features is None else M.features.target.name
+        if names is not None:
+            title = "class" if target is None else target
+            return cls(Y, title, names, predicted_classes(M, Y), probabilities(M, Y, saved.loss))
+        title, K = "prediction" if target is None else target, Y.shape[1]
+        return cls(Y, title, [title] if K == 1 else [f"{title}{k}" for k in range(1, K + 1)])
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays of an npz file."""
+        content = {"Y": self.Y, "classes": self.classes, "P": self.P, "names": np.array(self.names)}
+        return {name: A for name, A in content.items() if A is not None}
+
+    def as_csv(self) -> str:
+        """A heading, then one row per example: its class and the probabilities (or outputs), or its outputs."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        A, letter = (self.Y, "y") if self.P is None else (self.P, "p")
+        rows = ([repr(float(x)) for x in row] for row in A)
+        if self.classes is None:
+            writer.writerow(self.names)
+            writer.writerows(rows)
+        else:
+            names = self.names if A.shape[1] == len(self.names) else self.names[-1:]
+            writer.writerow([self.title, *(f"{letter}({name})" for name in names)])
+            writer.writerows([self.names[k], *row] for k, row in zip(self.classes, rows, strict=True))
+        return text.getvalue()
+
+
+def _load_data(saved: SavedModel, options: dict[str, Any]) -> Dataset:
+    """The data set that the options name, with the features, and for the task, of the model."""
+    M, task = saved.model, "regression" if class_names(saved) is None else "classification"
+    is_known = "classes" in saved.information or M.target_normalization is not None
+    return load_data(options, options["seed"], M.features, task if is_known else None)
+
+
+def _show(notes: Iterable[str]) -> None:
+    """Print what was decided on the data, beside the results."""
+    for note in notes:
+        click.echo(note, err=True)
 
 
 def class_names(saved: SavedModel) -> list[str] | None:
     """The names of the model's classes, or their numbers if they have no names; None for a regression.
 
-    A model that was not saved by `matgrad train` has one class per output.
+    A model that was not saved by `matgrad train`, and does not normalize its targets, has one class per output.
     """
+    if saved.model.target_normalization is not None:
+        return None
     outputs = saved.model.layers[-1].output_size
     classes = saved.information.get("classes", max(outputs, 2))
     if classes is None:
@@ -175,14 +245,3 @@ def confusion_table(counts: np.ndarray, names: list[str]) -> str:
     for name, row in zip(names, counts, strict=True):
         lines.append(f"{name:>{left}}" + "".join(f"  {count:>{width}}" for count in row))
     return "\n".join(lines)
-
-
-def _as_csv(Y: np.ndarray, classes: list[str] | None) -> str:
-    """A heading, then one row per example: its class, if there are classes, and its outputs."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    headings = [f"y{k}" for k in range(Y.shape[1])]
-    writer.writerow(headings if classes is None else ["class", *headings])
-    for i, row in enumerate(Y):
-        writer.writerow([*([] if classes is None else [classes[i]]), *(repr(float(y)) for y in row)])
-    return text.getvalue()

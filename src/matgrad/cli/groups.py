@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import click
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 Group = Literal["Model", "Data", "Training", "Sparsity", "Output", "Engine", "Other"]
 GROUPS: tuple[Group, ...] = get_args(Group)  # in the order of the headings
@@ -22,6 +24,17 @@ class GroupedOption(click.Option):
 def option(group: Group, *names: str, **settings: Any) -> Callable[[Any], Any]:
     """`click.option` in a group; its default, if it has one, is shown."""
     return click.option(*names, cls=GroupedOption, group=group, show_default="default" in settings, **settings)
+
+
+def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one decorator, in the order given."""
+
+    def decorate(command: F) -> F:
+        for add in reversed(options):
+            command = add(command)
+        return command
+
+    return decorate
 
 
 class GroupedCommand(click.Command):

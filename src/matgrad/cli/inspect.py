@@ -12,6 +12,7 @@ import numpy as np
 
 from matgrad.backends import BACKENDS, automatic_backend
 from matgrad.cli.options import PATH
+from matgrad.datasets import Features
 from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.files import is_safetensors, read_safetensors
 from matgrad.foundation.machine import instruction_sets, machine, thread_pools, versions
@@ -39,6 +40,8 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
         parts = {"model": model, "information": information, "program": program}
         click.echo(json_text({"arrays": rows} | {name: part or None for name, part in parts.items()}))
         return
+    if information.get("features") is not None:
+        information |= _features(information["features"], file)
     for name, value in (model | information | program).items():
         click.echo(f"{name}: {value}")
     lines = [list(rows[0]) if rows else [], *([_cell(value) for value in row.values()] for row in rows)]
@@ -72,6 +75,14 @@ def info(as_json: bool) -> None:
     click.echo(f"{'instructions':<16} {' '.join(values['instruction_sets'])}")
     for name, number in values["threads"].items():
         click.echo(f"{'threads':<16} {number} ({name})")
+
+
+def _features(value: Any, file: Path) -> dict[str, str]:
+    """The features of a model in words."""
+    try:
+        return Features.from_json(value).summary()
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
 
 
 def _summary(program: Program) -> dict[str, Any]:

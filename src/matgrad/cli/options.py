@@ -6,37 +6,25 @@ import json
 import math
 import tempfile
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from matgrad import datasets
 from matgrad.backends import BACKENDS
 from matgrad.backends.base import DTYPES
-from matgrad.cli.groups import option
-from matgrad.datasets import Dataset
+from matgrad.cli.groups import all_of, option
+from matgrad.cli.table_options import check_table_options, flag, given_table_options, target_options
+from matgrad.datasets import Dataset, Features
+from matgrad.datasets.normalization import KINDS
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import erdos_renyi_densities
 from matgrad.specifications.parsing import parse_numbers
 from matgrad.specifications.plugins import load_plugin
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 NUMERIC_BACKENDS = [name for name in BACKENDS if name != "sympy"]
 PATH = click.Path(path_type=Path)
-
-
-def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Several options as one decorator, in the order given."""
-
-    def decorate(command: F) -> F:
-        for add in reversed(options):
-            command = add(command)
-        return command
-
-    return decorate
 
 
 class _Finite(click.FloatRange):
@@ -66,15 +54,7 @@ data_options = all_of(
     option(
         "Data", "--csv", type=PATH, metavar="FILE", help="A CSV file; a fifth of its rows are held out for testing."
     ),
-    option(
-        "Data", "--target", metavar="COLUMN", help="The target column of the CSV file: name or number.  [default: last]"
-    ),
-    option(
-        "Data",
-        "--task",
-        type=click.Choice(["classification", "regression"]),
-        help="The task of the CSV file.  [default: guessed from its target column]",
-    ),
+    target_options,
     option(
         "Data",
         "--preprocessed",
@@ -86,12 +66,21 @@ data_options = all_of(
     option("Data", "--dataset-size", type=click.IntRange(min=1), metavar="N", help="Number of examples to generate."),
 )
 
-normalize_option = option(
-    "Data",
-    "--normalize",
-    type=click.Choice(["none", "unit", "standard"]),
-    default="unit",
-    help="Scale the inputs: not at all, to [0, 1], or each column to mean 0 and standard deviation 1.",
+normalize_options = all_of(
+    option(
+        "Data",
+        "--normalize",
+        type=click.Choice(KINDS),
+        default="unit",
+        help="Scale the inputs: not at all, to [0, 1], or each column to mean 0 and standard deviation 1.",
+    ),
+    option(
+        "Data",
+        "--normalize-targets",
+        type=click.Choice(KINDS),
+        help="Scale the targets of a regression in the same way, for training and its loss; predictions and errors are "
+        "in the units of the data.  [default: standard after a linear layer, with a squared error as loss; else none]",
+    ),
 )
 
 density_options = all_of(
@@ -210,16 +199,18 @@ config_option = option(
 def data_sources(options: dict[str, Any]) -> dict[str, str]:
     """The flags of the data sets that the options name, with the names of those options."""
     sources = ("mnist", "fashion_mnist", "cifar10", "load_dataset", "csv", "preprocessed", "generate_dataset")
-    return {f"--{name.replace('_', '-')}": name for name in sources if options[name] is not None}
+    return {flag(name): name for name in sources if options[name] is not None}
 
 
-def load_data(options: dict[str, Any], seed: int) -> Dataset:
-    """The data set that the options name, not yet normalized; the embedded digits if they name none."""
+def load_data(options: dict[str, Any], seed: int, like: Features | None = None, task: str | None = None) -> Dataset:
+    """The data set that the options name, not yet normalized; the embedded digits if they name none.
+
+    A CSV file has the features and, unless the options name another, the target and the task of the model.
+    """
     given = data_sources(options)
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)}: expected one data set")
-    if options["csv"] is None and (options["target"] or options["task"]):
-        raise ValueError("--target and --task need --csv")
+    check_table_options(options, next(iter(given.values()), None))
     if options["generate_dataset"] is None and options["dataset_size"]:
         raise ValueError("--dataset-size needs --generate-dataset")
     if not given:
@@ -231,7 +222,7 @@ def load_data(options: dict[str, Any], seed: int) -> Dataset:
         size = {"size": options["dataset_size"]} if options["dataset_size"] else {}
         return make(seed=seed, **size)
     if name == "csv":
-        return datasets.csv(value, target=options["target"], task=options["task"])
+        return datasets.csv(value, **({"task": task} | given_table_options(options)), like=like)
     readers = {
         "mnist": datasets.mnist,
         "fashion_mnist": datasets.fashion_mnist,

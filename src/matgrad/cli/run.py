@@ -19,11 +19,12 @@ from matgrad.callbacks.statistics import check_finite_loss
 from matgrad.cli.options import check_writable, densities, load_data, move
 from matgrad.cli.run_record import run_record
 from matgrad.cli.timer import Timer
-from matgrad.datasets import DataLoader, Dataset
+from matgrad.datasets import DataLoader, Dataset, Normalization
 from matgrad.foundation.files import as_json, write_json
 from matgrad.foundation.machine import set_threads
+from matgrad.layers.linear import LinearLayer
 from matgrad.learning_rate import create_scheduler
-from matgrad.loss_functions import LossFunction, create_loss
+from matgrad.loss_functions import LossFunction, SquaredErrorLoss, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.computations import check_loss, default_loss
 from matgrad.specifications.models import count_linear, create_model
@@ -45,6 +46,7 @@ class TrainingRun:
         self.M = self._model()
         self.loss = self._loss()
         check_loss(self.M, self.loss)
+        self.M.target_normalization = self._target_normalization()
         self.schedule = create_scheduler(options["learning_rate"])
         self.timer = Timer(self.M, options["timer"])
         self.train_loader = self._training_loader(self.data)
@@ -90,7 +92,7 @@ class TrainingRun:
                     part.weight_decay = options["weight_decay"]
         if options["load_weights"]:
             load_weights(M, options["load_weights"])
-        M.normalization = data.normalization
+        M.normalization, M.features = data.normalization, data.features
         return move(M, options)
 
     def _loss(self) -> LossFunction:
@@ -100,7 +102,20 @@ class TrainingRun:
             return create_loss("MeanSquaredError")
         return default_loss(self.M)
 
+    def _target_normalization(self) -> Normalization | None:
+        """The normalization of the targets of a regression: by default standard, if every output can be any number."""
+        kind = self.options["normalize_targets"]
+        if self.data.classes is not None:
+            if kind is not None:
+                raise ValueError(f"--normalize-targets: {self.data.name} has classes, expected a regression")
+            return None
+        if kind is None:
+            is_free = type(self.M.layers[-1]) is LinearLayer and isinstance(self.loss, SquaredErrorLoss)
+            kind = "standard" if is_free else "none"
+        return None if kind == "none" else Normalization.of(kind, self.data.Ttrain)
+
     def _loader(self, X: np.ndarray, T: np.ndarray, **shuffling: Any) -> DataLoader:
+        T = self.M.normalize_targets(T)
         loader = DataLoader(X, T, self.options["batch_size"], classes=self.data.classes, **shuffling)
         return loader.to(self.M.backend.name, dtype=self.M.dtype, device=self.M.device)
 
@@ -185,11 +200,13 @@ class TrainingRun:
         data = self.data
         outputs = "1 output" if data.output_size == 1 else f"{data.output_size} outputs"
         what = f"{data.classes} classes" if data.classes else f"regression with {outputs}"
+        scaling = self.M.target_normalization
+        targets = "" if scaling is None else f", targets {scaling}"
         report.say(f"{self.M}\n")
         report.say(
             f"data {data.name}: {len(data.Xtrain)} training and {len(data.Xtest)} test examples, "
             f"{data.input_size} features, {what}; "
-            f"normalize {self.options['normalize']}; loss {self.loss.specification()}\n"
+            f"normalize {self.options['normalize']}{targets}; loss {self.loss.specification()}\n"
         )
         for note in data.notes:
             report.say(note)

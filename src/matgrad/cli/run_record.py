@@ -46,6 +46,7 @@ def run_record(
             "features": data.input_size,
             "classes": data.classes,
             "normalize": data.normalization.kind,
+            "normalize_targets": None if M.target_normalization is None else M.target_normalization.kind,
         },
         "model": model_specification(M) | {"loss": loss.specification()},
         "configuration": plain,

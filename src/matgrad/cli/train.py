@@ -16,10 +16,11 @@ from matgrad.cli.options import (
     data_options,
     density_options,
     machine_options,
-    normalize_option,
+    normalize_options,
     plugin_option,
 )
 from matgrad.cli.run import TrainingRun
+from matgrad.cli.table_options import feature_options
 from matgrad.specifications.models import OPTIMIZER, WEIGHTS
 from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 
@@ -38,7 +39,8 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 @option("Model", "--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
 @plugin_option
 @data_options
-@normalize_option
+@feature_options
+@normalize_options
 @option(
     "Data",
     "--validation",
@@ -119,6 +121,6 @@ def train(**options: Any) -> None:
 
     The items of a list are separated by semicolons and may have arguments: --layers "AllReLU(0.3);Linear",
     --learning-rate "MultiStepLR(0.1; 10, 15; 0.1)". A single item serves all layers. The last line printed
-    is the test accuracy or, for a regression, the root mean squared error.
+    is the test accuracy or, for a regression, the root mean squared error, in the units of the data.
     """
     TrainingRun(options).run()

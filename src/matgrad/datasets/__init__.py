@@ -8,6 +8,7 @@ from matgrad.datasets.cifar import cifar10
 from matgrad.datasets.dataset import DataError, Dataset, hold_out
 from matgrad.datasets.embedded import digits, load_digits
 from matgrad.datasets.epochs import Preprocessed, preprocessed
+from matgrad.datasets.features import Features
 from matgrad.datasets.generated import checkerboard, mini
 from matgrad.datasets.idx import fashion_mnist, mnist
 from matgrad.datasets.loader import DataLoader, one_hot
@@ -19,6 +20,7 @@ __all__ = [
     "DataError",
     "DataLoader",
     "Dataset",
+    "Features",
     "Normalization",
     "Preprocessed",
     "checkerboard",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from csv import Error as CsvError
 from csv import reader
 from dataclasses import dataclass
@@ -23,20 +23,29 @@ SAMPLE = 20  # lines that determine the delimiter
 LARGEST = float(np.finfo(np.float32).max)
 
 Line = tuple[int, list[str]]  # its number, counted from 1, and its fields
+Words = dict[int, dict[int, str]]  # fields that are not numbers, by column and row, both from 0
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The N lines of a file: numbers X, float64 N×D, and the N fields of the target column, if there is one."""
+    """The N lines of a file: numbers X, float64 N×width, with NaN where a field is not one, and these fields.
+
+    The fields of the target column, if there is one, are the `targets`; X has 0 in their place.
+    """
 
     path: Path
     delimiter: str
     header: list[str] | None
     target: int | None
-    width: int
     X: np.ndarray
+    words: Words
     targets: list[str]
     lines: list[int]
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        return self.X.shape[1]
 
     @property
     def notes(self) -> list[str]:
@@ -44,30 +53,54 @@ class Table:
         name = {",": "comma", ";": "semicolon", "\t": "tab"}.get(self.delimiter, repr(self.delimiter))
         return [f"delimiter: {name}", f"header: {'no' if self.header is None else 'yes'}"]
 
-    @property
-    def target_title(self) -> str:
-        """The target column in messages: its number from 1 and its name."""
-        return _title(self.header, self.target or 0)
+    def position(self, column: str | int) -> int:
+        """The position of a column, given by name or position."""
+        return _position(self.path, column, self.header, self.width, "column")
 
-    def target_in(self, line: int) -> str:
-        """The target of a line in messages."""
-        return f"{self.path}, line {line}, {self.target_title}"
+    def name(self, column: int) -> str | None:
+        """The name of a column in the header, if there is one."""
+        return None if self.header is None else self.header[column]
+
+    def title(self, column: int) -> str:
+        """A column in messages: its number from 1 and its name."""
+        return f"column {column + 1}" + ("" if self.header is None else f" ({self.header[column]!r})")
+
+    def place(self, row: int, column: int) -> str:
+        """A field in messages."""
+        return f"{self.path}, line {self.lines[row]}, {self.title(column)}"
+
+    def word(self, row: int, column: int) -> str:
+        """A field that is not a number."""
+        return self.words.get(column, {}).get(row, "nan")
+
+    def is_missing(self, column: int) -> np.ndarray:
+        """Whether the field of each line in a column other than the target is missing."""
+        result = np.isnan(self.X[:, column])
+        for row, word in self.words.get(column, {}).items():
+            result[row] = is_missing(word)
+        return result
 
 
 def read_table(
-    path: Path, target: str | int | None, header: bool | None, delimiter: str | None, width: int | None = None
+    path: Path,
+    target: str | int | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    names: Collection[str] = (),
 ) -> Table:
-    """The table in a CSV file, which may be compressed; every column except the target has numbers.
-
-    Without a target, all columns have numbers. `width` is the expected number of columns.
-    """
+    """The table in a CSV file, which may be compressed; a first line with one of the `names` is a header."""
     if delimiter is not None and len(delimiter) != 1:
         raise DataError(f"{path}: delimiter: expected one character, found {delimiter!r}")
     try:
         with reading(path) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
-            return _parse(path, text, target, header, delimiter, width)
+            return _parse(path, text, target, header, delimiter, names)
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not a text file in UTF-8 ({error.reason} at byte {error.start})") from error
+
+
+def is_missing(field: str) -> bool:
+    """Whether a field stands for a missing value."""
+    return field.lower() in MISSING
 
 
 def parse_number(field: str) -> float | None:
@@ -79,8 +112,21 @@ def parse_number(field: str) -> float | None:
     return value if abs(value) <= LARGEST and "_" not in field else None
 
 
+def name_of(value: str | float) -> str:
+    """A field as the name of a class or category; that of 1, 1.0 and 1e0 is 1."""
+    number = parse_number(value) if isinstance(value, str) else value
+    if number is None:
+        return str(value)
+    return str(int(number)) if float(number).is_integer() else repr(float(number))
+
+
 def _parse(
-    path: Path, text: Iterable[str], target: str | int | None, header: bool | None, d: str | None, expected: int | None
+    path: Path,
+    text: Iterable[str],
+    target: str | int | None,
+    header: bool | None,
+    d: str | None,
+    known: Collection[str],
 ) -> Table:
     """The table in the lines of a file."""
     iterator = iter(text)
@@ -92,17 +138,17 @@ def _parse(
         raise DataError(f"{path}: the file is empty, expected lines of numbers")
     names = [field.strip() for field in first[1]]
     width = len(names)
-    if expected is not None and width != expected:
-        raise DataError(f"{path}, line {first[0]}: found {width} columns, expected {expected}")
-    if width < 2 and target is not None:
-        raise DataError(f"{path}, line {first[0]}: found 1 column, expected at least 2 (is the delimiter {d!r}?)")
-    column = None if target is None else _column(path, target, names, header)
-    has_header = _is_header(names, column) if header is None else header
-    head = names if has_header else None
-    X, targets, numbers = _columns(path, lines if has_header else chain([first], lines), width, column, head)
+    column = None
+    if target is not None:
+        if width < 2:
+            raise DataError(f"{path}, line {first[0]}: found 1 column, expected at least 2 (is the delimiter {d!r}?)")
+        column = _position(path, target, None if header is False else names, width, "target column")
+    if header is None:
+        header = any(name in known for name in names) or _is_header(names, column)
+    X, words, targets, numbers = _columns(path, lines if header else chain([first], lines), width, column)
     if not numbers:
         raise DataError(f"{path}: found a header and no lines of data, expected at least one")
-    return Table(path, d, head, column, width, X, targets, numbers)
+    return Table(path, d, names if header else None, column, X, words, targets, numbers)
 
 
 def _lines(path: Path, text: Iterable[str], delimiter: str) -> Iterator[Line]:
@@ -130,68 +176,57 @@ def _delimiter(sample: list[str]) -> str:
     return max(DELIMITERS, key=score)
 
 
-def _column(path: Path, target: str | int, first: list[str], header: bool | None) -> int:
-    """The position of the target column: by name, or counted from 0, or from the end if negative."""
-    width = len(first)
-    if isinstance(target, str) and header is not False and target in first:
-        if first.count(target) > 1:
-            raise DataError(f"{path}: the header has {first.count(target)} columns {target!r}; give the position")
-        return first.index(target)
+def _position(path: Path, wanted: str | int, names: list[str] | None, width: int, what: str) -> int:
+    """The position of a column: by name, or counted from 0, or from the end if negative."""
+    if names is not None and isinstance(wanted, str) and wanted in names:
+        if names.count(wanted) > 1:
+            raise DataError(f"{path}: the header has {names.count(wanted)} columns {wanted!r}; give the position")
+        return names.index(wanted)
     try:
-        position = int(target)
+        position = int(wanted)
     except ValueError:
-        known = "there is no header" if header is False else f"the first line has {', '.join(first[:20])}"
-        raise DataError(f"{path}: no target column {target!r}; {known}") from None
+        known = "there is no header" if names is None else f"the first line has {', '.join(names[:20])}"
+        raise DataError(f"{path}: no {what} {wanted!r}; {known}") from None
     if not -width <= position < width:
-        raise DataError(f"{path}: no target column {position}; expected {-width} to {width - 1}")
+        raise DataError(f"{path}: no {what} {position}; expected {-width} to {width - 1}")
     return position % width
 
 
 def _is_header(first: list[str], target: int | None) -> bool:
     """Whether a first line has names: no field except the target's is a number, and not all are missing."""
     fields = [field for j, field in enumerate(first) if j != target]
-    named = [field for field in fields if field.lower() not in MISSING]
-    return bool(named) and all(parse_number(field) is None for field in fields)
+    return not all(map(is_missing, fields)) and all(parse_number(field) is None for field in fields)
 
 
 def _columns(
-    path: Path, lines: Iterable[Line], width: int, target: int | None, header: list[str] | None
-) -> tuple[np.ndarray, list[str], list[int]]:
-    """The numbers, the target fields and the line numbers of all lines."""
-    content, targets, numbers = array("d"), list[str](), list[int]()
+    path: Path, lines: Iterable[Line], width: int, target: int | None
+) -> tuple[np.ndarray, Words, list[str], list[int]]:
+    """The numbers, the fields that are not numbers, the targets and the line numbers of all lines."""
+    content, words, targets, numbers = array("d"), Words(), list[str](), list[int]()
     for number, fields in lines:
         if len(fields) != width:
             raise DataError(f"{path}, line {number}: found {len(fields)} columns, expected {width}")
         if target is not None:
-            targets.append(fields.pop(target).strip())
+            targets.append(fields[target].strip())
+            fields[target] = "0"
+        content.extend(_numbers(fields, len(numbers), words))
         numbers.append(number)
+    X = np.frombuffer(content, np.float64).reshape(len(numbers), width)
+    for i, j in np.argwhere((X > LARGEST) | (X < -LARGEST)).tolist():
+        words.setdefault(j, {})[i] = str(X[i, j])
+        X[i, j] = np.nan
+    return X, words, targets, numbers
+
+
+def _numbers(fields: list[str], row: int, words: Words) -> list[float]:
+    """The fields of a line as numbers, NaN for those that are not; these are added to the words."""
+    if "_" not in "".join(fields):
         try:
-            content.extend(map(float, fields))
+            return list(map(float, fields))
         except ValueError:
-            _refuse(path, number, fields, target, header)
-        if "_" in "".join(fields):
-            _refuse(path, number, fields, target, header)
-    X = np.frombuffer(content, np.float64).reshape(len(numbers), width - (target is not None))
-    with np.errstate(over="ignore"):
-        wrong = ~np.isfinite(X.astype(np.float32))
-    if wrong.any():
-        i = int(np.flatnonzero(wrong.any(axis=1))[0])
-        _refuse(path, numbers[i], [str(x) for x in X[i]], target, header)
-    return X, targets, numbers
-
-
-def _refuse(path: Path, line: int, fields: list[str], target: int | None, header: list[str] | None) -> None:
-    """Raise the error for the first field of a line that is not a finite number."""
-    for j, field in enumerate(field.strip() for field in fields):
-        if parse_number(field) is not None:
-            continue
-        where = f"{path}, line {line}, {_title(header, j + (target is not None and j >= target))}"
-        if field.lower() in MISSING:
-            raise DataError(f"{where}: missing value ({field!r}), expected a number")
-        hint = "; if this line is a header, say so" if line == 1 and header is None else ""
-        raise DataError(f"{where}: found {field!r}, expected a finite number{hint}")
-
-
-def _title(header: list[str] | None, column: int) -> str:
-    """A column in messages: its number from 1 and its name."""
-    return f"column {column + 1}" + ("" if header is None else f" ({header[column]!r})")
+            pass
+    values = [parse_number(field) for field in fields]
+    for j, value in enumerate(values):
+        if value is None:
+            words.setdefault(j, {})[row] = fields[j].strip()
+    return [np.nan if value is None else value for value in values]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from matgrad.datasets.loader import class_indices
 from matgrad.datasets.normalization import Normalization
+
+if TYPE_CHECKING:
+    from matgrad.datasets.features import Features
 
 MAX_CLASSES = 1 << 16  # more are taken for a mistake: one-hot rows have one column per class
 
@@ -22,7 +26,8 @@ class Dataset:
     """Examples X, float32 N×D, and targets T: N class indices (int64), or a float32 N×K matrix (regression).
 
     `normalization` says how X was computed from the data as read, `value_range` which smallest and largest
-    value that data can have, if known, and `notes` what the reader decided. Created by `Dataset.checked`.
+    value that data can have, if known, `features` how that data was made from the columns of a table, and `notes`
+    what the reader decided. Created by `Dataset.checked`.
     """
 
     name: str
@@ -35,6 +40,7 @@ class Dataset:
     class_names: tuple[str, ...] | None = None
     value_range: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
+    features: Features | None = None
 
     @classmethod
     def checked(
@@ -50,6 +56,7 @@ class Dataset:
         class_names: tuple[str, ...] | None = None,
         value_range: tuple[float, float] | None = None,
         notes: tuple[str, ...] = (),
+        features: Features | None = None,
     ) -> Dataset:
         """The unnormalized data set of these arrays, or a DataError that names `source` and the array.
 
@@ -67,7 +74,7 @@ class Dataset:
         elif classes is not None:
             raise DataError(f"{where}: Ttrain: found a matrix of numbers, expected {classes} classes")
         none = Normalization.none(X.shape[1])
-        return cls(name, X, T, Xt, Tt, none, classes, class_names, value_range, notes)
+        return cls(name, X, T, Xt, Tt, none, classes, class_names, value_range, notes, features)
 
     @property
     def input_size(self) -> int:

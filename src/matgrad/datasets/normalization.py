@@ -1,4 +1,4 @@
-"""Normalization of examples: X' = (X - offset) / scale, found on training data and applied to any data."""
+"""Normalization of examples or targets: X' = (X - offset) / scale, found on training data and applied to any data."""
 
 from __future__ import annotations
 
@@ -43,15 +43,19 @@ class Normalization:
         return cls(kind, *_rows(offset, scale))
 
     def apply(self, X: np.ndarray) -> np.ndarray:
-        """(X - offset) / scale for a float32 N×D matrix X; X itself if the kind is 'none'."""
+        """(X - offset) / scale for an N×D matrix X, as float64 if X is that, else as float32; X itself for 'none'."""
         D = self.offset.shape[1]
         if X.ndim != 2 or X.shape[1] != D:
-            raise ValueError(f"found X with shape {X.shape}, expected {D} columns as in the training data")
+            raise ValueError(f"found a matrix with shape {X.shape}, expected {D} columns as in the training data")
         if self.kind == "none":
             return X
         with np.errstate(over="ignore", invalid="ignore"):
-            Y = np.subtract(X, self.offset, dtype=np.float32)
+            Y = np.subtract(X, self.offset, dtype=np.float64 if X.dtype == np.float64 else np.float32)
             return np.divide(Y, self.scale, out=Y)
+
+    def invert(self, Y: np.ndarray) -> np.ndarray:
+        """Y·scale + offset for an N×D matrix of floats Y, the X for which `apply` gives Y; with the dtype of Y."""
+        return Y if self.kind == "none" else (Y.astype(np.float64) * self.scale + self.offset).astype(Y.dtype)
 
     def __str__(self) -> str:
         return self.kind

@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from matgrad.activation_functions import sigmoid
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix
 from matgrad.datasets.loader import are_classes
 from matgrad.engines.engine import Batches
 from matgrad.engines.fallback import evaluation_of
-from matgrad.loss_functions import LossFunction, SquaredErrorLoss, create_loss
+from matgrad.loss_functions import (
+    BinaryCrossEntropyLoss,
+    LossFunction,
+    SoftmaxCrossEntropyLoss,
+    SquaredErrorLoss,
+    create_loss,
+)
 from matgrad.program.computations import check_targets
+from matgrad.softmax_functions import stable_softmax
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -25,7 +33,8 @@ EVALUATION_BATCH = 1000  # examples; larger batches are not faster
 class Measures:
     """The mean loss, the outputs Y, the targets T, and the classes that Y and T stand for.
 
-    Y and T are N×K matrices of float64 numbers; the classes are vectors of N indices.
+    Y and T are N×K matrices of float64 numbers, in the units of the data; the loss is that of the normalized targets
+    if M normalizes them. The classes are vectors of N indices.
     """
 
     loss: float
@@ -65,7 +74,7 @@ class Measures:
 
 
 def measure(M: MultilayerPerceptron, data: Batches, loss: LossFunction, *, compiled: bool = True) -> Measures:
-    """The measures of M in evaluation mode, in one pass over the data."""
+    """The measures of M in evaluation mode, in one pass over the data, which is normalized as M expects."""
     evaluation, state = evaluation_of(M, loss, compiled=compiled), M.state()
     total, count = 0.0, 0
     Ys, Ts = [], []
@@ -79,7 +88,7 @@ def measure(M: MultilayerPerceptron, data: Batches, loss: LossFunction, *, compi
     if not count:
         raise ValueError("the data has no batches, so there is nothing to measure")
     Y, T = np.concatenate(Ys), np.concatenate(Ts)
-    return Measures(total / count, Y, T, predicted_classes(M, Y), _classes(T))
+    return Measures(total / count, M.denormalize(Y), M.denormalize(T), predicted_classes(M, Y), _classes(T))
 
 
 def compute_loss(M: MultilayerPerceptron, data: Batches, loss: LossFunction) -> float:
@@ -98,13 +107,16 @@ def compute_accuracy(M: MultilayerPerceptron, data: Batches) -> float:
 
 
 def predict(M: MultilayerPerceptron, X: np.ndarray, batch_size: int = EVALUATION_BATCH) -> np.ndarray:
-    """f_Θ(X) in evaluation mode, for a NumPy matrix X with any number of rows, normalized as `M.normalize` does."""
+    """f_Θ(X) in evaluation mode, for a NumPy matrix X with any number of rows.
+
+    X and Y are in the units of the data: `M.normalize` and `M.denormalize` convert them.
+    """
     A = np.asarray(M.normalize(X), dtype=M.dtype)
     # a single batch is not worth a program
     feedforward, state, backend = evaluation_of(M, compiled=len(A) > batch_size), M.state(), M.backend
     batches = (A[i : i + batch_size] for i in range(0, max(len(A), 1), batch_size))
     outputs = (feedforward(state, backend.from_numpy(B, M.device))["Y"] for B in batches)
-    return np.concatenate([np.array(backend.to_numpy(Y)) for Y in outputs])
+    return M.denormalize(np.concatenate([np.array(backend.to_numpy(Y)) for Y in outputs]))
 
 
 def score(M: MultilayerPerceptron, X: np.ndarray, T: np.ndarray) -> float:
@@ -126,6 +138,8 @@ def score(M: MultilayerPerceptron, X: np.ndarray, T: np.ndarray) -> float:
 
 def _is_classifier(M: MultilayerPerceptron, T: np.ndarray) -> bool:
     """Whether the outputs of M for targets T stand for classes; see `score`."""
+    if M.target_normalization is not None:
+        return False
     if "classes" in M.information:
         return M.information["classes"] is not None
     if M.layers[-1].output_size > 1:
@@ -146,6 +160,24 @@ def predicted_classes(M: MultilayerPerceptron, Y: Matrix) -> np.ndarray:
         return A.argmax(axis=1)
     threshold = 0.5 if M.layers[-1].output == "probability" else 0
     return (A[:, 0] >= threshold).astype(np.int64)
+
+
+def probabilities(M: MultilayerPerceptron, Y: np.ndarray, loss: LossFunction) -> np.ndarray | None:
+    """The probability of each class for each row of an output Y of M, or None where Y and the loss define none.
+
+    They are Y, e^Y or, of logits, softmax(Y) or σ(Y), by the kind of output and the loss. One column has the
+    probabilities of class 1, and gets those of class 0 beside it.
+    """
+    kind = M.layers[-1].output
+    if kind == "real" and isinstance(loss, SoftmaxCrossEntropyLoss):
+        P = stable_softmax(Y)
+    elif kind == "real" and isinstance(loss, BinaryCrossEntropyLoss):
+        P = sigmoid(Y)
+    elif kind == "real":
+        return None
+    else:
+        P = Y if kind == "probability" else np.exp(Y)
+    return np.hstack([1 - P, P]) if P.shape[1] == 1 else P
 
 
 def _classes(T: np.ndarray) -> np.ndarray:

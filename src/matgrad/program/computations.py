@@ -147,14 +147,15 @@ def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:
 def default_loss(M: MultilayerPerceptron, T: np.ndarray | None = None) -> LossFunction:
     """The loss in M's information or, without one, the cross-entropy that fits the output of its last layer.
 
-    For targets T that do not stand for classes (see `are_classes`) it is the mean squared error. One output has
-    the classes 0 and 1: the loss is the binary cross-entropy, or the mean squared error if it is a probability.
+    For targets T that do not stand for classes (see `are_classes`), and for a model that normalizes its targets, it
+    is the mean squared error. One output has the classes 0 and 1: the loss is the binary cross-entropy, or the mean
+    squared error if it is a probability.
     """
     if not M.layers:
         raise ValueError("the model has no layers")
     if M.information.get("loss") is not None:
         return create_loss(M.information["loss"])
-    if T is not None and not are_classes(T):
+    if M.target_normalization is not None or (T is not None and not are_classes(T)):
         return create_loss("MeanSquaredError")
     names = {"real": "SoftmaxCrossEntropy", "probability": "CrossEntropy", "log-probability": "LogProbability"}
     if M.layers[-1].output_size == 1:

@@ -5,7 +5,8 @@ as ``W1``, with the support in ``W1.starts`` and ``W1.columns``; see `matgrad.sp
 else that the model needs, under its name in the state (``2.gamma``, ``2.running_mean``, ``3.al``), other sparse
 parameters with their supports too (``4.V``, ``4.V.starts``, ``4.V.columns``), and a JSON string ``matgrad`` that says
 how to make the model, or why no specification can. The linear layers are numbered in the order of `M.walk`, parts of
-layers too. The normalization of the inputs is ``extra.offset`` and ``extra.scale``.
+layers too. The normalization of the inputs is ``extra.offset`` and ``extra.scale``, that of the targets
+``extra.target_offset`` and ``extra.target_scale``. The columns of a table that are the inputs are in the information.
 Optimizers are not saved. Nothing is ever unpickled.
 
 A program file (see `matgrad.storage.programs`) is a model file too: in its header there is a JSON string ``model``
@@ -24,6 +25,7 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.conversion import convert
+from matgrad.datasets.features import Features
 from matgrad.datasets.normalization import Normalization
 from matgrad.foundation.files import atomic_write, is_safetensors, read_npz, read_safetensors
 from matgrad.layers.layer import Layer
@@ -37,7 +39,7 @@ from matgrad.specifications.models import create_model, model_specification
 
 FORMAT = 1
 INDEX = ("starts", "columns")  # what is saved of a support
-NORMALIZATION = ("offset", "scale")  # and of a normalization
+NORMALIZATION = ("offset", "scale")  # and of a normalization: that of the inputs or, as target_offset …, of the targets
 
 
 @dataclass
@@ -72,16 +74,21 @@ def model_arrays(M: MultilayerPerceptron) -> dict[str, np.ndarray]:
         content[stored] = backend_of(state[name]).to_numpy(state[name])
         if support := state.get(f"{name}{SUPPORT}"):
             content |= {f"{stored}.{part}": getattr(support, part) for part in INDEX}
-    if M.normalization is not None:
-        content |= {f"extra.{name}": getattr(M.normalization, name) for name in NORMALIZATION}
+    for prefix, normalization in (("", M.normalization), ("target_", M.target_normalization)):
+        if normalization is not None:
+            content |= {f"extra.{prefix}{name}": getattr(normalization, name) for name in NORMALIZATION}
     return content
 
 
 def model_description(saved: SavedModel) -> dict[str, Any]:
     """How to make the model, or the 'problem' where no specification can, and the information beside it."""
-    M, information = saved.model, saved.information
+    M, information = saved.model, dict(saved.information)
     if M.normalization is not None:
-        information = information | {"normalize": M.normalization.kind}
+        information["normalize"] = M.normalization.kind
+    if M.target_normalization is not None:
+        information["normalize_targets"] = M.target_normalization.kind
+    if M.features is not None:
+        information["features"] = M.features.as_json()
     try:
         model = model_specification(M)
     except ValueError as error:
@@ -90,11 +97,12 @@ def model_description(saved: SavedModel) -> dict[str, Any]:
 
 
 def load(path: str | Path) -> MultilayerPerceptron:
-    """The model in a file that `M.save` or `matgrad train` wrote, with the normalization of its inputs.
+    """The model in a file that `M.save` or `matgrad train` wrote, with the normalization of its inputs and targets.
 
-    It predicts from raw examples, and trains on them, where it was trained by `matgrad train`. What else is known
-    of it, such as its loss and the names of its classes, is its `information`, which `M.save` writes again. The
-    optimizers and their state are not saved: it has those of a new model.
+    It predicts from raw examples, and trains on them, where it was trained by `matgrad train`, and its targets and
+    predictions are in the units of the data. What else is known of it, such as its loss and the names of its classes,
+    is its `information`, which `M.save` writes again. The optimizers and their state are not saved: it has those of
+    a new model.
     """
     saved = load_model(path)
     saved.model.information = {name: x for name, x in saved.information.items() if name != "results"}
@@ -114,7 +122,11 @@ def load_model(path: str | Path) -> SavedModel:
     if any(A.dtype == np.float64 for name, A in content.items() if not name.startswith("extra.")):
         M.to(dtype="float64")
     _fill(M, content, path)
-    M.normalization = _normalization(content, information, M.layers[0].input_size, path)
+    _check_class_names(information.get("class_names") or [], M.layers[-1].output_size, path)
+    M.normalization = _normalization(content, information.get("normalize"), "", M.layers[0].input_size, path)
+    kind, K = information.get("normalize_targets"), M.layers[-1].output_size
+    M.target_normalization = _normalization(content, kind, "target_", K, path)
+    M.features = _features(information.get("features"), M.layers[0].input_size, path)
     return SavedModel(M, information)
 
 
@@ -168,16 +180,41 @@ def load_weights(M: MultilayerPerceptron, path: str | Path) -> None:
 
 
 def _normalization(
-    content: Mapping[str, np.ndarray], information: Mapping[str, Any], D: int, path: str | Path
+    content: Mapping[str, np.ndarray], kind: str | None, prefix: str, size: int, path: str | Path
 ) -> Normalization | None:
-    """The normalization of the D inputs that a file asks for."""
-    kind = information.get("normalize")
+    """The normalization of the inputs or targets that a file asks for."""
     if kind in (None, "none"):
         return None
-    rows = [content[f"extra.{name}"] for name in NORMALIZATION if f"extra.{name}" in content]
-    if [row.shape for row in rows] != [(1, D), (1, D)]:
-        raise ValueError(f"{path}: expected offset and scale of size 1 × {D} for the {kind} normalization")
-    return Normalization(kind, *rows)
+    names = [f"extra.{prefix}{name}" for name in NORMALIZATION]
+    rows = [content[name] for name in names if name in content]
+    if [row.shape for row in rows] != [(1, size), (1, size)]:
+        what = " and ".join(f"{prefix}{name}" for name in NORMALIZATION)
+        raise ValueError(f"{path}: expected {what} of size 1 × {size} for the {kind} normalization")
+    for name, row in zip(names, rows, strict=True):
+        _check_array(name, row, row.shape, path)
+    if not (rows[1] > 0).all():
+        raise ValueError(f"{path}: {names[1]} has elements that are not positive")
+    return Normalization(str(kind), *rows)
+
+
+def _features(value: Any, D: int, path: str | Path) -> Features | None:
+    """The columns of a table that are the D inputs of a model, if its file names them."""
+    if value is None:
+        return None
+    try:
+        features = Features.from_json(value)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if features.size != D:
+        raise ValueError(f"{path}: the features have {features.size} columns, expected {D} as the model has inputs")
+    return features
+
+
+def _check_class_names(names: Any, outputs: int, path: str | Path) -> None:
+    """Refuse names of classes, unless there are none, that are not one string per output, or two for one output."""
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not is_list or (names and (len(names) != max(outputs, 2) or len(set(names)) < len(names))):
+        raise ValueError(f"{path}: expected the different names of {max(outputs, 2)} classes, found {names!r}")
 
 
 def state_names(M: MultilayerPerceptron) -> dict[str, str]:
