@@ -14,7 +14,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics import mean_absolute_error, r2_score
 
 import matgrad as mg
-from cli_support import arrays, last_number, run, succeed, write_csv
+from cli_support import arrays, last_number, plane, run, succeed, write_csv
 from matgrad.datasets import csv_features
 
 
@@ -314,3 +314,20 @@ def test_the_task_of_a_model_is_that_of_its_data(folder):
     write_csv(folder / "n.csv", ["x", "t"], [[i / 40, i % 4] for i in range(40)])
     succeed("train", "--csv", "n.csv", "--epochs", 1, "--task", "regression", "--save-weights", "m.npz")
     assert "R2" in json.loads(succeed("evaluate", "m.npz", "--csv", "n.csv", "--json"))
+
+
+def test_files_of_earlier_versions_are_read(folder):
+    """They have no features, and targets that are not scaled: columns are taken by position."""
+    write_csv(folder / "plane.csv", ["x", "y", "z"], plane())
+    succeed("train", "--csv", "plane.csv", "--normalize-targets", "none", "--epochs", 5, "--save-weights", "m.npz")
+    content = arrays(folder / "m.npz")
+    description = json.loads(str(content["matgrad"]))
+    assert description["information"].pop("features")["target"]["name"] == "z"
+    np.savez("old.npz", **content | {"matgrad": np.array(json.dumps(description))})
+
+    new, old = (json.loads(succeed("evaluate", name, "--csv", "plane.csv", "--json")) for name in ("m.npz", "old.npz"))
+    assert new == old
+    for name, heading in (("m", "z"), ("old", "prediction")):
+        succeed("predict", f"{name}.npz", f"{name}.csv", "--csv", "plane.csv")
+        assert read(f"{name}.csv")[0] == [heading]
+    np.testing.assert_array_equal(numbers("m.csv"), numbers("old.csv"))

@@ -39,7 +39,7 @@ part_option = option(
     "--part",
     type=click.Choice(["train", "test", "all"]),
     default="test",
-    help="The part of the data to use.",
+    help="The part of the data to use; all is the training part, then the test part.",
 )
 seed_option = option("Data", "--seed", type=SEED, default=0, help="The seed of generated data.")
 

@@ -68,7 +68,7 @@ class Features:
         target = 0 if table.target is None else table.target
         if table.header is not None:
             names = [table.header[j] for j in (*positions, target)]
-            if twice := [name for name in names if names.count(name) > 1]:
+            if twice := [name for name, count in Counter(names).items() if count > 1]:
                 raise DataError(f"{table.path}: the header has several columns {twice[0]!r}; rename or drop them")
         columns = tuple(_learned(table, rows, j, j in words, missing) for j in sorted(positions))
         return cls(columns, table.width, Column(target, table.name(target)), missing, unknown)
