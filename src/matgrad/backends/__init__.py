@@ -6,6 +6,7 @@ matgrad decides which framework a matrix belongs to.
 
 from __future__ import annotations
 
+import difflib
 from functools import cache
 from importlib import import_module
 
@@ -33,7 +34,9 @@ _INSTALL = {
 def get_backend(name: str) -> Backend:
     """The backend called `name`; imports its framework."""
     if name not in BACKENDS:
-        raise ValueError(f"unknown backend {name!r}; known: {', '.join(BACKENDS)}")
+        near = difflib.get_close_matches(str(name).lower(), BACKENDS, n=1, cutoff=0.75)
+        hint = f" did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"unknown backend {name!r};{hint} known: {', '.join(BACKENDS)}")
     module, class_name, (framework, *_) = BACKENDS[name]
     try:
         import_module(framework)

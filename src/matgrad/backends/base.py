@@ -169,8 +169,9 @@ class Backend(ABC):
             raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, found {dtype!r}")
 
     def check_device(self, device: str) -> None:
-        """Raise ValueError if this backend has no such device."""
-        raise ValueError(f"device {device!r}: the backend {self.name} has no devices to choose from")
+        """Raise ValueError if this backend has no such device; all have the processor, cpu."""
+        if device != "cpu":
+            raise ValueError(f"device {device!r}: expected cpu; only torch, jax and tensorflow can have other devices")
 
     def scalar(self, value: float, like: Matrix) -> Scalar:
         """The number `value` as a 0-d array of the dtype and device of `like`."""
