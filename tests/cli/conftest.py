@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from matgrad.activation_functions import ACTIVATIONS
+from matgrad.foundation.machine import THREADS
 from matgrad.loss_functions import LOSSES
 from matgrad.specifications.models import LAYERS
 
@@ -19,7 +20,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def folder(tmp_path, monkeypatch):
     """An empty working directory; the registries, the environment and NumPy's printing are restored afterwards."""
     monkeypatch.chdir(tmp_path)
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+    for variable in THREADS:
         monkeypatch.setenv(variable, "1")
     monkeypatch.setenv("XLA_FLAGS", "")
     registries = [(registry, dict(registry)) for registry in (LAYERS, ACTIVATIONS, LOSSES)]

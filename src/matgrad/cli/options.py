@@ -109,7 +109,13 @@ machine_options = all_of(
     ),
     option("Engine", "--device", metavar="NAME", help="Where the backend computes, such as cuda or cpu."),
     option("Engine", "--dtype", type=click.Choice(DTYPES), default="float32", help="Element type."),
-    option("Engine", "--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads to use.  [default: all]"),
+    option(
+        "Engine",
+        "--threads",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="CPU threads to use, on every backend.  [default: all]",
+    ),
 )
 
 

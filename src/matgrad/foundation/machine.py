@@ -58,15 +58,26 @@ def thread_pools() -> dict[str, int]:
     }
 
 
+THREADS = (  # the variables from which libraries that are loaded later take the number of their threads
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),  # NumPy, SciPy, PyTorch
+    *("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"),  # TensorFlow
+    "PJRT_NPROC",  # JAX
+)
+
+
 def set_threads(threads: int | None) -> None:
-    """Limit the threads of the libraries that are loaded, and of those that will be."""
+    """Limit the threads of the libraries that are loaded, and of those that will be.
+
+    JAX and TensorFlow make their threads when they compute for the first time: a later limit is none for them.
+    """
     if threads is None:
         return
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(threads)
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+    for name in THREADS:
         os.environ[name] = str(threads)
-    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + (
-        " --xla_cpu_multi_thread_eigen=false" if threads == 1 else ""
-    )
+    if threads == 1:
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)

@@ -137,8 +137,6 @@ def main(name: str, threads: int) -> None:
     own = ALL_TOOLS[name].threads
     threads = threads if own is None else own
     set_threads(threads)
-    for variable in ("PJRT_NPROC", "NPROC", "TF_NUM_INTEROP_THREADS"):  # the first two are JAX's
-        os.environ[variable] = str(threads)
     worker = Worker(name, threads)
     for line in sys.stdin:
         print(json.dumps(answer(worker, line)), file=replies, flush=True)
