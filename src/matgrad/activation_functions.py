@@ -38,7 +38,7 @@ class ActivationFunction:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        return describe(self).replace("Activation", "", 1)
+        return describe(self, "Activation")
 
 
 class _PiecewiseLinear(ActivationFunction):

@@ -37,6 +37,8 @@ class LossFunction:
 
     is_mean = False  # whether the value is already a mean over the batch
     accepts = _ANY  # the kinds of output that it accepts, see `Layer.output`
+    least_outputs = 1  # two for a loss that compares classes: with one output, nothing would be learned
+    has_probabilities = False  # whether the targets are probabilities, such as the 0 and 1 of classes
 
     def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
         """ℒ(Y, T)"""
@@ -53,7 +55,7 @@ class LossFunction:
 
     def specification(self) -> str:
         """The string from which `create_loss` makes this loss."""
-        return describe(self).replace("Loss", "", 1)
+        return describe(self, "Loss")
 
     def __repr__(self) -> str:
         return describe(self)
@@ -87,6 +89,9 @@ class MeanSquaredErrorLoss(SquaredErrorLoss):  # appendix:loss-functions
 
 class _SmoothedLoss(LossFunction):
     """A loss on class probabilities whose targets can be smoothed: T' = (1 - s)·T + s/K."""
+
+    least_outputs = 2
+    has_probabilities = True
 
     def __init__(self, label_smoothing: float = 0.0) -> None:
         if not 0 <= label_smoothing <= 1:
@@ -149,6 +154,8 @@ class NegativeLogLikelihoodLoss(LossFunction):  # appendix:loss-functions
     """-1_Nᵀ log((Y ⊙ T) 1_K), for probabilities Y; torch.nn.NLLLoss takes log-probabilities"""
 
     accepts = _PROBABILITIES
+    least_outputs = 2
+    has_probabilities = True
 
     def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
         return -elements_sum(log(positive(rows_sum(hadamard(Y, T)))))
@@ -164,6 +171,7 @@ class LogisticCrossEntropyLoss(LossFunction):  # appendix:loss-functions
     """-1_Nᵀ (T ⊙ log σ(Y)) 1_K, for logits Y; has no term for 1 - T, see BinaryCrossEntropyLoss"""
 
     accepts = _LOGITS
+    has_probabilities = True
 
     def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
         return -elements_sum(hadamard(T, log_sigmoid(Y)))
@@ -177,6 +185,7 @@ class BinaryCrossEntropyLoss(LossFunction):
     """-1_Nᵀ (T ⊙ log σ(Y) + (1 - T) ⊙ log σ(-Y)) 1_K, for logits Y"""
 
     accepts = _LOGITS
+    has_probabilities = True
 
     def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
         N, K = Y.shape

@@ -39,15 +39,16 @@ def create_model(
     weights: Items = WEIGHTS,
     optimizers: Items = OPTIMIZER,
     dropouts: Items = 0,
-    renew: str = "step",
+    renew: Items = "step",
     densities: Items = 1,
 ) -> MultilayerPerceptron:
     """The model with the given layers; `sizes` are the number of features, then the sizes of the layers.
 
-    A layer that keeps its size, such as batch normalization, has none in the list. `weights`, `dropouts` and
-    `densities` have one item per linear layer, parts of layers included, in the order of `M.walk`;
-    `optimizers` has one per layer. A single item serves all. A linear layer with a density below 1 is
-    sparse, with a random support. The model trains in the C++ core if it is built, else on NumPy; see `M.to`.
+    A layer that keeps its size, such as batch normalization, has none in the list. `weights`, `dropouts`, `densities`
+    and `renew` (whether dropout is renewed every 'step' or every 'epoch') have one item per linear layer, parts of
+    layers included, in the order of `M.walk`; `optimizers` has one per layer. A single item serves all. A linear layer
+    with a density below 1 is sparse, with a random support. The model trains in the C++ core if it is built, else on
+    NumPy; see `M.to`.
 
     >>> M = create_model("ReLU;ReLU;Linear", [64, 128, 64, 10])
     """
@@ -60,6 +61,7 @@ def create_model(
             f"one per layer), found {len(numbers)}: {sizes}"
         )
     rates = _LayerItems(parse_numbers(dropouts, "dropout", float), "dropouts")
+    renewals = _LayerItems(split_items(renew, "renew"), "values of renew")
     fractions = _LayerItems(parse_densities(densities), "densities")
     distributions = _LayerItems(split_items(weights, "layer weights"), "layer weights")
 
@@ -68,13 +70,13 @@ def create_model(
     for position, (item, kind) in enumerate(zip(items, kinds, strict=True), start=1):
         K = D if _keeps_size(kind) else rest.pop(0)
         with at_position("layer", position):
-            layer = _create_layer(item, kind, D, K, rates, renew, fractions)
+            layer = _create_layer(item, kind, D, K, rates, renewals, fractions)
             for _, part in layer.walk():
                 if isinstance(part, LinearLayer):
                     part.set_weights(distributions.take())
         M.layers.append(layer)
         D = K
-    for listed in (rates, fractions, distributions):
+    for listed in (rates, renewals, fractions, distributions):
         listed.check()
     set_optimizers(M, optimizers)
     return M.to("auto")
@@ -103,28 +105,31 @@ def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
     """
     linear = [layer for _, layer in M.walk() if isinstance(layer, LinearLayer)]
     sizes = [M.layers[0].input_size, *(layer.output_size for layer in M.layers if not layer.keeps_size)]
-    renew = next((layer.renew for layer in linear if layer.dropout), "step")
+    renewals = {layer.renew for layer in linear if layer.dropout} or {"step"}
     densities = [format_density(x.W.support) if isinstance(x.W, SparseMatrix) else "1" for x in linear]
     for i, layer in enumerate(M.layers, start=1):
         if layer.parts():
-            _check_specification(f"layer {i}, {layer!r}", layer, renew)
+            _check_specification(f"layer {i}, {layer!r}", layer)
     return {
         "layers": ";".join(layer.specification() for layer in M.layers),
         "sizes": ";".join(map(str, sizes)),
         "dropouts": ";".join(str(layer.dropout) for layer in linear) or "0",
-        "renew": renew,
+        "renew": renewals.pop() if len(renewals) == 1 else ";".join(layer.renew for layer in linear),
         **({"densities": ";".join(densities)} if any(density != "1" for density in densities) else {}),
     }
 
 
-def _check_specification(name: str, layer: Layer, renew: str) -> None:
+def _check_specification(name: str, layer: Layer) -> None:
     """Refuse a composite layer that differs from the one its specification makes."""
     specification = layer.specification()
-    rates = _LayerItems([x.dropout for _, x in layer.walk() if isinstance(x, LinearLayer)] or [0.0], "dropouts")
+    linear = [x for _, x in layer.walk() if isinstance(x, LinearLayer)]
+    rates = _LayerItems([x.dropout for x in linear] or [0.0], "dropouts")
+    renewals = _LayerItems([x.renew for x in linear] or ["step"], "values of renew")
+    densities = _LayerItems([1.0], "densities")
     try:
         with preserved_generator():
             sizes = layer.input_size, layer.output_size
-            made = _create_layer(specification, type(layer), *sizes, rates, renew, _LayerItems([1.0], "densities"))
+            made = _create_layer(specification, type(layer), *sizes, rates, renewals, densities)
     except Exception as error:  # whatever a constructor with other arguments than (D, K) raises
         raise ValueError(f"{name}: cannot be made from its specification {specification!r}: {error}") from None
     for found, expected in zip_longest(_settings(layer), _settings(made)):
@@ -173,15 +178,15 @@ class _LayerItems:
 
 
 def _create_layer(
-    item: str, kind: type, D: int, K: int, rates: _LayerItems, renew: str, densities: _LayerItems
+    item: str, kind: type, D: int, K: int, rates: _LayerItems, renewals: _LayerItems, densities: _LayerItems
 ) -> Layer:
     """The layer, or the activation layer with the activation function, that the item names.
 
-    The layer and its linear parts take the next dropout rates and densities.
+    The layer and its linear parts take the next dropout rates, with their renewals, and densities.
     """
     options: dict[str, Any] = {}
     if issubclass(kind, LinearLayer | ActivationFunction):
-        rate, density = rates.take(), densities.take()
+        rate, renew, density = rates.take(), renewals.take(), densities.take()
         options = {"dropout": rate, "renew": renew} if rate else {}
         if density < 1:
             options["support"] = random_support(K, D, density)
@@ -190,7 +195,8 @@ def _create_layer(
     layer: Any = create(item, {parse_call(item).name: kind}, "layer", D, K, **options)
     for _, part in layer.walk():
         if isinstance(part, LinearLayer) and part is not layer:
-            if rate := rates.take():
+            rate, renew = rates.take(), renewals.take()
+            if rate:
                 part.set_dropout(rate, renew)
             support = random_support(part.output_size, part.input_size, densities.take())
             if support is not None:

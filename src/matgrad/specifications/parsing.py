@@ -84,16 +84,21 @@ def resolve(specification: Any, base: type[T], registry: Mapping[str, Callable[.
     return create(specification, registry, kind)
 
 
-def describe(thing: object) -> str:
-    """The class of a thing and those of its attributes that differ from the defaults of its constructor."""
+def stem(cls: type, ending: str) -> str:
+    """The name by which a class is found: its own without the ending, such as ``LossAware`` for LossAwareLoss."""
+    return cls.__name__.removesuffix(ending) or cls.__name__
+
+
+def describe(thing: object, ending: str = "") -> str:
+    """The name of a class without the ending, and the attributes that differ from the defaults of its constructor."""
     parameters = inspect.signature(type(thing)).parameters
     values = {name: value for name, value in vars(thing).items() if name in parameters}
     changed = [
         f"{name}={value!r}"
         for name, value in values.items()
-        if parameters[name].default is inspect.Parameter.empty or value != parameters[name].default
+        if parameters[name].default is inspect.Parameter.empty or not _equal(value, parameters[name].default)
     ]
-    return type(thing).__name__ + (f"({', '.join(changed)})" if changed else "")
+    return stem(type(thing), ending) + (f"({', '.join(changed)})" if changed else "")
 
 
 def parse_numbers(items: Items, kind: str, number: type[int] | type[float] = int) -> list[Any]:
@@ -157,6 +162,14 @@ def _value(string: str) -> Any:
         except ValueError:
             pass
     return string
+
+
+def _equal(value: Any, default: Any) -> bool:
+    """Whether both are equal; an array, which compares element by element, equals no default."""
+    try:
+        return bool(value == default)
+    except (ValueError, TypeError, RuntimeError):
+        return False
 
 
 def _is_number(value: Any) -> bool:

@@ -11,6 +11,7 @@ from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
 from matgrad.layers import Layer
 from matgrad.loss_functions import LOSSES, LossFunction
 from matgrad.specifications.models import LAYERS
+from matgrad.specifications.parsing import stem
 
 
 def load_plugin(path: str | Path) -> ModuleType:
@@ -41,7 +42,7 @@ def load_plugin(path: str | Path) -> ModuleType:
     for cls in vars(module).values():
         for base, registry, ending in registries:
             if isinstance(cls, type) and issubclass(cls, base) and cls.__module__ == name:
-                registry[cls.__name__.removesuffix(ending)] = cls
+                registry[stem(cls, ending)] = cls
                 found += 1
     if not found:
         raise ValueError(f"plugin {str(path)!r}: no class in it derives from Layer, ActivationFunction or LossFunction")
