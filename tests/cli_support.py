@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +48,7 @@ def rows(output: str) -> list[dict[str, str]]:
     """The rows of a run, each by the headings of the table."""
     lines = output.splitlines()
     head = next(i for i, line in enumerate(lines) if line.split()[:2] == ["epoch", "lr"])
-    headings = lines[head].replace(" acc", "_acc").replace(" rmse", "_rmse").replace("val loss", "val_loss").split()
+    headings = re.sub(r"(?<=\S) (?=\S)", "_", lines[head]).split()  # columns are two spaces apart
     body = [line.split() for line in lines[head + 1 :] if len(line.split()) == len(headings) and line.strip()[0] != "t"]
     return [dict(zip(headings, row, strict=True)) for row in body]
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from matgrad.backends import Backend, automatic_backend, backend_of, get_backend
 from matgrad.backends.base import Matrix, Scalar
+from matgrad.datasets.checking import check_dense
 from matgrad.foundation.deferred import deferred
 from matgrad.foundation.random_numbers import Generator
-from matgrad.layers.layer import Layer, check_layers
+from matgrad.layers.layer import Layer, check_layers, keep
 from matgrad.layers.linear import LinearLayer
 from matgrad.layers.state import State, sized_by_supports
 from matgrad.sparse.densities import format_density, parse_densities, random_support
@@ -43,9 +44,9 @@ class MultilayerPerceptron:
     normalization: Normalization | None = None
     target_normalization: Normalization | None = None
     features: Features | None = None
-    information: Mapping[str, Any] = MappingProxyType(
-        {}
-    )  # what its file says of it beside: the loss, the names of the classes …
+    # what `fit` or its file says of it beside: the loss, the number of classes, their names …
+    information: Mapping[str, Any] = MappingProxyType({})
+    history: Mapping[str, list] = MappingProxyType({})  # of the last training, also if that was interrupted or failed
 
     def __init__(self, layers: Iterable[Layer] = ()) -> None:
         self.layers: list[Layer] = list(layers)
@@ -59,11 +60,13 @@ class MultilayerPerceptron:
         self._check_input(X)
         for layer in self.layers:
             X = layer.feedforward(X)
+            keep(layer, Y=X)
         return X
 
     def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
         """Set DX and Dθ in every layer, from the output Y and its gradient DY."""
         for layer in reversed(self.layers):
+            keep(layer, DY=DY)
             layer.backpropagate(Y, DY)
             Y, DY = layer.X, layer.DX
 
@@ -231,6 +234,7 @@ class MultilayerPerceptron:
 
     def normalize(self, X: np.ndarray) -> np.ndarray:
         """The examples as the layers expect them: (X - offset) / scale if M has a normalization, else X."""
+        check_dense(X, "X")
         return np.asarray(X) if self.normalization is None else self.normalization.apply(np.asarray(X))
 
     def normalize_targets(self, T: np.ndarray) -> np.ndarray:

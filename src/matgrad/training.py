@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.callbacks import Callback, Divergence, EarlyStopping, Interruption, Report, Statistics
 from matgrad.datasets import DataLoader
-from matgrad.datasets.dataset import check_finite, hold_out
+from matgrad.datasets.checking import check_finite, checked_examples
+from matgrad.datasets.dataset import hold_out
 from matgrad.engines.eager import EagerStep
 from matgrad.engines.engine import Batches, CompiledStep
 from matgrad.engines.fallback import StepWithFallback
 from matgrad.foundation.numbers import check_size
 from matgrad.inspection.profiling import counted
+from matgrad.layers.state import State
 from matgrad.learning_rate import create_scheduler
 from matgrad.loss_functions import LossFunction, create_loss
-from matgrad.program.computations import check_loss, default_loss
+from matgrad.program.computations import check_loss, check_probabilities, default_loss, number_of_classes
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -50,13 +53,10 @@ def stochastic_gradient_descent(
     asks for the rates of all steps when an epoch begins. With `clip_norm` the gradients are scaled down
     to that norm if theirs is larger. The step is compiled by M's engine; with ``compiled=False`` the
     equations run one by one, and the layers keep the matrices of the last batch. Ctrl-C ends training
-    between two batches with KeyboardInterrupt, and leaves M in a consistent state.
+    between two batches with KeyboardInterrupt, and leaves M in a consistent state. A run that diverges ends
+    with FloatingPointError. In any case `M.history` has the history so far.
     """
-    run = Training(M, loss, train_loader, epochs, learning_rate, per_step, clip_norm, compiled)
-    run.train(callbacks)
-    if run.is_interrupted:
-        raise KeyboardInterrupt
-    return run.history
+    return _finished(Training(M, loss, train_loader, epochs, learning_rate, per_step, clip_norm, compiled), callbacks)
 
 
 class Training:
@@ -64,6 +64,7 @@ class Training:
 
     X: Matrix  # the last batch, if a callback wants batches
     T: Matrix
+    state: State  # of M before that batch; in compiled training, when the epoch began
     _step: CompiledStep
 
     def __init__(
@@ -82,12 +83,16 @@ class Training:
         self.rows: list[dict[str, Any]] = []  # one per epoch
         self.epoch = self.batch = self.step = 0  # finished epochs, batches of this epoch, batches of all epochs
         self.batches: int | None = None  # of this epoch, if known
-        self.seconds = 0.0  # of training, without callbacks
+        self.seconds = 0.0  # of training: compiling, loading and steps, without callbacks such as statistics
         self.is_stopped = self.is_interrupted = False
+        self.is_rescued = False  # whether the run diverged, but a callback keeps an earlier model
         check_loss(M, loss)
+        if isinstance(data, DataLoader) and data.labels is None:
+            check_probabilities(backend_of(data.T).to_numpy(data.T), loss)
         self._clip_norm = clip_norm
         self._rates = _Rates(M, learning_rate, per_step)
         self._callbacks: list[Callback] = []
+        self._seconds_of_callbacks = 0.0  # between the batches of this epoch
 
     @property
     def row(self) -> dict[str, Any]:
@@ -115,9 +120,10 @@ class Training:
     def train(self, callbacks: Sequence[Callback] = ()) -> None:
         """Train epoch by epoch, until the last one or until a callback stops training."""
         self._step = (StepWithFallback if self.compiled else EagerStep)(self.M, self.loss, self._clip_norm)
-        self._callbacks = [*_checked_callbacks(callbacks), Interruption()]
+        self._callbacks = [*_checked_callbacks(callbacks), Divergence(), Interruption()]
         # divergence is reported in words; every callback that was started ends, also if another one fails
         with np.errstate(all="ignore"), ExitStack() as at_end:
+            at_end.callback(lambda: setattr(self.M, "history", self.history))
             for callback in self._callbacks:
                 callback.start(self)
                 at_end.callback(callback.end, self)
@@ -133,7 +139,7 @@ class Training:
         self.batch, self.batches = 0, len(data) if isinstance(data, Sized) else None
         wants_batches = any(callback.wants_batches for callback in self._callbacks)
         rates.start(self.epoch)
-        is_whole = True
+        is_whole, self._seconds_of_callbacks = True, 0.0
         with counted(M):
             M.train()
             step.load(M.state())
@@ -147,7 +153,7 @@ class Training:
                 raise ValueError("there are no batches to train on: the data is empty, or an iterator that is used up")
             if is_whole:
                 M.end_epoch()
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - start - self._seconds_of_callbacks
         self.seconds += seconds
         if is_whole:
             self.epoch += 1
@@ -157,22 +163,33 @@ class Training:
     def _watched(self, data: Batches) -> Iterator[tuple[Matrix, Matrix]]:
         """The batches; the one that is trained on is also (self.X, self.T)."""
         for self.X, self.T in data:
+            self.state = self.M.state()
             yield self.X, self.T
 
     def _poll(self, done: int) -> None:
         """Call the callbacks between two batches."""
+        start = time.perf_counter()
         self.step += done - self.batch
         self.batch = done
         for callback in self._callbacks:
             if callback.wants_batches:
                 callback.batch(self)
             callback.poll(self)
+        self._seconds_of_callbacks += time.perf_counter() - start
         if self.is_stopped and done != self.batches:
             raise _Stopped
 
 
 class _Stopped(Exception):
     """Training was stopped between two batches of an epoch."""
+
+
+def _finished(run: Training, callbacks: Sequence[Callback]) -> History:
+    """The history of the run, which is trained to its end; Ctrl-C ends it with KeyboardInterrupt."""
+    run.train(callbacks)
+    if run.is_interrupted:
+        raise KeyboardInterrupt
+    return run.history
 
 
 class _Rates:
@@ -226,46 +243,66 @@ def fit(
     With the defaults it trains as `matgrad train` does; X and T are normalized only if M has normalizations of them.
     The losses are then those of the normalized targets, and errors such as the 'rmse' are in the units of T.
 
-    The default loss is that of M's file, if it was loaded. Else it is the cross-entropy that fits the last layer
-    (one output has the classes 0 and 1) or, for targets that are numbers, the mean squared error. `validation` is
-    a pair (X, T), or the fraction of the examples to hold out; with `early_stopping` training ends when the validation
-    loss has not improved for that many epochs, and M keeps the best parameters. Returns the history: for
-    every epoch the learning rate, the seconds of training and, unless `statistics` is off, the 'loss' and
+    The default loss is the one that M was trained with, here or before it was saved. Else it is the cross-entropy that
+    fits the last layer (one output has the classes 0 and 1) or, for targets that are numbers, the mean squared error;
+    with one output, integers other than 0 and 1 need a named loss. `M.information` then has the loss and the number of
+    classes. `validation` is a pair (X, T), or the fraction of the examples to hold out; with `early_stopping` training
+    ends when the validation loss has not improved for that many epochs, or is no longer finite, and M keeps the best
+    parameters. Returns the history, which is also `M.history`: for every epoch the learning rate, the 'seconds' of
+    training (with compiling, without statistics and other callbacks) and, unless `statistics` is off, the 'loss' and
     the 'accuracy' (for targets that are not classes, the 'rmse'), also as 'validation_loss' and so on.
     `verbose` shows them. See `stochastic_gradient_descent` for the rest.
     """
-    loss = default_loss(M, np.asarray(T)) if loss is None else create_loss(loss)
+    X, T = checked_examples(X, T)
+    loss = default_loss(M, T) if loss is None else create_loss(loss)
     check_loss(M, loss)
-
-    def loader(X: np.ndarray, T: np.ndarray, **options: Any) -> DataLoader:
-        X, T, K = M.normalize(X), M.normalize_targets(T), M.layers[-1].output_size
-        check_finite(X, "X")
-        return DataLoader(X, T, batch_size, classes=K, **options).to(M.backend.name, dtype=M.dtype, device=M.device)
-
-    if isinstance(validation, Real):
-        X, T = np.asarray(X), np.asarray(T)
-        kept, held = hold_out(len(X), float(validation), 0 if seed is None else seed, "validation")
-        X, T, validation = X[kept], T[kept], (X[held], T[held])
-    if validation is not None and (not isinstance(validation, tuple | list) or len(validation) != 2):
-        raise ValueError(f"validation: expected a pair (X, T), a fraction or None, found {validation!r}")
-    if early_stopping is not None and (validation is None or not statistics):
+    data = _divided(X, T, validation, seed)
+    if early_stopping is not None and ("validation_" not in data or not statistics):
         raise ValueError("early_stopping needs validation data and statistics")
-    train = loader(X, T, shuffle=shuffle, seed=seed)
-    parts = {"": train} | ({} if validation is None else {"validation_": loader(*validation)})
-    own: list[Callback] = [Statistics(parts), Divergence()] if statistics else []
+
+    def loader(part: str, X: np.ndarray, T: np.ndarray) -> DataLoader:
+        X = _of_dtype(M.normalize(X), M.dtype, f"{part}X")
+        T = M.normalize_targets(T)
+        T = _of_dtype(T, M.dtype, f"{part}T") if T.dtype.kind == "f" else T  # integers may be classes
+        result = DataLoader(X, T, batch_size, shuffle=shuffle, seed=seed, classes=M.layers[-1].output_size)
+        if result.labels is None:
+            check_probabilities(result.T, loss, f"{part}T")
+        return result.to(M.backend.name, dtype=M.dtype, device=M.device)
+
+    loaders = {prefix: loader(prefix.replace("_", " "), *arrays) for prefix, arrays in data.items()}
+    counts = [number_of_classes(M, loss, T) for _, T in data.values()]
+    classes = None if None in counts else counts[0]
+    own: list[Callback] = [Statistics(loaders, "rmse" if classes is None else "accuracy")] if statistics else []
     own += [] if early_stopping is None else [EarlyStopping(check_size("early_stopping", early_stopping))]
     own += [Report()] if verbose else []
-    return stochastic_gradient_descent(
-        M,
-        epochs,
-        loss,
-        create_scheduler(learning_rate),
-        train,
-        per_step=per_step,
-        clip_norm=clip_norm,
-        compiled=compiled,
-        callbacks=[*own, *_checked_callbacks(callbacks)],
-    )
+    run = Training(M, loss, loaders[""], epochs, create_scheduler(learning_rate), per_step, clip_norm, compiled)
+    known, M.information = M.information, {**M.information, "loss": loss.specification(), "classes": classes}
+    try:
+        return _finished(run, [*own, *_checked_callbacks(callbacks)])
+    finally:
+        if not run.step:  # nothing was learned
+            M.information = known
+
+
+def _divided(X: np.ndarray, T: np.ndarray, validation: Any, seed: int | None) -> dict[str, tuple]:
+    """The examples and, with the prefix 'validation_', those to validate with: a fraction of them, or a pair (X, T)."""
+    if validation is None:
+        return {"": (X, T)}
+    if isinstance(validation, Real):
+        kept, held = hold_out(len(X), float(validation), 0 if seed is None else seed, "validation")
+        return {"": (X[kept], T[kept]), "validation_": (X[held], T[held])}
+    if isinstance(validation, tuple | list) and len(validation) == 2:
+        Xv, Tv = validation
+        return {"": (X, T), "validation_": checked_examples(Xv, Tv, "validation ")}
+    raise ValueError(f"validation: expected a pair (X, T), a fraction or None, found {validation!r}")
+
+
+def _of_dtype(A: np.ndarray, dtype: str, where: str) -> np.ndarray:
+    """A with elements of the model's type, after a check that they are finite."""
+    with np.errstate(over="ignore"):
+        B = A.astype(dtype, copy=False)
+    check_finite(B, where, A)
+    return B
 
 
 def _checked_callbacks(callbacks: Sequence[Callback]) -> list[Callback]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -139,6 +140,49 @@ def test_a_loss_that_is_no_number_ends_training(engine: str):
         model(engine).fit(*data(), loss="SquaredError", learning_rate=1e300, epochs=5)
 
 
+def then_diverge(i: int) -> float:
+    """A good rate for three epochs, then one that no model survives."""
+    return 0.01 if i < 3 else 1e300
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("statistics", [False, True])
+def test_a_diverging_run_ends_in_the_same_words_everywhere(engine: str, statistics: bool):
+    what = "the loss is" if statistics else r"\d\.\w+(\.delta)? has elements that are not finite"
+    M = model(engine)
+    with pytest.raises(FloatingPointError, match=rf"^{what}.* after epoch 4: a smaller learning rate or clipping may"):
+        M.fit(*data(), loss="SquaredError", learning_rate=then_diverge, epochs=9, statistics=statistics)
+    assert M.history["epoch"] == [1, 2, 3, 4]
+
+    X, t = data()
+    loader = mg.DataLoader(X, t, 50).to(M.backend.name)
+    with pytest.raises(FloatingPointError, match=r"has elements that are not finite after epoch 1: a smaller"):
+        mg.stochastic_gradient_descent(model(engine), 5, mg.SquaredErrorLoss(), lambda i: 1e300, loader)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_early_stopping_that_meets_divergence_keeps_the_best_model(engine: str):
+    states, losses = {}, []
+
+    def keep(run) -> None:
+        states[run.epoch] = run.M.state()
+        losses.append(run.row["validation_loss"])
+
+    M, options = model(engine), {"validation": 0.3, "early_stopping": 5, "seed": 3, "callbacks": [AfterEpoch(keep)]}
+    with pytest.warns(UserWarning, match=r"the loss is .* after epoch 4: .*; kept the model of epoch (\d), with val"):
+        history = M.fit(*data(), loss="SquaredError", learning_rate=then_diverge, epochs=9, **options)
+    best = int(np.argmin(losses[:3])) + 1
+    assert history["epoch"] == [1, 2, 3, 4]
+    for name, X in M.state().items():
+        np.testing.assert_array_equal(X, states[best][name])
+    assert np.isfinite(M.predict(data()[0])).all()
+
+
+def test_early_stopping_has_nothing_to_keep_of_a_run_that_diverges_at_once():
+    with pytest.raises(FloatingPointError, match="after epoch 1"):
+        model().fit(*data(), loss="SquaredError", learning_rate=1e300, validation=0.3, early_stopping=5)
+
+
 class StopAfter(Callback):
     """Stops training when so many batches are done, or presses Ctrl-C then."""
 
@@ -179,6 +223,44 @@ def test_control_c_ends_training_between_two_batches(engine: str):
     assert signal.getsignal(signal.SIGINT) is before
     for name, X in M.state().items():
         np.testing.assert_allclose(X, after_batches(engine, 3)[name], rtol=1e-12)
+
+
+def test_the_history_is_kept_where_training_is_interrupted_or_fails():
+    def fail(run) -> None:
+        raise ZeroDivisionError
+
+    press = StopAfter(7, lambda run: signal.raise_signal(signal.SIGINT))  # in the second epoch of four batches
+    for error, callback in ((KeyboardInterrupt, press), (ZeroDivisionError, StopAfter(7, fail))):
+        M = model()
+        with pytest.raises(error):
+            M.fit(*data(), batch_size=20, callbacks=[callback])
+        assert M.history["epoch"] == [1]
+        assert len(M.history["loss"]) == 1
+    assert M.fit(*data(), epochs=2) == M.history
+    assert model().history == {}
+
+
+def test_seconds_are_those_of_training_without_callbacks(monkeypatch):
+    """A clock that goes on by 1 for each batch, and by 1000 in each callback."""
+    clock = [0.0]
+    monkeypatch.setattr("matgrad.training.time", SimpleNamespace(perf_counter=lambda: clock[0]))
+
+    class Slow(Callback):
+        def pass_time(self, run) -> None:
+            clock[0] += 1000
+
+        start = batch = poll = epoch = end = pass_time
+
+    X, t = data()
+
+    def batches():
+        for batch in mg.DataLoader(X, t, 20):
+            clock[0] += 1
+            yield batch
+
+    loss = mg.SoftmaxCrossEntropyLoss()
+    history = mg.stochastic_gradient_descent(model(), 3, loss, lambda i: 0.1, lambda i: batches(), callbacks=[Slow()])
+    assert history["seconds"] == [4, 4, 4]
 
 
 class PressingPoll(Callback):
@@ -269,12 +351,53 @@ def test_gradients_are_checked_while_training(layer):
         assert len(lines) == 2
 
 
-def test_matrices_are_those_of_the_batch():
+def printed(lines: list[str]) -> dict[str, np.ndarray]:
+    """The printed matrices and losses, by what is said of them."""
+    found = {}
+    for line in lines:
+        name, _, matrix = line.partition("\n")
+        if matrix:
+            found[name] = np.array([row.strip("[] ").split() for row in matrix.split("\n")], dtype=float)
+        else:
+            name, _, number = name.rpartition(" ")
+            found[name] = np.array(float(number))
+    return found
+
+
+def test_matrices_are_those_of_one_step_before_its_update():
     lines: list[str] = []
     X, t = data()
-    model().fit(X, t, epochs=1, batch_size=N, shuffle=False, compiled=False, callbacks=[Matrices(lines.append)])
-    assert f"batch 1 layer 1 X\n{X}" in lines
-    assert [line.split("\n")[0] for line in lines][-1] == "batch 1 layer 2 Db"
+    M = model()
+    M.set_optimizer("GradientDescent")
+    with np.printoptions(precision=17, threshold=10**6, linewidth=10**6):
+        M.fit(
+            X, t, epochs=2, batch_size=40, seed=0, learning_rate=0.5, compiled=False, callbacks=[Matrices(lines.append)]
+        )
+    half = len(lines) // 4  # batches of 40 and 30 in two epochs
+    steps = [printed(lines[i * half : (i + 1) * half]) for i in range(4)]
+    for i, step in enumerate(steps):
+        A = {name.split(" ", 2)[2]: value for name, value in step.items()}
+        X1, W1, b1, Z1, Y1, DY1, DZ1, DX1 = (
+            A[f"layer 1 {name}"] for name in ["X", "W", "b", "Z", "Y", "DY", "DZ", "DX"]
+        )
+        X2, W2, b2, Y2, DY2, DW2, DX2 = (A[f"layer 2 {name}"] for name in ["X", "W", "b", "Y", "DY", "DW", "DX"])
+        T = A["T"]
+        P = np.exp(Y2) / np.exp(Y2).sum(axis=1, keepdims=True)
+        for found, expected in (
+            (Z1, X1 @ W1.T + b1), (Y1, np.maximum(Z1, 0)), (X2, Y1), (Y2, X2 @ W2.T + b2),
+            (A["loss"], -np.sum(T * np.log(P)) / len(T)), (DY2, (P - T) / len(T)), (DW2, DY2.T @ X2),
+            (DX2, DY2 @ W2), (DY1, DX2), (DZ1, DY1 * (Z1 >= 0)), (DX1, DZ1 @ W1),
+        ):  # fmt: skip
+            np.testing.assert_allclose(found, expected, rtol=1e-5 if found.ndim == 0 else 1e-12, atol=1e-15)
+        if i:
+            before = steps[i - 1]
+            W, DW = (before[f"batch {2 - i % 2} layer 2 {name}"] for name in ("W", "DW"))
+            np.testing.assert_allclose(W2, W - 0.5 * DW, rtol=1e-12)
+
+
+def test_a_compiled_step_has_no_matrices_to_show():
+    with pytest.raises(ValueError, match="Matrices: a compiled step keeps no matrices; expected compiled=False"):
+        model().fit(*data(), callbacks=[Matrices()])
 
 
 def test_the_paper_listing_takes_callbacks_and_returns_the_history():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 
 import click
 import numpy as np
 import pytest
+import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from cli_support import (
@@ -19,12 +21,14 @@ from cli_support import (
     last_number,
     plane,
     rows,
+    run,
     save_blobs,
     start,
     succeed,
     write_csv,
 )
 from matgrad.cli import main
+from matgrad.foundation.machine import THREADS
 from support import PATIENCE
 
 FAST = ("--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 3, "--batch-size", 10)
@@ -46,7 +50,7 @@ def test_alone_it_trains_on_the_digits():
     assert last_number(output) >= 0.95
     table = rows(output)
     assert [row["epoch"] for row in table] == [str(i) for i in range(1, 21)]
-    assert list(table[0]) == ["epoch", "lr", "loss", "train_acc", "test_acc", "seconds"]
+    assert list(table[0]) == ["epoch", "lr", "loss", "train_acc", "test_acc", "train_seconds"]
     assert float(table[-1]["loss"]) < float(table[0]["loss"])
     assert float(table[-1]["test_acc"]) == pytest.approx(last_number(output), abs=6e-4)
     assert "1437 training and 360 test examples" in output
@@ -78,7 +82,7 @@ def test_a_regression_ends_with_its_error(folder):
 
     assert re.fullmatch(r"test RMSE \d+\.\d{3}", output.splitlines()[-1])
     assert last_number(output) < 0.1 < np.std(np.array(lines)[:, 2])
-    assert list(rows(output)[0]) == ["epoch", "lr", "loss", "train_rmse", "test_rmse", "seconds"]
+    assert list(rows(output)[0]) == ["epoch", "lr", "loss", "train_rmse", "test_rmse", "train_seconds"]
 
 
 @pytest.mark.usefixtures("data")
@@ -225,6 +229,49 @@ def test_early_stopping_keeps_the_best_epoch(folder):
     assert accuracy == pytest.approx(record["epochs"][best]["test_accuracy"], abs=0.04)
 
 
+@pytest.mark.filterwarnings("default:the loss is")
+def test_early_stopping_that_meets_divergence_keeps_the_best_model(folder, data):
+    """The rate is multiplied by 10³⁰ after three epochs."""
+    options = (
+        "--learning-rate",
+        "MultiStepLR(0.05; 3; 1e30)",
+        "--validation",
+        0.2,
+        "--early-stopping",
+        9,
+        "--epochs",
+        9,
+    )
+    output = succeed("train", *FAST, *options, "--output", "out")
+
+    record = json.loads((folder / "out" / "run.json").read_text())
+    losses = [row["validation_loss"] for row in record["epochs"][:3]]
+    (said,) = [line for line in output.splitlines() if "kept the model" in line]
+    assert re.match(
+        r"the loss is \S+ after epoch 4: a smaller learning rate or clipping may help; kept the model", said
+    )
+    assert f"of epoch {np.argmin(losses) + 1}, with validation loss {min(losses):.4f}" in said
+    assert record["diverged"] is True
+    assert record["epochs"][3]["loss"] is None
+    assert record["results"]["validation_loss"] == min(losses)
+    assert np.isfinite(arrays(folder / "out" / "model.npz")["W1"]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--layers", "ReLU;Softmax"), "layer 2: SoftmaxLayer: found 1 output, expected at least 2"),
+        (("--layers", "ReLU;LogSoftmax"), "layer 2: LogSoftmaxLayer: found 1 output, expected at least 2"),
+        (("--loss", "SoftmaxCrossEntropy"), "SoftmaxCrossEntropyLoss cannot follow LinearLayer(64, 1)"),
+    ],
+)
+def test_a_softmax_over_one_class_is_refused(folder, options, message: str):
+    write_csv(folder / "plane.csv", ["x", "y", "z"], plane())
+    result = run("train", "--csv", "plane.csv", *options)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
 # -- what is shown on request ------------------------------------------------------------------
 
 
@@ -232,7 +279,7 @@ def test_early_stopping_keeps_the_best_epoch(folder):
 def test_no_statistics_leaves_epoch_rate_and_seconds():
     output = succeed("train", *FAST, "--no-statistics")
 
-    assert [list(row) for row in rows(output)] == [["epoch", "lr", "seconds"]] * 3
+    assert [list(row) for row in rows(output)] == [["epoch", "lr", "train_seconds"]] * 3
     assert output.splitlines()[-1] == succeed("train", *FAST).splitlines()[-1]
 
 
@@ -267,19 +314,42 @@ def test_info_prints_the_parameters_with_the_digits_asked_for(folder, data):
 def test_debug_prints_the_matrices_of_every_batch():
     output = succeed("train", *FAST, "--epochs", 1, "--debug")
     for number in range(1, 7):
-        for name in ("layer 1 X", "layer 1 Z", "layer 2 W", "layer 2 DW", "layer 2 DX"):
-            assert re.search(rf"batch {number} {name}\b", output), f"batch {number} {name}"
+        names = (
+            "layer 1 X",
+            "layer 1 Z",
+            "layer 1 Y",
+            "layer 1 DY",
+            "layer 2 W",
+            "layer 2 DW",
+            "layer 2 DX",
+            "T",
+            "loss",
+        )
+        for name in names:
+            assert re.search(rf"^batch {number} {name}\b", output, re.MULTILINE), f"batch {number} {name}"
     assert "batch 7" not in output
 
 
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.usefixtures("data")
-def test_threads_are_limited():
-    before = max(pool["num_threads"] for pool in threadpool_info())
+def test_threads_are_limited(threads: int):
+    """Those of the libraries that are loaded, and by variables those of others."""
+    before, of_torch = max(pool["num_threads"] for pool in threadpool_info()), torch.get_num_threads()
     try:
-        succeed("train", *FAST, "--threads", 1)
-        assert {pool["num_threads"] for pool in threadpool_info()} == {1}
+        succeed("train", *FAST, "--threads", threads)
+        assert {pool["num_threads"] for pool in threadpool_info()} == {threads}
+        assert torch.get_num_threads() == threads
+        assert {os.environ[name] for name in THREADS} == {str(threads)}
+        assert ("--xla_cpu_multi_thread_eigen=false" in os.environ["XLA_FLAGS"]) == (threads == 1)
     finally:
         threadpool_limits(before)
+        torch.set_num_threads(of_torch)
+
+
+@pytest.mark.usefixtures("data")
+def test_the_core_computes_on_the_cpu():
+    plain, named = (succeed("train", *FAST, "--backend", "native", *o, "--quiet") for o in ((), ("--device", "cpu")))
+    assert plain == named
 
 
 # -- what a user meets in a shell --------------------------------------------------------------

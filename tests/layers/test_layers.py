@@ -6,6 +6,8 @@ The oracle computes in float64 from the same numbers.
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -479,6 +481,46 @@ def test_attributes_are_set_and_forgotten():
     assert all(getattr(layer, name).dtype == np.float32 for name in names)
     layer.forget()
     assert all(getattr(layer, name) is None for name in names)
+
+
+class DoublingLayer(mg.Layer):
+    """Y = 2 tanh X, with an attribute Y of its own that is not its output."""
+
+    keeps_size = True
+
+    def feedforward(self, X):
+        Y = np.tanh(X)
+        self.X, self.Y = X, Y
+        return 2 * Y
+
+    def backpropagate(self, Y, DY):
+        self.DX = 2 * DY * (1 - self.Y * self.Y)
+
+
+def test_a_model_leaves_the_output_and_its_gradient_in_its_layers():
+    """They are the matrices of the neighbours, not copies; a layer with a Y of its own keeps it."""
+    M = mg.MultilayerPerceptron([mg.LinearLayer(3, 4), DoublingLayer(4, 4), mg.BatchNormalizationLayer(4)])
+    first, second, last = M.layers
+    M.to(dtype="float64")
+    rng, names = np.random.default_rng(9), set(M.state())
+    X, DY = rng.normal(size=(5, 3)), rng.normal(size=(5, 4))
+    assert first.Y is first.DY is None
+
+    Y = M.feedforward(X)
+    M.backpropagate(Y, DY)
+
+    assert last.Y is Y
+    assert last.DY is DY
+    assert first.Y is second.X
+    assert first.DY is second.DX
+    assert second.DY is last.DX
+    np.testing.assert_array_equal(second.Y, np.tanh(first.Y))
+    np.testing.assert_allclose(second.DX, 2 * last.DX * (1 - np.tanh(second.X) ** 2))
+    assert set(M.state()) == names
+    for other in (first.clone(), copy.copy(first), copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        assert other.Y is other.DY is None
+    M.forget()
+    assert first.Y is first.DY is last.Y is last.DY is None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

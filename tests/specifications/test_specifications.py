@@ -82,6 +82,19 @@ def test_every_layer_can_be_named_and_described_again(name: str):
     assert [repr(layer) for layer in again.layers] == [repr(layer) for layer in M.layers]
 
 
+def test_each_layer_has_its_own_renewal_of_dropout():
+    M = create_model(
+        "ReLU;BatchNormalization;ReLU;Linear", "4;5;6;3", dropouts="0.5;0.1;0.2", renew=["epoch", "step", "epoch"]
+    )
+    assert model_specification(M)["renew"] == "epoch;step;epoch"
+    again = create_model(**model_specification(M))
+    assert [x.renew for x in again.layers if isinstance(x, mg.LinearLayer)] == ["epoch", "step", "epoch"]
+    M.layers[2].dropout = 0
+    assert model_specification(M)["renew"] == "epoch", "where dropout is off there is nothing to renew"
+    with pytest.raises(ValueError, match="expected 1 or 2 values of renew for 2 linear layers, found 3"):
+        create_model("ReLU;Linear", "4;5;3", dropouts=0.1, renew="step;epoch;step")
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_can_be_described_again(name: str):
     loss = create_loss(name)
@@ -182,6 +195,43 @@ def test_a_plugin_makes_its_classes_usable_by_name(tmp_path):
     assert (M.layers[1].input_size, M.layers[1].output_size) == (5, 5)
     assert create_loss("Cubic").specification() == "Cubic"
     assert model_specification(M)["layers"] == "Square(factor=0.5);Half;Linear"
+
+
+NAMES = """
+import matgrad as mg
+
+class LossAwareLoss(mg.SquaredErrorLoss):
+    def __init__(self, factor=1.0):
+        self.factor = factor
+
+class LossLoss(mg.SquaredErrorLoss):
+    pass
+
+class ActivationLikeActivation(mg.ReLUActivation):
+    pass
+
+class ActivationActivation(mg.ReLUActivation):
+    pass
+
+class LayerInLayerLayer(mg.LinearLayer):
+    pass
+"""
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_class_is_found_by_the_name_under_which_it_is_saved(tmp_path):
+    """Only the ending is left out, once, wherever else the word is in a name."""
+    (tmp_path / "names.py").write_text(NAMES)
+    load_plugin(tmp_path / "names.py")
+    for name in ("LossAware", "LossAware(factor=2.5)", "Loss"):
+        assert create_loss(name).specification() == name
+    M = create_model("ActivationLike;Activation;LayerInLayer;Linear", "4;5;5;5;3")
+    M.fit(np.eye(4), np.eye(4)[:, :3], loss="LossAware(2.5)", epochs=1)
+    M.save(tmp_path / "m.npz")
+    loaded = mg.load(tmp_path / "m.npz")
+    assert [repr(layer) for layer in loaded.layers] == [repr(layer) for layer in M.layers]
+    assert loaded.information["loss"] == "LossAware(factor=2.5)"
+    assert create_loss(loaded.information["loss"]).factor == 2.5
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a_model_comes_back_whole_from_any_backend(backend: Framework, file):
     assert {"1.seed", "1.renewals", "2.running_mean", "3.al"} < expected.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(to_numpy(saved.model.state()[name]), value, err_msg=name)
-    assert saved.information == {"loss": "SquaredError", "π": 3}
+    assert saved.information == {"loss": "SquaredError", "classes": 3, "π": 3}
     X = np.random.default_rng(3).normal(size=(4, 5)).astype(np.float32)
     np.testing.assert_allclose(saved.model.predict(X), M.predict(X), rtol=1e-5)
 
@@ -355,3 +355,10 @@ def test_a_loaded_regression_stays_one(file):
     Y = loaded.predict(X)[:, 0]
     assert losses == [pytest.approx(np.mean((Y - t) ** 2))]
     assert loaded.score(X, t) == pytest.approx(1 - np.mean((Y - t) ** 2) / np.var(t))
+
+
+def test_each_layer_keeps_its_own_renewal_of_dropout(file):
+    M = create_model("ReLU;ReLU;Linear", "5;7;6;3", dropouts="0.3;0.2;0", renew="step;epoch;step")
+    M.save(file)
+    layers = [layer for layer in mg.load(file).layers if layer.dropout]
+    assert [(layer.dropout, layer.renew) for layer in layers] == [(0.3, "step"), (0.2, "epoch")]

@@ -13,7 +13,7 @@ class Callback:
 
     The run has the model ``M``, the ``loss``, the ``row`` of the last epoch and the ``history`` of all, the
     numbers ``epoch`` (of epochs so far), ``batch`` (of batches of this epoch so far) and ``step`` (of all
-    batches so far), the ``seconds`` of training, and ``stop()``, which ends training after the batch.
+    batches so far), the ``seconds`` of training without callbacks, and ``stop()``, which ends training after the batch.
     """
 
     wants_batches = False  # whether `batch` is called: then the engine does not train whole epochs by itself
@@ -29,7 +29,8 @@ class Callback:
     def batch(self, run: Training) -> None:
         """After each batch, ``run.X`` with targets ``run.T``, for a callback that `wants_batches`.
 
-        In compiled training M has the parameters from the beginning of the epoch until ``run.update()``.
+        ``run.state`` is the state of M before it. In compiled training M has the parameters from the beginning of the
+        epoch until ``run.update()``.
         """
 
     def poll(self, run: Training) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from typing import TYPE_CHECKING
 
 from matgrad.backends.conversion import convert
 from matgrad.callbacks.callback import Callback
+from matgrad.callbacks.statistics import check_convergence
 from matgrad.foundation.numbers import check_size
 from matgrad.layers.state import State, matrices_of
 
@@ -15,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class EarlyStopping(Callback):
-    """Stop when a measure has not decreased for `patience` epochs, and keep the model for which it was smallest."""
+    """Stop when a measure has not decreased for `patience` epochs, and keep the model for which it was smallest.
+
+    If the run diverges after such an epoch, it ends with a warning, and the best model is kept as well.
+    """
 
     def __init__(self, patience: int, measure: str = "validation_loss") -> None:
         self.patience, self.measure = check_size("patience", patience), measure
@@ -24,13 +30,18 @@ class EarlyStopping(Callback):
         self._state: State = {}
 
     def start(self, run: Training) -> None:
-        self.best = None
+        self.best, self.best_epoch = None, 0
 
     def epoch(self, run: Training) -> None:
         if self.measure not in run.row:
             raise ValueError(f"early stopping: no {self.measure} is measured, only {', '.join(run.row)}")
+        try:
+            check_convergence(run)
+        except FloatingPointError as error:
+            self._rescue(run, error)
+            return
         value = run.row[self.measure]
-        if self.best is None or value < self.best:
+        if math.isfinite(value) and (self.best is None or value < self.best):
             self.best, self.best_epoch, self._state = value, run.epoch, _copied(run.M)
         if run.epoch - self.best_epoch >= self.patience:
             run.stop()
@@ -38,6 +49,14 @@ class EarlyStopping(Callback):
     def end(self, run: Training) -> None:
         if self.best is not None:
             run.M.load_state(self._state)
+
+    def _rescue(self, run: Training, error: FloatingPointError) -> None:
+        """End a diverging run without an error, if there is a model to keep."""
+        if self.best is not None:
+            kept = f"{self.measure.replace('_', ' ')} {self.best:.4f}"
+            warnings.warn(f"{error}; kept the model of epoch {self.best_epoch}, with {kept}", stacklevel=2)
+            run.is_rescued = True
+            run.stop()
 
 
 def _copied(M: MultilayerPerceptron) -> State:

@@ -23,7 +23,7 @@ COLUMNS = {  # name of a value: heading, format
     "rmse": ("train rmse", ".4f"),
     "validation_rmse": ("val rmse", ".4f"),
     "test_rmse": ("test rmse", ".4f"),
-    "seconds": ("seconds", ".2f"),
+    "seconds": ("train seconds", ".2f"),
 }
 
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from matgrad.callbacks.callback import Callback
+from matgrad.datasets.checking import all_finite
 from matgrad.evaluation.measures import EVALUATION_BATCH, measure
+from matgrad.layers.state import matrices_of
 
 if TYPE_CHECKING:
     from matgrad.datasets import DataLoader
@@ -18,11 +20,13 @@ class Statistics(Callback):
     """The mean loss, and the accuracy or root mean squared error, of each part of the data after each epoch.
 
     `parts` has the data by prefix: ``{"": train, "validation_": validation}`` gives loss, accuracy,
-    validation_loss and validation_accuracy.
+    validation_loss and validation_accuracy. The `metric` is 'accuracy' or 'rmse', by default the accuracy of
+    targets that are class indices.
     """
 
-    def __init__(self, parts: Mapping[str, DataLoader]) -> None:
+    def __init__(self, parts: Mapping[str, DataLoader], metric: str | None = None) -> None:
         self.parts = {prefix: data.in_order(EVALUATION_BATCH) for prefix, data in parts.items()}
+        self.metric = metric
 
     def epoch(self, run: Training) -> None:
         run.row.update(self.measured(run))
@@ -33,21 +37,34 @@ class Statistics(Callback):
         for prefix, data in self.parts.items():
             measures = measure(run.M, data, run.loss, compiled=run.compiled)
             values[f"{prefix}loss"] = measures.loss
-            metric = "rmse" if data.labels is None else "accuracy"
+            metric = self.metric or ("rmse" if data.labels is None else "accuracy")
             values[f"{prefix}{metric}"] = getattr(measures, metric)
         return values
 
 
 class Divergence(Callback):
-    """Ends a run whose loss is no longer finite."""
+    """Ends a run whose loss or, if it is not measured, whose model is no longer finite; every run has this callback."""
 
     def epoch(self, run: Training) -> None:
-        check_finite_loss(run.row.get("loss", 0.0), run.epoch)
+        if not run.is_rescued:
+            check_convergence(run)
+
+
+def check_convergence(run: Training) -> None:
+    """Raise FloatingPointError if the loss of the last epoch or, if it was not measured, a parameter is not finite."""
+    if "loss" in run.row:
+        check_finite_loss(run.row["loss"], run.epoch)
+        return
+    for name, X in matrices_of(run.M.state()).items():
+        if not all_finite(run.M.backend.to_numpy(X)):
+            raise FloatingPointError(_diverged(f"{name} has elements that are not finite", run.epoch))
 
 
 def check_finite_loss(loss: float, epoch: int) -> None:
     """Raise FloatingPointError if the loss is nan or infinite."""
     if not math.isfinite(loss):
-        raise FloatingPointError(
-            f"the loss is {loss} after epoch {epoch}: a smaller learning rate or clipping may help"
-        )
+        raise FloatingPointError(_diverged(f"the loss is {loss}", epoch))
+
+
+def _diverged(what: str, epoch: int) -> str:
+    return f"{what} after epoch {epoch}: a smaller learning rate or clipping may help"

@@ -14,7 +14,7 @@ import numpy as np
 
 import matgrad as mg
 from matgrad import datasets
-from matgrad.callbacks import Callback, Divergence, EarlyStopping, GradientCheck, Matrices, Report, Statistics
+from matgrad.callbacks import Callback, EarlyStopping, GradientCheck, Matrices, Report, Statistics
 from matgrad.callbacks.statistics import check_finite_loss
 from matgrad.cli.options import check_writable, densities, load_data, move
 from matgrad.cli.run_record import run_record
@@ -140,7 +140,7 @@ class TrainingRun:
             callbacks.append(Matrices(report.say))
         if not options["no_statistics"] or self.early_stopping:
             callbacks.append(self.statistics)
-        callbacks += [report, Divergence()]
+        callbacks.append(report)
         return [*callbacks, self.early_stopping] if self.early_stopping else callbacks
 
     # -- the run ------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class TrainingRun:
         if training.is_interrupted:
             self.report.say(f"interrupted in epoch {training.epoch + 1}")
         best = self.early_stopping
-        if best is not None and best.best is not None:
+        if best is not None and best.best is not None and not training.is_rescued:  # which the warning says
             self.report.say(f"kept the model of epoch {best.best_epoch}, with validation loss {best.best:.4f}")
         self.timer.show(self.report)
 

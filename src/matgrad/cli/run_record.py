@@ -25,7 +25,10 @@ def run_record(
     timer: list[dict[str, Any]],
     started: float,
 ) -> dict[str, Any]:
-    """Seed, versions, machine, hash of the data as read, full configuration, epochs, results and times of a run."""
+    """Seed, versions, machine, hash of the data as read, full configuration, epochs, results and times of a run.
+
+    `seconds` are those of the whole run, and in an epoch those of its training, with compiling, without statistics.
+    """
     plain = {
         key: str(value) if isinstance(value, Path) else [str(v) for v in value] if isinstance(value, tuple) else value
         for key, value in options.items()
@@ -36,6 +39,7 @@ def run_record(
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(started)),
         "seconds": round(time.time() - started, 3),
         "interrupted": training.is_interrupted,
+        "diverged": training.is_rescued,
         "versions": versions(),
         "machine": machine(),
         "data": {

@@ -103,7 +103,7 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     help="Check the gradients with central differences of this size on the first batch of each epoch.",
 )
 @option("Output", "--info", is_flag=True, help="Print the data and the parameters before training.")
-@option("Output", "--debug", is_flag=True, help="Print the matrices of every batch.")
+@option("Output", "--debug", is_flag=True, help="Print the matrices and the loss of every batch before its update.")
 @option("Output", "--precision", type=click.IntRange(min=1), default=4, metavar="N", help="Digits of printed matrices.")
 @option(
     "Output",
@@ -121,6 +121,7 @@ def train(**options: Any) -> None:
 
     The items of a list are separated by semicolons and may have arguments: --layers "AllReLU(0.3);Linear",
     --learning-rate "MultiStepLR(0.1; 10, 15; 0.1)". A single item serves all layers. The last line printed
-    is the test accuracy or, for a regression, the root mean squared error, in the units of the data.
+    is the test accuracy or, for a regression, the root mean squared error, in the units of the data. The column
+    "train seconds" is the time of training per epoch, with compiling, without statistics.
     """
     TrainingRun(options).run()

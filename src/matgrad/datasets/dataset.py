@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from matgrad.datasets.checking import DataError, check_finite, check_numbers
 from matgrad.datasets.loader import class_indices
 from matgrad.datasets.normalization import Normalization
 
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from matgrad.datasets.features import Features
 
 MAX_CLASSES = 1 << 16  # more are taken for a mistake: one-hot rows have one column per class
-
-
-class DataError(ValueError):
-    """Data that cannot be used: the message names the file or array, what was found and what was expected."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,20 +137,10 @@ def check_labels(labels: np.ndarray, classes: int, where: str) -> None:
         raise DataError(f"{where}: {error}") from error
 
 
-def check_finite(A: np.ndarray, where: str, found: np.ndarray | None = None) -> None:
-    """Refuse NaN and infinity in a matrix; A may be the float32 version of `found`, whose values are shown."""
-    if not np.isfinite(A).all():
-        i, j = np.argwhere(~np.isfinite(A))[0]
-        kind = "number" if found is None else "float32 number"
-        value = (A if found is None else found)[i, j]
-        raise DataError(f"{where}, row {i}, column {j}: found {value}, expected a finite {kind}")
-
-
 def _matrix(A: np.ndarray, where: str) -> np.ndarray:
     """A as a float32 matrix, after a check that it has rows and columns, and only finite numbers."""
     A = np.asarray(A)
-    if A.dtype.kind not in "fiub":
-        raise DataError(f"{where}: found {A.dtype}, expected numbers")
+    check_numbers(A, where)
     if A.ndim != 2 or 0 in A.shape:
         raise DataError(f"{where}: found shape {A.shape}, expected a matrix with at least one row and column")
     with np.errstate(over="ignore"):

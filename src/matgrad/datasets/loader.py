@@ -10,6 +10,7 @@ import numpy as np
 from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import Matrix
 from matgrad.backends.conversion import convert
+from matgrad.datasets.checking import check_examples
 from matgrad.foundation.random_numbers import generator
 from matgrad.matrix_operations import identity
 
@@ -17,7 +18,7 @@ from matgrad.matrix_operations import identity
 class DataLoader:
     """Batches (X, T) of a data set; the last one is smaller if the batch size does not divide N.
 
-    X is an N×D array. T is an N×K matrix of targets, a vector of N numbers (regression, K = 1), or
+    X is an N×D array of finite numbers. T is an N×K matrix of targets, a vector of N numbers (regression, K = 1), or
     a vector of N class indices, which become one-hot rows. The order is that of the data or, with
     `shuffle`, a new one for every pass, from a NumPy generator: the same on every backend. Without a
     `seed` the generator is the one that `manual_seed` sets.
@@ -38,10 +39,7 @@ class DataLoader:
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size: expected 1 or more, found {batch_size}")
-        if len(X.shape) != 2 or len(X) == 0:
-            raise ValueError(f"X: expected a matrix with at least one row, found shape {tuple(X.shape)}")
-        if len(X) != len(T):
-            raise ValueError(f"X has {len(X)} rows and T has {len(T)}: expected one target per row")
+        check_examples(X, T)
         self.X = _floating(X)
         self.T, self.labels = _targets(self.X, T, classes)
         self.batch_size = batch_size

@@ -136,7 +136,8 @@ def _fixed(M: MultilayerPerceptron, loss: LossFunction | None) -> Any:
     model = M.clone().train()
     signatures = state_signatures(model.state())
     sizes = [(name, *map(size_name, shape), dtype) for name, (shape, dtype) in signatures.items()]
-    own = {name: x for name, x in vars(M).items() if name not in ("layers", "_checked")}  # the layers follow
+    aside = ("layers", "_checked", "information", "history")  # the layers follow, the others are not computed with
+    own = {name: x for name, x in vars(M).items() if name not in aside}
     return M.engine, M.device, type(M), settings([own, *model.layers, loss]), sizes
 
 

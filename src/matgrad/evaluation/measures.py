@@ -10,7 +10,8 @@ import numpy as np
 from matgrad.activation_functions import sigmoid
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix
-from matgrad.datasets.loader import are_classes
+from matgrad.datasets.checking import checked_examples
+from matgrad.datasets.loader import are_classes, class_indices
 from matgrad.engines.engine import Batches
 from matgrad.engines.fallback import evaluation_of
 from matgrad.loss_functions import (
@@ -126,11 +127,10 @@ def score(M: MultilayerPerceptron, X: np.ndarray, T: np.ndarray) -> float:
     or truth values, or rows of probabilities. With one output the classes are 0 and 1, which may also be floats if
     the output is a probability or the loss in M's file is one for classes; see `predicted_classes`.
     """
-    Y, T = predict(M, X).astype(np.float64), np.asarray(T)
-    if len(Y) != len(T):
-        raise ValueError(f"X has {len(Y)} rows and T has {len(T)}: expected one target per row")
+    X, T = checked_examples(X, T)
+    Y = predict(M, X).astype(np.float64)
     if _is_classifier(M, T):
-        return float(np.mean(predicted_classes(M, Y) == _classes(T)))
+        return float(np.mean(predicted_classes(M, Y) == _expected_classes(M, T)))
     T = T.reshape(len(T), -1).astype(np.float64)
     check_targets(Y, T)
     return Measures(0.0, Y, T, np.empty(0), np.empty(0)).r2
@@ -147,6 +147,14 @@ def _is_classifier(M: MultilayerPerceptron, T: np.ndarray) -> bool:
     if M.information.get("loss") is not None:
         return not isinstance(create_loss(M.information["loss"]), SquaredErrorLoss)
     return bool(np.isin(T, (0, 1)).all()) and (are_classes(T) or M.layers[-1].output == "probability")
+
+
+def _expected_classes(M: MultilayerPerceptron, T: np.ndarray) -> np.ndarray:
+    """The class of each row of targets, after a check that they fit the outputs of M."""
+    K = M.layers[-1].output_size
+    if T.ndim == 2 and T.shape[1] not in (1, K):
+        raise ValueError(f"T has {T.shape[1]} columns, expected {K}, one per class, or one with class indices")
+    return _classes(T) if T.ndim == 2 and T.shape[1] > 1 else class_indices(T.reshape(-1), max(K, 2))
 
 
 def predicted_classes(M: MultilayerPerceptron, Y: Matrix) -> np.ndarray:

@@ -14,6 +14,19 @@ from matgrad.layers.state import SUPPORT, State, matrices_of
 from matgrad.optimizers import CompositeOptimizer, Optimizer, create_optimizer
 from matgrad.sparse.matrix import SparseMatrix, restricted, values_of, with_values
 from matgrad.sparse.support import Support
+from matgrad.specifications.parsing import stem
+
+KEPT = "_kept_by_model"  # the attribute that has the matrices which a model keeps in its layers
+
+
+class _Kept:
+    """The matrix of this name that `keep` was given; a layer may have an attribute of that name instead."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, layer: Layer | None, owner: type | None = None) -> Matrix:
+        return self if layer is None else (vars(layer).get(KEPT) or {}).get(self.name)
 
 
 class Layer:
@@ -23,7 +36,8 @@ class Layer:
     other values that persist from batch to batch, such as running statistics, and `intermediates` those that
     feedforward keeps for backpropagate and for inspection, such as `Z`. A composite layer returns its inner
     layers in `parts`, and keeps them in attributes, lists, tuples or dictionaries; whatever is done to it is
-    done to them too. Matrices are created with NumPy; `to` moves them to another backend. Only the values of a
+    done to them too. An eager pass of a model leaves in its layers the input `X`, the output `Y`, and their
+    gradients. Matrices are created with NumPy; `to` moves them to another backend. Only the values of a
     sparse parameter are trained: optimizers see a dense 1×nnz matrix, and the state has that and the support.
     """
 
@@ -35,6 +49,8 @@ class Layer:
 
     X: Matrix
     DX: Matrix
+    Y = _Kept()
+    DY = _Kept()
 
     def __init__(self, input_size: int, output_size: int) -> None:
         self.input_size = check_size(f"{type(self).__name__}: input_size", input_size)
@@ -179,7 +195,7 @@ class Layer:
             part.forget()
 
     def _forget(self) -> None:
-        for name in ("X", "DX", *self.intermediates, *(f"D{name}" for name in self.parameters)):
+        for name in (KEPT, "X", "DX", *self.intermediates, *(f"D{name}" for name in self.parameters)):
             setattr(self, name, None)
 
     def clone(self) -> Layer:
@@ -195,9 +211,9 @@ class Layer:
         return clone
 
     def __getstate__(self) -> dict[str, Any]:
-        """The attributes of a copy: all except the methods by which this layer is observed."""
+        """The attributes of a copy: all except what `keep` keeps and the methods by which this layer is observed."""
         observation = vars(self).get("_observation")
-        left_out = ("_observation", *observation.methods) if observation else ()
+        left_out = (KEPT, "_observation", *(observation.methods if observation else ()))
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
     @property
@@ -207,10 +223,15 @@ class Layer:
 
     def specification(self) -> str:
         """The string that names this kind of layer, without its sizes; see `matgrad.specifications.models`."""
-        return type(self).__name__.removesuffix("Layer")
+        return stem(type(self), "Layer")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.input_size}, {self.output_size})"
+
+
+def keep(layer: Layer, **matrices: Matrix) -> None:
+    """Keep Y or DY in a layer, for inspection until it forgets them; they are no part of its copies."""
+    vars(layer)[KEPT] = {**(vars(layer).get(KEPT) or {}), **matrices}
 
 
 def check_layers(layers: Iterable[Layer]) -> None:

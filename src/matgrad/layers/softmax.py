@@ -12,6 +12,7 @@ class SoftmaxLayer(LinearLayer):  # appendix:layers
 
     intermediates = ("R", "Z", "DZ")
     output = "probability"
+    least_outputs = 2  # the softmax of one number is 1
 
     def feedforward(self, X: Matrix) -> Matrix:
         Z = super().feedforward(X)
@@ -36,6 +37,7 @@ class LogSoftmaxLayer(LinearLayer):  # appendix:layers
 
     intermediates = ("R", "Z", "DZ")
     output = "log-probability"
+    least_outputs = 2  # the log-softmax of one number is 0
 
     def feedforward(self, X: Matrix) -> Matrix:
         Z = super().feedforward(X)

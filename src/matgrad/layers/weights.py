@@ -25,6 +25,7 @@ class WeightedLayer(Layer):
 
     parameters: tuple[str, ...] = ("W", "b")
     intermediates: tuple[str, ...] = ("R",)
+    least_outputs = 1  # two for a softmax
 
     W: Matrix
     b: Matrix
@@ -42,6 +43,11 @@ class WeightedLayer(Layer):
         support: Support | None = None,
     ) -> None:
         super().__init__(input_size, output_size)
+        if self.output_size < self.least_outputs:
+            raise ValueError(
+                f"{type(self).__name__}: found {self.output_size} output, expected at least {self.least_outputs}: a "
+                "softmax over one class is constant; one output needs a LinearLayer"
+            )
         self.set_dropout(dropout, renew)
         self.seed: Scalar = np.array(generator().integers(2**31), dtype=np.int32)
         self.renewals: Scalar = np.array(0, dtype=np.int32)

@@ -133,15 +133,19 @@ def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:
     if not M.layers:
         raise ValueError("the model has no layers")
     layer = M.layers[-1]
-    if layer.output in loss.accepts:
-        return
-    fitting = [cls.__name__ for cls in LOSSES.values() if layer.output in cls.accepts]
-    needed = {"real": "LinearLayer", "probability": "SoftmaxLayer", "log-probability": "LogSoftmaxLayer"}
-    before = " or ".join(needed[kind] for kind in sorted(loss.accepts) if kind in needed)
-    raise ValueError(
-        f"{type(loss).__name__} cannot follow {layer!r}: put it after a {before}, or use "
-        f"one of {', '.join(fitting)} here"
-    )
+    if layer.output not in loss.accepts:
+        fitting = [cls.__name__ for cls in LOSSES.values() if layer.output in cls.accepts]
+        needed = {"real": "LinearLayer", "probability": "SoftmaxLayer", "log-probability": "LogSoftmaxLayer"}
+        before = " or ".join(needed[kind] for kind in sorted(loss.accepts) if kind in needed)
+        raise ValueError(
+            f"{type(loss).__name__} cannot follow {layer!r}: put it after a {before}, or use "
+            f"one of {', '.join(fitting)} here"
+        )
+    if layer.output_size < loss.least_outputs:
+        raise ValueError(
+            f"{type(loss).__name__} cannot follow {layer!r}, which has one output: it compares classes, of one output "
+            "each; use BinaryCrossEntropyLoss for the classes 0 and 1, MeanSquaredErrorLoss for numbers"
+        )
 
 
 def default_loss(M: MultilayerPerceptron, T: np.ndarray | None = None) -> LossFunction:
@@ -153,8 +157,12 @@ def default_loss(M: MultilayerPerceptron, T: np.ndarray | None = None) -> LossFu
     """
     if not M.layers:
         raise ValueError("the model has no layers")
-    if M.information.get("loss") is not None:
-        return create_loss(M.information["loss"])
+    known = M.information.get("loss")
+    if known is not None:
+        try:
+            return create_loss(known)
+        except ValueError as error:
+            raise ValueError(f"the model was trained with the loss {known!r}, name one: {error}") from None
     if M.target_normalization is not None or (T is not None and not are_classes(T)):
         return create_loss("MeanSquaredError")
     names = {"real": "SoftmaxCrossEntropy", "probability": "CrossEntropy", "log-probability": "LogProbability"}
@@ -163,6 +171,31 @@ def default_loss(M: MultilayerPerceptron, T: np.ndarray | None = None) -> LossFu
         if T is not None:
             _check_binary(T)
     return create_loss(names[M.layers[-1].output])
+
+
+def number_of_classes(M: MultilayerPerceptron, loss: LossFunction, T: np.ndarray) -> int | None:
+    """How many classes M learns from targets T with this loss; None if the targets are numbers.
+
+    With one output, the targets 0 and 1 are classes for a loss on probabilities, or if the output is one.
+    """
+    layer = M.layers[-1]
+    if M.target_normalization is not None:
+        return None
+    if layer.output_size > 1:
+        return layer.output_size if are_classes(T) else None
+    is_binary = loss.has_probabilities or layer.output == "probability"
+    return 2 if is_binary and bool(np.isin(T, (0, 1)).all()) else None
+
+
+def check_probabilities(T: np.ndarray, loss: LossFunction, where: str = "T") -> None:
+    """Refuse targets that are not probabilities where the loss needs them."""
+    is_wrong = np.abs(T - 0.5) > 0.5 + 1e-6
+    if loss.has_probabilities and is_wrong.any():
+        row, column = np.argwhere(is_wrong)[0]
+        raise ValueError(
+            f"{where}, row {row}, column {column}: found {T[row, column]}, expected a number from 0 to 1 for "
+            f"{type(loss).__name__}; for other numbers, use MeanSquaredErrorLoss"
+        )
 
 
 def _check_binary(T: np.ndarray) -> None:
