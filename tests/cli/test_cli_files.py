@@ -64,7 +64,7 @@ def test_inputs_are_scaled_as_scikit_learn_does(folder, data, kind, scaler):
     assert f"normalize {kind}" in output
     saved = arrays(folder / "m.npz")
     np.testing.assert_allclose((Xt - saved["extra.offset"]) / saved["extra.scale"], expected_test, atol=2e-6)
-    first = output.partition("batch 1 layer 1 X\n")[2].partition("batch 1 layer 1 DX")[0]
+    first = output.partition("batch 1 layer 1 X\n")[2].partition("batch 1 layer 1 W")[0]
     values = np.array(first.replace("[", " ").replace("]", " ").split(), dtype=float).reshape(-1, 4)
     np.testing.assert_allclose(values, expected[:10], atol=1e-4)
 
