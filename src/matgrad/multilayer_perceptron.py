@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from itertools import pairwise
+from operator import is_not
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from matgrad.backends.base import Matrix, Scalar
 from matgrad.datasets.checking import check_dense
 from matgrad.foundation.deferred import deferred
 from matgrad.foundation.random_numbers import Generator
-from matgrad.layers.layer import Layer, check_layers, keep
+from matgrad.layers.layer import Layer, check_layers, check_sharing, keep
 from matgrad.layers.linear import LinearLayer
 from matgrad.layers.state import State, sized_by_supports
 from matgrad.sparse.densities import format_density, parse_densities, random_support
@@ -276,8 +277,9 @@ class MultilayerPerceptron:
 
     def _check_layers(self) -> None:
         """Refuse layers that occur twice or hide others; only a list that has changed is checked again."""
-        if self._checked != self.layers:
+        if len(self._checked) != len(self.layers) or any(map(is_not, self._checked, self.layers)):
             check_layers(self.layers)
+            check_sharing(self.layers)
             self._checked = list(self.layers)
 
     def _check_input(self, X: Matrix) -> None:
@@ -293,6 +295,8 @@ class MultilayerPerceptron:
         if len(X.shape) != 2 or X.shape[1] != D:
             sizes = " × ".join(map(str, X.shape))
             raise ValueError(f"expected a batch X of size N × {D}, found {sizes}")
+        if X.shape[0] == 0:
+            raise ValueError("the batch X is empty: expected at least one example")
         if backend.dtype(X) != backend.dtype(like):
             raise TypeError(
                 f"X is {backend.dtype(X)} but the model is {backend.dtype(like)}; "

@@ -76,6 +76,8 @@ def register_matrix_type(matrix_type: type, backend: Backend) -> None:
 
 def _resolve(matrix_type: type) -> Backend:
     """The backend of a matrix type, found by the top-level module of the type or of its bases."""
+    if any(base.__qualname__ in ("MaskedArray", "matrix") for base in matrix_type.__mro__ if base.__module__[:5] == "numpy"):
+        raise TypeError(f"a {matrix_type.__qualname__} is not a plain array: give X.filled(…) or np.asarray(X)")
     for base in matrix_type.__mro__:
         root = base.__module__.partition(".")[0]
         for name, (_, _, roots) in BACKENDS.items():

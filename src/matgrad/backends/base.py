@@ -155,6 +155,10 @@ class Backend(ABC):
     def dtype(self, X: Matrix) -> str:
         """The name of X's element type, such as 'float32'."""
 
+    def shares_memory(self, X: Matrix, Y: Matrix) -> bool:
+        """Whether X and Y are one matrix, or views with elements in common."""
+        return X is Y
+
     def tiny(self, X: Matrix) -> float:
         """The smallest positive normal number of X's element type."""
         return float(np.finfo(self.dtype(X)).tiny)

@@ -128,7 +128,10 @@ class NumpyBackend(Backend):
         return X[indices]
 
     def dtype(self, X):
-        return X.dtype.name
+        return X.dtype.name if X.dtype.isnative else X.dtype.str  # '>f4' is not float32
+
+    def shares_memory(self, X, Y):
+        return np.shares_memory(X, Y)
 
 
 def _scipy_matrix(S: Support, w: Matrix) -> Any:

@@ -131,6 +131,13 @@ class TorchBackend(Backend):
     def dtype(self, X):
         return str(X.dtype).removeprefix("torch.")
 
+    def shares_memory(self, X, Y):
+        if X.untyped_storage().data_ptr() != Y.untyped_storage().data_ptr():
+            return False
+        starts = X.storage_offset(), Y.storage_offset()
+        ends = (A.storage_offset() + sum((n - 1) * s for n, s in zip(A.shape, A.stride(), strict=True)) for A in (X, Y))
+        return max(starts) <= min(ends)
+
     def device(self, X):
         return str(X.device)
 

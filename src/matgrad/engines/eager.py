@@ -10,9 +10,10 @@ from weakref import ref
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep
 from matgrad.inspection.profiling import profile_of
+from matgrad.layers.layer import check_sharing
 from matgrad.layers.state import State
 from matgrad.loss_functions import LossFunction
-from matgrad.program.computations import Evaluation, Feedforward, check_loss, train_batch
+from matgrad.program.computations import Evaluation, Feedforward, Step, check_loss, train_batch
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -22,8 +23,12 @@ class EagerStep(CompiledStep):
     """The training step of M: its equations run one by one in M itself."""
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
+        check_sharing(M.layers)
         check_loss(M, loss)
         self.M, self.loss, self.clip_norm = M, loss, clip_norm
+
+    def renew(self, step: Step, is_same: bool) -> None:
+        """Do nothing: M is always as it is now."""
 
     def load(self, state: Mapping[str, Matrix]) -> None:
         self.M.load_state(state)
@@ -45,6 +50,9 @@ class EagerEvaluation(CompiledEvaluation):
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction | None) -> None:
         self.M, self.loss = ref(M), loss  # it may be kept as long as M is
+
+    def renew(self, computation: Feedforward, is_same: bool) -> None:
+        """Do nothing: M is always as it is now."""
 
     def __call__(self, state: State, *inputs: Matrix) -> State:
         M = self.M()

@@ -20,6 +20,14 @@ class CompiledStep(ABC):
     takes_epochs = False  # whether `train` runs whole epochs instead of calling the step for every batch
     can_be_timed = False  # whether it can measure the seconds of every equation
     is_timed = False  # whether it measures them
+    compilations = 0  # how often it has compiled something
+
+    @abstractmethod
+    def renew(self, step: Step, is_same: bool) -> None:
+        """Go on with the step as it is now: what is no longer right is compiled again when it is next needed.
+
+        `is_same` tells that nothing is known to have changed.
+        """
 
     @abstractmethod
     def load(self, state: Mapping[str, Matrix]) -> None:
@@ -49,6 +57,10 @@ class CompiledStep(ABC):
 
 class CompiledEvaluation(ABC):
     """Feedforward in evaluation mode, with or without a loss, for one batch at a time."""
+
+    @abstractmethod
+    def renew(self, computation: Feedforward, is_same: bool) -> None:
+        """Go on with the computation as it is now; see `CompiledStep.renew`."""
 
     @abstractmethod
     def __call__(self, state: State, *inputs: Matrix) -> dict[str, Any]:

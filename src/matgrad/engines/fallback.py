@@ -9,17 +9,20 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from matgrad.backends.base import Matrix, Scalar
+import numpy as np
+
+from matgrad.backends import backend_of
+from matgrad.backends.base import Matrix, RecordingError, Scalar
 from matgrad.engines.eager import EagerEvaluation, EagerStep
 from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, Poll
 from matgrad.engines.registry import engine_of
 from matgrad.inspection.profiling import profile_of
-from matgrad.layers.state import State
+from matgrad.layers.state import State, matrices_of
 from matgrad.loss_functions import LossFunction
 from matgrad.program.computations import Evaluation, Feedforward, Step
 from matgrad.program.recorder import state_signatures
-from matgrad.program.settings import settings
 from matgrad.program.shapes import size_name
+from matgrad.program.surroundings import Surroundings, is_own, preserved
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -28,7 +31,9 @@ if TYPE_CHECKING:
 class StepWithFallback(CompiledStep):
     """The compiled training step of M or, with a warning, its equations if it cannot be compiled.
 
-    If M is profiled and the compiled step cannot measure how long its equations take, they run one by one.
+    It follows every change of M between two epochs. A step with code from outside the package is compared with its
+    equations on the first batch of each size. If M is profiled and the compiled step cannot measure how long its
+    equations take, they run one by one.
     """
 
     step: CompiledStep
@@ -38,20 +43,31 @@ class StepWithFallback(CompiledStep):
         self._compile()
         M.forget()  # in compiled training, layers keep no matrices of a batch
 
+    def renew(self, step: Step, is_same: bool) -> None:
+        """Do nothing: `load` does it."""
+
     def load(self, state: Mapping[str, Matrix]) -> None:
-        if self.step is not self.eager and self.settings != _fixed(self.eager.M, self.eager.loss):
-            self._compile()  # because something other than the state has changed, such as a dropout rate
+        M, loss = self.eager.M, self.eager.loss
+        if self.step is not self.eager:
+            if self.frame != _frame(M):
+                self._compile()
+            else:
+                self.step.renew(self._computation(), self.look.is_same(M, loss))
         self.step.load(state)
 
     def state(self) -> State:
         return self.step.state()
 
     def prepare(self, X: Matrix, T: Matrix) -> None:
+        """Compile the step for batches like these; if it is the user's, compare it with the equations."""
+        known = self.step.compilations
         self.step.prepare(X, T)
+        if self.step.compilations != known and not self.step.is_timed and not is_own(self.eager.M, self.eager.loss):
+            self._check(X, T)
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
         try:
-            self.step.prepare(X, T)
+            self.prepare(X, T)
         except Exception as error:
             self.eager.load(self.step.state())
             self.eager(X, T, eta)  # raises the original error if the fault is in the model or the batch
@@ -70,18 +86,47 @@ class StepWithFallback(CompiledStep):
         """Whether the step can be compiled for all batches, including the last; if not, a call of it shows why."""
         try:
             for i in {0, len(loader) - 1}:
-                self.step.prepare(*loader.batch(i * loader.batch_size))
+                self.prepare(*loader.batch(i * loader.batch_size))
         except Exception:
             return False
         return True
 
+    def _check(self, X: Matrix, T: Matrix) -> None:
+        """Raise RecordingError if one compiled step does not change the state as the equations do."""
+        M, loss, eta, before = self.eager.M, self.eager.loss, self.eager.M.scalar(RATE), self.step.state()
+        with preserved(M, loss), np.errstate(all="ignore"):
+            expected = self._computation()(before, X, T, eta)
+        self.step(X, T, eta)
+        found = self.step.state()
+        self.step.load(before)
+        names = [name for name in matrices_of(before) if not _agree(before[name], expected[name], found[name])]
+        if names:
+            raise RecordingError(f"what the equations compute for {', '.join(names)} cannot be recorded")
+
+    def _computation(self) -> Step:
+        return Step(self.eager.M, self.eager.loss, self.eager.clip_norm)
+
     def _compile(self) -> None:
         M, loss = self.eager.M, self.eager.loss
-        self.step = engine_of(M).step(Step(M, loss, self.eager.clip_norm))
-        self.settings = _fixed(M, loss)
+        self.step = engine_of(M).step(self._computation())
+        self.frame, self.look = _frame(M), _Look(M, loss)
         profile = profile_of(M)
         if profile is not None and not profile.time(self.step):
             self.step = self.eager
+
+
+RATE = 0.01  # the learning rate with which a step is compared with its equations
+TOLERANCES = {"float32": 1e-3, "float64": 1e-8}  # relative to the largest change of a matrix
+
+
+def _agree(before: Matrix, expected: Matrix, found: Matrix) -> bool:
+    """Whether a step changes a matrix as its equations do, up to rounding."""
+    backend = backend_of(before)
+    tolerance = TOLERANCES.get(backend.dtype(before), 0.0)
+    A, B, C = (np.asarray(backend.to_numpy(X), np.float64) for X in (before, expected, found))
+    scale = max(np.nanmax(np.abs(B - A), initial=0.0), 1e-3 * np.nanmax(np.abs(B), initial=0.0))
+    with np.errstate(invalid="ignore"):
+        return bool(np.all((np.abs(C - B) <= tolerance * scale) | (B == C) | (np.isnan(B) & np.isnan(C))))
 
 
 class EvaluationWithFallback(CompiledEvaluation):
@@ -91,7 +136,10 @@ class EvaluationWithFallback(CompiledEvaluation):
         self.eager = EagerEvaluation(M, loss)
         self.current: CompiledEvaluation = self.eager
         if compiled:
-            self.current = engine_of(M).evaluation(Feedforward(M) if loss is None else Evaluation(M, loss))
+            self.current = engine_of(M).evaluation(_evaluation(M, loss))
+
+    def renew(self, computation: Feedforward, is_same: bool) -> None:
+        self.current.renew(computation, is_same)
 
     def __call__(self, state: State, *inputs: Matrix) -> dict[str, Any]:
         try:
@@ -105,11 +153,15 @@ class EvaluationWithFallback(CompiledEvaluation):
             return outputs
 
 
+def _evaluation(M: MultilayerPerceptron, loss: LossFunction | None) -> Feedforward:
+    return Feedforward(M) if loss is None else Evaluation(M, loss)
+
+
 class _Cache(threading.local):
-    """The last evaluation of each model, without and with a loss, and what is fixed in it; each thread has its own."""
+    """The last evaluation of each model, without and with a loss; each thread has its own."""
 
     def __init__(self) -> None:
-        self.of_model: WeakKeyDictionary[MultilayerPerceptron, dict[bool, tuple[Any, EvaluationWithFallback]]]
+        self.of_model: WeakKeyDictionary[MultilayerPerceptron, dict[bool, tuple[Any, _Look, EvaluationWithFallback]]]
         self.of_model = WeakKeyDictionary()
 
 
@@ -123,22 +175,43 @@ def evaluation_of(
     if not compiled:
         return EvaluationWithFallback(M, loss, compiled=False)
     kept, key = _cache.of_model.setdefault(M, {}), loss is None
-    fixed = _fixed(M, loss)
-    if key not in kept or kept[key][0] != fixed:
-        kept[key] = fixed, EvaluationWithFallback(M, loss, compiled=True)
-    return kept[key][1]
+    frame = _frame(M), type(loss)
+    if key not in kept or kept[key][0] != frame:
+        kept[key] = frame, _Look(M, loss), EvaluationWithFallback(M, loss, compiled=True)
+    _, look, evaluation = kept[key]
+    evaluation.renew(_evaluation(M, loss), look.is_same(M, loss))
+    return evaluation
 
 
-def _fixed(M: MultilayerPerceptron, loss: LossFunction | None) -> Any:
-    """What is fixed in a compiled computation of M: its engine and device, its settings, and the shapes and dtypes of
-    its state; supports are not fixed, nor are their numbers of elements.
+def _frame(M: MultilayerPerceptron) -> Any:
+    """What a compiled computation of M cannot follow: its engine and device, and the sizes and dtypes of its state.
+
+    Supports may change, and so may their numbers of elements.
     """
-    model = M.clone().train()
-    signatures = state_signatures(model.state())
+    signatures = state_signatures(M.state())
     sizes = [(name, *map(size_name, shape), dtype) for name, (shape, dtype) in signatures.items()]
-    aside = ("layers", "_checked", "information", "history")  # the layers follow, the others are not computed with
-    own = {name: x for name, x in vars(M).items() if name not in aside}
-    return M.engine, M.device, type(M), settings([own, *model.layers, loss]), sizes
+    return M.engine, M.device, sizes
+
+
+class _Look:
+    """A look at M and its loss, to see later whether anything has changed."""
+
+    def __init__(self, M: MultilayerPerceptron, loss: LossFunction | None) -> None:
+        self._take(M, loss)
+
+    def is_same(self, M: MultilayerPerceptron, loss: LossFunction | None) -> bool:
+        """Whether nothing has changed since the last look; False if that cannot be seen."""
+        is_same = self.surroundings is not None and not self.surroundings.changes() and self.loss is loss
+        if not is_same:
+            self._take(M, loss)
+        return is_same
+
+    def _take(self, M: MultilayerPerceptron, loss: LossFunction | None) -> None:
+        self.loss = loss
+        try:
+            self.surroundings: Surroundings | None = Surroundings(M, loss, generators=False)
+        except RecordingError:
+            self.surroundings = None
 
 
 def _warn(what: str, error: Exception) -> None:

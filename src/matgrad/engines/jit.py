@@ -12,6 +12,7 @@ from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine
 from matgrad.layers.state import State
 from matgrad.program.computations import Feedforward, Step
 from matgrad.program.recorder import check_hidden_state
+from matgrad.program.surroundings import preserved
 
 
 class JitEngine(Engine):
@@ -28,10 +29,13 @@ class JitStep(CompiledStep):
     """The step under `jax.jit`, with buffers of its own."""
 
     def __init__(self, step: Step) -> None:
-        self.step = step
-        self.compiled = jax.jit(step, donate_argnums=0)
         self.matrices: dict[str, Matrix] = {}
-        self.prepared: set[tuple] = set()
+        self.renew(step, is_same=False)
+
+    def renew(self, step: Step, is_same: bool) -> None:
+        if not is_same:
+            self.step, self.compiled = step, jax.jit(step, donate_argnums=0)
+            self.prepared: set[tuple] = set()
 
     def load(self, state: Mapping[str, Matrix]) -> None:
         self.matrices = _copies(state)
@@ -43,8 +47,10 @@ class JitStep(CompiledStep):
         signature = (X.shape, T.shape, X.dtype, T.dtype)
         if signature not in self.prepared:
             check_hidden_state(self.step, self.matrices, X, T)
-            self.compiled.lower(self.matrices, X, T, jnp.zeros((), X.dtype)).compile()
+            with preserved(self.step.template, self.step.loss):
+                self.compiled.lower(self.matrices, X, T, jnp.zeros((), X.dtype)).compile()
             self.prepared.add(signature)
+            self.compilations += 1
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
         self.prepare(X, T)
@@ -60,9 +66,12 @@ class JitEvaluation(CompiledEvaluation):
     """Feedforward, or an evaluation, under `jax.jit`."""
 
     def __init__(self, computation: Feedforward) -> None:
-        self.computation = computation
-        self.compiled = jax.jit(computation)
-        self.prepared: set[tuple] = set()
+        self.renew(computation, is_same=False)
+
+    def renew(self, computation: Feedforward, is_same: bool) -> None:
+        if not is_same:
+            self.computation, self.compiled = computation, jax.jit(computation)
+            self.prepared: set[tuple] = set()
 
     def __call__(self, state: State, *inputs: Matrix) -> State:
         signature = tuple((x.shape, x.dtype) for x in inputs)

@@ -14,7 +14,7 @@ from matgrad.engines.kernels import Kernels
 from matgrad.layers.state import State, matrices_of, supports_of
 from matgrad.program.computations import Computation, Feedforward, Step
 from matgrad.program.program import Program
-from matgrad.program.recorder import record_computation
+from matgrad.program.recorder import listing, record_computation
 from matgrad.program.rules import optimized
 from matgrad.program.shapes import size_name
 
@@ -48,14 +48,22 @@ class Programs:
     """The programs of a computation, one for each size of its inputs, which share the matrices of the state."""
 
     is_timed = False  # whether to count the seconds of every equation
+    compilations = 0
 
     def __init__(self, computation: Computation, kernels: Kernels, executor_class: Callable[..., Any]) -> None:
         self.computation, self.kernels, self.executor_class = computation, kernels, executor_class
         self.matrices: State = {}  # and supports
         self.executors: dict[Any, Any] = {}  # by the shapes and dtypes of the inputs
+        self.listings: dict[Any, list[tuple]] = {}  # of their programs
+        self.current: set[Any] = set()  # those whose programs are known to be those of the computation
         self.resizable: set[Any] = set()  # those whose programs are the same for any numbers of elements
         self.retired: list[Any] = []  # executors for other numbers of elements, with the time they took
         self.compilation_seconds = 0.0  # for recording and planning
+
+    def renew(self, computation: Any, is_same: bool = False) -> None:
+        """Go on with the computation as it is now: it is recorded again, and planned again if it has changed."""
+        self.computation = computation
+        self.current.clear()
 
     def load(self, state: Mapping[str, Matrix]) -> None:
         """Copy the state in; programs are bound to new supports, and planned again if numbers of elements change."""
@@ -75,12 +83,16 @@ class Programs:
 
     def _resize(self) -> None:
         """Plan the programs for the present numbers of elements; those that depend on them are recorded again."""
-        if self.is_timed:  # else nobody asks for them, and they have memory
-            self.retired += self.executors.values()
-        known, self.executors = self.executors, {}
-        for key, executor in known.items():
+        for key, executor in list(self.executors.items()):
+            self._retire(key)
             if key in self.resizable:
                 self.executors[key] = self._planned(executor.program)
+
+    def _retire(self, key: Any) -> None:
+        """Take an executor away."""
+        executor = self.executors.pop(key)
+        if self.is_timed:  # else nobody asks for it, and it has memory
+            self.retired.append(executor)
 
     def state(self) -> State:
         """A copy of the state."""
@@ -90,15 +102,27 @@ class Programs:
         return copies | supports_of(self.matrices)
 
     def executor_for(self, *inputs: Matrix) -> Any:
-        """The executor for inputs of these sizes; the computation is recorded if there is none yet."""
+        """The executor for inputs of these sizes; the computation is recorded if it is not known to be the same."""
         key = tuple((x.shape, x.dtype) for x in inputs)
-        if key not in self.executors:
+        if key not in self.current or key not in self.executors:
             start = time.perf_counter()
-            recorded = record_computation(self.computation, self.matrices, *inputs)
-            self.resizable |= {key} if recorded.is_resizable else set()
-            self.executors[key] = self._planned(optimized(recorded))
+            self._record(key, inputs)
+            self.current.add(key)
             self.compilation_seconds += time.perf_counter() - start
         return self.executors[key]
+
+    def _record(self, key: Any, inputs: tuple[Matrix, ...]) -> None:
+        """Record the computation, and plan its program unless that is known."""
+        recorded = record_computation(self.computation, self.matrices, *inputs)
+        found = listing(recorded)
+        if key in self.executors and self.listings[key] == found:
+            return
+        if key in self.executors:
+            self._retire(key)
+        self.resizable -= {key}
+        self.resizable |= {key} if recorded.is_resizable else set()
+        self.listings[key], self.executors[key] = found, self._planned(optimized(recorded))
+        self.compilations += 1
 
     def _planned(self, program: Program) -> Any:
         """An executor of the program for the present numbers of elements of the supports."""

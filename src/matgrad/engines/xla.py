@@ -33,11 +33,16 @@ class XlaStep(CompiledStep):
     BLOCK = 10
 
     def __init__(self, step: Step) -> None:
-        self.step = step
         self.variables: dict[str, tf.Variable] = {}
         self.waiting: list[tuple[Matrix, Matrix, Scalar]] = []
-        self.prepared: set[tuple] = set()
-        self.one, self.block = (tf.function(f, autograph=False, jit_compile=True) for f in (self._one, self._block))
+        self.renew(step, is_same=False)
+
+    def renew(self, step: Step, is_same: bool) -> None:
+        if not is_same:
+            self._flush()
+            self.step = step
+            self.prepared: set[tuple] = set()
+            self.one, self.block = (tf.function(f, autograph=False, jit_compile=True) for f in (self._one, self._block))
 
     def load(self, state: Mapping[str, Matrix]) -> None:
         self.waiting.clear()
@@ -58,6 +63,7 @@ class XlaStep(CompiledStep):
             finally:
                 self._assign(before)
             self.prepared.add(_signature(X, T))
+            self.compilations += 1
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
         self.prepare(X, T)
@@ -103,9 +109,13 @@ class XlaEvaluation(CompiledEvaluation):
     """Feedforward, or an evaluation, in a `tf.function`, compiled by XLA."""
 
     def __init__(self, computation: Feedforward) -> None:
-        self.computation = computation
-        self.compiled = tf.function(computation, autograph=False, jit_compile=True)
-        self.prepared: set[tuple] = set()
+        self.renew(computation, is_same=False)
+
+    def renew(self, computation: Feedforward, is_same: bool) -> None:
+        if not is_same:
+            self.computation = computation
+            self.compiled = tf.function(computation, autograph=False, jit_compile=True)
+            self.prepared: set[tuple] = set()
 
     def __call__(self, state: State, *inputs: Matrix) -> State:
         if _signature(*inputs) not in self.prepared:

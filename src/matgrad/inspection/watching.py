@@ -30,14 +30,14 @@ def watched(M: MultilayerPerceptron, loss: LossFunction | None, mark: Mark) -> I
 
     The segment is '' for what comes between two segments. Equations are marked if the source of a layer can be read.
     """
-    names = {layer: name for name, layer in M.walk()}
+    names = {id(layer): name for name, layer in M.walk()}  # layers may compare equal
 
     def mark_equation(layer: Layer, equation: Equation, X: Any) -> Any:
-        mark(f"layer {names[layer]} {equation}", X, f"{equation.name}{names[layer]}")
+        mark(f"layer {names[id(layer)]} {equation}", X, f"{equation.name}{names[id(layer)]}")
         return X
 
     with ExitStack() as stack:
-        for layer in names:
+        for _, layer in M.walk():
             with suppress(ValueError):  # there is no source in an interactive session
                 stack.enter_context(observed([layer], mark_equation))
         for thing, method, before, after in watched_methods(M, loss):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
-from matgrad.backends import Backend
+from matgrad.backends import Backend, backend_of
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.backends.conversion import convert
 from matgrad.foundation.numbers import as_number, check_size
@@ -195,8 +196,13 @@ class Layer:
             part.forget()
 
     def _forget(self) -> None:
-        for name in (KEPT, "X", "DX", *self.intermediates, *(f"D{name}" for name in self.parameters)):
+        for name in self.batch_matrices:
             setattr(self, name, None)
+
+    @property
+    def batch_matrices(self) -> tuple[str, ...]:
+        """The attributes that feedforward and backpropagate set for every batch: X, DX, intermediates and gradients."""
+        return (KEPT, "X", "DX", *self.intermediates, *(f"D{name}" for name in self.parameters))
 
     def clone(self) -> Layer:
         """A layer that shares the matrices of this one; assigning to its attributes leaves this one as it is."""
@@ -243,6 +249,16 @@ def check_layers(layers: Iterable[Layer]) -> None:
             if other != path:
                 raise ValueError(f"layers {other} and {path} are the same {layer!r}: expected two layers")
             _check_parts(path, layer)
+
+
+def check_sharing(layers: Iterable[Layer]) -> None:
+    """Refuse a matrix that two parameters or buffers share: each of them is changed without the other."""
+    walked = [x for i, top in enumerate(layers, start=1) for x in top.walk(str(i))]
+    named = [(f"{path}.{name}", getattr(x, name)) for path, x in walked for name in (*x.parameters, *x.buffers)]
+    found = [(name, values_of(X)) for name, X in named if len(X.shape) == 2]
+    for (name, X), (other, Y) in combinations(found, 2):
+        if type(X) is type(Y) and backend_of(X).shares_memory(X, Y):
+            raise ValueError(f"{name} and {other} share a matrix: expected two matrices, such as a copy for one of them")
 
 
 def _check_parts(path: str, layer: Layer) -> None:

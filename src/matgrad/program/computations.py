@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import numpy as np
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.datasets.loader import are_classes, class_indices
-from matgrad.layers.state import State
+from matgrad.layers.layer import check_sharing
+from matgrad.layers.state import State, matrices_of, supports_of
 from matgrad.loss_functions import LOSSES, LossFunction, create_loss
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, reciprocal, rows_sum, sqrt, step
+from matgrad.program.surroundings import is_own
 from matgrad.sparse.matrix import values_of, with_values
 
 if TYPE_CHECKING:
@@ -48,7 +51,9 @@ class Computation:
         self.template, self.loss = template, loss
 
     def __call__(self, state: State, *inputs: Any) -> State:
-        """The outputs by name; the model is not changed."""
+        """The outputs by name; neither the model nor the given state is changed."""
+        if not is_own(self.template, self.loss):  # it may change matrices in place
+            state = {name: 1 * X for name, X in matrices_of(state).items()} | supports_of(state)
         return self.run(self.template.clone(), state, *inputs)
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
@@ -63,6 +68,7 @@ class Step(Computation):
     loss: LossFunction
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
+        check_sharing(M.layers)
         super().__init__(M.clone().train(), loss)
         self.clip_norm = clip_norm
 
@@ -105,12 +111,14 @@ class Evaluation(Feedforward):
 def make_step(M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: float | None = None) -> Step:
     """The training step of M as a pure function ``step(state, X, T, η) -> state``.
 
-    It can be compiled: ``jax.jit(make_step(M, loss))`` or ``tf.function(make_step(M, loss))``, with η a
+    It is a step of a copy of M and the loss as they are now, and changes neither of them nor the given state. It can
+    be compiled: ``jax.jit(make_step(M, loss))`` or ``tf.function(make_step(M, loss))``, with η a
     0-d array, so that a new learning rate needs no new trace. Start with ``M.state()``, and give the last state
     back to M with ``M.load_state``. Dropout that is renewed every epoch needs ``M.load_state``, ``M.end_epoch()``
     and ``M.state()`` between epochs.
     """
-    return Step(M, loss, clip_norm)
+    shared = {id(X): X for X in M.state().values()}
+    return Step(*copy.deepcopy((M, loss), shared), clip_norm)
 
 
 def clip_gradients(M: MultilayerPerceptron, max_norm: float) -> None:

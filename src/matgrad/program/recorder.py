@@ -7,11 +7,15 @@ primitives of the table are recorded, because the rest of it is written in terms
 from __future__ import annotations
 
 import abc
-import copy
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import WeakSet
+
+import numpy as np
 
 from matgrad.backends import backend_of, register_matrix_type
 from matgrad.backends.base import DTYPES, Backend, RecordingError
@@ -20,8 +24,8 @@ from matgrad.inspection.watching import watched, watched_methods
 from matgrad.layers.state import SUPPORT, matrices_of, sized_by_supports, supports_of
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
-from matgrad.program.settings import settings
 from matgrad.program.shapes import Shape, Size, size_name
+from matgrad.program.surroundings import Surroundings, is_own, preserved
 from matgrad.program.text import state_name
 
 if TYPE_CHECKING:
@@ -38,12 +42,27 @@ class HiddenStateError(RecordingError):
 
 
 class Recording:
-    """What has been recorded so far."""
+    """What has been recorded so far.
 
-    def __init__(self) -> None:
+    `batch` names the inputs that are not part of the state. `matrix_type` and `dtypes` are those of the framework
+    whose matrices the recorded ones stand for.
+    """
+
+    def __init__(
+        self, batch: tuple[str, ...] = (), matrix_type: type | None = None, dtypes: Mapping[str, Any] | None = None
+    ) -> None:
+        self.batch, self.matrix_type, self.dtypes = batch, matrix_type, dtypes or {}
         self.count = 0
         self.unlabelled: list[Value] = []
         self.supports: dict[Support, RecordedMatrix] = {}
+        self.views: WeakSet[RecordedMatrix] = WeakSet()  # that are still in use
+        self.error: RecordingError | None = None  # the first attempt to do what a recorded matrix cannot do
+
+    def fail(self, problem: str) -> NoReturn:
+        """Raise RecordingError, now and, if the code that records catches it, at the end."""
+        error = RecordingError(f"{problem}{_place()}")
+        self.error = self.error or error
+        raise error
 
     def append(
         self, operation: str, operands: tuple[Value, ...], shape: Shape, dtype: str, **details: Any
@@ -73,11 +92,18 @@ class Recording:
 class RecordedMatrix:
     """A matrix or scalar without numbers; every operator and table operation is recorded."""
 
-    __array_ufunc__ = None  # so that NumPy's operators defer to ours
+    is_recorded = True
     __hash__ = object.__hash__
 
     def __init__(self, recording: Recording, value: Value) -> None:
         self.recording, self.value = recording, value
+        self.base: RecordedMatrix | None = None  # what it is a view of
+
+    @property  # type: ignore[override]
+    def __class__(self) -> type:
+        """The matrix type of the framework, so that `isinstance` answers as it does for its matrices."""
+        found = self.recording.matrix_type
+        return RecordedMatrix if found is None or (found is np.ndarray and not self.shape) else found
 
     @property
     def shape(self) -> Shape:
@@ -85,14 +111,22 @@ class RecordedMatrix:
         return self.value.shape
 
     @property
-    def dtype(self) -> str:
-        """The element type."""
-        return self.value.dtype
+    def ndim(self) -> int:
+        """2, or 0 for a scalar."""
+        return len(self.value.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """The element type, as the framework has it."""
+        return self.recording.dtypes.get(self.value.dtype, self.value.dtype)
 
     @property
     def T(self) -> RecordedMatrix:
         """Xᵀ"""
-        return self._record("transpose", self)
+        return self._view("transpose")
+
+    def __len__(self) -> int:
+        return self.shape[0] if self.shape else self._no_numbers()
 
     def __add__(self, other: Any) -> RecordedMatrix:
         return self._elementwise("add", self, other)
@@ -129,7 +163,7 @@ class RecordedMatrix:
         return self._record("power", self, self._lift(exponent))
 
     def __matmul__(self, other: Any) -> RecordedMatrix:
-        if hasattr(other, "support"):
+        if type(other) is not RecordedMatrix and hasattr(other, "support"):
             return NotImplemented  # a sparse matrix computes its own products
         backend_of(self, other)
         return self._record("matmul", self, other)
@@ -137,30 +171,90 @@ class RecordedMatrix:
     def __repr__(self) -> str:
         return f"recorded {self.value.name or self.value.operation} of shape {self.shape}"
 
-    def _no_numbers(self, *others: Any) -> Any:
-        """Raise RecordingError: the operation needs the numbers."""
-        raise RecordingError(f"a step cannot depend on the numbers in a matrix while it is recorded: {self!r}")
+    # -- in place -----------------------------------------------------------------------------
+    def _in_place(self, result: RecordedMatrix) -> RecordedMatrix:
+        """This object with the value of `result`: whoever else has it sees the change, as in NumPy and PyTorch."""
+        value, views = self.value, self.recording.views
+        if value.operation == "input" and value.name in self.recording.batch:
+            self.recording.fail(f"{value.name} is changed in place, but it is not part of the state")
+        if self.base is not None or any(view.base is self for view in views):
+            self.recording.fail(f"{self!r} is changed in place, but it is a view or has one, such as its transpose")
+        if result.shape != self.shape or (self.shape == () and value.operation != "input"):
+            self.recording.fail(f"{self!r} cannot be changed in place while a step is recorded")
+        self.value = result.value
+        return self
 
-    __bool__ = __int__ = __float__ = __index__ = __len__ = __iter__ = __getitem__ = __array__ = _no_numbers
+    def __iadd__(self, other: Any) -> RecordedMatrix:
+        return self._in_place(self + other)
+
+    def __isub__(self, other: Any) -> RecordedMatrix:
+        return self._in_place(self - other)
+
+    def __imul__(self, other: Any) -> RecordedMatrix:
+        return self._in_place(self * other)
+
+    def __itruediv__(self, other: Any) -> RecordedMatrix:
+        return self._in_place(self / other)
+
+    def __ipow__(self, other: Any) -> RecordedMatrix:
+        return self._in_place(self**other)
+
+    def __imatmul__(self, other: Any) -> RecordedMatrix:
+        return self._in_place(self @ other)
+
+    # -- what needs numbers -------------------------------------------------------------------
+    def _no_numbers(self, *others: Any, **options: Any) -> Any:
+        """Raise RecordingError: the operation needs the numbers."""
+        self.recording.fail(f"a step cannot depend on the numbers in a matrix while it is recorded: {self!r}")
+
+    __bool__ = __int__ = __float__ = __complex__ = __index__ = __iter__ = __contains__ = __array__ = _no_numbers
+    __getitem__ = __setitem__ = __delitem__ = __round__ = __abs__ = __array_function__ = _no_numbers
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _no_numbers
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # a protocol that it does not have
+            raise AttributeError(name)
+        return self.recording.fail(f"{self!r} has no {name}: expected an operation of the table")
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any, **options: Any) -> Any:
+        """NumPy's operators with a NumPy number or array on the left; its other functions are refused."""
+        if ufunc not in OPERATORS or method != "__call__" or options:
+            return self.recording.fail(f"np.{ufunc.__name__} of {self!r}: expected an operation of the table")
+        left, right = operands
+        forward, reflected = OPERATORS[ufunc]
+        return getattr(left, forward)(right) if type(left) is RecordedMatrix else getattr(right, reflected)(left)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, operands: Any = (), options: Any = None) -> Any:
+        """PyTorch's functions are refused."""
+        X = next(x for x in operands if type(x) is RecordedMatrix)
+        return X.recording.fail(f"torch.{function.__name__} of {X!r}: expected an operation of the table")
+
     # -- recording ----------------------------------------------------------------------------
+    def _view(self, operation: str, **sizes: int) -> RecordedMatrix:
+        """The result of an operation that frameworks do not compute but read from the same memory."""
+        view = self._record(operation, self, **sizes)
+        view.base = self
+        self.recording.views.add(view)
+        return view
+
     def _record(self, operation: str, *operands: RecordedMatrix, **sizes: int) -> RecordedMatrix:
         """The result of an operation; `sizes` has the sizes that do not follow from the operands."""
         if any(x.recording is not self.recording for x in operands):
             raise RecordingError("a matrix from an earlier step is used, but it is not part of the state")
         row = OPERATIONS[operation]
-        dtypes = [x.dtype for x in operands if x.value.operation != "support"]
-        if row.dtypes != "counts" and any(dtype != self.dtype for dtype in dtypes):
+        own = self.value.dtype
+        dtypes = [x.value.dtype for x in operands if x.value.operation != "support"]
+        if row.dtypes != "counts" and any(dtype != own for dtype in dtypes):
             raise RecordingError(f"{operation}: expected one dtype, found {', '.join(dtypes)}")
-        if row.dtypes != "any" and self.dtype not in DTYPES:
-            raise RecordingError(f"{operation} of {self.dtype}: whole numbers can only be added and multiplied")
+        if row.dtypes != "any" and own not in DTYPES:
+            raise RecordingError(f"{operation} of {own}: whole numbers can only be added and multiplied")
         shapes = [x.shape for x in operands]
         shape = row.shapes.result(shapes, sizes)
         if shape is None:
             found = ", ".join(map(str, shapes))
             raise RecordingError(f"{operation}: expected shapes {row.rule}, found {found}: nothing broadcasts")
-        return self.recording.append(operation, tuple(x.value for x in operands), shape, self.dtype)
+        return self.recording.append(operation, tuple(x.value for x in operands), shape, own)
 
     def _elementwise(self, operation: str, X: Any, Y: Any) -> RecordedMatrix:
         """The result of an operation on two matrices of equal size; a number stands for a full matrix."""
@@ -168,20 +262,23 @@ class RecordedMatrix:
 
     def _lift(self, x: Any, shape: Shape = ()) -> RecordedMatrix:
         """x itself if it is a recorded matrix; a number becomes a recorded scalar or a full matrix."""
-        x = as_number(x)
-        if isinstance(x, RecordedMatrix):
+        if type(x) is RecordedMatrix:
             return x
+        x = as_number(x)
         if isinstance(x, bool) or not isinstance(x, int | float):
             backend_of(self, x)  # raises an error for the matrices of a framework
             raise RecordingError(f"expected a recorded matrix or a number, found {x!r}")
-        if self.dtype not in DTYPES and not isinstance(x, int):
-            raise RecordingError(f"expected a whole number to combine with {self} of {self.dtype}, found {x}")
-        scalar = self.recording.append("number", (), (), self.dtype, number=x)
+        own = self.value.dtype
+        if own not in DTYPES and not isinstance(x, int):
+            raise RecordingError(f"expected a whole number to combine with {self} of {own}, found {x}")
+        scalar = self.recording.append("number", (), (), own, number=x)
         return scalar if shape == () else scalar._record("full", scalar, m=shape[0], n=shape[1])
 
 
 class RecordedSupport:
     """A support that is an input of the program, without positions: any support of the same size can be bound."""
+
+    is_recorded = True
 
     def __init__(self, matrix: RecordedMatrix) -> None:
         K, D, nnz = matrix.shape
@@ -219,10 +316,13 @@ class RecorderBackend(Backend):
         return like._record("identity", n=n)
 
     def column_repeat(self, x, n):
-        return x._record("column_repeat", x, n=n)
+        return x._view("column_repeat", n=n)
 
     def row_repeat(self, x, m):
-        return x._record("row_repeat", x, m=m)
+        return x._view("row_repeat", m=m)
+
+    def diag(self, X):
+        return X._view("diag")
 
     def uniform(self, m, n, seed, count, like):
         return like._record("uniform", *(like._lift(x) for x in (seed, count)), m=m, n=n)
@@ -249,7 +349,7 @@ class RecorderBackend(Backend):
         return X._no_numbers()
 
     def dtype(self, X):
-        return X.dtype
+        return X.value.dtype
 
     def scalar(self, value, like):
         return like._lift(value)
@@ -257,13 +357,22 @@ class RecorderBackend(Backend):
 
 register_matrix_type(RecordedMatrix, RecorderBackend())  # type: ignore[abstract]
 
+# NumPy's operators, and the methods for them if the recorded matrix is on the left or only on the right
+OPERATORS = {
+    np.add: ("__add__", "__radd__"),
+    np.subtract: ("__sub__", "__rsub__"),
+    np.multiply: ("__mul__", "__rmul__"),
+    np.true_divide: ("__truediv__", "__rtruediv__"),
+}
+
 
 def record(
     function: Callable[[Recording, dict[str, RecordedMatrix]], Mapping[str, RecordedMatrix]],
     signatures: Mapping[str, Signature],
+    recording: Recording | None = None,
 ) -> Program:
     """The program that the function runs, from named inputs to named outputs."""
-    recording = Recording()
+    recording = recording or Recording()
     inputs: dict[str, Any] = {}
     for name, (shape, dtype) in signatures.items():
         is_support = len(shape) == 3
@@ -271,6 +380,8 @@ def record(
         inputs[name] = RecordedSupport(matrix) if is_support else matrix
     recording.unlabelled.clear()
     outputs = function(recording, inputs)
+    if recording.error is not None:
+        raise recording.error
     if changed := [name for name, x in outputs.items() if isinstance(x, RecordedSupport) and x is not inputs.get(name)]:
         raise RecordingError(f"{', '.join(changed)}: a step cannot change a support while it is recorded")
     return Program(*({name: x.value for name, x in matrices_of(found).items()} for found in (inputs, outputs)))
@@ -281,36 +392,43 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
 
     An input that is not given, such as the learning rate, is a scalar with the dtype of X. The computation is
     recorded twice with the same model: if it depends on anything other than its state and inputs, such as a
-    counter that a layer keeps to itself, the second program differs from the first. For supports with more elements
-    it also differs if a number depends on how many there are; then the program cannot be resized.
+    counter that a layer keeps to itself, the second program differs from the first, or something around it has
+    changed (see `surroundings`). For supports with more elements it also differs if a number depends on how many
+    there are; then the program cannot be resized. Nothing in the model or around it is changed in the end.
     """
-    # so that nothing in M changes
-    computation = copy.deepcopy(computation, {id(x): x for x in computation.template.state().values()})
-    model, loss = computation.template, computation.loss
+    model, loss = computation.template.clone(), computation.loss
     _check_methods(model, loss)
     signatures = _signatures(state, dict(zip_longest(computation.inputs, inputs)))
+    X, own = inputs[0], is_own(model, loss)
+    dtypes = {backend_of(x).dtype(x): x.dtype for x in (*matrices_of(state).values(), X)}
+
+    def recorded(signatures: Mapping[str, Signature]) -> Program:
+        return record(run, signatures, Recording(computation.inputs, type(X), dtypes))
 
     def run(recording: Recording, matrices: dict[str, RecordedMatrix]) -> dict[str, RecordedMatrix]:
         own = {name: matrices[name] for name in state}
         with _labelled(recording, model, loss):
             return computation.run(model, own, *(matrices[name] for name in computation.inputs))
 
-    def fixed() -> Any:
-        return settings([*model.layers, loss], unknown=lambda x: None)  # what it computes is new each time
-
-    def gives_the_same(signatures: Mapping[str, Signature]) -> bool:
-        """Whether another recording gives the same program, and leaves the model as it was."""
+    def differences(signatures: Mapping[str, Signature]) -> list[str] | None:
+        """What another recording has changed; None if it gives another program."""
+        before = None if own else Surroundings(model, loss)
         try:
-            before = fixed()
-            return _listing(record(run, signatures)) == _listing(program) and fixed() == before
+            same = listing(recorded(signatures)) == listing(program)
         except (RecordingError, ValueError):  # the latter for sizes that do not fit
-            return False
+            return None
+        return None if not same else [] if before is None else before.changes()
 
-    program = record(run, signatures)
-    grown = _grown(signatures)
-    is_resizable = gives_the_same(grown)
-    if not is_resizable and (grown == signatures or not gives_the_same(signatures)):
-        raise HiddenStateError("a layer keeps something from step to step that is not in `buffers`")
+    with preserved(model, loss):
+        program = recorded(signatures)
+        grown = _grown(signatures)
+        found = differences(grown)
+        is_resizable = found == []
+        if not is_resizable:
+            found = found if grown == signatures else differences(signatures)
+        if found != []:
+            kept = ", ".join(found or ["something"])
+            raise HiddenStateError(f"a layer keeps {kept} from step to step, which is not in `buffers`")
     used = {x.name for x in program.values if x.operation == "input"} | {*program.outputs, *computation.inputs}
     used_inputs = {name: x for name, x in program.inputs.items() if name in used}
     return Program(used_inputs, program.outputs, is_resizable=is_resizable)
@@ -363,13 +481,33 @@ def check_hidden_state(computation: Computation, state: Mapping[str, Any], *inpu
         pass  # a call of a framework's own functions cannot be recorded; the framework traces it
 
 
-def _listing(program: Program) -> list[tuple]:
+def listing(program: Program) -> list[tuple]:
     """The values and outputs in a form in which two recordings can be compared."""
     indices = {value: i for i, value in enumerate(program.values)}
     values = [
-        (v.operation, *map(size_name, v.shape), v.number, *(indices[x] for x in v.operands)) for v in program.values
+        (v.operation, *map(size_name, v.shape), v.dtype, _key(v), *(indices[x] for x in v.operands))
+        for v in program.values
     ]
     return [*values, *((name, indices[value]) for name, value in program.outputs.items())]
+
+
+def _key(value: Value) -> Any:
+    """What tells a number, an input or a support from others: NaN is equal to itself, and 0.0 is not -0.0."""
+    if value.operation == "number":
+        return type(value.number).__name__, repr(value.number)
+    return (value.name, id(value.support)) if value.kind == "source" else None
+
+
+def _place() -> str:
+    """Where the code outside the package is that calls it now: `` in NoiseLayer.feedforward, noise.py, line 7``."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("matgrad", "numpy"):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    code, this = frame.f_code, frame.f_locals.get("self")
+    name = f"{type(this).__name__}.{code.co_name}" if this is not None else code.co_name
+    return f" in {name}, {Path(code.co_filename).name}, line {frame.f_lineno}"
 
 
 @contextmanager
@@ -389,7 +527,7 @@ def _labelled(recording: Recording, model: MultilayerPerceptron, loss: LossFunct
 
 def _name(X: Any, name: str) -> None:
     """Give a recorded matrix a name, unless it has one."""
-    if isinstance(X, RecordedMatrix):
+    if type(X) is RecordedMatrix:
         X.value.name = X.value.name or name
 
 
