@@ -110,12 +110,17 @@ class _Method:
         return returned[-1].id if returned and isinstance(returned[-1], ast.Name) else None
 
 
-@cache
 def _read(function: FunctionType) -> _Method:
     """The method that a function was compiled from."""
     if not isinstance(function, FunctionType):
         raise ValueError(f"the equations of {function!r} cannot be read: expected a plain method")
-    code, expected = function.__code__, f"expected a plain `def {function.__name__}` in a file"
+    return _read_source(function, function.__code__)  # which can be replaced
+
+
+@cache
+def _read_source(function: FunctionType, code: CodeType) -> _Method:
+    """The method in the source of `code`, which is that of the function."""
+    expected = f"expected a plain `def {function.__name__}` in a file"
     try:
         source, file = inspect.getsource(code), inspect.getsourcefile(code)
     except OSError as error:
@@ -126,6 +131,8 @@ def _read(function: FunctionType) -> _Method:
     node = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), None)
     if node is None or node.name != function.__name__ or node.decorator_list or hasattr(function, "__wrapped__"):
         raise ValueError(f"the equations of {function.__qualname__} cannot be read: {expected}")
+    if not _is_same_code(_compiled(deepcopy(node), function, _class_name(function)), code):
+        raise ValueError(f"the source of {function.__qualname__} is not what runs: it was edited after the import")
     offset = code.co_firstlineno - node.lineno
     statements = []
     for n in _simple_statements(node.body):
@@ -251,11 +258,12 @@ def _observed(layer: Layer, hook: Hook) -> Iterator[None]:
 def _instrumented_method(layer: Layer, classes: Sequence[type], method: str) -> MethodType:
     """The method of the first class that defines it, instrumented and bound to the layer."""
     cls, *_ = _definers(classes, method)
-    return MethodType(_instrumented(cls, vars(cls)[method]), layer)
+    function = vars(cls)[method]
+    return MethodType(_instrumented(cls, function, function.__code__), layer)
 
 
 @cache
-def _instrumented(cls: type, function: FunctionType) -> FunctionType:
+def _instrumented(cls: type, function: FunctionType, original: CodeType) -> FunctionType:
     """The function, a method of the class, with ``__observe__`` and ``__base__`` in it; see `_instrumented_code`."""
     method = function.__name__
 
@@ -270,7 +278,7 @@ def _instrumented(cls: type, function: FunctionType) -> FunctionType:
         return _instrumented_method(parent.__self__, bases, method) if has_equations else getattr(parent, method)
 
     code = _instrumented_code(function, cls.__name__)
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    cells = dict(zip(original.co_freevars, function.__closure__ or (), strict=True))
     cells |= {"__observe__": CellType(observe), "__base__": CellType(base)}
     closure = tuple(cells[name] for name in code.co_freevars)
     replacement = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
@@ -278,7 +286,6 @@ def _instrumented(cls: type, function: FunctionType) -> FunctionType:
     return update_wrapper(replacement, function)  # type: ignore[return-value]
 
 
-@cache
 def _instrumented_code(function: FunctionType, class_name: str) -> CodeType:
     """The code of a method in which every equation and every call of the base class's method is redirected.
 
@@ -297,14 +304,31 @@ def _instrumented_code(function: FunctionType, class_name: str) -> CodeType:
             arguments = [ast.Name(this, ast.Load()), ast.Constant(k), s.node.value]
             call = ast.Call(ast.Name("__observe__", ast.Load()), arguments, [])
             s.node.value = ast.copy_location(call, s.node.value)
+    return _compiled(read.node, function, class_name, "__observe__", "__base__")
+
+
+def _compiled(node: ast.FunctionDef, function: FunctionType, class_name: str, *names: str) -> CodeType:
+    """The code of a method whose free variables are those of `function`, and `names`."""
     # inside a class because of names such as self.__x, and inside a function because of the free variables; the
     # underscores before the class name do not change self.__x, and keep it from hiding a name that the method uses
     class_name = f"__{class_name}"
-    names = ", ".join({*function.__code__.co_freevars, "__observe__", "__base__"})
-    tree = ast.parse(f"def outer({names}):\n  class {class_name}: pass")
-    inner = next(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
-    inner.body = [read.node]
+    tree = ast.parse(f"def outer({', '.join({*function.__code__.co_freevars, *names})}):\n  class {class_name}: pass")
+    inner = next(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef))
+    inner.body = [node]
     code = compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec")
     for name in ("outer", class_name, function.__name__):
         code = next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
     return code
+
+
+def _class_name(function: FunctionType) -> str:
+    """The name of the class whose method it is, as the source has it."""
+    return function.__qualname__.split(".")[-2] if "." in function.__qualname__ else ""
+
+
+def _is_same_code(a: CodeType, b: CodeType) -> bool:
+    """Whether two functions do the same with the same names and constants."""
+    if (a.co_code, a.co_names, a.co_varnames, len(a.co_consts)) != (b.co_code, b.co_names, b.co_varnames, len(b.co_consts)):
+        return False
+    pairs = zip(a.co_consts, b.co_consts, strict=True)
+    return all(_is_same_code(x, y) if isinstance(x, CodeType) and isinstance(y, CodeType) else repr(x) == repr(y) for x, y in pairs)

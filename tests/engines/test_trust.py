@@ -1,0 +1,317 @@
+"""What users write is computed as written, or refused: purity, sharing, odd arrays, and errors that say where."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import textwrap
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import matgrad as mg
+from matgrad.backends import get_backend
+from matgrad.matrix_operations import elements_sum, ones
+from odd_layers import SETTINGS, Kind
+
+ENGINES = ("numpy", "torch", "native")
+LOSS = mg.MeanSquaredErrorLoss()
+D, K, N = 3, 2, 8
+
+
+def batch(engine: str = "numpy") -> tuple:
+    rng = np.random.default_rng(0)
+    backend = get_backend(engine)
+    return backend.from_numpy(rng.normal(size=(N, D))), backend.from_numpy(rng.normal(size=(N, K)))
+
+
+def model(*layers: mg.Layer, engine: str = "numpy") -> mg.MultilayerPerceptron:
+    return mg.MultilayerPerceptron(layers).to(engine, dtype="float64")
+
+
+def train(M: mg.MultilayerPerceptron, loss: mg.LossFunction = LOSS, *, compiled: bool = True, X=None, T=None) -> None:
+    X, T = batch(M.backend.name) if X is None else (X, T)
+    mg.stochastic_gradient_descent(M, 2, loss, mg.ConstantScheduler(0.1), [(X, T), (X, T)], compiled=compiled)
+
+
+# -- purity ------------------------------------------------------------------------------------
+
+
+class MeddlingLayer(mg.LinearLayer):
+    """Writes in its weights, draws numbers and keeps a list."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.log: list[int] = []
+        self.rng = np.random.default_rng(1)
+
+    def feedforward(self, X):
+        self.log.append(X.shape[0])
+        W = self.W
+        W *= 0.9
+        return self.rng.random() * super().feedforward(X)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
+def test_a_pure_step_changes_neither_the_model_nor_the_state(engine: str):
+    M = model(MeddlingLayer(D, K), engine=engine)
+    W, state = 1 * M.layers[0].W, M.state()
+    bits = M.layers[0].rng.bit_generator.state
+    step = mg.make_step(M, LOSS)
+    first = step(state, *batch(engine), M.scalar(0.1))
+    np.testing.assert_array_equal(np.asarray(M.layers[0].W), np.asarray(W))
+    assert M.layers[0].log == []
+    assert M.layers[0].rng.bit_generator.state == bits
+    assert first["1.W"] is not state["1.W"]
+
+
+def test_evaluation_does_not_write_in_the_model():
+    M = model(MeddlingLayer(D, K))
+    W = M.layers[0].W.copy()
+    for compiled in (False, True):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            mg.evaluate(M, *batch(), compiled=compiled) if hasattr(mg, "evaluate") else M.predict(batch()[0])
+        np.testing.assert_array_equal(M.layers[0].W, W)
+
+
+class DrawingLayer(mg.LinearLayer):
+    def feedforward(self, X):
+        np.random.rand(), random.random(), mg.datasets  # noqa: B018
+        return super().feedforward(X)
+
+
+def test_recording_does_not_advance_generators():
+    M = model(DrawingLayer(D, K))
+    np.random.seed(5)
+    random.seed(5)
+    with pytest.warns(UserWarning, match="the random generator of"):
+        train(M)
+    drawn = np.random.rand(), random.random()
+    np.random.seed(5)
+    random.seed(5)
+    train(model(DrawingLayer(D, K)), compiled=False)
+    assert drawn == (np.random.rand(), random.random())
+
+
+# -- what changes between epochs -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("twist", SETTINGS, ids=lambda twist: twist.name)
+def test_predictions_follow_settings_of_all_kinds(twist, engine: str):
+    M, _, change = Kind(twist, "feedforward").make(engine)
+    X = np.random.default_rng(0).normal(size=(2500, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            expected = M.clone().eval().feedforward(M.backend.from_numpy(X))
+            np.testing.assert_allclose(M.predict(X), M.backend.to_numpy(expected), rtol=1e-9)
+            change()
+
+
+# -- sharing -----------------------------------------------------------------------------------
+
+
+class TiedLayer(mg.LinearLayer):
+    """Its weights are those of another layer."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.source = None
+
+    @property
+    def W(self):
+        return self.__dict__["W"] if self.source is None else self.source().W
+
+    @W.setter
+    def W(self, value):
+        self.__dict__["W"] = value
+
+
+def shared_array(A: mg.LinearLayer, B: mg.LinearLayer) -> None:
+    B.W = A.W
+
+
+def shared_view(A: mg.LinearLayer, B: mg.LinearLayer) -> None:
+    B.W = A.W.T
+
+
+def shared_bias(A: mg.LinearLayer, B: mg.LinearLayer) -> None:
+    B.b = A.b
+
+
+@pytest.mark.parametrize("engine", ["numpy", "torch", "native"])
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("share", [shared_array, shared_view, shared_bias])
+def test_layers_that_share_a_matrix_are_refused(engine: str, compiled: bool, share):
+    A, B = mg.LinearLayer(D, D), mg.LinearLayer(D, D)
+    M = model(A, B, mg.LinearLayer(D, K), engine=engine)
+    share(A, B)
+    with pytest.raises(ValueError, match=r"1\.[Wb] and 2\.[Wb] share a matrix"):
+        train(M, compiled=compiled)
+    with pytest.raises(ValueError, match="share a matrix"):
+        mg.MultilayerPerceptron([A, B])
+
+
+def test_a_property_that_forwards_to_another_layer_is_refused():
+    A, B = mg.LinearLayer(D, D), TiedLayer(D, D)
+    M = model(A, B, mg.LinearLayer(D, K))
+    B.source = lambda: A
+    with pytest.raises(ValueError, match="share a matrix"):
+        train(M)
+
+
+def test_copies_and_parts_of_one_buffer_are_not_shared():
+    A, B = mg.LinearLayer(D, D), mg.LinearLayer(D, D)
+    M = model(A, B, mg.LinearLayer(D, K))
+    both = np.random.default_rng(0).normal(size=(2 * D, D))
+    A.W, B.W = both[:D], both[D:]
+    train(M)
+    assert not np.allclose(A.W, B.W)
+
+
+class OtherWayLayer(mg.LinearLayer):
+    """Uses a number in the weights of another layer, which it reaches by a function."""
+
+    def feedforward(self, X):
+        return float(self.other().W[0, 0]) * super().feedforward(X)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_layer_that_reads_the_weights_of_another_one_runs_uncompiled(engine: str):
+    states = []
+    for compiled in (False, True):
+        mg.manual_seed(0)
+        M = model(mg.LinearLayer(D, D), OtherWayLayer(D, K), engine=engine)
+        M.layers[1].other = lambda M=M: M.layers[0]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            train(M, compiled=compiled)
+        assert [str(w.message) for w in caught if "uncompiled" in str(w.message)] != [] or not compiled
+        states.append({name: M.backend.to_numpy(A) for name, A in M.state().items()})
+    for name, A in states[0].items():
+        np.testing.assert_allclose(states[1][name], A, err_msg=name)
+
+
+class EqualLayer(mg.LinearLayer):
+    """All such layers compare equal, and have no hash."""
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_layers_that_compare_equal_are_different_layers(engine: str):
+    states = []
+    for compiled in (False, True):
+        mg.manual_seed(0)
+        M = model(EqualLayer(D, D), EqualLayer(D, D), EqualLayer(D, K), engine=engine)
+        train(M, compiled=compiled)
+        states.append({name: M.backend.to_numpy(A) for name, A in M.state().items()})
+    for name, A in states[0].items():
+        np.testing.assert_allclose(states[1][name], A, err_msg=name)
+    M.layers[1] = M.layers[0]
+    with pytest.raises(ValueError, match="are the same"):
+        train(M)
+
+
+# -- odd arrays --------------------------------------------------------------------------------
+
+ODD_ARRAYS = {
+    "empty": (lambda A: A[:0], "empty"),
+    "big-endian": (lambda A: A.astype(">f8"), ">f8"),
+    "masked": (lambda A: np.ma.masked_array(A, A > 0), "MaskedArray"),
+    "matrix": (np.asmatrix, "matrix"),
+    "1-D": (lambda A: A[0], "expected a batch X of size"),
+    "float16": (lambda A: A.astype(np.float16), "float16"),
+}
+
+
+@pytest.mark.parametrize("kind", ODD_ARRAYS)
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+def test_odd_arrays_get_the_same_clear_error_compiled_or_not(kind: str, engine: str):
+    change, words = ODD_ARRAYS[kind]
+    messages = []
+    for compiled in (False, True):
+        X, T = batch()
+        with pytest.raises((TypeError, ValueError), match=words) as caught:
+            train(model(mg.LinearLayer(D, K), engine=engine), compiled=compiled, X=change(X), T=change(T))
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("kind", ["masked", "matrix"])
+def test_fit_and_predict_refuse_arrays_that_mean_something_else(kind: str):
+    X, T = batch()
+    M = model(mg.LinearLayer(D, K))
+    odd = ODD_ARRAYS[kind][0](X)
+    for call in (lambda: M.fit(odd, T), lambda: M.predict(odd), lambda: mg.DataLoader(odd, T, 2)):
+        with pytest.raises(TypeError, match=ODD_ARRAYS[kind][1]):
+            call()
+
+
+# -- messages ----------------------------------------------------------------------------------
+
+
+class LookingLayer(mg.LinearLayer):
+    def feedforward(self, X):
+        try:
+            c = float(elements_sum(X))  # the line
+        except TypeError:
+            c = 1.0
+        return c * super().feedforward(X)
+
+
+class CountingLayer(mg.LinearLayer):
+    count = 0
+
+    def feedforward(self, X):
+        self.count += 1
+        return super().feedforward(X + 0.0 * self.count * ones(*X.shape, like=X))
+
+
+def line_of(text: str) -> int:
+    lines = Path(__file__).read_text().splitlines()
+    return next(i for i, line in enumerate(lines, start=1) if text in line)
+
+
+def test_the_warning_names_class_method_and_line():
+    line = line_of("# the " + "line")
+    with pytest.warns(UserWarning, match=rf"LookingLayer.feedforward, test_trust.py, line {line}"):
+        train(model(LookingLayer(D, K)))
+
+
+def test_the_warning_names_what_is_kept():
+    with pytest.warns(UserWarning, match="a layer keeps CountingLayer.*from step to step"):
+        train(model(CountingLayer(D, K)))
+
+
+def test_a_source_that_was_edited_after_the_import_is_not_executed(tmp_path):
+    """The loaded code runs, also where the recorder or the verifier reads equations from the source."""
+    file = tmp_path / "edited.py"
+    source = textwrap.dedent(
+        """
+        import matgrad as mg
+        class EditedLayer(mg.LinearLayer):
+            def feedforward(self, X):
+                Y = 2 * super().feedforward(X)
+                return Y
+        """
+    )
+    file.write_text(source)
+    specification = importlib.util.spec_from_file_location("edited", file)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    file.write_text(source.replace("2 *", "3 *"))
+    states = []
+    for compiled in (False, True):
+        mg.manual_seed(0)
+        M = model(module.EditedLayer(D, K))
+        train(M, compiled=compiled)
+        states.append(M.layers[0].W)
+    np.testing.assert_allclose(states[1], states[0])
