@@ -7,6 +7,8 @@ is put in every place where it makes sense, in a module of its own that is made 
 from __future__ import annotations
 
 import linecache
+import random
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -132,6 +134,7 @@ class Kind:
         name = f"odd_{next(_numbers)}"
         module, source = ModuleType(name), self.source()
         file = f"<{name}>"
+        sys.modules[name] = module  # dataclasses look for it there
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         exec(compile(source, file, "exec"), module.__dict__)
         Odd, loss = module.Odd, mg.MeanSquaredErrorLoss()
@@ -141,7 +144,7 @@ class Kind:
         elif self.place == "activation":
             odd = Odd()
             middle = mg.ActivationLayer(H, H, odd)
-        M = mg.MultilayerPerceptron([mg.ActivationLayer(D, H, "Tanh"), middle, mg.LinearLayer(H, K)])
+        M = mg.MultilayerPerceptron([mg.ActivationLayer(D, H, "HyperbolicTangent"), middle, mg.LinearLayer(H, K)])
         M.set_optimizer("GradientDescent")
         M.to(engine, dtype="float64")
         if self.place == "optimizer":
@@ -255,10 +258,10 @@ SETTINGS = [
           between="os.environ['ODD'] = '0.8'", is_pure=True),
     Twist("contextvar", "c = RATE.get()", module="RATE = contextvars.ContextVar('rate', default=0.5)\n",
           between="RATE.set(0.8)"),
-    Twist("weak reference", "c = self.v().x", "self.o = types.SimpleNamespace(x=0.5)\nself.v = weakref.ref(self.o)",
-          between="self.o.x = 0.8"),
+    Twist("weak reference", "c = self.v().x", "self.o = Box()\nself.v = weakref.ref(self.o)",
+          module="class Box:\n    x = 0.5\n", between="self.o.x = 0.8"),
     Twist("memory of a lock", "c = 0.8 if self.v.locked() else 0.5", "self.v = threading.Lock()",
-          between="self.v.acquire()"),
+          between="self.v.acquire(blocking=False)"),
 ]
 
 # what a step keeps from step to step without saying so
@@ -292,8 +295,8 @@ HIDDEN = [
     Twist("growing list", "self.n.append(1)\nc = 1.0 if len(self.n) < 5 else 2.0", "self.n = []"),
     Twist("growing global set", "SEEN.add(len(SEEN))\nc = 1.0 if len(SEEN) < 5 else 2.0", module="SEEN = set()\n"),
     Twist("growing deque", "self.n.append(1)\nc = 1.0 if len(self.n) < 4 else 2.0", "self.n = collections.deque(maxlen=4)"),
-    Twist("attribute of a function", "tick.n += 1\nc = 1.0 if tick.n < 5 else 2.0", module="def tick(): pass\ntick.n = 0\n"),
-    Twist("attribute of a module", "config.n += 1\nc = 1.0 if config.n < 5 else 2.0",
+    Twist("counter of a function", "tick.n += 1\nc = 1.0 if tick.n < 5 else 2.0", module="def tick(): pass\ntick.n = 0\n"),
+    Twist("counter of a module", "config.n += 1\nc = 1.0 if config.n < 5 else 2.0",
           module="config = types.ModuleType('config')\nconfig.n = 0\n"),
     Twist("first step only", "c = 0.5 if not self.__dict__.pop('seen', False) else 1.0\nself.seen = True"),
     Twist("alternating", "self.flag = not self.flag\nc = 0.5 if self.flag else 1.0", "self.flag = False"),
@@ -430,8 +433,6 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 def train(kind: Kind, engine: str, *, compiled: bool, epochs: int = 3) -> dict[str, Any] | str:
     """The state after training and the output in evaluation mode, or the name of the error."""
-    import random
-
     X, T = data()
     for module in (mg.manual_seed, np.random.seed, random.seed):
         module(0)

@@ -457,7 +457,8 @@ class Halved(mg.Layer):
 class HalvedLinear(Halved, mg.LinearLayer):
     def feedforward(self, X):
         S = 3 * super(HalvedLinear, self).feedforward(X)  # noqa: UP008
-        assert super().renewed() == "HalvedLinear"
+        if super().renewed() != "HalvedLinear":  # not `assert`, which pytest rewrites: the source would be another
+            raise AssertionError
         return S
 
 

@@ -124,7 +124,6 @@ NEED_NUMBERS = {
     "bool": bool,
     "float": float,
     "int": int,
-    "len": len,
     "list": list,
     "index": lambda X: X[0],
     "slice": lambda X: X[:, 1],

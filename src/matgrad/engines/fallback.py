@@ -60,10 +60,11 @@ class StepWithFallback(CompiledStep):
 
     def prepare(self, X: Matrix, T: Matrix) -> None:
         """Compile the step for batches like these; if it is the user's, compare it with the equations."""
-        known = self.step.compilations
         self.step.prepare(X, T)
-        if self.step.compilations != known and not self.step.is_timed and not is_own(self.eager.M, self.eager.loss):
-            self._check(X, T)
+        if self.step.compilations != self.checked:
+            if not self.step.is_timed and not is_own(self.eager.M, self.eager.loss):
+                self._check(X, T)
+            self.checked = self.step.compilations
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
         try:
@@ -109,6 +110,7 @@ class StepWithFallback(CompiledStep):
     def _compile(self) -> None:
         M, loss = self.eager.M, self.eager.loss
         self.step = engine_of(M).step(self._computation())
+        self.checked = 0  # how many compilations are known to be right
         self.frame, self.look = _frame(M), _Look(M, loss)
         profile = profile_of(M)
         if profile is not None and not profile.time(self.step):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -122,7 +123,7 @@ def _read_source(function: FunctionType, code: CodeType) -> _Method:
     """The method in the source of `code`, which is that of the function."""
     expected = f"expected a plain `def {function.__name__}` in a file"
     try:
-        source, file = inspect.getsource(code), inspect.getsourcefile(code)
+        source, file = inspect.getsource(code), inspect.getsourcefile(code) or code.co_filename
     except OSError as error:
         raise ValueError(f"the source of {function.__qualname__} is not available: {expected}") from error
     # an indented method goes under an `if`, so that its columns stay the same
@@ -131,7 +132,7 @@ def _read_source(function: FunctionType, code: CodeType) -> _Method:
     node = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), None)
     if node is None or node.name != function.__name__ or node.decorator_list or hasattr(function, "__wrapped__"):
         raise ValueError(f"the equations of {function.__qualname__} cannot be read: {expected}")
-    if not _is_same_code(_compiled(deepcopy(node), function, _class_name(function)), code):
+    if not any(_is_same_code(code, other) for other in _codes_in(file, "".join(linecache.getlines(file)))):
         raise ValueError(f"the source of {function.__qualname__} is not what runs: it was edited after the import")
     offset = code.co_firstlineno - node.lineno
     statements = []
@@ -143,7 +144,7 @@ def _read_source(function: FunctionType, code: CodeType) -> _Method:
         calls_base = any(_is_base_call(child, node.name) for child in ast.walk(n))
         statements.append(_Statement(n, n.lineno + offset, statement, name, value, calls_base))
     ast.increment_lineno(tree, offset)
-    return _Method(node, file or code.co_filename, tuple(statements))
+    return _Method(node, file, tuple(statements))
 
 
 def _simple_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
@@ -321,14 +322,20 @@ def _compiled(node: ast.FunctionDef, function: FunctionType, class_name: str, *n
     return code
 
 
-def _class_name(function: FunctionType) -> str:
-    """The name of the class whose method it is, as the source has it."""
-    return function.__qualname__.split(".")[-2] if "." in function.__qualname__ else ""
+@cache
+def _codes_in(file: str, source: str) -> list[CodeType]:
+    """The code of every function in a file."""
+    found = [compile(source, file, "exec", dont_inherit=True)]
+    for code in found:
+        found += (c for c in code.co_consts if isinstance(c, CodeType))
+    return found
 
 
-def _is_same_code(a: CodeType, b: CodeType) -> bool:
-    """Whether two functions do the same with the same names and constants."""
-    if (a.co_code, a.co_names, a.co_varnames, len(a.co_consts)) != (b.co_code, b.co_names, b.co_varnames, len(b.co_consts)):
+def _is_same_code(a: Any, b: Any) -> bool:
+    """Whether two functions begin at one line and do the same with the same names and constants."""
+    if not isinstance(a, CodeType) or not isinstance(b, CodeType):
+        return repr(a) == repr(b)
+    facts = ("co_name", "co_firstlineno", "co_code", "co_names", "co_varnames")
+    if any(getattr(a, name) != getattr(b, name) for name in facts) or len(a.co_consts) != len(b.co_consts):
         return False
-    pairs = zip(a.co_consts, b.co_consts, strict=True)
-    return all(_is_same_code(x, y) if isinstance(x, CodeType) and isinstance(y, CodeType) else repr(x) == repr(y) for x, y in pairs)
+    return all(map(_is_same_code, a.co_consts, b.co_consts))

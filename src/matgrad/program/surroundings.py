@@ -19,7 +19,7 @@ import random
 import re
 import sys
 import types
-from collections import deque
+from collections import _tuplegetter, deque  # type: ignore[attr-defined]
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ ATOMS = (
     *(re.Pattern, pathlib.PurePath, logging.Logger, types.ModuleType, types.BuiltinFunctionType, types.CodeType),
     *(types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType),
     *(types.MethodDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias, types.UnionType),
-    *(type(Ellipsis), type(NotImplemented), type(sys.float_info)),
+    *(type(Ellipsis), type(NotImplemented), type(sys.float_info), _tuplegetter),
 )
 
 
@@ -343,6 +343,18 @@ def _write_cell(cell: types.CellType, contents: tuple) -> None:
         del cell.cell_contents
 
 
+def _read_bits(x: np.random.BitGenerator) -> tuple:
+    """The state of a bit generator and of the seeds that it gives to others, where that can be written."""
+    seeds = x.seed_seq.__reduce__()[2] if hasattr(x.seed_seq, "__setstate__") else None
+    return x.state, seeds
+
+
+def _write_bits(x: np.random.BitGenerator, contents: tuple) -> None:
+    x.state, seeds = contents
+    if seeds is not None:
+        x.seed_seq.__setstate__(seeds)
+
+
 def _whole(x: Any) -> None:
     """The contents of what never changes itself."""
 
@@ -362,11 +374,8 @@ _KINDS: list[tuple[Any, _Kind]] = [
     ((tuple, frozenset), _Kind(_whole, _keep, lambda x, _: _items(x, x))),
     (types.MappingProxyType, _Kind(_whole, _keep, lambda x, _: _values(x, x))),
     (np.ndarray, _Kind(np.ndarray.copy, lambda x, contents: np.copyto(x, contents))),
-    (
-        np.random.Generator,
-        _Kind(lambda x: x.bit_generator.state, lambda x, state: setattr(x.bit_generator, "state", state)),
-    ),
-    (np.random.BitGenerator, _Kind(lambda x: x.state, lambda x, state: setattr(x, "state", state))),
+    (np.random.Generator, _Kind(_whole, _keep, lambda x, _: iter([("", x.bit_generator)]))),
+    (np.random.BitGenerator, _Kind(_read_bits, _write_bits)),
     (np.random.RandomState, _Kind(lambda x: x.get_state(legacy=False), lambda x, state: x.set_state(state))),
     (random.Random, _Kind(random.Random.getstate, random.Random.setstate)),
     (types.CellType, _Kind(_read_cell, _write_cell, _items)),
@@ -380,7 +389,7 @@ _KINDS: list[tuple[Any, _Kind]] = [
     (property, _Kind(_whole, _keep, lambda x, _: iter([("", x.fget), ("", x.fset)]))),
     (
         functools._lru_cache_wrapper,
-        _Kind(_whole, _keep, lambda x, _: iter([("", x.__wrapped__)])),
+        _Kind(lambda x: x.cache_info()[1:], lambda x, _: x.cache_clear(), lambda x, _: iter([("", x.__wrapped__)])),
     ),
     (type, _Kind(_read_class, _write_class, _inside_class)),
 ]
