@@ -278,7 +278,6 @@ class MultilayerPerceptron:
     def _check_layers(self) -> None:
         """Refuse layers that occur twice or hide others; only a list that has changed is checked again."""
         if len(self._checked) != len(self.layers) or any(map(is_not, self._checked, self.layers)):
-            check_layers(self.layers)
             check_sharing(self.layers)
             self._checked = list(self.layers)
 

@@ -252,7 +252,9 @@ def check_layers(layers: Iterable[Layer]) -> None:
 
 
 def check_sharing(layers: Iterable[Layer]) -> None:
-    """Refuse a matrix that two parameters or buffers share: each of them is changed without the other."""
+    """Refuse what `check_layers` does, and a matrix that two parameters share: each is changed without the other."""
+    layers = list(layers)
+    check_layers(layers)
     walked = [x for i, top in enumerate(layers, start=1) for x in top.walk(str(i))]
     named = [(f"{path}.{name}", getattr(x, name)) for path, x in walked for name in (*x.parameters, *x.buffers)]
     found = [(name, values_of(X)) for name, X in named if len(X.shape) == 2]
