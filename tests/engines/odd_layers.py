@@ -191,22 +191,66 @@ SETTINGS = [
     setting("partial", "functools.partial(max, 0.5)", "functools.partial(max, 0.8)", "self.v(0.1)", is_pure=True),
     setting("math function", "math.sin", "math.cos", "self.v(0.5)", is_pure=True),
     setting("subclass of float", "type('F', (float,), {})(0.5)", "type('F', (float,), {})(0.8)", is_pure=True),
-    setting("SimpleNamespace", "types.SimpleNamespace(x=0.5)", "types.SimpleNamespace(x=0.8)", "self.v.x", is_pure=True),
-    setting("Enum", "Rate.LOW", "Rate.HIGH", "self.v.value", is_pure=True,
-            module="class Rate(enum.Enum):\n    LOW = 0.5\n    HIGH = 0.8\n"),
-    setting("dataclass", "Options(0.5)", "Options(0.8)", "self.v.x", is_pure=True,
-            module="@dataclasses.dataclass\nclass Options:\n    x: float\n"),
-    setting("frozen dataclass", "Options(0.5)", "Options(0.8)", "self.v.x", is_pure=True,
-            module="@dataclasses.dataclass(frozen=True)\nclass Options:\n    x: float\n"),
-    setting("namedtuple", "Options(0.5)", "Options(0.8)", "self.v.x", is_pure=True,
-            module="Options = collections.namedtuple('Options', 'x')\n"),
-    setting("callable object", "Call(0.5)", "Call(0.8)", "self.v()", is_pure=True,
-            module="class Call:\n    def __init__(self, x): self.x = x\n    def __call__(self): return self.x\n"),
-    setting("object with slots", "Slots(0.5)", "Slots(0.8)", "self.v.x", is_pure=True,
-            module="class Slots:\n    __slots__ = ('x',)\n    def __init__(self, x): self.x = x\n"),
-    setting("objects that compare equal", "Equal(0.5)", "Equal(0.8)", "self.v.x", is_pure=True,
-            module="class Equal:\n    def __init__(self, x): self.x = x\n    def __eq__(self, other): return True\n"
-                   "    __hash__ = None\n"),
+    setting(
+        "SimpleNamespace", "types.SimpleNamespace(x=0.5)", "types.SimpleNamespace(x=0.8)", "self.v.x", is_pure=True
+    ),
+    setting(
+        "Enum",
+        "Rate.LOW",
+        "Rate.HIGH",
+        "self.v.value",
+        is_pure=True,
+        module="class Rate(enum.Enum):\n    LOW = 0.5\n    HIGH = 0.8\n",
+    ),
+    setting(
+        "dataclass",
+        "Options(0.5)",
+        "Options(0.8)",
+        "self.v.x",
+        is_pure=True,
+        module="@dataclasses.dataclass\nclass Options:\n    x: float\n",
+    ),
+    setting(
+        "frozen dataclass",
+        "Options(0.5)",
+        "Options(0.8)",
+        "self.v.x",
+        is_pure=True,
+        module="@dataclasses.dataclass(frozen=True)\nclass Options:\n    x: float\n",
+    ),
+    setting(
+        "namedtuple",
+        "Options(0.5)",
+        "Options(0.8)",
+        "self.v.x",
+        is_pure=True,
+        module="Options = collections.namedtuple('Options', 'x')\n",
+    ),
+    setting(
+        "callable object",
+        "Call(0.5)",
+        "Call(0.8)",
+        "self.v()",
+        is_pure=True,
+        module="class Call:\n    def __init__(self, x): self.x = x\n    def __call__(self): return self.x\n",
+    ),
+    setting(
+        "object with slots",
+        "Slots(0.5)",
+        "Slots(0.8)",
+        "self.v.x",
+        is_pure=True,
+        module="class Slots:\n    __slots__ = ('x',)\n    def __init__(self, x): self.x = x\n",
+    ),
+    setting(
+        "objects that compare equal",
+        "Equal(0.5)",
+        "Equal(0.8)",
+        "self.v.x",
+        is_pure=True,
+        module="class Equal:\n    def __init__(self, x): self.x = x\n    def __eq__(self, other): return True\n"
+        "    __hash__ = None\n",
+    ),
     mutated("list", "[0.5]", "self.v[0] = 0.8", "self.v[0]", is_pure=True),
     mutated("list of arrays", "[np.array([0.5])]", "self.v[0][0] = 0.8", "float(self.v[0][0])", is_pure=True),
     mutated("dict", "{'x': 0.5}", "self.v['x'] = 0.8", "self.v['x']", is_pure=True),
@@ -220,48 +264,129 @@ SETTINGS = [
     mutated("ctypes-like view", "memoryview(bytearray(b'1'))", "self.v[0] = 50", "float(bytes(self.v).decode())"),
     mutated("object's attribute", "types.SimpleNamespace(x=0.5)", "self.v.x = 0.8", "self.v.x", is_pure=True),
     mutated("attribute of a function", "lambda: 1", "self.v.x = 0.8", "getattr(self.v, 'x', 0.5)", is_pure=True),
-    Twist("closure", "c = self.v()", "box = [0.5]\nself.v, self.box = (lambda: box[0]), box",
-          between="self.box[0] = 0.8", is_pure=True),
-    Twist("nonlocal", "c = self.get()", """
+    Twist(
+        "closure",
+        "c = self.v()",
+        "box = [0.5]\nself.v, self.box = (lambda: box[0]), box",
+        between="self.box[0] = 0.8",
+        is_pure=True,
+    ),
+    Twist(
+        "nonlocal",
+        "c = self.get()",
+        """
           x = 0.5
           def get(): return x
           def put(value):
               nonlocal x
               x = value
           self.get, self.put = get, put
-          """, between="self.put(0.8)", is_pure=True),
+          """,
+        between="self.put(0.8)",
+        is_pure=True,
+    ),
     Twist("class attribute", "c = self.rate", members="rate = 0.5", between="type(self).rate = 0.8", is_pure=True),
-    Twist("mutable class attribute", "c = self.rates[0]", members="rates = [0.5]", between="self.rates[0] = 0.8",
-          is_pure=True),
-    Twist("method replaced in the class", "c = self.rate()", members="def rate(self): return 0.5",
-          between="type(self).rate = lambda self: 0.8", is_pure=True),
-    Twist("method replaced in the object", "c = self.rate()", members="def rate(self): return 0.5",
-          between="self.rate = lambda: 0.8", is_pure=True),
-    Twist("property", "c = self.rate", "self._rate = [0.5]",
-          members="@property\ndef rate(self): return self._rate[0]", between="self._rate[0] = 0.8", is_pure=True),
-    Twist("getattr", "c = self.rate", "self.table = {'rate': 0.5}",
-          members="def __getattr__(self, name):\n    if name == 'rate': return self.__dict__['table']['rate']\n"
-                  "    raise AttributeError(name)", between="self.table['rate'] = 0.8", is_pure=True),
+    Twist(
+        "mutable class attribute",
+        "c = self.rates[0]",
+        members="rates = [0.5]",
+        between="self.rates[0] = 0.8",
+        is_pure=True,
+    ),
+    Twist(
+        "method replaced in the class",
+        "c = self.rate()",
+        members="def rate(self): return 0.5",
+        between="type(self).rate = lambda self: 0.8",
+        is_pure=True,
+    ),
+    Twist(
+        "method replaced in the object",
+        "c = self.rate()",
+        members="def rate(self): return 0.5",
+        between="self.rate = lambda: 0.8",
+        is_pure=True,
+    ),
+    Twist(
+        "property",
+        "c = self.rate",
+        "self._rate = [0.5]",
+        members="@property\ndef rate(self): return self._rate[0]",
+        between="self._rate[0] = 0.8",
+        is_pure=True,
+    ),
+    Twist(
+        "getattr",
+        "c = self.rate",
+        "self.table = {'rate': 0.5}",
+        members="def __getattr__(self, name):\n    if name == 'rate': return self.__dict__['table']['rate']\n"
+        "    raise AttributeError(name)",
+        between="self.table['rate'] = 0.8",
+        is_pure=True,
+    ),
     Twist("global number", "c = RATE", module="RATE = 0.5\n", between="global RATE\nRATE = 0.8", is_pure=True),
     Twist("global list", "c = RATES[0]", module="RATES = [0.5]\n", between="RATES[0] = 0.8", is_pure=True),
-    Twist("global function", "c = rate()", module="def rate(): return 0.5\n",
-          between="global rate\ndef rate(): return 0.8", is_pure=True),
-    Twist("global of a global function", "c = rate()", module="RATES = [0.5]\ndef rate(): return RATES[0]\n",
-          between="RATES[0] = 0.8", is_pure=True),
-    Twist("attribute of a module", "c = config.rate", module="config = types.ModuleType('config')\nconfig.rate = 0.5\n",
-          between="config.rate = 0.8", is_pure=True),
-    Twist("default argument", "c = self.rate()", members="def rate(self, x=[0.5]): return x[0]",
-          between="self.rate.__defaults__[0][0] = 0.8", is_pure=True),
-    Twist("code of a function", "c = self.rate()", members="def rate(self): return 0.5",
-          between="type(self).rate.__code__ = (lambda self: 0.8).__code__", is_pure=True),
-    Twist("environment variable", "c = float(os.environ.get('ODD', '0.5'))", "os.environ.pop('ODD', None)",
-          between="os.environ['ODD'] = '0.8'", is_pure=True),
-    Twist("contextvar", "c = RATE.get()", module="RATE = contextvars.ContextVar('rate', default=0.5)\n",
-          between="RATE.set(0.8)"),
-    Twist("weak reference", "c = self.v().x", "self.o = Box()\nself.v = weakref.ref(self.o)",
-          module="class Box:\n    x = 0.5\n", between="self.o.x = 0.8"),
-    Twist("memory of a lock", "c = 0.8 if self.v.locked() else 0.5", "self.v = threading.Lock()",
-          between="self.v.acquire(blocking=False)"),
+    Twist(
+        "global function",
+        "c = rate()",
+        module="def rate(): return 0.5\n",
+        between="global rate\ndef rate(): return 0.8",
+        is_pure=True,
+    ),
+    Twist(
+        "global of a global function",
+        "c = rate()",
+        module="RATES = [0.5]\ndef rate(): return RATES[0]\n",
+        between="RATES[0] = 0.8",
+        is_pure=True,
+    ),
+    Twist(
+        "attribute of a module",
+        "c = config.rate",
+        module="config = types.ModuleType('config')\nconfig.rate = 0.5\n",
+        between="config.rate = 0.8",
+        is_pure=True,
+    ),
+    Twist(
+        "default argument",
+        "c = self.rate()",
+        members="def rate(self, x=[0.5]): return x[0]",
+        between="self.rate.__defaults__[0][0] = 0.8",
+        is_pure=True,
+    ),
+    Twist(
+        "code of a function",
+        "c = self.rate()",
+        members="def rate(self): return 0.5",
+        between="type(self).rate.__code__ = (lambda self: 0.8).__code__",
+        is_pure=True,
+    ),
+    Twist(
+        "environment variable",
+        "c = float(os.environ.get('ODD', '0.5'))",
+        "os.environ.pop('ODD', None)",
+        between="os.environ['ODD'] = '0.8'",
+        is_pure=True,
+    ),
+    Twist(
+        "contextvar",
+        "c = RATE.get()",
+        module="RATE = contextvars.ContextVar('rate', default=0.5)\n",
+        between="RATE.set(0.8)",
+    ),
+    Twist(
+        "weak reference",
+        "c = self.v().x",
+        "self.o = Box()\nself.v = weakref.ref(self.o)",
+        module="class Box:\n    x = 0.5\n",
+        between="self.o.x = 0.8",
+    ),
+    Twist(
+        "memory of a lock",
+        "c = 0.8 if self.v.locked() else 0.5",
+        "self.v = threading.Lock()",
+        between="self.v.acquire(blocking=False)",
+    ),
 ]
 
 # what a step keeps from step to step without saying so
@@ -270,43 +395,72 @@ HIDDEN = [
     Twist("counter with a branch", "self.n += 1\nc = 1.0 if self.n < 5 else 2.0", "self.n = 0"),
     Twist("counter in a list", "self.n[0] += 1\nc = 1.0 if self.n[0] < 5 else 2.0", "self.n = [0]"),
     Twist("counter in an array", "self.n += 1\nc = 1.0 if self.n[0] < 5 else 2.0", "self.n = np.zeros(1)"),
-    Twist("counter in a dict", "self.n['x'] = self.n.get('x', 0) + 1\nc = 1.0 if self.n['x'] < 5 else 2.0", "self.n = {}"),
+    Twist(
+        "counter in a dict", "self.n['x'] = self.n.get('x', 0) + 1\nc = 1.0 if self.n['x'] < 5 else 2.0", "self.n = {}"
+    ),
     Twist("counter of the class", "type(self).n += 1\nc = 1.0 if self.n < 5 else 2.0", members="n = 0"),
     Twist("counter in a global", "global COUNT\nCOUNT += 1\nc = 1.0 if COUNT < 5 else 2.0", module="COUNT = 0\n"),
     Twist("counter in a global list", "COUNT[0] += 1\nc = 1.0 if COUNT[0] < 5 else 2.0", module="COUNT = [0]\n"),
-    Twist("counter in a helper", "c = tick()", module="COUNT = [0]\ndef tick():\n    COUNT[0] += 1\n"
-                                                      "    return 1.0 if COUNT[0] < 5 else 2.0\n"),
-    Twist("counter in a closure", "c = 1.0 if self.tick() < 5 else 2.0", """
+    Twist(
+        "counter in a helper",
+        "c = tick()",
+        module="COUNT = [0]\ndef tick():\n    COUNT[0] += 1\n    return 1.0 if COUNT[0] < 5 else 2.0\n",
+    ),
+    Twist(
+        "counter in a closure",
+        "c = 1.0 if self.tick() < 5 else 2.0",
+        """
           n = 0
           def tick():
               nonlocal n
               n += 1
               return n
           self.tick = tick
-          """),
+          """,
+    ),
     Twist("counter of itertools", "c = 1.0 if next(self.n) < 5 else 2.0", "self.n = itertools.count()"),
     Twist("cycle", "c = next(self.n)", "self.n = itertools.cycle([0.5, 0.8, 1.5])"),
     Twist("cycle of equal numbers", "c = next(self.n)", "self.n = itertools.cycle([0.5, 0.5, 0.5, 0.5, 0.5, 0.8])"),
     Twist("generator", "c = next(self.n)", "self.n = (1.0 if i < 5 else 2.0 for i in range(1000))"),
     Twist("iterator of a list", "c = next(self.n)", "self.n = iter([0.5] * 5 + [0.8] * 1000)"),
-    Twist("iterator class", "c = 1.0 if next(self.n) < 5 else 2.0", "self.n = Ticks()",
-          module="class Ticks:\n    n = 0\n    def __iter__(self): return self\n    def __next__(self):\n"
-                 "        self.n += 1\n        return self.n\n"),
+    Twist(
+        "iterator class",
+        "c = 1.0 if next(self.n) < 5 else 2.0",
+        "self.n = Ticks()",
+        module="class Ticks:\n    n = 0\n    def __iter__(self): return self\n    def __next__(self):\n"
+        "        self.n += 1\n        return self.n\n",
+    ),
     Twist("growing list", "self.n.append(1)\nc = 1.0 if len(self.n) < 5 else 2.0", "self.n = []"),
     Twist("growing global set", "SEEN.add(len(SEEN))\nc = 1.0 if len(SEEN) < 5 else 2.0", module="SEEN = set()\n"),
-    Twist("growing deque", "self.n.append(1)\nc = 1.0 if len(self.n) < 4 else 2.0", "self.n = collections.deque(maxlen=4)"),
-    Twist("counter of a function", "tick.n += 1\nc = 1.0 if tick.n < 5 else 2.0", module="def tick(): pass\ntick.n = 0\n"),
-    Twist("counter of a module", "config.n += 1\nc = 1.0 if config.n < 5 else 2.0",
-          module="config = types.ModuleType('config')\nconfig.n = 0\n"),
+    Twist(
+        "growing deque", "self.n.append(1)\nc = 1.0 if len(self.n) < 4 else 2.0", "self.n = collections.deque(maxlen=4)"
+    ),
+    Twist(
+        "counter of a function", "tick.n += 1\nc = 1.0 if tick.n < 5 else 2.0", module="def tick(): pass\ntick.n = 0\n"
+    ),
+    Twist(
+        "counter of a module",
+        "config.n += 1\nc = 1.0 if config.n < 5 else 2.0",
+        module="config = types.ModuleType('config')\nconfig.n = 0\n",
+    ),
     Twist("first step only", "c = 0.5 if not self.__dict__.pop('seen', False) else 1.0\nself.seen = True"),
     Twist("alternating", "self.flag = not self.flag\nc = 0.5 if self.flag else 1.0", "self.flag = False"),
     Twist("alternating every third", "self.n = (self.n + 1) % 3\nc = 0.5 if self.n == 0 else 1.0", "self.n = 0"),
-    Twist("matrix of the last step", "B = self.last\nself.last = A\nA = A if B is None or B.shape != A.shape else A + 0.1 * B",
-          "self.last = None"),
-    Twist("sum of matrices", "self.total = elements_sum(A) + self.total\nc = 1.0\nA = A + 0.01 * self.total * ones(*A.shape, like=A)",
-          "self.total = 0.0"),
-    Twist("lru_cache that counts", "c = 1.0 if tick(len(SEEN)) < 5 else 2.0",
-          module="SEEN = []\n@functools.lru_cache\ndef tick(n):\n    SEEN.append(n)\n    return len(SEEN)\n"),
+    Twist(
+        "matrix of the last step",
+        "B = self.last\nself.last = A\nA = A if B is None or B.shape != A.shape else A + 0.1 * B",
+        "self.last = None",
+    ),
+    Twist(
+        "sum of matrices",
+        "self.total = elements_sum(A) + self.total\nc = 1.0\nA = A + 0.01 * self.total * ones(*A.shape, like=A)",
+        "self.total = 0.0",
+    ),
+    Twist(
+        "lru_cache that counts",
+        "c = 1.0 if tick(len(SEEN)) < 5 else 2.0",
+        module="SEEN = []\n@functools.lru_cache\ndef tick(n):\n    SEEN.append(n)\n    return len(SEEN)\n",
+    ),
     Twist("clock", "c = 1.0 + 0 * time.perf_counter()", is_pure=True),
     Twist("memo that stays", "c = self.memo.setdefault(A.shape[0], 0.5)", "self.memo = {}"),
     Twist("size of the last batch", "c = 0.5 if self.n == A.shape[0] else 1.0\nself.n = A.shape[0]", "self.n = 0"),
@@ -322,16 +476,29 @@ RANDOM = [
     Twist("own Generator branch", "c = 0.5 if self.rng.random() < 0.8 else 1.0", "self.rng = np.random.default_rng(0)"),
     Twist("own RandomState branch", "c = 0.5 if self.rng.rand() < 0.8 else 1.0", "self.rng = np.random.RandomState(0)"),
     Twist("own Random branch", "c = 0.5 if self.rng.random() < 0.8 else 1.0", "self.rng = random.Random(0)"),
-    Twist("Generator of the class", "c = 0.5 if self.rng.random() < 0.8 else 1.0", members="rng = np.random.default_rng(0)"),
+    Twist(
+        "Generator of the class",
+        "c = 0.5 if self.rng.random() < 0.8 else 1.0",
+        members="rng = np.random.default_rng(0)",
+    ),
     Twist("global Generator", "c = 0.5 if rng.random() < 0.8 else 1.0", module="rng = np.random.default_rng(0)\n"),
-    Twist("Generator in a list", "c = 0.5 if self.rngs[0].random() < 0.8 else 1.0",
-          "self.rngs = [np.random.default_rng(0)]"),
-    Twist("Generator in a closure", "c = 0.5 if self.draw() < 0.8 else 1.0", "self.draw = np.random.default_rng(0).random"),
+    Twist(
+        "Generator in a list",
+        "c = 0.5 if self.rngs[0].random() < 0.8 else 1.0",
+        "self.rngs = [np.random.default_rng(0)]",
+    ),
+    Twist(
+        "Generator in a closure", "c = 0.5 if self.draw() < 0.8 else 1.0", "self.draw = np.random.default_rng(0).random"
+    ),
     Twist("new Generator with a seed", "c = np.random.default_rng(7).random()", is_pure=True),
     Twist("seeded inside", "np.random.seed(3)\nc = np.random.rand()"),
     Twist("choice", "c = random.choice([0.5, 0.5, 0.5, 0.8])"),
     Twist("permutation", "c = float(self.rng.permutation(3)[0] > 0) + 0.5", "self.rng = np.random.default_rng(0)"),
-    Twist("spawned Generator", "c = 0.5 if self.rng.spawn(1)[0].random() < 0.8 else 1.0", "self.rng = np.random.default_rng(0)"),
+    Twist(
+        "spawned Generator",
+        "c = 0.5 if self.rng.spawn(1)[0].random() < 0.8 else 1.0",
+        "self.rng = np.random.default_rng(0)",
+    ),
     Twist("uuid-like", "c = 0.5 if hash(object()) % 1 == 0 else 1.0", is_pure=True),
     Twist("jittered bit generator", "c = 0.5 if self.bits.random_raw() % 5 else 1.0", "self.bits = np.random.PCG64(0)"),
 ]
@@ -349,7 +516,10 @@ LOOKING = [
     Twist("abs in try", "try:\n    abs(A)\n    c = 0.5\nexcept Exception:\n    c = 2.0"),
     Twist("comparison in try", "try:\n    A > 0\n    c = 0.5\nexcept Exception:\n    c = 2.0"),
     Twist("equality", "c = 0.5 if (A == A) is not True else 2.0"),
-    Twist("contextlib.suppress", "import contextlib\nc = 2.0\nwith contextlib.suppress(Exception):\n    c = 0.5 + 0 * float(elements_sum(A))"),
+    Twist(
+        "contextlib.suppress",
+        "import contextlib\nc = 2.0\nwith contextlib.suppress(Exception):\n    c = 0.5 + 0 * float(elements_sum(A))",
+    ),
     Twist("hasattr max", "c = 0.5 if hasattr(A, 'max') else 2.0"),
     Twist("hasattr reshape", "c = 0.5 if hasattr(A, 'reshape') else 2.0"),
     Twist("getattr with default", "c = 2.0 if getattr(A, 'sum', None) is None else 0.5"),
@@ -377,8 +547,12 @@ LOOKING = [
     Twist("copy of A", "A = copy.copy(A)"),
     Twist("deepcopy of A", "A = copy.deepcopy(A)"),
     Twist("id of A", "c = 0.5 if id(A) else 2.0", is_pure=True),
-    Twist("caller", "c = 2.0 if any('recorder' in f for f in files()) else 0.5",
-          module="def files():\n    f = sys._getframe()\n    while f:\n        yield f.f_code.co_filename\n        f = f.f_back\n"),
+    Twist(
+        "caller",
+        "c = 2.0 if any('recorder' in f for f in files()) else 0.5",
+        module="def files():\n    f = sys._getframe()\n    while f:\n"
+        "        yield f.f_code.co_filename\n        f = f.f_back\n",
+    ),
     Twist("is the backend's", "c = 0.5 if mg.backend_of(A).name in ('numpy', 'torch') else 2.0"),
 ]
 
@@ -397,7 +571,9 @@ IN_PLACE = [
     Twist("transpose in place", "A = 1 * A\nB = A.T\nB *= 0.5"),
     Twist("transposed twice in place", "A = 1 * A\nB = A.T.T\nB *= 0.5"),
     Twist("in place with a transpose alive", "A = 1 * A\nB = A.T\nA *= 0.5\nA = A + B.T"),
-    Twist("in place after a transpose", "A = 1 * A\nG = A.T @ A\nA *= 0.5\nc = 1.0\nA = A + 0.01 * (A @ G)", is_pure=True),
+    Twist(
+        "in place after a transpose", "A = 1 * A\nG = A.T @ A\nA *= 0.5\nc = 1.0\nA = A + 0.01 * (A @ G)", is_pure=True
+    ),
     Twist("element in place", "A = 1 * A\nA[0, 0] = 0.5"),
     Twist("row in place", "A = 1 * A\nA[0] *= 0.5"),
     Twist("all in place", "A = 1 * A\nA[:] = 0.5 * A"),
@@ -450,5 +626,3 @@ def train(kind: Kind, engine: str, *, compiled: bool, epochs: int = 3) -> dict[s
     except Exception as error:
         return type(error).__name__
     return {name: M.backend.to_numpy(A) for name, A in M.state().items()}
-
-

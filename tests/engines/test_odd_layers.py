@@ -6,7 +6,6 @@ import warnings
 
 import numpy as np
 import pytest
-
 from odd_layers import Kind, kinds, train
 
 ENGINES = ("numpy", "torch", "native")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from odd_layers import SETTINGS, Kind
 
 import matgrad as mg
 from matgrad.backends import get_backend
 from matgrad.matrix_operations import elements_sum, ones
-from odd_layers import SETTINGS, Kind
 
 pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass")
 ENGINES = ("numpy", "torch", "native")
@@ -80,7 +80,7 @@ def test_evaluation_does_not_write_in_the_model():
 
 class DrawingLayer(mg.LinearLayer):
     def feedforward(self, X):
-        np.random.rand(), random.random(), mg.datasets  # noqa: B018
+        np.random.rand(), random.random(), mg.datasets
         return super().feedforward(X)
 
 

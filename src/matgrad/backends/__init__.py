@@ -66,6 +66,7 @@ def _instance(module: str, class_name: str) -> Backend:
     return getattr(import_module(module), class_name)()
 
 
+_NOT_PLAIN = {("numpy", "MaskedArray"), ("numpy", "matrix")}  # arrays whose operators mean something else
 _BACKEND_OF_TYPE: dict[type, Backend] = {}  # one entry per matrix type
 
 
@@ -76,7 +77,7 @@ def register_matrix_type(matrix_type: type, backend: Backend) -> None:
 
 def _resolve(matrix_type: type) -> Backend:
     """The backend of a matrix type, found by the top-level module of the type or of its bases."""
-    if any(base.__qualname__ in ("MaskedArray", "matrix") for base in matrix_type.__mro__ if base.__module__[:5] == "numpy"):
+    if any((base.__module__[:5], base.__name__) in _NOT_PLAIN for base in matrix_type.__mro__):
         raise TypeError(f"a {matrix_type.__qualname__} is not a plain array: give X.filled(…) or np.asarray(X)")
     for base in matrix_type.__mro__:
         root = base.__module__.partition(".")[0]

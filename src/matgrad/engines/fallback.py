@@ -37,6 +37,7 @@ class StepWithFallback(CompiledStep):
     """
 
     step: CompiledStep
+    checked: int  # how many compilations are known to be right
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
         self.eager = EagerStep(M, loss, clip_norm)
@@ -110,7 +111,7 @@ class StepWithFallback(CompiledStep):
     def _compile(self) -> None:
         M, loss = self.eager.M, self.eager.loss
         self.step = engine_of(M).step(self._computation())
-        self.checked = 0  # how many compilations are known to be right
+        self.checked = 0
         self.frame, self.look = _frame(M), _Look(M, loss)
         profile = profile_of(M)
         if profile is not None and not profile.time(self.step):

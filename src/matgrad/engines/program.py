@@ -17,6 +17,7 @@ from matgrad.program.program import Program
 from matgrad.program.recorder import listing, record_computation
 from matgrad.program.rules import optimized
 from matgrad.program.shapes import size_name
+from matgrad.program.surroundings import is_own
 
 # the kernels of each backend: module and class
 KERNELS = {
@@ -61,9 +62,13 @@ class Programs:
         self.compilation_seconds = 0.0  # for recording and planning
 
     def renew(self, computation: Any, is_same: bool = False) -> None:
-        """Go on with the computation as it is now: it is recorded again, and planned again if it has changed."""
-        self.computation = computation
-        self.current.clear()
+        """Go on with the computation as it is now: it is recorded again, and planned again if it has changed.
+
+        The package's own code depends on nothing but what is known to be the same.
+        """
+        if not (is_same and is_own(computation.template, computation.loss)):
+            self.computation = computation
+            self.current.clear()
 
     def load(self, state: Mapping[str, Matrix]) -> None:
         """Copy the state in; programs are bound to new supports, and planned again if numbers of elements change."""

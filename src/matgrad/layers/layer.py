@@ -260,7 +260,9 @@ def check_sharing(layers: Iterable[Layer]) -> None:
     found = [(name, values_of(X)) for name, X in named if len(X.shape) == 2]
     for (name, X), (other, Y) in combinations(found, 2):
         if type(X) is type(Y) and backend_of(X).shares_memory(X, Y):
-            raise ValueError(f"{name} and {other} share a matrix: expected two matrices, such as a copy for one of them")
+            raise ValueError(
+                f"{name} and {other} share a matrix: expected two matrices, such as a copy for one of them"
+            )
 
 
 def _check_parts(path: str, layer: Layer) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakSet
 
@@ -99,7 +100,7 @@ class RecordedMatrix:
         self.recording, self.value = recording, value
         self.base: RecordedMatrix | None = None  # what it is a view of
 
-    @property  # type: ignore[override]
+    @property  # type: ignore[misc]
     def __class__(self) -> type:
         """The matrix type of the framework, so that `isinstance` answers as it does for its matrices."""
         found = self.recording.matrix_type
@@ -500,7 +501,7 @@ def _key(value: Value) -> Any:
 
 def _place() -> str:
     """Where the code outside the package is that calls it now: `` in NoiseLayer.feedforward, noise.py, line 7``."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("matgrad", "numpy"):
         frame = frame.f_back
     if frame is None:

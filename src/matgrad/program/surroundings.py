@@ -132,7 +132,7 @@ def preserved(M: MultilayerPerceptron, loss: LossFunction | None) -> Iterator[No
 def _generators() -> Iterator[tuple[str, Any]]:
     """The global random generators."""
     yield "the random generator of NumPy", np.random.mtrand._rand
-    yield "the random generator of Python", random._inst  # type: ignore[attr-defined]
+    yield "the random generator of Python", random._inst
     yield "the random generator of matgrad", random_numbers.generator()
     if "torch" in sys.modules:
         yield "the random generator of PyTorch", sys.modules["torch"].default_generator
@@ -202,9 +202,8 @@ def _kind_of(name: str, thing: Any) -> _Kind:
             return _Kind(lambda x: None, lambda x, contents: None)  # a dtype, a device
     if root in ("jax", "jaxlib", "tensorflow") and not hasattr(thing, "assign"):
         return _Kind(lambda x: None, lambda x, contents: None)  # their arrays cannot change
-    if hasattr(thing, "__dict__") or hasattr(type(thing), "__slots__"):
-        if not isinstance(thing, Iterator):
-            return _OBJECT
+    if (hasattr(thing, "__dict__") or hasattr(type(thing), "__slots__")) and not isinstance(thing, Iterator):
+        return _OBJECT
     raise RecordingError(f"{name} is a {type(thing).__name__}: whether a step changes it cannot be seen")
 
 
@@ -249,7 +248,8 @@ def _left_out(x: Any) -> set[str]:
     """The attributes that a step may change: they are part of the state, or of the batch."""
     if isinstance(x, Layer):
         observation = vars(x).get("_observation")
-        return {*x.parameters, *x.buffers, *x.batch_matrices, "_observation", *(observation.methods if observation else ())}
+        added = ("_observation", *observation.methods) if observation else ()
+        return {*x.parameters, *x.buffers, *x.batch_matrices, *added, "training"}  # a computation sets the mode itself
     if isinstance(x, Optimizer):
         return {"x", "Dx", *x.state_names}
     return {"_checked"} if isinstance(x, MultilayerPerceptron) else set()
@@ -268,11 +268,14 @@ def _inside_object(x: Any, contents: Mapping[str, Any]) -> Iterator[tuple[str, A
 
 
 def _read_class(cls: type) -> dict[str, Any]:
-    """The attributes of a class from outside the package and the libraries."""
-    if _is_known(cls.__module__):
+    """The methods and other attributes of a class that is not a library's."""
+    if cls.__module__.partition(".")[0] in LIBRARIES:
         return {}
-    return {name: value for name, value in vars(cls).items() if not (name.startswith("__") and name.endswith("__"))} | {
-        name: value for name, value in vars(cls).items() if isinstance(value, types.FunctionType)
+    is_special = re.compile("__.*__").fullmatch
+    return {
+        name: value
+        for name, value in vars(cls).items()
+        if isinstance(value, types.FunctionType) or not is_special(name)
     }
 
 
@@ -352,7 +355,7 @@ def _read_bits(x: np.random.BitGenerator) -> tuple:
 def _write_bits(x: np.random.BitGenerator, contents: tuple) -> None:
     x.state, seeds = contents
     if seeds is not None:
-        x.seed_seq.__setstate__(seeds)
+        x.seed_seq.__setstate__(seeds)  # type: ignore[attr-defined]
 
 
 def _whole(x: Any) -> None:
@@ -420,7 +423,7 @@ def _same(a: Any, b: Any, inside: tuple[int, ...] = ()) -> bool:
         return len(a) == len(b) and all(_same(x, y, inside) for x, y in zip(a, b, strict=True))
     if isinstance(a, Mapping):
         return a.keys() == b.keys() and all(_same(a[key], b[key], inside) for key in a)
-    if isinstance(a, ATOMS) or isinstance(a, set | frozenset | bytearray):
+    if isinstance(a, (*ATOMS, set, frozenset, bytearray)):
         return bool(a == b)
     if hasattr(a, "detach"):  # a tensor
         return a.dtype == b.dtype and a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
