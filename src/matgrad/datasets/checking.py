@@ -37,9 +37,11 @@ def checked_examples(X: Any, T: Any, part: str = "") -> tuple[np.ndarray, np.nda
 
 
 def check_dense(A: Any, where: str) -> None:
-    """Refuse what NumPy would misread in silence: sparse matrices of any library, and masked arrays."""
+    """Refuse what NumPy would misread in silence: sparse matrices of any library, masked arrays and `np.matrix`."""
     if isinstance(A, np.ma.MaskedArray):
-        raise TypeError(f"{where}: found a masked array, expected one without a mask, such as A.filled(0)")
+        raise TypeError(f"{where}: found a MaskedArray, expected an array without a mask, such as A.filled(0)")
+    if isinstance(A, np.matrix):
+        raise TypeError(f"{where}: found an np.matrix, expected an array, such as np.asarray(A)")
     kind, layout = type(A), str(getattr(A, "layout", ""))  # only a tensor of torch has a layout
     bases = " ".join(f"{base.__module__}.{base.__name__}" for base in kind.__mro__)
     if not isinstance(A, np.ndarray) and "sparse" in f"{bases} {layout}".lower():

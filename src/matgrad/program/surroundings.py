@@ -252,7 +252,7 @@ def _left_out(x: Any) -> set[str]:
         return {*x.parameters, *x.buffers, *x.batch_matrices, *added, "training"}  # a computation sets the mode itself
     if isinstance(x, Optimizer):
         return {"x", "Dx", *x.state_names}
-    return {"_checked"} if isinstance(x, MultilayerPerceptron) else set()
+    return {"_checked", "information", "history"} if isinstance(x, MultilayerPerceptron) else set()
 
 
 def _write_object(x: Any, contents: Mapping[str, Any]) -> None:
