@@ -44,7 +44,7 @@ MEANING: dict[str, Callable[..., Any]] = {
     "copy": lambda shape, X: X,
     **{name: by_elements(TABLE[name].definition) for name in FUNCTIONS},
     "add_scaled": lambda shape, Y, c, X: Y + c * X,
-    "gate": lambda shape, A, Z: np.where(Z >= 0, A, 0.0),
+    "gate": lambda shape, A, Z: A * (Z >= 0),
     "elements_sum": lambda shape, X: X.sum(),
     "columns_sum": lambda shape, X: X.sum(axis=0, keepdims=True),
     "rows_sum": lambda shape, X: X.sum(axis=1, keepdims=True),

@@ -223,3 +223,54 @@ def test_extreme_values_are_finite_and_right(backend, dtype, activation, f, df, 
     atol = tiny if relative else precision
     np.testing.assert_allclose(to_numpy(Y), expected, rtol=precision, atol=atol, err_msg=context)
     np.testing.assert_allclose(to_numpy(DY), gradient, rtol=precision, atol=precision, err_msg=f"gradient of {context}")
+
+
+# -- huge values -------------------------------------------------------------------------------
+
+HUGE = {"float32": (1e30, 3e38), "float64": (1e300, 1.7e308)}
+
+# an activation, and its value and slope at a huge x and at -x
+AT_HUGE = [
+    (ReLUActivation(), lambda x: (x, 1), lambda x: (0, 0)),
+    (LeakyReLUActivation(0.25), lambda x: (x, 1), lambda x: (-x / 4, 0.25)),
+    (LeakyReLUActivation(2), lambda x: (2 * x, 2), lambda x: (-x, 1)),
+    (LeakyReLUActivation(-2), lambda x: (x, 1), lambda x: (2 * x, -2)),
+    (AllReLUActivation(-0.5), lambda x: (x, 1), lambda x: (x / 2, -0.5)),
+    (TReLUActivation(0.5), lambda x: (x, 1), lambda x: (0, 0)),
+    (HyperbolicTangentActivation(), lambda x: (1, 0), lambda x: (-1, 0)),
+    (SigmoidActivation(), lambda x: (1, 0), lambda x: (0, 0)),
+    (GELUActivation(), lambda x: (x, 1), lambda x: (0, 0)),
+    (SiLUActivation(), lambda x: (x, 1), lambda x: (0, 0)),
+    (ELUActivation(1.5), lambda x: (x, 1), lambda x: (-1.5, 0)),
+    (SoftplusActivation(), lambda x: (x, 1), lambda x: (0, 0)),
+]
+
+
+def test_every_activation_is_tested_at_huge_values():
+    assert {type(activation) for activation, *_ in AT_HUGE} == set(ACTIVATIONS.values())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("activation", "right", "left"), AT_HUGE, ids=[repr(case[0]) for case in AT_HUGE])
+def test_huge_values(backend, dtype, activation, right, left):
+    """Infinite only where the value cannot be represented, and never nan."""
+    check_huge(backend, dtype, activation, right, left)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("al", "ar"), [(2, 0.5), (0.5, 2), (2, 3), (-2, -3)])
+def test_an_unused_piece_of_srelu_does_not_overflow(backend, dtype, al, ar):
+    activation = SReLUActivation(*(backend.matrix(np.full((1, 2), p), dtype) for p in (al, -1, ar, 1)))
+    check_huge(backend, dtype, activation, lambda x: (ar * x, ar), lambda x: (-al * x, al))
+
+
+def check_huge(backend, dtype, activation, right, left) -> None:
+    for x in HUGE[dtype]:
+        with np.errstate(over="ignore"):
+            X = backend.matrix([[x, -x]], dtype)
+            Y, DY = backend.compiled(lambda X: (activation(X), activation.gradient(X)))(X)
+            value, gradient = np.array([[right(x), left(x)]], dtype).transpose(2, 0, 1)
+        np.testing.assert_allclose(to_numpy(Y), value, rtol=TOLERANCE[dtype], err_msg=f"{activation} at ±{x}")
+        np.testing.assert_allclose(
+            to_numpy(DY), gradient, rtol=TOLERANCE[dtype], err_msg=f"slope of {activation} at ±{x}"
+        )

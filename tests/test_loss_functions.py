@@ -29,7 +29,7 @@ from matgrad.loss_functions import (
     SquaredErrorLoss,
     create_loss,
 )
-from support import TOLERANCE, Framework, assert_close
+from support import TOLERANCE, Framework, assert_close, to_numpy
 
 SHAPES = [(3, 4), (1, 5), (4, 1)]
 
@@ -227,6 +227,66 @@ def test_losses_on_extreme_logits_are_exact(backend, case, T, dtype):
         # log(1 + δ) is as precise as 1 + δ
         assert_close(value, expected, noise=precision, dtype=dtype, context=context)
         assert_close(gradient, expected_gradient, noise=precision, dtype=dtype, context=f"gradient of {context}")
+
+
+HUGE = {"float32": 3e38, "float64": 1.7e308}
+
+
+def huge_log_softmax(row):
+    """Without the terms that vanish beside the largest one, of which mpmath would keep all digits."""
+    largest = max(row)
+    total = mpmath.log(mpmath.fsum(mpmath.exp(y - largest) for y in row if y - largest > -1000))
+    return [y - largest - total for y in row]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("smoothing", [0, 0.125, 1])
+def test_softmax_cross_entropy_of_huge_logits(backend, dtype, smoothing):
+    """Of both signs in one row, and equal ones: exact, infinite only where the loss cannot be represented, never nan."""
+    loss = SoftmaxCrossEntropyLoss(smoothing)
+    for signs in ([1, -1, 0], [1, 1, 1], [-1, -1, -1], [1, 1, -1], [0.5, -0.25, 0.5], [-1, 0, -1], [1e-8, 0, -1e-8]):
+        y = [float(np.array(HUGE[dtype] * sign, dtype)) for sign in signs]
+        for T in np.eye(3):
+            with np.errstate(over="ignore"):
+                value, gradient, _ = run(loss, backend, dtype, np.array([y]), T[None])
+            with mpmath.workdps(50):
+                exact = huge_log_softmax([mpmath.mpf(x) for x in y])
+                S = (1 - smoothing) * T + smoothing / 3
+                expected = float(-mpmath.fsum(t * x for t, x in zip(S.tolist(), exact, strict=True)))
+                slopes = np.array([[float(mpmath.exp(x)) for x in exact]]) - S
+            context = f"{loss!r} on {backend}, Y {y}, T {T}"
+            with np.errstate(over="ignore"):
+                assert_close(value, np.array(expected, dtype), noise=TOLERANCE[dtype], context=context)
+            assert_close(gradient, slopes, noise=TOLERANCE[dtype], dtype=dtype, context=f"gradient of {context}")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", [case for case in CASES if case.kind == "real"], ids=lambda case: repr(case.loss))
+def test_huge_outputs_give_no_nan(backend, case, dtype):
+    """A loss of finite outputs is a number or inf, and so are the elements of its gradients, which are finite for logits."""
+    for y in (HUGE[dtype], 1e30 if dtype == "float32" else 1e300):
+        Y = np.array([[y, -y, 0], [-y, -y, y], [y, y, y], [-y, 1, y]])
+        for T in (np.eye(3)[[0, 1, 2, 0]], np.eye(3)[[1, 2, 0, 2]]):
+            with np.errstate(over="ignore"):
+                value, *gradients = run(case.loss, backend, dtype, Y, T)
+            assert not np.isnan(to_numpy(value)), f"{case.loss!r} on {backend}"
+            for G in map(to_numpy, gradients):
+                assert not np.isnan(G).any(), f"gradient of {case.loss!r} on {backend}"
+                assert np.isfinite(G).all() or isinstance(case.loss, SquaredErrorLoss)
+        if isinstance(case.loss, MeanSquaredErrorLoss):
+            assert_close(gradients[0], 2 * (Y / 12) - 2 * (T / 12), dtype=dtype, context=f"{case.loss!r} on {backend}")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("T", [[1, 0], [0, 1], [0.5, 0.25]], ids=str)
+@pytest.mark.parametrize("loss", [LogisticCrossEntropyLoss(), BinaryCrossEntropyLoss()], ids=repr)
+def test_losses_of_huge_single_logits_are_exact(backend, loss, T, dtype):
+    y = HUGE[dtype] / 4
+    value, gradient, _ = run(loss, backend, dtype, np.array([[y, -y]]), np.array([T]))
+    negatives = (1 - T[0]) * y if isinstance(loss, BinaryCrossEntropyLoss) else 0
+    slopes = [[1 - T[0], -T[1]]] if isinstance(loss, BinaryCrossEntropyLoss) else [[0, -T[1]]]
+    assert_close(value, T[1] * y + negatives, dtype=dtype, context=f"{loss!r} on {backend}, T {T}")
+    assert_close(gradient, np.array(slopes), dtype=dtype, context=f"gradient of {loss!r} on {backend}, T {T}")
 
 
 # -- specifications ----------------------------------------------------------------------------

@@ -132,3 +132,20 @@ def test_jacobians_of_extreme_logits(backend, name, dtype):
     expected = np.eye(5) - y if "log" in name else np.diag(y[0]) - y.T @ y
     J = backend.compiled(JACOBIANS[name][0])(backend.matrix([[-1e4, 1e4, 0, 1e4, 100]], dtype))
     assert_close(J, expected, dtype=dtype, context=f"jacobian of {name} on {backend}")
+
+
+@pytest.mark.parametrize(("dtype", "x"), [("float32", 3e38), ("float64", 1.7e308)])
+def test_softmax_functions_of_huge_logits(backend, dtype, x):
+    X = backend.matrix([[x, -x, 0], [x, x, x], [-x, -x, -x], [x / 4, -x / 4, x / 4]], dtype)
+    with np.errstate(over="ignore"):
+        S, L = backend.compiled(lambda X: (sf.stable_softmax(X), sf.half_log_softmax(X)))(X)
+        full = to_numpy(backend.compiled(sf.stable_log_softmax)(X))
+    third, half = 1 / 3, 0.5
+    expected = np.array([[1, 0, 0], [third] * 3, [third] * 3, [half, 0, half]])
+    assert_close(S, expected, dtype=dtype, context=f"{backend}")
+    halves = np.array(
+        [[0, -x, -x / 2], [-np.log(3) / 2] * 3, [-np.log(3) / 2] * 3, [-np.log(2) / 2, -x / 4, -np.log(2) / 2]]
+    )
+    for A, E in ((to_numpy(L), halves), (full[1:], 2 * halves[1:])):
+        np.testing.assert_allclose(A, E, rtol=TOLERANCE[dtype], err_msg=f"{backend}")
+    np.testing.assert_array_equal(full[0], [0, -np.inf, np.array(-x, dtype)])  # -2x is no number of the dtype

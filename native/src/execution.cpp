@@ -32,15 +32,15 @@ void TypedExecutor<T>::run(bool timed, std::vector<double>& seconds) {
 template <class T>
 double TypedExecutor<T>::compute(Elementwise operation, const std::vector<Scalar>& x) const {
     std::vector<double> v;
-    for (const Scalar& scalar : x) v.push_back(read(scalar));
+    for (const Scalar& scalar : x) v.push_back(normal(read<double>(scalar)));
     switch (operation) {
         case Elementwise::add: return v[0] + v[1];
         case Elementwise::subtract: return v[0] - v[1];
         case Elementwise::hadamard:
         case Elementwise::scale: return v[0] * v[1];
         case Elementwise::divide: return v[0] / v[1];
-        case Elementwise::power: return std::pow(v[0], v[1]);
-        case Elementwise::gate: return v[1] < 0 ? 0 : v[0];
+        case Elementwise::power: return v[1] == 0.5 ? std::sqrt(v[0]) : std::pow(v[0], v[1]);
+        case Elementwise::gate: return v[0] * (v[1] >= 0 ? 1 : 0);
         case Elementwise::add_scaled: return v[0] + v[1] * v[2];
         case Elementwise::negative: return -v[0];
         case Elementwise::copy: return v[0];
@@ -56,10 +56,39 @@ double TypedExecutor<T>::compute(Elementwise operation, const std::vector<Scalar
     return 0;
 }
 
+// The same for whole numbers, modulo 2^64.
+template <class T>
+std::int64_t TypedExecutor<T>::count(Elementwise operation, const std::vector<Scalar>& x) const {
+    const auto a = static_cast<std::uint64_t>(read<std::int64_t>(x[0])), b = static_cast<std::uint64_t>(read<std::int64_t>(x.back()));
+    switch (operation) {
+        case Elementwise::add: return static_cast<std::int64_t>(a + b);
+        case Elementwise::subtract: return static_cast<std::int64_t>(a - b);
+        case Elementwise::hadamard: return static_cast<std::int64_t>(a * b);
+        case Elementwise::negative: return static_cast<std::int64_t>(-a);
+        default: return static_cast<std::int64_t>(a);
+    }
+}
+
+// Σ_ij x_ij in double precision, as the sum of two halves
+template <class T>
+double TypedExecutor<T>::elements_sum(View<const T> X) {
+    if (X.rows * X.columns > kFew) {
+        const bool by_rows = X.rows > X.columns;
+        View<const T> rest = X;
+        Index &first = by_rows ? X.rows : X.columns, &second = by_rows ? rest.rows : rest.columns;
+        first /= 2, second -= first, rest.data += first * (by_rows ? X.row_stride : X.column_stride);
+        return elements_sum(X) + elements_sum(rest);
+    }
+    double sum = 0;
+    for (Index i = 0; i < X.rows; ++i)
+        for (Index j = 0; j < X.columns; ++j) sum += X(i, j);
+    return sum;
+}
+
 // What the numbers of `uniform` depend on besides their positions.
 template <class T>
 std::uint32_t TypedExecutor<T>::hash_key(const Scalar& seed, const Scalar& count) const {
-    const auto whole_number = [this](const Scalar& x) { return static_cast<std::uint32_t>(std::int64_t(read(x))); };
+    const auto whole_number = [this](const Scalar& x) { return static_cast<std::uint32_t>(read<std::int64_t>(x)); };
     return mix(mix(whole_number(count)) ^ whole_number(seed));
 }
 
@@ -69,7 +98,7 @@ std::uint32_t TypedExecutor<T>::hash_key(const Scalar& seed, const Scalar& count
 template <class T>
 View<const T> TypedExecutor<T>::view(const Operand& x, Index rows, Index columns, T& number, int strip) const {
     if (x.buffer >= 0) return {data(x.buffer, strip), rows, columns, x.row_stride, x.column_stride};
-    number = static_cast<T>(read(x.scalar));
+    number = read<T>(x.scalar);
     return {&number, rows, columns, 0, 0};
 }
 
@@ -112,7 +141,7 @@ void TypedExecutor<T>::run_tile(const Group& group, const Tile& tile, int thread
         const View<const T> y = rows_of(view(instruction.y, group.rows, group.columns, numbers[1], strip), tile, spare + kTile);
         const Index out_stride = strides[instruction.out];
         T* out = data(instruction.out, strip) + tile.row * out_stride + tile.column;
-        kernels_.elementwise[static_cast<int>(instruction.operation)](out, out_stride, x, y, static_cast<T>(read(instruction.c)));
+        kernels_.elementwise[static_cast<int>(instruction.operation)](out, out_stride, x, y, read<T>(instruction.c));
     }
 }
 
@@ -139,47 +168,63 @@ View<const T> TypedExecutor<T>::rows_of(const View<const T>& X, const Tile& tile
 
 // -- sums over examples -----------------------------------------------------------------------------------------
 
-// out = β·C + α·(A Bᵀ at the stored elements of W). Each thread takes some of the elements and sums over all examples.
+// out = β·C + α·(A Bᵀ at the stored elements [first, last) of W), without β·C if there is no C, summed over the examples of
+// the pieces [from, to), counted round; of many pieces it is the sum of two halves, for precision. A piece is a strip or, where
+// threads do not take their own examples, kPiece examples.
 template <class T>
-void TypedExecutor<T>::sample_by_elements(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B,
-                                          const Worker& worker) const {
-    const Index size = W.starts[W.rows], first = worker.begin(size), last = worker.end(size);
-    T* to = data(out) + first;
-    const Index n = program.buffers[B].shape[1];
-    const int count = n == examples ? strips : 1, own = static_cast<int>(worker.begin(count));
-    for (int k = 0; k < count; ++k) {  // its own strips first, which are in its cache
-        const int strip = (own + k) % count;
-        const Index columns = n == examples ? first_example(strip + 1) - first_example(strip) : n;
-        const Sample<T> sample{W, padded(A, strip), padded(B, strip)};
-        kernels_.sampled_product(to, k ? T(1) : beta, k ? to : data(C) + first, alpha, sample, columns, first, last);
+void TypedExecutor<T>::sample(T* out, T beta, const T* C, T alpha, const Sampled& S, int from, int to, Index first,
+                              Index last) const {
+    if (to - from > kPieces) {
+        const int middle = from + (to - from) / 2;
+        std::vector<T> rest(last - first);
+        sample(out, beta, C, alpha, S, from, middle, first, last);
+        sample(rest.data(), T(0), nullptr, alpha, S, middle, to, first, last);
+        for (Index p = 0; p < last - first; ++p) out[p] += rest[p];
+        return;
+    }
+    const Index n = program.buffers[S.B].shape[1];
+    for (int k = from; k < to; ++k) {
+        const int strip = n == examples ? k % strips : 0;
+        const Index start = n == examples ? 0 : k * kPiece;
+        const Index columns = n == examples ? first_example(strip + 1) - first_example(strip) : std::min(kPiece, n - start);
+        const Padded<T> A = padded(S.A, strip), B = padded(S.B, strip);
+        const Sample<T> operands{*S.W, {A.data + start, A.stride}, {B.data + start, B.stride}};
+        kernels_.sampled_product(out, k > from ? T(1) : beta, k > from ? out : C, alpha, operands, columns, first, last);
     }
 }
 
-// out = β·C + α·(A Bᵀ at the stored elements of W). Each thread sums over its own examples, one chunk of elements at a
-// time, and then adds up the sums of all threads for its part of the chunk.
+// out = β·C + α·(A Bᵀ at the stored elements of W), without β·C if C is -1. Each thread takes some of the elements and sums over
+// all examples, its own strips first, which are in its cache.
 template <class T>
-void TypedExecutor<T>::sample_by_examples(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B,
-                                          const Worker& worker) const {
+void TypedExecutor<T>::sample_by_elements(int out, T beta, int C, T alpha, const Sampled& S, const Worker& worker) const {
+    const Index size = S.W->starts[S.W->rows], first = worker.begin(size), last = worker.end(size);
+    const Index n = program.buffers[S.B].shape[1];
+    const int count = n == examples ? strips : static_cast<int>((n + kPiece - 1) / kPiece);
+    const int own = n == examples ? static_cast<int>(worker.begin(count)) : 0;
+    sample(data(out) + first, beta, C < 0 ? nullptr : data(C) + first, alpha, S, own, own + count, first, last);
+}
+
+// The same. Each thread sums over its own examples, one chunk of elements at a time, and then adds up the sums of all
+// threads for its part of the chunk.
+template <class T>
+void TypedExecutor<T>::sample_by_examples(int out, T beta, int C, T alpha, const Sampled& S, const Worker& worker) const {
     const auto each = [this](Elementwise operation, T* out, const T* x, const T* y, T c, Index n) {
         kernels_.elementwise[static_cast<int>(operation)](out, n, {x, 1, n, n, 1}, {y, 1, n, n, 1}, c);
     };
-    const Index size = W.starts[W.rows], own = worker.begin(strips);
+    const Index size = S.W->starts[S.W->rows];
+    const int begin = static_cast<int>(worker.begin(strips)), end = static_cast<int>(worker.end(strips));
     for (Index first = 0; first < size; first += kChunk) {
         const Index count = std::min(kChunk, size - first);
         T* sums = static_cast<T*>(scratch_.get()) + first / kChunk % 2 * worker.count * kChunk;  // alternate halves
-        T* mine = sums + worker.index * kChunk;
-        for_strips(worker, [&](int strip, Index begin, Index end) {
-            const Sample<T> sample{W, padded(A, strip), padded(B, strip)};
-            kernels_.sampled_product(mine, strip == own ? T(0) : T(1), mine, T(1), sample, end - begin, first, first + count);
-        });
+        sample(sums + worker.index * kChunk, T(0), nullptr, T(1), S, begin, end, first, first + count);
         worker.wait();
-        const Index begin = worker.begin(count), part = worker.end(count) - begin;
-        T* to = data(out) + first + begin;
-        const T* before = data(C) + first + begin;
-        if (beta != 0 && beta != 1) each(Elementwise::scale, to, before, before, beta, part);
+        const Index start = worker.begin(count), part = worker.end(count) - start;
+        T* to = data(out) + first + start;
+        const T* before = C < 0 ? nullptr : data(C) + first + start;
+        if (before && beta != 1) each(Elementwise::scale, to, before, before, beta, part);
         for (int i = 0; i < worker.count; ++i) {
-            const T* sum = sums + i * kChunk + begin;
-            if (i == 0 && beta == 0)
+            const T* sum = sums + i * kChunk + start;
+            if (i == 0 && !before)
                 each(Elementwise::scale, to, sum, sum, alpha, part);
             else
                 each(Elementwise::add_scaled, to, i == 0 && beta == 1 ? before : to, sum, alpha, part);
@@ -196,11 +241,7 @@ void TypedExecutor<T>::sum_by_examples(int out, int x, const Worker& worker) con
         kernels_.rows_sum(sums + strip * rows, 1, {data(x, strip) + begin, rows, end - begin, strides[x], 1}, 0, rows);
     });
     worker.wait();
-    for (Index r = worker.begin(rows); r < worker.end(rows); ++r) {
-        T sum = 0;
-        for (int strip = 0; strip < strips; ++strip) sum += sums[strip * rows + r];
-        data(out)[r * strides[out]] = sum;
-    }
+    kernels_.rows_sum(data(out), strides[out], {sums, rows, strips, 1, rows}, worker.begin(rows), worker.end(rows));
 }
 
 template class TypedExecutor<float>;

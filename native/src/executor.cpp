@@ -76,24 +76,31 @@ int Executor::Implementation::add_buffer(const Shape& shape, const std::string& 
     return static_cast<int>(pointers.size()) - 1;
 }
 
-double Executor::Implementation::read(const Scalar& scalar) const {
-    if (scalar.buffer < 0) return scalar.number;
+template <class N>
+N Executor::Implementation::read(const Scalar& scalar) const {
+    if (scalar.buffer < 0) return std::visit([](auto x) { return static_cast<N>(x); }, scalar.number);
     const std::string& dtype = program.buffers[scalar.buffer].dtype;
     const void* p = pointers[scalar.buffer];
-    if (dtype == "float32") return *static_cast<const float*>(p);
-    if (dtype == "float64") return *static_cast<const double*>(p);
-    if (dtype == "int32") return *static_cast<const std::int32_t*>(p);
-    return static_cast<double>(*static_cast<const std::int64_t*>(p));
+    if (dtype == "float32") return static_cast<N>(*static_cast<const float*>(p));
+    if (dtype == "float64") return static_cast<N>(*static_cast<const double*>(p));
+    if (dtype == "int32") return static_cast<N>(*static_cast<const std::int32_t*>(p));
+    return static_cast<N>(*static_cast<const std::int64_t*>(p));
 }
+template float Executor::Implementation::read<float>(const Scalar&) const;
+template double Executor::Implementation::read<double>(const Scalar&) const;
+template std::int64_t Executor::Implementation::read<std::int64_t>(const Scalar&) const;
 
-void Executor::Implementation::write(int buffer, double x) const {
+template <class N>
+void Executor::Implementation::write(int buffer, N x) const {
     const std::string& dtype = program.buffers[buffer].dtype;
     void* p = pointers[buffer];
     if (dtype == "float32") *static_cast<float*>(p) = static_cast<float>(x);
-    if (dtype == "float64") *static_cast<double*>(p) = x;
+    if (dtype == "float64") *static_cast<double*>(p) = static_cast<double>(x);
     if (dtype == "int32") *static_cast<std::int32_t*>(p) = static_cast<std::int32_t>(x);
     if (dtype == "int64") *static_cast<std::int64_t*>(p) = static_cast<std::int64_t>(x);
 }
+template void Executor::Implementation::write<double>(int, double) const;
+template void Executor::Implementation::write<std::int64_t>(int, std::int64_t) const;
 
 void Executor::Implementation::check_constant(int input) const {
     if (program.writes(input)) throw std::invalid_argument("the program changes the input '" + program.buffers[input].name + "'");

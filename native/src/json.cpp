@@ -56,7 +56,7 @@ private:
         if (accept_word("true")) return Json(true);
         if (accept_word("false")) return Json(false);
         if (accept_word("null")) return Json();
-        return Json(number());
+        return number();
     }
     Json object(int depth) {
         Json::Object members;
@@ -80,12 +80,16 @@ private:
         expect(']');
         return Json(std::move(items));
     }
-    double number() {
+    // Whole numbers stay exact, if they are below 2^63.
+    Json number() {
+        const char *first = text_.data() + at_, *last = text_.data() + text_.size();
         double value = 0;
-        const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+        const auto [end, error] = std::from_chars(first, last, value);
         if (error != std::errc{}) fail("expected a value");
         at_ = end - text_.data();
-        return value;
+        std::int64_t whole = 0;
+        const auto [whole_end, whole_error] = std::from_chars(first, last, whole);
+        return whole_error == std::errc{} && whole_end == end ? Json(whole) : Json(value);
     }
     std::string string() {
         std::string result;
@@ -142,6 +146,7 @@ template const Json::Array& Json::get<Json::Array>(const char*) const;
 template const Json::Object& Json::get<Json::Object>(const char*) const;
 
 long long Json::integer() const {
+    if (is_whole()) return std::get<std::int64_t>(value_);
     const double x = number();
     if (x != std::floor(x) || std::fabs(x) > 9e15) throw std::invalid_argument("JSON: expected a whole number");
     return static_cast<long long>(x);

@@ -1,4 +1,6 @@
 // The tasks of a program: which threads do them, and where these wait for one another.
+#include <cmath>
+#include <set>
 #include <stdexcept>
 
 #include "typed_executor.h"
@@ -15,6 +17,10 @@ const std::map<std::string, Elementwise> kElementwise = {
     {"log1p", Elementwise::log1p},   {"reciprocal", Elementwise::reciprocal}, {"sqrt", Elementwise::sqrt},
     {"tanh", Elementwise::tanh},     {"erf", Elementwise::erf},               {"step", Elementwise::step},
 };
+
+// operations on whole numbers
+const std::set<Elementwise> kCounting = {Elementwise::add, Elementwise::subtract, Elementwise::hadamard, Elementwise::negative,
+                                         Elementwise::copy};
 
 bool is_sparse_product(const Value& v) { return v.operation == "sparse_product" || v.operation == "sparse_transposed_product"; }
 
@@ -120,18 +126,14 @@ void TypedExecutor<T>::plan_scalar(int i) {
         const Shape shape = program.values[v.operands[0]].shape;
         add(i, Split::alone, [=, this](const Worker&) {
             T number;
-            const View<const T> X = view(x, shape[0], shape[1], number);
-            double sum = 0;
-            for (Index r = 0; r < X.rows; ++r)
-                for (Index c = 0; c < X.columns; ++c) sum += X(r, c);
-            write(out, sum);
+            write(out, elements_sum(view(x, shape[0], shape[1], number)));
         });
         return;
     }
     const Elementwise operation = kElementwise.at(v.operation);
     std::vector<Scalar> x;
     for (int k : v.operands) x.push_back(scalar(k));
-    add(i, Split::alone, [=, this](const Worker&) { write(out, compute(operation, x)); });
+    add_scalar(i, out, operation, x);
 }
 
 template <class T>
@@ -153,9 +155,20 @@ void TypedExecutor<T>::plan_copy(int to, int from) {
     const Shape& shape = program.buffers[to].shape;
     const int last = static_cast<int>(program.values.size()) - 1;
     if (shape.empty())
-        add(last, Split::alone, [=, this](const Worker&) { write(to, read(Scalar{0, from})); });
+        add_scalar(last, to, Elementwise::copy, {Scalar{0, from}});
     else
         copy(last, to, from);
+}
+
+// out = f(x), for scalars; whole numbers are computed without rounding
+template <class T>
+void TypedExecutor<T>::add_scalar(int value, int out, Elementwise operation, const std::vector<Scalar>& x) {
+    const bool is_whole = program.buffers[out].dtype.starts_with("int");
+    if (is_whole && !kCounting.contains(operation))
+        throw std::invalid_argument("value " + std::to_string(value) + ": " + program.values[value].operation + " of whole numbers");
+    add(value, Split::alone, [=, this](const Worker&) {
+        is_whole ? write(out, count(operation, x)) : write(out, compute(operation, x));
+    });
 }
 
 // Adds an instruction to the preceding group if it may join that, else to a new group.
@@ -229,7 +242,7 @@ void TypedExecutor<T>::plan_other(int i) {
     const int out = v.buffer;
     const Index rows = v.shape[0], columns = v.shape[1];
     if (name == "uniform") {
-        const Scalar seed = scalar(v.operands[0]), count = scalar(v.operands[1]);
+        const Scalar seed = counter(v.operands[0]), count = counter(v.operands[1]);
         const auto part = [=, this](Index first, Index last, Index from, Index to, int strip) {  // columns of some rows
             kernels_.uniform(data(out, strip) + first * strides[out] + from, strides[out], hash_key(seed, count),
                              static_cast<std::uint32_t>(first * columns + from), columns, last - first, to - from);
@@ -244,7 +257,7 @@ void TypedExecutor<T>::plan_other(int i) {
             });
     } else if (name == "uniform_on") {
         const Support& S = supports[program.values[v.operands[0]].name];
-        const Scalar seed = scalar(v.operands[1]), count = scalar(v.operands[2]);
+        const Scalar seed = counter(v.operands[1]), count = counter(v.operands[2]);
         const Index D = program.values[v.operands[0]].shape[1];
         add(i, columns, [=, this, &S](const Worker& worker) {
             const std::uint32_t key = hash_key(seed, count);
@@ -314,6 +327,16 @@ template <class T>
 Scalar TypedExecutor<T>::scalar(int k) const {
     const Value& v = program.values[k];
     return v.operation == "number" ? Scalar{v.number, -1} : Scalar{0, v.buffer};
+}
+
+// A seed or a count.
+template <class T>
+Scalar TypedExecutor<T>::counter(int k) const {
+    const Scalar x = scalar(k);
+    const double* real = std::get_if<double>(&x.number);
+    if (x.buffer < 0 && real && !(std::fabs(*real) < 0x1p63))
+        throw std::invalid_argument("value " + std::to_string(k) + ": expected a whole number below 2^63");
+    return x;
 }
 
 template <class T>

@@ -14,10 +14,10 @@ void TypedExecutor<T>::plan_product(int i) {
     const Value& v = program.values[i];
     const auto& x = v.operands;
     const bool has_sum = v.operation == "product_sum";
-    Factors f{operand(x[has_sum ? 3 : 0]), operand(x[has_sum ? 4 : 1]), has_sum ? operand(x[1]) : direct(v.buffer),
+    Factors f{operand(x[has_sum ? 3 : 0]), operand(x[has_sum ? 4 : 1]), has_sum ? operand(x[1]) : Operand{},
               has_sum ? scalar(x[2]) : Scalar{1}, has_sum ? scalar(x[0]) : Scalar{0},
               v.shape[0], v.shape[1], program.values[x[has_sum ? 3 : 0]].shape[1]};
-    if (f.S.column_stride != 1) {  // start with C itself
+    if (has_sum && f.S.column_stride != 1) {  // start with C itself
         append(i, v.shape, {Elementwise::copy, v.buffer, f.S, f.S, {}});
         f.S = direct(v.buffer);
     }
@@ -29,8 +29,8 @@ void TypedExecutor<T>::plan_product(int i) {
     add(i, f.m * f.n * f.k / 64, [=, this](const Worker& worker) {
         T numbers[2];
         const Product<T> P{view(f.A, f.m, f.k, numbers[0]), view(f.B, f.k, f.n, numbers[1]),
-                           {data(out), f.m, f.n, strides[out], 1}, {data(f.S.buffer), f.m, f.n, f.S.row_stride, 1},
-                           static_cast<T>(read(f.alpha)), static_cast<T>(read(f.beta))};
+                           {data(out), f.m, f.n, strides[out], 1}, summand(f, 0),
+                           read<T>(f.alpha), read<T>(f.beta)};
         Epilogue epilogue;
         if (!group->instructions.empty()) {
             epilogue.run = [&](const Tile& tile) { run_tile(*group, tile, worker.index, 0); };
@@ -42,6 +42,12 @@ void TypedExecutor<T>::plan_product(int i) {
         group_ = group;
     else
         copy(i, v.buffer, out);
+}
+
+// S of a product, for the examples of a strip; without data if there is none
+template <class T>
+View<const T> TypedExecutor<T>::summand(const Factors& f, int strip) const {
+    return {f.S.buffer < 0 ? nullptr : data(f.S.buffer, strip), f.m, f.n, f.S.row_stride, 1};
 }
 
 // Every thread multiplies small weights by its own examples, as it does in a sparse layer.
@@ -64,11 +70,12 @@ bool TypedExecutor<T>::plan_product_by_examples(int i, const Factors& f) {
             };
             T numbers[2];
             const View<T> C{data(out, strip), f.m, f.n, strides[out], 1};
-            const View<const T> S{data(f.S.buffer, strip), f.m, f.n, f.S.row_stride, 1};
+            View<const T> S = summand(f, strip);
+            if (S.data) S = part(S, row, column, rows, columns);
             const Product<T> P{part(view(f.A, f.m, f.k, numbers[0], strip), row, 0, rows, f.k),
                                part(view(f.B, f.k, f.n, numbers[1], strip), 0, column, f.k, columns),
-                               part(C, row, column, rows, columns), part(S, row, column, rows, columns),
-                               static_cast<T>(read(f.alpha)), static_cast<T>(read(f.beta))};
+                               part(C, row, column, rows, columns), S,
+                               read<T>(f.alpha), read<T>(f.beta)};
             kernels_.product(P, {}, static_cast<T*>(thread_scratch_[worker.index].get()) + 2 * kTile, Worker{0, 1, nullptr});
             run_region(*group, {row, column, rows, columns}, worker.index, strip);
         });
@@ -120,18 +127,18 @@ void TypedExecutor<T>::plan_sampled_product(int i) {
     const bool is_sum = v.operation == "sampled_sum";
     const auto& x = v.operands;
     const Support& S = supports[program.values[x[0]].name];
-    const int out = v.buffer, A = padded_buffer(x[x.size() - 2]), B = padded_buffer(x.back()), C = is_sum ? stored_buffer(x[2]) : out;
+    const int out = v.buffer, A = padded_buffer(x[x.size() - 2]), B = padded_buffer(x.back()), C = is_sum ? stored_buffer(x[2]) : -1;
     const Scalar beta = is_sum ? scalar(x[1]) : Scalar{0}, alpha = is_sum ? scalar(x[3]) : Scalar{1};
     const Shape &a = program.buffers[A].shape, &b = program.buffers[B].shape;
     // the threads exchange either sums over their examples, or the content of A and B: take the smaller
     const bool by_examples = b[1] == examples && pool->size() > 1 && 2 * v.shape[1] < (a[0] + b[0]) * b[1];
     if (by_examples) scratch_size_ = std::max(scratch_size_, 2 * kChunk * pool->size());
     add(i, Split::parts, [=, this, &S](const Worker& worker) {
-        const T factor = static_cast<T>(read(alpha)), of_sum = static_cast<T>(read(beta));
+        const T factor = read<T>(alpha), of_sum = read<T>(beta);
         if (by_examples)
-            sample_by_examples(out, of_sum, C, factor, S.by_rows, A, B, worker);
+            sample_by_examples(out, of_sum, C, factor, {&S.by_rows, A, B}, worker);
         else
-            sample_by_elements(out, of_sum, C, factor, S.by_rows, A, B, worker);
+            sample_by_elements(out, of_sum, C, factor, {&S.by_rows, A, B}, worker);
     });
 }
 

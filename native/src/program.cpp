@@ -143,8 +143,9 @@ Program::Program(const Json& description) {
         value.dtype = line.at("dtype").string();
         if (line.has("equation")) value.equation = line.at("equation").string();
         if (line.has("number")) {
-            const Json& number = line.at("number");
-            value.number = number.is_string() ? names.at(number.string()).number() : number.number();
+            const Json& written = line.at("number");
+            const Json& number = written.is_string() ? names.at(written.string()) : written;
+            value.number = number.is_whole() ? Number(std::int64_t(number.integer())) : Number(number.number());
         }
         std::vector<Shape> shapes;
         for (const auto& operand : line.at("operands").array()) {

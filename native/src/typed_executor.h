@@ -17,6 +17,9 @@ namespace matgrad {
 constexpr Index kTile = 4096;   // elements that are processed at once: they fit the L1 cache
 constexpr Index kSmall = 8192;  // elements below which one thread is faster than several
 constexpr Index kChunk = 16384;  // stored elements whose sums are added up at once
+constexpr Index kFew = 128;      // elements that are added up one after another
+constexpr Index kPiece = 128;    // examples that are multiplied at once
+constexpr int kPieces = 32;      // of examples whose sums are added up one after another
 
 struct Free {
     void operator()(void* p) const { std::free(p); }
@@ -31,7 +34,7 @@ inline Memory allocate(std::size_t bytes) {
 
 // A scalar: a number, or the content of a buffer.
 struct Scalar {
-    double number = 0;
+    Number number = 0.0;
     int buffer = -1;
 };
 
@@ -55,6 +58,12 @@ struct Factors {
     Operand A, B, S;
     Scalar alpha, beta;
     Index m, n, k;
+};
+
+// A Bᵀ at the stored elements of W, for the buffers A and B.
+struct Sampled {
+    const SparseIndex* W;
+    int A, B;
 };
 
 // Operations on the elements of matrices of the same size; all of them are applied to a tile before the next one.
@@ -98,8 +107,11 @@ struct Executor::Implementation {
     void bind_rows(int input, const void* data, Index rows, bool are_consecutive, const std::vector<Index>& indices);
     void check_constant(int input) const;  // throws if the program changes it
 
-    double read(const Scalar& scalar) const;
-    void write(int buffer, double x) const;
+    // A scalar as a number of type N, and a number as the content of a buffer: whole numbers stay exact.
+    template <class N>
+    N read(const Scalar& scalar) const;
+    template <class N>
+    void write(int buffer, N x) const;
 
     Program program;
     std::shared_ptr<ThreadPool> pool;
@@ -142,6 +154,7 @@ private:
     Task& add(int value, Index size, std::function<void(const Worker&)> work) {
         return add(value, size < kSmall ? Split::alone : Split::parts, std::move(work));
     }
+    void add_scalar(int value, int out, Elementwise operation, const std::vector<Scalar>& x);
     void append(int value, const Shape& shape, Instruction instruction);
     void transpose(int value, const Shape& shape, int out, const Operand& x);
     std::vector<Access> accesses(const Task& task) const;
@@ -149,6 +162,7 @@ private:
     bool has_examples(const Shape& shape) const;
 
     Scalar scalar(int value) const;
+    Scalar counter(int value) const;
     Operand direct(int buffer) const { return {buffer, strides[buffer], 1, {}}; }
     Operand operand(int value) const;
     Operand unsplit(int value, Operand x);
@@ -159,14 +173,17 @@ private:
 
     // execution.cpp: what the tasks do
     double compute(Elementwise operation, const std::vector<Scalar>& x) const;
+    std::int64_t count(Elementwise operation, const std::vector<Scalar>& x) const;
+    static double elements_sum(View<const T> X);
     std::uint32_t hash_key(const Scalar& seed, const Scalar& count) const;
     void run_group(const Group& group, const Worker& worker) const;
     void run_region(const Group& group, const Tile& region, int thread, int strip) const;
     void run_tile(const Group& group, const Tile& tile, int thread, int strip) const;
     void fetch_tile(const Group& group, const Tile& tile, int known) const;
     View<const T> rows_of(const View<const T>& X, const Tile& tile, T* spare) const;
-    void sample_by_examples(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B, const Worker& worker) const;
-    void sample_by_elements(int out, T beta, int C, T alpha, const SparseIndex& W, int A, int B, const Worker& worker) const;
+    void sample(T* out, T beta, const T* C, T alpha, const Sampled& S, int from, int to, Index first, Index last) const;
+    void sample_by_examples(int out, T beta, int C, T alpha, const Sampled& S, const Worker& worker) const;
+    void sample_by_elements(int out, T beta, int C, T alpha, const Sampled& S, const Worker& worker) const;
     void sum_by_examples(int out, int x, const Worker& worker) const;
 
     // Calls f(strip, begin, end) for each strip of a worker, where [begin, end) are its examples.
@@ -185,6 +202,7 @@ private:
     Padded<T> padded(int buffer, int strip) const {
         return {data(buffer, strip) + (examples ? first_example(strip) : 0), strides[buffer]};
     }
+    View<const T> summand(const Factors& factors, int strip) const;
     View<const T> view(const Operand& x, Index rows, Index columns, T& number, int strip = 0) const;
 
     const Kernels<T>& kernels_;

@@ -36,12 +36,14 @@ void test_products(const std::string& set, std::mt19937& rng) {
                 Matrix<T> C = random_matrix<T>(m, n, rng), S = repeat ? table::row_repeat(b, m) : C;
                 const Matrix<T> left = transpose_A ? Matrix<T>(A.transpose()) : A, right = transpose_B ? Matrix<T>(B.transpose()) : B;
                 Matrix<T> expected = alpha * (left * right), doubled(m, n);
-                if (beta != 0) expected += beta * S;
+                if (beta != 0) expected += beta * S;  // for β = 0 there is no S
                 if (beta == 0) C.setConstant(std::numeric_limits<T>::quiet_NaN());
                 const Product<T> P{transpose_A ? view(A).transposed() : view(A),
                                    transpose_B ? view(B).transposed() : view(B),
                                    {C.data(), m, n, n, 1},
-                                   repeat ? View<const T>{b.data(), m, n, 0, 1} : View<const T>{C.data(), m, n, n, 1},
+                                   beta == 0 ? View<const T>{nullptr, m, n, 0, 1}
+                                   : repeat  ? View<const T>{b.data(), m, n, 0, 1}
+                                             : View<const T>{C.data(), m, n, n, 1},
                                    alpha,
                                    beta};
                 std::vector<T> scratch(kernel.scratch_size(m, n, k, threads) + 16);
@@ -110,6 +112,32 @@ void test_elementwise(const std::string& set, std::mt19937& rng) {
         }
 }
 
+// f(x, y, c) of single numbers, by the C++ library
+template <class T>
+T scalar_reference(Elementwise operation, T x, T y, T c) {
+    switch (operation) {
+        case Elementwise::add: return x + y;
+        case Elementwise::subtract: return x - y;
+        case Elementwise::hadamard: return x * y;
+        case Elementwise::add_scaled: return std::fma(c, y, x);
+        case Elementwise::gate: return x * T(y >= 0);
+        case Elementwise::scale: return c * x;
+        case Elementwise::divide: return x / c;
+        case Elementwise::power: return c == T(0.5) ? std::sqrt(x) : std::pow(x, c);
+        case Elementwise::negative: return -x;
+        case Elementwise::copy: return x;
+        case Elementwise::exp: return std::exp(x);
+        case Elementwise::log: return std::log(x);
+        case Elementwise::log1p: return std::log1p(x);
+        case Elementwise::reciprocal: return 1 / x;
+        case Elementwise::sqrt: return std::sqrt(x);
+        case Elementwise::tanh: return std::tanh(x);
+        case Elementwise::erf: return std::erf(x);
+        case Elementwise::step: return x >= 0;
+    }
+    return x;
+}
+
 // e^x and tanh x element by element, over their whole range and at its ends
 template <class T>
 void test_functions(const std::string& set) {
@@ -134,6 +162,66 @@ void test_functions(const std::string& set) {
               set + " tanh(" + std::to_string(x[i]) + ")");
     }
     check(std::isnan(e.back()) && std::isnan(t.back()), set + ": nan stays nan");
+}
+
+// Whether two numbers are equal, also as zeros with a sign and as no numbers
+template <class T>
+bool is_same(T a, T b, T tolerance) {
+    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+    return a == b ? a != 0 || std::signbit(a) == std::signbit(b) : std::fabs(a - b) <= tolerance * std::fabs(b) + std::numeric_limits<T>::min();
+}
+
+// Every operation on every pair of numbers that are easily got wrong, in vectors and one by one
+template <class T>
+void test_special_values(const std::string& set) {
+    using Limits = std::numeric_limits<T>;
+    const T inf = Limits::infinity(), most = Limits::max(), least = Limits::min();
+    std::vector<T> v = {Limits::quiet_NaN(), 0, least, T(1e-3), T(0.5), 1, 3, 100, T(1e30), most, inf};
+    for (std::size_t i = v.size(); i-- > 1;) v.push_back(-v[i]);
+    const Index n = static_cast<Index>(v.size());
+    Matrix<T> x(n, n), y(n, n);
+    for (Index i = 0; i < n; ++i)
+        for (Index j = 0; j < n; ++j) x(i, j) = v[i], y(i, j) = v[j];
+    for (int k = 0; k < elementwise_count; ++k) {
+        const auto operation = static_cast<Elementwise>(k);
+        for (T c : {T(-0.5), T(0), T(0.5), inf, v[0]})  // exact factors: a product that is rounded first may overflow
+            for (Index width : {n, Index(1)}) {
+                const Matrix<T> X = x.leftCols(width), Y = y.rightCols(width);
+                Matrix<T> out(n, width);
+                kernels<T>(set).elementwise[k](out.data(), width, {X.data(), n, width, width, 1}, {Y.data(), n, width, width, 1}, c);
+                for (Index i = 0; i < n; ++i)
+                    for (Index j = 0; j < width; ++j) {
+                        const T expected = scalar_reference(operation, X(i, j), Y(i, j), c);
+                        const std::string what = "(" + std::to_string(X(i, j)) + ", " + std::to_string(Y(i, j)) + ", " + std::to_string(c);
+                        check(is_same(out(i, j), expected, kTolerance<T>), set + " elementwise " + std::to_string(k) + what + "): " +
+                                  std::to_string(out(i, j)) + ", expected " + std::to_string(expected));
+                    }
+            }
+    }
+}
+
+// The sums of a million equal numbers, and a nan that a factor of 0 must not hide
+template <class T>
+void test_long_sums(const std::string& set) {
+    const auto& kernel = kernels<T>(set);
+    const Index n = 1000000;
+    const std::vector<T> x(n, T(0.1));
+    T total = 0, nan = std::numeric_limits<T>::quiet_NaN();
+    const auto check_sum = [&](const char* what) {
+        check(std::fabs(total / (n * static_cast<double>(T(0.1))) - 1) < 4 * kTolerance<T>, set + " " + what);
+    };
+    kernel.columns_sum(&total, {x.data(), n, 1, 1, 1}, 0, 1);
+    check_sum("long columns_sum");
+    kernel.rows_sum(&total, 1, {x.data(), 1, n, n, 1}, 0, 1);
+    check_sum("long rows_sum");
+    kernel.rows_sum(&total, 1, {x.data(), 1, n / 2, n, 2}, 0, 1);
+    total *= 2;
+    check_sum("long rows_sum of distant elements");
+    const T one = 1;
+    std::vector<T> scratch(kernel.scratch_size(1, 1, 1, 1) + 16);
+    kernel.product({{&one, 1, 1, 1, 1}, {&one, 1, 1, 1, 1}, {&total, 1, 1, 1, 1}, {&nan, 1, 1, 1, 1}, one, T(0)}, {}, scratch.data(),
+                   Worker{0, 1, nullptr});
+    check(std::isnan(total), set + ": 0·nan + 1·1");
 }
 
 template <class T>
@@ -221,7 +309,9 @@ void test_all(const std::string& set) {
     test_products<T>(set, rng);
     test_elementwise<T>(set, rng);
     test_functions<T>(set);
+    test_special_values<T>(set);
     test_reductions<T>(set, rng);
+    test_long_sums<T>(set);
     test_sparse<T>(set, rng);
 }
 

@@ -25,6 +25,8 @@ std::string replaced(const std::string& from, const std::string& to) {
 void test_json() {
     check(Json::parse(R"( {"a": [1, -2.5e3, "x\n\u00e9", true, null]} )").at("a").array()[1].number() == -2500, "numbers");
     check(Json::parse(R"("\u00e9\u2265")").string() == "é≥", "escapes");
+    check(Json::parse("9007199254740993").integer() == 9007199254740993 && Json::parse("-9223372036854775808").is_whole(), "whole numbers");
+    check(Json::parse("1e3").integer() == 1000 && Json::parse("9223372036854775808").number() == 0x1p63, "other numbers");
     for (const char* text : {"", "{", "[1,", "{\"a\" 1}", "\"a", "[1] 2", "nul", "{\"a\": }", "\"\\u12\"", "\"\\x\"", "-"})
         check_throws([&] { Json::parse(text); }, std::string("JSON ") + text);
     check_throws([] { Json::parse(std::string(100000, '[')); }, "deep nesting");
@@ -110,6 +112,37 @@ void test_batches() {
            "a program that changes X");
     const double constant[3] = {};
     check_throws([&] { executor.bind("b", static_cast<const void*>(constant)); }, "a constant that the program changes");
+}
+
+// k' = 3·k - 1 for a counter k, and U = uniform(seed, k); a matrix is there so that the program has a dtype
+const std::string kCounter = R"({"format": 2, "sizes": {},
+    "buffers": [{"shape": [], "dtype": "int64", "name": "k"}, {"shape": [], "dtype": "int64"}, {"shape": [], "dtype": "int64"},
+                {"shape": [2, 3], "dtype": "float64", "name": "U"}],
+    "values": [{"operation": "input", "operands": [], "shape": [], "dtype": "int64", "name": "k", "buffer": 0},
+               {"operation": "number", "operands": [], "shape": [], "dtype": "int64", "number": 3},
+               {"operation": "number", "operands": [], "shape": [], "dtype": "int64", "number": 1},
+               {"operation": "number", "operands": [], "shape": [], "dtype": "float64", "number": 9007199254740993},
+               {"operation": "uniform", "operands": [3, 0], "shape": [2, 3], "dtype": "float64", "buffer": 3},
+               {"operation": "hadamard", "operands": [0, 1], "shape": [], "dtype": "int64", "buffer": 1},
+               {"operation": "subtract", "operands": [5, 2], "shape": [], "dtype": "int64", "buffer": 2}],
+    "outputs": {"k": 6, "U": 4}, "copies": [[0, 2]]})";
+
+void test_counters() {
+    Executor executor(Program(Json::parse(kCounter)), std::make_shared<ThreadPool>(1));
+    std::int64_t k = (std::int64_t(1) << 53) + 1;
+    table::Matrix<double> U(2, 3);
+    executor.bind("k", &k);
+    executor.bind("U", U.data());
+    const auto expected = table::uniform<double>(2, 3, static_cast<std::uint32_t>(9007199254740993), static_cast<std::uint32_t>(k));
+    executor.run();
+    check(k == 3 * ((std::int64_t(1) << 53) + 1) - 1, "a counter above 2^53");
+    check_close<double>(U, expected, 0, "uniform numbers from a seed and a count above 2^53");
+    std::string text = kCounter;
+    check_throws([&] { Executor(Program(Json::parse(text.replace(text.find("9007199254740993"), 16, "1e30"))), std::make_shared<ThreadPool>(1)); },
+                 "a seed that is too large");
+    text = kCounter;
+    check_throws([&] { Executor(Program(Json::parse(text.replace(text.find("hadamard"), 8, "divide"))), std::make_shared<ThreadPool>(1)); },
+                 "a quotient of whole numbers");
 }
 
 void test_files() {
@@ -203,6 +236,7 @@ int main() {
     test_unsound();
     test_run();
     test_batches();
+    test_counters();
     test_files();
     test_supports();
     test_sparse();

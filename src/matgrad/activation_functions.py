@@ -120,11 +120,12 @@ class SReLUActivation(ActivationFunction):
         return ones(N, K, like=X) - self.left(X) - self.right(X)
 
     def __call__(self, X: Matrix) -> Matrix:
-        """[middle]·x + [left]·(al·(x - tl) + tl) + [right]·(ar·(x - tr) + tr)"""
+        """[middle]·x + al·[left]·(x - tl) + [left]·tl + ar·[right]·(x - tr) + [right]·tr"""
         N, _ = X.shape
         al, tl, ar, tr = (row_repeat(p, N) for p in (self.al, self.tl, self.ar, self.tr))
-        L = hadamard(self.left(X), hadamard(al, X - tl) + tl)
-        R = hadamard(self.right(X), hadamard(ar, X - tr) + tr)
+        # al·(x - tl) could overflow where it is not used, and 0·inf is nan
+        L = hadamard(al, hadamard(self.left(X), X - tl)) + hadamard(self.left(X), tl)
+        R = hadamard(ar, hadamard(self.right(X), X - tr)) + hadamard(self.right(X), tr)
         return hadamard(self.middle(X), X) + L + R
 
     def gradient(self, X: Matrix) -> Matrix:

@@ -23,7 +23,7 @@ from matgrad.matrix_operations import (
     reciprocal,
     rows_sum,
 )
-from matgrad.softmax_functions import stable_log_softmax, stable_softmax
+from matgrad.softmax_functions import half_log_softmax, stable_softmax
 from matgrad.specifications.parsing import describe, resolve
 
 _ANY = frozenset({"real", "probability", "log-probability"})
@@ -84,7 +84,7 @@ class MeanSquaredErrorLoss(SquaredErrorLoss):  # appendix:loss-functions
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
         """∇_Y ℒ_SE(Y, T) / (K·N)"""
         N, K = Y.shape
-        return super().gradient(Y, T) / (K * N)
+        return 2 * ((Y - T) / (K * N))  # not 2(Y - T), which may overflow
 
 
 class _SmoothedLoss(LossFunction):
@@ -127,7 +127,7 @@ class SoftmaxCrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
 
     def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
         T = self.targets(T)
-        return -elements_sum(hadamard(T, stable_log_softmax(Y)))
+        return -2 * elements_sum(hadamard(T, half_log_softmax(Y)))  # log-softmax(Y) may be -inf, and 0·inf is nan
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:  # eq:softmax-cross-entropy-derivation
         """softmax(Y) ⊙ (T 1_K 1_Kᵀ) - T"""

@@ -72,6 +72,8 @@ def cases(target: Target) -> tuple[Case, ...]:
     if owner is softmax_functions:
         if name == "_minus_rows_max":
             return _softmax_case("stable_softmax"), _softmax_case("stable_log_softmax")
+        if name == "half_log_softmax":
+            return tuple(_loss_cases(mg.SoftmaxCrossEntropyLoss))
         return (_softmax_case(name.removesuffix("_jacobian")),)
     if issubclass(owner, mg.Layer):
         return tuple(_layer_cases(owner))

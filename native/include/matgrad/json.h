@@ -1,6 +1,7 @@
 // JSON values, as far as programs need them.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -22,7 +23,8 @@ public:
     explicit Json(T value) : value_(std::move(value)) {}
 
     bool is_string() const { return std::holds_alternative<std::string>(value_); }
-    double number() const { return get<double>("a number"); }
+    bool is_whole() const { return std::holds_alternative<std::int64_t>(value_); }  // written as a whole number
+    double number() const { return is_whole() ? static_cast<double>(std::get<std::int64_t>(value_)) : get<double>("a number"); }
     long long integer() const;
     const std::string& string() const { return get<std::string>("a string"); }
     const Array& array() const { return get<Array>("an array"); }
@@ -34,7 +36,7 @@ private:
     template <class T>
     const T& get(const char* expected) const;
 
-    std::variant<std::nullptr_t, bool, double, std::string, Array, Object> value_;
+    std::variant<std::nullptr_t, bool, double, std::int64_t, std::string, Array, Object> value_;
 };
 
 std::string json_string(const std::string& text);  // in quotes, with what JSON wants escaped

@@ -1,9 +1,11 @@
 // The fast kernels: written once, compiled for several instruction sets, chosen at run time.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -35,7 +37,7 @@ enum class Elementwise {
     subtract,    // x - y
     hadamard,    // x·y
     add_scaled,  // x + c·y
-    gate,        // x where y ≥ 0, else 0
+    gate,        // x·[y ≥ 0]
     scale,       // c·x
     divide,      // x / c
     negative,
@@ -63,7 +65,8 @@ struct Epilogue {
     std::function<void(const Tile&)> run, fetch;
 };
 
-// C = β·S + α·A B, where S has the size of C. S may be C itself, or repeat one row.
+// C = β·S + α·A B, where S has the size of C. S may be C itself, or repeat one row. Without data it is left out, which β = 0 does
+// not do: 0·nan is nan.
 template <class T>
 struct Product {
     View<const T> A, B;
@@ -123,7 +126,8 @@ struct Kernels {
     // The rows [first, last) of W B for a sparse W. B and the result have n columns, followed by zeros up to padded(n).
     void (*sparse_product)(Padded<T> out, const SparseIndex& W, const T* values, Padded<const T> B, Index n, Index first,
                            Index last);
-    // out = β·C + α·(A Bᵀ at the stored elements [first, last) of W); A and B have n columns, padded as B above.
+    // out = β·C + α·(A Bᵀ at the stored elements [first, last) of W); A and B have n columns, padded as B above. C may be
+    // left out, as S in a `Product`.
     void (*sampled_product)(T* out, T beta, const T* C, T alpha, const Sample<T>&, Index n, Index first, Index last);
     // Numbers in [0, 1) from a hash of a key and a position; the first position is `first`, and the positions of two
     // rows are `distance` apart.
@@ -149,6 +153,12 @@ inline std::uint32_t mix(std::uint32_t x) {
 template <class T>
 inline T hashed(std::uint32_t position, std::uint32_t key) {
     return static_cast<T>(mix(mix(position) ^ key) >> 8) / T(1 << 24);
+}
+
+// x, with 0 for a subnormal number: arithmetic sees 0, but some functions of the C++ library look at the bits.
+template <class T>
+static inline T normal(T x) {
+    return std::fabs(x) < std::numeric_limits<T>::min() ? x * T(0) : x;
 }
 
 // The names of the instruction sets that this machine supports, slowest first.

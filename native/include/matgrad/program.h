@@ -1,9 +1,11 @@
 // Programs: computations that matgrad has recorded. They are checked when they are read, and run in place.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "matgrad/json.h"
@@ -26,13 +28,16 @@ struct Buffer {
 // The number of bytes per element; throws std::invalid_argument for a dtype other than float32, float64, int32 and int64.
 std::size_t element_size(const std::string& dtype);
 
+// A number of a program; counters are whole, and exact.
+using Number = std::variant<double, std::int64_t>;
+
 // The result of an operation on earlier values, kept in `buffer`, which is -1 for views and numbers.
 struct Value {
     std::string operation;
     std::vector<int> operands;
     Shape shape;
     std::string dtype;
-    double number = 0;
+    Number number = 0.0;
     int buffer = -1;
     std::string name, equation;
 };

@@ -59,7 +59,7 @@ inline T hyperbolic_tangent(T x) {
     const T z = x * x;
     const T P = (T(-9.64399179425052238628e-1) * z + T(-9.92877231001918586564e1)) * z + T(-1.61468768441708447952e3);
     const T Q = ((z + T(1.12811678491632931402e2)) * z + T(2.23548839060100448583e3)) * z + T(4.84406305325125486048e3);
-    const T small = x + x * z * (P / Q);
+    const T small = x * (1 + z * (P / Q));  // not x + x·z·(P / Q), which is 0 for -0
     const T e = exponential(T(2) * (x < 0 ? -x : x));
     const T large = T(1) - T(2) / (e + T(1));
     return z < T(0.390625) ? small : x < 0 ? -large : x != x ? x : large;
@@ -72,16 +72,16 @@ inline V value(V x, V y, T c) {
     if constexpr (operation == Elementwise::subtract) return x - y;
     if constexpr (operation == Elementwise::hadamard) return x * y;
     if constexpr (operation == Elementwise::add_scaled) return x + c * y;
-    if constexpr (operation == Elementwise::gate) return y < 0 ? V{} : x;  // not 0 if y is no number
+    if constexpr (operation == Elementwise::gate) return x * value<T, Elementwise::step>(y, y, c);  // a nan stays
     if constexpr (operation == Elementwise::scale) return c * x;
     if constexpr (operation == Elementwise::divide) return x / c;
     if constexpr (operation == Elementwise::negative) return -x;
     if constexpr (operation == Elementwise::copy) return x;
     if constexpr (operation == Elementwise::reciprocal) return T(1) / x;
     if constexpr (operation == Elementwise::step) return x >= 0 ? T(1) - V{} : V{};
-    if constexpr (operation == Elementwise::power) return std::pow(x, c);
+    if constexpr (operation == Elementwise::power) return c == T(0.5) ? std::sqrt(x) : std::pow(normal(x), c);  // as NumPy
     if constexpr (operation == Elementwise::exp) return exponential(x);
-    if constexpr (operation == Elementwise::log) return std::log(x);
+    if constexpr (operation == Elementwise::log) return std::log(normal(x));
     if constexpr (operation == Elementwise::log1p) return std::log1p(x);
     if constexpr (operation == Elementwise::sqrt) return std::sqrt(x);
     if constexpr (operation == Elementwise::tanh) return hyperbolic_tangent(x);

@@ -54,14 +54,14 @@ void multiply(Index inner, View<const T> A, const T* B, View<T> C, View<const T>
 #pragma GCC unroll 4
             for (int v = 0; v < vectors; ++v) {
                 Vector<T> result = alpha * sums[i][v];
-                if (beta != 0) result += beta * load(&S(i, v * L));
+                if (S.data) result += beta * load(&S(i, v * L));
                 store(&C(i, v * L), result);
             }
     } else {
         T part[rows][vectors * L];
         std::memcpy(part, sums, sizeof part);
         for (int i = 0; i < rows; ++i)
-            for (Index j = 0; j < columns; ++j) C(i, j) = alpha * part[i][j] + (beta != 0 ? beta * S(i, j) : T(0));
+            for (Index j = 0; j < columns; ++j) C(i, j) = alpha * part[i][j] + (S.data ? beta * S(i, j) : T(0));
     }
 }
 
@@ -142,7 +142,7 @@ bool writes_once(Index m, Index k) {
 template <class T>
 void fetch(const Product<T>& P, const Epilogue& epilogue, const Tile& tile) {
     constexpr Index line = 64 / sizeof(T);
-    if (P.beta != 0 && P.S.row_stride != 0)
+    if (P.S.data && P.S.row_stride != 0)
         for (Index i = 0; i < tile.rows; ++i)
             for (Index j = 0; j < tile.columns; j += line) __builtin_prefetch(&P.S(tile.row + i, tile.column + j), 1);
     if (epilogue.fetch) epilogue.fetch(tile);
@@ -154,7 +154,8 @@ void tile(const Product<T>& P, const Epilogue& epilogue, View<const T> A, const 
           bool is_first, bool is_last) {
     const Index rows = A.rows;
     View<T> C = part(P.C, row, column);
-    View<const T> S = is_first ? part(P.S, row, column) : View<const T>{C.data, C.rows, C.columns, C.row_stride, C.column_stride};
+    View<const T> S = {C.data, C.rows, C.columns, C.row_stride, C.column_stride};
+    if (is_first) S = P.S.data ? part(P.S, row, column) : P.S;
     multiply_for<T>(rows, columns)(A.columns, A, B, C, S, P.alpha, is_first ? P.beta : T(1), columns);
     if (is_last && epilogue.run) epilogue.run(Tile{row, column, rows, columns});
 }

@@ -134,11 +134,11 @@ void sample_elements(T* out, T beta, const T* C, T alpha, const Sample<T>& sampl
                     if (p + k < last) V::fetch(row(p + k));
                 const Vector<T, 4> dots =
                     alpha * sums_of<T>(a.times(row(p)), a.times(row(p + 1)), a.times(row(p + 2)), a.times(row(p + 3)));
-                store<T, 4>(out + p - first, beta != 0 ? beta * load<T, 4>(C + p - first) + dots : dots);
+                store<T, 4>(out + p - first, C ? beta * load<T, 4>(C + p - first) + dots : dots);
             }
         for (; p < end; ++p) {
             const T dot = alpha * sum_of<T>(a.times(row(p)));
-            out[p - first] = beta != 0 ? beta * C[p - first] + dot : dot;
+            out[p - first] = C ? beta * C[p - first] + dot : dot;
         }
     }
 }

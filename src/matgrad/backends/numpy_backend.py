@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from matgrad.sparse.support import Support
 
 
+BLOCK = 32  # rows of a long sum that are added up one after another
+
+
 class NumpyBackend(Backend):
     """NumPy arrays; also the base of JAX, whose functions have the same names."""
 
@@ -34,8 +37,9 @@ class NumpyBackend(Backend):
     def Diag(self, x):
         return self.np.diag(x.reshape(-1))
 
+    # NumPy adds the rows of a matrix one after another, so that errors add up: we add blocks of rows, then their sums
     def elements_sum(self, X):
-        return self.np.sum(X)
+        return self.np.sum(self.columns_sum(X))
 
     def column_repeat(self, x, n):
         return self.np.broadcast_to(x, (x.shape[0], n))
@@ -44,10 +48,15 @@ class NumpyBackend(Backend):
         return self.np.broadcast_to(x, (m, x.shape[1]))
 
     def columns_sum(self, X):
-        return self.np.sum(X, axis=0, keepdims=True)
+        m, n = X.shape
+        if m <= 4 * BLOCK:
+            return self.np.sum(X, axis=0, keepdims=True)
+        end = m // BLOCK * BLOCK
+        sums = self.np.sum(X[:end].reshape(-1, BLOCK, n), axis=1)
+        return self.columns_sum(self.np.concatenate([sums, X[end:]]))
 
     def rows_sum(self, X):
-        return self.np.sum(X, axis=1, keepdims=True)
+        return self.columns_sum(X.T).T
 
     def columns_max(self, X):
         return self.np.max(X, axis=0, keepdims=True)
@@ -110,7 +119,7 @@ class NumpyBackend(Backend):
         A, B = np.ascontiguousarray(A), np.ascontiguousarray(B)
         w, rows = np.empty((1, S.nnz), A.dtype), S.cached("numpy rows", S.row_indices)
         for k in S.chunks(A.shape[1]):
-            np.einsum("kn,kn->k", A[rows[k]], B[S.columns[k]], out=w[0, k])
+            w[:, k] = self.rows_sum(A[rows[k]] * B[S.columns[k]]).T
         return w
 
     def uniform_on(self, S, seed, count, like):

@@ -1,4 +1,7 @@
-"""Kernels for NumPy arrays; products and large sums use SciPy's BLAS."""
+"""Kernels for NumPy arrays; products and large sums use SciPy's BLAS.
+
+BLAS leaves out a term with the factor 0, though 0·nan is nan, and may do so with the factor nan: then we do without it.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,8 @@ class NumpyKernels(Kernels):
     exp, log, log1p = into(np.exp), into(np.log), into(np.log1p)
     sqrt, tanh, erf, reciprocal = into(np.sqrt), into(np.tanh), into(erf), into(np.reciprocal)
     subtract, hadamard, negative = into(np.subtract), into(np.multiply), into(np.negative)
-    scale, divide, power = into(np.multiply), into(np.divide), into(np.power)
+    scale, divide = into(np.multiply), into(np.divide)
     step = into(lambda X, out: np.greater_equal(X, 0, out=out))
-    elements_sum = into(np.sum)
-    columns_sum, rows_sum = into(np.sum, axis=0, keepdims=True), into(np.sum, axis=1, keepdims=True)
     columns_max, rows_max = into(np.max, axis=0, keepdims=True), into(np.max, axis=1, keepdims=True)
 
     def empty(self, shape, dtype, like):
@@ -39,6 +40,18 @@ class NumpyKernels(Kernels):
     def copy(self, out, X):
         np.copyto(out, X)
 
+    def elements_sum(self, out, X):
+        self.copy(out, self.backend.elements_sum(X))
+
+    def columns_sum(self, out, X):
+        self.copy(out, self.backend.columns_sum(X))
+
+    def rows_sum(self, out, X):
+        self.copy(out, self.backend.rows_sum(X))
+
+    def power(self, out, X, c):
+        self.copy(out, X**c)  # not np.power: X**0.5 is a square root, also of -inf
+
     def add(self, out, X, Y):
         if out is X and out.size > LARGE:
             self.add_scaled(out, X, 1, Y)
@@ -46,7 +59,7 @@ class NumpyKernels(Kernels):
             np.add(X, Y, out=out)
 
     def add_scaled(self, out, Y, c, X):
-        if out is Y and out.size > LARGE and X.flags.c_contiguous:
+        if out is Y and out.size > LARGE and X.flags.c_contiguous and c != 0:
             AXPY[out.dtype](X.reshape(-1), out.reshape(-1), a=c)
         elif out is Y:
             out += c * X
@@ -55,15 +68,15 @@ class NumpyKernels(Kernels):
             out += Y
 
     def gate(self, out, A, Z):
-        if A is Z:
-            np.maximum(Z, 0, out=out)
-        else:
-            np.multiply(A, Z >= 0, out=out)
+        np.multiply(A, Z >= 0, out=out)
 
     def matmul(self, out, A, B):
         _add_product(out, 0, 1, A, B)
 
     def product_sum(self, out, beta, C, alpha, A, B):
+        if not (abs(alpha) > 0 and abs(beta) > 0):
+            np.add(beta * C, alpha * (A @ B), out=out)
+            return
         if out is not C:
             np.multiply(C, beta, out=out)
             beta = 1

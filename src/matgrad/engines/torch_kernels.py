@@ -44,17 +44,17 @@ class TorchKernels(Kernels):
             torch.addcmul(Y, X, c, out=out)
 
     def gate(self, out, A, Z):
-        if A is Z:
-            torch.clamp_min(Z, 0, out=out)
-        else:
-            torch.mul(A, Z >= 0, out=out)
+        torch.mul(A, Z >= 0, out=out)
 
     def product_sum(self, out, beta, C, alpha, A, B):
         if not _is_number(alpha):  # a scalar on a device: the host must not wait for it
             A, alpha = alpha * A, 1
         if not _is_number(beta):
             C, beta = beta * C, 1
-        torch.addmm(C, A, B, beta=float(beta), alpha=float(alpha), out=out)
+        if not (abs(alpha) > 0 and abs(beta) > 0):  # addmm leaves out what has the factor 0 or nan
+            torch.add(beta * C, alpha * (A @ B), out=out)
+        else:
+            torch.addmm(C, A, B, beta=float(beta), alpha=float(alpha), out=out)
 
 
 def _is_number(c: Any) -> bool:

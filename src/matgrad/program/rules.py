@@ -180,7 +180,7 @@ CONTIGUOUS: tuple[Rule, ...] = (contiguous,)
 
 
 def gated(value: Value, uses: Uses) -> Value | None:
-    """A ⊙ step(Z) is a_ij where z_ij ≥ 0, and 0 elsewhere: one pass; relu is Z ⊙ step(Z)"""
+    """A ⊙ step(Z) in one pass, with elements a_ij·[z_ij ≥ 0], which are nan where a_ij is; relu is Z ⊙ step(Z)"""
     match value:
         case Value(operation="hadamard", operands=(A, Value(operation="step", operands=(Z,)))):
             return value.derived("gate", A, Z)
