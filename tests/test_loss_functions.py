@@ -242,7 +242,7 @@ def huge_log_softmax(row):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("smoothing", [0, 0.125, 1])
 def test_softmax_cross_entropy_of_huge_logits(backend, dtype, smoothing):
-    """Of both signs in one row, and equal ones: exact, infinite only where the loss cannot be represented, never nan."""
+    """Of both signs in one row, and equal ones: exact, inf only where the loss cannot be represented, never nan."""
     loss = SoftmaxCrossEntropyLoss(smoothing)
     for signs in ([1, -1, 0], [1, 1, 1], [-1, -1, -1], [1, 1, -1], [0.5, -0.25, 0.5], [-1, 0, -1], [1e-8, 0, -1e-8]):
         y = [float(np.array(HUGE[dtype] * sign, dtype)) for sign in signs]
@@ -263,7 +263,7 @@ def test_softmax_cross_entropy_of_huge_logits(backend, dtype, smoothing):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", [case for case in CASES if case.kind == "real"], ids=lambda case: repr(case.loss))
 def test_huge_outputs_give_no_nan(backend, case, dtype):
-    """A loss of finite outputs is a number or inf, and so are the elements of its gradients, which are finite for logits."""
+    """Neither in the loss nor in its gradients, which are finite for logits."""
     for y in (HUGE[dtype], 1e30 if dtype == "float32" else 1e300):
         Y = np.array([[y, -y, 0], [-y, -y, y], [y, y, y], [-y, 1, y]])
         for T in (np.eye(3)[[0, 1, 2, 0]], np.eye(3)[[1, 2, 0, 2]]):

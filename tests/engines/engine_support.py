@@ -26,7 +26,7 @@ POOL = _native.ThreadPool(2)
 KERNELS = {"numpy": NumpyKernels, "torch": TorchKernels}
 Inputs = Mapping[str, np.ndarray]
 
-# -- the operations that are not called like those of a backend: (backend, shape and like of the result, operands) --------
+# -- what is not called like a method of a backend: (backend, shape of the result, like, operands) ------
 
 EAGER: dict[str, Callable[..., Any]] = {
     "transpose": lambda b, shape, like, X: X.T,

@@ -12,8 +12,8 @@ from engine_support import ENGINES, eager, program_of, runner
 import matgrad as mg
 from matgrad.backends import get_backend
 from matgrad.loss_functions import SquaredErrorLoss
-from matgrad.specifications.models import create_model
 from matgrad.sparse.support import Support
+from matgrad.specifications.models import create_model
 from support import to_numpy
 
 N = 10**6
@@ -59,7 +59,9 @@ def test_sums_in_the_table(backend, name: str, numbers: str):
 
 
 @pytest.mark.parametrize("numbers", COLUMNS)
-@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "torch"])  # whose own products are not as precise
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "torch"])  # its products are less precise
+    "engine", [engine for engine in ENGINES if engine != "torch"]
+)  # whose own products are not as precise
 def test_products_over_many_examples(engine: str, numbers: str):
     """DW = DZᵀ X, in which a few hundred products are added up one after another, and the same on a support."""
     X = COLUMNS[numbers]

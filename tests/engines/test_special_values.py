@@ -50,7 +50,7 @@ def flushed(A: np.ndarray) -> np.ndarray:
 
 
 def check(engine: str, name: str, run: Any, shape: Shape, operands: Sequence[Any], dtype: str) -> None:
-    """Run an operation in a program, and compare with the table: nan, infinities, zeros with their signs, and the rest."""
+    """An operation in a program gives what the table gives: nan, infinities, zeros with their signs, and the rest."""
     is_native = engine.startswith("native")
     backend = get_backend("torch" if engine == "torch" else "numpy")
     arrays = [flushed(x) if is_native and isinstance(x, np.ndarray) else x for x in operands]

@@ -71,6 +71,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         _JACOBIAN.replace("ones(D", "ones(x.shape[0]"),
     ): "NumPy repeats the row; SymPy refuses it",
     ("softmax_functions.stable_log_softmax", "log_softmax(_minus_rows_max(X))", "log_softmax(X)"): _BY_ROWS,
+    ("softmax_functions.half_log_softmax", "_minus_rows_max(X / 2)", "X / 2"): _BY_ROWS,
     ("softmax_functions._minus_rows_max", _MINUS_MAX, "X"): _BY_ROWS,
     ("softmax_functions._minus_rows_max", _MINUS_MAX, _MINUS_MAX.replace("X -", "X +")): _BY_ROWS,
     ("softmax_functions._minus_rows_max", _MINUS_MAX, _MINUS_MAX.replace("rows_max", "rows_sum")): _BY_ROWS,

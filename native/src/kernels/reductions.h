@@ -11,7 +11,7 @@ namespace matgrad {
 namespace {
 
 constexpr Index kShort = 128;  // elements, or vectors, that are added up one after another
-constexpr Index kSums = 512;   // sums of columns that are kept on the stack
+constexpr Index kSums = 1024;  // sums of columns that are kept on the stack
 
 // out_j = Σ_i x_ij for all columns of a matrix with few rows, four rows at a time
 template <class T>
@@ -65,26 +65,27 @@ void columns_max(T* out, View<const T> X, Index first, Index last) {
     }
 }
 
-// Σ_j x_j of n elements that are `stride` apart
+// Σ_j x_j of a few elements that are `stride` apart
 template <class T>
-T sum(const T* x, Index n, Index stride) {
-    constexpr Index L = lanes<T>;
-    if (n > kShort * L) {
-        const Index half = n / 2 / L * L;
-        return sum(x, half, stride) + sum(x + half * stride, n - half, stride);
-    }
+inline T short_sum(const T* x, Index n, Index stride) {
     Vector<T> parts = {};
     Index j = 0;
-    for (; j + L <= n; j += L) {
-        if (stride == 1) {
-            parts += load(x + j);
-        } else {
-            for (int l = 0; l < L; ++l) parts[l] += x[(j + l) * stride];
-        }
-    }
+    if (stride == 1)
+        for (; j + lanes<T> <= n; j += lanes<T>) parts += load(x + j);
+    else
+        for (; j + lanes<T> <= n; j += lanes<T>)
+            for (int l = 0; l < lanes<T>; ++l) parts[l] += x[(j + l) * stride];
     T total = sum_of<T>(parts);
     for (; j < n; ++j) total += x[j * stride];
     return total;
+}
+
+// Σ_j x_j of any number of them
+template <class T>
+inline T sum(const T* x, Index n, Index stride) {
+    if (n <= kShort * lanes<T>) return short_sum(x, n, stride);
+    const Index half = n / 2 / lanes<T> * lanes<T>;
+    return sum(x, half, stride) + sum(x + half * stride, n - half, stride);
 }
 
 // out_i = Σ_j x_ij for the rows [first, last)
