@@ -60,8 +60,6 @@ def test_sums_in_the_table(backend, name: str, numbers: str):
 
 @pytest.mark.parametrize("numbers", COLUMNS)
 @pytest.mark.parametrize("engine", [name for name in ENGINES if name != "torch"])  # its products are less precise
-    "engine", [engine for engine in ENGINES if engine != "torch"]
-)  # whose own products are not as precise
 def test_products_over_many_examples(engine: str, numbers: str):
     """DW = DZᵀ X, in which a few hundred products are added up one after another, and the same on a support."""
     X = COLUMNS[numbers]
