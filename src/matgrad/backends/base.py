@@ -26,6 +26,21 @@ class RecordingError(TypeError):
     """Something that a recorded matrix cannot do, because it has no numbers."""
 
 
+BLOCK = 32  # rows of a long sum that are added up one after another
+
+
+def sum_in_blocks(X: Matrix, add: Callable[[Matrix], Matrix], concatenate: Callable[[list[Matrix]], Matrix]) -> Matrix:
+    """1_mᵀ X as a sum of blocks of rows, then of their sums: if rows are added one by one, so are their errors.
+
+    `add` sums over the last axis but one, which it drops.
+    """
+    m, n = X.shape
+    if m <= 4 * BLOCK:
+        return add(X)[None]
+    end = m // BLOCK * BLOCK
+    return sum_in_blocks(concatenate([add(X[:end].reshape(-1, BLOCK, n)), X[end:]]), add, concatenate)
+
+
 class Backend(ABC):
     """One framework's implementation of the table of matrix operations."""
 

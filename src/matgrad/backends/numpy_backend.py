@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.backends.base import Backend, Matrix, Scalar
+from matgrad.backends.base import Backend, Matrix, Scalar, sum_in_blocks
 from matgrad.backends.hashing import uniform
 
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
-
-
-BLOCK = 32  # rows of a long sum that are added up one after another
 
 
 class NumpyBackend(Backend):
@@ -37,7 +34,6 @@ class NumpyBackend(Backend):
     def Diag(self, x):
         return self.np.diag(x.reshape(-1))
 
-    # NumPy adds the rows of a matrix one after another, so that errors add up: we add blocks of rows, then their sums
     def elements_sum(self, X):
         return self.np.sum(self.columns_sum(X))
 
@@ -48,12 +44,7 @@ class NumpyBackend(Backend):
         return self.np.broadcast_to(x, (m, x.shape[1]))
 
     def columns_sum(self, X):
-        m, n = X.shape
-        if m <= 4 * BLOCK:
-            return self.np.sum(X, axis=0, keepdims=True)
-        end = m // BLOCK * BLOCK
-        sums = self.np.sum(X[:end].reshape(-1, BLOCK, n), axis=1)
-        return self.columns_sum(self.np.concatenate([sums, X[end:]]))
+        return sum_in_blocks(X, lambda A: self.np.sum(A, axis=-2), self.np.concatenate)
 
     def rows_sum(self, X):
         return self.columns_sum(X.T).T

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from matgrad.backends.base import Backend
+from matgrad.backends.base import Backend, sum_in_blocks
 from matgrad.backends.hashing import times_64, uniform
 
 # gives tensors `.T` and the operators of arrays; it acts globally, so only this backend does it
@@ -42,7 +42,7 @@ class TensorflowBackend(Backend):
         return tf.broadcast_to(x, [m, x.shape[1]])
 
     def columns_sum(self, X):
-        return tf.reduce_sum(X, axis=0, keepdims=True)
+        return sum_in_blocks(X, lambda A: tf.reduce_sum(A, axis=-2), lambda parts: tf.concat(parts, axis=0))
 
     def rows_sum(self, X):
         return tf.reduce_sum(X, axis=1, keepdims=True)
@@ -72,7 +72,7 @@ class TensorflowBackend(Backend):
         return tf.tanh(X)
 
     def erf(self, X):
-        return tf.math.erf(X)
+        return tf.math.erf(tf.clip_by_value(X, -10, 10))  # nan for huge numbers, though erf(±10) = ±1
 
     def step(self, X):
         return tf.cast(tf.greater_equal(X, 0), X.dtype)
