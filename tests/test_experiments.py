@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pytest
@@ -14,21 +14,23 @@ from support import DATA, Framework, assert_close, read_idx
 BACKENDS = ("numpy", "torch", "native")
 SIZES = (784, 1024, 512, 10)
 BATCH, LR, MU = 100, 0.01, 0.9
+EXAMPLES = {"float32": 60_000, "float64": 20_000}  # a third of the epoch shows that every parameter is equal
 
 pytestmark = pytest.mark.skipif(
     not (DATA / "mnist").is_dir(), reason="no MNIST: set MATGRAD_DATA to a folder with mnist/*.gz"
 )
 
 
-@cache
-def mnist() -> tuple[np.ndarray, ...]:
+@lru_cache(maxsize=1)
+def mnist(dtype: str) -> tuple[np.ndarray, ...]:
     """Training images and labels, test images and labels; pixels divided by 255."""
+    n = EXAMPLES[dtype]
     parts = [
-        read_idx(DATA / "mnist" / f"{part}-{kind}-ubyte.gz")
+        read_idx(DATA / "mnist" / f"{part}-{kind}-ubyte.gz")[:n]
         for part in ("train", "t10k")
         for kind in ("images-idx3", "labels-idx1")
     ]
-    return tuple(A.reshape(len(A), -1) / np.float32(255) if A.ndim == 3 else A.astype(np.int64) for A in parts)
+    return tuple(A.reshape(len(A), -1) / np.dtype(dtype).type(255) if A.ndim == 3 else A.astype(np.int64) for A in parts)
 
 
 def initial_model(dtype: str) -> mg.MultilayerPerceptron:
@@ -46,8 +48,7 @@ def initial_model(dtype: str) -> mg.MultilayerPerceptron:
 @cache
 def native_torch(dtype: str) -> tuple[dict[str, np.ndarray], tuple[float, float, float]]:
     """The parameters after one epoch of torch.nn and torch.optim from the same weights, and measures."""
-    X, t, Xtest, ttest = map(torch.from_numpy, mnist())
-    X, Xtest = X.to(getattr(torch, dtype)), Xtest.to(getattr(torch, dtype))
+    X, t, Xtest, ttest = map(torch.from_numpy, mnist(dtype))
     D, H, L, K = SIZES
     linears = [torch.nn.Linear(*sizes, dtype=X.dtype) for sizes in ((D, H), (H, L), (L, K))]
     for linear, layer in zip(linears, initial_model(dtype).layers, strict=True):
@@ -73,7 +74,7 @@ def native_torch(dtype: str) -> tuple[dict[str, np.ndarray], tuple[float, float,
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_one_epoch_of_mnist_equals_native_torch(backend: Framework, dtype: str):
-    X, t, Xtest, ttest = mnist()
+    X, t, Xtest, ttest = mnist(dtype)
     train, test = (
         mg.DataLoader(A, labels, BATCH).to(backend.name, dtype=dtype) for A, labels in ((X, t), (Xtest, ttest))
     )
@@ -88,6 +89,7 @@ def test_one_epoch_of_mnist_equals_native_torch(backend: Framework, dtype: str):
         for name, value in parameters.items():
             assert_close(M.state()[name], value, tolerance=1e-8, context=f"{backend}, {name}")
         assert measures == pytest.approx(expected, rel=1e-8)
-    assert measures == pytest.approx(expected, abs=0.001)
-    # the paper's table has 0.204, 0.940 and 0.939; initial weights differ
-    assert measures == pytest.approx((0.204, 0.940, 0.939), abs=0.01)
+    else:
+        assert measures == pytest.approx(expected, abs=0.001)
+        # the paper's table has 0.204, 0.940 and 0.939; initial weights differ
+        assert measures == pytest.approx((0.204, 0.940, 0.939), abs=0.01)
