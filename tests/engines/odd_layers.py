@@ -607,7 +607,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(N, D)), rng.normal(size=(N, K))
 
 
-def train(kind: Kind, engine: str, *, compiled: bool, epochs: int = 3) -> dict[str, Any] | str:
+def train(kind: Kind, engine: str, *, compiled: bool, epochs: int = 2) -> dict[str, Any] | str:
     """The state after training and the output in evaluation mode, or the name of the error."""
     X, T = data()
     for module in (mg.manual_seed, np.random.seed, random.seed):
