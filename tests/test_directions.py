@@ -22,7 +22,7 @@ ORDER = [
     ("loss_functions", "optimizers"),
     ("layers",),
     ("multilayer_perceptron",),
-    ("inspection.equations", "inspection.watching"),
+    ("inspection.equations", "inspection.sources", "inspection.watching"),
     ("program",),
     ("inspection",),
     ("engines",),

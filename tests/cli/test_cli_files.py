@@ -312,7 +312,7 @@ def test_a_wrong_gradient_of_a_plugin_is_found_while_training(folder):
     result = run("train", *FAST, *options)
 
     assert result.exit_code == 1
-    assert result.stderr.startswith("Error: layer 1 ActivationLayer.DZ is wrong at row ")
+    assert result.stderr.startswith("Error: layer 1 SquareActivation.gradient is wrong at row ")
     assert not (folder / "m.npz").exists()
 
 

@@ -35,7 +35,7 @@ def test_one_layer():
     lines = succeed("verify", "--layer", "Linear").splitlines()
 
     assert lines[0].split() == ["equation", "source", "paper", "sizes", "method", "seconds", "verdict"]
-    (row,) = [line for line in lines if line.startswith("LinearLayer.DW") and "dropout" in line]
+    (row,) = [line for line in lines if line.startswith("LinearLayer.DW") and "N=3 D=2 K=4 dropout" in line]
     assert re.search(r"layers/linear\.py:\d+ +eq:dLdw +N=3 D=2 K=4 dropout +(algebra|points) +\d+\.\d\d +right$", row)
     assert re.fullmatch(r"(\d+) of \1 equations are right, in \d+ s", lines[-1])
 
@@ -45,7 +45,7 @@ def test_json_and_latex(tmp_path):
 
     found = json.loads(output)
     assert found["wrong"] == 0
-    assert {"name", "location", "label", "sizes", "method", "seconds", "ok", "message", "source"} == set(
+    assert {"name", "location", "label", "sizes", "method", "seconds", "ok", "message", "source", "note"} == set(
         found["checks"][0]
     )
     text = (tmp_path / "notes.tex").read_text()
@@ -92,3 +92,128 @@ def test_the_suite_covers_the_package():
     names = {case.name for case in cases()}
     assert {"Linear", "SReLU", "GELU", "NegativeLogLikelihood", "stable_log_softmax", "AdamW", "chain rule"} <= names
     assert 0 < len(cases(quick=True)) < len(cases()) / 3
+
+
+# -- no vacuous verdict --------------------------------------------------------------------------
+
+MISTAKES = """
+import numpy as np
+import matgrad as mg
+from matgrad.matrix_operations import columns_sum, hadamard
+
+
+class SilentLayer(mg.Layer):
+    keeps_size = True
+    parameters = ("s",)
+
+    def __init__(self, input_size, output_size):
+        super().__init__(input_size, output_size)
+        self.s = np.ones((1, input_size), dtype=np.float32)
+        self.set_optimizer("GradientDescent")
+
+    def feedforward(self, X):
+        self.X = X
+        return 1 * X
+
+    def backpropagate(self, Y, DY):
+        self.Ds = 7 * columns_sum(DY)
+        self.DX = -3 * DY
+
+
+class CrashingLayer(SilentLayer):
+    def feedforward(self, X):
+        self.X = X
+        return np.exp(X)
+
+
+class NoGradientActivation(mg.ActivationFunction):
+    def __call__(self, X):
+        return hadamard(X, X)
+
+
+class BentActivation(NoGradientActivation):
+    def gradient(self, X):
+        return 3 * X
+
+
+class NoMeanLoss(mg.LossFunction):
+    is_mean = True
+
+    def __call__(self, Y, T):
+        return mg.SquaredErrorLoss()(Y, T)
+
+    def gradient(self, Y, T):
+        return 2 * (Y - T)
+
+
+class EvenLayer(SilentLayer):
+    def __init__(self, input_size, output_size):
+        if input_size % 2:
+            raise ValueError("expected an even size")
+        super().__init__(input_size, output_size)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "messages"),
+    [
+        ("Silent", [r"SilentLayer\.Ds is wrong", r"mine\.py:\d+: self\.Ds = 7 \* columns_sum\(DY\)", "DX is wrong"]),
+        ("Crashing", [r"CrashingLayer\.feedforward raises TypeError", r"mine\.py:\d+: return np\.exp\(X\)"]),
+        ("NoGradient", [r"NoGradientActivation\.gradient is not defined", r"mine\.py:\d+: class NoGradientActivation"]),
+        ("Bent", [r"\n\nBentActivation\.gradient is wrong", r"mine\.py:\d+: return 3 \* X\n\n"]),
+        ("NoMean", [r"NoMeanLoss\.is_mean is wrong"]),
+        ("Even", [r"note: EvenLayer.feedforward : not checked with D=3 and K=3: expected an even size"]),
+    ],
+)
+def test_mistakes_of_a_plugin(tmp_path, name: str, messages: list[str]):
+    (tmp_path / "mine.py").write_text(MISTAKES)
+    result = run("verify", "--plugin", tmp_path / "mine.py", "--layer", name)
+    assert result.exit_code == 1, result.output
+    assert "Traceback" not in result.output
+    assert re.search(r"^\d+ of [1-9]\d* equations are right", result.stdout, re.MULTILINE)
+    for message in messages:
+        assert re.search(message, result.stdout), message
+
+
+def test_what_has_no_definition_is_said(tmp_path):
+    output = succeed("verify", "--plugin", DOCS / "custom.py", "--layer", "Scale", "--layer", "PseudoHuber")
+    notes = [line for line in output.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 2
+    assert all(line.endswith("has no definition to compare with") for line in notes)
+    assert re.search(r"^note: ScaleLayer\.feedforward .*custom\.py:\d+: feedforward has no def", notes[0])
+    assert "definition" not in succeed("verify", "--layer", "Momentum")
+
+
+def test_nothing_to_check_is_a_failure(monkeypatch):
+    monkeypatch.setattr("matgrad.symbolic.suite.cases", lambda only, quick: [])
+    result = run("verify", "--layer", "Nothing")
+    assert result.exit_code == 2
+    assert "no equation was checked: Nothing" in result.stderr
+    assert " of 0 " not in result.output
+
+
+@pytest.mark.parametrize("step", ["1e-15", "1e300"])
+def test_check_refuses_a_step_that_cannot_tell(tmp_path, step: str):
+    (tmp_path / "mine.py").write_text(MISTAKES)
+    model = ("--plugin", tmp_path / "mine.py", "--layers", "Silent;Linear", "--layer-sizes", "3;2")
+    result = run("check", *model, "--gradient-step", step)
+    assert result.exit_code == 2
+    assert "gradient step: expected a number from 1e-08 to 0.01" in result.stderr
+    result = run("check", *model)
+    assert result.exit_code == 1
+    assert "layer 1 SilentLayer.Ds is wrong at row" in result.stdout
+
+
+def test_check_names_a_wrong_activation_function_first(tmp_path):
+    (tmp_path / "mine.py").write_text(MISTAKES)
+    model = ("--plugin", tmp_path / "mine.py", "--layers", "Bent;Linear", "--layer-sizes", "3;4;2")
+    result = run("check", *model)
+    assert result.exit_code == 1
+    assert re.search(
+        r"^layer 1 BentActivation\.gradient is wrong at row .*mine\.py:\d+: return 3 \* X\)$", result.stdout, re.M
+    )
+    result = run(
+        "check", *(option.replace("Bent", "NoGradient") if isinstance(option, str) else option for option in model)
+    )
+    assert result.exit_code == 2
+    assert re.search(r"NoGradientActivation\.gradient is not defined", result.stderr)

@@ -121,7 +121,7 @@ def hadamard_rows(s, DY):
 def test_the_verifier_misses_no_gradient_that_is_not_computed():
     (wrong,) = [check for check in check_layer(ForgetfulLayer(2, 2)) if not check.ok]
     assert wrong.name == "ForgetfulLayer.Ds"
-    assert "found None, expected a matrix" in wrong.message
+    assert "found nothing, expected a matrix" in wrong.message
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -13,7 +13,7 @@ import pytest
 
 import matgrad as mg
 from architectures import random_architecture
-from matgrad.inspection.equations import METHODS, Equation, equations, observed
+from matgrad.inspection.equations import METHODS, Equation, assignment, equations, observed
 from matgrad.matrix_operations import columns_sum, hadamard, product_on, row_repeat
 from matgrad.program.computations import train_batch
 
@@ -229,6 +229,50 @@ def test_bad_input_is_refused_with_a_clear_error():
         equations(Short, "feedforward")
     with pytest.raises(ValueError, match="expected a plain"), observed([Short(2, 3)], lambda *args: args[-1]):
         pass
+
+
+class Setting(mg.Layer):
+    """Attributes and variables that are set in all forms."""
+
+    def __init__(self) -> None:
+        self.Da = self.Dz = 0
+
+    def backpropagate(self, Y, DY):
+        self.Da = 1
+        (self.Db, [Dc, *Dd]), De = (2, [3, 4]), 5
+        Df: int = 6
+        self.Dg += 7
+        if (Dh := 8) and Df:
+            setattr(self, "Di", 9)  # noqa: B010
+        for Dj in (Dc, Dd, De, Dh):
+            self.helper(Dj)
+        self.Da = max(
+            10,
+            11,
+        )
+
+    def helper(self, Dk):
+        self.Dk = Dk
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("Da", "self.Da = max( 10, 11, )"),
+        *((name, "(self.Db, [Dc, *Dd]), De = (2, [3, 4]), 5") for name in ("Db", "Dc", "Dd", "De")),
+        ("Df", "Df: int = 6"),
+        ("Dg", "self.Dg += 7"),
+        ("Di", 'setattr(self, "Di", 9)'),
+        ("Dk", "self.Dk = Dk"),
+        ("Dz", "def backpropagate(self, Y, DY):"),
+    ],
+)
+def test_where_something_is_set(name: str, source: str):
+    found = assignment(Setting, "backpropagate", name)
+    assert found.source == source
+    line = Path(found.file).read_text(encoding="utf-8").splitlines()[found.line - 1]
+    assert line.strip().startswith(source.split("(")[0].strip())
+    assert str(found) == f"Setting.{name}"
 
 
 # -- watching ----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 
@@ -12,7 +13,7 @@ import sympy as sp
 import matgrad as mg
 from matgrad.layers import linear
 from matgrad.loss_functions import LOSSES
-from matgrad.matrix_operations import columns_sum, hadamard, row_repeat
+from matgrad.matrix_operations import columns_sum, hadamard, ones, row_repeat
 from matgrad.symbolic import (
     check_activation,
     check_layer,
@@ -22,8 +23,9 @@ from matgrad.symbolic import (
     compare,
     symbols,
 )
-from matgrad.symbolic.checks.derivatives import OPTIMIZER_RULES
 from matgrad.symbolic.checks.equality import random_point
+from matgrad.symbolic.checks.exact import exact_number
+from matgrad.symbolic.checks.optimizers import OPTIMIZER_RULES, check_first_updates
 
 
 def assert_right(checks) -> None:
@@ -73,7 +75,7 @@ def test_activations(act: mg.ActivationFunction):
     assert_right(check_activation(act))
 
 
-def test_constants_are_exact_in_an_activation_function_inside_another_and_nowhere_else():
+def test_constants_are_right_in_an_activation_function_inside_another_and_stay_as_they_are():
     seen = set()
 
     class DoubleGELUActivation(mg.ActivationFunction):
@@ -98,6 +100,7 @@ def test_softmax_functions(name: str):
 @pytest.mark.parametrize("name", OPTIMIZER_RULES)
 def test_optimizers(name: str):
     assert_right(check_optimizer(name))
+    assert_right(check_first_updates(name))
 
 
 # -- wrong equations ---------------------------------------------------------------------------
@@ -169,8 +172,8 @@ def test_a_gradient_that_is_no_matrix_is_said():
         def gradient(self, X):
             return 1
 
-    (check,) = check_activation(Number())
-    assert "found 1, expected a matrix" in check.message
+    for check in check_activation(Number()):
+        assert "found 1, expected a matrix" in check.message
 
 
 def test_a_wrong_loss_and_activation_are_caught():
@@ -233,6 +236,55 @@ def test_a_users_own_layer_in_three_lines():
     assert_right(checks)
     assert [check.name for check in checks] == ["ScaleLayer.Ds", "ScaleLayer.DX"]
     assert all(check.method == "algebra" for check in checks)
+
+
+# -- exact numbers -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("x", "expected"),
+    [
+        (1 / 3, sp.Rational(1, 3)),
+        (1 / 3 - 1, -sp.Rational(2, 3)),
+        (0.1 + 0.2, sp.Rational(3, 10)),
+        (3 * 0.044715, sp.Rational("0.134145")),
+        (1e-5, sp.Rational(1, 10**5)),
+        (1.41421, sp.Rational("1.41421")),
+        (1 / math.sqrt(2), sp.sqrt(2) / 2),
+        (math.sqrt(2 / math.pi), sp.sqrt(2 / sp.pi)),
+        (0.0, sp.S.Zero),
+        (-1e300, -(sp.Integer(10) ** 300)),
+    ],
+)
+def test_what_a_number_stands_for(x: float, expected: sp.Expr):
+    assert sp.simplify(exact_number(x) - expected) == 0
+    assert not exact_number(x).has(sp.Float)
+
+
+def test_other_numbers_are_compared_as_precisely_as_they_are():
+    root = math.sqrt(5)
+    assert exact_number(root) == sp.Float(root)
+    assert compare(sp.Matrix([[root * x]]), sp.Matrix([[sp.sqrt(5) * x]])).ok
+    assert not compare(sp.Matrix([[(root + 1e-9) * x]]), sp.Matrix([[sp.sqrt(5) * x]])).ok
+
+
+class ThirdsActivation(mg.ActivationFunction):
+    """x³/3 + x·√5"""
+
+    def __init__(self, wrong: float = 0) -> None:
+        self.wrong = int(wrong)
+
+    def __call__(self, X):
+        return 1 / 3 * hadamard(X, hadamard(X, X)) + math.sqrt(5) * X
+
+    def gradient(self, X):
+        m, n = X.shape
+        return (1 + self.wrong) * hadamard(X, X) + 5 / math.sqrt(5) * ones(m, n, like=X)
+
+
+def test_a_right_equation_with_fractions_and_roots_is_right():
+    assert_right(check_activation(ThirdsActivation()))
+    assert not check_activation(ThirdsActivation(1))[0].ok
 
 
 # -- equality ----------------------------------------------------------------------------------

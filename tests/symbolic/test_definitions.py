@@ -88,7 +88,7 @@ def test_activations(cls: type[mg.ActivationFunction]):
     checks = check_definition_of_activation(cls(zero, zero, zero, zero) if cls is SReLUActivation else cls())
     assert_ok(checks)
     assert checks[0].name == f"{cls.__name__}.value"
-    assert len(checks) == 1 + len(definitions.CORNERS.get(cls, ()))
+    assert len(checks) == 2 + len(definitions.CORNERS.get(cls, ()))
 
 
 class Own(mg.LinearLayer):
@@ -104,10 +104,14 @@ class OwnActivation(mg.ReLUActivation):
 
 
 def test_what_is_not_the_packages_has_no_definition():
-    assert check_definition_of_layer(Own(D, K)) == []
-    assert check_definition_of_layer(mg.ActivationLayer(D, K, OwnActivation())) == []
-    assert check_definition_of_loss(OwnLoss()) == []
-    assert check_definition_of_activation(OwnActivation()) == []
+    for (check,) in (
+        check_definition_of_layer(Own(D, K)),
+        check_definition_of_layer(mg.ActivationLayer(D, K, OwnActivation())),
+        check_definition_of_loss(OwnLoss()),
+        check_definition_of_activation(OwnActivation()),
+    ):
+        assert check.ok
+        assert check.note.endswith("has no definition to compare with")
 
 
 # -- wrong values, whose derivatives are right ---------------------------------------------------
@@ -163,7 +167,7 @@ def test_a_wrong_loss_is_named(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_wrong_activation_function_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(activation_functions.ReLUActivation, "__call__", lambda self, X: hadamard(X, X))
-    assert wrong(check_definition_of_activation(mg.ReLUActivation())) == ["ReLUActivation.value"]
+    assert wrong(check_definition_of_activation(mg.ReLUActivation())) == 2 * ["ReLUActivation.value"]
 
 
 def test_a_derivative_that_is_wrong_at_the_corner_only_is_named(monkeypatch: pytest.MonkeyPatch):
@@ -174,4 +178,4 @@ def test_a_derivative_that_is_wrong_at_the_corner_only_is_named(monkeypatch: pyt
     monkeypatch.setattr(activation_functions.ReLUActivation, "gradient", gradient)
     checks = check_definition_of_activation(mg.ReLUActivation())
     assert wrong(checks) == ["ReLUActivation.gradient"]
-    assert checks[1].sizes == "x=0"
+    assert checks[2].sizes == "x=0"

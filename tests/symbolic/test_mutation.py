@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 from equivalents import EQUIVALENT
 from mutants import ERRATA, Target, mutants, targets, unchanged
-from mutation import differs, judge_all, killed_by, patched, report
+from mutation import differs, everything, judge_all, judge_special, killed_by, patched, report
+from special_mutants import ATTRIBUTES, LISTED, special_mutants, verdict_of_verify
 
 import matgrad as mg
 from matgrad import layers, softmax_functions
@@ -92,9 +93,39 @@ def test_a_sample_of_mutants_is_killed():
     assert not [str(v.mutant) for v in verdicts if v.survives]
 
 
+# -- right almost everywhere ---------------------------------------------------------------------
+
+
+def test_there_are_mutants_of_every_special_kind():
+    assert {mutant.kind for mutant in special_mutants()} == {"size", "range", "state", "default", "second step"}
+    assert len(special_mutants()) > 300
+
+
+@pytest.mark.parametrize("number", range(4), ids=lambda number: str(special_mutants()[number].target))
+def test_the_mutants_that_passed_all_tests_of_version_0_2_are_killed(number: int):
+    verdict = judge_special(special_mutants()[number])
+    assert verdict.killed_by, verdict.mutant
+
+
+@pytest.mark.parametrize(("cls", "name", "value"), ATTRIBUTES, ids=str)
+def test_wrong_constants_and_flags_are_noticed(monkeypatch: pytest.MonkeyPatch, cls: type, name: str, value):
+    monkeypatch.setattr(cls, name, value)
+    assert verdict_of_verify(Target(cls, name)) is not None
+
+
+def test_a_sample_of_special_mutants_is_killed():
+    first = len(mutants())
+    listed = random.Random(1).sample(range(first, first + len(LISTED)), 12)
+    generated = random.Random(2).sample(range(first + len(LISTED), len(everything())), 20)
+    verdicts = judge_all([*listed, *generated])
+    print(report(verdicts))
+    assert not [str(v.mutant) for v in verdicts if v.survives]
+    assert sum(v.equivalent for v in verdicts) < 6
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_every_mutant_is_killed():
-    verdicts = judge_all(range(len(mutants())), processes=2)
+    verdicts = judge_all(range(len(everything())), processes=2)
     print(report(verdicts))
     assert not [str(v.mutant) for v in verdicts if v.survives]

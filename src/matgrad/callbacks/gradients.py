@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from matgrad.callbacks.callback import Callback
-from matgrad.inspection.gradient_check import check_gradients, first_wrong
+from matgrad.inspection.gradient_check import check_gradients, check_step, first_wrong
 from matgrad.inspection.profiling import paused
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class GradientCheck(Callback):
     wants_batches = True
 
     def __init__(self, h: float = 1e-5, *, examples: int = 10, say: Callable[[str], None] = lambda line: None) -> None:
-        self.h, self.examples, self.say = h, examples, say
+        self.h, self.examples, self.say = check_step(h), examples, say
 
     def batch(self, run: Training) -> None:
         if run.batch != 1:
@@ -30,4 +30,6 @@ class GradientCheck(Callback):
         wrong = first_wrong(results)
         if wrong is not None:
             raise ArithmeticError(str(wrong))
-        self.say(f"gradients agree with central differences: {len(results)} equations")
+        silent = [result.name for result in results if not result.tells]
+        beside = f"; cannot be judged: {', '.join(silent)}" if silent else ""
+        self.say(f"gradients agree with central differences: {len(results) - len(silent)} equations{beside}")

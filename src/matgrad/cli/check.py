@@ -11,7 +11,7 @@ import numpy as np
 import matgrad as mg
 from matgrad.cli.options import PATH, POSITIVE, SEED, plugin_option
 from matgrad.foundation.files import as_json as json_text
-from matgrad.inspection.gradient_check import check_gradients, first_wrong
+from matgrad.inspection.gradient_check import GradientResult, check_gradients, first_wrong
 from matgrad.loss_functions import create_loss
 from matgrad.program.computations import check_loss
 from matgrad.specifications.models import create_model
@@ -37,7 +37,8 @@ from matgrad.storage.models import load_model
 def check(model: Path | None, layers: str | None, layer_sizes: str | None, **options: Any) -> None:
     """Compare every gradient equation of a model with central differences in float64, on random data.
 
-    If an equation is wrong, the first one in the order of backpropagation is named, and the exit status is 1.
+    If an equation is wrong, the first one in the order of backpropagation is named, and the exit status is 1; it is
+    1 as well if a gradient cannot be judged, because a wrong one would not be noticed.
     """
     if (model is None) == (layers is None) or (layers is None) != (layer_sizes is None):
         raise ValueError("expected the file of a saved model, or --layers with --layer-sizes")
@@ -57,12 +58,28 @@ def check(model: Path | None, layers: str | None, layer_sizes: str | None, **opt
     results = check_gradients(M, loss, X, T, h=options["gradient_step"])
     wrong = first_wrong(results)
     if options["as_json"]:
-        rows = [{"name": r.name, "relative_error": r.relative_error, "checked": r.checked, "ok": r.ok} for r in results]
+        rows = [
+            {"name": r.name, "relative_error": r.relative_error, "checked": r.checked, "ok": r.ok and r.tells}
+            for r in results
+        ]
         click.echo(json_text({"equations": rows, "first_wrong": wrong and wrong.name}))
     else:
-        width = max(len(r.name) for r in results)
-        for r in results:
-            click.echo(f"{r.name:<{width}}  relative error {r.relative_error:.1e}  {'ok' if r.ok else 'WRONG'}")
-        click.echo(str(wrong) if wrong else f"all {len(results)} equations agree with central differences")
-    if wrong:
+        _print(results)
+    if not all(r.ok and r.tells for r in results):
         raise click.exceptions.Exit(1)
+
+
+def _print(results: list[GradientResult]) -> None:
+    """One line per gradient, and then the first wrong one, or those that cannot be judged, or that all agree."""
+    width = max(len(r.name) for r in results)
+    for r in results:
+        verdict = "WRONG" if not r.ok else "ok" if r.tells else "cannot be judged"
+        click.echo(f"{r.name:<{width}}  relative error {r.relative_error:.1e}  {verdict}")
+    wrong, silent = first_wrong(results), [r for r in results if not r.tells]
+    if wrong:
+        click.echo(str(wrong))
+    elif silent:
+        click.echo("\n".join(map(str, silent)))
+        click.echo(f"{len(results) - len(silent)} of {len(results)} equations agree with central differences")
+    else:
+        click.echo(f"all {len(results)} equations agree with central differences")

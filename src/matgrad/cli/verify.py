@@ -39,8 +39,9 @@ HEADINGS = ("equation", "source", "paper", "sizes", "method", "seconds", "verdic
 def verify(only: tuple[str, ...], quick: bool, latex: Path | None, as_json: bool, plugin: tuple[Path, ...]) -> None:
     """Run SymPy matrices through the classes that train, and compare with SymPy's own derivatives.
 
-    Checks every layer, loss, activation function, softmax function and optimizer, and the lemmas and
-    derivations of the paper. If an equation is wrong, it says where, and the exit status is 1.
+    Checks every layer, loss, activation function, softmax function and optimizer, also with numbers at several
+    sizes, and the lemmas and derivations of the paper. If an equation is wrong, it says where, and the exit status
+    is 1. What has nothing to be compared with, such as the feedforward of your own layer, is listed.
     """
     get_backend("sympy")  # says what to install if SymPy is missing
     from matgrad.symbolic.suite import cases
@@ -57,13 +58,18 @@ def verify(only: tuple[str, ...], quick: bool, latex: Path | None, as_json: bool
         if not as_json:
             click.echo(_line(_cells(check)))
     wrong = [check for check in checks if not check.ok]
+    judged = [check for check in checks if not check.note]
+    if not judged:
+        raise ValueError(f"no equation was checked: {', '.join(only) or 'nothing was selected'}")
     if as_json:
         click.echo(json_text({"checks": [asdict(check) for check in checks], "wrong": len(wrong)}))
     else:
-        for check in wrong:
-            click.echo(f"\n{check.message}")
+        for message in dict.fromkeys(check.message for check in wrong):
+            click.echo(f"\n{message}")
+        for note in dict.fromkeys(f"{check.name} {check.location}: {check.note}" for check in checks if check.note):
+            click.echo(f"\nnote: {note}")
         seconds = time.perf_counter() - start
-        click.echo(f"\n{len(checks) - len(wrong)} of {len(checks)} equations are right, in {seconds:.0f} s")
+        click.echo(f"\n{len(judged) - len(wrong)} of {len(judged)} equations are right, in {seconds:.0f} s")
     if latex is not None:
         _write_latex(latex, checks)
     if wrong:
@@ -81,12 +87,12 @@ def _progress(chosen: list[Case], silent: bool) -> Iterator[Check]:
 
 
 def _cells(check: Check) -> tuple[str, ...]:
-    verdict = "right" if check.ok else "WRONG"
+    verdict = "none" if check.note else "right" if check.ok else "WRONG"
     return check.name, check.location, check.label, check.sizes, check.method, f"{check.seconds:.2f}", verdict
 
 
 def _line(cells: tuple[str, ...]) -> str:
-    widths = (38, 48, 40, 34, 7, 7, 7)
+    widths = (38, 48, 40, 34, 11, 7, 7)
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 

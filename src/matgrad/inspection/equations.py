@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, update_wrapper
@@ -19,6 +18,7 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
+from matgrad.inspection.sources import is_base_call, read, setting_statement
 from matgrad.layers.layer import Layer
 
 METHODS = ("feedforward", "backpropagate")
@@ -76,105 +76,37 @@ def observed(layers: Iterable[Layer], hook: Hook) -> Iterator[None]:
         yield
 
 
-# -- reading a method --------------------------------------------------------------------------
+@contextmanager
+def observed_if_readable(layers: Iterable[Layer], hook: Hook) -> Iterator[None]:
+    """Like `observed`, but layers without readable equations, such as those of an interactive session, run as usual."""
+    with ExitStack() as stack:
+        for layer in layers:
+            with suppress(ValueError):
+                stack.enter_context(observed([layer], hook))
+        yield
 
 
-@dataclass(frozen=True)
-class _Statement:
-    """A simple statement of a method; `target` is the name that a plain assignment assigns to."""
+def assignment(cls: type, method: str, name: str) -> Equation:
+    """The last statement by which a class sets `name`, a variable or an attribute, in whatever form.
 
-    node: ast.stmt
-    line: int
-    source: str
-    target: str | None
-    value: ast.expr | None  # what is assigned or returned
-    calls_base: bool
-
-    @property
-    def is_equation(self) -> bool:
-        """Whether it assigns to one name and does more than unpack."""
-        return self.target is not None and not _unpacks(self.value)
-
-
-@dataclass(frozen=True)
-class _Method:
-    """A method's syntax tree, with the line numbers of its file, and its statements in order."""
-
-    node: ast.FunctionDef
-    file: str
-    statements: tuple[_Statement, ...]
-
-    @property
-    def result(self) -> str | None:
-        """The name of the variable that it returns."""
-        returned = [s.value for s in self.statements if isinstance(s.node, ast.Return)]
-        return returned[-1].id if returned and isinstance(returned[-1], ast.Name) else None
+    It is looked for in the given method, then in the others, but in constructors only if that is the method. If none
+    sets it, it is the last ``return`` of the method, or its first line; the file is '?' without source.
+    """
+    function = getattr(cls, method)
+    members: dict[Any, Any] = {}
+    for base in (base for base in cls.__mro__ if base is not Layer):
+        for key, f in vars(base).items():
+            is_called_by_super = key == method and "super" in _names_in(function)
+            if callable(f) and (key != "__init__" or method == "__init__"):
+                members.setdefault((base, key) if is_called_by_super else key, f)
+    line, file, source = setting_statement(name, [function, *members.values()])
+    return Equation(cls.__name__, method, name, line, file, source)
 
 
-def _read(function: FunctionType) -> _Method:
-    """The method that a function was compiled from."""
-    if not isinstance(function, FunctionType):
-        raise ValueError(f"the equations of {function!r} cannot be read: expected a plain method")
-    return _read_source(function, function.__code__)  # which can be replaced
-
-
-@cache
-def _read_source(function: FunctionType, code: CodeType) -> _Method:
-    """The method in the source of `code`, which is that of the function."""
-    expected = f"expected a plain `def {function.__name__}` in a file"
-    try:
-        source, file = inspect.getsource(code), inspect.getsourcefile(code) or code.co_filename
-    except OSError as error:
-        raise ValueError(f"the source of {function.__qualname__} is not available: {expected}") from error
-    # an indented method goes under an `if`, so that its columns stay the same
-    source = f"if True:\n{source}" if source[0].isspace() else source
-    tree = ast.parse(source)
-    node = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), None)
-    if node is None or node.name != function.__name__ or node.decorator_list or hasattr(function, "__wrapped__"):
-        raise ValueError(f"the equations of {function.__qualname__} cannot be read: {expected}")
-    if not any(_is_same_code(code, other) for other in _codes_in(file, "".join(linecache.getlines(file)))):
-        raise ValueError(f"the source of {function.__qualname__} is not what runs: it was edited after the import")
-    offset = code.co_firstlineno - node.lineno
-    statements = []
-    for n in _simple_statements(node.body):
-        statement = " ".join((ast.get_source_segment(source, n) or "").split())
-        value = n.value if isinstance(n, (ast.Assign, ast.Return)) else None
-        target = n.targets[0] if isinstance(n, ast.Assign) and len(n.targets) == 1 else None
-        name = target.id if isinstance(target, ast.Name) else None
-        calls_base = any(_is_base_call(child, node.name) for child in ast.walk(n))
-        statements.append(_Statement(n, n.lineno + offset, statement, name, value, calls_base))
-    ast.increment_lineno(tree, offset)
-    return _Method(node, file, tuple(statements))
-
-
-def _simple_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements without a body of their own, in order of the source; those of inner functions are left out."""
-    for node in body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            continue
-        clauses = (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))
-        own = (getattr(node, name, ()) for name in ("body", "orelse", "finalbody"))
-        blocks = [block for block in (*own, *(clause.body for clause in clauses)) if block]
-        if not blocks:
-            yield node
-        for block in blocks:
-            yield from _simple_statements(block)
-
-
-def _is_base_call(node: ast.AST | None, method: str) -> bool:
-    """Whether the node is ``super().method(...)``."""
-    match node:
-        case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=name)):
-            return name == method
-    return False
-
-
-def _unpacks(node: ast.AST | None) -> bool:
-    """Whether the expression is a constant, or an attribute or element of a name, such as ``X.shape[0]``."""
-    is_inside = False
-    while isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr != "T"):
-        node, is_inside = node.value, True
-    return isinstance(node, ast.Constant) or (is_inside and isinstance(node, ast.Name))
+def _names_in(function: Any) -> tuple[str, ...]:
+    """The global names that a function uses."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return code.co_names if code else ()
 
 
 # -- what a class executes ---------------------------------------------------------------------
@@ -203,17 +135,17 @@ def _equations_from(
     if not definers:
         return found
     cls, *bases = definers
-    read = _read(vars(cls)[method])
-    for k, s in enumerate(read.statements):
+    source = read(vars(cls)[method])
+    for k, s in enumerate(source.statements):
         if s.calls_base:
             known_as = (s.target, cls.__name__) if s.target else result if isinstance(s.node, ast.Return) else None
-            base = _equations_from(layer, method, bases, known_as if _is_base_call(s.value, method) else None)
+            base = _equations_from(layer, method, bases, known_as if is_base_call(s.value, method) else None)
             found |= base
             if any((e.name, e.owner) == known_as for e in base.values()):
                 continue  # the value is that of an equation of the base class
         if s.target and s.is_equation:
-            name, owner = result if result and s.target == read.result else (s.target, cls.__name__)
-            found[cls, method, k] = Equation(layer.__name__, method, name, s.line, read.file, s.source, owner)
+            name, owner = result if result and s.target == source.result else (s.target, cls.__name__)
+            found[cls, method, k] = Equation(layer.__name__, method, name, s.line, source.file, s.source, owner)
     return found
 
 
@@ -293,19 +225,19 @@ def _instrumented_code(function: FunctionType, class_name: str) -> CodeType:
     ``name = expression`` becomes ``name = __observe__(self, k, expression)``, and ``super().method(X)`` becomes
     ``__base__(super())(X)``. The free variables are those of `function`, ``__observe__`` and ``__base__``.
     """
-    read = deepcopy(_read(function))
-    this = read.node.args.args[0].arg
-    for k, s in enumerate(read.statements):
+    source = deepcopy(read(function))
+    this = source.node.args.args[0].arg
+    for k, s in enumerate(source.statements):
         for node in ast.walk(s.node):
             match node:
-                case ast.Call(func=ast.Attribute(value=parent)) if _is_base_call(node, function.__name__):
+                case ast.Call(func=ast.Attribute(value=parent)) if is_base_call(node, function.__name__):
                     base = ast.Call(ast.Name("__base__", ast.Load()), [parent], [])
                     node.func = ast.copy_location(base, node.func)
         if s.is_equation and isinstance(s.node, ast.Assign):
             arguments = [ast.Name(this, ast.Load()), ast.Constant(k), s.node.value]
             call = ast.Call(ast.Name("__observe__", ast.Load()), arguments, [])
             s.node.value = ast.copy_location(call, s.node.value)
-    return _compiled(read.node, function, class_name, "__observe__", "__base__")
+    return _compiled(source.node, function, class_name, "__observe__", "__base__")
 
 
 def _compiled(node: ast.FunctionDef, function: FunctionType, class_name: str, *names: str) -> CodeType:
@@ -320,22 +252,3 @@ def _compiled(node: ast.FunctionDef, function: FunctionType, class_name: str, *n
     for name in ("outer", class_name, function.__name__):
         code = next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
     return code
-
-
-@cache
-def _codes_in(file: str, source: str) -> list[CodeType]:
-    """The code of every function in a file."""
-    found = [compile(source, file, "exec", dont_inherit=True)]
-    for code in found:
-        found += (c for c in code.co_consts if isinstance(c, CodeType))
-    return found
-
-
-def _is_same_code(a: Any, b: Any) -> bool:
-    """Whether two functions begin at one line and do the same with the same names and constants."""
-    if not isinstance(a, CodeType) or not isinstance(b, CodeType):
-        return repr(a) == repr(b)
-    facts = ("co_name", "co_firstlineno", "co_code", "co_names", "co_varnames")
-    if any(getattr(a, name) != getattr(b, name) for name in facts) or len(a.co_consts) != len(b.co_consts):
-        return False
-    return all(map(_is_same_code, a.co_consts, b.co_consts))

@@ -3,23 +3,31 @@
 >>> results = check_gradients(M, SoftmaxCrossEntropyLoss(), X, T)
 >>> print(first_wrong(results))
 layer 2 ActivationLayer.DW is wrong at row 3, column 1: found 0.12, central differences give 0.34 (…)
+
+The check has teeth, or says that it has none: an element counts as right only if a gradient that is off by
+`TEETH` times the tolerance would have been called wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import Matrix
-from matgrad.inspection.equations import Equation, observed
+from matgrad.inspection.equations import Equation, assignment, observed_if_readable
 from matgrad.inspection.variables import ChangeableModel, Element, Variable, size_text
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.computations import check_loss
+
+STEPS = (1e-8, 1e-2)  # smaller differences are lost in rounding, and larger ones are no derivatives
+TEETH = 100  # how many times the tolerance a wrong gradient is off, at least
+ROUNDING = 1e-12  # a gradient below this part of ℒ/V is 0 up to rounding
 
 
 @dataclass(frozen=True)
@@ -37,13 +45,22 @@ class GradientResult:
     checked: int  # the number of elements compared
     skipped: int  # the number at corners, where there is no derivative
     problem: str = ""  # why the gradient could not be compared at all
+    hidden: int = 0  # the number of compared elements where a wrong gradient would not be noticed
+
+    @property
+    def tells(self) -> bool:
+        """Whether a wrong gradient would have been noticed; if not, that it is not wrong means nothing."""
+        return not self.ok or self.checked > self.hidden
 
     def __str__(self) -> str:
         where = f"({self.equation.location}: {self.equation.source})"
         if self.problem:
             return f"{self.name} is wrong: {self.problem} {where}"
+        skipped = f", {self.skipped} at corners skipped" if self.skipped else ""
+        if not self.tells:
+            hidden = f"of {self.hidden} elements a wrong one would not be noticed{skipped}"
+            return f"{self.name} cannot be judged: {hidden} {where}"
         if self.ok:
-            skipped = f", {self.skipped} at corners skipped" if self.skipped else ""
             checked = f"{self.checked} elements checked{skipped}"
             return f"{self.name} is right: {checked}, relative error {self.relative_error:.1e}"
         return (
@@ -67,18 +84,32 @@ def check_gradients(
 
     ℒ is the mean loss of the batch X with targets T. V is first the output, for the gradient of the
     loss, then, for the layers from last to first and their parts, everything that has an equation ``DV = …``:
-    values of feedforward, parameters, and the input. h is relative to the size of an element. At most
+    values of feedforward, parameters, and the input. The gradients of parameters and inputs are those that are in
+    the layers afterwards, however they were set. h is relative to the size of an element. At most
     `max_elements` elements of a matrix are compared: those with the largest gradients, and others at random.
     Elements at a corner of a piecewise function are skipped, unless DV is wrong on both sides of it. Only the
     stored elements of a sparse parameter are compared. M is checked in its present mode, and not changed.
     """
+    check_step(h)
     layers = M.layers if isinstance(M, MultilayerPerceptron) else [M]
     loss = create_loss(loss) if isinstance(loss, str) else loss
     check_loss(MultilayerPerceptron(layers), loss)
     with np.errstate(all="ignore"):
         model = ChangeableModel(layers, loss, X, T)
-        with observed([layer for _, layer in MultilayerPerceptron(model.layers).walk()], model.observe):
-            return [_check(model, V, h, tolerance, max_elements, seed) for V in model.variables()]
+        with observed_if_readable([layer for _, layer in MultilayerPerceptron(model.layers).walk()], model.observe):
+            variables = model.variables()
+            return [r for V in variables for r in _check(model, V, h, tolerance, max_elements, seed)]
+
+
+def check_step(h: float) -> float:
+    """The size of the differences, after a check that they can tell a right gradient from a wrong one."""
+    low, high = STEPS
+    if not low <= h <= high:
+        raise ValueError(
+            f"gradient step: expected a number from {low:g} to {high:g}, found {h:g}; "
+            "smaller differences are lost in rounding, and larger ones are no derivatives"
+        )
+    return h
 
 
 def first_wrong(results: Iterable[GradientResult]) -> GradientResult | None:
@@ -97,16 +128,18 @@ class _Verdict(NamedTuple):
     expected: float
     found: float
     element: Element
+    tells: bool = True  # whether a gradient that is off would not have been called right
 
 
-def _check(model: ChangeableModel, V: Variable, h: float, tolerance: float, count: int, seed: int) -> GradientResult:
-    """DV against central differences, for a sample of its elements."""
-    DV = model.gradient(V)
+def _check(
+    model: ChangeableModel, V: Variable, h: float, tolerance: float, count: int, seed: int
+) -> list[GradientResult]:
+    """DV against central differences, for a sample of its elements; first of all a wrong activation function in it."""
     name = f"layer {V.path} {V.equation}" if V.owner is not None else str(V.equation)
-    if np.shape(DV) != V.value.shape:
-        found = "nothing" if DV is None else f"size {size_text(DV)}"
-        problem = f"found {found}, expected size {size_text(V.value)}"
-        return GradientResult(name, V.equation, False, np.inf, 0, 0, np.nan, np.nan, 0, 0, problem)
+    DV: Any = None if V.problem else model.gradient(V)
+    problem = V.problem or _problem(DV, V.value)
+    if problem:
+        return [_uncompared(name, V.equation, problem)]
     scale = float(np.max(np.abs(DV), where=np.isfinite(DV), initial=0.0))
     comparison = _Comparison(model, V, h, tolerance, scale)
     verdicts = [comparison.judge(element, float(DV[element])) for element in _sample(DV, count, seed)]
@@ -114,9 +147,53 @@ def _check(model: ChangeableModel, V: Variable, h: float, tolerance: float, coun
     none = _Verdict("right", 0.0, np.nan, np.nan, (0, 0))
     worst = max(compared, key=lambda verdict: (verdict.kind == "wrong", verdict.error), default=none)
     counts = len(compared), len(verdicts) - len(compared)
-    ok = worst.kind == "right"
     row, column = V.row_and_column(worst.element)
-    return GradientResult(name, V.equation, ok, worst.error, row, column, worst.expected, worst.found, *counts)
+    ok, hidden = worst.kind == "right", sum(not verdict.tells for verdict in compared)
+    values = worst.error, row, column, worst.expected, worst.found
+    result = GradientResult(name, V.equation, ok, *values, *counts, hidden=hidden)
+    return [result] if ok else [*_wrong_activations(V), result]
+
+
+def _problem(DV: Any, V: np.ndarray) -> str:
+    """Why DV cannot be the gradient of V, whatever its values; '' if it can."""
+    if not isinstance(DV, np.ndarray):
+        found = "nothing" if DV is None else f"{DV!r}"
+    elif DV.shape != V.shape:
+        found = f"size {size_text(DV)}"
+    elif DV.dtype == object:
+        found = "no numbers"
+    else:
+        return ""
+    return f"found {found}, expected size {size_text(V)}"
+
+
+def _uncompared(name: str, equation: Equation, problem: str) -> GradientResult:
+    return GradientResult(name, equation, False, np.inf, 0, 0, np.nan, np.nan, 0, 0, problem)
+
+
+def _wrong_activations(V: Variable) -> list[GradientResult]:
+    """The activation functions of the layer of V whose derivative is wrong at V: the cause of a wrong DV."""
+    if V.position is None or V.owner is None:
+        return []
+    acts = [act for act in vars(V.owner).values() if callable(act) and hasattr(act, "gradient")]
+    return [result for act in acts if (result := _check_activation(act, V)) is not None]
+
+
+def _check_activation(act: ActivationFunction, V: Variable) -> GradientResult | None:
+    """act'(V) against central differences of act, where these agree on both sides; None if nothing is wrong."""
+    X, h = V.value, 1e-6 * np.maximum(np.abs(V.value), 1)
+    right, left = (act(X + h) - act(X)) / h, (act(X) - act(X - h)) / h
+    found, expected = np.asarray(act.gradient(X)), (left + right) / 2
+    name, equation = f"layer {V.path} {type(act).__name__}.gradient", assignment(type(act), "gradient", "gradient")
+    if problem := _problem(found, X):
+        return _uncompared(name, equation, problem)
+    size = np.maximum(1, np.abs(expected))
+    error = np.where(np.abs(right - left) <= 1e-3 * size, np.abs(found - expected) / size, 0.0)
+    row, column = divmod(int(np.argmax(error)), X.shape[1])
+    if error[row, column] <= 1e-4:
+        return None
+    values = float(error[row, column]), row, column, float(expected[row, column]), float(found[row, column])
+    return GradientResult(name, equation, False, *values, X.size, 0)
 
 
 class _Comparison:
@@ -153,14 +230,27 @@ class _Comparison:
         middle = self.model.loss_at(self.V, element, offset) if offset else self.loss
         right = (self.model.loss_at(self.V, element, offset + h) - middle) / h
         left = (middle - self.model.loss_at(self.V, element, offset - h)) / h
-        expected = (left + right) / 2
         noise = 50 * np.finfo(np.float64).eps * abs(middle) / h  # the rounding error of ℒ, divided by h
+        kind, error = self._kind(d, left, right, noise)
+        expected = (left + right) / 2
+        verdict = _Verdict(kind, float(error) if np.isfinite(error) else np.inf, float(expected), d, element)
+        if kind != "right":
+            return verdict
+        unit = max(self.scale, abs(expected))
+        natural = abs(middle) * self.h / h  # ℒ/V
+        off = TEETH * self.tolerance * (natural if self.scale <= ROUNDING * natural else unit)
+        return verdict._replace(tells=self._kind(d + off, left, right, noise)[0] == "wrong")
+
+    def _kind(self, d: float, left: float, right: float, noise: float) -> tuple[str, float]:
+        """Whether d is right by the two differences, and its error."""
+        expected = (left + right) / 2
         difference = abs(d - expected)
         error = difference / max(self.scale, abs(expected), noise / self.tolerance, np.finfo(np.float64).tiny)
-        kind = "right" if error <= self.tolerance else "wrong"
-        if kind == "wrong" and np.isfinite(d) and not difference > 5 * abs(right - left):
-            kind = "corner"  # both differences disagree, or one of them is not finite
-        return _Verdict(kind, float(error) if np.isfinite(error) else np.inf, float(expected), d, element)
+        if error <= self.tolerance:
+            return "right", error
+        if np.isfinite(d) and not difference > 5 * abs(right - left):
+            return "corner", error  # both differences disagree, or one of them is not finite
+        return "wrong", error
 
 
 def _sample(DV: np.ndarray, count: int, seed: int) -> list[Element]:

@@ -14,10 +14,10 @@ from matgrad.symbolic.checks.derivatives import (
     check_activation,
     check_layer,
     check_loss,
-    check_optimizer,
     check_softmax,
 )
 from matgrad.symbolic.checks.equality import compare, symbols
+from matgrad.symbolic.checks.optimizers import check_optimizer
 from matgrad.symbolic.checks.verdicts import Check
 
 __all__ = [

@@ -1,36 +1,55 @@
-"""All checks of the package and of plugins as one suite, which `matgrad verify` runs."""
+"""All checks of the package and of plugins as one suite, which `matgrad verify` runs.
+
+It claims that the equations of every layer, loss, activation function, softmax function and optimizer, of the package
+and of plugins, are right: gradients against derivatives, values against definitions; in training and evaluation mode
+and with dropout; for arbitrary sizes and numbers, by symbols, and for one, two and many examples, one feature, equal
+sizes and numbers far from 0, on NumPy; and that defaults, constants, the initial state and the second step from it
+are those written in `checks`. It does not claim that the backends and engines compute the table of operations in
+the same way, that rounding is harmless, or anything about initial weights, schedules, data and training: that is left
+to the tests.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 from matgrad.activation_functions import ACTIVATIONS
+from matgrad.foundation.random_numbers import generator, preserved_generator
 from matgrad.layers import ActivationLayer, Layer, LinearLayer, SReLULayer
 from matgrad.loss_functions import LOSSES, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.optimizers import OPTIMIZERS
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import lookup
+from matgrad.symbolic.checks.defaults import check_defaults, check_renewals, check_second_batch
 from matgrad.symbolic.checks.definitions import (
     check_definition_of_activation,
     check_definition_of_layer,
     check_definition_of_loss,
 )
-from matgrad.symbolic.checks.derivatives import (
-    OPTIMIZER_RULES,
-    check_activation,
-    check_layer,
-    check_loss,
-    check_optimizer,
-    check_softmax,
+from matgrad.symbolic.checks.derivatives import check_activation, check_layer, check_loss, check_softmax
+from matgrad.symbolic.checks.equality import symbols
+from matgrad.symbolic.checks.numbers import (
+    LOSS_SIZES,
+    SIZES,
+    check_activation_in_numbers,
+    check_layer_in_numbers,
+    check_loss_in_numbers,
+    check_softmax_in_numbers,
 )
-from matgrad.symbolic.checks.verdicts import Check
+from matgrad.symbolic.checks.optimizers import check_first_updates, check_optimizer
+from matgrad.symbolic.checks.verdicts import Check, crash, without_verdict
 from matgrad.symbolic.derivations import Derivation, check_derivation, derivations
 
 SOFTMAX_FUNCTIONS = ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
 QUICK = ("Linear", "ReLU", "Softmax", "BatchNormalization", "SoftmaxCrossEntropy", "MeanSquaredError", "Momentum")
 D, K = 2, 4  # with batches of 3: all sizes differ
+SEED = 3  # with which some weights are dropped, and some are not
 
 
 @dataclass(frozen=True)
@@ -38,7 +57,14 @@ class Case:
     """Something to check: its name in specifications, and the function that checks it."""
 
     name: str
-    run: Callable[[], list[Check]]
+    check: Callable[[], list[Check]]
+
+    def run(self) -> list[Check]:
+        """The verdicts; an error is one too."""
+        try:
+            return self.check()
+        except Exception as error:
+            return [crash(error, default=self.name)]
 
 
 def cases(only: tuple[str, ...] = (), *, quick: bool = False) -> list[Case]:
@@ -46,7 +72,7 @@ def cases(only: tuple[str, ...] = (), *, quick: bool = False) -> list[Case]:
 
     `only` selects some of them by name, such as 'Softmax' or 'GELU'; `quick` selects some that take only seconds.
     """
-    found = [*_layers(), *_losses(), *_functions(), *_optimizers(), *_derivations()]
+    found = [*_functions(), *_layers(), *_losses(), *_optimizers(), *_derivations()]
     known = {case.name: case for case in found}
     for name in only:
         lookup(name, known, "equation")
@@ -54,54 +80,103 @@ def cases(only: tuple[str, ...] = (), *, quick: bool = False) -> list[Case]:
     return [case for case in found if case.name in chosen] if chosen else found
 
 
+def _new(name: str, check: Callable[..., list[Check]], make: Callable[[], Any], **options: Any) -> Case:
+    """The check of a new object, which is made when the case runs: its constructor may raise an error."""
+    return Case(name, lambda: check(make(), **options))
+
+
 def _layers() -> Iterator[Case]:
     """Every layer, in training and evaluation mode and with dropout, and one layer per activation function."""
     for name, cls in LAYERS.items():
-        yield from _modes(name, partial(cls, K if cls.keeps_size else D, K))
-    yield from _modes("SReLU", partial(SReLULayer, D, K, shared=True))
+        make = partial(_make_layer, cls)
+        yield _new(name, check_defaults, partial(make, D, K))
+        yield from _layer(name, make)
+    yield from _layer("SReLU", partial(SReLULayer, shared=True))
     for name in ACTIVATIONS:
-        yield from _modes(name, partial(ActivationLayer, D, K, name))
+        yield from _layer(name, partial(ActivationLayer, act=name))
+    yield Case("BatchNormalization", check_second_batch)
+    yield Case("Linear", check_renewals)
 
 
-def _modes(name: str, make: Callable[[], Layer]) -> Iterator[Case]:
+def _make_layer(cls: type[Layer], D: int, K: int) -> Layer:
+    return cls(D, D if cls.keeps_size else K)
+
+
+def _layer(name: str, make: Callable[[int, int], Layer]) -> Iterator[Case]:
     """A layer in training mode, in evaluation mode, and with dropout if it has dropout."""
-    for training, dropout in ((True, False), (False, False), (True, True)):
-        yield Case(name, partial(_check_layer, make, training, dropout))
+    for mode in ((True, False), (False, False), (True, True)):
+        yield Case(name, partial(_check_with_symbols, make, *mode))
+        for sizes in SIZES:
+            yield Case(name, partial(_check_with_numbers, make, *mode, *sizes))
 
 
-def _check_layer(make: Callable[[], Layer], training: bool, dropout: bool) -> list[Check]:
-    layer = make()
-    M = MultilayerPerceptron([layer]).train(training)
-    if dropout and not any(isinstance(part, LinearLayer) for _, part in M.walk()):
+def _check_with_symbols(make: Callable[[int, int], Layer], training: bool, dropout: bool) -> list[Check]:
+    layer = _made(make, D, K, training)
+    if dropout and not _has_dropout(layer):
         return []
     return [*check_definition_of_layer(layer, dropout=dropout), *check_layer(layer, dropout=dropout)]
 
 
+def _check_with_numbers(
+    make: Callable[[int, int], Layer], training: bool, dropout: bool, N: int, d: int, k: int, scale: float
+) -> list[Check]:
+    try:
+        layer = _made(make, d, k, training)
+    except ValueError as error:  # a layer of one's own may not exist in all sizes
+        note = f"not checked with D={d} and K={k}: {error}"
+        return [without_verdict(type(make(D, K)), "feedforward", ("", ""), f"N={N} D={d} K={k}", note)]
+    if dropout and not _has_dropout(layer):
+        return []
+    return check_layer_in_numbers(layer, N, scale, dropout=dropout)
+
+
+def _made(make: Callable[[int, int], Layer], D: int, K: int, training: bool) -> Layer:
+    """The layer in one of its modes, with the same random weights and the same dropout in every run."""
+    with preserved_generator():
+        generator().bit_generator.state = np.random.default_rng(SEED).bit_generator.state
+        return MultilayerPerceptron([make(D, K)]).train(training).layers[0]
+
+
+def _has_dropout(layer: Layer) -> bool:
+    return any(isinstance(part, LinearLayer) for _, part in layer.walk())
+
+
 def _losses() -> Iterator[Case]:
-    """Every loss for one example and for a batch, with arbitrary and one-hot targets."""
+    """Every loss for one example and for a batch, with arbitrary and one-hot targets, with and without smoothing."""
     for name, cls in LOSSES.items():
-        yield Case(name, partial(check_definition_of_loss, cls()))
-        yield Case(name, partial(check_loss, cls()))
-        yield Case(name, partial(check_loss, cls(), N=1))
-        yield Case(name, partial(check_loss, cls(), one_hot=True))
-        if "label_smoothing" in vars(cls()):
-            smoothed = create_loss(f"{name}(label_smoothing=0.1)")
-            yield Case(name, partial(check_loss, smoothed))
+        yield _new(name, check_defaults, cls)
+        yield _new(name, check_definition_of_loss, cls)
+        yield _new(name, check_loss, cls)
+        yield _new(name, check_loss, cls, N=1)
+        yield _new(name, check_loss, cls, one_hot=True)
+        for N, k, scale in LOSS_SIZES:
+            yield _new(name, check_loss_in_numbers, cls, N=N, K=k, scale=scale)
+        if "label_smoothing" in getattr(cls.__init__, "__annotations__", {}):
+            yield Case(name, partial(_check_smoothed, name))
+
+
+def _check_smoothed(name: str) -> list[Check]:
+    loss = create_loss(f"{name}(label_smoothing=0.1)")
+    return [*check_loss(loss), *check_loss_in_numbers(loss, 5, 3)]
 
 
 def _functions() -> Iterator[Case]:
     """Every activation function and every softmax function."""
     for name, cls in ACTIVATIONS.items():
-        yield Case(name, partial(check_definition_of_activation, cls()))
-        yield Case(name, partial(check_activation, cls()))
+        for check in (check_defaults, check_definition_of_activation, check_activation, check_activation_in_numbers):
+            yield _new(name, check, cls)
     for name in SOFTMAX_FUNCTIONS:
         yield Case(name, partial(check_softmax, name))
+        for N, k, scale in LOSS_SIZES:
+            yield Case(name, partial(check_softmax_in_numbers, name, N, k, scale))
 
 
 def _optimizers() -> Iterator[Case]:
     """Every optimizer."""
-    for name in OPTIMIZER_RULES:
-        yield Case(name.removesuffix("Optimizer"), partial(check_optimizer, name))
+    for name, cls in OPTIMIZERS.items():
+        yield _new(name, check_defaults, partial(cls, symbols("x", 2, 3), None))
+        yield Case(name, partial(check_optimizer, cls.__name__))
+        yield Case(name, partial(check_first_updates, cls.__name__))
 
 
 def _derivations() -> Iterator[Case]:

@@ -1,14 +1,14 @@
 """Checks of what derivatives cannot see: the values of layers, losses and activation functions.
 
 SymPy matrices run through the code that trains, and the result is compared with a definition written here
-for one element, with plain sums, exponentials and piecewise functions: nothing from the table is used.
+for one element, with plain sums, exponentials and piecewise functions: nothing from the table is used. A class
+from outside the package has no definition here, which the verdict on it says.
 """
 
 from __future__ import annotations
 
-import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,14 @@ from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.numpy_backend import NumpyBackend
-from matgrad.inspection.equations import Equation, equations, observed, relative_path
+from matgrad.inspection.equations import Equation, assignment, equations, observed_if_readable
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.matrix_operations import Matrix
-from matgrad.symbolic.checks.derivatives import symbolic_layer
+from matgrad.symbolic.checks.derivatives import GRID
 from matgrad.symbolic.checks.equality import symbols
-from matgrad.symbolic.checks.exact import numbers_as_symbols
-from matgrad.symbolic.checks.verdicts import Check, last_line, verdict
+from matgrad.symbolic.checks.exact import numbers_as_symbols, symbolic_layer
+from matgrad.symbolic.checks.verdicts import Check, last_line, verdict, without_verdict
 
 Values = dict[str, sp.Matrix]  # matrices by name, such as 'Z' and 'Y'
 
@@ -34,12 +34,11 @@ def check_definition_of_layer(layer: Layer, *, N: int = 3, dropout: bool = False
     """Everything that a layer's feedforward computes, in its present mode, against its elementwise definition.
 
     For batch normalization in training mode this includes the running statistics and a batch of one
-    example; with `dropout` it includes R. Classes from outside the package have no definition here.
+    example; with `dropout` it includes R.
     """
-    if type(layer) not in LAYER_DEFINITIONS or (
-        type(layer) is layers.ActivationLayer and type(layer.act) not in ACTIVATION_DEFINITIONS
-    ):
-        return []
+    if not has_definition(layer):
+        where = assignment(type(layer), "feedforward", "Y")
+        return [_undefined(type(layer), "feedforward", (where.location, where.source))]
     checks = _check_feedforward(symbolic_layer(layer, dropout), N, " dropout" if dropout else "")
     if type(layer) is layers.BatchNormalizationLayer and layer.training and N != 1:
         checks += _check_feedforward(symbolic_layer(layer), 1)
@@ -49,31 +48,28 @@ def check_definition_of_layer(layer: Layer, *, N: int = 3, dropout: bool = False
 def check_definition_of_loss(loss: LossFunction, *, N: int = 3, K: int = 4) -> list[Check]:
     """The value of a loss against its elementwise definition, for arbitrary targets."""
     if type(loss) not in LOSS_DEFINITIONS:
-        return []
+        return [_undefined(type(loss), "value", last_line(type(loss).__call__))]
     start = time.perf_counter()
     loss = numbers_as_symbols(loss)
     is_probability = loss.accepts == {"probability"}
     Y, T = symbols("Y", N, K, positive=is_probability or None), symbols("T", N, K)
-    S = T
-    if isinstance(loss, loss_functions._SmoothedLoss):
-        s = loss.label_smoothing
-        S = sp.Matrix(N, K, lambda i, j: (1 - s) * T[i, j] + sp.sympify(s) / K)
-    found, expected = sp.Matrix([[loss(Y, T)]]), sp.Matrix([[LOSS_DEFINITIONS[type(loss)](Y, S)]])
+    found, expected = sp.Matrix([[loss(Y, T)]]), sp.Matrix([[defined_loss(loss, Y, T)]])
     return [verdict(type(loss), "value", last_line(type(loss).__call__), f"N={N} K={K}", found, expected, start)]
 
 
 def check_definition_of_activation(act: ActivationFunction) -> list[Check]:
     """The values of an activation function against its definition, and its derivative at the corners."""
     if type(act) not in ACTIVATION_DEFINITIONS:
-        return []
+        return [_undefined(type(act), "value", last_line(type(act).__call__))]
     start = time.perf_counter()
     act = numbers_as_symbols(act)
     if isinstance(act, activations.SReLUActivation):
         act = activations.SReLUActivation(*(symbols(p, 1, 3) for p in ("al", "tl", "ar", "tr")))
-    f, X = ACTIVATION_DEFINITIONS[type(act)], symbols("X", 2, 3)
-    found = act(X)
-    expected = sp.Matrix(2, 3, lambda i, j: f(act, X[i, j], j))
-    checks = [verdict(type(act), "value", last_line(type(act).__call__), "2×3", found, expected, start)]
+    f, origin, checks = ACTIVATION_DEFINITIONS[type(act)], last_line(type(act).__call__), []
+    for sizes, X in (("2×3", symbols("X", 2, 3)), ("-430 … 430", sp.Matrix(len(GRID), 3, lambda i, j: GRID[i]))):
+        expected = sp.Matrix(*X.shape, lambda i, j, X=X: f(act, X[i, j], j))
+        checks.append(verdict(type(act), "value", origin, sizes, act(X), expected, start))
+        start = time.perf_counter()
     for x, slope in CORNERS.get(type(act), ()):
         start = time.perf_counter()
         C = sp.Matrix(2, 3, lambda i, j, x=x: x(act, j))
@@ -83,7 +79,19 @@ def check_definition_of_activation(act: ActivationFunction) -> list[Check]:
     return checks
 
 
+def _undefined(cls: type, quantity: str, origin: tuple[str, str]) -> Check:
+    return without_verdict(cls, quantity, origin, "", f"{quantity} has no definition to compare with")
+
+
 # -- layers ------------------------------------------------------------------------------------
+
+
+def has_definition(layer: Layer) -> bool:
+    """Whether the feedforward of a layer, and its activation function, are defined here."""
+    is_activation_layer = type(layer) is layers.ActivationLayer
+    return type(layer) in LAYER_DEFINITIONS and (
+        not is_activation_layer or type(layer.act) in ACTIVATION_DEFINITIONS  # type: ignore[attr-defined]
+    )
 
 
 def _check_feedforward(layer: Layer, N: int, remark: str = "") -> list[Check]:
@@ -92,30 +100,41 @@ def _check_feedforward(layer: Layer, N: int, remark: str = "") -> list[Check]:
     X = symbols("X", N, layer.input_size)
     sizes = f"N={N} D={layer.input_size} K={layer.output_size}{'' if layer.training else ' evaluation'}{remark}"
     expected = LAYER_DEFINITIONS[type(layer)](layer, X)  # before the run, which changes the running statistics
+    found = feedforward_values(layer, X, expected)
+    checks = []
+    for name, value in expected.items():
+        checks.append(verdict(type(layer), name, origin_of(layer, name), sizes, found[name], value, start))
+        start = time.perf_counter()
+    return checks
+
+
+def feedforward_values(layer: Layer, X: Matrix, names: Iterable[str]) -> dict[str, Matrix]:
+    """What feedforward computes: the values of its equations, the output Y, and other values of these names."""
     found: dict[str, Matrix] = {}
 
     def hook(layer: Layer, equation: Equation, value: Matrix) -> Matrix:
         found[equation.name] = value
         return value
 
-    with observed([layer], hook):
+    with observed_if_readable([layer], hook):
         result = layer.feedforward(X)
-    found |= {name: getattr(layer, name) for name in expected if name not in found}
-    found["Y"] = result
-    origins = {e.name: (e.location, e.source) for e in equations(type(layer), "feedforward")}
-    checks = []
-    for name, value in expected.items():
-        origin = origins.get(name) or _origin(layer, name)
-        checks.append(verdict(type(layer), name, origin, sizes, found[name], value, start))
-        start = time.perf_counter()
-    return checks
+    return found | {name: getattr(layer, name, None) for name in names if name not in found} | {"Y": result}
+
+
+def origin_of(layer: Layer, name: str) -> tuple[str, str]:
+    """The location and source of what feedforward computes; R and running statistics are set in other methods."""
+    if name == "R" and isinstance(layer, layers.LinearLayer):
+        return last_line(type(layer).dropout_matrix)
+    equation = next((e for e in equations(type(layer), "feedforward") if e.name == name), None)
+    equation = equation or assignment(type(layer), "feedforward", name)
+    return equation.location, equation.source
 
 
 def _linear(layer: Any, X: sp.Matrix) -> Values:
     """z_ik = Σ_j x_ij·w_kj·r_kj + b_k, with r_kj = 1 without dropout and in evaluation mode"""
     (K, D), p = layer.W.shape, sp.sympify(layer.dropout)
     R = sp.ones(K, D)
-    dropped = layer.training and p != 0
+    dropped = layer.training and not p.is_zero
     if dropped:
         U = NumpyBackend().uniform(K, D, int(layer.seed), int(layer.renewals), like=np.zeros((1, 1)))
         R = sp.Matrix(K, D, lambda k, j: 1 / (1 - p) if sp.Rational(float(U[k, j])) >= p else 0)
@@ -185,26 +204,12 @@ LAYER_DEFINITIONS: dict[type[Layer], Callable[[Any, sp.Matrix], Values]] = {
 }
 
 
-def _origin(layer: Any, name: str) -> tuple[str, str]:
-    """The location and source of R or a running statistic, which have no equation in feedforward."""
-    if name == "R":
-        return last_line(type(layer).dropout_matrix)
-    return _assignment(type(layer).update_statistics, name)
-
-
-def _assignment(function: Callable[..., Any], name: str) -> tuple[str, str]:
-    """The location and source of ``self.name = …`` in a function."""
-    lines, first = inspect.getsourcelines(function)
-    i = next(i for i, line in enumerate(lines) if line.strip().startswith(f"self.{name} = "))
-    return f"{relative_path(inspect.getsourcefile(function) or '')}:{first + i}", lines[i].strip()
-
-
 # -- losses: the value for N×K matrices Y and T, whose targets are smoothed already --------------------
 
 
 def _sum(f: Callable[[sp.Expr, sp.Expr], sp.Expr]) -> Callable[[sp.Matrix, sp.Matrix], sp.Expr]:
     """Σ_ij f(y_ij, t_ij)"""
-    return lambda Y, T: sum(f(y, t) for y, t in zip(Y, T, strict=True))
+    return lambda Y, T: sp.Add(*(f(y, t) for y, t in zip(Y, T, strict=True)))
 
 
 def _log_sigma(x: sp.Expr) -> sp.Expr:
@@ -218,19 +223,30 @@ LOSS_DEFINITIONS: dict[type[LossFunction], Callable[[sp.Matrix, sp.Matrix], sp.E
     loss_functions.MeanSquaredErrorLoss: lambda Y, T: _squared_error(Y, T) / sp.Integer(len(Y)),
     loss_functions.CrossEntropyLoss: _sum(lambda y, t: -t * sp.log(y)),
     loss_functions.SoftmaxCrossEntropyLoss: lambda Y, T: (
-        -sum(
-            T[i, k] * sp.log(sp.exp(Y[i, k]) / sum(sp.exp(y) for y in Y.row(i)))
-            for i in range(Y.rows)
-            for k in range(Y.cols)
+        -sp.Add(
+            *(
+                T[i, k] * sp.log(sp.exp(Y[i, k]) / sum(sp.exp(y) for y in Y.row(i)))
+                for i in range(Y.rows)
+                for k in range(Y.cols)
+            )
         )
     ),
     loss_functions.LogProbabilityLoss: _sum(lambda y, t: -t * y),
     loss_functions.NegativeLogLikelihoodLoss: lambda Y, T: (
-        -sum(sp.log(sum(Y[i, k] * T[i, k] for k in range(Y.cols))) for i in range(Y.rows))
+        -sp.Add(*(sp.log(sum(Y[i, k] * T[i, k] for k in range(Y.cols))) for i in range(Y.rows)))
     ),
     loss_functions.LogisticCrossEntropyLoss: _sum(lambda y, t: -t * _log_sigma(y)),
     loss_functions.BinaryCrossEntropyLoss: _sum(lambda y, t: -t * _log_sigma(y) - (1 - t) * _log_sigma(-y)),
 }
+
+
+def defined_loss(loss: LossFunction, Y: sp.Matrix, T: sp.Matrix) -> sp.Expr:
+    """The value of a loss by its definition, with smoothed targets if it smooths them."""
+    S, K = T, Y.cols
+    if isinstance(loss, loss_functions._SmoothedLoss):
+        s = loss.label_smoothing
+        S = T.applyfunc(lambda t: (1 - s) * t + sp.sympify(s) / K)
+    return LOSS_DEFINITIONS[type(loss)](Y, S)
 
 
 # -- activation functions: f(x) in column k ------------------------------------------------------

@@ -1,8 +1,9 @@
-"""Checks of layers, losses, activation functions, softmax functions and optimizers.
+"""Checks of layers, losses, activation functions and softmax functions: their gradients.
 
 SymPy matrices run through the very classes that train, and what they compute is compared with SymPy's
 own differentiation. No check is vacuous: the batch has at least 3 examples, all sizes differ, and the
-upstream gradient G is an arbitrary matrix of symbols.
+upstream gradient G is an arbitrary matrix of symbols. A gradient is what is in the layer after `backpropagate`,
+however it was set; one that is missing or no matrix is wrong, and so is a class that raises an error.
 
     from matgrad.symbolic import check_layer
     for check in check_layer(MyLayer(4, 5)):
@@ -12,78 +13,100 @@ upstream gradient G is an arbitrary matrix of symbols.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import sympy as sp
 
-from matgrad import optimizers, softmax_functions
+from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
-from matgrad.inspection.equations import Equation, equations, observed
-from matgrad.inspection.variables import input_changed, stand_in_equation
+from matgrad.inspection.equations import Equation, assignment, observed_if_readable
+from matgrad.inspection.variables import (
+    OTHER_INPUT,
+    did_not_run,
+    drop_gradients,
+    gradient_equation,
+    input_changed,
+    inputs_recorded,
+    values_with_gradients,
+)
 from matgrad.layers.layer import Layer, check_layers
-from matgrad.layers.linear import ActivationLayer, LinearLayer
+from matgrad.layers.linear import ActivationLayer
 from matgrad.loss_functions import LossFunction
-from matgrad.matrix_operations import Matrix
-from matgrad.symbolic.checks.equality import symbols
-from matgrad.symbolic.checks.exact import exact, numbers_as_symbols
-from matgrad.symbolic.checks.verdicts import Check, last_line, verdict
+from matgrad.symbolic.checks.equality import problem_of, symbols
+from matgrad.symbolic.checks.exact import exact, numbers_as_symbols, suffixed, symbolic_layer
+from matgrad.symbolic.checks.verdicts import Check, crash, failure, last_line, verdict, without_verdict
 
-DROPOUT = sp.Rational(3, 10)  # the rate with which dropout is checked
+# where activation functions are looked at besides random points: no threshold that anybody would choose
+GRID = tuple(
+    sign * sp.Rational(x)
+    for x in (
+        "0.11",
+        "0.53",
+        "1.3",
+        "3.1",
+        "5.7",
+        "8.9",
+        "12.3",
+        "16.1",
+        "21.3",
+        "27.1",
+        "36.7",
+        "47.3",
+        "66.1",
+        "430.3",
+    )
+    for sign in (1, -1)
+)
 
 
 def check_layer(layer: Layer, *, N: int = 3, dropout: bool = False) -> list[Check]:
-    """Every gradient equation of a layer, in its present mode, against SymPy's derivatives of ⟨G, Y⟩.
+    """Every gradient of a layer, in its present mode, against SymPy's derivatives of ⟨G, Y⟩.
 
-    The parameters of the layer, and the numbers in it such as ε or α, are replaced by symbols. With
-    `dropout`, a linear-type layer drops three tenths of its weights.
+    These are the gradients of all parameters, also of the parts, and of the input, and those of the values of
+    feedforward that have an equation ``DV = …``. The parameters, and the numbers in the layer such as ε or α, are
+    replaced by symbols. With `dropout`, a linear-type layer drops three tenths of its weights.
     """
-    layer = symbolic_layer(layer, dropout)
-    X = symbols("X", N, layer.input_size)
+    check_layers([layer])
     sizes = f"N={N} D={layer.input_size} K={layer.output_size}"
     if isinstance(layer, ActivationLayer):
         sizes += f" {type(layer.act).__name__.removesuffix('Activation')}"
     sizes += "" if layer.training else " evaluation"
     sizes += " dropout" if dropout else ""
-    checks = []
-    for path, part in layer.walk():
-        prefix = f"{type(layer).__name__}.{path} " if path else ""
-        for equation in _gradients(part):
-            start = time.perf_counter()
-            sides = _both_sides(layer, path, part, X, equation)
-            if sides is not None:
-                found, expected, equation = sides
-                origin = equation.location, equation.source
-                checks.append(verdict(type(part), equation.name, origin, sizes, found, expected, start, prefix))
-    return checks
+    name = type(layer).__name__
+    checks = attempt(
+        lambda numbers: _check_layer(symbolic_layer(layer, dropout, numbers=numbers), N, sizes), name, sizes
+    )
+    if not checks:
+        raise ValueError(f"{layer!r}: there is nothing to check; expected walk() to give the layer and its parts")
+    if all(check.ok for check in checks):
+        return checks
+    causes = [check for check in _check_activations(layer) if not check.ok]
+    return [*causes, *(check for check in checks if check.name not in {cause.name for cause in causes})]
 
 
 def check_loss(loss: LossFunction, *, N: int = 3, K: int = 4, one_hot: bool = False) -> list[Check]:
-    """The gradient of a loss, and of its mean, against SymPy's derivatives, for arbitrary or one-hot targets."""
-    loss = numbers_as_symbols(loss)
+    """The gradient of a loss, and of its mean, against SymPy's derivatives, for arbitrary or one-hot targets.
+
+    Whether the value is a mean is checked as well: that of a batch and the same batch again is the same, or twice it.
+    """
+    sizes = f"N={N} K={K}" + (" one-hot" if one_hot else "")
     is_probability = "real" not in loss.accepts and "probability" in loss.accepts
     Y = symbols("Y", N, K, positive=is_probability or None)
     T = sp.Matrix(N, K, lambda i, j: int(j == (2 * i + 1) % K)) if one_hot else symbols("T", N, K)
-    sizes = f"N={N} K={K}" + (" one-hot" if one_hot else "")
-    checks = []
-    for name, scale in (("gradient", 1), ("mean_gradient", 1 if loss.is_mean else sp.Rational(1, N))):
-        start = time.perf_counter()
-        found = getattr(loss, name)(Y, T)
-        expected = scale * derivative(loss(Y, T), Y)
-        origin = last_line(getattr(type(loss), name))
-        checks.append(verdict(type(loss), name, origin, sizes, found, expected, start))
-    return checks
+    name = type(loss).__name__
+    return attempt(lambda numbers: _check_loss(loss if numbers else numbers_as_symbols(loss), Y, T, sizes), name, sizes)
 
 
 def check_activation(act: ActivationFunction, *, m: int = 2, n: int = 3) -> list[Check]:
     """f' of an activation function against SymPy's derivative of f, at every element of a matrix."""
-    start = time.perf_counter()
-    act = numbers_as_symbols(act)
-    X = symbols("X", m, n)
-    Y, found = exact(act(X)), act.gradient(X)
-    expected = sp.Matrix(m, n, lambda i, j: sp.diff(Y[i, j], X[i, j]))
-    return [verdict(type(act), "gradient", last_line(type(act).gradient), f"{m}×{n}", found, expected, start)]
+    name = type(act).__name__
+    return attempt(
+        lambda numbers: _check_activation(act if numbers else numbers_as_symbols(act), m, n), name, f"{m}×{n}"
+    )
 
 
 def check_softmax(name: str, *, N: int = 3, D: int = 4) -> list[Check]:
@@ -100,144 +123,191 @@ def check_softmax(name: str, *, N: int = 3, D: int = 4) -> list[Check]:
     return [by_rows, by_sympy]
 
 
-# the definitions: (x, Dx, η, the optimizer before the update) ↦ everything after it, by name
-OPTIMIZER_RULES: dict[str, Callable[..., dict[str, Any]]] = {
-    "GradientDescentOptimizer": lambda x, Dx, eta, o: {"x": x - eta * Dx},
-    "MomentumOptimizer": lambda x, Dx, eta, o: {
-        "delta": o.mu * o.delta - eta * Dx,
-        "x": x + o.mu * o.delta - eta * Dx,
-    },
-    "NesterovOptimizer": lambda x, Dx, eta, o: {
-        "delta": o.mu * o.delta - eta * Dx,
-        "x": x + o.mu * (o.mu * o.delta - eta * Dx) - eta * Dx,
-    },
-    "AdamOptimizer": lambda x, Dx, eta, o: _adam(x, Dx, eta, o, x),
-    "AdamWOptimizer": lambda x, Dx, eta, o: _adam(x, Dx, eta, o, x - eta * o.weight_decay * x),
-}
-
-
-def check_optimizer(name: str, *, K: int = 2, D: int = 3) -> list[Check]:
-    """The update rule of an optimizer, from an arbitrary state, against its definition."""
-    start = time.perf_counter()
-    cls = getattr(optimizers, name)
-    x, Dx, eta = symbols("x", K, D), symbols("Dx", K, D), sp.Symbol("eta", positive=True)
-    optimizer = numbers_as_symbols(cls(x, Dx))
-    for key in optimizer.state_names:
-        value = getattr(optimizer, key)
-        is_scalar = not hasattr(value, "shape")
-        setattr(optimizer, key, sp.Symbol(key, positive=True) if is_scalar else symbols(key, K, D, positive=True))
-    decay = getattr(optimizer, "weight_decay", 0)
-    gradient = Dx if optimizer.decoupled else Dx + decay * x
-    expected = OPTIMIZER_RULES[name](x, gradient, eta, optimizer)
-    found = {"x": optimizer.apply(x, Dx, eta)} | {key: getattr(optimizer, key) for key in optimizer.state_names}
-    origin = last_line(cls.update)
-    return [
-        verdict(cls, key, origin, f"{K}×{D}", _matrix(found[key]), _matrix(value), start)
-        for key, value in expected.items()
-    ]
-
-
-def symbolic_layer(layer: Layer, dropout: bool = False) -> Layer:
-    """The layer with symbols for its parameters, its statistics and the numbers in its equations, parts included."""
-    check_layers([layer])
-    layer = layer.clone()
-    for path, part in layer.walk():
-        vars(part).update(vars(numbers_as_symbols(part, path)))
-        if isinstance(part, ActivationLayer):
-            part.act = numbers_as_symbols(part.act, path)
-        for name in part.parameters:
-            setattr(part, name, symbols(_suffixed(name, path), *getattr(part, name).shape))
-        for name in part.buffers:
-            value = getattr(part, name)
-            if value.ndim == 2:
-                is_positive = "variance" in name or None
-                setattr(part, name, symbols(_suffixed(name, path), *value.shape, positive=is_positive))
-        if isinstance(part, LinearLayer):
-            part.dropout = DROPOUT if dropout else 0
-    return layer
-
-
 def derivative(value: sp.Expr, V: sp.Matrix) -> sp.Matrix:
     """∇_V of a scalar: the matrix of its derivatives with respect to the elements of V."""
     return sp.Matrix(*V.shape, lambda i, j: sp.diff(value, V[i, j]))
 
 
-# -- one equation ------------------------------------------------------------------------------
+def attempt(check: Callable[[bool], list[Check]], name: str, sizes: str) -> list[Check]:
+    """check(False), with symbols for the numbers of a class, or check(True), with the numbers themselves.
 
-
-def _gradients(layer: Layer) -> list[Equation]:
-    """The equations DV of a layer, where V is its input, a parameter, or assigned in feedforward.
-
-    Of several equations with the same name, the last one counts. The gradient of an input or a parameter
-    without an equation is whatever `backpropagate` stores in the layer.
+    The latter is for a class that decides something by its numbers, which is an error with symbols. If it raises
+    one too, the verdict on the class of this name says where.
     """
-    assigned = {equation.name for equation in equations(type(layer), "feedforward")} - {"Y"}
-    needed = {f"D{name}" for name in (*layer.parameters, "X")}
-    known = needed | {f"D{name}" for name in assigned}
-    found = {e.name: e for e in equations(type(layer), "backpropagate") if e.name in known}
-    return [
-        *found.values(),
-        *(stand_in_equation(layer, "backpropagate", name) for name in sorted(needed - found.keys())),
-    ]
+    try:
+        return check(False)
+    except Exception:
+        try:
+            return check(True)
+        except Exception as error:
+            return [crash(error, sizes, name)]
 
 
-def _both_sides(
-    layer: Layer, path: str, part: Layer, X: sp.Matrix, equation: Equation
-) -> tuple[Matrix, sp.Matrix, Equation] | None:
-    """What a part computes as the gradient of V, SymPy's derivative of ⟨G, Y⟩ by V, and the equation that ran.
+# -- losses and activation functions -----------------------------------------------------------
 
-    That can differ from the given equation if each mode has its own. The part may be the layer itself; the result
-    is None if the layer does not run a part exactly once, unless V is a parameter.
+
+def _check_loss(loss: LossFunction, Y: sp.Matrix, T: sp.Matrix, sizes: str) -> list[Check]:
+    checks, N = [], Y.rows
+    for name, scale in (("gradient", 1), ("mean_gradient", 1 if loss.is_mean else sp.Rational(1, N))):
+        start = time.perf_counter()
+        found = getattr(loss, name)(Y, T)
+        expected = scale * derivative(exact(loss(Y, T)), Y)
+        checks.append(verdict(type(loss), name, last_line(getattr(type(loss), name)), sizes, found, expected, start))
+    start = time.perf_counter()
+    twice = sp.Matrix([[loss(Y.col_join(Y), T.col_join(T))]])
+    expected = sp.Matrix([[(1 if loss.is_mean else 2) * loss(Y, T)]])
+    checks.append(verdict(type(loss), "is_mean", last_line(type(loss).__call__), sizes, twice, expected, start))
+    return checks
+
+
+def _check_activation(act: ActivationFunction, m: int, n: int) -> list[Check]:
+    """f' at symbols, and at the numbers of the grid."""
+    start = time.perf_counter()
+    X = symbols("X", m, n)
+    Y, found = exact(act(X)), act.gradient(X)
+    origin = last_line(type(act).gradient)
+    if problem := problem_of(Y, X):
+        return [failure(type(act), "value", last_line(type(act).__call__), f"{m}×{n}", problem)]
+    expected = sp.Matrix(m, n, lambda i, j: sp.diff(Y[i, j], X[i, j]))
+    checks = [verdict(type(act), "gradient", origin, f"{m}×{n}", found, expected, start)]
+    if all(expected[i].free_symbols & set(X) <= {X[i]} for i in range(m * n)):
+        start = time.perf_counter()
+        grid = sp.Matrix(len(GRID), n, lambda i, j: GRID[i])
+        slopes = sp.Matrix(len(GRID), n, lambda i, j: expected[0, j].subs(X[0, j], GRID[i]))
+        checks.append(verdict(type(act), "gradient", origin, "-430 … 430", act.gradient(grid), slopes, start))
+    return checks
+
+
+def _check_activations(layer: Layer) -> list[Check]:
+    """The activation functions that a layer and its parts have, without those whose parameters are matrices."""
+    found = [x for _, part in layer.walk() for x in vars(part).values() if isinstance(x, ActivationFunction)]
+    return [c for act in found if not any(np.ndim(x) for x in vars(act).values()) for c in check_activation(act)]
+
+
+# -- layers ------------------------------------------------------------------------------------
+
+
+def _check_layer(layer: Layer, N: int, sizes: str) -> list[Check]:
+    """The gradients of a layer with symbols in it, in order of backpropagation; those of its parts follow."""
+    X = symbols("X", N, layer.input_size)
+    plain = _Run(layer, X)
+    if plain.problem:
+        where = assignment(type(layer), "feedforward", "Y")
+        return [failure(type(layer), "Y", (where.location, where.source), sizes, plain.problem)]
+    watched, checks = _Run(layer, X, observe=True), []
+    for path, part in layer.walk():
+        prefix = f"{type(layer).__name__}.{path} " if path else ""
+        if did_not_run(plain.parts[path], plain.inputs[path]):
+            checks.append(_part_without_run(type(layer), part, sizes, prefix))
+            continue
+        for equation, sides in sorted(_gradients(layer, path, X, plain, watched), key=watched.when(path)):
+            start = time.perf_counter()
+            found, expected = sides()
+            origin = equation.location, equation.source
+            checks.append(verdict(type(part), equation.name, origin, sizes, found, expected, start, prefix))
+    if plain.layer.X is not None and plain.layer.X != X:
+        where = assignment(type(layer), "feedforward", "X")
+        checks.append(failure(type(layer), "X", (where.location, where.source), sizes, OTHER_INPUT))
+    return checks
+
+
+def _part_without_run(cls: type[Layer], part: Layer, sizes: str, prefix: str) -> Check:
+    """What is said of a part that the layer does not run: in evaluation mode it may have nothing to do."""
+    where = assignment(type(part), "feedforward", "Y")
+    origin, problem = (where.location, where.source), f"{cls.__name__} does not run this part"
+    if part.training:
+        return failure(type(part), "feedforward", origin, sizes, problem, prefix)
+    return without_verdict(type(part), "feedforward", origin, sizes, problem, prefix)
+
+
+Sides = Callable[[], tuple[Any, sp.Matrix]]  # what a layer computes as a gradient, and SymPy's derivative
+
+
+def _gradients(layer: Layer, path: str, X: sp.Matrix, plain: _Run, watched: _Run) -> list[tuple[Equation, Sides]]:
+    """The gradients of one part, which may be the layer itself, each with its equation.
+
+    What is stored, the gradients of parameters and of the input, is judged by a run that nothing watches. If the
+    layer runs a part more than once, the part has several inputs, and its DX is not checked.
     """
-    name = equation.name[1:]
-    is_parameter = name in part.parameters
-    with _replacing(part, None if is_parameter else name, _suffixed(name, path)) as (replaced, ran):
-        Y = layer.feedforward(X)
-        G = symbols("G", *Y.shape)
-        layer.backpropagate(Y, G)
-    if path and not is_parameter and len(replaced) != 1:
-        return None
-    found = getattr(part, equation.name)
-    V = getattr(part, name) if is_parameter else replaced[0]
-    expected = derivative(sum(g * y for g, y in zip(G, exact(Y), strict=True)), V)
-    return found, expected, ran.get(equation.name, equation)
+    template, part = dict(layer.walk())[path], plain.parts[path]
+    executed = watched.executed[path]
+    stored = {name: getattr(template, name) for name in part.parameters} | ({} if path else {"X": X})
+    found: list[tuple[Equation, Sides]] = []
+    for V, matrix in stored.items():
+        equation = gradient_equation(watched.parts[path], f"D{V}", executed)
+        value = getattr(part, f"D{V}", None)
+        found.append((equation, partial(_stored, plain, value, matrix)))
+    if path and len(plain.inputs[path]) == 1:
+        equation = gradient_equation(watched.parts[path], "DX", executed)
+        found.append((equation, partial(_replaced, layer, path, "X", X, None, equation)))
+    for of_value, i in values_with_gradients([e for e, _ in executed], (*stored, "X")):
+        found.append((of_value, partial(_replaced, layer, path, of_value.name[1:], X, i, of_value)))
+    return found
 
 
-@contextmanager
-def _replacing(layer: Layer, name: str | None, symbol: str) -> Iterator[tuple[list[sp.Matrix], dict[str, Equation]]]:
-    """Replace the input, or what feedforward assigns to `name`, by symbols to differentiate with respect to.
+def _stored(run: _Run, found: Any, V: sp.Matrix) -> tuple[Any, sp.Matrix]:
+    """Both sides for a parameter or the input of the layer."""
+    return found, derivative(run.value, V)
 
-    Yields those symbols, and for every name the last equation that assigned to it.
+
+def _replaced(
+    layer: Layer, path: str, V: str, X: sp.Matrix, position: int | None, equation: Equation
+) -> tuple[Any, sp.Matrix]:
+    """Both sides for an input of a part or a value of feedforward, which is replaced by symbols."""
+    run = _Run(layer, X, observe=position is not None, replace=(path, V, position))
+    assert run.V is not None
+    if position is None:
+        return getattr(run.parts[path], "DX", None), derivative(run.value, run.V)
+    found = [x for e, x in run.executed[path] if e == equation]
+    return found[-1], derivative(run.value, run.V)
+
+
+class _Run:
+    """One run of feedforward and backpropagate on a copy of a layer, whose parts are called by their paths.
+
+    With `observe`, it has the equations that each part executed. With `replace`, a part, a name and the number of an
+    equation, the value of that equation, or without a number the input of the part, is replaced by symbols V.
     """
-    replaced: list[sp.Matrix] = []
-    ran: dict[str, Equation] = {}
 
-    def replace(value: Any) -> sp.Matrix:
-        replaced.append(symbols(symbol, *value.shape))
-        return replaced[-1]
+    def __init__(
+        self, layer: Layer, X: sp.Matrix, *, observe: bool = False, replace: tuple[str, str, int | None] | None = None
+    ) -> None:
+        self.layer = layer.clone()
+        self.parts = dict(self.layer.walk())
+        self.executed: dict[str, list[tuple[Equation, Any]]] = {path: [] for path in self.parts}
+        self.replace, self.V = replace, None
+        self.G = symbols("G", X.rows, layer.output_size)
+        with ExitStack() as stack:
+            if observe:
+                stack.enter_context(observed_if_readable(self.parts.values(), self._hook))
+            inputs = stack.enter_context(inputs_recorded(self.parts.values()))
+            if replace is not None and replace[2] is None:
+                stack.enter_context(input_changed(self.parts[replace[0]], self._symbols))
+            self.Y = self.layer.feedforward(X)
+            self.problem = problem_of(self.Y, self.G)
+            if not self.problem:
+                drop_gradients(self.layer)
+                self.layer.backpropagate(self.Y, self.G)
+        self.inputs = {path: inputs[id(part)] for path, part in self.parts.items()}
 
-    def hook(layer: Layer, equation: Equation, value: Any) -> Any:
-        ran[equation.name] = equation
-        return replace(value) if equation.method == "feedforward" and equation.name == name else value
+    @cached_property
+    def value(self) -> sp.Expr:
+        """⟨G, Y⟩"""
+        return sum(g * y for g, y in zip(self.G, exact(self.Y), strict=True))
 
-    with observed([layer], hook), input_changed(layer, replace) if name == "X" else nullcontext():
-        yield replaced, ran
+    def when(self, path: str) -> Callable[[tuple[Equation, Any]], int]:
+        """The order of execution of the equations of a part; others come last."""
+        order = {equation: i for i, (equation, _) in enumerate(self.executed[path])}
+        return lambda item: order.get(item[0], len(order))
 
+    def _hook(self, layer: Layer, equation: Equation, value: Any) -> Any:
+        path = next(path for path, part in self.parts.items() if part is layer)
+        if self.replace is not None and (path, len(self.executed[path])) == (self.replace[0], self.replace[2]):
+            value = self._symbols(value)
+        self.executed[path].append((equation, value))
+        return value
 
-def _suffixed(name: str, path: str) -> str:
-    """A name for symbols that is different for every part."""
-    return f"{name}.{path}" if path else name
-
-
-def _adam(x: sp.Matrix, Dx: sp.Matrix, eta: sp.Expr, o: Any, decayed: sp.Matrix) -> dict[str, Any]:
-    """Adam's definition, with x already decayed."""
-    beta1, beta2, epsilon = o.beta1, o.beta2, o.epsilon
-    m = beta1 * o.m + (1 - beta1) * Dx
-    v = beta2 * o.v + (1 - beta2) * Dx.applyfunc(lambda d: d**2)
-    c1, c2 = 1 - beta1 * (1 - o.c1), 1 - beta2 * (1 - o.c2)
-    update = sp.Matrix(*x.shape, lambda i, j: m[i, j] / c1 / (sp.sqrt(v[i, j] / c2) + epsilon))
-    return {"m": m, "v": v, "c1": c1, "c2": c2, "x": decayed - eta * update}
-
-
-def _matrix(value: Any) -> sp.Matrix:
-    return value if hasattr(value, "shape") else sp.Matrix([[value]])
+    def _symbols(self, value: sp.Matrix) -> sp.Matrix:
+        path, name, _ = self.replace or ("", "", None)
+        self.V = symbols(suffixed(name, path), *value.shape)
+        return self.V

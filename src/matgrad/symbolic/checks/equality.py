@@ -1,23 +1,29 @@
 """Equality of symbolic matrices: proved by algebra if that is fast, otherwise tested at random points.
 
-The difference is evaluated at random rational points with 50 digits, and must vanish to 30 digits. If it
-does, algebra is tried as well: with exponentials and roots as indeterminates, the difference is a quotient
-of polynomials, which is zero or not. Only a difference that is too large for this remains unproved.
+Both sides are evaluated at random rational points, near 0 and far from it, with 60 digits, and must agree to 30
+digits; if a floating-point number is left in them, to 11. If they do, algebra is tried as well: with exponentials
+and roots as indeterminates, the difference is a quotient of polynomials, which is zero or not. Only a
+difference that is too large for this remains unproved.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import mpmath
+import numpy as np
 import sympy as sp
 
-DIGITS = 50
-TOLERANCE = mpmath.mpf(10) ** -30
-POINTS = 4
+from matgrad.inspection.faults import USE_THE_TABLE
+
+DIGITS, MORE_DIGITS = 60, 1000  # the latter where the former give 1/0, such as for 1 / (1 - tanh(500))
+TOLERANCE, FLOAT_TOLERANCE = mpmath.mpf(10) ** -30, mpmath.mpf(10) ** -11  # relative to numbers above 1
+MAGNITUDES = (2, 2, 2, 30, 500)  # of the random points
 LARGE = 100  # the number of operations in a difference above which algebra is not tried
+MANY = 40  # the number of elements above which it is not tried
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class Comparison:
     """Whether two matrices are equal, how that was found, and the first elements that differ."""
 
     ok: bool
-    method: str  # 'algebra' or 'points'
+    method: str  # 'algebra' or 'points', see `Check`
     row: int = 0  # of those elements; rows and columns count from 0
     column: int = 0
     found: sp.Expr = sp.S.Zero
@@ -42,57 +48,90 @@ class Comparison:
         return f"is wrong at {position}:\n  found     {self.found}\n  expected  {self.expected}"
 
 
-def compare(found: sp.Matrix, expected: sp.Matrix, seed: int = 0) -> Comparison:
+def compare(found: Any, expected: sp.Matrix, seed: int = 0) -> Comparison:
     """Whether two matrices are equal as functions of the symbols in them."""
-    if not isinstance(found, sp.MatrixBase):
-        return Comparison(False, "algebra", problem=f"found {found!r}, expected a matrix")
-    if found.shape != expected.shape:
-        sizes = (" × ".join(map(str, A.shape)) for A in (found, expected))
-        return Comparison(False, "algebra", problem="found a matrix of size {}, expected {}".format(*sizes))
-    differences = [a - b for a, b in zip(found, expected, strict=True)]
-    unknown = [i for i, d in enumerate(differences) if d != 0]
-    wrong = _first_nonzero([differences[i] for i in unknown], seed)
+    if problem := problem_of(found, expected):
+        return Comparison(False, "algebra", problem=problem)
+    unknown = [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a - b != 0]
+    pairs = [(found[i], expected[i]) for i in unknown]
+    try:
+        wrong = _first_difference(pairs, seed)
+    except ArithmeticError as error:
+        return Comparison(False, "points", problem=str(error))
     if wrong is None:
-        return Comparison(True, "algebra" if all(_is_zero(differences[i]) for i in unknown) else "points")
+        is_proved = len(pairs) <= MANY and all(_is_zero(a - b) for a, b in pairs)
+        return Comparison(True, "algebra" if is_proved else "points")
     row, column = divmod(unknown[wrong], found.shape[1])
     return Comparison(False, "points", row, column, found[row, column], expected[row, column])
 
 
+def problem_of(found: Any, expected: sp.Matrix) -> str:
+    """Why they cannot be equal, whatever the symbols stand for; '' if they can."""
+    if found is None:
+        return "found nothing, expected a matrix"
+    if isinstance(found, np.ndarray):
+        return f"found a NumPy array, expected a matrix of symbols: {USE_THE_TABLE}"
+    if not isinstance(found, sp.MatrixBase):
+        return f"found {found!r}, expected a matrix"
+    if found.shape != expected.shape:
+        sizes = (" × ".join(map(str, A.shape)) for A in (found, expected))
+        return "found a matrix of size {}, expected {}".format(*sizes)
+    for i, x in enumerate(found):
+        if not isinstance(x, sp.Expr) or x.has(sp.zoo, sp.nan, sp.oo, -sp.oo):
+            row, column = divmod(i, found.shape[1])
+            return f"found {x} at row {row}, column {column}, expected a finite number"
+    return ""
+
+
 def _is_zero(difference: sp.Expr) -> bool:
     """Whether algebra quickly proves that the difference is zero."""
-    if sp.count_ops(difference) > LARGE or difference.has(sp.Piecewise, sp.Max, sp.Heaviside, sp.erf):
+    if sp.count_ops(difference) > LARGE or difference.has(sp.Piecewise, sp.Max, sp.Heaviside, sp.erf, sp.Float):
         return False
     return sp.cancel(sp.together(difference.rewrite(sp.exp))) == 0
 
 
-def _first_nonzero(expressions: Sequence[sp.Expr], seed: int) -> int | None:
-    """The index of the first expression that is not zero at one of a few random points."""
-    if not expressions:
+def _first_difference(pairs: Sequence[tuple[sp.Expr, sp.Expr]], seed: int) -> int | None:
+    """The index of the first pair that differs at one of a few random points."""
+    if not pairs:
         return None
-    for i, expression in enumerate(expressions):
-        if expression.has(sp.zoo, sp.nan, sp.oo, -sp.oo):
-            return i
+    expressions = [e for pair in pairs for e in pair]
     symbols = sorted(set().union(*(e.free_symbols for e in expressions)), key=str)
     functions = {"Max": max, "Heaviside": lambda x, at_zero=0.5: at_zero if x == 0 else int(x > 0)}
-    f = sp.lambdify(symbols, list(expressions), modules=[functions, "mpmath"], cse=True)
+    f = sp.lambdify(symbols, expressions, modules=[functions, "mpmath"], cse=True)
+    tolerance = FLOAT_TOLERANCE if any(e.has(sp.Float) for e in expressions) else TOLERANCE
     rng = random.Random(seed)
-    with mpmath.workdps(DIGITS):
-        for k in range(POINTS):
-            values = f(*random_point(symbols, rng, above_one=k % 2 == 1))
-            for i, value in enumerate(values):
-                if not abs(value) < TOLERANCE:  # also if it is nan
-                    return i
+    for k, magnitude in enumerate(MAGNITUDES if symbols else MAGNITUDES[:1]):
+        values = _values(f, random_point(symbols, rng, above_one=k % 2 == 1, magnitude=magnitude))
+        if values is None and magnitude == MAGNITUDES[0]:
+            raise ArithmeticError("it cannot be evaluated at random points")
+        for i, (a, b) in enumerate(zip(values[::2], values[1::2], strict=True) if values else ()):
+            if not abs(a - b) <= tolerance * max(1, abs(a), abs(b)):  # also if it is nan
+                return i
     return None
 
 
-def random_point(symbols: Iterable[sp.Symbol], rng: random.Random, *, above_one: bool = False) -> list[mpmath.mpf]:
-    """A random rational number for each symbol: between -2 and 2, or on one side of 1 if the symbol is positive.
+def _values(f: Callable[..., list], point: list[mpmath.mpf]) -> list | None:
+    """f at a point, with more digits if need be; None if there is no value."""
+    for digits in (DIGITS, MORE_DIGITS):
+        with mpmath.workdps(digits):
+            try:
+                return f(*point)
+            except (ArithmeticError, ValueError, TypeError):  # such as 1/0, or an order of complex numbers
+                continue
+    return None
+
+
+def random_point(
+    symbols: Iterable[sp.Symbol], rng: random.Random, *, above_one: bool = False, magnitude: int = 2
+) -> list[mpmath.mpf]:
+    """A random rational number for each symbol: up to ± `magnitude`, or on one side of 1 if the symbol is positive.
 
     A function with slope α differs for α below and above 1, and must be tested on both sides.
     """
 
     def number(symbol: sp.Symbol) -> mpmath.mpf:
-        low, high = ((1001, 2000) if above_one else (125, 998)) if symbol.is_positive else (-2000, 2000)
+        wide = 1000 * magnitude
+        low, high = ((1001, 2000) if above_one else (125, 998)) if symbol.is_positive else (-wide, wide)
         return mpmath.mpf(rng.randint(low, high) or 1) / 1000 + mpmath.mpf(rng.randint(1, 997)) / 1000003
 
     return [number(symbol) for symbol in symbols]

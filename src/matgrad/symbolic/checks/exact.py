@@ -1,46 +1,93 @@
-"""Exact numbers in place of floating-point ones."""
+"""Exact numbers in place of floating-point ones, and layers with symbols for their matrices and numbers."""
 
 from __future__ import annotations
 
 import copy
 import math
+from fractions import Fraction
 from typing import Any, TypeVar
 
+import numpy as np
 import sympy as sp
 
 from matgrad.activation_functions import ActivationFunction
+from matgrad.layers.layer import Layer, check_layers
+from matgrad.layers.linear import LinearLayer
+from matgrad.symbolic.checks.equality import symbols
 
 T = TypeVar("T")
 
-ROOTS = {math.sqrt(2): sp.sqrt(2), math.sqrt(2 * math.pi): sp.sqrt(2 * sp.pi)}  # irrational constants of classes
+DROPOUT = sp.Rational(3, 10)  # the rate with which dropout is checked
+ULPS = 4  # how far from an exact number a floating-point one may be, after a few operations
+IRRATIONALS = (
+    *(sp.sqrt(2), sp.sqrt(3), sp.pi, sp.sqrt(sp.pi), sp.sqrt(2 * sp.pi), sp.sqrt(2 / sp.pi)),
+    *(1 / sp.sqrt(sp.pi), 1 / sp.sqrt(2 * sp.pi), 1 / sp.pi, sp.E, sp.log(2), 1 / sp.log(2)),
+)
 
 
 def exact(value: Any) -> Any:
-    """A matrix or expression with its floating-point numbers as the decimal fractions that they are printed as."""
+    """A matrix or expression with exact numbers for those of its floating-point numbers that stand for one."""
     floats = value.atoms(sp.Float) if isinstance(value, sp.MatrixBase | sp.Basic) else ()
-    return value.xreplace({x: sp.Rational(repr(float(x))) for x in floats}) if floats else value
+    return value.xreplace({x: exact_number(float(x)) for x in floats}) if floats else value
+
+
+def exact_number(x: float) -> sp.Expr:
+    """The number that x stands for, up to rounding: a simple fraction, a short decimal, a multiple of √2 or π, …
+
+    So 1/3, 0.1 + 0.2 and 1/math.sqrt(2) are ⅓, 3/10 and √2/2. Any other number is left as it is, and what has
+    it in it is compared only as precisely as floating-point numbers are.
+    """
+    fraction = Fraction(x).limit_denominator(1000) if abs(x) < 1e6 else None
+    if fraction is not None and _is_close(x, fraction):
+        return sp.Rational(fraction.numerator, fraction.denominator)
+    decimal = f"{x:.12g}"
+    if _is_close(x, float(decimal)):
+        return sp.Rational(decimal)
+    for c in IRRATIONALS:
+        factor = Fraction(x / float(c)).limit_denominator(12)
+        if factor and _is_close(x, float(factor) * float(c)):
+            return sp.Rational(factor.numerator, factor.denominator) * c
+    return sp.Float(x)
+
+
+def _is_close(x: float, y: Fraction | float) -> bool:
+    return abs(x - float(y)) <= ULPS * math.ulp(x)
 
 
 def numbers_as_symbols(thing: T, suffix: str = "") -> T:
     """A copy in which every attribute that is a floating-point number is a positive symbol of that name plus a suffix.
 
-    What holds for all ε, α or μ holds for the numbers that training uses. The constants of its class, and of the
-    activation functions it has as attributes, are the exact roots that they stand for.
+    What holds for all ε, α or μ holds for the numbers that training uses.
     """
-    clone = _exact_constants(thing)
+    clone = copy.copy(thing)
     for name, value in vars(thing).items():
         if isinstance(value, float):
             setattr(clone, name, sp.Symbol(f"{name}{suffix}", positive=True))
     return clone
 
 
-def _exact_constants(thing: T) -> T:
-    """A copy with the exact roots that class attributes stand for, also in its activation functions."""
-    clone = copy.copy(thing)
-    constants = {name: value for cls in reversed(type(thing).__mro__) for name, value in vars(cls).items()}
-    for name, value in {**constants, **vars(thing)}.items():
-        if isinstance(value, ActivationFunction):
-            setattr(clone, name, _exact_constants(value))
-        elif isinstance(value, float) and name not in vars(thing) and value in ROOTS:
-            setattr(clone, name, ROOTS[value])
-    return clone
+def symbolic_layer(layer: Layer, dropout: bool = False, *, numbers: bool = False) -> Layer:
+    """The layer with symbols for its parameters, its statistics and the numbers in its equations, parts included.
+
+    With `numbers`, the numbers in its equations, such as ε or α, stay as they are.
+    """
+    check_layers([layer])
+    layer = layer.clone()
+    for path, part in layer.walk():
+        if not numbers:
+            vars(part).update(vars(numbers_as_symbols(part, path)))
+        for name, value in vars(part).items():
+            if isinstance(value, ActivationFunction) and not numbers:
+                setattr(part, name, numbers_as_symbols(value, path))
+        for name in (*part.parameters, *part.buffers):
+            if len(shape := np.shape(getattr(part, name))) == 2:
+                is_positive = ("variance" in name and name in part.buffers) or None
+                setattr(part, name, symbols(suffixed(name, path), *shape, positive=is_positive))
+        if isinstance(part, LinearLayer):
+            part.dropout = DROPOUT if dropout else 0
+    return layer
+
+
+def suffixed(name: str, path: str) -> str:
+    """A name for symbols that is different for every part."""
+    return f"{name}.{path}" if path else name

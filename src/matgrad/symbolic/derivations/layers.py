@@ -23,8 +23,9 @@ from matgrad.matrix_operations import (
     rows_sum,
 )
 from matgrad.softmax_functions import log_softmax, softmax
-from matgrad.symbolic.checks.derivatives import derivative, symbolic_layer
+from matgrad.symbolic.checks.derivatives import derivative
 from matgrad.symbolic.checks.equality import symbols
+from matgrad.symbolic.checks.exact import symbolic_layer
 from matgrad.symbolic.derivations.steps import Derivation, Step, at, by_rows, chain
 
 

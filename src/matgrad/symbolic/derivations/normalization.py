@@ -21,8 +21,9 @@ from matgrad.matrix_operations import (
     row_repeat,
     zeros,
 )
-from matgrad.symbolic.checks.derivatives import derivative, symbolic_layer
+from matgrad.symbolic.checks.derivatives import derivative
 from matgrad.symbolic.checks.equality import symbols
+from matgrad.symbolic.checks.exact import symbolic_layer
 from matgrad.symbolic.derivations.steps import Derivation, Step, by_columns, by_rows, chain
 
 

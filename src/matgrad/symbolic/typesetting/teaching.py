@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from matgrad import optimizers, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
@@ -35,7 +36,9 @@ def _equations(name: str) -> list[str]:
     if not isinstance(thing, type):
         return [latex_function(thing), latex_function(getattr(softmax_functions, f"{name}_jacobian"))]
     if issubclass(thing, Layer):
-        return [latex_equation(equation) for method in METHODS for equation in equations(thing, method)]
+        with suppress(ValueError):  # without readable equations it has none to print
+            return [latex_equation(equation) for method in METHODS for equation in equations(thing, method)]
+        return []
     if issubclass(thing, LossFunction | ActivationFunction):
         return [latex_function(thing.__call__, thing), latex_function(thing.gradient, thing)]
     return [latex_function(thing.update, thing)] if issubclass(thing, Optimizer) else []

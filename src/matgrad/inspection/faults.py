@@ -1,0 +1,103 @@
+"""What a user's class did wrong when it raises an error: the class, its method, the line, and what to do."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from matgrad.activation_functions import ActivationFunction
+from matgrad.inspection.equations import relative_path
+from matgrad.layers.layer import Layer
+from matgrad.loss_functions import LossFunction
+
+LIBRARIES = ("matgrad", "numpy", "sympy", "mpmath", "scipy")
+USE_THE_TABLE = (
+    "NumPy's functions do not take symbols or recorded matrices; write it with those of matgrad.matrix_operations"
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An error in a method of a layer, activation function or loss."""
+
+    name: str  # of the class and its method, such as 'ScaleLayer.feedforward'; '' if it is in none
+    location: str  # file and line
+    source: str  # of that line
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.reason} ({self.location}: {self.source})".strip()
+
+
+class FaultError(ValueError):
+    """A fault as an error of one line."""
+
+
+@contextmanager
+def naming_faults() -> Iterator[None]:
+    """Errors inside become a `FaultError`, which says in which method of which class they are, and where."""
+    try:
+        yield
+    except FaultError:
+        raise
+    except Exception as error:
+        raise FaultError(str(fault_of(error))) from error
+
+
+def fault_of(error: Exception) -> Fault:
+    """Where an error comes from: the innermost line outside the libraries, or else the innermost method of a class."""
+    if isinstance(error, FaultError) and isinstance(error.__cause__, Exception):
+        return fault_of(error.__cause__)
+    frames = list(traceback.walk_tb(error.__traceback__))
+    methods = [i for i, (frame, _) in enumerate(frames) if _object_of(frame) is not None]
+    own = [i for i in range(min(methods, default=0), len(frames)) if _root(frames[i][0]) not in LIBRARIES]
+    if not frames:
+        return Fault("", "?", "", _reason(error, ""))
+    i = own[-1] if own else methods[-1] if methods else len(frames) - 1
+    frame, line = frames[i]
+    around = [k for k in methods if k <= i]
+    method = frames[around[-1]][0] if around else frame
+    if isinstance(error, NotImplementedError) and methods:
+        return _missing_method(frames[methods[-1]][0])
+    thing = _object_of(method)
+    name = f"{type(thing).__name__}.{method.f_code.co_name}" if thing is not None else ""
+    file = frame.f_code.co_filename
+    source = linecache.getline(file, line, frame.f_globals).strip()
+    return Fault(name, f"{relative_path(file)}:{line}", source, _reason(error, source))
+
+
+def _object_of(frame: FrameType) -> Any:
+    """The layer, activation function or loss whose method a frame runs."""
+    names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+    thing = frame.f_locals.get(names[0]) if names else None
+    return thing if isinstance(thing, Layer | ActivationFunction | LossFunction) else None
+
+
+def _root(frame: FrameType) -> str:
+    """The package that the code of a frame belongs to."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _reason(error: Exception, source: str) -> str:
+    message = " ".join(str(error).split())
+    reason = f"raises {type(error).__name__}" + (f": {message}" if message else "")
+    is_numpy = isinstance(error, TypeError | AttributeError) and re.search(r"\bn(um)?py?\.\w", source)
+    return f"{reason}; {USE_THE_TABLE}" if is_numpy or "ufunc" in message else reason
+
+
+def _missing_method(frame: FrameType) -> Fault:
+    """The fault of a class that does not define the abstract method that a frame runs."""
+    cls, method = type(_object_of(frame)), frame.f_code.co_name
+    try:
+        lines, first = inspect.getsourcelines(cls)
+        location, source = f"{relative_path(inspect.getsourcefile(cls) or '?')}:{first}", lines[0].strip()
+    except (OSError, TypeError):
+        location, source = "?", f"class {cls.__name__}"
+    return Fault(f"{cls.__name__}.{method}", location, source, "is not defined")
