@@ -189,8 +189,8 @@ def differs_from(original: Values, target: Target) -> bool:
 def _runs(target: Target) -> Iterator[tuple[str, Callable[..., Values]]]:
     owner = target.owner
     if owner is softmax_functions:
-        name = target.name.removesuffix("_jacobian") if target.name != "_minus_rows_max" else "stable_softmax"
-        yield name, partial(_softmax, name)
+        for name in names_of(target):
+            yield name, partial(_softmax, name) if "softmax" in name else partial(_loss, loss_functions.LOSSES[name])
     elif issubclass(owner, mg.Layer | activations.SReLUActivation):
         for name in names_of(target):
             for training in (True, False):
@@ -246,7 +246,11 @@ def names_of(target: Target) -> tuple[str, ...]:
     owner = target.owner
     if owner is softmax_functions:
         name = target.name.removesuffix("_jacobian")
-        return ("stable_softmax", "stable_log_softmax") if name == "_minus_rows_max" else (name,)
+        users = {
+            "_minus_rows_max": ("stable_softmax", "stable_log_softmax"),
+            "half_log_softmax": ("SoftmaxCrossEntropy",),
+        }
+        return users.get(name, (name,))
     special: dict[type, tuple[str, ...]] = {
         WeightedLayer: ("Linear",),
         layers.ActivationLayer: ("HyperbolicTangent",),
