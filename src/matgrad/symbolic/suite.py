@@ -47,7 +47,15 @@ from matgrad.symbolic.checks.verdicts import Check, crash, without_verdict
 from matgrad.symbolic.derivations import Derivation, check_derivation, derivations
 
 SOFTMAX_FUNCTIONS = ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
-QUICK = ("Linear", "ReLU", "Softmax", "BatchNormalization", "SoftmaxCrossEntropy", "MeanSquaredError", "Momentum")
+QUICK = (
+    "Linear",
+    "ReLU",
+    "stable_softmax",
+    "BatchNormalization",
+    "SoftmaxCrossEntropy",
+    "MeanSquaredError",
+    "Momentum",
+)
 D, K = 2, 4  # with batches of 3: all sizes differ
 SEED = 3  # with which some weights are dropped, and some are not
 
