@@ -222,7 +222,7 @@ MUTANTS = {
 LOSS_MUTANTS = [
     ("SquaredErrorLoss", "2 * (Y - T)", "Y - T"),
     ("SquaredErrorLoss", "2 * (Y - T)", "2 * (T - Y)"),
-    ("MeanSquaredErrorLoss", "super().gradient(Y, T) / (K * N)", "super().gradient(Y, T) / N"),
+    ("MeanSquaredErrorLoss", "return 2 * ((Y - T) / (K * N))", "return 2 * ((Y - T) / N)"),
     ("SoftmaxCrossEntropyLoss", "hadamard(stable_softmax(Y), column_repeat(rows_sum(T), K)) - T", "stable_softmax(Y)"),
     ("LogisticCrossEntropyLoss", "hadamard(T, sigmoid(Y)) - T", "sigmoid(Y) - T"),
     ("BinaryCrossEntropyLoss", "return sigmoid(Y) - T", "return hadamard(T, sigmoid(Y)) - T"),
