@@ -30,7 +30,9 @@ def mnist(dtype: str) -> tuple[np.ndarray, ...]:
         for part in ("train", "t10k")
         for kind in ("images-idx3", "labels-idx1")
     ]
-    return tuple(A.reshape(len(A), -1) / np.dtype(dtype).type(255) if A.ndim == 3 else A.astype(np.int64) for A in parts)
+    return tuple(
+        A.reshape(len(A), -1) / np.dtype(dtype).type(255) if A.ndim == 3 else A.astype(np.int64) for A in parts
+    )
 
 
 def initial_model(dtype: str) -> mg.MultilayerPerceptron:
