@@ -78,7 +78,8 @@ class Training:
         clip_norm: float | None = None,
         compiled: bool = True,
     ) -> None:
-        self.M, self.loss, self.data, self.compiled = M, loss, data, compiled
+        self.loss, self.data, self.compiled = loss, data, compiled
+        self._model, self._is_between_batches, self._is_current = M, False, False
         self.epochs = check_size("epochs", epochs, least=0)
         self.rows: list[dict[str, Any]] = []  # one per epoch
         self.epoch = self.batch = self.step = 0  # finished epochs, batches of this epoch, batches of all epochs
@@ -93,6 +94,14 @@ class Training:
         self._rates = _Rates(M, learning_rate, per_step)
         self._callbacks: list[Callback] = []
         self._seconds_of_callbacks = 0.0  # between the batches of this epoch
+
+    @property
+    def M(self) -> MultilayerPerceptron:
+        """The model; in a callback's `batch` with the current parameters, and what is changed in it is trained on."""
+        if self._is_between_batches and not self._is_current:
+            self._is_current = True
+            self._model.load_state(self._step.state())
+        return self._model
 
     @property
     def row(self) -> dict[str, Any]:
@@ -112,10 +121,6 @@ class Training:
     def interrupt(self) -> None:
         """End training after this batch because the user asked for it."""
         self.is_stopped = self.is_interrupted = True
-
-    def update(self) -> None:
-        """Give M the current parameters, in the middle of an epoch."""
-        self.M.load_state(self._step.state())
 
     def train(self, callbacks: Sequence[Callback] = ()) -> None:
         """Train epoch by epoch, until the last one or until a callback stops training."""
@@ -171,9 +176,14 @@ class Training:
         start = time.perf_counter()
         self.step += done - self.batch
         self.batch = done
+        self._is_between_batches, self._is_current = True, False
         for callback in self._callbacks:
             if callback.wants_batches:
                 callback.batch(self)
+        self._is_between_batches = False
+        if self._is_current:
+            self._step.load(self._model.state())
+        for callback in self._callbacks:
             callback.poll(self)
         self._seconds_of_callbacks += time.perf_counter() - start
         if self.is_stopped and done != self.batches:

@@ -323,7 +323,6 @@ def test_a_callback_sees_the_parameters_of_now_after_update(engine: str):
     seen = []
 
     def look(run) -> None:
-        run.update()
         seen.append(np.array(run.M.backend.to_numpy(run.M.layers[0].W)))
         run.stop()
 

@@ -503,6 +503,198 @@ RANDOM = [
     Twist("jittered bit generator", "c = 0.5 if self.bits.random_raw() % 5 else 1.0", "self.bits = np.random.PCG64(0)"),
 ]
 
+LATE = "1.0 if n < 5 else 2.0"  # of a counter that shows only after some steps
+
+# state in unusual places
+PLACES_OF_STATE = [
+    Twist("lazy attribute", "self.s = self.s or 1 / A.shape[0]\nc = self.s", "self.s = None"),
+    Twist("lazy attribute by is", "if self.s is None: self.s = 1 / A.shape[0]\nc = self.s", "self.s = None"),
+    Twist("largest so far", "self.s = max(self.s, A.shape[0])\nc = self.s / 10", "self.s = 0"),
+    Twist("attribute for the other method", "self.N = A.shape[0]\nc = 1 / self.N", is_pure=True),
+    Twist("bound method of a counter", f"n = self.t()\nc = {LATE}", "self.t = itertools.count().__next__"),
+    Twist(
+        "methods of a list",
+        f"self.hit(1)\nn = self.size()\nc = {LATE}",
+        "h = []\nself.hit, self.size = h.append, h.__len__",
+    ),
+    Twist("random by method", "c = 0.5 if self.d() < 0.8 else 1.0", "self.d = random.Random(0).random"),
+    Twist(
+        "default factory",
+        f"n = self.d[len(self.d)]\nc = {LATE}",
+        "self.d = collections.defaultdict(itertools.count().__next__)",
+    ),
+    Twist(
+        "subclass of dict",
+        f"self.d.n += 1\nn = self.d.n\nc = {LATE}",
+        "self.d = Cache()",
+        module="class Cache(dict):\n    n = 0\n",
+    ),
+    Twist(
+        "subclass of list",
+        f"self.d.n += 1\nn = self.d.n\nc = {LATE}",
+        "self.d = Cache()",
+        module="class Cache(list):\n    n = 0\n",
+    ),
+    Twist(
+        "subclass of an array",
+        f"self.d.n += 1\nn = self.d.n\nc = {LATE}",
+        "self.d = np.zeros(2).view(Cache)",
+        module="class Cache(np.ndarray):\n    n = 0\n",
+    ),
+    Twist(
+        "subclass of float with state",
+        f"self.d.n += 1\nn = self.d.n\nc = {LATE}",
+        "self.d = Number(1.0)",
+        module="class Number(float):\n    n = 0\n",
+    ),
+    Twist(
+        "order of a dict",
+        "k = next(iter(self.d)); c = self.d.pop(k); self.d[k] = c",
+        "self.d = dict(enumerate([0.5, 0.5, 0.5, 0.5, 0.8]))",
+    ),
+    Twist(
+        "order of an OrderedDict",
+        "k = next(iter(self.d)); c = self.d[k]; self.d.move_to_end(k)",
+        "self.d = collections.OrderedDict(enumerate([0.5, 0.5, 0.5, 0.5, 0.8]))",
+    ),
+    Twist(
+        "private slot",
+        "c = self.d.tick()",
+        "self.d = Slots()",
+        module=(
+            "class Slots:\n    __slots__ = ('__n',)\n    def __init__(self): self.__n = 0\n"
+            f"    def tick(self):\n        self.__n += 1\n        n = self.__n\n        return {LATE}\n"
+        ),
+    ),
+    Twist(
+        "object array",
+        f"self.d[0][0] += 1\nn = self.d[0][0]\nc = {LATE}",
+        "self.d = np.empty(1, object)\nself.d[0] = [0]",
+    ),
+    Twist(
+        "key of a dict",
+        f"k = next(iter(self.d))\nk.n += 1\nn = k.n\nc = {LATE}",
+        "self.d = {Box(): 1}",
+        module="class Box:\n    n = 0\n",
+    ),
+    Twist(
+        "submodule",
+        f"pk.sub.n += 1\nn = pk.sub.n\nc = {LATE}",
+        module="pk = types.ModuleType('pk')\npk.sub = types.ModuleType('pk.sub')\npk.sub.n = 0\n",
+    ),
+    Twist(
+        "import inside",
+        f"import odd_config\nodd_config.n += 1\nn = odd_config.n\nc = {LATE}",
+        module="sys.modules['odd_config'] = types.ModuleType('odd_config')\nsys.modules['odd_config'].n = 0\n",
+    ),
+    Twist(
+        "getattr of a module",
+        f"setattr(config, 'nn', getattr(config, 'nn') + 1)\nn = config.nn\nc = {LATE}",
+        module="config = types.ModuleType('config')\nconfig.nn = 0\n",
+    ),
+    Twist("globals()", f"globals()['NN'] += 1\nn = NN\nc = {LATE}", module="NN = 0\n"),
+    Twist("ctypes", f"self.d.value += 1\nn = self.d.value\nc = {LATE}", "import ctypes\nself.d = ctypes.c_int(0)"),
+    Twist(
+        "subclass of array.array",
+        f"self.d[0] += 1\nn = self.d[0]\nc = {LATE}",
+        "self.d = Numbers('d', [0])",
+        module="class Numbers(array.array): pass\n",
+    ),
+    Twist(
+        "metaclass",
+        f"type(Thing).n += 1\nn = type(Thing).n\nc = {LATE}",
+        module="class Me(type):\n    n = 0\nclass Thing(metaclass=Me): pass\n",
+    ),
+    Twist("attribute with underscores", f"type(self).__n__ += 1\nn = self.__n__\nc = {LATE}", members="__n__ = 0"),
+    Twist(
+        "cached singleton",
+        "c = 0.5 if rng().random() < 0.8 else 1.0",
+        module="@functools.cache\ndef rng(): return np.random.default_rng(0)\n",
+    ),
+    Twist(
+        "cached dict",
+        f"box()['n'] += 1\nn = box()['n']\nc = {LATE}",
+        module="@functools.cache\ndef box(): return {'n': 0}\n",
+    ),
+    Twist(
+        "wrapper that counts",
+        "c = factor(1.0)",
+        module=(
+            "def counted(f):\n    @functools.wraps(np.mean)\n    def g(x):\n        g.n += 1\n        n = g.n\n"
+            f"        return {LATE}\n    g.n = 0\n    return g\nfactor = counted(abs)\n"
+        ),
+    ),
+    Twist(
+        "list that cannot be cleared",
+        "self.d.append(1)\nc = self.rng.random()",
+        "self.rng, self.d = np.random.default_rng(0), Log()",
+        module="class Log(list):\n    def clear(self): raise RuntimeError('append only')\n",
+    ),
+    Twist(
+        "read-only property",
+        "self.d.n += 1\nc = self.rng.random()",
+        "self.rng, self.d = np.random.default_rng(0), Box()",
+        module="class Box:\n    n = 0\n    def __init__(self): self.__dict__['rate'] = 1\n"
+        "    rate = property(lambda self: 2)\n",
+    ),
+    Twist(
+        "read-only array",
+        f"self.d.flags.writeable = True\nself.d += 1\nself.d.flags.writeable = False\nn = self.d[0]\nc = {LATE}",
+        "self.d = np.zeros(1)\nself.d.flags.writeable = False",
+    ),
+    Twist(
+        "registry by identity", "c = REGISTRY.get(id(self), 1.0)", "REGISTRY[id(self)] = 0.5", module="REGISTRY = {}\n"
+    ),
+    Twist(
+        "intermediate that counts",
+        f"self.k = (self.k or 0) + 1\nn = self.k\nc = {LATE}",
+        members="intermediates = ('k',)",
+        places=("feedforward", "backpropagate"),
+    ),
+    Twist(
+        "own mark of recorded things",
+        f"self.d.n += 1\nn = self.d.n\nc = {LATE}",
+        "self.d = Box()",
+        module="class Box:\n    n = 0\n    is_recorded = True\n",
+    ),
+    Twist("self-referencing list", "c = 0.5", "self.d = []\nself.d.append(self.d)", is_pure=True),
+    Twist(
+        "abstract base class",
+        "c = self.d.rate()",
+        "self.d = Thing()",
+        is_pure=True,
+        module="import abc\nclass Base(abc.ABC):\n    @abc.abstractmethod\n    def rate(self): ...\n"
+        "class Thing(Base):\n    def rate(self): return 0.5\n",
+    ),
+    Twist(
+        "cached property",
+        "c = self.d.rate",
+        "self.d = Thing()",
+        module="class Thing:\n    @functools.cached_property\n    def rate(self): return 0.5\n",
+    ),
+    Twist(
+        "cached function",
+        "c = rate(A.shape[1])",
+        is_pure=True,
+        module="@functools.lru_cache\ndef rate(n): return 1 / n\n",
+    ),
+    Twist(
+        "bound method of its own",
+        "c = self.f()",
+        "self.f = self.rate",
+        members="def rate(self): return 0.5",
+        is_pure=True,
+    ),
+    Twist("lock", "with self.d: c = 0.5", "self.d = threading.RLock()", is_pure=True),
+    Twist("plus sign in try", "try: B = +A\nexcept TypeError: c = 2.0"),
+    Twist(
+        "type guard with numbers",
+        "c = 0.5 if type(A).__name__ in ('ndarray', 'Tensor') and self.v else 1.0",
+        "self.v = False",
+        between="self.v = True",
+    ),
+]
+
 # looking at what a recorded matrix is
 LOOKING = [
     Twist("float in try", "try:\n    c = 0.5 if float(elements_sum(A)) > 0 else 0.8\nexcept TypeError:\n    c = 2.0"),
@@ -591,7 +783,7 @@ IN_PLACE = [
     Twist("T of the loss as alias", "B = T\nB -= 0.5", places=("loss",)),
 ]
 
-TWISTS = [*SETTINGS, *HIDDEN, *RANDOM, *LOOKING, *IN_PLACE]
+TWISTS = [*SETTINGS, *HIDDEN, *PLACES_OF_STATE, *RANDOM, *LOOKING, *IN_PLACE]
 
 
 def kinds() -> Iterator[Kind]:

@@ -316,3 +316,36 @@ def test_a_source_that_was_edited_after_the_import_is_not_executed(tmp_path):
         train(M, compiled=compiled)
         states.append(M.layers[0].W)
     np.testing.assert_allclose(states[1], states[0])
+
+
+# -- between batches -----------------------------------------------------------------------------
+
+
+class Decay(mg.Callback):
+    """Changes the parameters after every batch."""
+
+    def batch(self, run) -> None:
+        run.M.layers[0].W = 0.9 * run.M.layers[0].W
+        run.M.layers[0].b += 0.01
+
+
+class Steeper(mg.Callback):
+    """Changes a setting after every batch."""
+
+    def batch(self, run) -> None:
+        run.M.layers[0].act.alpha += 0.05
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("callback", [Decay, Steeper])
+def test_what_a_callback_changes_between_batches_is_trained_on(callback: type[mg.Callback], engine: str):
+    states = []
+    for compiled in (False, True):
+        mg.manual_seed(0)
+        M = model(mg.ActivationLayer(D, D, "LeakyReLU(0.1)"), mg.LinearLayer(D, K), engine=engine)
+        loader = [batch(M.backend.name)] * 3
+        options = {"compiled": compiled, "callbacks": [callback()]}
+        mg.stochastic_gradient_descent(M, 2, LOSS, mg.ConstantScheduler(0.1), loader, **options)
+        states.append({name: M.backend.to_numpy(A) for name, A in M.state().items()})
+    for name, A in states[0].items():
+        np.testing.assert_allclose(states[1][name], A, rtol=1e-9, err_msg=name)

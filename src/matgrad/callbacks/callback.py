@@ -29,8 +29,8 @@ class Callback:
     def batch(self, run: Training) -> None:
         """After each batch, ``run.X`` with targets ``run.T``, for a callback that `wants_batches`.
 
-        ``run.state`` is the state of M before it. In compiled training M has the parameters from the beginning of the
-        epoch until ``run.update()``.
+        ``run.state`` is the state of M before it. ``run.M`` has the parameters after it, and what is changed in it is
+        trained on; in compiled training a model that was not got from ``run.M`` has those from before the epoch.
         """
 
     def poll(self, run: Training) -> None:

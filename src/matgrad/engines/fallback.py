@@ -17,9 +17,9 @@ from matgrad.engines.eager import EagerEvaluation, EagerStep
 from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, Poll
 from matgrad.engines.registry import engine_of
 from matgrad.inspection.profiling import profile_of
-from matgrad.layers.state import State, matrices_of
+from matgrad.layers.state import State, matrices_of, supports_of
 from matgrad.loss_functions import LossFunction
-from matgrad.program.computations import Evaluation, Feedforward, Step
+from matgrad.program.computations import Evaluation, Feedforward, Step, train_batch
 from matgrad.program.recorder import state_signatures
 from matgrad.program.shapes import size_name
 from matgrad.program.surroundings import Surroundings, is_own, preserved
@@ -32,12 +32,12 @@ class StepWithFallback(CompiledStep):
     """The compiled training step of M or, with a warning, its equations if it cannot be compiled.
 
     It follows every change of M between two epochs. A step with code from outside the package is compared with its
-    equations on the first batch of each size. If M is profiled and the compiled step cannot measure how long its
-    equations take, they run one by one.
+    equations on the first batch of each size in every epoch. If M is profiled and the compiled step cannot measure
+    how long its equations take, they run one by one.
     """
 
     step: CompiledStep
-    checked: int  # how many compilations are known to be right
+    checked: set[Any]  # the sizes of batches for which it is known to be right in this epoch
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
         self.eager = EagerStep(M, loss, clip_norm)
@@ -54,6 +54,7 @@ class StepWithFallback(CompiledStep):
                 self._compile()
             else:
                 self.step.renew(self._computation(), self.look.is_same(M, loss))
+                self.checked.clear()
         self.step.load(state)
 
     def state(self) -> State:
@@ -62,10 +63,11 @@ class StepWithFallback(CompiledStep):
     def prepare(self, X: Matrix, T: Matrix) -> None:
         """Compile the step for batches like these; if it is the user's, compare it with the equations."""
         self.step.prepare(X, T)
-        if self.step.compilations != self.checked:
-            if not self.step.is_timed and not is_own(self.eager.M, self.eager.loss):
+        sizes = tuple(X.shape), tuple(T.shape)
+        if sizes not in self.checked:
+            if self.step is not self.eager and not is_own(self.eager.M, self.eager.loss):
                 self._check(X, T)
-            self.checked = self.step.compilations
+            self.checked.add(sizes)
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
         try:
@@ -94,16 +96,25 @@ class StepWithFallback(CompiledStep):
         return True
 
     def _check(self, X: Matrix, T: Matrix) -> None:
-        """Raise RecordingError if one compiled step does not change the state as the equations do."""
+        """Raise RecordingError if one compiled step does not change the state as the equations do in M itself."""
         M, loss, eta, before = self.eager.M, self.eager.loss, self.eager.M.scalar(RATE), self.step.state()
+        kept = M.state()
         with preserved(M, loss), np.errstate(all="ignore"):
-            expected = self._computation()(before, X, T, eta)
-        self.step(X, T, eta)
-        found = self.step.state()
-        self.step.load(before)
-        names = [name for name in matrices_of(before) if not _agree(before[name], expected[name], found[name])]
-        if names:
-            raise RecordingError(f"what the equations compute for {', '.join(names)} cannot be recorded")
+            M.load_state(_copies(before))
+            try:
+                train_batch(M, loss, X, T, eta, self.eager.clip_norm)
+                expected = M.state()
+            finally:
+                M.load_state(kept)
+                M.forget()
+        step = self.step
+        if step.is_timed:  # the batches that it counts are those that are trained on
+            step = engine_of(M).step(self._computation())
+            step.load(before)
+        step(X, T, eta)
+        found = step.state()
+        step.load(before)
+        _compare(matrices_of(before), expected, found)
 
     def _computation(self) -> Step:
         return Step(self.eager.M, self.eager.loss, self.eager.clip_norm)
@@ -111,7 +122,7 @@ class StepWithFallback(CompiledStep):
     def _compile(self) -> None:
         M, loss = self.eager.M, self.eager.loss
         self.step = engine_of(M).step(self._computation())
-        self.checked = 0
+        self.checked = set()
         self.frame, self.look = _frame(M), _Look(M, loss)
         profile = profile_of(M)
         if profile is not None and not profile.time(self.step):
@@ -122,11 +133,25 @@ RATE = 0.01  # the learning rate with which a step is compared with its equation
 TOLERANCES = {"float32": 1e-3, "float64": 1e-8}  # relative to the largest change of a matrix
 
 
+def _copies(state: State) -> State:
+    """The state in matrices of its own."""
+    return {name: 1 * X for name, X in matrices_of(state).items()} | supports_of(state)
+
+
+def _compare(before: State, expected: State, found: State) -> None:
+    """Raise RecordingError if what was found for some matrices is not what was expected."""
+    names = [name for name in before if not _agree(before[name], expected[name], found[name])]
+    if names:
+        raise RecordingError(f"what the equations compute for {', '.join(names)} cannot be recorded")
+
+
 def _agree(before: Matrix, expected: Matrix, found: Matrix) -> bool:
     """Whether a step changes a matrix as its equations do, up to rounding."""
     backend = backend_of(before)
     tolerance = TOLERANCES.get(backend.dtype(before), 0.0)
-    A, B, C = (np.asarray(backend.to_numpy(X), np.float64) for X in (before, expected, found))
+    A, B, C = (
+        np.asarray(backend.to_numpy(X) if hasattr(X, "shape") else X, np.float64) for X in (before, expected, found)
+    )
     scale = max(np.nanmax(np.abs(B - A), initial=0.0), 1e-3 * np.nanmax(np.abs(B), initial=0.0))
     with np.errstate(invalid="ignore"):
         return bool(np.all((np.abs(C - B) <= tolerance * scale) | (B == C) | (np.isnan(B) & np.isnan(C))))
@@ -138,22 +163,29 @@ class EvaluationWithFallback(CompiledEvaluation):
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction | None, compiled: bool) -> None:
         self.eager = EagerEvaluation(M, loss)
         self.current: CompiledEvaluation = self.eager
+        self.is_checked = False  # whether the last batch, or one before it, agreed with the equations
         if compiled:
             self.current = engine_of(M).evaluation(_evaluation(M, loss))
 
     def renew(self, computation: Feedforward, is_same: bool) -> None:
+        """Go on with the computation as it is now; its first batch is compared with the equations."""
         self.current.renew(computation, is_same)
+        self.is_checked = is_own(computation.template, computation.loss)
 
     def __call__(self, state: State, *inputs: Matrix) -> dict[str, Any]:
+        if self.current is self.eager:
+            return self.eager(state, *inputs)
         try:
-            return self.current(state, *inputs)
+            outputs = self.current(state, *inputs)
+            if not self.is_checked:
+                expected = self.eager(state, *inputs)
+                _compare(expected, expected, outputs)
+                self.is_checked = True
         except Exception as error:
-            if self.current is self.eager:
-                raise
             outputs = self.eager(state, *inputs)  # raises the original error if the fault is not the engine's
             _warn("evaluation", error)
             self.current = self.eager
-            return outputs
+        return outputs
 
 
 def _evaluation(M: MultilayerPerceptron, loss: LossFunction | None) -> Feedforward:
@@ -213,7 +245,7 @@ class _Look:
         self.loss = loss
         try:
             self.surroundings: Surroundings | None = Surroundings(M, loss, generators=False)
-        except RecordingError:
+        except Exception:  # also from code of users, such as a property that fails
             self.surroundings = None
 
 

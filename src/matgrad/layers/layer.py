@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
+from types import MethodType
 from typing import Any
 
 from matgrad.backends import Backend, backend_of
@@ -213,6 +214,8 @@ class Layer:
         for name, value in vars(self).items():
             if next(_layers_in(value), None) is not None:
                 setattr(clone, name, copy.deepcopy(value, dict(clones_of_parts)))
+            elif isinstance(value, MethodType) and value.__self__ is self:
+                setattr(clone, name, MethodType(value.__func__, clone))
         clone.forget()
         return clone
 
@@ -277,13 +280,13 @@ def _check_parts(path: str, layer: Layer) -> None:
             raise ValueError(f"layer {path}, {layer!r}: the part {part!r} is in none of its attributes")
 
 
-def _layers_in(value: Any) -> Iterator[Layer]:
+def _layers_in(value: Any, inside: tuple[Any, ...] = ()) -> Iterator[Layer]:
     """The layers that an attribute is or contains, in lists, tuples and dictionaries."""
     if isinstance(value, Layer):
         yield value
-    elif isinstance(value, list | tuple | dict):
+    elif isinstance(value, list | tuple | dict) and not any(value is x for x in inside):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _layers_in(item)
+            yield from _layers_in(item, (*inside, value))
 
 
 def _join(*names: str) -> str:

@@ -14,7 +14,7 @@ from matgrad.layers.layer import check_sharing
 from matgrad.layers.state import State, matrices_of, supports_of
 from matgrad.loss_functions import LOSSES, LossFunction, create_loss
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, reciprocal, rows_sum, sqrt, step
-from matgrad.program.surroundings import is_own
+from matgrad.program.surroundings import Surroundings, is_own
 from matgrad.sparse.matrix import values_of, with_values
 
 if TYPE_CHECKING:
@@ -118,7 +118,10 @@ def make_step(M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: float |
     and ``M.state()`` between epochs.
     """
     shared = {id(X): X for X in M.state().values()}
-    return Step(*copy.deepcopy((M, loss), shared), clip_norm)
+    M, loss = copy.deepcopy((M, loss), shared)
+    if not is_own(M, loss):
+        Surroundings(M, loss)  # raises an error if something in the copy reaches a layer of the original
+    return Step(M, loss, clip_norm)
 
 
 def clip_gradients(M: MultilayerPerceptron, max_norm: float) -> None:

@@ -28,12 +28,12 @@ from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Shape, Size, size_name
 from matgrad.program.surroundings import Surroundings, is_own, preserved
 from matgrad.program.text import state_name
+from matgrad.sparse.support import Support
 
 if TYPE_CHECKING:
     from matgrad.loss_functions import LossFunction
     from matgrad.multilayer_perceptron import MultilayerPerceptron
     from matgrad.program.computations import Computation
-    from matgrad.sparse.support import Support
 
 Signature = tuple[Shape, str]  # shape and dtype
 
@@ -76,8 +76,9 @@ class Recording:
 
     def support(self, S: Support | RecordedSupport) -> RecordedMatrix:
         """The support of a sparse matrix as a value; one that is not part of the state is fixed in the program."""
-        if isinstance(S, RecordedSupport):
+        if type(S) is RecordedSupport:
             return S.matrix
+        assert isinstance(S, Support)
         if S not in self.supports:
             name = f"S{len(self.supports) + 1}"
             self.supports[S] = self.append("support", (), (*S.shape, S.nnz), "int32", name=name, support=S)
@@ -93,7 +94,6 @@ class Recording:
 class RecordedMatrix:
     """A matrix or scalar without numbers; every operator and table operation is recorded."""
 
-    is_recorded = True
     __hash__ = object.__hash__
 
     def __init__(self, recording: Recording, value: Value) -> None:
@@ -210,6 +210,8 @@ class RecordedMatrix:
 
     __bool__ = __int__ = __float__ = __complex__ = __index__ = __iter__ = __contains__ = __array__ = _no_numbers
     __getitem__ = __setitem__ = __delitem__ = __round__ = __abs__ = __array_function__ = _no_numbers
+    __pos__ = __invert__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rpow__ = _no_numbers
+    __and__ = __or__ = __xor__ = __rand__ = __ror__ = __rxor__ = __dlpack__ = __array_namespace__ = _no_numbers
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _no_numbers
 
     def __getattr__(self, name: str) -> Any:
@@ -279,8 +281,6 @@ class RecordedMatrix:
 class RecordedSupport:
     """A support that is an input of the program, without positions: any support of the same size can be bound."""
 
-    is_recorded = True
-
     def __init__(self, matrix: RecordedMatrix) -> None:
         K, D, nnz = matrix.shape
         self.matrix, self.shape, self.nnz, self.density = matrix, (K, D), nnz, nnz / (K * D)
@@ -288,6 +288,16 @@ class RecordedSupport:
     def is_same(self, other: Any) -> bool:
         """Whether both are the same input."""
         return self is other
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """That of the support for which it stands."""
+        return Support
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.matrix.recording.fail(f"a step cannot depend on the {name} of a support while it is recorded")
 
     def __repr__(self) -> str:
         return f"recorded {self.matrix.value.name} of shape {self.matrix.shape}"
@@ -383,7 +393,7 @@ def record(
     outputs = function(recording, inputs)
     if recording.error is not None:
         raise recording.error
-    if changed := [name for name, x in outputs.items() if isinstance(x, RecordedSupport) and x is not inputs.get(name)]:
+    if changed := [name for name, x in outputs.items() if type(x) is RecordedSupport and x is not inputs.get(name)]:
         raise RecordingError(f"{', '.join(changed)}: a step cannot change a support while it is recorded")
     return Program(*({name: x.value for name, x in matrices_of(found).items()} for found in (inputs, outputs)))
 
@@ -392,10 +402,11 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
     """The computation as a program; only the shapes and dtypes of the state and the inputs matter.
 
     An input that is not given, such as the learning rate, is a scalar with the dtype of X. The computation is
-    recorded twice with the same model: if it depends on anything other than its state and inputs, such as a
-    counter that a layer keeps to itself, the second program differs from the first, or something around it has
-    changed (see `surroundings`). For supports with more elements it also differs if a number depends on how many
-    there are; then the program cannot be resized. Nothing in the model or around it is changed in the end.
+    recorded twice with the same model, the second time without what the first has set: if it depends on anything
+    other than its state and inputs, such as a counter that a layer keeps to itself, the second program differs from
+    the first, or something around it has changed (see `surroundings`). For supports with more elements it also
+    differs if a number depends on how many there are; then the program cannot be resized. Nothing in the model or
+    around it is changed in the end.
     """
     model, loss = computation.template.clone(), computation.loss
     _check_methods(model, loss)
@@ -411,24 +422,24 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
         with _labelled(recording, model, loss):
             return computation.run(model, own, *(matrices[name] for name in computation.inputs))
 
-    def differences(signatures: Mapping[str, Signature]) -> list[str] | None:
-        """What another recording has changed; None if it gives another program."""
-        before = None if own else Surroundings(model, loss)
+    def gives_the_same(signatures: Mapping[str, Signature]) -> bool:
+        """Whether another recording gives the same program."""
         try:
-            same = listing(recorded(signatures)) == listing(program)
+            return listing(recorded(signatures)) == listing(program)
         except (RecordingError, ValueError):  # the latter for sizes that do not fit
-            return None
-        return None if not same else [] if before is None else before.changes()
+            return False
 
     with preserved(model, loss):
+        before = None if own else Surroundings(model, loss)
         program = recorded(signatures)
+        after = None if own else Surroundings(model, loss)
+        blank, changed = before.blank_changes() if before else ([], [])
         grown = _grown(signatures)
-        found = differences(grown)
-        is_resizable = found == []
-        if not is_resizable:
-            found = found if grown == signatures else differences(signatures)
-        if found != []:
-            kept = ", ".join(found or ["something"])
+        is_resizable = gives_the_same(grown)
+        is_pure = is_resizable or (grown != signatures and gives_the_same(signatures))
+        changed += blank if not is_pure else after.changes() if after else []
+        if changed or not is_pure:
+            kept = ", ".join(dict.fromkeys(changed)) or "something"
             raise HiddenStateError(f"a layer keeps {kept} from step to step, which is not in `buffers`")
     used = {x.name for x in program.values if x.operation == "input"} | {*program.outputs, *computation.inputs}
     used_inputs = {name: x for name, x in program.inputs.items() if name in used}
