@@ -32,12 +32,13 @@ class StepWithFallback(CompiledStep):
     """The compiled training step of M or, with a warning, its equations if it cannot be compiled.
 
     It follows every change of M between two epochs. A step with code from outside the package is compared with its
-    equations on the first batch of each size in every epoch. If M is profiled and the compiled step cannot measure
-    how long its equations take, they run one by one.
+    equations on the first batch of each size, in epochs 1, 2, 4, 8 and so on. If M is profiled and the compiled step
+    cannot measure how long its equations take, they run one by one.
     """
 
     step: CompiledStep
-    checked: set[Any]  # the sizes of batches for which it is known to be right in this epoch
+    checked: set[Any]  # the sizes of batches for which it was found right
+    loads: int  # how often a state was loaded, once per epoch
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
         self.eager = EagerStep(M, loss, clip_norm)
@@ -54,7 +55,9 @@ class StepWithFallback(CompiledStep):
                 self._compile()
             else:
                 self.step.renew(self._computation(), self.look.is_same(M, loss))
-                self.checked.clear()
+                self.loads += 1
+                if self.loads & (self.loads - 1) == 0:
+                    self.checked.clear()
         self.step.load(state)
 
     def state(self) -> State:
@@ -122,7 +125,7 @@ class StepWithFallback(CompiledStep):
     def _compile(self) -> None:
         M, loss = self.eager.M, self.eager.loss
         self.step = engine_of(M).step(self._computation())
-        self.checked = set()
+        self.checked, self.loads = set(), 0
         self.frame, self.look = _frame(M), _Look(M, loss)
         profile = profile_of(M)
         if profile is not None and not profile.time(self.step):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import dis
 import fractions
 import functools
 import gc
@@ -25,6 +26,7 @@ from array import array
 from collections import OrderedDict, _tuplegetter, defaultdict, deque  # type: ignore[attr-defined]
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,11 @@ def is_library(module: str | None) -> bool:
 def is_own_function(function: types.FunctionType) -> bool:
     """Whether a function was defined in the package; a wrapper may say so of itself without being it."""
     return str(function.__globals__.get("__name__")).partition(".")[0] == "matgrad"
+
+
+def is_foreign(function: types.FunctionType) -> bool:
+    """Whether a function was defined neither in the package nor in a library."""
+    return not is_own_function(function) and not is_library(function.__globals__.get("__name__"))
 
 
 def is_recorded(thing: object) -> bool:
@@ -278,8 +285,7 @@ def _write_function(f: types.FunctionType, contents: Mapping[str, Any]) -> None:
 
 def _inside_function(f: types.FunctionType, contents: Mapping[str, Any]) -> Inside:
     """The defaults, what it encloses and, unless it is a library's or the package's, the variables that it names."""
-    module = f.__globals__.get("__name__")
-    if is_library(module) or is_own_function(f):
+    if not is_foreign(f):
         return
     yield "()", contents["__defaults__"]
     yield "()", contents["__kwdefaults__"]
@@ -299,6 +305,22 @@ def _names_in(code: types.CodeType) -> frozenset[str]:
     inner = (_names_in(x) for x in code.co_consts if isinstance(x, types.CodeType))
     strings = (x for x in code.co_consts if isinstance(x, str) and x.isidentifier())
     return frozenset((*code.co_names, *strings)).union(*inner)
+
+
+@functools.cache
+def looks_at_types(code: types.CodeType) -> bool:
+    """Whether a function, other than one for setting up, asks for the type of something else than itself.
+
+    ``isinstance(X, np.ndarray)`` answers for a recorded matrix as it does for an array, but ``type(X)`` does not.
+    """
+    if code.co_name.startswith("__") and code.co_name != "__call__":
+        return False
+    found = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "PRECALL", "PUSH_NULL")]
+    return any(
+        call.argval == "type" and thing.opname.startswith("LOAD") and thing.argval not in ("self", "cls")
+        for call, thing in pairwise(found)
+        if call.opname == "LOAD_GLOBAL"
+    )
 
 
 _OF_CLASSES = re.compile("__(module|dict|weakref|doc|slots|qualname|annotations|parameters|orig_bases)__|_abc_impl")

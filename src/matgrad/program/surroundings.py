@@ -25,10 +25,12 @@ from matgrad.optimizers import Optimizer
 from matgrad.program.contents import (
     VALUES,
     Kind,
+    is_foreign,
     is_own_function,
     is_passed_over,
     kind_of,
     left_out,
+    looks_at_types,
     same,
     unreadable,
 )
@@ -90,6 +92,8 @@ class Surroundings:
                 raise RecordingError(f"{item.name} is a layer that is not a part of this one")
             if id(thing) in state:
                 raise RecordingError(f"{item.name} is {state[id(thing)]} of the model, which a step changes")
+            if isinstance(thing, types.FunctionType) and is_foreign(thing) and looks_at_types(thing.__code__):
+                raise RecordingError(f"{thing.__qualname__} looks at the type of a matrix: expected isinstance")
             self._items[id(thing)] = item
             pending += [(item, key, x) for key, x in kind.inside(thing, item.contents)]
 
