@@ -54,7 +54,7 @@ def test_alone_it_shows_a_default_network():
         (("--optimizers", "Adam"), "W1.m'"),
         (("--dropouts", "0.5"), "uniform(seed1, renewals1)"),
         (("--clip", "1"), "sqrt(rows_sum(columns_sum("),
-        (("--loss", "MeanSquaredError"), "2·(Y2 - T) / "),
+        (("--loss", "MeanSquaredError"), "2·((Y2 - T) / "),
         (("--layers", "ReLU;LogSoftmax"), "= -T / N"),
         (("--layers", "ReLU;BatchNormalization;Linear"), "running_mean2'"),
     ],
@@ -252,7 +252,8 @@ def test_eager_training_is_compiled_training(backend_name: str, options):
         assert found.keys() == compiled.keys()
         for key, A in found.items():
             if A.dtype.kind == "f":
-                np.testing.assert_allclose(compiled[key], A, rtol=1e-8, atol=1e-11, err_msg=f"{name}, {key}")
+                # before batch normalization, gradients of biases are sums of rounding errors, which Adam scales up
+                np.testing.assert_allclose(compiled[key], A, rtol=1e-8, atol=1e-7, err_msg=f"{name}, {key}")
 
 
 @pytest.mark.usefixtures("data")
