@@ -19,6 +19,7 @@ import matgrad as mg
 from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions, optimizers, softmax_functions
 from matgrad.layers.weights import WeightedLayer
+from matgrad.symbolic.checks.numbers import SIZES as POINTS
 from matgrad.symbolic.checks.numbers import _output_for
 from matgrad.symbolic.checks.verdicts import Check
 from matgrad.symbolic.suite import cases
@@ -157,18 +158,6 @@ LAYERS = {
 
 
 # -- what it computes ----------------------------------------------------------------------------
-
-# N, D, K and the magnitude of X
-POINTS = (
-    (1, 3, 2, 1),
-    (1, 2, 5, 1),
-    (2, 3, 3, 1),
-    (4, 1, 2, 1),
-    (12, 2, 1, 1),
-    (3, 2, 3, 30),
-    (5, 2, 3, 500),
-    (128, 2, 3, 1),
-)
 
 
 def values(target: Target) -> Values:

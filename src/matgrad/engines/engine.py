@@ -20,7 +20,6 @@ class CompiledStep(ABC):
     takes_epochs = False  # whether `train` runs whole epochs instead of calling the step for every batch
     can_be_timed = False  # whether it can measure the seconds of every equation
     is_timed = False  # whether it measures them
-    compilations = 0  # how often it has compiled something
 
     @abstractmethod
     def renew(self, step: Step, is_same: bool) -> None:

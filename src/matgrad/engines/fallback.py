@@ -17,7 +17,7 @@ from matgrad.engines.eager import EagerEvaluation, EagerStep
 from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, Poll
 from matgrad.engines.registry import engine_of
 from matgrad.inspection.profiling import profile_of
-from matgrad.layers.state import State, matrices_of, supports_of
+from matgrad.layers.state import State, copied, matrices_of
 from matgrad.loss_functions import LossFunction
 from matgrad.program.computations import Evaluation, Feedforward, Step, train_batch
 from matgrad.program.recorder import state_signatures
@@ -103,7 +103,7 @@ class StepWithFallback(CompiledStep):
         M, loss, eta, before = self.eager.M, self.eager.loss, self.eager.M.scalar(RATE), self.step.state()
         kept = M.state()
         with preserved(M, loss), np.errstate(all="ignore"):
-            M.load_state(_copies(before))
+            M.load_state(copied(before))
             try:
                 train_batch(M, loss, X, T, eta, self.eager.clip_norm)
                 expected = M.state()
@@ -134,11 +134,6 @@ class StepWithFallback(CompiledStep):
 
 RATE = 0.01  # the learning rate with which a step is compared with its equations
 TOLERANCES = {"float32": 1e-3, "float64": 1e-8}  # relative to the largest change of a matrix
-
-
-def _copies(state: State) -> State:
-    """The state in matrices of its own."""
-    return {name: 1 * X for name, X in matrices_of(state).items()} | supports_of(state)
 
 
 def _compare(before: State, expected: State, found: State) -> None:

@@ -50,7 +50,6 @@ class JitStep(CompiledStep):
             with preserved(self.step.template, self.step.loss):
                 self.compiled.lower(self.matrices, X, T, jnp.zeros((), X.dtype)).compile()
             self.prepared.add(signature)
-            self.compilations += 1
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
         self.prepare(X, T)

@@ -49,7 +49,6 @@ class Programs:
     """The programs of a computation, one for each size of its inputs, which share the matrices of the state."""
 
     is_timed = False  # whether to count the seconds of every equation
-    compilations = 0
 
     def __init__(self, computation: Computation, kernels: Kernels, executor_class: Callable[..., Any]) -> None:
         self.computation, self.kernels, self.executor_class = computation, kernels, executor_class
@@ -127,7 +126,6 @@ class Programs:
         self.resizable -= {key}
         self.resizable |= {key} if recorded.is_resizable else set()
         self.listings[key], self.executors[key] = found, self._planned(optimized(recorded))
-        self.compilations += 1
 
     def _planned(self, program: Program) -> Any:
         """An executor of the program for the present numbers of elements of the supports."""

@@ -63,7 +63,6 @@ class XlaStep(CompiledStep):
             finally:
                 self._assign(before)
             self.prepared.add(_signature(X, T))
-            self.compilations += 1
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
         self.prepare(X, T)

@@ -25,6 +25,11 @@ def supports_of(state: Mapping[str, Any]) -> dict[str, Support]:
     return {name: S for name, S in state.items() if name.endswith(SUPPORT)}
 
 
+def copied(state: Mapping[str, Any]) -> State:
+    """The state in matrices of its own; supports never change."""
+    return {name: 1 * X for name, X in matrices_of(state).items()} | supports_of(state)
+
+
 def sized_by_supports(state: Mapping[str, Any]) -> dict[str, str]:
     """The name of the support of each 1×nnz matrix: the values themselves, and what an optimizer keeps for them."""
     return {

@@ -11,7 +11,7 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.datasets.loader import are_classes, class_indices
 from matgrad.layers.layer import check_sharing
-from matgrad.layers.state import State, matrices_of, supports_of
+from matgrad.layers.state import State, copied
 from matgrad.loss_functions import LOSSES, LossFunction, create_loss
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, reciprocal, rows_sum, sqrt, step
 from matgrad.program.surroundings import Surroundings, is_own
@@ -53,7 +53,7 @@ class Computation:
     def __call__(self, state: State, *inputs: Any) -> State:
         """The outputs by name; neither the model nor the given state is changed."""
         if not is_own(self.template, self.loss):  # it may change matrices in place
-            state = {name: 1 * X for name, X in matrices_of(state).items()} | supports_of(state)
+            state = copied(state)
         return self.run(self.template.clone(), state, *inputs)
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:

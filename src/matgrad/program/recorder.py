@@ -26,7 +26,7 @@ from matgrad.layers.state import SUPPORT, matrices_of, sized_by_supports, suppor
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Shape, Size, size_name
-from matgrad.program.surroundings import Surroundings, is_own, preserved
+from matgrad.program.surroundings import Surroundings, preserved
 from matgrad.program.text import state_name
 from matgrad.sparse.support import Support
 
@@ -411,7 +411,7 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
     model, loss = computation.template.clone(), computation.loss
     _check_methods(model, loss)
     signatures = _signatures(state, dict(zip_longest(computation.inputs, inputs)))
-    X, own = inputs[0], is_own(model, loss)
+    X = inputs[0]
     dtypes = {backend_of(x).dtype(x): x.dtype for x in (*matrices_of(state).values(), X)}
 
     def recorded(signatures: Mapping[str, Signature]) -> Program:
@@ -429,10 +429,9 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
         except (RecordingError, ValueError):  # the latter for sizes that do not fit
             return False
 
-    with preserved(model, loss):
-        before = None if own else Surroundings(model, loss)
+    with preserved(model, loss) as before:
         program = recorded(signatures)
-        after = None if own else Surroundings(model, loss)
+        after = Surroundings(model, loss) if before else None
         blank, changed = before.blank_changes() if before else ([], [])
         grown = _grown(signatures)
         is_resizable = gives_the_same(grown)

@@ -196,14 +196,17 @@ _NO_KIND = Kind(lambda x: None, lambda x, contents: None)
 
 
 @contextmanager
-def preserved(M: MultilayerPerceptron, loss: LossFunction | None) -> Iterator[None]:
-    """Restore afterwards what can be reached from a model with code from outside the package, except its state."""
+def preserved(M: MultilayerPerceptron, loss: LossFunction | None) -> Iterator[Surroundings | None]:
+    """Restore afterwards what can be reached from a model with code from outside the package, except its state.
+
+    Yields how it was before; None if all code is the package's.
+    """
     if is_own(M, loss):
-        yield
+        yield None
         return
     before = Surroundings(M, loss)
     try:
-        yield
+        yield before
     finally:
         before.restore()
 
