@@ -1,17 +1,28 @@
 #include "matgrad/thread_pool.h"
 
+#include <algorithm>
+#include <exception>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#endif
+#if __has_include(<pthread.h>)
+#include <pthread.h>
 #endif
 
 namespace matgrad {
 
 namespace {
 
-constexpr int kSpins = 20000;  // some tens of microseconds, after which a thread yields
+// Where every thread has a core, the next one comes within microseconds, and sleeping takes longer than that: a long spin pays.
+// Where there are fewer cores, or others use them, it fails, and takes time from the thread that it waits for.
+constexpr int kLongSpin = 20000, kShortSpin = 200;  // pauses, of 2 to 50 ns
+constexpr int kMostShort = 255;                     // short spins between two long ones
 
 inline void pause_briefly() {
 #if defined(__x86_64__)
@@ -19,17 +30,6 @@ inline void pause_briefly() {
 #elif defined(__aarch64__)
     asm volatile("yield");
 #endif
-}
-
-// Waits until the condition holds, first by spinning, then by yielding to other processes.
-template <class Condition>
-void spin_until(Condition&& holds) {
-    for (int spins = 0; !holds(); ++spins) {
-        if (spins < kSpins)
-            pause_briefly();
-        else
-            std::this_thread::yield();
-    }
 }
 
 // Flushes subnormal numbers to 0 while it lives: arithmetic with them is a hundred times slower.
@@ -53,61 +53,163 @@ private:
 #endif
 };
 
+std::atomic<unsigned> fork_count{0};
+
 }  // namespace
 
+unsigned forks() {
+#if __has_include(<pthread.h>) && !defined(_WIN32)
+    [[maybe_unused]] static const int is_registered =
+        pthread_atfork(nullptr, nullptr, [] { fork_count.fetch_add(1, std::memory_order_relaxed); });
+#endif
+    return fork_count.load(std::memory_order_relaxed);
+}
+
+bool Counter::spin(unsigned seen, int pauses) const {
+    for (; pauses > 0 && value() == seen; --pauses) pause_briefly();
+    return pauses > 0;
+}
+
+// Whether a spin saw the value change. Each long one that fails is followed by more short ones, each that succeeds by fewer.
+bool Counter::spin(unsigned seen) {
+    if (const int left = short_spins_left_.load(std::memory_order_relaxed)) {
+        short_spins_left_.store(left - 1, std::memory_order_relaxed);
+        return spin(seen, kShortSpin);
+    }
+    const bool has_changed = spin(seen, kLongSpin);
+    const int before = short_spins_.load(std::memory_order_relaxed);
+    const int now = has_changed ? before / 4 : std::min(4 * before + 3, kMostShort);
+    if (now == before && now == 0) return has_changed;  // nothing to write to memory that all threads read
+    short_spins_.store(now, std::memory_order_relaxed);
+    short_spins_left_.store(now, std::memory_order_relaxed);
+    return has_changed;
+}
+
+void Counter::wait(unsigned seen) {
+    if (spin(seen)) return;
+    std::unique_lock<std::mutex> lock(mutex_);
+    sleepers_.fetch_add(1);
+    changed_.wait(lock, [&] { return value_.load() != seen; });
+    sleepers_.fetch_sub(1);
+}
+
+// A thread that goes to sleep counts itself before it looks at the value, so it is seen here or sees the new value.
+void Counter::advance() {
+    value_.fetch_add(1);
+    if (sleepers_.load() == 0) return;
+    { std::lock_guard<std::mutex> lock(mutex_); }  // it sleeps by now
+    changed_.notify_all();
+}
+
 void Barrier::wait() {
-    const unsigned round = round_.load(std::memory_order_relaxed);
+    const unsigned round = rounds_.value();
+    if (is_broken_.load(std::memory_order_relaxed)) throw Broken{};
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
         arrived_.store(0, std::memory_order_relaxed);
-        round_.store(round + 1, std::memory_order_release);
+        rounds_.advance();
     } else {
-        spin_until([&] { return round_.load(std::memory_order_acquire) != round; });
+        rounds_.wait(round);
     }
+    if (is_broken_.load(std::memory_order_relaxed)) throw Broken{};
 }
 
-ThreadPool::ThreadPool(int threads) : barrier_(threads) {
-    if (threads < 1) throw std::invalid_argument("threads: expected 1 or more, found " + std::to_string(threads));
-    for (int i = 1; i < threads; ++i) threads_.emplace_back([this, i] { serve(i); });
+void Barrier::break_up() {
+    is_broken_.store(true, std::memory_order_relaxed);
+    rounds_.advance();
 }
 
-ThreadPool::~ThreadPool() {
-    {
-        std::lock_guard<std::mutex> lock(mutex_);
-        closing_ = true;
-    }
-    wake_.notify_all();
-    for (auto& thread : threads_) thread.join();
+void Barrier::mend() {
+    arrived_.store(0, std::memory_order_relaxed);
+    is_broken_.store(false, std::memory_order_relaxed);
 }
 
-void ThreadPool::run(const std::function<void(const Worker&)>& job) {
-    std::lock_guard<std::mutex> one_at_a_time(jobs_);
-    job_ = &job;
-    unfinished_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
-    {
-        std::lock_guard<std::mutex> lock(mutex_);
-        started_.fetch_add(1, std::memory_order_release);
-    }
-    wake_.notify_all();
-    work(0);
-    spin_until([&] { return unfinished_.load(std::memory_order_acquire) == 0; });
-}
-
-void ThreadPool::work(int index) {
-    FlushSubnormals flush;
-    (*job_)(Worker{index, size(), &barrier_});
-}
-
-void ThreadPool::serve(int index) {
-    for (unsigned seen = 0;; ++seen) {
-        for (int spins = 0; spins < kSpins && started_.load(std::memory_order_acquire) == seen; ++spins) pause_briefly();
-        if (started_.load(std::memory_order_acquire) == seen) {
-            std::unique_lock<std::mutex> lock(mutex_);
-            wake_.wait(lock, [&] { return closing_ || started_.load(std::memory_order_acquire) != seen; });
-            if (started_.load(std::memory_order_acquire) == seen) return;
+class ThreadPool::Crew {
+public:
+    explicit Crew(int size) : size_(size), barrier_(size) {
+        try {
+            threads_.reserve(size);
+            for (int i = 1; i < size; ++i) threads_.emplace_back([this, i] { serve(i); });
+        } catch (const std::exception& error) {
+            const std::string started = std::to_string(threads_.size() + 1);
+            close();
+            throw std::invalid_argument("threads: only " + started + " of " + std::to_string(size) + " can be started: " + error.what());
         }
-        work(index);
-        unfinished_.fetch_sub(1, std::memory_order_release);
     }
+    ~Crew() { close(); }
+
+    void run(const std::function<void(const Worker&)>& job) {
+        std::lock_guard<std::mutex> one_at_a_time(jobs_);
+        job_ = &job;
+        failure_ = nullptr;
+        unfinished_.store(size_ - 1, std::memory_order_relaxed);
+        const unsigned finished = finished_.value();
+        if (size_ > 1) started_.advance();
+        work(0);
+        if (size_ > 1) finished_.wait(finished);
+        if (!failure_) return;
+        barrier_.mend();
+        std::rethrow_exception(failure_);
+    }
+
+    const unsigned born = forks();  // the process that it belongs to
+
+private:
+    void work(int index) {
+        FlushSubnormals flush;
+        try {
+            (*job_)(Worker{index, size_, &barrier_});
+        } catch (const Barrier::Broken&) {
+        } catch (...) {
+            std::lock_guard<std::mutex> lock(failures_);
+            if (!failure_) failure_ = std::current_exception();
+            barrier_.break_up();
+        }
+    }
+
+    void serve(int index) {
+        for (unsigned seen = 0;; ++seen) {
+            started_.wait(seen);
+            if (is_closing_) return;
+            work(index);
+            if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) finished_.advance();
+        }
+    }
+
+    void close() {
+        is_closing_ = true;
+        started_.advance();
+        for (auto& thread : threads_) thread.join();
+    }
+
+    const int size_;
+    const std::function<void(const Worker&)>* job_ = nullptr;
+    bool is_closing_ = false;
+    std::exception_ptr failure_;
+    std::mutex jobs_, failures_;
+    Counter started_, finished_;  // jobs
+    alignas(kCacheLine) std::atomic<int> unfinished_{0};  // threads, beside the caller's
+    Barrier barrier_;
+    std::vector<std::thread> threads_;
+};
+
+ThreadPool::ThreadPool(int threads) : size_(threads) {
+    if (threads < 1 || threads > kMostThreads)
+        throw std::invalid_argument("threads: expected 1 to " + std::to_string(kMostThreads) + ", found " + std::to_string(threads));
+    crew_ = new Crew(threads);
 }
+
+// In a forked child, the crew of its parent is left alone: its threads cannot be joined, and its locks may be held by them.
+ThreadPool::~ThreadPool() {
+    if (Crew* crew = crew_.load(); crew->born == forks()) delete crew;
+}
+
+ThreadPool::Crew& ThreadPool::crew() {
+    Crew* found = crew_.load(std::memory_order_acquire);
+    if (found->born == forks()) return *found;
+    auto own = std::make_unique<Crew>(size_);
+    return crew_.compare_exchange_strong(found, own.get()) ? *own.release() : *found;
+}
+
+void ThreadPool::run(const std::function<void(const Worker&)>& job) { crew().run(job); }
 
 }  // namespace matgrad

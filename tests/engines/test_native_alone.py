@@ -58,9 +58,9 @@ def check_training(binary: Path, kind: str, dtype: str, folder: Path, **environm
         assert np.abs(result[name] - A).max() <= (1e-4 if dtype == "float32" else 1e-9) * scale, f"{kind} {name}"
 
 
-@pytest.mark.parametrize("name", ["kernels_test", "program_test"])
+@pytest.mark.parametrize("name", ["kernels_test", "program_test", "thread_pool_test"])
 def test_the_tests_of_the_core(binaries: Path, name: str):
-    """The kernels of every instruction set against the table on Eigen, and what programs are refused."""
+    """The kernels of every instruction set against the table on Eigen, what programs are refused, and the threads."""
     assert run([binaries / name]).splitlines()[-1].endswith(": ok")
 
 
@@ -76,7 +76,7 @@ def test_a_saved_program_is_trained_without_python(binaries: Path, kind: str, dt
 def test_sanitizers_find_nothing(sanitizers: str, tmp_path: Path):
     environment = {"TSAN_OPTIONS": "halt_on_error=1", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
     folder = build(tmp_path / "build", sanitizers)
-    for name in ("kernels_test", "program_test"):
+    for name in ("kernels_test", "program_test", "thread_pool_test"):
         run([folder / name], **environment)
     for kind in MODELS:
         check_training(folder / "train", kind, "float32", tmp_path, **environment)
@@ -105,6 +105,6 @@ def test_kernels_and_programs_on_arm(tmp_path: Path):
     """Compiled for 64-bit ARM with its vectors, and run by an emulator."""
     system = ("-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64", f"-DCMAKE_CXX_COMPILER={ARM[0]}")
     folder = build(tmp_path / "build", options=system)
-    for name in ("kernels_test", "program_test"):
+    for name in ("kernels_test", "program_test", "thread_pool_test"):
         output = run([ARM[1], "-L", "/usr/aarch64-linux-gnu", folder / name])
         assert output.splitlines()[-1].endswith(": ok")

@@ -3,23 +3,51 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <functional>
 #include <mutex>
-#include <thread>
-#include <vector>
 
 namespace matgrad {
 
-// A barrier for `size` threads. They spin, as the work between two barriers takes microseconds.
+constexpr std::size_t kCacheLine = 64;  // bytes; what several threads change has a line of its own
+constexpr int kMostThreads = 1024;      // of a pool
+
+// How often this process is a child: the number of forks between it and the process that loaded the library.
+unsigned forks();
+
+// A number that counts up. Threads wait for it to change: they spin, for long if that has paid lately, then sleep.
+class alignas(kCacheLine) Counter {
+public:
+    unsigned value() const { return value_.load(std::memory_order_acquire); }
+    void wait(unsigned seen);  // until the value is another one
+    void advance();
+
+private:
+    bool spin(unsigned seen);
+    bool spin(unsigned seen, int pauses) const;
+
+    std::atomic<unsigned> value_{0};
+    std::atomic<int> sleepers_{0};
+    std::atomic<int> short_spins_{0}, short_spins_left_{0};  // before the next long one
+    std::mutex mutex_;
+    std::condition_variable changed_;
+};
+
+// A barrier for `size` threads.
 class Barrier {
 public:
+    struct Broken {};  // what wait() throws where another thread will not come
+
     explicit Barrier(int size) : size_(size) {}
     void wait();
+    void break_up();  // ends the waiting of all threads, until the barrier is mended
+    void mend();      // while nobody waits
 
 private:
     const int size_;
-    std::atomic<int> arrived_{0};
-    std::atomic<unsigned> round_{0};
+    std::atomic<bool> is_broken_{false};
+    alignas(kCacheLine) std::atomic<int> arrived_{0};
+    Counter rounds_;
 };
 
 // A thread within a job: which of them it is, and how it waits for the others.
@@ -39,27 +67,23 @@ struct Worker {
 // A fixed number of threads, including the caller's. Subnormal numbers are flushed to 0 within a job.
 class ThreadPool {
 public:
+    // Throws std::invalid_argument for another number than 1 to kMostThreads or if they cannot be started.
     explicit ThreadPool(int threads);
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
 
-    int size() const { return static_cast<int>(threads_.size()) + 1; }
-    // Runs job(worker) on every thread and returns when all have finished; one job at a time.
+    int size() const { return size_; }
+    // Runs job(worker) on every thread and returns when all have finished; one job at a time. Where a thread throws, the
+    // others end at their next barrier, and the first exception is thrown again.
     void run(const std::function<void(const Worker&)>& job);
 
 private:
-    void serve(int index);
-    void work(int index);
+    class Crew;  // the threads of one process: a forked child has none of its parent's
+    Crew& crew();
 
-    Barrier barrier_;
-    const std::function<void(const Worker&)>* job_ = nullptr;
-    std::atomic<unsigned> started_{0};  // the number of jobs so far
-    std::atomic<int> unfinished_{0};
-    std::atomic<bool> closing_{false};
-    std::mutex jobs_, mutex_;
-    std::condition_variable wake_;
-    std::vector<std::thread> threads_;
+    const int size_;
+    std::atomic<Crew*> crew_;
 };
 
 }  // namespace matgrad
