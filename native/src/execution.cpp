@@ -8,22 +8,36 @@ namespace matgrad {
 
 template <class T>
 void TypedExecutor<T>::run(bool timed, std::vector<double>& seconds) {
+    for (auto& team : teams) team->mend();
     pool->run([&](const Worker& worker) {
-        using Clock = std::chrono::steady_clock;
-        auto start = Clock::now();
-        for (const Task& task : tasks_) {
-            if (task.split != Split::alone)
-                task.work(worker);
-            else if (worker.index == 0)
-                task.work(Worker{0, 1, nullptr});
-            if (task.wait) worker.wait();
-            if (timed && worker.index == 0) {
-                const auto now = Clock::now();
-                seconds[task.value] += std::chrono::duration<double>(now - start).count();
-                start = now;
-            }
+        try {
+            run_tasks(worker, timed && worker.index == 0 ? &seconds : nullptr);
+        } catch (...) {
+            for (auto& team : teams) team->break_up();
+            throw;
         }
     });
+}
+
+// All tasks of a thread; their seconds are counted if there is a place for them.
+template <class T>
+void TypedExecutor<T>::run_tasks(const Worker& worker, std::vector<double>* seconds) const {
+    using Clock = std::chrono::steady_clock;
+    const Worker in_team = member(worker);
+    auto start = Clock::now();
+    for (const Task& task : tasks_) {
+        if (task.split != Split::alone)
+            task.work(worker);
+        else if (worker.index == 0)
+            task.work(Worker{0, 1, nullptr});
+        if (task.wait == Wait::all) worker.wait();
+        if (task.wait == Wait::team) in_team.wait();
+        if (seconds) {
+            const auto now = Clock::now();
+            (*seconds)[task.value] += std::chrono::duration<double>(now - start).count();
+            start = now;
+        }
+    }
 }
 
 // -- operations on scalars ------------------------------------------------------------------------------------
@@ -105,20 +119,26 @@ View<const T> TypedExecutor<T>::view(const Operand& x, Index rows, Index columns
 template <class T>
 void TypedExecutor<T>::run_group(const Group& group, const Worker& worker) const {
     if (group.by_examples) {
-        for_strips(worker, [&](int strip, Index begin, Index end) {
-            const Tile columns{0, begin, group.rows, end - begin}, rows{begin, 0, end - begin, group.columns};
-            run_region(group, group.columns == examples ? columns : rows, worker.index, strip);
+        for_strips(worker, [&](int strip, Index begin, Index end, const Worker& member) {
+            run_region(group, share(group, begin, end, member), worker.index, strip);
         });
         return;
     }
-    const Index lines = (group.columns + line - 1) / line;
-    if (group.rows >= lines) {
+    if (group.rows >= (group.columns + line - 1) / line) {
         const Index row = worker.begin(group.rows);
         run_region(group, {row, 0, worker.end(group.rows) - row, group.columns}, worker.index, 0);
     } else {
-        const Index column = worker.begin(lines) * line;
-        run_region(group, {0, column, group.rows, std::min(group.columns, worker.end(lines) * line) - column}, worker.index, 0);
+        const auto [from, to] = whole_lines(0, group.columns, worker);
+        run_region(group, {0, from, group.rows, to - from}, worker.index, 0);
     }
+}
+
+// A member's part of the examples [begin, end) of a group: some rows of it.
+template <class T>
+Tile TypedExecutor<T>::share(const Group& group, Index begin, Index end, const Worker& member) const {
+    const bool are_columns = group.columns == examples;
+    const Index rows = are_columns ? group.rows : end - begin, first = member.begin(rows), count = member.end(rows) - first;
+    return are_columns ? Tile{first, begin, count, end - begin} : Tile{begin + first, 0, count, group.columns};
 }
 
 template <class T>
@@ -194,40 +214,44 @@ void TypedExecutor<T>::sample(T* out, T beta, const T* C, T alpha, const Sampled
 }
 
 // out = β·C + α·(A Bᵀ at the stored elements of W), without β·C if C is -1. Each thread takes some of the elements and sums over
-// all examples, its own strips first, which are in its cache.
+// all examples, the strips of its team first, which are in its cache.
 template <class T>
 void TypedExecutor<T>::sample_by_elements(int out, T beta, int C, T alpha, const Sampled& S, const Worker& worker) const {
     const Index size = S.W->starts[S.W->rows], first = worker.begin(size), last = worker.end(size);
     const Index n = program.buffers[S.B].shape[1];
     const int count = n == examples ? strips : static_cast<int>((n + kPiece - 1) / kPiece);
-    const int own = n == examples ? static_cast<int>(worker.begin(count)) : 0;
+    const int own = n == examples ? team(worker.index) * count / static_cast<int>(teams.size()) : 0;
     sample(data(out) + first, beta, C < 0 ? nullptr : data(C) + first, alpha, S, own, own + count, first, last);
 }
 
-// The same. Each thread sums over its own examples, one chunk of elements at a time, and then adds up the sums of all
-// threads for its part of the chunk.
+// The same. Each team sums over its own examples, one chunk of elements at a time, and then each thread adds up the sums of all
+// teams for its part of the chunk.
 template <class T>
 void TypedExecutor<T>::sample_by_examples(int out, T beta, int C, T alpha, const Sampled& S, const Worker& worker) const {
     const auto each = [this](Elementwise operation, T* out, const T* x, const T* y, T c, Index n) {
         kernels_.elementwise[static_cast<int>(operation)](out, n, {x, 1, n, n, 1}, {y, 1, n, n, 1}, c);
     };
     const Index size = S.W->starts[S.W->rows];
-    const int begin = static_cast<int>(worker.begin(strips)), end = static_cast<int>(worker.end(strips));
-    for (Index first = 0; first < size; first += kChunk) {
-        const Index count = std::min(kChunk, size - first);
-        T* sums = static_cast<T*>(scratch_.get()) + first / kChunk % 2 * worker.count * kChunk;  // alternate halves
-        sample(sums + worker.index * kChunk, T(0), nullptr, T(1), S, begin, end, first, first + count);
+    const int count_of_teams = static_cast<int>(teams.size()), own = team(worker.index), per_team = strips / count_of_teams;
+    const Worker in_team = member(worker);
+    const Index chunk = chunk_size();
+    for (Index first = 0; first < size; first += chunk) {
+        const Index count = std::min(chunk, size - first);
+        T* sums = static_cast<T*>(scratch_.get()) + first / chunk % 2 * count_of_teams * chunk;  // alternate halves
+        const Index from = in_team.begin(count), to = in_team.end(count);
+        sample(sums + own * chunk + from, T(0), nullptr, T(1), S, own * per_team, (own + 1) * per_team, first + from,
+               first + to);
         worker.wait();
         const Index start = worker.begin(count), part = worker.end(count) - start;
-        T* to = data(out) + first + start;
+        T* result = data(out) + first + start;
         const T* before = C < 0 ? nullptr : data(C) + first + start;
-        if (before && beta != 1) each(Elementwise::scale, to, before, before, beta, part);
-        for (int i = 0; i < worker.count; ++i) {
-            const T* sum = sums + i * kChunk + start;
+        if (before && beta != 1) each(Elementwise::scale, result, before, before, beta, part);
+        for (int i = 0; i < count_of_teams; ++i) {
+            const T* sum = sums + i * chunk + start;
             if (i == 0 && !before)
-                each(Elementwise::scale, to, sum, sum, alpha, part);
+                each(Elementwise::scale, result, sum, sum, alpha, part);
             else
-                each(Elementwise::add_scaled, to, i == 0 && beta == 1 ? before : to, sum, alpha, part);
+                each(Elementwise::add_scaled, result, i == 0 && beta == 1 ? before : result, sum, alpha, part);
         }
     }
 }
@@ -237,8 +261,9 @@ template <class T>
 void TypedExecutor<T>::sum_by_examples(int out, int x, const Worker& worker) const {
     const Index rows = program.buffers[x].shape[0];
     T* sums = static_cast<T*>(scratch_.get());
-    for_strips(worker, [&](int strip, Index begin, Index end) {
-        kernels_.rows_sum(sums + strip * rows, 1, {data(x, strip) + begin, rows, end - begin, strides[x], 1}, 0, rows);
+    for_strips(worker, [&](int strip, Index begin, Index end, const Worker& member) {
+        const View<const T> X{data(x, strip) + begin, rows, end - begin, strides[x], 1};
+        kernels_.rows_sum(sums + strip * rows, 1, X, member.begin(rows), member.end(rows));
     });
     worker.wait();
     kernels_.rows_sum(data(out), strides[out], {sums, rows, strips, 1, rows}, worker.begin(rows), worker.end(rows));

@@ -16,15 +16,67 @@ Index rounded_up(Index n, Index multiple) { return (n + multiple - 1) / multiple
 
 Executor::Implementation::Implementation(Program p, std::shared_ptr<ThreadPool> threads, Index elements)
     : program(std::move(p)), pool(std::move(threads)), line(elements) {
+    for (const Value& v : program.values)
+        if (v.operation.starts_with("sparse_")) examples = v.shape[1];
+    const int count = team_count();
+    for (int i = 0; i < count; ++i)
+        teams.push_back(std::make_unique<Barrier>(pool->size() * (i + 1) / count - pool->size() * i / count));
+    const Index widest = kWidest * line * count;
+    strips = static_cast<int>((examples + widest - 1) / widest) * count;
+    allocate_buffers();
+    for (int i = 0; i < static_cast<int>(program.buffers.size()); ++i) is_only_transposed.push_back(reads_only_transpose(i));
+}
+
+// Whether a matrix is an input of several columns of which the program reads nothing but the transpose, to copy it.
+bool Executor::Implementation::reads_only_transpose(int input) const {
+    const Buffer& buffer = program.buffers[input];
+    if (buffer.name.empty() || buffer.shape.size() != 2 || buffer.shape[1] < 2 || program.writes(input)) return false;
+    for (const auto& [to, from] : program.copies)
+        if (from == input) return false;
+    for (const Value& v : program.values)
+        for (int k : v.operands) {
+            const Value& x = program.values[k];
+            if (x.buffer == input && v.operation != "transpose") return false;
+            const bool is_transpose = x.operation == "transpose" && program.values[x.operands[0]].buffer == input;
+            if (is_transpose && (x.buffer >= 0 || v.operation != "copy")) return false;
+        }
+    return true;
+}
+
+// The time of the slowest team, by an estimate in which a cache line of examples times a weight takes 1. The more teams there are,
+// the more often weights are read; the larger teams are, the more examples come from the caches of other threads.
+double Executor::Implementation::cost_of_teams(Index count) const {
+    constexpr double kWeight = 3, kLine = 4;  // reading a weight, for a strip, and a line of examples from another cache
+    double weights = 0, features = 0, slowest = 0;
     for (const Value& v : program.values) {
         if (!v.operation.starts_with("sparse_")) continue;
-        // every thread goes through all weights, which pays if each has enough examples: the more threads, the more examples
-        const Index lines = rounded_up(v.shape[1], line) / line, threads = pool->size();
-        if (lines >= threads * std::max<Index>(2, threads / 2)) examples = v.shape[1];
+        const Shape& support = program.values[v.operands[0]].shape;
+        weights += static_cast<double>(support[2]), features += static_cast<double>(support[0] + support[1]);
     }
-    const Index widest = kWidest * line * pool->size();
-    strips = static_cast<int>((examples + widest - 1) / widest) * pool->size();
-    allocate_buffers();
+    for (Index i = 0; i < count; ++i) {
+        const auto part = [&](Index items) { return items * (i + 1) / count - items * i / count; };
+        const Index lines = part(rounded_up(examples, line) / line), members = part(pool->size());
+        const auto strips = static_cast<double>(rounded_up(lines, kWidest) / kWidest), own = static_cast<double>(lines);
+        const double products = weights * (kWeight * strips + own) / static_cast<double>(members);
+        slowest = std::max(slowest, products + (members > 1 ? kLine * features * own : 0));
+    }
+    return slowest;
+}
+
+// The number of teams that is fastest.
+int Executor::Implementation::team_count() const {
+    const Index most = std::min<Index>(pool->size(), rounded_up(examples, line) / line);
+    Index best = 1;
+    for (Index count = 2; count <= most; ++count)
+        if (cost_of_teams(count) < cost_of_teams(best)) best = count;
+    return static_cast<int>(best);
+}
+
+// A thread within its team.
+Worker Executor::Implementation::member(const Worker& worker) const {
+    const int t = team(worker.index), count = static_cast<int>(teams.size());
+    const int first = pool->size() * t / count, end = pool->size() * (t + 1) / count;
+    return {worker.index - first, end - first, teams[t].get()};
 }
 
 // Strips are whole cache lines wide.
@@ -106,15 +158,22 @@ void Executor::Implementation::check_constant(int input) const {
     if (program.writes(input)) throw std::invalid_argument("the program changes the input '" + program.buffers[input].name + "'");
 }
 
-// Binds an input to the rows of `data` with these indices: in place if they are consecutive, else to copies of them.
+// Binds an input to the rows of `data` with these indices: in place if they are consecutive or the program only transposes them,
+// else to copies of them.
 void Executor::Implementation::bind_rows(int input, const void* data, Index rows, bool are_consecutive, const std::vector<Index>& indices) {
     const Buffer& buffer = program.buffers[input];
     for (Index i : indices)
         if (i < 0 || i >= rows) throw std::invalid_argument(buffer.name + " has no row " + std::to_string(i));
     const Index N = buffer.shape[0], bytes = element_size(buffer.dtype) * buffer.shape[1];
     const auto row = [&](Index i) { return static_cast<std::byte*>(const_cast<void*>(data)) + indices[i] * bytes; };
+    chosen_rows[input].clear();
     if (are_consecutive) {
         pointers[input] = row(0);
+        return;
+    }
+    if (is_only_transposed[input]) {
+        pointers[input] = const_cast<void*>(data);
+        chosen_rows[input] = indices;
         return;
     }
     Memory& copies = gathered[input];
@@ -151,7 +210,9 @@ Executor::~Executor() = default;
 const Program& Executor::program() const { return implementation_->program; }
 
 void Executor::bind(const std::string& name, void* data) {
-    implementation_->pointers[implementation_->program.buffer(name)] = data;
+    const int input = implementation_->program.buffer(name);
+    implementation_->pointers[input] = data;
+    implementation_->chosen_rows[input].clear();
 }
 
 void Executor::bind(const std::string& name, const void* data) {

@@ -70,7 +70,7 @@ Task& TypedExecutor<T>::add(int value, Split split, std::function<void(const Wor
     return tasks_.emplace_back(Task{value, split, std::move(work)});
 }
 
-// Threads need not wait for one another while each goes on with its own examples.
+// Teams need not wait for one another while each goes on with its own examples.
 template <class T>
 void TypedExecutor<T>::plan_waits() {
     std::vector<Access> since;  // all accesses since the threads last waited
@@ -78,8 +78,9 @@ void TypedExecutor<T>::plan_waits() {
         const std::vector<Access> now = accesses(tasks_[i]);
         if (i > 0) {
             Task& before = tasks_[i - 1];
-            before.wait = before.split != tasks_[i].split || before.split == Split::parts || conflict(since, now);
-            if (before.wait) since.clear();
+            const bool all = before.split != tasks_[i].split || before.split == Split::parts || conflict(since, now);
+            before.wait = all ? Wait::all : before.split == Split::examples ? Wait::team : Wait::none;
+            if (all) since.clear();
         }
         since.insert(since.end(), now.begin(), now.end());
     }
@@ -210,26 +211,29 @@ void TypedExecutor<T>::copy(int value, int to, int from) {
 // out = x, of this shape, if the columns of x are contiguous
 template <class T>
 void TypedExecutor<T>::transpose(int value, const Shape& shape, int out, const Operand& x) {
-    const auto part = [=, this](Index from, Index to, Index first, Index last, int strip) {  // columns of some rows of out
+    const std::vector<Index>& chosen = chosen_rows[x.buffer];
+    const auto part = [=, this, &chosen](Index from, Index to, Index first, Index last, int strip) {  // columns of some rows of out
         const View<const T> X{data(x.buffer, strip), shape[1], shape[0], x.column_stride, x.row_stride};
-        kernels_.transpose(data(out, strip) + from, strides[out], {&X(from, 0), to - from, X.columns, X.row_stride, 1}, first,
-                           last);
+        const Index row = chosen.empty() ? from : 0;
+        kernels_.transpose(data(out, strip) + from, strides[out], {&X(row, 0), to - from, X.columns, X.row_stride, 1},
+                           chosen.empty() ? nullptr : chosen.data() + from, first, last);
     };
     if (has_examples(shape)) {
         const bool are_columns = shape[1] == examples;
         add(value, Split::examples, [=, this](const Worker& worker) {
-            for_strips(worker, [&](int strip, Index begin, Index end) {
+            for_strips(worker, [&](int strip, Index begin, Index end, const Worker& member) {
+                const auto [from, to] = whole_lines(0, shape[are_columns ? 0 : 1], member);
                 if (are_columns)
-                    part(begin, end, 0, shape[0], strip);
+                    part(begin, end, from, to, strip);
                 else
-                    part(0, shape[1], begin, end, strip);
+                    part(from, to, begin, end, strip);
             });
         }).accesses = {{out, axis(shape, direct(out)), true}, {x.buffer, axis(shape, x), false}};
         return;
     }
     add(value, shape[0] * shape[1], [=, this](const Worker& worker) {
-        const Index lines = (shape[0] + line - 1) / line;
-        part(0, shape[1], worker.begin(lines) * line, std::min(shape[0], worker.end(lines) * line), 0);
+        const auto [from, to] = whole_lines(0, shape[0], worker);
+        part(0, shape[1], from, to, 0);
     });
 }
 
@@ -249,7 +253,9 @@ void TypedExecutor<T>::plan_other(int i) {
         };
         if (columns == examples)
             add(i, Split::examples, [=, this](const Worker& worker) {
-                for_strips(worker, [&](int strip, Index begin, Index end) { part(0, rows, begin, end, strip); });
+                for_strips(worker, [&](int strip, Index begin, Index end, const Worker& member) {
+                    part(member.begin(rows), member.end(rows), begin, end, strip);
+                });
             }).accesses = {{out, Axis::columns, true}};
         else
             add(i, rows * columns, [=](const Worker& worker) {
@@ -315,7 +321,10 @@ void TypedExecutor<T>::plan_reduction(int i) {
     };
     if (results == examples)
         add(i, Split::examples, [=, this](const Worker& worker) {
-            for_strips(worker, [&](int strip, Index begin, Index end) { part(begin, end, strip); });
+            for_strips(worker, [&](int strip, Index begin, Index end, const Worker& member) {
+                const auto [from, to] = whole_lines(begin, end, member);
+                part(from, to, strip);
+            });
         }).accesses = {{out, axis(v.shape, direct(out)), true}, {x.buffer, axis(v.shape, x), false}};
     else
         add(i, s[0] * s[1], [=](const Worker& worker) { part(worker.begin(results), worker.end(results), 0); });

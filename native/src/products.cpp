@@ -26,7 +26,7 @@ void TypedExecutor<T>::plan_product(int i) {
     const int out = unsplit_buffer(v.buffer);
     scratch_size_ = std::max(scratch_size_, kernels_.scratch_size(f.m, f.n, f.k, pool->size()));
     auto group = std::make_shared<Group>(Group{f.m, f.n, false, {}, {f.A.buffer, f.B.buffer}});
-    add(i, f.m * f.n * f.k / 64, [=, this](const Worker& worker) {
+    add(i, f.m * f.n * f.k / 16, [=, this](const Worker& worker) {
         T numbers[2];
         const Product<T> P{view(f.A, f.m, f.k, numbers[0]), view(f.B, f.k, f.n, numbers[1]),
                            {data(out), f.m, f.n, strides[out], 1}, summand(f, 0),
@@ -50,7 +50,7 @@ View<const T> TypedExecutor<T>::summand(const Factors& f, int strip) const {
     return {f.S.buffer < 0 ? nullptr : data(f.S.buffer, strip), f.m, f.n, f.S.row_stride, 1};
 }
 
-// Every thread multiplies small weights by its own examples, as it does in a sparse layer.
+// Every team multiplies small weights by its own examples, as it does in a sparse layer.
 template <class T>
 bool TypedExecutor<T>::plan_product_by_examples(int i, const Factors& f) {
     const int out = program.values[i].buffer;
@@ -61,7 +61,7 @@ bool TypedExecutor<T>::plan_product_by_examples(int i, const Factors& f) {
     if (X.buffer < 0 || axis(shape, X) == Axis::all) return false;
     auto group = std::make_shared<Group>(Group{f.m, f.n, true, {}, {f.A.buffer, f.B.buffer}});
     Task& task = add(i, Split::examples, [=, this](const Worker& worker) {
-        for_strips(worker, [&](int strip, Index begin, Index end) {
+        for_strips(worker, [&](int strip, Index begin, Index end, const Worker& member) {
             const Index row = are_rows ? begin : 0, rows = are_rows ? end - begin : f.m;
             const Index column = are_rows ? 0 : begin, columns = are_rows ? f.n : end - begin;
             const auto part = [](auto X, Index i, Index j, Index m, Index n) {
@@ -76,13 +76,15 @@ bool TypedExecutor<T>::plan_product_by_examples(int i, const Factors& f) {
                                part(view(f.B, f.k, f.n, numbers[1], strip), 0, column, f.k, columns),
                                part(C, row, column, rows, columns), S,
                                read<T>(f.alpha), read<T>(f.beta)};
-            kernels_.product(P, {}, static_cast<T*>(thread_scratch_[worker.index].get()) + 2 * kTile, Worker{0, 1, nullptr});
-            run_region(*group, {row, column, rows, columns}, worker.index, strip);
+            const Memory& scratch = thread_scratch_[worker.index - member.index];  // of the first member
+            kernels_.product(P, {}, static_cast<T*>(scratch.get()) + 2 * kTile, member);
+            member.wait();
+            run_region(*group, share(*group, begin, end, member), worker.index, strip);
         });
     });
     for (int strip = 0; strip < strips; ++strip) {
         const Index count = first_example(strip + 1) - first_example(strip);
-        const Index size = kernels_.scratch_size(are_rows ? count : f.m, are_rows ? f.n : count, f.k, 1);
+        const Index size = kernels_.scratch_size(are_rows ? count : f.m, are_rows ? f.n : count, f.k, pool->size());
         thread_scratch_size_ = std::max(thread_scratch_size_, 2 * kTile + size);
     }
     const int weights = are_rows ? f.B.buffer : f.A.buffer;
@@ -93,7 +95,7 @@ bool TypedExecutor<T>::plan_product_by_examples(int i, const Factors& f) {
     return true;
 }
 
-// Each thread goes through all rows of W for its own examples, or through some rows for all examples.
+// The threads of a team share the rows of W, for the examples of the team.
 template <class T>
 void TypedExecutor<T>::plan_sparse_product(int i) {
     const Value& v = program.values[i];
@@ -114,7 +116,9 @@ void TypedExecutor<T>::plan_sparse_product(int i) {
     Task& task = add(i, by_examples ? Split::examples : Split::parts, [=, this, &S](const Worker& worker) {
         const SparseIndex& W = is_transposed ? S.by_columns : S.by_rows;
         if (!by_examples) return part(W, W.begin(worker), W.end(worker), worker, 0, 0, n);
-        for_strips(worker, [&](int strip, Index begin, Index end) { part(W, 0, W.rows, worker, strip, begin, end); });
+        for_strips(worker, [&](int strip, Index begin, Index end, const Worker& member) {
+            part(W, W.begin(member), W.end(member), worker, strip, begin, end);
+        });
     });
     task.accesses = {{out, Axis::columns, true}, {w, Axis::all, false}, {x, Axis::columns, false}};
     task.group = group;
@@ -130,9 +134,10 @@ void TypedExecutor<T>::plan_sampled_product(int i) {
     const int out = v.buffer, A = padded_buffer(x[x.size() - 2]), B = padded_buffer(x.back()), C = is_sum ? stored_buffer(x[2]) : -1;
     const Scalar beta = is_sum ? scalar(x[1]) : Scalar{0}, alpha = is_sum ? scalar(x[3]) : Scalar{1};
     const Shape &a = program.buffers[A].shape, &b = program.buffers[B].shape;
-    // the threads exchange either sums over their examples, or the content of A and B: take the smaller
-    const bool by_examples = b[1] == examples && pool->size() > 1 && 2 * v.shape[1] < (a[0] + b[0]) * b[1];
-    if (by_examples) scratch_size_ = std::max(scratch_size_, 2 * kChunk * pool->size());
+    // the teams exchange either sums over their examples, or the content of A and B: take the smaller
+    const Index count = static_cast<Index>(teams.size());
+    const bool by_examples = b[1] == examples && count > 1 && 2 * v.shape[1] < (a[0] + b[0]) * b[1];
+    if (by_examples) scratch_size_ = std::max(scratch_size_, 2 * chunk_size() * count);
     add(i, Split::parts, [=, this, &S](const Worker& worker) {
         const T factor = read<T>(alpha), of_sum = read<T>(beta);
         if (by_examples)

@@ -16,7 +16,7 @@ namespace matgrad {
 
 constexpr Index kTile = 4096;   // elements that are processed at once: they fit the L1 cache
 constexpr Index kSmall = 8192;  // elements below which one thread is faster than several
-constexpr Index kChunk = 16384;  // stored elements whose sums are added up at once
+constexpr Index kChunk = 16384;  // stored elements per thread whose sums are added up at once
 constexpr Index kFew = 128;      // elements that are added up one after another
 constexpr Index kPiece = 128;    // examples that are multiplied at once
 constexpr int kPieces = 32;      // of examples whose sums are added up one after another
@@ -74,8 +74,11 @@ struct Group {
     std::vector<int> read_by_product = {};  // buffers that must not change: the product before the group reads them
 };
 
-// Who does a task: one thread; all threads, each a part of it; or all threads, each for its own examples.
+// Who does a task: one thread; all threads, each a part of it; or all teams of threads, each for its own examples.
 enum class Split { alone, parts, examples };
+
+// Who waits for whom after a task.
+enum class Wait { none, team, all };
 
 // How a task with Split::examples goes through a buffer: each example is a row of it, a column of it, or needs all of it.
 enum class Axis { rows, columns, all };
@@ -92,7 +95,7 @@ struct Task {
     std::function<void(const Worker&)> work;
     std::vector<Access> accesses = {};    // of a task that is split by examples, without those of its group
     std::shared_ptr<Group> group = {};    // operations that follow on each of its tiles
-    bool wait = true;                     // whether the threads wait for one another after it
+    Wait wait = Wait::all;
 };
 
 struct Executor::Implementation {
@@ -123,11 +126,19 @@ struct Executor::Implementation {
     std::map<std::string, Support> supports;
     std::vector<Memory> owned;
     std::map<int, Memory> gathered;  // copies of rows, for inputs that are examples
+    std::vector<bool> is_only_transposed;  // inputs whose rows are transposed from where they are, without a copy:
+    std::map<int, std::vector<Index>> chosen_rows;  // those with these indices, or all of them if it is empty
 
-    // The batch size if every thread takes its own examples, strip by strip; 0 if all threads share all examples.
+    // The batch size of sparse products, or 0 if there are none: every team of threads takes its own examples, strip by strip.
     Index examples = 0;
     int strips = 0;
+    std::vector<std::unique_ptr<Barrier>> teams;
     Index first_example(int strip) const;
+    int team(int thread) const { return static_cast<int>(((thread + 1) * teams.size() - 1) / pool->size()); }
+    double cost_of_teams(Index count) const;
+    int team_count() const;
+    bool reads_only_transpose(int input) const;
+    Worker member(const Worker& worker) const;  // the same thread within its team
 };
 
 template <class T>
@@ -172,11 +183,13 @@ private:
     int padded_buffer(int value) const;
 
     // execution.cpp: what the tasks do
+    void run_tasks(const Worker& worker, std::vector<double>* seconds) const;
     double compute(Elementwise operation, const std::vector<Scalar>& x) const;
     std::int64_t count(Elementwise operation, const std::vector<Scalar>& x) const;
     static double elements_sum(View<const T> X);
     std::uint32_t hash_key(const Scalar& seed, const Scalar& count) const;
     void run_group(const Group& group, const Worker& worker) const;
+    Tile share(const Group& group, Index begin, Index end, const Worker& member) const;
     void run_region(const Group& group, const Tile& region, int thread, int strip) const;
     void run_tile(const Group& group, const Tile& tile, int thread, int strip) const;
     void fetch_tile(const Group& group, const Tile& tile, int known) const;
@@ -184,15 +197,23 @@ private:
     void sample(T* out, T beta, const T* C, T alpha, const Sampled& S, int from, int to, Index first, Index last) const;
     void sample_by_examples(int out, T beta, int C, T alpha, const Sampled& S, const Worker& worker) const;
     void sample_by_elements(int out, T beta, int C, T alpha, const Sampled& S, const Worker& worker) const;
+    Index chunk_size() const { return kChunk * pool->size() / static_cast<Index>(teams.size()); }
     void sum_by_examples(int out, int x, const Worker& worker) const;
 
-    // Calls f(strip, begin, end) for each strip of a worker, where [begin, end) are its examples.
+    // Calls f(strip, begin, end, member) for each strip of a worker's team, where [begin, end) are its examples, which the members
+    // of the team share.
     template <class F>
     void for_strips(const Worker& worker, F&& f) const {
-        for (int strip = static_cast<int>(worker.begin(strips)); strip < worker.end(strips); ++strip)
-            f(strip, first_example(strip), first_example(strip + 1));
+        const Worker in_team = member(worker);
+        const int count = strips / static_cast<int>(teams.size()), first = team(worker.index) * count;
+        for (int strip = first; strip < first + count; ++strip) f(strip, first_example(strip), first_example(strip + 1), in_team);
     }
 
+    // The part of [begin, end) that belongs to a worker, in whole cache lines from `begin` on.
+    std::pair<Index, Index> whole_lines(Index begin, Index end, const Worker& worker) const {
+        const Index lines = (end - begin + line - 1) / line;
+        return {begin + worker.begin(lines) * line, std::min(end, begin + worker.end(lines) * line)};
+    }
     // Element (i, j) of a buffer is data[i * stride + j]; if the matrix is split, for an example j of the strip.
     T* data(int buffer, int strip = 0) const {
         T* p = static_cast<T*>(pointers[buffer]);

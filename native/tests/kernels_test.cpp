@@ -138,37 +138,43 @@ T scalar_reference(Elementwise operation, T x, T y, T c) {
     return x;
 }
 
-// e^x and tanh x element by element, over their whole range and at its ends
-template <class T>
-void test_functions(const std::string& set) {
-    const auto& kernel = kernels<T>(set);
-    const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
-    const T end = sizeof(T) == 4 ? T(87) : T(708);
-    std::vector<T> x = {0, T(-0.0), inf, -inf, 1000, -1000, T(1e-20), T(0.625), T(-0.625)};
-    for (int i = -2000; i <= 2000; ++i) x.push_back(end * i / 2000);
-    for (int i = -2000; i <= 2000; ++i) x.push_back(T(i) / 1000);
-    x.push_back(nan);
-    std::vector<T> e(x.size()), t(x.size());
-    const Index n = static_cast<Index>(x.size());
-    const View<const T> X{x.data(), 1, n, n, 1};
-    kernel.elementwise[int(Elementwise::exp)](e.data(), n, X, X, 0);
-    kernel.elementwise[int(Elementwise::tanh)](t.data(), n, X, X, 0);
-    const T ulp = std::numeric_limits<T>::epsilon();
-    for (Index i = 0; i + 1 < n; ++i) {
-        const T expected = static_cast<T>(std::exp(static_cast<long double>(x[i])));
-        const T hyperbolic = static_cast<T>(std::tanh(static_cast<long double>(x[i])));
-        check(e[i] == expected || std::fabs(e[i] - expected) <= 3 * ulp * expected, set + " exp(" + std::to_string(x[i]) + ")");
-        check(t[i] == hyperbolic || std::fabs(t[i] - hyperbolic) <= 3 * ulp * std::fabs(hyperbolic),
-              set + " tanh(" + std::to_string(x[i]) + ")");
-    }
-    check(std::isnan(e.back()) && std::isnan(t.back()), set + ": nan stays nan");
-}
-
 // Whether two numbers are equal, also as zeros with a sign and as no numbers
 template <class T>
 bool is_same(T a, T b, T tolerance) {
     if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
     return a == b ? a != 0 || std::signbit(a) == std::signbit(b) : std::fabs(a - b) <= tolerance * std::fabs(b) + std::numeric_limits<T>::min();
+}
+
+// Functions element by element, over their whole range and at its ends, against the C++ library in a higher precision
+template <class T>
+void test_functions(const std::string& set) {
+    const auto& kernel = kernels<T>(set);
+    const T inf = std::numeric_limits<T>::infinity();
+    const T end = sizeof(T) == 4 ? T(87) : T(708);
+    std::vector<T> x = {0, T(-0.0), inf, -inf, 1000, -1000, T(1e-20), T(0.625), T(-0.625), 1, -1, std::numeric_limits<T>::quiet_NaN()};
+    for (int i = -2000; i <= 2000; ++i) x.push_back(end * i / 2000);
+    for (int i = -2000; i <= 2000; ++i) x.push_back(T(i) / 1000);
+    for (int i = -2000; i <= 2000; ++i) x.push_back(std::exp(end * i / 2000));
+    for (int i = 1; i <= 2000; ++i) x.push_back(-std::exp(T(-i) / 50));
+    std::vector<T> out(x.size());
+    const Index n = static_cast<Index>(x.size());
+    const auto test = [&](Elementwise operation, T c, const std::string& name, auto&& reference) {
+        kernel.elementwise[static_cast<int>(operation)](out.data(), n, {x.data(), 1, n, n, 1}, {x.data(), 1, n, n, 1}, c);
+        for (Index i = 0; i < n; ++i) {
+            const T expected = static_cast<T>(reference(static_cast<long double>(x[i])));
+            if (std::fabs(expected) < std::numeric_limits<T>::min() && expected != 0) continue;  // subnormal numbers are 0
+            check(is_same(out[i], expected, 3 * std::numeric_limits<T>::epsilon()), set + " " + name + "(" + std::to_string(x[i]) + ") is " +
+                      std::to_string(out[i]) + ", expected " + std::to_string(expected));
+        }
+    };
+    using Long = long double;
+    test(Elementwise::exp, 0, "exp", [](Long x) { return std::exp(x); });
+    test(Elementwise::log, 0, "log", [](Long x) { return std::log(x); });
+    test(Elementwise::log1p, 0, "log1p", [](Long x) { return std::log1p(x); });
+    test(Elementwise::tanh, 0, "tanh", [](Long x) { return std::tanh(x); });
+    test(Elementwise::erf, 0, "erf", [](Long x) { return std::erf(x); });
+    for (const T c : {T(-3), T(-2), T(-1), T(-0.5), T(0), T(0.7), T(1), T(1.5), T(2), T(3), T(4), T(11)})
+        test(Elementwise::power, c, "power " + std::to_string(c), [&](Long x) { return std::pow(x, static_cast<Long>(c)); });
 }
 
 // Every operation on every pair of numbers that are easily got wrong, in vectors and one by one
@@ -247,6 +253,20 @@ void test_reductions(const std::string& set, std::mt19937& rng) {
 }
 
 template <class T>
+void test_transpose(const std::string& set, std::mt19937& rng) {
+    for (auto [m, n] : {std::pair<Index, Index>{1, 1}, {1, 40}, {40, 1}, {33, 70}, {100, 17}}) {
+        const Matrix<T> X = random_matrix<T>(m, n, rng), expected = X.transpose();
+        Matrix<T> out(n, m);
+        kernels<T>(set).transpose(out.data(), m, view(X), nullptr, 0, n);
+        check_close<T>(out, expected, 0, set + " transpose");
+        std::vector<Index> rows;
+        for (Index i = 0; i < m; ++i) rows.push_back(i * 7 % m);
+        kernels<T>(set).transpose(out.data(), m, view(X), rows.data(), 0, n);
+        for (Index i = 0; i < m; ++i) check(out.col(i) == expected.col(rows[i]), set + " transpose of chosen rows");
+    }
+}
+
+template <class T>
 void test_sparse(const std::string& set, std::mt19937& rng) {
     const auto& kernel = kernels<T>(set);
     for (auto [K, D, density] : {std::tuple<Index, Index, double>{1, 1, 1.0}, {7, 11, 0.3}, {40, 60, 0.05}, {20, 30, 0.0}, {16, 8, 1.0}})
@@ -312,6 +332,7 @@ void test_all(const std::string& set) {
     test_special_values<T>(set);
     test_reductions<T>(set, rng);
     test_long_sums<T>(set);
+    test_transpose<T>(set, rng);
     test_sparse<T>(set, rng);
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 template <class T, int... I>
 constexpr Kernels<T> table(std::integer_sequence<int, I...>) {
-    return {{elementwise<T, static_cast<Elementwise>(I)>...},
+    return {{static_cast<Elementwise>(I) == Elementwise::power ? powers<T> : elementwise<T, static_cast<Elementwise>(I)>...},
             product<T>,
             scratch_size<T>,
             transpose<T>,

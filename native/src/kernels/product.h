@@ -97,7 +97,7 @@ void copy_block(View<const T> B, Index first, Index last, Index column, Index co
         for (Index p = first; p < last; p += L) {
             T* to = out + (p - first) * block + j;
             if (B.row_stride == 1 && j + L <= columns && p + L <= last) {
-                transpose_block<T, lanes<T>>(&B(p, column + j), B.column_stride, to, block);
+                transpose_block<T, lanes<T>>([&](int k) { return &B(p, column + j + k); }, to, block);
             } else {
                 for (Index q = p; q < std::min(last, p + L); ++q)
                     for (Index i = j; i < j + L; ++i) out[(q - first) * block + i] = i < columns ? B(q, column + i) : T(0);

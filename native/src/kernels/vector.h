@@ -91,13 +91,13 @@ inline Vector<T, L> interleave_high(Vector<T, L> a, Vector<T, L> b, std::integer
 
 constexpr Index kFetched = 4096;  // how many bytes ahead a row is fetched
 
-// The transpose of a square block: out[j * out_stride + i] = in[i * in_stride + j], by interleaving rows log2 times.
-template <class T, int L>
-inline void transpose_block(const T* in, Index in_stride, T* out, Index out_stride) {
+// The transpose of a square block: out[j * out_stride + i] = row(i)[j], by interleaving rows log2 times.
+template <class T, int L, class Row>
+inline void transpose_block(Row&& row, T* out, Index out_stride) {
     constexpr auto all = std::make_integer_sequence<int, L>{};
     Vector<T, L> rows[L], next[L];
 #pragma GCC unroll 16
-    for (int i = 0; i < L; ++i) rows[i] = load<T, L>(in + i * in_stride);
+    for (int i = 0; i < L; ++i) rows[i] = load<T, L>(row(i));
 #pragma GCC unroll 4
     for (int width = 1; width < L; width *= 2) {
 #pragma GCC unroll 16
@@ -112,14 +112,14 @@ inline void transpose_block(const T* in, Index in_stride, T* out, Index out_stri
     for (int i = 0; i < L; ++i) store<T, L>(out + i * out_stride, rows[i]);
 }
 
-// out = Xᵀ for the columns [first, last) of a matrix X with contiguous rows, from row i on: L rows at a time in square
-// blocks, then the remaining rows in smaller ones. The few rows of a block are read in order, starting at a column from which
-// vectors do not cross cache lines, if there is one, and are fetched ahead into the L2 cache.
-template <class T, int L = lanes<T>>
-void transpose_from(T* out, Index out_stride, View<const T> X, Index i, Index first, Index last) {
+// out = Xᵀ for the columns [first, last) of a matrix X with contiguous rows, from row i on, where row i is row(i): L rows at a
+// time in square blocks, then the remaining rows in smaller ones. The few rows of a block are read in order, starting at a column
+// from which vectors do not cross cache lines, if there is one, and are fetched ahead into the L2 cache.
+template <class T, int L = lanes<T>, class Row>
+void transpose_from(T* out, Index out_stride, View<const T> X, Row&& row, Index i, Index first, Index last) {
     const auto single = [&](Index from, Index to) {
         for (Index j = from; j < to; ++j)
-            for (Index r = i; r < i + L; ++r) out[j * out_stride + r] = X(r, j);
+            for (Index r = i; r < i + L; ++r) out[j * out_stride + r] = row(r)[j];
     };
     const Index before = X.row_stride % L ? 0 : -(reinterpret_cast<std::intptr_t>(&X(0, first)) / Index(sizeof(T))) & (L - 1);
     const Index start = std::min(first + before, last), end = start + (last - start) / L * L;
@@ -127,20 +127,23 @@ void transpose_from(T* out, Index out_stride, View<const T> X, Index i, Index fi
         single(first, start);
         for (Index j = start; j < end; j += L) {
             const Index later = j + kFetched / Index(sizeof(T));
-            const Index row = later < end ? i : i + L, column = later < end ? later : start + later - end;
-            if (row + L <= X.rows && column < end)
+            const Index next = later < end ? i : i + L, column = later < end ? later : start + later - end;
+            if (next + L <= X.rows && column < end)
 #pragma GCC unroll 16
-                for (int k = 0; k < L; ++k) __builtin_prefetch(&X(row + k, column), 0, 2);
-            transpose_block<T, L>(&X(i, j), X.row_stride, out + j * out_stride + i, out_stride);
+                for (int k = 0; k < L; ++k) __builtin_prefetch(row(next + k) + column, 0, 2);
+            transpose_block<T, L>([&](int k) { return row(i + k) + j; }, out + j * out_stride + i, out_stride);
         }
         single(end, last);
     }
-    if constexpr (L > 1) transpose_from<T, L / 2>(out, out_stride, X, i, first, last);
+    if constexpr (L > 1) transpose_from<T, L / 2>(out, out_stride, X, row, i, first, last);
 }
 
 template <class T>
-void transpose(T* out, Index out_stride, View<const T> X, Index first, Index last) {
-    transpose_from<T>(out, out_stride, X, 0, first, last);
+void transpose(T* out, Index out_stride, View<const T> X, const Index* rows, Index first, Index last) {
+    if (rows)
+        transpose_from<T>(out, out_stride, X, [&](Index i) { return X.data + rows[i] * X.row_stride; }, 0, first, last);
+    else
+        transpose_from<T>(out, out_stride, X, [&](Index i) { return X.data + i * X.row_stride; }, 0, first, last);
 }
 
 }  // namespace
