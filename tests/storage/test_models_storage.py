@@ -12,7 +12,7 @@ from sklearn.metrics import r2_score
 import matgrad as mg
 from matgrad.datasets import Features, Normalization
 from matgrad.datasets.features import Column
-from matgrad.foundation.files import atomic_write, write_json
+from matgrad.foundation.writing import atomic_write, write_json
 from matgrad.specifications.models import create_model
 from matgrad.storage.models import load_model, load_weights, save_model
 from support import Framework, to_numpy

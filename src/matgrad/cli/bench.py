@@ -12,9 +12,13 @@ from matgrad.backends.base import DTYPES
 from matgrad.bench.measuring.problems import DESCRIPTION, EXPERIMENTS, OPTIMIZERS, Experiment, load
 from matgrad.bench.tools.registry import NATIVE_TOOLS, SPARSE_DEFAULT, SPARSE_TOOLS, TOOLS, Tool
 from matgrad.cli.bench_run import BenchRun
+from matgrad.cli.files import CIFAR10, MNIST, READS, CommandGroup, Reads, WritesFolder
 from matgrad.cli.groups import all_of
-from matgrad.cli.options import PATH, SEED, check_writable
+from matgrad.cli.options import SEED
 from matgrad.datasets.reading import existing_folder
+from matgrad.foundation.writing import make_folder
+
+PLOTS = ("plot.png", "plot.svg")
 
 
 class Names(click.ParamType):
@@ -84,10 +88,11 @@ def common_options(known: Mapping[str, Tool], default: tuple[str, ...] = ()) -> 
         ),
         click.option(
             "--output",
-            type=PATH,
+            type=WritesFolder("bench.json", "table.md", *PLOTS),
             metavar="DIR",
             help="Write bench.json, table.md, plot.png and plot.svg to this folder.",
         ),
+        click.option("--overwrite", is_flag=True, help="Let --output replace the results that a folder has."),
         click.option("--no-plot", is_flag=True, help="Do not draw a plot; drawing needs matplotlib."),
         click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, and nothing else."),
     )
@@ -106,7 +111,7 @@ experiments_option = click.option(
 )
 
 
-@click.group(short_help="Compare the speed with that of the frameworks.")
+@click.group(cls=CommandGroup, short_help="Compare the speed with that of the frameworks.")
 def bench() -> None:
     """Compare the speed of matgrad with that of code written by hand in PyTorch, JAX, TensorFlow and Keras."""
 
@@ -115,7 +120,7 @@ def bench() -> None:
 @experiments_option
 @click.option(
     "--data",
-    type=PATH,
+    type=Reads(*(f"mnist/{name}" for name in MNIST), *(f"cifar10/{name}" for name in CIFAR10)),
     envvar="MATGRAD_DATA",
     metavar="DIR",
     help="A folder with mnist/ and cifar10/; data that is not there is generated.  [default: $MATGRAD_DATA]",
@@ -262,23 +267,30 @@ def sparse(**options: Any) -> None:
         run.finish(run_sparse(plan, run.tools, **run.arguments()))
 
 
+def _beside(ctx: click.Context, parameter: click.Parameter, folder: Path | None) -> Path | None:
+    """The folder or, if none is given, that of FILE, which is known by then."""
+    return ctx.params["file"].absolute().parent if folder is None and "file" in ctx.params else folder
+
+
 @bench.command(short_help="Redraw the plot of a record.")
-@click.argument("file", type=PATH)
+@click.argument("file", type=READS)
 @click.option(
-    "--output", type=PATH, metavar="DIR", help="Where to write plot.png and plot.svg.  [default: beside FILE]"
+    "--output",
+    type=WritesFolder(*PLOTS, keeps=False),
+    metavar="DIR",
+    callback=_beside,
+    help="Where to write plot.png and plot.svg.  [default: beside FILE]",
 )
-def plot(file: Path, output: Path | None) -> None:
+def plot(file: Path, output: Path) -> None:
     """Redraw the plot of FILE, a bench.json that another `matgrad bench` command wrote."""
     from matgrad.bench.reports.plots import check_matplotlib, draw
     from matgrad.bench.reports.record import read_record
 
     check_matplotlib()
-    folder = file.absolute().parent if output is None else output
-    check_writable(folder, f"--output {folder}", is_folder=True)
     record = read_record(file)
-    folder.mkdir(exist_ok=True)
+    make_folder(output)
     try:
-        paths = draw(record, folder)
+        paths = draw(record, output)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"{file}: the record is damaged ({type(error).__name__}: {error})") from None
     click.echo("\n".join(map(str, paths)))

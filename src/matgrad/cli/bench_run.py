@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,10 +13,9 @@ from typing import Any
 import click
 
 from matgrad.bench.tools.registry import TOOLS, Tool, chosen_tools
-from matgrad.cli.options import check_writable
 from matgrad.foundation.files import as_json as json_text
-from matgrad.foundation.files import atomic_write, write_json
 from matgrad.foundation.machine import machine
+from matgrad.foundation.writing import atomic_write, make_folder, write_json, write_or_rescue
 
 
 class BenchRun(AbstractContextManager):
@@ -35,7 +34,10 @@ class BenchRun(AbstractContextManager):
             raise ValueError("; ".join(f"{name}: {reason}" for name, reason in self.missing.items()))
         self.threads: int = options["threads"] or machine()["cores"]
         self.turns = settings * len(self.tools) * (1 + options["rounds"])  # the first is the start-up
-        self._check_output(options["output"])
+        if options["output"] is not None and not options["no_plot"]:
+            from matgrad.bench.reports.plots import check_matplotlib
+
+            check_matplotlib()
         self.progress: Any = None
 
     def __enter__(self) -> BenchRun:
@@ -83,16 +85,6 @@ class BenchRun(AbstractContextManager):
         if failed:
             raise click.exceptions.Exit(1)
 
-    def _check_output(self, folder: Path | None) -> None:
-        """Refuse an output folder that could not be written."""
-        if folder is None:
-            return
-        check_writable(folder, f"--output {folder}", is_folder=True)
-        if not self.options["no_plot"]:
-            from matgrad.bench.reports.plots import check_matplotlib
-
-            check_matplotlib()
-
     def _write(self, whole: dict[str, Any]) -> None:
         """Write bench.json, table.md and the plots, if that was asked for."""
         folder: Path | None = self.options["output"]
@@ -100,8 +92,10 @@ class BenchRun(AbstractContextManager):
             return
         from matgrad.bench.reports import plots, tables
 
-        folder.mkdir(exist_ok=True)
-        write_json(folder / "bench.json", whole)
+        with suppress(OSError):  # which is told of the record
+            make_folder(folder)
+        if problem := write_or_rescue(folder / "bench.json", lambda path: write_json(path, whole)):
+            raise ValueError(problem)
         with atomic_write(folder / "table.md") as file:
             file.write(tables.markdown(whole).encode())
         if not self.options["no_plot"]:

@@ -9,7 +9,8 @@ import click
 import numpy as np
 
 import matgrad as mg
-from matgrad.cli.options import PATH, POSITIVE, SEED, plugin_option
+from matgrad.cli.files import READS, Command
+from matgrad.cli.options import POSITIVE, SEED, plugin_option
 from matgrad.foundation.files import as_json as json_text
 from matgrad.inspection.gradient_check import GradientResult, check_gradients, first_wrong
 from matgrad.loss_functions import create_loss
@@ -18,8 +19,8 @@ from matgrad.specifications.models import create_model
 from matgrad.storage.models import load_model
 
 
-@click.command(short_help="Compare the gradients of a model with central differences.")
-@click.argument("model", type=PATH, required=False)
+@click.command(cls=Command, short_help="Compare the gradients of a model with central differences.")
+@click.argument("model", type=READS, required=False)
 @click.option("--layers", metavar="LIST", help="Check a new model with these layers instead of a saved one.")
 @click.option("--layer-sizes", metavar="LIST", help="The sizes of its layers.")
 @click.option("--dropouts", default="0", metavar="LIST", help="Dropout rates of its linear layers.")

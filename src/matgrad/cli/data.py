@@ -7,18 +7,19 @@ from pathlib import Path
 
 import click
 
-from matgrad.cli.options import PATH, POSITIVE
+from matgrad.cli.files import CommandGroup, FileType
+from matgrad.cli.options import POSITIVE
 from matgrad.datasets import download
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def data() -> None:
     """Download data sets."""
 
 
 @data.command()
 @click.argument("name", type=click.Choice(sorted(download.SOURCES)))
-@click.argument("directory", type=PATH, required=False)
+@click.argument("directory", type=FileType(), required=False)
 @click.option(
     "--mirror",
     multiple=True,

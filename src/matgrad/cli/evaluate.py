@@ -12,25 +12,24 @@ from typing import Any
 import click
 import numpy as np
 
+from matgrad.cli.files import READS, WRITES
 from matgrad.cli.groups import GroupedCommand, option
 from matgrad.cli.options import (
-    PATH,
     SEED,
-    check_writable,
     data_options,
     data_sources,
-    load_data,
     machine_options,
     move,
     plugin_option,
 )
+from matgrad.cli.saved_models import class_names, load_data_for
 from matgrad.cli.table_options import check_table_options
 from matgrad.datasets import DataLoader, Dataset
 from matgrad.datasets.tables import read_features
 from matgrad.evaluation.measures import Measures, measure, predicted_classes, probabilities
 from matgrad.foundation.files import as_json as as_json_text
-from matgrad.foundation.files import atomic_write
 from matgrad.foundation.machine import set_threads
+from matgrad.foundation.writing import atomic_write, write_or_rescue
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.storage.models import SavedModel, load_model
 
@@ -45,7 +44,7 @@ seed_option = option("Data", "--seed", type=SEED, default=0, help="The seed of g
 
 
 @click.command(cls=GroupedCommand, short_help="Measure a saved model.")
-@click.argument("model", type=PATH)
+@click.argument("model", type=READS)
 @data_options
 @part_option
 @seed_option
@@ -60,7 +59,7 @@ def evaluate(model: Path, **options: Any) -> None:
     """
     set_threads(options["threads"])
     saved = load_model(model)
-    data = _load_data(saved, options)
+    data = load_data_for(saved, options)
     X, T = _examples(data, options["part"])
     _check_features(saved.model, X, model)
     names = class_names(saved)
@@ -87,12 +86,12 @@ def evaluate(model: Path, **options: Any) -> None:
 
 
 @click.command(cls=GroupedCommand, short_help="Write what a saved model predicts.")
-@click.argument("model", type=PATH)
-@click.argument("output", type=PATH)
+@click.argument("model", type=READS)
+@click.argument("output", type=WRITES)
 @data_options
 @part_option
 @option(
-    "Data", "--features", type=PATH, metavar="FILE", help="A CSV file, with or without targets: predict for each line."
+    "Data", "--features", type=READS, metavar="FILE", help="A CSV file, with or without targets: predict for each line."
 )
 @seed_option
 @machine_options
@@ -105,7 +104,6 @@ def predict(model: Path, output: Path, **options: Any) -> None:
     """
     if output.suffix not in (".csv", ".npz"):
         raise ValueError(f"{output}: expected a file that ends in .csv or .npz")
-    check_writable(output, str(output))
     set_threads(options["threads"])
     saved = load_model(model)
     if options["features"]:
@@ -114,18 +112,15 @@ def predict(model: Path, output: Path, **options: Any) -> None:
         check_table_options(options, "features")
         X, notes = read_features(options["features"], like=saved.model.features)
     else:
-        data = _load_data(saved, options)
+        data = load_data_for(saved, options)
         (X, _), notes = _examples(data, options["part"]), list(data.notes)
     _check_features(saved.model, X, model)
     _show(notes)
     M = move(saved.model, options)
     Y = M.predict(X)
     predictions = Predictions.of(saved, Y)
-    with atomic_write(output) as file:
-        if output.suffix == ".npz":
-            np.savez(file, **predictions.arrays())  # type: ignore[arg-type]
-        else:
-            file.write(predictions.as_csv().encode())
+    if problem := write_or_rescue(output, predictions.write):
+        raise ValueError(problem)
     click.echo(f"{len(Y)} predictions in {output}")
 
 
@@ -153,6 +148,14 @@ class Predictions:
         title, K = "prediction" if target is None else target, Y.shape[1]
         return cls(Y, title, [title] if K == 1 else [f"{title}{k}" for k in range(1, K + 1)])
 
+    def write(self, path: Path) -> None:
+        """Write an npz file or, if its name does not say so, a CSV file."""
+        with atomic_write(path) as file:
+            if path.suffix == ".npz":
+                np.savez(file, **self.arrays())  # type: ignore[arg-type]
+            else:
+                file.write(self.as_csv().encode())
+
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays of an npz file."""
         content = {"Y": self.Y, "classes": self.classes, "P": self.P, "names": np.array(self.names)}
@@ -174,32 +177,10 @@ class Predictions:
         return text.getvalue()
 
 
-def _load_data(saved: SavedModel, options: dict[str, Any]) -> Dataset:
-    """The data set that the options name, with the features, and for the task, of the model."""
-    M, task = saved.model, "regression" if class_names(saved) is None else "classification"
-    is_known = "classes" in saved.information or M.target_normalization is not None
-    return load_data(options, options["seed"], M.features, task if is_known else None)
-
-
 def _show(notes: Iterable[str]) -> None:
     """Print what was decided on the data, beside the results."""
     for note in notes:
         click.echo(note, err=True)
-
-
-def class_names(saved: SavedModel) -> list[str] | None:
-    """The names of the model's classes, or their numbers if they have no names; None for a regression.
-
-    A model that was not saved by `matgrad train`, and does not normalize its targets, has one class per output.
-    """
-    if saved.model.target_normalization is not None:
-        return None
-    outputs = saved.model.layers[-1].output_size
-    classes = saved.information.get("classes", max(outputs, 2))
-    if classes is None:
-        return None
-    names = saved.information.get("class_names") or [str(k) for k in range(classes)]
-    return [str(name) for name in names]
 
 
 def _check_features(M: MultilayerPerceptron, X: np.ndarray, path: Path) -> None:

@@ -7,6 +7,8 @@ from typing import Any, Literal, TypeVar, get_args
 
 import click
 
+from matgrad.cli.files import Command
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 Group = Literal["Model", "Data", "Training", "Sparsity", "Output", "Engine", "Other"]
@@ -37,7 +39,7 @@ def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-class GroupedCommand(click.Command):
+class GroupedCommand(Command):
     """A command whose help shows its options by group."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from matgrad.backends import BACKENDS, automatic_backend
-from matgrad.cli.options import PATH
+from matgrad.cli.files import READS, Command
 from matgrad.datasets import Features
 from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.files import is_safetensors, read_safetensors
@@ -21,8 +21,8 @@ from matgrad.storage.models import read_arrays, read_description
 from matgrad.storage.programs import load_program
 
 
-@click.command(short_help="Show what is in an npz or safetensors file.")
-@click.argument("file", type=PATH)
+@click.command(cls=Command, short_help="Show what is in an npz or safetensors file.")
+@click.argument("file", type=READS)
 @click.option("--shapes-only", is_flag=True, help="Do not compute ranges and means.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
@@ -50,7 +50,7 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
         click.echo("  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip())
 
 
-@click.command(short_help="Show versions, backends and the machine.")
+@click.command(cls=Command, short_help="Show versions, backends and the machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def info(as_json: bool) -> None:
     """Show versions, installed backends, and the processor's instruction sets and threads."""

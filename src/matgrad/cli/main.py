@@ -11,6 +11,7 @@ from matgrad.cli.bench import bench
 from matgrad.cli.check import check
 from matgrad.cli.data import data
 from matgrad.cli.evaluate import evaluate, predict
+from matgrad.cli.files import CommandGroup
 from matgrad.cli.inspect import info, inspect
 from matgrad.cli.program import program
 from matgrad.cli.train import train
@@ -20,7 +21,7 @@ from matgrad.cli.verify import verify
 BAD_INPUT = (ValueError, TypeError, OSError, ModuleNotFoundError, MemoryError)
 
 
-class Commands(click.Group):
+class Commands(CommandGroup):
     """A group that turns the package's own errors into one line."""
 
     def invoke(self, ctx: click.Context) -> Any:

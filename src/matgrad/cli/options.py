@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import click
 from matgrad import datasets
 from matgrad.backends import BACKENDS
 from matgrad.backends.base import DTYPES
+from matgrad.cli.files import CIFAR10, MNIST, READS, Reads, Writes
 from matgrad.cli.groups import all_of, option
 from matgrad.cli.table_options import check_table_options, flag, given_table_options, target_options
 from matgrad.datasets import Dataset, Features
@@ -24,7 +24,6 @@ from matgrad.specifications.parsing import parse_numbers
 from matgrad.specifications.plugins import load_plugin
 
 NUMERIC_BACKENDS = [name for name in BACKENDS if name != "sympy"]
-PATH = click.Path(path_type=Path)
 
 
 class _Finite(click.FloatRange):
@@ -44,21 +43,29 @@ SEED = click.IntRange(0, 2**32 - 1)
 
 data_options = all_of(
     option(
-        "Data", "--mnist", type=PATH, metavar="DIR", help="MNIST: a folder with the four IDX files, gzipped or not."
+        "Data",
+        "--mnist",
+        type=Reads(*MNIST),
+        metavar="DIR",
+        help="MNIST: a folder with the four IDX files, gzipped or not.",
     ),
-    option("Data", "--fashion-mnist", type=PATH, metavar="DIR", help="Fashion-MNIST, likewise."),
+    option("Data", "--fashion-mnist", type=Reads(*MNIST), metavar="DIR", help="Fashion-MNIST, likewise."),
     option(
-        "Data", "--cifar10", type=PATH, metavar="PATH", help="CIFAR-10: its folder or tar.gz, binary or Python version."
+        "Data",
+        "--cifar10",
+        type=Reads(*CIFAR10),
+        metavar="PATH",
+        help="CIFAR-10: its folder or tar.gz, binary or Python version.",
     ),
-    option("Data", "--load-dataset", type=PATH, metavar="FILE", help="An npz file with Xtrain, Ttrain, Xtest, Ttest."),
+    option("Data", "--load-dataset", type=READS, metavar="FILE", help="An npz file with Xtrain, Ttrain, Xtest, Ttest."),
     option(
-        "Data", "--csv", type=PATH, metavar="FILE", help="A CSV file; a fifth of its rows are held out for testing."
+        "Data", "--csv", type=READS, metavar="FILE", help="A CSV file; a fifth of its rows are held out for testing."
     ),
     target_options,
     option(
         "Data",
         "--preprocessed",
-        type=PATH,
+        type=Reads("epoch*.npz"),
         metavar="DIR",
         help="A folder with epoch0.npz, epoch1.npz …, one file per epoch.",
     ),
@@ -99,6 +106,10 @@ density_options = all_of(
     ),
 )
 
+dtype_option = option(
+    "Engine", "--dtype", type=click.Choice(DTYPES), help="Element type.  [default: that of a loaded model, or float32]"
+)
+
 machine_options = all_of(
     option(
         "Engine",
@@ -108,7 +119,7 @@ machine_options = all_of(
         help="What computes; auto is the C++ core if it is built, else NumPy; with --device it is PyTorch.",
     ),
     option("Engine", "--device", metavar="NAME", help="Where the backend computes, such as cuda or cpu."),
-    option("Engine", "--dtype", type=click.Choice(DTYPES), default="float32", help="Element type."),
+    dtype_option,
     option(
         "Engine",
         "--threads",
@@ -128,7 +139,7 @@ def _plugins(ctx: click.Context, parameter: click.Parameter, files: tuple[Path, 
 plugin_option = option(
     "Model",
     "--plugin",
-    type=PATH,
+    type=READS,
     multiple=True,
     metavar="FILE",
     is_eager=True,
@@ -145,10 +156,14 @@ def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | 
     known = {p.opts[-1].removeprefix("--").replace("-", "_"): p for p in options}
     known |= {str(p.name): p for p in options}
     values: dict[str, Any] = {}
-    for key, value in _read_configuration(path).items():
+    content = _read_configuration(path)
+    if isinstance(content.get("configuration"), dict):  # the record of a run, which is repeated but not overwritten
+        written = [p.name for p in options if isinstance(p.type, Writes)]
+        content = {key: value for key, value in content["configuration"].items() if key not in (*written, "overwrite")}
+    for key, value in content.items():
         name = str(key).replace("-", "_")
         if name == "config" or value is None:
-            continue  # so that the configuration in a run.json can be used as it is
+            continue  # so that the configuration of a run can be used as it is
         if name not in known:
             raise ValueError(f"{path}: unknown option {str(key)!r}; known: {', '.join(sorted(known))}")
         values[str(known[name].name)] = _as_given(value, known[name].multiple)
@@ -194,11 +209,12 @@ def _read_configuration(path: Path) -> dict[str, Any]:
 config_option = option(
     "Other",
     "--config",
-    type=PATH,
+    type=READS,
     metavar="FILE",
     is_eager=True,
     callback=_configuration,
-    help="A TOML, YAML or JSON file with values for these options; the command line takes precedence.",
+    help="A TOML, YAML or JSON file with values for these options, or the run.json of a run, to repeat it; the command "
+    "line takes precedence.",
 )
 
 
@@ -249,24 +265,9 @@ def densities(options: dict[str, Any], sizes: str) -> str:
     return ";".join(map(str, erdos_renyi_densities(numbers, options["overall_density"])))
 
 
-def check_writable(path: Path, name: str, *, is_folder: bool = False) -> None:
-    """Refuse a file, or a folder, that could not be written."""
-    parent = path.absolute().parent
-    if not parent.is_dir():
-        raise ValueError(f"{name}: the folder {parent} does not exist")
-    if path.exists() and path.is_dir() != is_folder:
-        expected, found = ("folder", "file") if is_folder else ("file", "folder")
-        raise ValueError(f"{name}: expected a {expected}, found a {found}")
-    try:
-        with tempfile.TemporaryFile(dir=path if path.is_dir() else parent):
-            pass
-    except OSError as error:
-        raise ValueError(f"{name}: cannot be written ({error.strerror or error})") from None
-
-
 def move(M: MultilayerPerceptron, options: dict[str, Any]) -> MultilayerPerceptron:
     """The model with the backend, dtype and device that the options name."""
-    if options["backend"] == "jax" and options["dtype"] == "float64":
+    if options["backend"] == "jax" and (options["dtype"] or M.dtype) == "float64":
         import importlib
 
         importlib.import_module("jax").config.update("jax_enable_x64", True)

@@ -6,31 +6,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 import matgrad as mg
-from matgrad.backends.base import DTYPES
+from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, Writes
 from matgrad.cli.groups import GroupedCommand, option
 from matgrad.cli.options import (
-    PATH,
     POSITIVE,
     SEED,
-    check_writable,
     densities,
     density_options,
+    dtype_option,
     plugin_option,
 )
+from matgrad.cli.saved_models import is_given, rebuilt
 from matgrad.foundation.files import as_json as json_text
-from matgrad.foundation.files import atomic_write
+from matgrad.foundation.writing import atomic_write
 from matgrad.loss_functions import create_loss
 from matgrad.program.models import BATCH_SIZE
-from matgrad.specifications.models import OPTIMIZER, WEIGHTS, create_model, model_specification, set_optimizers
-from matgrad.storage.models import SavedModel, load_model
+from matgrad.specifications.models import OPTIMIZER, WEIGHTS, create_model, set_optimizers
+from matgrad.storage.models import SavedModel
 
 if TYPE_CHECKING:
     from matgrad.program import Program
-
-STANDARD_OUTPUT = Path("-")
 
 
 @click.command(cls=GroupedCommand, short_help="Show or save a training step, or feedforward, as equations.")
@@ -40,18 +37,26 @@ STANDARD_OUTPUT = Path("-")
 @option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of the linear layers.")
 @density_options
 @option(
-    "Model", "--load-weights", type=PATH, metavar="MODEL", help="A model file of `matgrad train`, or a program file."
+    "Model", "--load-weights", type=READS, metavar="MODEL", help="A model file of `matgrad train`, or a program file."
 )
 @option("Training", "--feedforward", is_flag=True, help="Compute Y in evaluation mode instead of a training step.")
 @option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="One, or one per layer.")
 @option("Training", "--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
 @option("Training", "--batch-size", type=click.IntRange(min=1), default=BATCH_SIZE, help="Examples per step.")
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
-@option("Engine", "--dtype", type=click.Choice(DTYPES), default="float32", help="Element type.")
+@dtype_option
 @option("Training", "--seed", type=SEED, default=0, help="Seed of the weights.")
 @option("Output", "--as-recorded", is_flag=True, help="Show the program before operations are fused.")
-@option("Output", "--save", type=PATH, metavar="FILE", help="Write the program and the weights to a safetensors file.")
-@option("Output", "--latex", type=PATH, metavar="FILE", help="Write the equations as a LaTeX document; - prints it.")
+@option(
+    "Output", "--save", type=WRITES, metavar="FILE", help="Write the program and the weights to a safetensors file."
+)
+@option(
+    "Output",
+    "--latex",
+    type=Writes(prints=True),
+    metavar="FILE",
+    help="Write the equations as a LaTeX document; - prints it.",
+)
 @plugin_option
 @option("Output", "--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def program(**options: Any) -> None:
@@ -64,16 +69,13 @@ def program(**options: Any) -> None:
 
     path: Path | None = options["save"]
     latex: Path | None = options["latex"]
-    if path is not None:
-        check_writable(path, f"--save {path}")
-    if latex is not None and latex != STANDARD_OUTPUT:
-        check_writable(latex, f"--latex {latex}")
     if latex == STANDARD_OUTPUT and options["as_json"]:
         raise click.UsageError("--latex - and --json: expected one of them, as each prints nothing else")
     if options["feedforward"]:
         _refuse(("loss", "clip", "optimizers"), "--feedforward", "it belongs to a training step")
     mg.manual_seed(options["seed"])
-    saved = _loaded_model(options) if options["load_weights"] else SavedModel(_new_model(options))
+    saved = rebuilt(options) if options["load_weights"] else SavedModel(_new_model(options))
+    set_optimizers(saved.model, options["optimizers"])
     M = saved.model.to(dtype=options["dtype"])
     loss = None
     if not options["feedforward"]:
@@ -100,43 +102,16 @@ def _new_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
         options["layers"],
         options["layer_sizes"],
         weights=options["layer_weights"],
-        optimizers=options["optimizers"],
         dropouts=options["dropouts"],
         densities=densities(options, options["layer_sizes"]),
     )
 
 
-def _loaded_model(options: dict[str, Any]) -> SavedModel:
-    """The model of --load-weights; options that describe another one are refused."""
-    path: Path = options["load_weights"]
-    others = ("layer_weights", "dropouts", "densities", "overall_density")
-    _refuse(others, "--load-weights", f"the model is the one that {path} describes")
-    saved = load_model(path)
-    found = model_specification(saved.model)
-    layers = options["layers"] if _is_given("layers") else found["layers"]
-    sizes = options["layer_sizes"] if _is_given("layer_sizes") else found["sizes"]
-    try:
-        expected = model_specification(create_model(layers, sizes))
-        if (found["layers"], found["sizes"]) != (expected["layers"], expected["sizes"]):
-            raise ValueError(f"expected {layers} and {sizes}")
-    except ValueError as error:
-        model = f"layers {found['layers']} and sizes {found['sizes']}"
-        raise ValueError(f"{path}: the model has {model}, but --layers or --layer-sizes differ: {error}") from None
-    set_optimizers(saved.model, options["optimizers"])
-    saved.information.pop("results", None)  # what is trained further has others
-    return saved
-
-
 def _refuse(names: tuple[str, ...], flag: str, reason: str) -> None:
     """Refuse options that do not go together with another one."""
     for name in names:
-        if _is_given(name):
+        if is_given(name):
             raise ValueError(f"--{name.replace('_', '-')} and {flag}: {reason}")
-
-
-def _is_given(name: str) -> bool:
-    """Whether an option stands on the command line."""
-    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def _write_latex(path: Path, program: Program) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import click
@@ -16,19 +16,21 @@ import matgrad as mg
 from matgrad import datasets
 from matgrad.callbacks import Callback, EarlyStopping, GradientCheck, Matrices, Report, Statistics
 from matgrad.callbacks.statistics import check_finite_loss
-from matgrad.cli.options import check_writable, densities, load_data, move
+from matgrad.cli.options import densities, load_data, move
 from matgrad.cli.run_record import run_record
+from matgrad.cli.saved_models import load_data_for, normalization_of, start_of, target_normalization_of
 from matgrad.cli.timer import Timer
 from matgrad.datasets import DataLoader, Dataset, Normalization
-from matgrad.foundation.files import as_json, write_json
+from matgrad.foundation.files import as_json
 from matgrad.foundation.machine import set_threads
+from matgrad.foundation.writing import make_folder, write_json, write_or_rescue
 from matgrad.layers.linear import LinearLayer
 from matgrad.learning_rate import create_scheduler
 from matgrad.loss_functions import LossFunction, SquaredErrorLoss, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.computations import check_loss, default_loss
-from matgrad.specifications.models import count_linear, create_model
-from matgrad.storage.models import load_weights
+from matgrad.specifications.models import count_linear, create_model, set_optimizers
+from matgrad.storage.models import SavedModel, load_weights
 from matgrad.training import Data, Training
 
 
@@ -39,9 +41,9 @@ class TrainingRun:
         self.options = options
         set_threads(options["threads"])
         np.set_printoptions(precision=options["precision"], edgeitems=options["edgeitems"], threshold=100)
-        _check_targets(options)
         mg.manual_seed(options["seed"])
-        self.raw = load_data(options, options["seed"])
+        self.saved = start_of(options)
+        self.raw = load_data(options, options["seed"]) if self.saved is None else load_data_for(self.saved, options)
         self.data, self.validation = self._data()
         self.M = self._model()
         self.loss = self._loss()
@@ -65,7 +67,7 @@ class TrainingRun:
         options = self.options
         if self.raw.classes is not None and self.raw.classes < 2:
             raise ValueError(f"{self.raw.name}: all examples have the same class; expected at least 2 classes")
-        data = self.raw.normalize(options["normalize"])
+        data = self.raw.normalize(normalization_of(options, self.saved))
         if options["early_stopping"] and not options["validation"]:
             raise ValueError("--early-stopping needs --validation FRACTION")
         if options["validation"] and options["preprocessed"]:
@@ -76,31 +78,45 @@ class TrainingRun:
 
     def _model(self) -> MultilayerPerceptron:
         options, data = self.options, self.data
-        sizes = options["layer_sizes"] or default_sizes(options["layers"], data)
-        M = create_model(
-            options["layers"],
-            sizes,
-            weights=options["layer_weights"],
-            optimizers=options["optimizers"],
-            dropouts=options["dropouts"],
-            densities=densities(options, sizes),
-        )
+        M = self._new_model() if self.saved is None else self.saved.model
+        set_optimizers(M, options["optimizers"])
         _check_fit(M, data)
         for _, layer in M.walk():
             for part in layer.optimizer.parts():
                 if options["weight_decay"] is not None:
                     part.weight_decay = options["weight_decay"]
+        M.normalization, M.features = data.normalization, data.features
+        move(M, options)
+        options["dtype"] = M.dtype
+        return M
+
+    def _new_model(self) -> MultilayerPerceptron:
+        """The model that the options describe, with the weights of a file that has nothing else."""
+        options = self.options
+        sizes = options["layer_sizes"] or default_sizes(options["layers"], self.data)
+        M = create_model(
+            options["layers"],
+            sizes,
+            weights=options["layer_weights"],
+            dropouts=options["dropouts"],
+            densities=densities(options, sizes),
+        )
         if options["load_weights"]:
             load_weights(M, options["load_weights"])
-        M.normalization, M.features = data.normalization, data.features
-        return move(M, options)
+        return M
 
     def _loss(self) -> LossFunction:
         if self.options["loss"]:
             return create_loss(self.options["loss"])
+        if self.saved is not None and self._has_same_task(self.saved):
+            return self.saved.loss
         if self.data.classes is None:
             return create_loss("MeanSquaredError")
         return default_loss(self.M)
+
+    def _has_same_task(self, saved: SavedModel) -> bool:
+        """Whether a saved model is known to have been trained, like this run, for classes or for a regression."""
+        return "classes" in saved.information and (saved.information["classes"] is None) == (self.data.classes is None)
 
     def _target_normalization(self) -> Normalization | None:
         """The normalization of the targets of a regression: by default standard, if every output can be any number."""
@@ -109,6 +125,8 @@ class TrainingRun:
             if kind is not None:
                 raise ValueError(f"--normalize-targets: {self.data.name} has classes, expected a regression")
             return None
+        if self.saved is not None and self._has_same_task(self.saved):
+            return target_normalization_of(self.options, self.saved)
         if kind is None:
             is_free = type(self.M.layers[-1]) is LinearLayer and isinstance(self.loss, SquaredErrorLoss)
             kind = "standard" if is_free else "none"
@@ -166,16 +184,19 @@ class TrainingRun:
             results = self._results(training)
         except ArithmeticError as error:
             raise click.ClickException(str(error)) from None
-        record: dict[str, Any] = {}
+        problems = self._write(results)
         if options["output"] or options["as_json"]:  # it hashes the data, which takes a while
             sha256, timer = self.raw.sha256(), self.timer.record()
             record = run_record(options, self.data, sha256, M, self.loss, training, results, timer, started)
-        self._write(results, record)
+            if options["output"]:
+                problems.append(write_or_rescue(options["output"] / "run.json", lambda path: write_json(path, record)))
         if options["as_json"]:
             click.echo(as_json(record))
         else:
             metric, name = ("accuracy", "accuracy") if self.data.classes else ("rmse", "RMSE")
             click.echo(f"test {name} {results[f'test_{metric}']:.3f}")
+        if any(problems):
+            raise ValueError("; ".join(filter(None, problems)))
         if training.is_interrupted:
             raise click.exceptions.Exit(130)
 
@@ -215,28 +236,25 @@ class TrainingRun:
             for name, A in ({"Xtrain": data.Xtrain, "Ttrain": data.Ttrain} | matrices).items():
                 report.say(f"{name} {A.shape}\n{A}")
 
-    def _write(self, results: dict[str, float], record: dict[str, Any]) -> None:
-        """Write the files that the options ask for."""
+    def _write(self, results: dict[str, float]) -> list[str | None]:
+        """Write the model and the data to the files that the options name; what went wrong with each of them."""
         options = self.options
-        if options["save_dataset"]:
-            datasets.save_npz(self.raw, options["save_dataset"])
+        information = {
+            "loss": self.loss.specification(),
+            "classes": self.data.classes,
+            "class_names": list(self.data.class_names or []),
+            "data": self.data.name,
+            "results": results,
+        }
         files = [options["save_weights"]] if options["save_weights"] else []
         if options["output"]:
-            options["output"].mkdir(exist_ok=True)
+            with suppress(OSError):  # which is told of its files
+                make_folder(options["output"])
             files.append(options["output"] / "model.npz")
-        for file in files:
-            self.M.save(
-                file,
-                information={
-                    "loss": self.loss.specification(),
-                    "classes": self.data.classes,
-                    "class_names": list(self.data.class_names or []),
-                    "data": self.data.name,
-                    "results": results,
-                },
-            )
-        if options["output"]:
-            write_json(options["output"] / "run.json", record)
+        problems = [write_or_rescue(file, partial(self.M.save, information=information)) for file in files]
+        if options["save_dataset"]:
+            problems.append(write_or_rescue(options["save_dataset"], partial(datasets.save_npz, self.raw)))
+        return problems
 
 
 @contextmanager
@@ -261,16 +279,3 @@ def _check_fit(M: MultilayerPerceptron, data: Dataset) -> None:
     ):
         if found != expected:
             raise ValueError(f"the model has {found} {name}, but the data {data.name} needs {expected}")
-
-
-def _check_targets(options: dict[str, Any]) -> None:
-    """Refuse files that could not be written at the end of the run."""
-    seen: dict[Path, str] = {}
-    for name in ("save_dataset", "save_weights", "output"):
-        path: Path | None = options[name]
-        flag = f"--{name.replace('_', '-')}"
-        if path is not None:
-            check_writable(path, f"{flag} {path}", is_folder=name == "output")
-            if path.absolute() in seen:
-                raise ValueError(f"{flag} {path}: {seen[path.absolute()]} has the same name")
-            seen[path.absolute()] = flag

@@ -54,7 +54,8 @@ feature_options = all_of(
 )
 
 LISTS = ("columns", "drop_columns", "categorical")
-NAMES = ("target", "task", *LISTS, "missing", "unknown")
+FEATURES = (*LISTS, "missing", "unknown")
+NAMES = ("target", "task", *FEATURES)
 
 
 def given_table_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
+from matgrad.cli.files import READS, WRITES, WritesFolder
 from matgrad.cli.groups import GroupedCommand, option
 from matgrad.cli.options import (
     NOT_NEGATIVE,
-    PATH,
     POSITIVE,
     SEED,
     config_option,
@@ -34,7 +34,7 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     help="Number of features, then the size of each linear layer: 784;1024;512;10.  [default: hidden sizes 128, 64 …]",
 )
 @option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Initial weights.")
-@option("Model", "--load-weights", type=PATH, metavar="FILE", help="Start from the weights in a file.")
+@option("Model", "--load-weights", type=READS, metavar="FILE", help="Start from the weights in a file.")
 @option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of the linear layers.")
 @option("Model", "--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
 @plugin_option
@@ -80,9 +80,16 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     help="Stop when the validation loss has not improved for this many epochs, and keep the best model.",
 )
 @density_options
-@option("Output", "--output", type=PATH, metavar="DIR", help="Write run.json and model.npz to this folder.")
-@option("Output", "--save-weights", type=PATH, metavar="FILE", help="Write the trained model to an npz file.")
-@option("Output", "--save-dataset", type=PATH, metavar="FILE", help="Write the data, as read, to an npz file.")
+@option(
+    "Output",
+    "--output",
+    type=WritesFolder("run.json", "model.npz"),
+    metavar="DIR",
+    help="Write run.json and model.npz to this folder.",
+)
+@option("Output", "--overwrite", is_flag=True, help="Let --output replace the run that a folder has.")
+@option("Output", "--save-weights", type=WRITES, metavar="FILE", help="Write the trained model to an npz file.")
+@option("Output", "--save-dataset", type=WRITES, metavar="FILE", help="Write the data, as read, to an npz file.")
 @option("Output", "--quiet", is_flag=True, help="Print only the last line.")
 @option("Output", "--json", "as_json", is_flag=True, help="Print the record of the run as JSON, and nothing else.")
 @option("Output", "--no-statistics", is_flag=True, help="Do not measure loss and accuracy after each epoch.")

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from matgrad.backends import get_backend
-from matgrad.cli.options import PATH, check_writable, plugin_option
+from matgrad.cli.files import WRITES, Command
+from matgrad.cli.options import plugin_option
 from matgrad.foundation.files import as_json as json_text
-from matgrad.foundation.files import atomic_write
+from matgrad.foundation.writing import atomic_write
 
 if TYPE_CHECKING:
     from matgrad.symbolic.checks.verdicts import Check
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 HEADINGS = ("equation", "source", "paper", "sizes", "method", "seconds", "verdict")
 
 
-@click.command(short_help="Check every equation symbolically.")
+@click.command(cls=Command, short_help="Check every equation symbolically.")
 @click.option(
     "--layer",
     "only",
@@ -33,7 +34,7 @@ HEADINGS = ("equation", "source", "paper", "sizes", "method", "seconds", "verdic
     help="Only this layer, loss, function, optimizer or lemma; may be repeated.",
 )
 @click.option("--quick", is_flag=True, help="Only a selection, which takes seconds.")
-@click.option("--latex", type=PATH, metavar="FILE", help="Write the validated equations as a LaTeX document.")
+@click.option("--latex", type=WRITES, metavar="FILE", help="Write the validated equations as a LaTeX document.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON, and nothing else.")
 @plugin_option
 def verify(only: tuple[str, ...], quick: bool, latex: Path | None, as_json: bool, plugin: tuple[Path, ...]) -> None:
@@ -46,8 +47,6 @@ def verify(only: tuple[str, ...], quick: bool, latex: Path | None, as_json: bool
     get_backend("sympy")  # says what to install if SymPy is missing
     from matgrad.symbolic.suite import cases
 
-    if latex is not None:
-        check_writable(latex, f"--latex {latex}")
     start = time.perf_counter()
     checks: list[Check] = []
     chosen = cases(only, quick=quick)

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from matgrad.datasets.dataset import DataError, Dataset
-from matgrad.foundation.files import atomic_write, read_npz
+from matgrad.foundation.files import read_npz
+from matgrad.foundation.writing import atomic_write
 
 KEYS = ("Xtrain", "Ttrain", "Xtest", "Ttest")
 RANGE = "value_range"  # optional: the smallest and the largest value that X can have

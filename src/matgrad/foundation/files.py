@@ -1,39 +1,16 @@
-"""Files that are written completely or not at all; npz and safetensors files, which are read without pickle."""
+"""Npz and safetensors files, which are read without pickle, and values as JSON."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-
-
-@contextmanager
-def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
-    """A binary file that appears at `path` only when the block ends without an exception."""
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes files that only the owner can read
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
@@ -93,14 +70,12 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str,
 
 
 def as_json(value: Any) -> str:
-    """The value as an indented JSON string, in which numbers that are not finite are null."""
-    return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+    """The value as an indented JSON string, in which numbers that are not finite are null.
 
-
-def write_json(path: str | Path, value: Any) -> None:
-    """Write a value as JSON."""
-    with atomic_write(path) as file:
-        file.write((as_json(value) + "\n").encode())
+    What is no Unicode, in the name of a file, is escaped as JSON does: it comes back, and can be printed.
+    """
+    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _finite(value: Any) -> Any:

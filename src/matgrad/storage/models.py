@@ -27,7 +27,8 @@ from matgrad.backends import backend_of
 from matgrad.backends.conversion import convert
 from matgrad.datasets.features import Features
 from matgrad.datasets.normalization import Normalization
-from matgrad.foundation.files import atomic_write, is_safetensors, read_npz, read_safetensors
+from matgrad.foundation.files import is_safetensors, read_npz, read_safetensors
+from matgrad.foundation.writing import atomic_write
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import LinearLayer
 from matgrad.layers.state import SUPPORT
@@ -40,6 +41,10 @@ from matgrad.specifications.models import create_model, model_specification
 FORMAT = 1
 INDEX = ("starts", "columns")  # what is saved of a support
 NORMALIZATION = ("offset", "scale")  # and of a normalization: that of the inputs or, as target_offset …, of the targets
+
+
+class OnlyWeightsError(ValueError):
+    """A file has weights, but does not say how to make their model."""
 
 
 @dataclass
@@ -114,7 +119,7 @@ def load_model(path: str | Path) -> SavedModel:
     content = read_arrays(path)
     model, information = read_description(content, path)
     if "problem" in model:
-        raise ValueError(f"{path}: {model['problem']}; make the model and use mg.load_weights")
+        raise OnlyWeightsError(f"{path}: {model['problem']}; make the model and use mg.load_weights")
     try:
         M = create_model(**model)
     except (ValueError, TypeError) as error:
@@ -158,7 +163,9 @@ def tensor_names(text: str, path: str | Path) -> dict[str, str]:
 def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """How to make the model of a file, or its 'problem' where no specification can, and the information in it."""
     if "matgrad" not in content:
-        raise ValueError(f"{path}: no model description in it, only weights; make the model and use mg.load_weights")
+        raise OnlyWeightsError(
+            f"{path}: no model description in it, only weights; make the model and use mg.load_weights"
+        )
     try:
         description = json.loads(str(content["matgrad"]))
         found, model, information = (description[key] for key in ("format", "model", "information"))

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.foundation.files import atomic_write, read_safetensors
+from matgrad.foundation.files import read_safetensors
+from matgrad.foundation.writing import atomic_write
 from matgrad.layers.state import SUPPORT, State, matrices_of
 from matgrad.program.description import as_dictionary, from_dictionary
 from matgrad.program.program import Program, Value

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from matgrad.bench.reports.record import Record
 from matgrad.bench.tools.registry import SPARSE
-from matgrad.foundation.files import atomic_write
+from matgrad.foundation.writing import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,180 @@
+"""The files of a command: an option or argument that names one says whether it is read or written.
+
+`Command` knows them all before it runs, and refuses what would destroy something or could not be written.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from matgrad.foundation.writing import replaceable
+
+STANDARD_OUTPUT = Path("-")
+
+
+class FileType(click.Path):
+    """The name of a file or a folder, which is not empty; what it is for, the classes below say."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        if not str(value) or "\0" in str(value):
+            self.fail(f"expected the name of a file or folder, found {str(value)!r}.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Reads(FileType):
+    """A file that is read, or a folder of which the files with names of these patterns are read."""
+
+    def __init__(self, *patterns: str) -> None:
+        super().__init__()
+        self.patterns = patterns
+
+    def files(self, path: Path) -> list[Path]:
+        """The files that are read; the path itself if it is no folder."""
+        if not path.is_dir():
+            return [path]
+        return [file for pattern in self.patterns for file in path.glob(pattern)]
+
+
+class Writes(FileType):
+    """A file that is written; if `prints`, the name - stands for standard output."""
+
+    def __init__(self, *, prints: bool = False) -> None:
+        super().__init__()
+        self.prints = prints
+
+    def files(self, path: Path) -> list[Path]:
+        """The file that is written, unless it is printed."""
+        return [] if self.prints and path == STANDARD_OUTPUT else [path]
+
+    def check(self, path: Path, name: str, overwrite: bool) -> None:
+        """Refuse what could not be written."""
+        for file in self.files(path):
+            _check_file(file, name)
+
+
+class WritesFolder(Writes):
+    """A folder, new or not, in which files with these names are written; if `keeps`, none may be there yet."""
+
+    def __init__(self, *names: str, keeps: bool = True) -> None:
+        super().__init__()
+        self.names, self.keeps = names, keeps
+
+    def files(self, path: Path) -> list[Path]:
+        """The folder, and the files that are written."""
+        return [path, *(path / name for name in self.names)]
+
+    def check(self, path: Path, name: str, overwrite: bool) -> None:
+        """Refuse a folder in which the files could not be written or, unless told to overwrite, exist."""
+        _, *files = self.files(path)
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"{name}: expected a folder, found a file")
+        if not path.is_dir():
+            return _check_file(path, name)  # whether it can be made
+        for file in files:
+            if self.keeps and not overwrite and os.path.lexists(file):
+                raise ValueError(f"{name}: has {file.name} already; expected another folder, or --overwrite")
+            _check_file(file, f"{name}: {file.name}")
+
+
+MNIST = ("*-ubyte", "*-ubyte.gz")
+CIFAR10 = ("*batch*", "*/*batch*", "*.tar.gz")
+
+READS = Reads()
+WRITES = Writes()
+
+
+class Command(click.Command):
+    """A command that checks its files before it runs."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, if nothing that it reads is written, and nothing is written twice."""
+        check_files(self, ctx.params)
+        return super().invoke(ctx)
+
+
+class CommandGroup(click.Group):
+    """A group of such commands."""
+
+    command_class = Command
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of a command: the option that names it, and all by which it can be told from others."""
+
+    name: str
+    keys: frozenset[Any]
+
+    @classmethod
+    def of(cls, name: str, path: Path) -> _File:
+        """The file at a path: known by its real path and, where it exists, by device and inode."""
+        keys: set[Any] = {os.path.realpath(path)}
+        with suppress(OSError):
+            status = path.stat()
+            keys.add((status.st_dev, status.st_ino))
+        return cls(name, frozenset(keys))
+
+
+def check_files(command: click.Command, values: dict[str, Any]) -> None:
+    """Refuse, with a ValueError, files that could not be written, that are read too, or that are one file."""
+    for kind, path, name in _paths(command, values):
+        if isinstance(kind, Writes):
+            kind.check(path, name, bool(values.get("overwrite")))
+    read = [_File.of(n, file) for kind, path, n in _paths(command, values) if isinstance(kind, Reads)
+            for file in kind.files(path)]  # fmt: skip
+    written = _standard_output()
+    for kind, path, name in _paths(command, values):
+        if not isinstance(kind, Writes):
+            continue
+        new = [_File.of(name, file) for file in kind.files(path)]
+        for file in new:
+            for other in read:
+                if file.keys & other.keys:
+                    raise ValueError(f"{name}: {other.name} is read from the same file; expected another one")
+            for other in written:
+                if file.keys & other.keys:
+                    raise ValueError(f"{name}: {other.name} is the same file; expected another one")
+        written += new
+
+
+def _paths(command: click.Command, values: dict[str, Any]) -> Iterator[tuple[FileType, Path, str]]:
+    """Every file or folder that a command is given, with its type and what messages call it."""
+    for parameter in command.params:
+        if isinstance(parameter.type, FileType):
+            value = values.get(str(parameter.name))
+            for path in value if isinstance(value, tuple) else () if value is None else (value,):
+                yield parameter.type, path, f"{parameter.opts[0]} {path}" if parameter.opts[0][0] == "-" else str(path)
+
+
+def _standard_output() -> list[_File]:
+    """Standard output, if it goes to a file."""
+    with suppress(OSError):
+        status = os.fstat(1)
+        if stat.S_ISREG(status.st_mode):
+            return [_File("standard output", frozenset([(status.st_dev, status.st_ino)]))]
+    return []
+
+
+def _check_file(path: Path, name: str) -> None:
+    """Refuse a file that could not be written, or a folder that could not be made."""
+    try:
+        folder = replaceable(path).parent
+        if not folder.is_dir():
+            raise ValueError(f"{name}: the folder {folder} does not exist")
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"{name}: cannot be written ({error.strerror or error})") from None

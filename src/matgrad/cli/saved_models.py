@@ -1,0 +1,139 @@
+"""Models from files: what `--load-weights` rebuilds, and the options that may stand beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from matgrad.cli.options import densities, load_data
+from matgrad.cli.table_options import FEATURES, flag
+from matgrad.datasets import Dataset, Features, Normalization
+from matgrad.foundation.random_numbers import preserved_generator
+from matgrad.specifications.models import create_model, model_specification
+from matgrad.storage.models import OnlyWeightsError, SavedModel, load_model
+
+# the options that describe a model, and what they are called in its specification
+DESCRIPTION = {
+    "layers": "layers",
+    "layer_sizes": "sizes",
+    "dropouts": "dropouts",
+    "densities": "densities",
+    "overall_density": "densities",
+}
+
+
+def is_given(name: str) -> bool:
+    """Whether an option stands on the command line or, with another value than its default, in a configuration."""
+    ctx = click.get_current_context()
+    if (source := ctx.get_parameter_source(name)) is not ParameterSource.DEFAULT_MAP:
+        return source is not ParameterSource.DEFAULT
+    return any(p.name == name and ctx.params[name] != p.default for p in ctx.command.params)
+
+
+def rebuilt(options: dict[str, Any]) -> SavedModel:
+    """The model of --load-weights as its file describes it; options that describe another one are refused."""
+    path: Path = options["load_weights"]
+    saved = load_model(path)
+    if is_given("layer_weights"):
+        raise ValueError(f"--layer-weights and --load-weights: the weights are those of {path}")
+    found = model_specification(saved.model)
+    given = [name for name in DESCRIPTION if is_given(name)]
+    if given:
+        expected = _described(options, given, found, path)
+        for name in given:
+            key = DESCRIPTION[name]
+            if expected.get(key, "1") != found.get(key, "1"):
+                raise contradiction(name, options, f"{key} {found.get(key, '1')}")
+    saved.information.pop("results", None)  # what is trained further has others
+    return saved
+
+
+def start_of(options: dict[str, Any]) -> SavedModel | None:
+    """The model that training starts from, if --load-weights names one; its description becomes that of the options.
+
+    A file that has only weights, as the original library writes them, fills the model that the options describe.
+    """
+    if options["load_weights"] is None:
+        return None
+    try:
+        saved = rebuilt(options)
+    except OnlyWeightsError:
+        return None
+    found = model_specification(saved.model)
+    options |= {name: found.get(key) for name, key in DESCRIPTION.items()} | {"overall_density": None}
+    return saved
+
+
+def load_data_for(saved: SavedModel, options: dict[str, Any]) -> Dataset:
+    """The data set that the options name, with the features, and for the task, of the model."""
+    M, task = saved.model, "regression" if class_names(saved) is None else "classification"
+    is_known = "classes" in saved.information or M.target_normalization is not None
+    chosen = [name for name in FEATURES if options.get(name) is not None]
+    data = load_data(options, options["seed"], None if chosen else M.features, task if is_known else None)
+    if chosen and M.features is not None and _inputs(data.features) != _inputs(M.features):
+        raise contradiction(chosen[0], options, f"the features {', '.join(map(str, M.features.columns))}")
+    return data
+
+
+def _inputs(features: Features | None) -> list[tuple[str | None, Any]]:
+    """The names and categories of the columns that are the inputs of a model."""
+    return [] if features is None else [(column.name, column.categories) for column in features.columns]
+
+
+def class_names(saved: SavedModel) -> list[str] | None:
+    """The names of the model's classes, or their numbers if they have no names; None for a regression.
+
+    A model that was not saved by `matgrad train`, and does not normalize its targets, has one class per output.
+    """
+    if saved.model.target_normalization is not None:
+        return None
+    outputs = saved.model.layers[-1].output_size
+    classes = saved.information.get("classes", max(outputs, 2))
+    if classes is None:
+        return None
+    names = saved.information.get("class_names") or [str(k) for k in range(classes)]
+    return [str(name) for name in names]
+
+
+def normalization_of(options: dict[str, Any], saved: SavedModel | None) -> str | Normalization:
+    """How the inputs are normalized: as those of the model in the file were, else as the options say."""
+    kind = None if saved is None else saved.information.get("normalize")
+    if saved is None or kind is None:
+        return options["normalize"]
+    if is_given("normalize") and options["normalize"] != kind:
+        raise contradiction("normalize", options, f"the normalization {kind}")
+    options["normalize"] = kind
+    return saved.model.normalization or "none"
+
+
+def target_normalization_of(options: dict[str, Any], saved: SavedModel) -> Normalization | None:
+    """How the targets of a regression are normalized: as those of the model in the file were."""
+    normalization = saved.model.target_normalization
+    kind = "none" if normalization is None else normalization.kind
+    if options["normalize_targets"] not in (None, kind):
+        raise contradiction("normalize_targets", options, f"the normalization {kind} of its targets")
+    return normalization
+
+
+def contradiction(name: str, options: dict[str, Any], found: str) -> ValueError:
+    """The error for an option that contradicts the model of --load-weights."""
+    given = f"{flag(name)} {options[name]} and --load-weights {options['load_weights']}"
+    return ValueError(f"{given} contradict each other: the model in the file has {found}")
+
+
+def _described(options: dict[str, Any], given: list[str], found: dict[str, str], path: Path) -> dict[str, str]:
+    """The specification of the model that the given options describe, and the file where they say nothing."""
+    layers, sizes, dropouts = (
+        options[name] if name in given else found[DESCRIPTION[name]] for name in ("layers", "layer_sizes", "dropouts")
+    )
+    try:
+        is_sparse = "densities" in given or "overall_density" in given
+        fractions = densities(options, sizes) if is_sparse else found.get("densities", "1")
+        with preserved_generator():
+            return model_specification(create_model(layers, sizes, dropouts=dropouts, densities=fractions))
+    except ValueError as error:
+        model = f"layers {found['layers']} and sizes {found['sizes']}"
+        raise ValueError(f"{path}: the model has {model}, but {', '.join(map(flag, given))} differ: {error}") from None
