@@ -57,7 +57,7 @@ $(VENV)/packages.txt: always | $(VENV)/bin/python
 	@echo $(PACKAGES) | cmp -s - $@ || echo $(PACKAGES) > $@
 
 $(VENV)/train.done: pyproject.toml constraints.txt $(CORE) $(VENV)/packages.txt
-	$(PIP) --editable .
+	$(PIP) --editable '.[symbolic]'
 	touch $@
 
 $(VENV)/test.done: pyproject.toml constraints.txt $(CORE) $(VENV)/packages.txt

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +55,27 @@ class Framework:
 
     def __repr__(self) -> str:
         return self.name
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Be the user nobody, if we are root, who may write everywhere."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.setresuid(65534, 65534, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder where everybody may write; pytest's own are for one user."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
 
 
 class AfterEpoch(Callback):

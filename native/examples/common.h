@@ -6,12 +6,14 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <map>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "matgrad/atomic_file.h"
 #include "matgrad/safetensors.h"
 
 namespace matgrad {
@@ -48,6 +50,15 @@ struct Arguments {
         return static_cast<int>(x);
     }
 };
+
+// Refuses, before anything runs, a last file that could not be written, or that is one of the others, which are read.
+inline void check_result(const std::vector<std::string>& files) {
+    check_replaceable(files.back());
+    std::error_code error;
+    for (std::size_t i = 0; i + 1 < files.size(); ++i)
+        if (std::filesystem::equivalent(files[i], files.back(), error))
+            throw std::invalid_argument(files.back() + ": is read too; expected another file for the result");
+}
 
 inline double all_threads() { return std::max(1u, std::thread::hardware_concurrency()); }
 

@@ -3,7 +3,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <stdexcept>
+
+#include "matgrad/atomic_file.h"
 
 namespace matgrad {
 
@@ -134,19 +137,11 @@ const Tensor& Safetensors::at(const std::string& name) const {
 }
 
 void Safetensors::write(const std::string& path) const {
-    const std::string text = header(*this), temporary = path + ".part";
+    const std::string text = header(*this);
     const std::uint64_t length = text.size();
-    std::ofstream file(temporary, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(&length), 8);
-    file << text;
-    for (const auto& [name, tensor] : tensors)
-        file.write(reinterpret_cast<const char*>(tensor.data.data()), static_cast<std::streamsize>(tensor.data.size()));
-    file.close();
-    std::error_code error;
-    if (file) std::filesystem::rename(temporary, path, error);
-    if (file && !error) return;
-    std::filesystem::remove(temporary, error);
-    throw std::invalid_argument(path + ": cannot be written");
+    std::vector<std::span<const std::byte>> parts{std::as_bytes(std::span(&length, 1)), std::as_bytes(std::span(text))};
+    for (const auto& [name, tensor] : tensors) parts.emplace_back(tensor.data);
+    replace_file(path, parts);
 }
 
 OwnedSupport::OwnedSupport(Index rows, Index columns, const Tensor& starts, const Tensor& places)

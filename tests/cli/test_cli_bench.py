@@ -190,7 +190,7 @@ def test_without_matplotlib_nothing_is_measured(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = run(*QUICK, "--output", "out")
     assert result.exit_code == 2
-    assert "plots need matplotlib, which is not installed: pip install 'matgrad[plot]'" in result.stderr
+    assert "plots need matplotlib, which is not installed: pip install '.[plot]' in a clone of matgrad" in result.stderr
     assert not list(tmp_path.iterdir())
     succeed(*QUICK, "--rounds", 1, "--tools", "matgrad-numpy", "--output", "out", "--no-plot")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["bench.json", "table.md"]

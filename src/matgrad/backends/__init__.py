@@ -11,6 +11,7 @@ from functools import cache
 from importlib import import_module
 
 from matgrad.backends.base import Backend
+from matgrad.foundation.installing import how_to_install
 
 # name: (the module that implements it, its class, top-level modules of its matrix types)
 BACKENDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -24,9 +25,9 @@ BACKENDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 
 # how to install a backend that is not an extra of the same name
 _INSTALL = {
-    "sympy": "pip install 'matgrad[symbolic]'",
+    "sympy": how_to_install("symbolic"),
     "native": "install a C++ compiler, such as Debian's g++, and then matgrad again: "
-    "pip install --force-reinstall --no-deps matgrad",
+    "pip install --force-reinstall --no-deps . in a clone of it",
 }
 
 
@@ -44,7 +45,7 @@ def get_backend(name: str) -> Backend:
     except ModuleNotFoundError as error:
         if error.name is None or framework not in (error.name, error.name.partition(".")[0]):
             raise
-        install = _INSTALL.get(name, f"pip install 'matgrad[{name}]'")
+        install = _INSTALL.get(name, how_to_install(name))
         raise ModuleNotFoundError(
             f"the backend {name!r} needs {framework}, which is not installed: {install}", name=error.name
         ) from None

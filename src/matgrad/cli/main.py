@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import click
@@ -35,6 +37,21 @@ class Commands(CommandGroup):
             raise click.exceptions.Exit(130) from None
         except BAD_INPUT as error:
             raise click.UsageError(" ".join(str(error).split("\n")), ctx=None) from error
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Run the command line, whatever standard output is."""
+        _prepare_streams()
+        return super().main(*arguments, **options)
+
+
+def _prepare_streams() -> None:
+    """Print ? in place of characters that a terminal lacks, and nothing where standard output is closed."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (for the rest of the process)
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

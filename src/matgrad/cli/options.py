@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import tomllib
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
 from matgrad import datasets
-from matgrad.backends import BACKENDS
+from matgrad.backends import BACKENDS, get_backend
 from matgrad.backends.base import DTYPES
 from matgrad.cli.files import CIFAR10, MNIST, READS, Reads, Writes
 from matgrad.cli.groups import all_of, option
@@ -268,7 +269,6 @@ def densities(options: dict[str, Any], sizes: str) -> str:
 def move(M: MultilayerPerceptron, options: dict[str, Any]) -> MultilayerPerceptron:
     """The model with the backend, dtype and device that the options name."""
     if options["backend"] == "jax" and (options["dtype"] or M.dtype) == "float64":
-        import importlib
-
-        importlib.import_module("jax").config.update("jax_enable_x64", True)
+        get_backend("jax")  # says what to install if JAX is missing
+        import_module("jax").config.update("jax_enable_x64", True)
     return M.to(options["backend"], dtype=options["dtype"], device=options["device"])

@@ -42,7 +42,7 @@ def rebuilt(options: dict[str, Any]) -> SavedModel:
     found = model_specification(saved.model)
     given = [name for name in DESCRIPTION if is_given(name)]
     if given:
-        expected = _described(options, given, found, path)
+        expected = _described(options, given, found)
         for name in given:
             key = DESCRIPTION[name]
             if expected.get(key, "1") != found.get(key, "1"):
@@ -124,7 +124,7 @@ def contradiction(name: str, options: dict[str, Any], found: str) -> ValueError:
     return ValueError(f"{given} contradict each other: the model in the file has {found}")
 
 
-def _described(options: dict[str, Any], given: list[str], found: dict[str, str], path: Path) -> dict[str, str]:
+def _described(options: dict[str, Any], given: list[str], found: dict[str, str]) -> dict[str, str]:
     """The specification of the model that the given options describe, and the file where they say nothing."""
     layers, sizes, dropouts = (
         options[name] if name in given else found[DESCRIPTION[name]] for name in ("layers", "layer_sizes", "dropouts")
@@ -136,4 +136,4 @@ def _described(options: dict[str, Any], given: list[str], found: dict[str, str],
             return model_specification(create_model(layers, sizes, dropouts=dropouts, densities=fractions))
     except ValueError as error:
         model = f"layers {found['layers']} and sizes {found['sizes']}"
-        raise ValueError(f"{path}: the model has {model}, but {', '.join(map(flag, given))} differ: {error}") from None
+        raise contradiction(given[0], options, f"{model} ({error})") from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from matgrad.bench.reports.record import Record
 from matgrad.bench.tools.registry import SPARSE
+from matgrad.foundation.installing import how_to_install
 from matgrad.foundation.writing import atomic_write
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
 def check_matplotlib() -> None:
     """Refuse to go on without matplotlib."""
     if find_spec("matplotlib") is None:
-        raise ModuleNotFoundError("plots need matplotlib, which is not installed: pip install 'matgrad[plot]'")
+        raise ModuleNotFoundError(f"plots need matplotlib, which is not installed: {how_to_install('plot')}")
 
 
 def draw(record: Record, folder: Path) -> list[Path]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from matgrad.bench.tools import standalone
 from matgrad.bench.tools.training_tool import Setting, TrainingTool
+from matgrad.foundation.installing import how_to_install
 
 
 def _no_core() -> str | None:
@@ -35,7 +36,8 @@ class Tool:
     def missing(self) -> str | None:
         """The first requirement that is missing, in words."""
         module = next((module for module in self.requires if find_spec(module) is None), None)
-        return self.lacks() if module is None else f"{module} is not installed"
+        extra = "tensorflow" if module == "keras" else module  # which TensorFlow brings
+        return self.lacks() if module is None else f"{module} is not installed: {how_to_install(str(extra))}"
 
     def about(self) -> dict[str, str]:
         """What a record says about it."""

@@ -1,0 +1,379 @@
+"""What commands write: never over what they read, never to a place where it would be lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+from cli_support import arrays, in_process_of_its_own, run, save_blobs, start, succeed, write_csv
+from matgrad.cli import main
+from matgrad.cli.files import Command, Reads, Writes
+from support import PATIENCE, open_folder, unprivileged
+
+FAST = ("train", "--load-dataset", "data.npz", "--layers", "Linear", "--epochs", 1, "--quiet")
+PLUGIN = '''
+import matgrad as mg
+
+class SameActivation(mg.ActivationFunction):
+    """x"""
+    def __call__(self, X):
+        return 1 * X
+    def gradient(self, X):
+        return mg.ones(*X.shape, like=X)
+'''
+
+
+@pytest.fixture(autouse=True)
+def files(folder) -> Path:
+    """A model, and everything that a command may read."""
+    data = save_blobs(folder / "data.npz")
+    lines = [[*x.tolist(), int(t)] for x, t in zip(data["Xtrain"], data["Ttrain"], strict=True)]
+    write_csv(folder / "d.csv", [*"abcd", "t"], lines)
+    for i in range(2):
+        (folder / "epochs").mkdir(exist_ok=True)
+        np.savez(folder / "epochs" / f"epoch{i}.npz", **data)
+    (folder / "mine.py").write_text(PLUGIN)
+    (folder / "c.toml").write_text("epochs = 1\n")
+    (folder / "sub").mkdir()
+    (folder / "linked").symlink_to(folder)
+    succeed(*FAST, "--save-weights", "m.npz")
+    (folder / "link.npz").symlink_to("m.npz")
+    (folder / "link.csv").symlink_to("d.csv")
+    os.link(folder / "m.npz", folder / "hard.npz")
+    return folder
+
+
+def content(folder: Path) -> dict[str, bytes | str | None]:
+    """All files, folders and links below a folder."""
+    return {
+        str(path): os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def refused(folder: Path, *arguments: object) -> str:
+    """The error of a command, which must have changed nothing and printed nothing."""
+    before = content(folder)
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert content(folder) == before
+    return result.stderr.splitlines()[-1]
+
+
+# -- what is read is not written ---------------------------------------------------------------
+
+OVERLAPS = {
+    "predict m.npz m.npz": "m.npz",
+    "predict m.npz link.npz": "m.npz",
+    "predict link.npz m.npz": "link.npz",
+    "predict m.npz hard.npz": "m.npz",
+    "predict m.npz sub/../m.npz": "m.npz",
+    "predict m.npz linked/m.npz": "m.npz",
+    "predict m.npz d.csv --csv d.csv": "--csv d.csv",
+    "predict m.npz link.csv --features d.csv": "--features d.csv",
+    "predict m.npz data.npz --load-dataset data.npz": "--load-dataset data.npz",
+    "train --csv d.csv --save-weights d.csv": "--csv d.csv",
+    "train --csv d.csv --save-dataset d.csv": "--csv d.csv",
+    "train --csv linked/d.csv --save-weights sub/../d.csv": "--csv linked/d.csv",
+    "train --load-dataset data.npz --save-weights data.npz": "--load-dataset data.npz",
+    "train --load-dataset data.npz --save-dataset data.npz": "--load-dataset data.npz",
+    "train --preprocessed epochs --save-dataset epochs/epoch1.npz": "--preprocessed epochs",
+    "train --plugin mine.py --save-weights mine.py": "--plugin mine.py",
+    "train --config c.toml --save-weights c.toml": "--config c.toml",
+    "train --load-dataset data.npz --load-weights m.npz --save-weights m.npz": "--load-weights m.npz",
+    "program --load-weights m.npz --save m.npz": "--load-weights m.npz",
+    "program --load-weights m.npz --latex m.npz": "--load-weights m.npz",
+    "program --plugin mine.py --latex mine.py": "--plugin mine.py",
+    "verify --plugin mine.py --latex mine.py": "--plugin mine.py",
+}
+
+
+@pytest.mark.parametrize("command", OVERLAPS)
+def test_a_file_that_is_read_is_not_written(folder, command):
+    message = refused(folder, *command.split())
+    assert f"{OVERLAPS[command]} is read from the same file; expected another one" in message
+
+
+def test_the_files_of_an_mnist_folder_are_read(folder):
+    (folder / "mnist").mkdir()
+    file = folder / "mnist" / "train-images-idx3-ubyte.gz"
+    file.write_bytes(b"images")
+    assert "--mnist mnist is read from" in refused(folder, "train", "--mnist", "mnist", "--save-weights", file)
+
+
+def test_other_files_of_a_folder_that_is_read_may_be_written(folder):
+    options = ("--preprocessed", "epochs", "--layers", "Linear", "--epochs", 2, "--save-weights", "epochs/m.npz")
+    for _ in range(2):
+        succeed("train", *options)
+    assert "W1" in arrays(folder / "epochs" / "m.npz")
+
+
+def test_a_configuration_takes_part(folder):
+    (folder / "c.toml").write_text('load-dataset = "data.npz"\nsave-weights = "sub/../data.npz"\n')
+    assert "--load-dataset data.npz is read from the same file" in refused(folder, "train", "--config", "c.toml")
+
+
+def test_the_record_of_a_benchmark_is_not_written_by_its_plot(folder):
+    (folder / "plot.svg").write_text('{"kind": "paper", "format": 1}')
+    assert "plot.svg is read from the same file" in refused(folder, "bench", "plot", "plot.svg")
+
+
+# -- two outputs are two files -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("--save-weights same.npz", "--save-dataset same.npz"),
+        ("--save-weights same.npz", "--save-dataset sub/../same.npz"),
+        ("--save-weights same.npz", "--save-dataset linked/same.npz"),
+        ("--save-weights link.npz", "--save-dataset m.npz"),
+        ("--save-weights hard.npz", "--save-dataset m.npz"),
+        ("--output sub", "--save-weights sub/model.npz"),
+        ("--output sub", "--save-dataset sub/run.json"),
+        ("--output new", "--save-weights new"),
+    ],
+)
+def test_two_outputs_that_are_one_file_are_refused(folder, first, second):
+    for options in (f"{first} {second}", f"{second} {first}"):
+        message = refused(folder, *FAST, *options.split())
+        assert "is the same file; expected another one" in message
+        assert first.split()[0] in message
+        assert second.split()[0] in message
+
+
+def test_standard_output_is_an_output_too(folder):
+    with (folder / "out.csv").open("wb") as file:
+        process = start("predict", "m.npz", "out.csv", "--load-dataset", "data.npz", stdout=file)
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert errors.endswith("out.csv: standard output is the same file; expected another one\n")
+
+
+# -- places where nothing can be written -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["train --output", "train --save-weights", "train --save-dataset", "train --load-weights", "train --csv",
+     "train --config", "train --plugin", "predict m.npz", "evaluate", "inspect", "check", "program --save",
+     "program --latex", "verify --latex", "bench paper --output", "bench plot", "data get mnist"],
+)  # fmt: skip
+def test_the_empty_name_is_refused(folder, command):
+    assert "expected the name of a file or folder, found ''" in refused(folder, *command.split(), "")
+
+
+def test_a_pipe_is_not_replaced(folder):
+    os.mkfifo(folder / "pipe.npz")
+    assert refused(folder, *FAST, "--save-weights", "pipe.npz").endswith(
+        "Error: --save-weights pipe.npz: cannot be written (expected a file, found a device, a pipe or a socket)"
+    )
+    assert "pipe.npz" in refused(folder, "predict", "m.npz", "pipe.npz")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device")
+def test_a_device_is_not_replaced(folder):
+    try:
+        os.mknod(folder / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("this root cannot make a device")
+    assert "found a device" in refused(folder, *FAST, "--save-weights", "null")
+    assert "found a device" in refused(folder, *FAST, "--save-weights", "/dev/null")
+    (folder / "run1").mkdir()
+    os.mkfifo(folder / "run1" / "run.json")
+    assert "run1" in refused(folder, *FAST, "--output", "run1", "--overwrite")
+
+
+def test_a_folder_in_place_of_the_model_is_noticed_in_time(folder):
+    (folder / "run1" / "model.npz").mkdir(parents=True)
+    message = refused(folder, *FAST, "--output", "run1", "--overwrite")
+    assert message.endswith("--output run1: model.npz: cannot be written (expected a file, found a folder)")
+
+
+@pytest.mark.parametrize("option", ["--save-weights", "--output"])
+def test_a_link_to_nowhere(folder, option):
+    (folder / "nowhere").symlink_to("absent/x")
+    assert "absent does not exist" in refused(folder, *FAST, option, "nowhere")
+    (folder / "soon").symlink_to("sub/x")
+    succeed(*FAST, option, "soon")
+    assert (folder / "soon").is_symlink()
+    assert (folder / "sub" / "x").exists()
+
+
+@pytest.mark.parametrize("length", [246, 255])
+def test_long_names_work(folder, length):
+    name = "x" * (length - 4) + ".npz"
+    succeed(*FAST, "--save-weights", name)
+    assert "W1" in arrays(folder / name)
+    succeed("predict", name, name.replace("x", "y"), "--load-dataset", "data.npz")
+
+
+def test_names_that_are_too_long_are_refused(folder):
+    assert "File name too long" in refused(folder, *FAST, "--save-weights", "x" * 256)
+    assert "File name too long" in refused(folder, *FAST, "--output", "x" * 256)
+
+
+def test_names_that_are_not_unicode_work(folder):
+    """In a process of its own, whose output is strict about Unicode."""
+    strict = {"PYTHONIOENCODING": "utf-8:strict"}
+    name = os.fsdecode(b"r\xff")
+    os.rename(folder / "data.npz", folder / f"{name}.npz")
+    data = ("--load-dataset", f"{name}.npz")
+    more = ("--layers", "Linear", "--epochs", 1, "--save-weights", f"{name}1.npz", "--save-dataset", f"{name}2.npz")
+    status, _, errors = in_process_of_its_own("train", *data, "--output", name, *more, **strict)
+    assert status == 0, errors
+    model = arrays(folder / name / "model.npz")
+    np.testing.assert_array_equal(model["W1"], arrays(folder / f"{name}1.npz")["W1"])
+    status, _, errors = in_process_of_its_own("train", "--config", f"{name}/run.json", "--output", "again", **strict)
+    assert status == 0, errors
+    np.testing.assert_array_equal(model["W1"], arrays(folder / "again" / "model.npz")["W1"])
+    for words in (("evaluate", f"{name}1.npz", *data), ("predict", f"{name}1.npz", f"{name}.csv", *data)):
+        status, _, errors = in_process_of_its_own(*words, **strict)
+        assert status == 0, errors
+    assert (folder / f"{name}.csv").exists()
+
+
+def test_places_without_permission_are_refused(monkeypatch):
+    with open_folder() as folder:
+        monkeypatch.chdir(folder)
+        save_blobs(folder / "data.npz")
+        (folder / "closed").mkdir(mode=0o755)
+        (folder / "sticky").mkdir()
+        (folder / "sticky").chmod(0o1777)
+        (folder / "sticky" / "m.npz").touch()
+        (folder / "sticky" / "m.npz").chmod(0o666)
+        if os.geteuid() != 0:
+            (folder / "closed").chmod(0o555)
+        with unprivileged():
+            (folder / "protected.npz").touch(mode=0o444)
+            words = ["closed/m.npz", "protected.npz", *(["sticky/m.npz"] if os.getresuid()[2] == 0 else [])]
+            for name in words:
+                assert f"--save-weights {name}: cannot be written" in refused(folder, *FAST, "--save-weights", name)
+            assert "--output closed/run: cannot be written" in refused(folder, *FAST, "--output", "closed/run")
+            assert "--output closed: " in refused(folder, *FAST, "--output", "closed")
+
+
+# -- what is there already ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["run.json", "model.npz"])
+def test_a_folder_with_a_run_is_overwritten_only_if_told(folder, name):
+    (folder / "run1").mkdir()
+    (folder / "run1" / name).write_text("an older run")
+    message = refused(folder, *FAST, "--output", "run1")
+    assert message.endswith(f"--output run1: has {name} already; expected another folder, or --overwrite")
+    succeed(*FAST, "--output", "run1", "--overwrite")
+    assert "W1" in arrays(folder / "run1" / "model.npz")
+
+
+def test_a_folder_with_other_things_takes_a_run(folder):
+    (folder / "run1").mkdir()
+    (folder / "run1" / "notes").touch()
+    succeed(*FAST, "--output", "run1")
+    assert sorted(path.name for path in (folder / "run1").iterdir()) == ["model.npz", "notes", "run.json"]
+
+
+def test_the_results_of_a_benchmark_are_overwritten_only_if_told(folder):
+    (folder / "sub" / "bench.json").touch()
+    message = refused(folder, "bench", "cost", "--tools", "matgrad-numpy", "--no-plot", "--output", "sub")
+    assert "--output sub: has bench.json already; expected another folder, or --overwrite" in message
+
+
+def test_modes_and_links_stay(folder):
+    (folder / "m.npz").chmod(0o640)
+    succeed(*FAST, "--seed", 5, "--save-weights", "link.npz")
+    assert (folder / "link.npz").is_symlink()
+    assert stat.S_IMODE((folder / "m.npz").stat().st_mode) == 0o640
+    assert not np.array_equal(arrays(folder / "m.npz")["W1"], arrays(folder / "hard.npz")["W1"])
+
+
+# -- a place that is lost meanwhile ------------------------------------------------------------
+
+LATER = """
+import os, pathlib, shutil
+import matgrad as mg
+
+class LateLayer(mg.LinearLayer):
+    \"\"\"A linear layer; when it has trained for an epoch, something happens to the files.\"\"\"
+    def end_epoch(self):
+        super().end_epoch()
+        if pathlib.Path("run1").is_dir():
+            shutil.rmtree("run1")
+            pathlib.Path("run1").touch()
+        if not pathlib.Path("w.npz").exists():
+            os.mkdir("w.npz")
+"""
+
+
+def test_a_model_that_cannot_be_written_at_the_end_is_rescued(folder):
+    (folder / "later.py").write_text(LATER)
+    (folder / "run1").mkdir()
+    options = ("--plugin", "later.py", "--layers", "Late", "--save-weights", "w.npz", "--output", "run1")
+    result = run(*FAST, *options)
+
+    assert result.exit_code == 2
+    assert result.stdout.startswith("test accuracy"), "the results are shown"
+    error = result.stderr.splitlines()[-1]
+    assert error.startswith("Error: w.npz: cannot be written (expected a file, found a folder); it is in w-rescued-")
+    names = re.findall(r"it is in (\S+?)(?:;|$)", error)
+    assert [name.rpartition(".")[2] for name in names] == ["npz", "npz", "json"]
+    models = [arrays(name) for name in names[:2]]
+    assert models[0].keys() == models[1].keys() >= {"W1", "b1", "matgrad"}
+    succeed("evaluate", names[1], "--load-dataset", "data.npz", "--plugin", "later.py")
+    assert '"results"' in Path(names[2]).read_text()
+
+
+def test_predictions_that_cannot_be_written_are_rescued(folder, monkeypatch):
+    from matgrad.cli import evaluate
+
+    moved = evaluate.move
+    monkeypatch.setattr(evaluate, "move", lambda *words: (os.mkdir("p.csv"), moved(*words))[1])
+    result = run("predict", "m.npz", "p.csv", "--load-dataset", "data.npz")
+    assert result.exit_code == 2
+    (name,) = re.findall(r"it is in (\S+)$", result.stderr.splitlines()[-1])
+    assert len(Path(name).read_text().splitlines()) == 31
+
+
+# -- all commands ------------------------------------------------------------------------------
+
+
+def commands(group: click.Group = main, name: str = "matgrad") -> dict[str, click.Command]:
+    found: dict[str, click.Command] = {}
+    for command in group.commands.values():
+        title = f"{name} {command.name}"
+        found |= commands(command, title) if isinstance(command, click.Group) else {title: command}
+    return found
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_says_what_it_reads_and_writes(name):
+    """A path is one of the types that `Command` checks."""
+    command = commands()[name]
+    assert isinstance(command, Command)
+    for parameter in command.params:
+        is_path = isinstance(parameter.type, click.Path | click.File)
+        assert not is_path or isinstance(parameter.type, Reads | Writes) or name == "matgrad data get", parameter.name
+        if parameter.metavar in ("FILE", "DIR", "PATH", "MODEL"):
+            assert is_path, parameter.name
+
+
+def test_nobody_is_hurt_by_a_killed_run(folder):
+    """A run that is killed while it writes leaves the old model, and the next run removes what it left."""
+    succeed(*FAST, "--save-weights", "k.npz")
+    before = (folder / "k.npz").read_bytes()
+    code = "import os; os.fsync = lambda file: os.kill(os.getpid(), 9); from matgrad.cli import main; main()"
+    words = [str(word) for word in (*FAST, "--seed", 1, "--save-weights", "k.npz")]
+    subprocess.run([os.sys.executable, "-c", code, *words], timeout=PATIENCE)
+    assert (folder / "k.npz").read_bytes() == before
+    assert len(list(folder.glob(".matgrad-*"))) == 1
+    succeed(*FAST, "--seed", 1, "--save-weights", "k.npz")
+    assert (folder / "k.npz").read_bytes() != before
+    assert not list(folder.glob(".matgrad-*"))
