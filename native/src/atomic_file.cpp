@@ -94,6 +94,18 @@ void remove_leftovers(const fs::path& place) {
     }
 }
 
+// A new file beside `place`, locked until it is closed, so that nobody takes it for a leftover; its name becomes `name`.
+int open_locked(const fs::path& place, mode_t mode, fs::path& name) {
+    while (true) {
+        name = temporary_name(place);
+        const int file = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        if (file < 0) return file;
+        ::flock(file, LOCK_EX);
+        if (::access(name.c_str(), F_OK) == 0) return file;  // it was not removed before it was locked
+        ::close(file);
+    }
+}
+
 void write_all(int file, std::span<const std::byte> bytes, const std::string& path) {
     while (!bytes.empty()) {
         const ssize_t count = ::write(file, bytes.data(), bytes.size());
@@ -134,11 +146,10 @@ void replace_file(const std::string& path, const std::vector<std::span<const std
     remove_leftovers(place);
     struct stat before;
     const bool exists = ::stat(place.c_str(), &before) == 0;
-    Removal temporary{temporary_name(place)};
+    Removal temporary;
     // readable by others only as far as the file to be replaced is
-    const Handle file(::open(temporary.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, exists ? 0600 : 0666));
+    const Handle file(open_locked(place, exists ? 0600 : 0666, temporary.path));
     if (file.number < 0) refuse(path);
-    ::flock(file.number, LOCK_EX);  // until it is closed: so that nobody takes it for a leftover
     for (const auto& part : parts) write_all(file.number, part, path);
     if (::fsync(file.number) != 0) refuse(path);
     if (exists) {

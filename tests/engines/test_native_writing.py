@@ -1,0 +1,127 @@
+"""What C++ writes: complete or not at all, behind symbolic links, with the modes that were there, never over what it reads."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from native_support import needs_compiler, run
+from safetensors.numpy import load_file, save_file
+
+from matgrad.foundation.writing import atomic_write
+from matgrad.specifications.models import create_model
+from matgrad.storage.models import SavedModel
+from matgrad.storage.programs import save_program
+from support import PATIENCE
+
+pytestmark = needs_compiler
+
+
+@pytest.fixture
+def predict(binaries: Path, tmp_path, monkeypatch) -> list:
+    """A command that writes predictions of 5 kB, but for the name of its result."""
+    monkeypatch.chdir(tmp_path)
+    M = create_model("Linear", "3;2")
+    save_program(M.program(feedforward=True, batch_size=10), "p", SavedModel(M))
+    save_file({"X": np.ones((200, 3), np.float32), "t": np.zeros(200, np.int64)}, "d")
+    return [binaries / "predict", "p", "d"]
+
+
+@pytest.fixture
+def train(predict, binaries) -> list:
+    """A command that trains, but for the name of its result."""
+    M = create_model("Linear", "3;2")
+    save_program(M.program(batch_size=10), "s", SavedModel(M))
+    return [binaries / "train", "s", "d"]
+
+
+def refused(command: list, result: str) -> str:
+    """The error of a command, which must have changed nothing."""
+    before = {path.name: path.lstat() for path in Path().iterdir()}
+    done = subprocess.run([*map(str, command), result], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert {path.name: path.lstat() for path in Path().iterdir()}.keys() == before.keys()
+    assert all(path.lstat().st_ino == before[path.name].st_ino for path in Path().iterdir())
+    return done.stderr
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664])
+def test_modes_and_links_stay(predict, mode):
+    Path("sub").mkdir()
+    Path("sub/r").write_text("old")
+    Path("sub/r").chmod(mode)
+    Path("link").symlink_to("other")
+    Path("other").symlink_to("sub/r")
+    run([*predict, "link"])
+    assert Path("link").is_symlink()
+    assert Path("other").is_symlink()
+    assert stat.S_IMODE(Path("sub/r").stat().st_mode) == mode
+    assert load_file("sub/r")["Y"].shape == (200, 2)
+    assert os.listdir("sub") == ["r"]
+
+
+def test_a_new_file_has_the_usual_mode(predict):
+    Path("usual").touch()
+    run([*predict, "r"])
+    assert Path("r").stat().st_mode == Path("usual").stat().st_mode
+
+
+@pytest.mark.parametrize("length", [246, 255])
+def test_long_names_and_links_to_what_does_not_exist_yet(predict, length):
+    Path("link").symlink_to("x" * length)
+    run([*predict, "link"])
+    run([*predict, "x" * length])
+    assert load_file("x" * length)["Y"].shape == (200, 2)
+
+
+def test_what_is_no_file_is_refused_before_anything_runs(predict, train):
+    Path("folder").mkdir()
+    os.mkfifo("pipe")
+    Path("nowhere").symlink_to("absent/x")
+    Path("loop").symlink_to("loop")
+    for command in (predict, train):
+        assert "folder: cannot be written (expected a file, found a folder)" in refused(command, "folder")
+        assert "pipe: cannot be written (expected a file, found a device, a pipe or a socket)" in refused(
+            command, "pipe"
+        )
+        assert "/dev/null: cannot be written (expected a file, found a device" in refused(command, "/dev/null")
+        assert "nowhere: cannot be written (there is no folder absent)" in refused(command, "nowhere")
+        assert "loop: cannot be written (too many symbolic links)" in refused(command, "loop")
+        assert ": cannot be written (" in refused(command, "")
+
+
+def test_what_is_read_is_not_written(predict, train):
+    Path("link").symlink_to("d")
+    os.link("p", "hard")
+    os.link("s", "hard2")
+    Path("sub").mkdir()
+    for command, names in ((predict, ["p", "d", "link", "hard"]), (train, ["s", "sub/../s", "link", "hard2"])):
+        for name in names:
+            assert f"{name}: is read too; expected another file" in refused(command, name)
+
+
+def test_a_killed_write_leaves_the_old_file_and_the_next_one_removes_what_is_left(predict):
+    """The next one in C++ or in Python."""
+
+    def killed() -> None:
+        limited = f"ulimit -f 1 && exec {' '.join(map(str, predict))} r"
+        assert subprocess.run(["bash", "-c", limited], timeout=PATIENCE).returncode < 0
+
+    Path("r").write_text("old")
+    killed()
+    assert Path("r").read_text() == "old"
+    assert len(list(Path().glob(".matgrad-*"))) == 1
+    run([*predict, "r"])
+    assert not list(Path().glob(".matgrad-*"))
+    killed()
+    with atomic_write("r") as file:
+        assert len(list(Path().glob(".matgrad-*"))) == 1, "its own"
+        run([*predict, "r"])
+        assert len(list(Path().glob(".matgrad-*"))) == 1, "which C++ leaves alone"
+        file.write(b"new")
+    assert Path("r").read_text() == "new"
+    assert not list(Path().glob(".matgrad-*"))
