@@ -150,12 +150,13 @@ def test_two_outputs_that_are_one_file_are_refused(folder, first, second):
         assert second.split()[0] in message
 
 
-def test_standard_output_is_an_output_too(folder):
+@pytest.mark.parametrize("name", ["out.csv", "/dev/stdout"])
+def test_standard_output_is_an_output_too(folder, name):
     with (folder / "out.csv").open("wb") as file:
-        process = start("predict", "m.npz", "out.csv", "--load-dataset", "data.npz", stdout=file)
+        process = start(*FAST, "--save-weights", name, stdout=file)
         _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
-    assert errors.endswith("out.csv: standard output is the same file; expected another one\n")
+    assert errors.endswith(f"{name}: standard output is the same file; expected another one\n")
 
 
 # -- places where nothing can be written -------------------------------------------------------
@@ -169,6 +170,12 @@ def test_standard_output_is_an_output_too(folder):
 )  # fmt: skip
 def test_the_empty_name_is_refused(folder, command):
     assert "expected the name of a file or folder, found ''" in refused(folder, *command.split(), "")
+
+
+@pytest.mark.parametrize("name", ["new/", "m.npz/", "new/."])
+def test_the_name_of_a_folder_is_not_that_of_a_file(folder, name):
+    message = refused(folder, *FAST, "--save-weights", name)
+    assert f"'--save-weights': expected the name of a file, found that of a folder: {name}" in message
 
 
 def test_a_pipe_is_not_replaced(folder):

@@ -1,4 +1,4 @@
-"""What C++ writes: complete or not at all, behind symbolic links, with the modes that were there, never over what it reads."""
+"""What C++ writes: complete or not at all, behind symbolic links, with modes as they were, never over what it reads."""
 
 from __future__ import annotations
 

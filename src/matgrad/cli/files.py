@@ -55,6 +55,12 @@ class Writes(FileType):
         super().__init__()
         self.prints = prints
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        if type(self) is Writes and str(value).endswith(("/", "/.")):
+            self.fail(f"expected the name of a file, found that of a folder: {value}", param, ctx)
+        return super().convert(value, param, ctx)
+
     def files(self, path: Path) -> list[Path]:
         """The file that is written, unless it is printed."""
         return [] if self.prints and path == STANDARD_OUTPUT else [path]
@@ -135,7 +141,7 @@ def check_files(command: click.Command, values: dict[str, Any]) -> None:
             kind.check(path, name, bool(values.get("overwrite")))
     read = [_File.of(n, file) for kind, path, n in _paths(command, values) if isinstance(kind, Reads)
             for file in kind.files(path)]  # fmt: skip
-    written = _standard_output()
+    written = _standard_streams()
     for kind, path, name in _paths(command, values):
         if not isinstance(kind, Writes):
             continue
@@ -159,13 +165,15 @@ def _paths(command: click.Command, values: dict[str, Any]) -> Iterator[tuple[Fil
                 yield parameter.type, path, f"{parameter.opts[0]} {path}" if parameter.opts[0][0] == "-" else str(path)
 
 
-def _standard_output() -> list[_File]:
-    """Standard output, if it goes to a file."""
-    with suppress(OSError):
-        status = os.fstat(1)
-        if stat.S_ISREG(status.st_mode):
-            return [_File("standard output", frozenset([(status.st_dev, status.st_ino)]))]
-    return []
+def _standard_streams() -> list[_File]:
+    """Standard output and standard error, where they go to a file."""
+    found = []
+    for handle, name in ((1, "standard output"), (2, "standard error")):
+        with suppress(OSError):  # it is closed
+            status = os.fstat(handle)
+            if stat.S_ISREG(status.st_mode):
+                found.append(_File(name, frozenset([(status.st_dev, status.st_ino)])))
+    return found
 
 
 def _check_file(path: Path, name: str) -> None:
