@@ -89,6 +89,10 @@ def test_a_configuration_may_have_defaults(folder):
     assert "--layers ReLU;Linear" in refused("train", *DATA, "--config", "c.toml", "--load-weights", "m.npz")
 
 
+def test_data_that_does_not_fit_the_file_is_refused():
+    assert "the model has 4 features, but the data digits needs 64" in refused("train", "--load-weights", "m.npz")
+
+
 def test_the_inputs_are_scaled_as_they_were(folder):
     """With the offsets and scales of the first data, not of what the model is trained on next."""
     data = blobs(seed=7)
@@ -164,4 +168,4 @@ def test_a_repeated_run_may_differ_where_told(folder):
 def test_a_run_is_not_repeated_over_itself(folder):
     succeed("train", *DATA, "--epochs", 1, "--output", "run1")
     message = refused("train", "--config", "run1/run.json", "--output", "run1", "--overwrite")
-    assert "--config run1/run.json is read from the same file" in message
+    assert "the same file as --config run1/run.json, which is read" in message

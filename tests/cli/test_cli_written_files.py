@@ -71,12 +71,12 @@ def refused(folder: Path, *arguments: object) -> str:
 # -- what is read is not written ---------------------------------------------------------------
 
 OVERLAPS = {
-    "predict m.npz m.npz": "m.npz",
-    "predict m.npz link.npz": "m.npz",
-    "predict link.npz m.npz": "link.npz",
-    "predict m.npz hard.npz": "m.npz",
-    "predict m.npz sub/../m.npz": "m.npz",
-    "predict m.npz linked/m.npz": "m.npz",
+    "predict m.npz m.npz": "MODEL m.npz",
+    "predict m.npz link.npz": "MODEL m.npz",
+    "predict link.npz m.npz": "MODEL link.npz",
+    "predict m.npz hard.npz": "MODEL m.npz",
+    "predict m.npz sub/../m.npz": "MODEL m.npz",
+    "predict m.npz linked/m.npz": "MODEL m.npz",
     "predict m.npz d.csv --csv d.csv": "--csv d.csv",
     "predict m.npz link.csv --features d.csv": "--features d.csv",
     "predict m.npz data.npz --load-dataset data.npz": "--load-dataset data.npz",
@@ -99,14 +99,16 @@ OVERLAPS = {
 @pytest.mark.parametrize("command", OVERLAPS)
 def test_a_file_that_is_read_is_not_written(folder, command):
     message = refused(folder, *command.split())
-    assert f"{OVERLAPS[command]} is read from the same file; expected another one" in message
+    assert message.endswith(f": the same file as {OVERLAPS[command]}, which is read; expected another one")
 
 
 def test_the_files_of_an_mnist_folder_are_read(folder):
     (folder / "mnist").mkdir()
     file = folder / "mnist" / "train-images-idx3-ubyte.gz"
     file.write_bytes(b"images")
-    assert "--mnist mnist is read from" in refused(folder, "train", "--mnist", "mnist", "--save-weights", file)
+    assert "the same file as --mnist mnist, which is read" in refused(
+        folder, "train", "--mnist", "mnist", "--save-weights", file
+    )
 
 
 def test_other_files_of_a_folder_that_is_read_may_be_written(folder):
@@ -118,12 +120,12 @@ def test_other_files_of_a_folder_that_is_read_may_be_written(folder):
 
 def test_a_configuration_takes_part(folder):
     (folder / "c.toml").write_text('load-dataset = "data.npz"\nsave-weights = "sub/../data.npz"\n')
-    assert "--load-dataset data.npz is read from the same file" in refused(folder, "train", "--config", "c.toml")
+    assert "the same file as --load-dataset data.npz, which is read" in refused(folder, "train", "--config", "c.toml")
 
 
 def test_the_record_of_a_benchmark_is_not_written_by_its_plot(folder):
     (folder / "plot.svg").write_text('{"kind": "paper", "format": 1}')
-    assert "plot.svg is read from the same file" in refused(folder, "bench", "plot", "plot.svg")
+    assert "the same file as FILE plot.svg, which is read" in refused(folder, "bench", "plot", "plot.svg")
 
 
 # -- two outputs are two files -----------------------------------------------------------------
@@ -145,7 +147,7 @@ def test_the_record_of_a_benchmark_is_not_written_by_its_plot(folder):
 def test_two_outputs_that_are_one_file_are_refused(folder, first, second):
     for options in (f"{first} {second}", f"{second} {first}"):
         message = refused(folder, *FAST, *options.split())
-        assert "is the same file; expected another one" in message
+        assert "the same file as" in message
         assert first.split()[0] in message
         assert second.split()[0] in message
 
@@ -156,7 +158,7 @@ def test_standard_output_is_an_output_too(folder, name):
         process = start(*FAST, "--save-weights", name, stdout=file)
         _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
-    assert errors.endswith(f"{name}: standard output is the same file; expected another one\n")
+    assert errors.endswith(f"{name}: the same file as standard output; expected another one\n")
 
 
 # -- places where nothing can be written -------------------------------------------------------

@@ -149,10 +149,10 @@ def check_files(command: click.Command, values: dict[str, Any]) -> None:
         for file in new:
             for other in read:
                 if file.keys & other.keys:
-                    raise ValueError(f"{name}: {other.name} is read from the same file; expected another one")
+                    raise ValueError(f"{name}: the same file as {other.name}, which is read; expected another one")
             for other in written:
                 if file.keys & other.keys:
-                    raise ValueError(f"{name}: {other.name} is the same file; expected another one")
+                    raise ValueError(f"{name}: the same file as {other.name}; expected another one")
         written += new
 
 
@@ -162,7 +162,8 @@ def _paths(command: click.Command, values: dict[str, Any]) -> Iterator[tuple[Fil
         if isinstance(parameter.type, FileType):
             value = values.get(str(parameter.name))
             for path in value if isinstance(value, tuple) else () if value is None else (value,):
-                yield parameter.type, path, f"{parameter.opts[0]} {path}" if parameter.opts[0][0] == "-" else str(path)
+                flag = parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name
+                yield parameter.type, path, f"{flag} {path}"
 
 
 def _standard_streams() -> list[_File]:

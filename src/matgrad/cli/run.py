@@ -44,6 +44,8 @@ class TrainingRun:
         mg.manual_seed(options["seed"])
         self.saved = start_of(options)
         self.raw = load_data(options, options["seed"]) if self.saved is None else load_data_for(self.saved, options)
+        if self.saved is not None:
+            _check_fit(self.saved.model, self.raw)
         self.data, self.validation = self._data()
         self.M = self._model()
         self.loss = self._loss()
