@@ -24,8 +24,8 @@ STANDARD_OUTPUT = Path("-")
 class FileType(click.Path):
     """The name of a file or a folder, which is not empty; what it is for, the classes below say."""
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
+    def __init__(self, *, readable: bool = True) -> None:
+        super().__init__(path_type=Path, readable=readable)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
@@ -52,7 +52,7 @@ class Writes(FileType):
     """A file that is written; if `prints`, the name - stands for standard output."""
 
     def __init__(self, *, prints: bool = False) -> None:
-        super().__init__()
+        super().__init__(readable=False)
         self.prints = prints
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

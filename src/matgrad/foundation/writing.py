@@ -90,12 +90,12 @@ def write_or_rescue(path: Path, write: Callable[[Path], object]) -> str | None:
         reason = getattr(error, "strerror", None) or str(error)
     message = reason if str(path) in reason else f"{path}: cannot be written ({reason})"
     name = f"{path.stem[:40]}-rescued-{secrets.token_hex(4)}{path.suffix[:20]}"  # that nobody else has thought of
-    folders = [path.parent, Path.cwd(), Path(tempfile.gettempdir())]
-    for folder in dict.fromkeys(folders):
-        with suppress(OSError, ValueError):
-            write(folder / name)
-            return f"{message}; it is in {folder / name}"
-    return f"{message}, nor can any file in {' or '.join(map(str, folders))}"
+    for folder_of in (lambda: path.parent, Path.cwd, lambda: Path(tempfile.gettempdir())):
+        with suppress(OSError, ValueError):  # there may be no such folder any more
+            place = folder_of() / name
+            write(place)
+            return f"{message}; it is in {place}"
+    return f"{message}, nor in the folder, in the working directory or where temporary files are"
 
 
 # -- temporary files ------------------------------------------------------------------------------
