@@ -351,6 +351,38 @@ def test_predictions_that_cannot_be_written_are_rescued(folder, monkeypatch):
     assert len(Path(name).read_text().splitlines()) == 31
 
 
+def test_a_benchmark_that_cannot_be_written_is_rescued(monkeypatch):
+    monkeypatch.setattr("matgrad.cli.bench_run.make_folder", Path.touch)
+    small = (
+        "--rounds",
+        1,
+        "--examples",
+        20,
+        "--batch-sizes",
+        10,
+        "--widths",
+        4,
+        "--tools",
+        "matgrad-numpy",
+        "--no-plot",
+    )
+    result = run("bench", "cost", *small, "--output", "out")
+    assert result.exit_code == 2
+    assert "matgrad NumPy" in result.stdout, "the results are shown"
+    (name,) = re.findall(r"it is in (\S+)$", result.stderr.splitlines()[-1])
+    assert '"kind": "cost"' in Path(name).read_text()
+
+
+def test_equations_that_cannot_be_written_are_rescued(monkeypatch):
+    from matgrad.cli import verify
+
+    monkeypatch.setattr(verify, "_cells", lambda check: (os.makedirs("x.tex", exist_ok=True), ("",) * 7)[1])
+    result = run("verify", "--layer", "ReLU", "--latex", "x.tex")
+    assert result.exit_code == 2
+    (name,) = re.findall(r"it is in (\S+)$", result.stderr.splitlines()[-1])
+    assert "\\begin{document}" in Path(name).read_text()
+
+
 # -- all commands ------------------------------------------------------------------------------
 
 

@@ -232,9 +232,7 @@ def test_then_in_the_working_directory_then_where_temporary_files_are(tmp_path, 
     assert f"it is in {places[2]}" in write_or_rescue(places[0] / "x", write_unless_full)
     full.append(places[2])
     message = write_or_rescue(places[0] / "x", write_unless_full)
-    assert message.startswith(
-        f"{places[0] / 'x'}: cannot be written (No such file or directory), nor can it be elsewhere"
-    )
+    assert message.startswith(f"{places[0] / 'x'}: cannot be written (No such file or directory), nor in the folder, ")
     assert [len(list(place.iterdir())) for place in places[1:]] == [1, 1]
 
 

@@ -77,26 +77,29 @@ class BenchRun(AbstractContextManager):
         from matgrad.bench.reports.record import record
 
         whole = record(self.kind, self.started, self.threads, self.options) | {"missing": self.missing} | content
-        self._write(whole)
+        problem = self._write(whole)
         if self.progress is not None:
             self.progress.stop()
         click.echo(json_text(whole) if self.options["as_json"] else tables.text(whole))
+        if problem is not None:
+            raise ValueError(problem)
         failed = [part["failures"] for part in (whole, *whole.get("experiments", [])) if part.get("failures")]
         if failed:
             raise click.exceptions.Exit(1)
 
-    def _write(self, whole: dict[str, Any]) -> None:
-        """Write bench.json, table.md and the plots, if that was asked for."""
+    def _write(self, whole: dict[str, Any]) -> str | None:
+        """Write bench.json, table.md and the plots, if that was asked for; what went wrong with the first."""
         folder: Path | None = self.options["output"]
         if folder is None:
-            return
+            return None
         from matgrad.bench.reports import plots, tables
 
         with suppress(OSError):  # which is told of the record
             make_folder(folder)
         if problem := write_or_rescue(folder / "bench.json", lambda path: write_json(path, whole)):
-            raise ValueError(problem)
+            return problem
         with atomic_write(folder / "table.md") as file:
             file.write(tables.markdown(whole).encode())
         if not self.options["no_plot"]:
             plots.draw(whole, folder)
+        return None

@@ -139,21 +139,17 @@ def check_files(command: click.Command, values: dict[str, Any]) -> None:
     for kind, path, name in _paths(command, values):
         if isinstance(kind, Writes):
             kind.check(path, name, bool(values.get("overwrite")))
-    read = [_File.of(n, file) for kind, path, n in _paths(command, values) if isinstance(kind, Reads)
-            for file in kind.files(path)]  # fmt: skip
-    written = _standard_streams()
+    others = _standard_streams()
     for kind, path, name in _paths(command, values):
-        if not isinstance(kind, Writes):
-            continue
-        new = [_File.of(name, file) for file in kind.files(path)]
-        for file in new:
-            for other in read:
-                if file.keys & other.keys:
-                    raise ValueError(f"{name}: the same file as {other.name}, which is read; expected another one")
-            for other in written:
-                if file.keys & other.keys:
+        if isinstance(kind, Reads):
+            others += [_File.of(f"{name}, which is read", file) for file in kind.files(path)]
+    for kind, path, name in _paths(command, values):
+        if isinstance(kind, Writes):
+            written = [_File.of(name, file) for file in kind.files(path)]
+            for other in others:
+                if any(file.keys & other.keys for file in written):
                     raise ValueError(f"{name}: the same file as {other.name}; expected another one")
-        written += new
+            others += written
 
 
 def _paths(command: click.Command, values: dict[str, Any]) -> Iterator[tuple[FileType, Path, str]]:

@@ -16,7 +16,7 @@ from matgrad.backends import get_backend
 from matgrad.cli.files import WRITES, Command
 from matgrad.cli.options import plugin_option
 from matgrad.foundation.files import as_json as json_text
-from matgrad.foundation.writing import atomic_write
+from matgrad.foundation.writing import atomic_write, write_or_rescue
 
 if TYPE_CHECKING:
     from matgrad.symbolic.checks.verdicts import Check
@@ -98,6 +98,10 @@ def _line(cells: tuple[str, ...]) -> str:
 def _write_latex(path: Path, checks: list[Check]) -> None:
     from matgrad.symbolic.typesetting.teaching import validated_equations
 
-    with atomic_write(path) as file:
-        file.write(validated_equations(checks).encode())
+    def write(place: Path) -> None:
+        with atomic_write(place) as file:
+            file.write(validated_equations(checks).encode())
+
+    if problem := write_or_rescue(path, write):
+        raise ValueError(problem)
     click.echo(f"LaTeX in {path}", err=True)
