@@ -366,7 +366,7 @@ def test_a_benchmark_that_cannot_be_written_is_rescued(monkeypatch):
         "matgrad-numpy",
         "--no-plot",
     )
-    result = run("bench", "cost", *small, "--output", "out")
+    result = run("bench", "cost", *small, "--tools", "matgrad-numpy", "--output", "out")
     assert result.exit_code == 2
     assert "matgrad NumPy" in result.stdout, "the results are shown"
     (name,) = re.findall(r"it is in (\S+)$", result.stderr.splitlines()[-1])
