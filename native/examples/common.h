@@ -51,13 +51,13 @@ struct Arguments {
     }
 };
 
-// Refuses, before anything runs, a last file that could not be written, or that is one of the others, which are read.
-inline void check_result(const std::vector<std::string>& files) {
-    check_replaceable(files.back());
+// Refuses, before anything runs, a result that could not be written, or that would destroy a file that is read.
+inline void check_result(const std::string& result, const std::vector<std::string>& kept) {
+    check_replaceable(result);
     std::error_code error;
-    for (std::size_t i = 0; i + 1 < files.size(); ++i)
-        if (std::filesystem::equivalent(files[i], files.back(), error))
-            throw std::invalid_argument(files.back() + ": is read too; expected another file for the result");
+    for (const std::string& file : kept)
+        if (std::filesystem::equivalent(file, result, error))
+            throw std::invalid_argument(result + ": is read too; expected another file for the result");
 }
 
 inline double all_threads() { return std::max(1u, std::thread::hardware_concurrency()); }

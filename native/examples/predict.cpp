@@ -66,7 +66,7 @@ int main(int count, char** words) {
     return run_example([&] {
         const Arguments arguments(count, words, {{"--threads", all_threads()}});
         if (arguments.files.size() != 3) throw std::invalid_argument("usage: predict PROGRAM DATA RESULT [--threads N]");
-        check_result(arguments.files);
+        check_result(arguments.files[2], {arguments.files[0], arguments.files[1]});
         SavedProgram saved(arguments.files[0], std::make_shared<ThreadPool>(arguments.whole("--threads")));
         const Safetensors data = Safetensors::read(arguments.files[1]);
         const bool is_single = batch(saved, "Y", "feedforward").dtype == "float32";

@@ -49,8 +49,8 @@ int main(int count, char** words) {
         const Arguments arguments(count, words, {{"--rate", 0.01}, {"--epochs", 1}, {"--threads", all_threads()}});
         if (arguments.files.size() != 3)
             throw std::invalid_argument("usage: train PROGRAM DATA RESULT [--rate 0.01] [--epochs 1] [--threads N]");
-        check_result(arguments.files);
         const std::string result = arguments.files[2];
+        check_result(result, {arguments.files[1]});  // it may be the program's file, which has then been trained further
         SavedProgram saved(arguments.files[0], std::make_shared<ThreadPool>(arguments.whole("--threads")));
         check_renewal(saved.file);
         if (saved.file.tensors.count("extra.target_offset"))
