@@ -60,6 +60,17 @@ def test_the_commands_on_embedded_and_generated_data_work_in_order(tmp_path):
     assert r"\mathsf{D}\gamma" in (tmp_path / "notes.tex").read_text()
 
 
+def test_the_first_commands_need_only_the_first_install(tmp_path):
+    """Which is `make train`, with SymPy and without the other frameworks."""
+    assert "$(PIP) --editable '.[symbolic]'" in (ROOT / "Makefile").read_text()
+    others = ("torch", "jax", "tensorflow", "keras", "matplotlib", "sklearn", "hypothesis", "pytest")
+    code = f"import sys; sys.modules |= dict.fromkeys({others}); from matgrad.cli import main; main()"
+    first = [line.split("#")[0] for line in blocks("sh")[1].splitlines()]
+    assert len(first) == 7
+    for command in first:
+        run(command.replace("matgrad", f'{sys.executable} -c "{code}"', 1), tmp_path)
+
+
 @pytest.mark.skipif(not (DATA / "mnist").is_dir(), reason="no MNIST: set MATGRAD_DATA to a folder with mnist/*.gz")
 def test_the_experiment_of_the_paper_works(tmp_path):
     (tmp_path / "mnist").symlink_to(DATA / "mnist")

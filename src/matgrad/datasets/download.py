@@ -15,6 +15,7 @@ from urllib.parse import urljoin
 from urllib.request import Request, urlopen
 
 from matgrad.datasets.dataset import DataError
+from matgrad.foundation.writing import replaceable
 
 CHUNK = 1 << 16
 LIMIT = 1 << 30  # bytes in one file: the largest has 170 million
@@ -111,7 +112,8 @@ def _fetch(
     if path.is_file() and _md5(path) == md5:
         report(path.stat().st_size, path.stat().st_size, path.name)
         return path
-    part = path.with_name(f"{path.name}.part")
+    place = replaceable(path)
+    part = replaceable(place.with_name(f"{place.name}.part"))
     reasons = []
     for mirror in mirrors:
         url = urljoin(mirror if mirror.endswith("/") else f"{mirror}/", path.name)
@@ -121,7 +123,7 @@ def _fetch(
             except _Failure as failure:
                 reason, final = str(failure), failure.final
             else:
-                os.replace(part, path)
+                os.replace(part, place)
                 return path
             if final or attempt == retries:
                 reasons.append(f"{url}: {reason}")
