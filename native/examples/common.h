@@ -10,10 +10,10 @@
 #include <map>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "matgrad/atomic_file.h"
+#include "matgrad/cores.h"
 #include "matgrad/safetensors.h"
 
 namespace matgrad {
@@ -60,7 +60,7 @@ inline void check_result(const std::string& result, const std::vector<std::strin
             throw std::invalid_argument(result + ": is read too; expected another file for the result");
 }
 
-inline double all_threads() { return std::max(1u, std::thread::hardware_concurrency()); }
+inline double all_threads() { return cores(); }
 
 // The memory of X, T or Y in the program of a file; `kind` is what the file should be.
 inline const Buffer& batch(const SavedProgram& saved, const std::string& name, const std::string& kind) {

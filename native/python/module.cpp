@@ -6,9 +6,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <chrono>
 #include <map>
+#include <mutex>
+#include <thread>
 
+#include "matgrad/cores.h"
 #include "matgrad/program.h"
 
 namespace nb = nanobind;
@@ -19,7 +23,8 @@ namespace {
 constexpr std::chrono::milliseconds kPollInterval(100);  // how often we check whether the user wants to stop
 
 std::string dtype_name(const nb::dlpack::dtype& dtype) {
-    const std::string kind = dtype.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float) ? "float" : "int";
+    const auto is = [&](nb::dlpack::dtype_code code) { return dtype.code == static_cast<std::uint8_t>(code); };
+    const char* kind = is(nb::dlpack::dtype_code::Float) ? "float" : is(nb::dlpack::dtype_code::Int) ? "int" : "another kind of ";
     return kind + std::to_string(dtype.bits);
 }
 
@@ -28,46 +33,75 @@ using ConstArray = nb::ndarray<nb::ro, nb::device::cpu, nb::c_contig>;
 using Int64Vector = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
 using Int32Vector = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
 
-// An executor that keeps the arrays it is bound to alive.
+// The caller's array itself: never a copy, which nanobind would make of one with another layout or dtype.
+template <class A>
+A imported(const std::string& name, nb::handle array, const std::string& expected) {
+    A result;
+    if (!nb::try_cast(array, result, false))
+        throw std::invalid_argument(name + ": expected " + expected + ", with its elements one after another, in the memory of the CPU");
+    return result;
+}
+
+template <class Vector>
+Vector indices(const std::string& name, nb::handle array) {
+    return imported<Vector>(name, array, "a vector of " + dtype_name(nb::dtype<typename Vector::Scalar>()));
+}
+
+std::optional<Int64Vector> optional_indices(const std::string& name, nb::handle array) {
+    if (array.is_none()) return {};
+    return indices<Int64Vector>(name, array);
+}
+
+// An executor that keeps the arrays it is bound to alive. Threads use it in turn.
 class BoundExecutor {
 public:
     BoundExecutor(const std::string& json, std::shared_ptr<ThreadPool> pool, const std::string& instruction_set)
         : executor_(Program(Json::parse(json)), std::move(pool), instruction_set), arrays_(executor_.program().buffers.size()) {}
 
-    // A read-only array can be bound to an input that the program does not change.
-    template <class A>
-    void bind(const std::string& name, A array) {
-        const int i = executor_.program().buffer(name);
-        check(name, array, executor_.program().buffers[i].shape);
-        executor_.bind(name, array.data());
-        arrays_[i] = ConstArray(array);
+    void bind(const std::string& name, nb::handle array) {
+        Array writable = imported<Array>(name, array, "an array that can be changed");
+        Turn turn(*this);
+        bind_array(name, writable);
     }
 
-    void bind_support(const std::string& name, Int64Vector starts, Int32Vector columns, Int64Vector column_starts, Int32Vector rows,
-                      Int32Vector positions) {
-        const Program& program = executor_.program();
-        for (const Value& value : program.values) {
+    void bind_support(const std::string& name, nb::handle starts, nb::handle columns, nb::handle column_starts, nb::handle rows,
+                      nb::handle positions) {
+        Arrays arrays{indices<Int64Vector>(name + " starts", starts), indices<Int64Vector>(name + " column_starts", column_starts),
+                      indices<Int32Vector>(name + " columns", columns), indices<Int32Vector>(name + " rows", rows),
+                      indices<Int32Vector>(name + " positions", positions)};
+        Turn turn(*this);
+        for (const Value& value : executor_.program().values) {
             if (value.operation != "support" || value.name != name) continue;
-            const Index K = value.shape[0], D = value.shape[1];
-            if (Index(starts.shape(0)) != K + 1 || Index(column_starts.shape(0)) != D + 1 ||
-                columns.shape(0) != rows.shape(0) || columns.shape(0) != positions.shape(0) ||
-                starts.data()[K] != std::int64_t(columns.shape(0)) || column_starts.data()[D] != std::int64_t(rows.shape(0)))
-                throw std::invalid_argument(name + ": the support has a different size from the program's");
-            executor_.bind_support(name, {{starts.data(), columns.data(), nullptr, K},
-                                          {column_starts.data(), rows.data(), positions.data(), D}});
-            supports_.insert_or_assign(name, Arrays{starts, column_starts, columns, rows, positions});
+            executor_.bind_support(name, arrays.support(name, value.shape));
+            supports_.insert_or_assign(name, std::move(arrays));
             return;
         }
         throw std::invalid_argument("the program has no support '" + name + "'");
     }
 
-    void run() {
-        nb::gil_scoped_release release;
+    // Binds inputs that the program does not change, and outputs, and runs it, all in one turn.
+    void run(nb::dict inputs, nb::dict outputs) {
+        std::map<std::string, ConstArray> constants;
+        std::map<std::string, Array> results;
+        for (const auto& [key, array] : inputs) {
+            const auto name = nb::cast<std::string>(key);
+            constants.emplace(name, imported<ConstArray>(name, array, "an array"));
+        }
+        for (const auto& [key, array] : outputs) {
+            const auto name = nb::cast<std::string>(key);
+            results.emplace(name, imported<Array>(name, array, "an array that can be changed"));
+        }
+        Turn turn(*this);
+        for (auto& [name, array] : constants) bind_array(name, array);
+        for (auto& [name, array] : results) bind_array(name, array);
         executor_.run();
     }
 
-    void train(ConstArray X, ConstArray T, ConstArray rates, std::optional<Int64Vector> order, std::optional<Int64Vector> labels,
+    void train(nb::handle inputs, nb::handle targets, nb::handle learning_rates, nb::handle order_of_rows, nb::handle classes,
                nb::object poll) {
+        const auto X = imported<ConstArray>("X", inputs, "an array"), T = imported<ConstArray>("T", targets, "an array"),
+                   rates = imported<ConstArray>("eta", learning_rates, "an array");
+        const auto order = optional_indices("order", order_of_rows), labels = optional_indices("labels", classes);
         const Program& program = executor_.program();
         const auto rows = [](const ConstArray& A) { return A.ndim() ? Index(A.shape(0)) : 0; };
         const auto columns = [&](const char* name) { return program.buffers[program.buffer(name)].shape.at(1); };
@@ -78,7 +112,7 @@ public:
             if (*indices && Index((*indices)->shape(0)) != rows(X))
                 throw std::invalid_argument("order and labels: expected one per row of X");
         const Examples examples{X.data(), T.data(), rows(X), rows(T), order ? order->data() : nullptr, labels ? labels->data() : nullptr};
-        nb::gil_scoped_release release;
+        Turn turn(*this);
         auto last_poll = std::chrono::steady_clock::now();
         Index done = 0;
         executor_.run(examples, rates.data(), rows(rates), [&] {
@@ -103,10 +137,57 @@ private:
             throw std::invalid_argument(name + ": the array has a different shape or dtype from the program's");
     }
 
+    // A read-only array can be bound to an input that the program does not change.
+    template <class A>
+    void bind_array(const std::string& name, A& array) {
+        const int i = executor_.program().buffer(name);
+        check(name, array, executor_.program().buffers[i].shape);
+        executor_.bind(name, array.data());
+        arrays_[i] = ConstArray(array);
+    }
+
     struct Arrays {
         Int64Vector starts, column_starts;
         Int32Vector columns, rows, positions;
+
+        Support support(const std::string& name, const Shape& shape) const {
+            const Index K = shape[0], D = shape[1];
+            if (Index(starts.shape(0)) != K + 1 || Index(column_starts.shape(0)) != D + 1 ||
+                columns.shape(0) != rows.shape(0) || columns.shape(0) != positions.shape(0) ||
+                starts.data()[K] != std::int64_t(columns.shape(0)) || column_starts.data()[D] != std::int64_t(rows.shape(0)))
+                throw std::invalid_argument(name + ": the support has a different size from the program's");
+            return {{starts.data(), columns.data(), nullptr, K}, {column_starts.data(), rows.data(), positions.data(), D}};
+        }
     };
+
+    // While it lives, its thread alone uses the executor, without the GIL; other threads wait for their turn. A thread that
+    // would wait for itself, in `poll`, or for a thread that a fork has left behind, gets an error.
+    class Turn {
+    public:
+        explicit Turn(BoundExecutor& executor) : executor_(executor) {
+            const std::thread::id user = executor.user_;
+            if (user == std::this_thread::get_id()) throw std::runtime_error("the program is running: it cannot be used by its own poll");
+            if (user != std::thread::id() && executor.forks_ != forks())
+                throw std::runtime_error("the program was running in another thread when this process was forked");
+            executor.mutex_.lock();
+            executor.user_ = std::this_thread::get_id();
+            executor.forks_ = forks();
+        }
+        ~Turn() {
+            executor_.user_ = std::thread::id();
+            executor_.mutex_.unlock();
+        }
+        Turn(const Turn&) = delete;
+        Turn& operator=(const Turn&) = delete;
+
+    private:
+        nb::gil_scoped_release release_;
+        BoundExecutor& executor_;
+    };
+
+    std::mutex mutex_;
+    std::atomic<std::thread::id> user_{};  // the thread whose turn it is
+    std::atomic<unsigned> forks_{0};       // and its process
     std::vector<ConstArray> arrays_;
     std::map<std::string, Arrays> supports_;
 };
@@ -116,6 +197,7 @@ private:
 NB_MODULE(_native, m) {
     m.doc() = "matgrad's C++ core: runs programs on several threads.";
     m.def("instruction_sets", &instruction_sets, "The instruction sets that this machine supports, slowest first.");
+    m.def("cores", &cores, nb::arg("root") = "", "The number of cores that this process may use; see matgrad/cores.h.");
     m.def("operations", &operations, "The names of the operations that a program may contain.");
     nb::class_<ThreadPool>(m, "ThreadPool", "Threads that run programs, one at a time.")
         .def(nb::init<int>(), nb::arg("threads"))
@@ -123,12 +205,11 @@ NB_MODULE(_native, m) {
     nb::class_<BoundExecutor>(m, "Executor", "A program with memory; see matgrad.program.")
         .def(nb::init<const std::string&, std::shared_ptr<ThreadPool>, const std::string&>(), nb::arg("program"), nb::arg("pool"),
              nb::arg("instruction_set") = "")
-        .def("bind", &BoundExecutor::bind<Array>, nb::arg("name"), nb::arg("array"), "Bind an input to an array.")
-        .def("bind_constant", &BoundExecutor::bind<ConstArray>, nb::arg("name"), nb::arg("array"),
-             "Bind an input that the program does not change to an array.")
+        .def("bind", &BoundExecutor::bind, nb::arg("name"), nb::arg("array"), "Bind an input to an array.")
         .def("bind_support", &BoundExecutor::bind_support, nb::arg("name"), nb::arg("starts"), nb::arg("columns"),
              nb::arg("column_starts"), nb::arg("rows"), nb::arg("positions"), "Bind a support to arrays whose content has been checked.")
-        .def("run", &BoundExecutor::run, "Run the program once.")
+        .def("run", &BoundExecutor::run, nb::arg("inputs") = nb::dict(), nb::arg("outputs") = nb::dict(),
+             "Run the program once, with these arrays as inputs that it does not change and as outputs.")
         .def("train", &BoundExecutor::train, nb::arg("X"), nb::arg("T"), nb::arg("rates"), nb::arg("order") = nb::none(),
              nb::arg("labels") = nb::none(), nb::arg("poll") = nb::none(),
              "Run the program on one batch after another, each with its own learning rate. poll(done) is called now and then "

@@ -11,7 +11,7 @@ extern const Kernels<float> single_precision;
 extern const Kernels<double> double_precision;
 }  // namespace baseline
 
-#if defined(__x86_64__)
+#if defined(MATGRAD_IS_X86_64)
 namespace avx2 {
 extern const Kernels<float> single_precision;
 extern const Kernels<double> double_precision;
@@ -49,7 +49,7 @@ struct InstructionSet {
 std::vector<InstructionSet> all() {
     return {
         {"baseline", true, &baseline::single_precision, &baseline::double_precision},
-#if defined(__x86_64__)
+#if defined(MATGRAD_IS_X86_64)
         {"avx2", __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"), &avx2::single_precision,
          &avx2::double_precision},
         {"avx512",

@@ -21,7 +21,7 @@ namespace {
 
 // Where every thread has a core, the next one comes within microseconds, and sleeping takes longer than that: a long spin pays.
 // Where there are fewer cores, or others use them, it fails, and takes time from the thread that it waits for.
-constexpr int kLongSpin = 20000, kShortSpin = 200;  // pauses, of 2 to 50 ns
+constexpr int kLongSpin = 20000, kShortSpin = 40;  // pauses, of 2 to 50 ns
 constexpr int kMostShort = 255;                     // short spins between two long ones
 
 inline void pause_briefly() {

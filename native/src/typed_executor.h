@@ -21,16 +21,15 @@ constexpr Index kFew = 128;      // elements that are added up one after another
 constexpr Index kPiece = 128;    // examples that are multiplied at once
 constexpr int kPieces = 32;      // of examples whose sums are added up one after another
 
+constexpr std::align_val_t kAlignment{kCacheLine};
+
 struct Free {
-    void operator()(void* p) const { std::free(p); }
+    void operator()(void* p) const { ::operator delete(p, kAlignment); }
 };
 using Memory = std::unique_ptr<void, Free>;
 
-inline Memory allocate(std::size_t bytes) {
-    void* p = std::aligned_alloc(64, (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64);
-    if (!p) throw std::bad_alloc();
-    return Memory(p);
-}
+// Not std::aligned_alloc, which Windows lacks.
+inline Memory allocate(std::size_t bytes) { return Memory(::operator new(bytes, kAlignment)); }
 
 // A scalar: a number, or the content of a buffer.
 struct Scalar {

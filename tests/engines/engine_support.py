@@ -101,15 +101,12 @@ def _native_runner(program: Program, instruction_set: str) -> Callable[[Inputs],
     for name, value in program.supports.items():
         S = value.support
         core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
-    core.bind_constant("like", np.zeros((1, 1), program.inputs["like"].dtype))
-    value = program.outputs["out"]
+    like, value = np.zeros((1, 1), program.inputs["like"].dtype), program.outputs["out"]
 
     def run(inputs: Inputs) -> np.ndarray:
         out = np.zeros(value.shape, value.dtype)
-        core.bind("out", out)
-        for key, A in inputs.items():
-            core.bind_constant(key, np.ascontiguousarray(A).reshape(A.shape))
-        core.run()
+        matrices = {key: np.ascontiguousarray(A).reshape(A.shape) for key, A in inputs.items()}
+        core.run({"like": like} | matrices, {"out": out})
         return out
 
     return run

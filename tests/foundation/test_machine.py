@@ -1,13 +1,17 @@
-"""The machine: a limit of threads reaches the frameworks that are loaded after it."""
+"""The machine: its cores, the number of threads, and a limit that reaches the frameworks that are loaded after it."""
 
 from __future__ import annotations
 
+import math
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+from matgrad.foundation.machine import cores, quota, threads
 from support import PATIENCE
 
 COUNTS = {  # what a framework says of its threads when it has computed something
@@ -32,3 +36,72 @@ def test_threads_of_a_framework_are_limited(framework: str, threads: int):
     command = [sys.executable, "-c", limit + COUNTS[framework]]
     output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
     assert int(output) == threads
+
+
+# -- cores -------------------------------------------------------------------------------------
+
+V2, V1 = "0::/a/b\n", "3:memory:/\n2:cpuacct,cpu:/a/b\n1:cpuset:/\n"
+QUOTAS = {  # the groups of the process, the files of the groups, and the quota that they set
+    "no groups": ("", {}, math.inf),
+    "none": (V2, {"a/b/cpu.max": "max 100000\n"}, math.inf),
+    "version 2": (V2, {"a/b/cpu.max": "50000 100000\n"}, 0.5),
+    "version 2, a group around it": (V2, {"a/cpu.max": "30000 20000\n", "a/b/cpu.max": "400000 100000\n"}, 1.5),
+    "version 2, in a container": ("0::/\n", {"cpu.max": "100000 100000\n"}, 1),
+    "version 2, of the host": ("0::/../../x\n", {"cpu.max": "100000 100000\n"}, 1),
+    "version 1, none": (V1, {"cpu/a/b/cpu.cfs_quota_us": "-1\n", "cpu/a/b/cpu.cfs_period_us": "100000\n"}, math.inf),
+    "version 1": (V1, {"cpu/a/b/cpu.cfs_quota_us": "25000\n", "cpu/a/b/cpu.cfs_period_us": "100000\n"}, 0.25),
+    "version 1, at the top": (V1, {"cpu/cpu.cfs_quota_us": "100000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
+    "another controller": (
+        "1:cpuset:/a\n",
+        {"cpu/a/cpu.cfs_quota_us": "1\n", "cpu/a/cpu.cfs_period_us": "1\n"},
+        math.inf,
+    ),
+    "nonsense": (V2, {"a/b/cpu.max": "many\n", "a/cpu.max": "0 0\n", "cpu.max": ""}, math.inf),
+}
+
+
+@pytest.fixture(params=QUOTAS)
+def limited(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, float]:
+    """A folder with the files of Linux that tell a quota, and the quota."""
+    groups, files, expected = QUOTAS[request.param]
+    for name, text in {"proc/self/cgroup": groups, **{f"sys/fs/cgroup/{k}": v for k, v in files.items()}}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path, expected
+
+
+def test_a_cpu_quota_limits_the_cores(limited: tuple[Path, float]):
+    root, expected = limited
+    assert quota(root) == expected
+    assert cores(root) == min(cores(root / "nowhere"), math.ceil(min(expected, 1000)))
+
+
+def test_the_core_finds_the_same_cores(limited: tuple[Path, float]):
+    native = pytest.importorskip("matgrad._native")
+    assert native.cores(str(limited[0])) == cores(limited[0])
+    assert native.cores() == cores()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity")
+def test_cores_that_a_process_may_not_use_are_not_counted():
+    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+    code += "from matgrad.foundation.machine import cores; print(cores())\n"
+    if find_spec("matgrad._native"):
+        code += "import matgrad._native; print(matgrad._native.cores())"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE)
+    assert set(output.stdout.split()) == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("3", 3), (" 3 ", 3), ("2,1", 2), ("2, 1,4", 2), ("", None), (" ", None)]
+)
+def test_the_number_of_threads(monkeypatch: pytest.MonkeyPatch, value: str, expected: int | None):
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    assert threads() == (cores() if expected is None else expected)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", ",2", "2x", "²", "１"])
+def test_a_number_of_threads_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, value: str):
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    with pytest.raises(ValueError, match="OMP_NUM_THREADS: expected a whole number of 1 or more"):
+        threads()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -15,7 +14,7 @@ from matgrad.backends.base import Matrix, Scalar
 from matgrad.engines.engine import Batches, CompiledStep, Poll
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramEngine, ProgramStep
-from matgrad.foundation.machine import cores
+from matgrad.foundation.machine import threads
 from matgrad.layers.state import State
 from matgrad.program.computations import Step
 from matgrad.program.description import as_dictionary
@@ -34,22 +33,17 @@ class NativeExecutor:
                 self.core.bind(name, X)
         for name, value in program.supports.items():
             self.bind_support(name, value.support or state[name])
-        self.outputs: State = {}
-        for name, value in program.outputs.items():
-            if name not in program.inputs:
-                self.outputs[name] = np.empty(value.shape, value.dtype)
-                self.core.bind(name, self.outputs[name])
+        self.outputs = {name: value for name, value in program.outputs.items() if name not in program.inputs}
 
     def bind_support(self, name: str, S: Support) -> None:
         """Replace the support called `name` by another one of the same size."""
         self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
 
     def execute(self, **inputs: Any) -> State:
-        """Run the program once."""
-        for name, X in inputs.items():
-            self.core.bind_constant(name, np.ascontiguousarray(X).reshape(X.shape))
-        self.core.run()
-        return self.outputs
+        """Run the program once; the outputs are new matrices, so that several threads may do so."""
+        outputs: State = {name: np.empty(value.shape, value.dtype) for name, value in self.outputs.items()}
+        self.core.run({name: np.ascontiguousarray(X).reshape(X.shape) for name, X in inputs.items()}, outputs)
+        return outputs
 
     def train(
         self,
@@ -109,11 +103,6 @@ class NativeStep(ProgramStep):
             X, T = loader.batch(full_batches * loader.batch_size, order)
             self(X, T, rate(full_batches))
             poll(full_batches + 1)
-
-
-def threads() -> int:
-    """The number of threads: OMP_NUM_THREADS, or one per core that this process may use."""
-    return int(os.environ.get("OMP_NUM_THREADS") or cores())
 
 
 @cache

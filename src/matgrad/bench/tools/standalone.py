@@ -13,7 +13,7 @@ import numpy as np
 
 import matgrad
 from matgrad.bench.tools.training_tool import Parameters, Setting, TrainingTool
-from matgrad.foundation.machine import cores
+from matgrad.foundation.machine import cores, threads
 
 SOURCES = Path(matgrad.__file__).resolve().parents[2] / "native"  # in a checkout; a wheel has none
 BUILD = SOURCES.parent / "build" / "bench"
@@ -51,9 +51,8 @@ class StandAlone(TrainingTool):
 
     def train(self, batches: int) -> float:
         """Run the program on all of the data; returns the seconds that it reports."""
-        threads = os.environ.get("OMP_NUM_THREADS") or cores()
         files = self.saved, self.data, self.result
-        output = _run(self.program, *files, "--rate", self.setting.learning_rate, "--threads", threads)
+        output = _run(self.program, *files, "--rate", self.setting.learning_rate, "--threads", threads())
         found = re.search(r"epoch 1: .* in ([\d.]+) s", output)
         if found is None:
             raise RuntimeError(f"{self.program.name}: expected the time of an epoch, found {output!r}")
