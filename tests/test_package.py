@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -109,3 +111,23 @@ print(M.backend.name, M.dtype)
 def test_exports_are_explicit_and_exist():
     assert all(hasattr(mg, name) for name in mg.__all__)
     assert sorted(mg.__all__) == sorted(set(mg.__all__))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix" or find_spec("pip") is None, reason="needs pip, and a program that fails")
+def test_a_wheel_without_the_core_says_so(tmp_path: Path):
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--verbose",
+        "--wheel-dir",
+        tmp_path,
+        SOURCE.parents[1],
+    ]
+    done = subprocess.run(command, env=os.environ | {"CXX": "false"}, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert "this wheel of matgrad lacks the C++ core" in done.stdout
+    assert [path.name.endswith("-none-any.whl") for path in tmp_path.iterdir()] == [True]

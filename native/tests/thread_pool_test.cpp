@@ -65,8 +65,10 @@ void test_waiting() {
     });
     rest();
     check(computes(pool), "a job after a rest");
-    const double seconds = double(std::clock() - start) / CLOCKS_PER_SEC;
+    [[maybe_unused]] const double seconds = double(std::clock() - start) / CLOCKS_PER_SEC;
+#if !defined(_WIN32)  // where this is not the time of the cores
     check(seconds < 0.15, "waiting threads sleep: they computed for " + std::to_string(seconds) + " s");
+#endif
 }
 
 // The first exception of a job ends it, on all threads and with no one left at a barrier, and the pool goes on.
@@ -138,14 +140,15 @@ void test_forks() {
 
 }  // namespace
 
-int main() {
+// With any argument, without forks: for emulators that cannot start threads in a child.
+int main([[maybe_unused]] int count, char**) {
     test_jobs();
     test_sizes();
     test_waiting();
     test_exceptions();
     test_jobs_of_two_threads();
 #if !defined(_WIN32) && !defined(__SANITIZE_THREAD__)
-    test_forks();
+    if (count == 1) test_forks();
 #endif
     return finish("thread_pool");
 }

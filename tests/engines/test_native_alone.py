@@ -102,9 +102,31 @@ ARM = ("aarch64-linux-gnu-g++", "qemu-aarch64-static")  # Debian: g++-aarch64-li
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not all(map(shutil.which, ARM)), reason=f"needs {' and '.join(ARM)}")
 def test_kernels_and_programs_on_arm(tmp_path: Path):
-    """Compiled for 64-bit ARM with its vectors, and run by an emulator."""
-    system = ("-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64", f"-DCMAKE_CXX_COMPILER={ARM[0]}")
+    """Compiled for 64-bit ARM with its vectors, and run by an emulator; the compiler alone tells what it compiles for."""
+    folder = build(tmp_path / "build", options=(f"-DCMAKE_CXX_COMPILER={ARM[0]}",))
+    for name in ("kernels_test", "program_test", "thread_pool_test"):
+        output = run([ARM[1], "-L", "/usr/aarch64-linux-gnu", folder / name, "without forks"])
+        assert output.splitlines()[-1].endswith(": ok")
+
+
+WINDOWS = ("x86_64-w64-mingw32-g++-posix", "wine")  # Debian: g++-mingw-w64-x86-64-posix, wine64
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not all(map(shutil.which, WINDOWS)), reason=f"needs {' and '.join(WINDOWS)}")
+def test_kernels_and_programs_on_windows(tmp_path: Path):
+    system = ("-DCMAKE_SYSTEM_NAME=Windows", f"-DCMAKE_CXX_COMPILER={WINDOWS[0]}", "-DCMAKE_EXE_LINKER_FLAGS=-static")
     folder = build(tmp_path / "build", options=system)
     for name in ("kernels_test", "program_test", "thread_pool_test"):
-        output = run([ARM[1], "-L", "/usr/aarch64-linux-gnu", folder / name])
+        output = run([WINDOWS[1], folder / f"{name}.exe"], WINEPREFIX=str(tmp_path / "wine"), WINEDEBUG="-all")
         assert output.splitlines()[-1].endswith(": ok")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(shutil.which("clang++") is None, reason="needs clang++")  # Debian: clang, libc++-dev, libc++abi-dev
+def test_kernels_and_programs_with_clang_and_its_library(tmp_path: Path):
+    folder = build(tmp_path / "build", options=("-DCMAKE_CXX_COMPILER=clang++", "-DCMAKE_CXX_FLAGS=-stdlib=libc++"))
+    for name in ("kernels_test", "program_test", "thread_pool_test"):
+        assert run([folder / name]).splitlines()[-1].endswith(": ok")
