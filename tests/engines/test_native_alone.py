@@ -102,7 +102,7 @@ ARM = ("aarch64-linux-gnu-g++", "qemu-aarch64-static")  # Debian: g++-aarch64-li
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not all(map(shutil.which, ARM)), reason=f"needs {' and '.join(ARM)}")
 def test_kernels_and_programs_on_arm(tmp_path: Path):
-    """Compiled for 64-bit ARM with its vectors, and run by an emulator; the compiler alone tells what it compiles for."""
+    """Compiled for 64-bit ARM with its vectors, and run by an emulator; the compiler alone tells the target."""
     folder = build(tmp_path / "build", options=(f"-DCMAKE_CXX_COMPILER={ARM[0]}",))
     for name in ("kernels_test", "program_test", "thread_pool_test"):
         output = run([ARM[1], "-L", "/usr/aarch64-linux-gnu", folder / name, "without forks"])
