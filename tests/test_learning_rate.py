@@ -217,3 +217,33 @@ def test_bad_values_are_refused(specification):
     """A word, a list, a zero divisor or NaN is named where it is read, not found in the middle of training."""
     with pytest.raises(ValueError, match=specification.partition("(")[0]):
         create_scheduler(specification)
+
+
+@pytest.mark.parametrize(
+    ("specification", "epochs", "message"),
+    [
+        ("Exponential(0.1, -1000)", 2, "found inf for number 1"),
+        ("Exponential(0.1, 1000)", 2, "found 0 for number 1"),
+        ("StepBased(0.1, 0.5, 1e-320)", 1, "found inf for number 0"),
+        ("MultiStepLR(0.1; 0, 0; 1e30)", 1, "found 1.0*2?e.59 for number 0"),
+        ("MultiStepLR(0.1; 5; 0)", 6, "found 0 for number 5"),
+        ("TimeBased(0.1, 1)", 10**12, "found 0 for number 999999"),
+    ],
+)
+def test_a_schedule_is_checked_for_the_whole_run(specification, epochs, message):
+    schedule = create_scheduler(specification)
+    with pytest.raises(ValueError, match=message):
+        schedule.check(epochs)
+
+
+@pytest.mark.parametrize("specification", ["0", "Exponential(0.1, -1000)", "MultiStepLR(0.1; 5; 0)"])
+def test_what_comes_after_the_run_does_not_matter(specification):
+    create_scheduler(specification).check(1)
+    create_scheduler(specification).check(0)
+
+
+@pytest.mark.parametrize("eta", [math.nan, math.inf, -0.1, 1e39])
+def test_the_rates_of_a_function_are_checked(eta):
+    M = mg.create_model("Linear", [2, 2])
+    with pytest.raises(ValueError, match=r"learning rate, found .* for number 1, counted from 0"):
+        M.fit(np.eye(2), [0, 1], epochs=3, learning_rate=lambda i: eta if i == 1 else 0.1)

@@ -121,7 +121,7 @@ def test_aliases(alias, name):
         ("Uniform(1, 2, 3)", r"usage: Uniform\(a=-0.1, b=0.1\)"),
         ("Uniform(c=1)", r"'c'; usage: Uniform\(a=-0.1, b=0.1\)"),
         ("Uniform(2, 1)", r"Uniform\(2, 1\): expected a <= b"),
-        ("Uniform(nan, 1)", r"Uniform\(nan, 1\)': expected a number for 'a', found nan"),
+        ("Uniform(nan, 1)", r"Uniform\(nan, 1\)': expected a finite float32 number for 'a', found nan"),
         ("Normal(0, -1)", r"Normal\(0, -1\): expected a standard deviation b >= 0"),
     ],
 )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from matgrad.foundation.limits import FLOAT32
 from matgrad.specifications.parsing import create
 
 
@@ -25,6 +26,32 @@ class LearningRateScheduler:
     def __call__(self, i: int) -> float:
         """η_i"""
         raise NotImplementedError
+
+    def check(self, count: int) -> None:
+        """Refuse a schedule that, within a number of epochs or steps, is not finite or becomes 0.
+
+        It suffices to look at both ends, as all schedules grow or decay.
+        """
+        for i in {0, min(count, FAR) - 1} if count and self.lr else ():
+            if not checked_rate(self, i):
+                raise ValueError(f"{self}: expected a learning rate above 0, found 0 for number {i}, counted from 0")
+
+
+FAR = 10**6  # epochs or steps: more are not looked at before a run
+
+
+def checked_rate(schedule: Callable[[int], float], i: int) -> float:
+    """η_i, after a check that it is a finite number of 0 or more."""
+    try:
+        eta = schedule(i)
+    except OverflowError:
+        eta = math.inf
+    if isinstance(eta, int | float) and not 0 <= eta <= FLOAT32:
+        expected = "a finite float32 number of 0 or more"
+        raise ValueError(
+            f"{schedule}: expected {expected} as learning rate, found {eta} for number {i}, counted from 0"
+        )
+    return eta
 
 
 @dataclass(frozen=True)
@@ -49,7 +76,7 @@ class TimeBasedScheduler(LearningRateScheduler):
         self.require(self.decay >= 0, "decay must be at least 0")
 
     def __call__(self, i: int) -> float:
-        return self.lr / math.prod(1 + self.decay * j for j in range(i))
+        return self.lr / math.prod((1 + self.decay * j for j in range(i)), start=1.0)
 
 
 @dataclass(frozen=True)
@@ -63,6 +90,7 @@ class StepBasedScheduler(LearningRateScheduler):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(self.drop_rate > 0, "drop_rate must be more than 0")
+        self.require(self.change_rate >= 0, "change_rate must be at least 0")
 
     def __call__(self, i: int) -> float:
         return self.lr * self.change_rate ** math.floor((1 + i) / self.drop_rate)
@@ -82,6 +110,7 @@ class MultiStepLRScheduler(LearningRateScheduler):
             object.__setattr__(self, "milestones", [self.milestones])
         is_whole = not isinstance(self.milestones, str) and all(isinstance(m, int) for m in self.milestones)
         self.require(is_whole, "milestones must be whole numbers")
+        self.require(self.gamma >= 0, "gamma must be at least 0")
 
     def __call__(self, i: int) -> float:
         return self.lr * self.gamma ** sum(m <= i for m in self.milestones)

@@ -11,6 +11,8 @@ PyTorch, which multiplies by η after accumulating. Adam and AdamW are PyTorch's
 
 from __future__ import annotations
 
+import math
+
 from matgrad.backends import backend_of
 from matgrad.foundation.numbers import as_number
 from matgrad.matrix_operations import Matrix, Scalar, hadamard, ones, reciprocal, sqrt, zeros
@@ -30,7 +32,7 @@ class Optimizer:
     def __init__(self, x: Matrix, Dx: Matrix, weight_decay: float = 0.0) -> None:
         self.x = x
         self.Dx = Dx
-        self.weight_decay = as_number(weight_decay)
+        self.weight_decay = _not_negative("weight_decay", weight_decay)
 
     def update(self, eta: Scalar) -> None:
         """Replace x, using Dx and the learning rate η."""
@@ -123,7 +125,7 @@ class AdamOptimizer(Optimizer):
     ) -> None:
         super().__init__(x, Dx, weight_decay)
         self.beta1, self.beta2 = _rate("beta1", beta1), _rate("beta2", beta2)
-        self.epsilon = as_number(epsilon)
+        self.epsilon = _not_negative("epsilon", epsilon)
         self.m = zeros(*x.shape, like=x)
         self.v = zeros(*x.shape, like=x)
         self.c1 = backend_of(x).scalar(0, like=x)
@@ -166,6 +168,13 @@ def _rate(name: str, value: float) -> float:
     """The value, after a check that it is a rate in [0, 1)."""
     if isinstance(value, int | float) and not 0 <= value < 1:
         raise ValueError(f"{name}: expected a number in [0, 1), found {value}")
+    return as_number(value)
+
+
+def _not_negative(name: str, value: float) -> float:
+    """The value, after a check that it is finite and at least 0."""
+    if isinstance(value, int | float) and not 0 <= value < math.inf:
+        raise ValueError(f"{name}: expected a finite number of 0 or more, found {value}")
     return as_number(value)
 
 

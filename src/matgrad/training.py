@@ -22,7 +22,7 @@ from matgrad.engines.fallback import StepWithFallback
 from matgrad.foundation.numbers import check_size
 from matgrad.inspection.profiling import counted
 from matgrad.layers.state import State
-from matgrad.learning_rate import create_scheduler
+from matgrad.learning_rate import LearningRateScheduler, checked_rate, create_scheduler
 from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.program.computations import check_loss, check_probabilities, default_loss, number_of_classes
 
@@ -91,6 +91,8 @@ class Training:
         if isinstance(data, DataLoader) and data.labels is None:
             check_probabilities(backend_of(data.T).to_numpy(data.T), loss)
         self._clip_norm = clip_norm
+        if isinstance(learning_rate, LearningRateScheduler):
+            learning_rate.check(self.epochs * (len(data) if per_step and isinstance(data, Sized) else 1))
         self._rates = _Rates(M, learning_rate, per_step)
         self._callbacks: list[Callback] = []
         self._seconds_of_callbacks = 0.0  # between the batches of this epoch
@@ -205,19 +207,19 @@ def _finished(run: Training, callbacks: Sequence[Callback]) -> History:
 class _Rates:
     """The learning rate of every step: that of its epoch or, with `per_step`, its own, counted over all epochs."""
 
-    def __init__(self, M: MultilayerPerceptron, learning_rate: Callable[[int], float], per_step: bool) -> None:
-        self.M, self.learning_rate, self.per_step = M, learning_rate, per_step
+    def __init__(self, M: MultilayerPerceptron, schedule: Callable[[int], float], per_step: bool) -> None:
+        self.M, self.schedule, self.per_step = M, schedule, per_step
         self.first = self.steps = 0
 
     def start(self, epoch: int) -> None:
         """Begin an epoch."""
         self.first = self.steps
-        self._set(self.learning_rate(epoch))
+        self._set(checked_rate(self.schedule, epoch))
 
     def __call__(self, i: int) -> Scalar:
         """η of step i of the epoch."""
         if self.per_step:
-            self._set(self.learning_rate(self.first + i))
+            self._set(checked_rate(self.schedule, self.first + i))
         self.steps = self.first + i + 1
         return self.eta
 

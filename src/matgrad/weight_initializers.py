@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from matgrad.foundation.limits import FLOAT32
 from matgrad.foundation.random_numbers import Generator, generator
 from matgrad.specifications.parsing import create
 
@@ -22,12 +23,14 @@ def Uniform(a: float = -0.1, b: float = 0.1) -> Initializer:
     """U(a, b)"""
     if not a <= b:
         raise ValueError(f"Uniform({a}, {b}): expected a <= b")
+    if not math.isfinite(b - a):
+        raise ValueError(f"Uniform({a}, {b}): expected a finite b - a")
     return lambda rng, K, D, shape: rng.uniform(a, b, shape)
 
 
 def Normal(a: float = 0.0, b: float = 0.1) -> Initializer:
     """N(a, b), with mean a and standard deviation b"""
-    if b < 0:
+    if not 0 <= b < math.inf:
         raise ValueError(f"Normal({a}, {b}): expected a standard deviation b >= 0")
     return lambda rng, K, D, shape: rng.normal(a, b, shape)
 
@@ -86,4 +89,7 @@ def initial_weights(
 ) -> np.ndarray:
     """An array of the given `shape` (K×D by default) from the named distribution for a K×D matrix."""
     draw = create_initializer(specification)
-    return draw(rng if rng is not None else generator(), K, D, (K, D) if shape is None else shape)
+    A = draw(rng if rng is not None else generator(), K, D, (K, D) if shape is None else shape)
+    if A.size and not -FLOAT32 <= A.min() <= A.max() <= FLOAT32:
+        raise ValueError(f"weights {specification}: found numbers that are no finite float32 numbers")
+    return A

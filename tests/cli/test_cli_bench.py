@@ -150,7 +150,7 @@ def test_a_tool_that_fails_ends_with_status_1_and_the_others_are_shown(monkeypat
         (("cost", "--widths", "12,x"), "'12,x' is not a list of positive whole numbers"),
         (("cost", "--batch-sizes", ""), "is not a list of positive whole numbers"),
         (("plot", "nothing.json"), "nothing.json: no such file"),
-        (("plot", "file"), "file: cannot be read as JSON"),
+        (("plot", "file"), "file: Expecting value"),
         (("plot", "other.json"), "other.json: not a record of matgrad bench"),
         (("plot", "old.json"), "old.json: expected format 1, found 0"),
         (("plot", "damaged.json"), "damaged.json: the record is damaged .KeyError: 'experiments'"),

@@ -11,6 +11,7 @@ import select
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -170,3 +171,46 @@ def test_control_c_while_the_data_is_read_ends_cleanly(folder):
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert not (folder / "m.npz").exists()
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "cp437"])
+def test_a_terminal_that_lacks_characters(encoding: str):
+    """× and η become question marks, if at all, and nothing fails."""
+    for command in (["train", "--epochs", "1"], ["program", "--layers", "Linear", "--layer-sizes", "2;2"]):
+        process = start(*command, text=False, env=os.environ | {"PYTHONIOENCODING": encoding})
+        output, errors = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, errors) == (0, b""), errors.decode()
+        assert output.splitlines()[-1].startswith((b"test accuracy", b"b1'"))
+
+
+def test_an_error_that_a_terminal_cannot_show():
+    process = start("train", "--layers", "η\udce9", text=False, env=os.environ | {"PYTHONIOENCODING": "latin-1"})
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert errors.startswith(b"Error: layer 1: ")
+    assert errors.count(b"\n") == 1
+
+
+def test_json_has_all_characters_on_every_terminal(tmp_path):
+    (tmp_path / "naïve η.csv").write_text("x,t\n" + "".join(f"{i},{'αβ'[i % 2]}\n" for i in range(20)))
+    process = start(
+        *("train", "--csv", "naïve η.csv", "--epochs", "1", "--layers", "Linear", "--json"),
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
+    )
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert json.loads(output)["configuration"]["csv"] == "naïve η.csv"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(closed: str):
+    command = f'"$0" -m matgrad train --epochs 1 --save-weights model.npz {closed}'
+    result = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True, timeout=PATIENCE)
+    assert (result.returncode, result.stderr) == (0, "")
+    load_model("model.npz")
+
+
+def test_a_reader_that_goes_away():
+    command = '"$0" -m matgrad train --epochs 30 | head -n 1'
+    result = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True, timeout=PATIENCE)
+    assert result.stdout.startswith("MultilayerPerceptron")
+    assert result.stderr == ""

@@ -192,7 +192,7 @@ def test_nothing_to_check_is_a_failure(monkeypatch):
     assert " of 0 " not in result.output
 
 
-@pytest.mark.parametrize("step", ["1e-15", "1e300"])
+@pytest.mark.parametrize("step", ["1e-15", "1e30"])
 def test_check_refuses_a_step_that_cannot_tell(tmp_path, step: str):
     (tmp_path / "mine.py").write_text(MISTAKES)
     model = ("--plugin", tmp_path / "mine.py", "--layers", "Silent;Linear", "--layer-sizes", "3;2")

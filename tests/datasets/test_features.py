@@ -264,7 +264,7 @@ def test_features_survive_json(tmp_path: Path):
     [
         {"columns": []},
         {"columns": None},
-        {"columns": [{"position": 0}]},
+        {"columns": [{"name": "a"}]},
         {"width": 2},
         {"width": "5"},
         {"missing": "mean"},

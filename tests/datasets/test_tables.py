@@ -204,3 +204,19 @@ def test_files_that_are_no_text_are_refused(tmp_path: Path):
         csv(path)
     with pytest.raises(DataError, match="found a folder, expected a file"):
         csv(tmp_path)
+
+
+def test_integers_above_2_to_the_53_are_different_classes(tmp_path: Path):
+    """As floats, 2^53 and 2^53 + 1 would be one class."""
+    numbers = [2**53, 2**53 + 1, -(2**53) - 1]
+    path = write(tmp_path, "x,t\n" + "".join(f"{i},{numbers[i % 3]}\n" for i in range(30)))
+    data = csv(path, task="classification")
+    assert data.class_names == tuple(map(str, sorted(numbers)))
+    X, labels = everything(data)
+    assert [int(data.class_names[k]) for k in labels] == [numbers[int(x) % 3] for x in X[:, 0]]
+
+
+def test_categories_above_2_to_the_53_are_refused(tmp_path: Path):
+    path = write(tmp_path, "c,t\n" + "".join(f"{2**53 + 2},{i % 2}\n" for i in range(30)))
+    with pytest.raises(DataError, match=r"line 2, column 1 \('c'\): found 9007199254740994, expected a category below"):
+        csv(path, categorical=["c"])

@@ -182,7 +182,7 @@ UNSOUND = {
     "output that is no index": (set_in(["outputs", "1.W"], 10**6), "expected indices of values as outputs"),
     "output from the end": (set_in(["outputs", "1.W"], -1), "expected indices of values as outputs"),
     "negative size": (set_in(["sizes", "N"], -5), "expected a size of 1 or more, found -5"),
-    "infinite size": (set_in(["sizes", "N"], float("inf")), "expected a size of 1 or more, found inf"),
+    "infinite size": (set_in(["sizes", "N"], float("inf")), "found Infinity, expected a finite number"),
     "sizes as a list": (set_in(["sizes"], [5]), ""),
     "outputs as a list": (set_in(["outputs"], [5]), ""),
     "values as a text": (set_in(["values"], "abc"), ""),

@@ -143,8 +143,8 @@ class TorchBackend(Backend):
 
     def check_device(self, device):
         try:
-            torch.empty(0, device=device)
-        except (RuntimeError, AssertionError) as error:
+            torch.zeros(1, device=device).cpu()
+        except (RuntimeError, AssertionError) as error:  # NotImplementedError, of meta, is a RuntimeError
             raise ValueError(f"device {device!r}: {str(error).splitlines()[0]}") from None
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from matgrad.cli.files import CommandGroup, FileType
-from matgrad.cli.options import POSITIVE
 from matgrad.datasets import download
 
 
@@ -27,7 +26,12 @@ def data() -> None:
     help="Where to download from instead of the usual places; may be repeated.",
 )
 @click.option(
-    "--timeout", type=POSITIVE, default=30, show_default=True, metavar="SECONDS", help="How long to wait for an answer."
+    "--timeout",
+    type=click.FloatRange(0.001, 86400),
+    default=30,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for an answer.",
 )
 @click.option("--quiet", is_flag=True, help="Do not show progress.")
 def get(name: str, directory: Path | None, mirror: tuple[str, ...], timeout: float, quiet: bool) -> None:

@@ -20,7 +20,7 @@ from matgrad.cli.train import train
 from matgrad.cli.verify import verify
 
 # what the package raises for bad input; anything else is a bug and shows its traceback
-BAD_INPUT = (ValueError, TypeError, OSError, ModuleNotFoundError, MemoryError)
+BAD_INPUT = (ValueError, TypeError, OSError, ModuleNotFoundError, MemoryError, OverflowError, RecursionError)
 
 
 class Commands(CommandGroup):
@@ -36,7 +36,7 @@ class Commands(CommandGroup):
             click.echo("interrupted", err=True)
             raise click.exceptions.Exit(130) from None
         except BAD_INPUT as error:
-            raise click.UsageError(" ".join(str(error).split("\n")), ctx=None) from error
+            raise click.UsageError(" ".join(str(error).splitlines()) or type(error).__name__, ctx=None) from error
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Run the command line, whatever standard output is."""

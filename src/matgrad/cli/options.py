@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,16 @@ from matgrad.cli.groups import all_of, option
 from matgrad.cli.table_options import check_table_options, flag, given_table_options, target_options
 from matgrad.datasets import Dataset, Features
 from matgrad.datasets.normalization import KINDS
+from matgrad.foundation.limits import FLOAT32, THREADS
+from matgrad.foundation.plain_values import read_plain_values
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import erdos_renyi_densities
 from matgrad.specifications.parsing import parse_numbers
 from matgrad.specifications.plugins import load_plugin
 
+Value = bool | int | float | str | None  # of an option in a configuration file, which may also have lists of them
 NUMERIC_BACKENDS = [name for name in BACKENDS if name != "sympy"]
+TINY = 1e-37  # a number that float32 does not round to 0
 
 
 class _Finite(click.FloatRange):
@@ -38,8 +40,9 @@ class _Finite(click.FloatRange):
         return number
 
 
-POSITIVE = _Finite(min=0, min_open=True)
-NOT_NEGATIVE = _Finite(min=0)
+POSITIVE = _Finite(min=TINY, max=FLOAT32)
+NOT_NEGATIVE = _Finite(min=0, max=FLOAT32)
+COUNT = click.IntRange(1, 2**31 - 1)
 SEED = click.IntRange(0, 2**32 - 1)
 
 data_options = all_of(
@@ -71,7 +74,7 @@ data_options = all_of(
         help="A folder with epoch0.npz, epoch1.npz …, one file per epoch.",
     ),
     option("Data", "--generate-dataset", type=click.Choice(["checkerboard", "mini"]), help="Generate the data."),
-    option("Data", "--dataset-size", type=click.IntRange(min=1), metavar="N", help="Number of examples to generate."),
+    option("Data", "--dataset-size", type=COUNT, metavar="N", help="Number of examples to generate."),
 )
 
 normalize_options = all_of(
@@ -124,7 +127,7 @@ machine_options = all_of(
     option(
         "Engine",
         "--threads",
-        type=click.IntRange(min=1),
+        type=click.IntRange(1, THREADS),
         metavar="N",
         help="CPU threads to use, on every backend.  [default: all]",
     ),
@@ -162,14 +165,27 @@ def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | 
         written = [p.name for p in options if isinstance(p.type, Writes)]
         content = {key: value for key, value in content["configuration"].items() if key not in (*written, "overwrite")}
     for key, value in content.items():
+        _check_plain(key, value, path)
         name = str(key).replace("-", "_")
         if name == "config" or value is None:
             continue  # so that the configuration of a run can be used as it is
         if name not in known:
             raise ValueError(f"{path}: unknown option {str(key)!r}; known: {', '.join(sorted(known))}")
-        values[str(known[name].name)] = _as_given(value, known[name].multiple)
+        if (target := str(known[name].name)) in values:
+            raise ValueError(f"{path}: {key!r} is given twice, under another name")
+        if isinstance(value, bool) and not known[name].is_flag:
+            raise ValueError(f"{path}: {key}: found the truth value {value}, expected a number or a word in quotes")
+        values[target] = _as_given(value, known[name].multiple)
     ctx.default_map = {**(ctx.default_map or {}), **values}
     return path
+
+
+def _check_plain(key: Any, value: Any, path: Path) -> None:
+    """Refuse a name or a value that an option cannot have, such as a table or a date."""
+    items = value if isinstance(value, list) else [value]
+    if wrong := [x for x in (key, *items) if not isinstance(x, Value)]:
+        found = type(wrong[0]).__name__
+        raise ValueError(f"{path}: {str(key)!r}: expected a number, a word or a list of them, found {found}")
 
 
 def _as_given(value: Any, multiple: bool) -> Any:
@@ -181,27 +197,9 @@ def _as_given(value: Any, multiple: bool) -> Any:
     return value if isinstance(value, bool) else str(value)
 
 
-def _read_configuration(path: Path) -> dict[str, Any]:
+def _read_configuration(path: Path) -> dict[Any, Any]:
     """The table in a TOML, YAML or JSON file."""
-    try:
-        text = path.read_text()
-        if path.suffix == ".toml":
-            content = tomllib.loads(text)
-        elif path.suffix == ".json":
-            content = json.loads(text)
-        elif path.suffix in (".yaml", ".yml"):
-            import yaml
-
-            try:
-                content = yaml.safe_load(text)
-            except yaml.YAMLError as error:
-                raise ValueError(str(error).replace("\n", " ")) from None
-        else:
-            raise ValueError("expected a file that ends in .toml, .yaml, .yml or .json")
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path}: {error}") from None
+    content = read_plain_values(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected options with their values, found {type(content).__name__}")
     return content

@@ -11,6 +11,7 @@ import matgrad as mg
 from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, Writes
 from matgrad.cli.groups import GroupedCommand, option
 from matgrad.cli.options import (
+    COUNT,
     POSITIVE,
     SEED,
     densities,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 @option("Training", "--feedforward", is_flag=True, help="Compute Y in evaluation mode instead of a training step.")
 @option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="One, or one per layer.")
 @option("Training", "--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
-@option("Training", "--batch-size", type=click.IntRange(min=1), default=BATCH_SIZE, help="Examples per step.")
+@option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, help="Examples per step.")
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
 @dtype_option
 @option("Training", "--seed", type=SEED, default=0, help="Seed of the weights.")

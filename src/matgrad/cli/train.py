@@ -9,6 +9,7 @@ import click
 from matgrad.cli.files import READS, WRITES, WritesFolder
 from matgrad.cli.groups import GroupedCommand, option
 from matgrad.cli.options import (
+    COUNT,
     NOT_NEGATIVE,
     POSITIVE,
     SEED,
@@ -58,9 +59,7 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 @option("Training", "--learning-rate", default=str(LEARNING_RATE), metavar="RATE", help="A number or a schedule.")
 @option("Training", "--per-step", is_flag=True, help="Apply the schedule per step instead of per epoch.")
 @option("Training", "--epochs", type=click.IntRange(min=0), default=EPOCHS, metavar="N", help="Passes over the data.")
-@option(
-    "Training", "--batch-size", type=click.IntRange(min=1), default=BATCH_SIZE, metavar="N", help="Examples per step."
-)
+@option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, metavar="N", help="Examples per step.")
 @option("Training", "--weight-decay", type=NOT_NEGATIVE, metavar="λ", help="Add λθ to the gradients.")
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
 @option(
@@ -111,11 +110,13 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 )
 @option("Output", "--info", is_flag=True, help="Print the data and the parameters before training.")
 @option("Output", "--debug", is_flag=True, help="Print the matrices and the loss of every batch before its update.")
-@option("Output", "--precision", type=click.IntRange(min=1), default=4, metavar="N", help="Digits of printed matrices.")
+@option(
+    "Output", "--precision", type=click.IntRange(1, 100), default=4, metavar="N", help="Digits of printed matrices."
+)
 @option(
     "Output",
     "--edgeitems",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 1000),
     default=3,
     metavar="N",
     help="Rows and columns of a printed matrix at each edge.",

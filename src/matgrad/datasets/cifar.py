@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from matgrad.datasets.dataset import DataError, Dataset, check_labels
-from matgrad.datasets.reading import file_errors, read_up_to, reading
+from matgrad.datasets.reading import read_up_to, reading
 from matgrad.datasets.restricted_pickle import restricted_load
+from matgrad.foundation.limits import EXTENDED_HEADER, MEMBERS, check_count
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PIXELS = 3 * 32 * 32  # channel, row, column
 RECORD = 1 + PIXELS
-LIMIT = 1 << 28  # bytes in one batch file: the real ones have 31 million
+LIMIT = 1 << 26  # bytes in one batch file: the real ones have 31 million
 
 TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
 BATCHES = (*TRAIN, "test_batch")
@@ -90,19 +91,30 @@ def _from_archive(path: Path) -> dict[str, Batch]:
     """The batches in a tar file, which is read once, from beginning to end; nothing is unpacked to disk."""
     batches = {}
     try:
-        with file_errors(path), tarfile.open(path, "r:*") as archive:
-            for member in archive:
+        with reading(path) as stream, tarfile.open(str(path), "r|", stream, tarinfo=_Member) as archive:
+            for count, member in enumerate(archive, start=1):
+                check_count(count, MEMBERS, str(path), "files or more")
                 name = Path(member.name).name
                 stem = name.removesuffix(".bin")
                 file = archive.extractfile(member) if stem in BATCHES and member.isfile() else None
                 if file is not None:
                     decode = _decode_binary if name.endswith(".bin") else _decode_python
                     batches[stem] = decode(read_up_to(file, LIMIT + 1), f"{path}: {member.name}")
-    except tarfile.TarError as error:
-        reason = str(error).splitlines()[0]
+    except (tarfile.TarError, OverflowError) as error:
+        reason = str(error).split("\n")[0]
         raise DataError(f"{path}: not a tar archive, or a damaged one ({reason})") from error
     _check_complete(str(path), list(batches))
     return batches
+
+
+class _Member(tarfile.TarInfo):
+    """A member of a tar file: neither it nor its name and other attributes are endless."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        largest = LIMIT if self.isreg() or self.isdir() else EXTENDED_HEADER
+        if not 0 <= self.size <= largest:
+            raise DataError(f"{archive.name!s}: {self.name}: found {self.size} bytes, expected at most {largest}")
+        return super()._proc_member(archive)  # type: ignore[misc]
 
 
 def _check_complete(where: str, found: list[str]) -> None:

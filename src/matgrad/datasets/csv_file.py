@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -11,16 +12,19 @@ from csv import reader
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
 from matgrad.datasets.dataset import DataError
 from matgrad.datasets.reading import reading
+from matgrad.foundation.limits import LINE
 
 DELIMITERS = (",", ";", "\t")
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})  # in lower case
 SAMPLE = 20  # lines that determine the delimiter
 LARGEST = float(np.finfo(np.float32).max)
+EXACT = 2**53  # from here on, float64 lacks integers
 
 Line = tuple[int, list[str]]  # its number, counted from 1, and its fields
 Words = dict[int, dict[int, str]]  # fields that are not numbers, by column and row, both from 0
@@ -92,7 +96,7 @@ def read_table(
     if delimiter is not None and len(delimiter) != 1:
         raise DataError(f"{path}: delimiter: expected one character, found {delimiter!r}")
     try:
-        with reading(path) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
+        with reading(path, is_text=True) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
             return _parse(path, text, target, header, delimiter, names)
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not a text file in UTF-8 ({error.reason} at byte {error.start})") from error
@@ -117,19 +121,21 @@ def name_of(value: str | float) -> str:
     number = parse_number(value) if isinstance(value, str) else value
     if number is None:
         return str(value)
+    if isinstance(value, str) and abs(number) >= EXACT and re.fullmatch(r"\s*[+-]?\d+\s*", value):
+        return str(int(value))
     return str(int(number)) if float(number).is_integer() else repr(float(number))
 
 
 def _parse(
     path: Path,
-    text: Iterable[str],
+    text: TextIO,
     target: str | int | None,
     header: bool | None,
     d: str | None,
     known: Collection[str],
 ) -> Table:
     """The table in the lines of a file."""
-    iterator = iter(text)
+    iterator = _short_lines(path, text)
     sample = list(islice(iterator, SAMPLE))
     d = _delimiter(sample) if d is None else d
     lines = _lines(path, chain(sample, iterator), d)
@@ -149,6 +155,14 @@ def _parse(
     if not numbers:
         raise DataError(f"{path}: found a header and no lines of data, expected at least one")
     return Table(path, d, names if header else None, column, X, words, targets, numbers)
+
+
+def _short_lines(path: Path, text: TextIO) -> Iterator[str]:
+    """The lines of a file, after a check that none is endless."""
+    while line := text.readline(LINE + 1):
+        if len(line) > LINE:
+            raise DataError(f"{path}: found a line with more than {LINE} characters, expected shorter ones")
+        yield line
 
 
 def _lines(path: Path, text: Iterable[str], delimiter: str) -> Iterator[Line]:

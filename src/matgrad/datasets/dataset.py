@@ -11,6 +11,7 @@ import numpy as np
 from matgrad.datasets.checking import DataError, check_finite, check_numbers
 from matgrad.datasets.loader import class_indices
 from matgrad.datasets.normalization import Normalization
+from matgrad.foundation.limits import check_bytes, limit_from
 
 if TYPE_CHECKING:
     from matgrad.datasets.features import Features
@@ -66,6 +67,7 @@ class Dataset:
         _check_shapes(where, X, T, Xt, Tt)
         if T.ndim == 1:
             classes = _number_of_classes(where, T, Tt) if classes is None else classes
+            check_bytes(4 * classes**2, f"{where}: one-hot targets of {classes} classes", limit_from(X.nbytes))
             check_labels(T, classes, f"{where}: Ttrain")
             check_labels(Tt, classes, f"{where}: Ttest")
         elif classes is not None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.datasets.csv_file import Table, is_missing, name_of
+from matgrad.datasets.csv_file import EXACT, Table, is_missing, name_of
 from matgrad.datasets.dataset import DataError
+from matgrad.foundation.limits import check_bytes, file_limit
+from matgrad.foundation.plain_values import conform
 
 MISSING_RULES = ("error", "drop", "median")
 UNKNOWN_RULES = ("error", "zero")
@@ -33,6 +35,13 @@ class Column:
     def size(self) -> int:
         """The number of columns of X."""
         return 1 if self.categories is None else len(self.categories)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the categories differ and the fill is one of them or, without categories, a finite number."""
+        if self.categories is None:
+            return self.fill is None or (isinstance(self.fill, float) and math.isfinite(self.fill))
+        return 0 < len(set(self.categories)) == len(self.categories) and self.fill in (None, *self.categories)
 
     def __str__(self) -> str:
         title = f"column {self.position + 1}" if self.name is None else self.name
@@ -126,6 +135,8 @@ class Features:
 
     def encode(self, table: Table, positions: Sequence[int], rows: np.ndarray) -> np.ndarray:
         """The float32 N×D matrix X of some rows of a table, whose columns at the positions are the features."""
+        what = f"{table.path}: {len(rows)} lines with {self.size} features, one per category"
+        check_bytes(4 * len(rows) * self.size, what, file_limit(table.path))
         X = np.zeros((len(rows), self.size), np.float32)
         first, numbers = 0, list[tuple[int, int, Column]]()  # column of X, position, column
         for column, j in zip(self.columns, positions, strict=True):
@@ -163,15 +174,15 @@ class Features:
     def from_json(cls, value: Any) -> Features:
         """The features that `as_json` describes, after a check that they are sound."""
         try:
-            columns, target = [_column(x) for x in value["columns"]], _column(value["target"])
-            features = cls(tuple(columns), value["width"], target, value["missing"], value["unknown"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"the features are damaged ({type(error).__name__}: {error})") from None
+            features = conform(value, cls)
+        except ValueError as error:
+            raise ValueError(f"the features are damaged ({error})") from None
+        columns, target = features.columns, features.target
         names, positions = [column.name for column in columns], [column.position for column in columns]
         sound = {
-            "columns": columns and positions == sorted(set(positions)),
+            "columns": columns and positions == sorted(set(positions)) and all(column.is_sound for column in columns),
             "names": set(names) == {None} or (None not in names and len(set(names)) == len(names)),
-            "width": _is_count(features.width) and max([*positions, target.position]) < features.width,
+            "width": 0 <= min([*positions, target.position]) <= max([*positions, target.position]) < features.width,
             "target": target.position not in positions and target.categories is None,
             "missing": features.missing in MISSING_RULES,
             "unknown": features.unknown in UNKNOWN_RULES,
@@ -222,14 +233,18 @@ def _learned(table: Table, rows: np.ndarray, j: int, has_words: bool, missing: s
     if missing != "median":
         return Column(j, table.name(j))
     x = table.X[rows, j]
-    if np.isnan(x).all():
+    x = np.sort(x[~np.isnan(x)])
+    if not len(x):
         raise DataError(f"{title}: found no number in the training part, expected some")
-    return Column(j, table.name(j), None, float(np.nanmedian(x)))
+    return Column(j, table.name(j), None, float(x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2)
 
 
 def _names(table: Table, j: int) -> list[str | None]:
     """The category of each line in a column, None where it is missing."""
     words, x = table.words.get(j, {}), table.X[:, j].tolist()
+    for i, value in enumerate(x):
+        if abs(value) >= EXACT:
+            raise DataError(f"{table.place(i, j)}: found {value:.17g}, expected a category below {EXACT} or a word")
     fields = [words.get(i, "nan") if math.isnan(value) else name_of(value) for i, value in enumerate(x)]
     return [None if is_missing(field) else field for field in fields]
 
@@ -260,23 +275,3 @@ def _refuse_missing(table: Table, row: int, j: int, expected: str) -> None:
 def _listed(names: Sequence[str]) -> str:
     """The first names, for messages."""
     return ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _column(value: Any) -> Column:
-    """The column that a table of JSON describes."""
-    position, name, categories, fill = (value[key] for key in ("position", "name", "categories", "fill"))
-    if not _is_count(position) or not isinstance(name, str | None):
-        raise ValueError(f"position {position!r}, name {name!r}")
-    if categories is not None:
-        is_list = isinstance(categories, list) and len(categories) > 0
-        if not is_list or not all(isinstance(x, str) for x in categories) or len(set(categories)) < len(categories):
-            raise ValueError(f"categories {categories!r}")
-        categories = tuple(categories)
-    is_number = isinstance(fill, int | float) and not isinstance(fill, bool) and math.isfinite(fill)
-    if fill is not None and not (is_number if categories is None else fill in categories):
-        raise ValueError(f"fill {fill!r}")
-    return Column(position, name, categories, fill)

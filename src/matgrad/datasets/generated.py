@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from matgrad.datasets.dataset import DataError, Dataset
+from matgrad.foundation.limits import check_bytes
 
 SQUARES = 8  # per side of the checkerboard
 FEATURES, CLASSES = 8, 3  # of the tiny data set
@@ -41,6 +42,7 @@ def _generated(
     """`size` examples for training and a fifth of that, at least one, for testing."""
     if size < 1:
         raise DataError(f"{name}: size: expected 1 or more, found {size}")
+    check_bytes(16 * FEATURES * size, f"{name}: size {size}")
     rng = np.random.default_rng(seed)
     train, test = draw(rng, size), draw(rng, max(size // 5, 1))
     return Dataset.checked(name, *train, *test, classes=classes, value_range=(0, 1))

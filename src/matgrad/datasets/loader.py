@@ -11,6 +11,7 @@ from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import Matrix
 from matgrad.backends.conversion import convert
 from matgrad.datasets.checking import check_examples
+from matgrad.foundation.limits import check_bytes
 from matgrad.foundation.random_numbers import generator
 from matgrad.matrix_operations import identity
 
@@ -132,6 +133,7 @@ def _targets(X: Matrix, T: Matrix, classes: int | None) -> tuple[Matrix, np.ndar
     if classes != 1 and is_single and "int" in backend.dtype(T):
         labels = backend.to_numpy(T).reshape(-1)
         classes = int(labels.max()) + 1 if classes is None else classes
+        check_bytes(4 * classes**2, f"T: one-hot targets of {classes} classes")
         return identity(classes, like=X), class_indices(labels, classes)
     if classes not in (None, 1) and is_single:
         raise ValueError(

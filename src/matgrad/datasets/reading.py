@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from matgrad.datasets.dataset import DataError
+from matgrad.foundation.files import open_regular, why_unreadable
+from matgrad.foundation.limits import check_bytes, file_limit
 
 try:
     import lzma
@@ -23,20 +26,19 @@ _DAMAGED = (gzip.BadGzipFile, zlib.error, *(() if lzma is None else (lzma.LZMAEr
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[IO[bytes]]:
+def reading(path: Path, *, is_text: bool = False) -> Iterator[IO[bytes]]:
     """The content of a file; gzip and xz are recognized by their first bytes and decompressed.
 
     Errors in opening and reading it become a DataError that names the file.
     """
-    with file_errors(path), path.open("rb") as file:
+    limit = file_limit(path, is_text=is_text)
+    with file_errors(path), open_regular(path) as file:
         start = file.read(len(XZ))
         file.seek(0)
         if start.startswith(GZIP):
-            with gzip.GzipFile(fileobj=file) as unzipped:
-                yield cast(IO[bytes], unzipped)
+            yield _limited(cast(IO[bytes], gzip.GzipFile(fileobj=file)), path, limit)
         elif start == XZ:
-            with _xz(file) as unzipped:
-                yield unzipped
+            yield _limited(_xz(file), path, limit)
         else:
             yield file
 
@@ -46,16 +48,12 @@ def file_errors(path: Path) -> Iterator[None]:
     """Turn the errors of opening and reading a file into a DataError that names it."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file") from error
-    except IsADirectoryError as error:
-        raise DataError(f"{path}: found a folder, expected a file") from error
     except EOFError as error:
         raise DataError(f"{path}: the compressed content ends too early") from error
     except _DAMAGED as error:
         raise DataError(f"{path}: the compressed content is damaged ({error})") from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise DataError(f"{path}: {why_unreadable(error)}") from error
 
 
 def read_up_to(file: IO[bytes], count: int) -> bytes:
@@ -65,6 +63,32 @@ def read_up_to(file: IO[bytes], count: int) -> bytes:
         parts.append(part)
         count -= len(part)
     return b"".join(parts)
+
+
+class _Limited(io.RawIOBase):
+    """The bytes of a decompressed file, as long as they are not too many for its compressed size."""
+
+    def __init__(self, file: IO[bytes], path: Path, limit: int) -> None:
+        self.file, self.path, self.count, self.limit = file, path, 0, limit
+
+    def readable(self) -> bool:
+        """It is for reading."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read the next bytes into a buffer."""
+        part = self.file.read(min(len(buffer), CHUNK))
+        self.count += len(part)
+        try:
+            check_bytes(self.count, f"{self.path}: the decompressed content", self.limit)
+        except ValueError as error:
+            raise DataError(str(error)) from None
+        buffer[: len(part)] = part
+        return len(part)
+
+
+def _limited(file: IO[bytes], path: Path, limit: int) -> IO[bytes]:
+    return cast(IO[bytes], io.BufferedReader(_Limited(file, path, limit), CHUNK))
 
 
 def existing_folder(folder: str | os.PathLike[str]) -> Path:

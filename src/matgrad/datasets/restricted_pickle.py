@@ -3,6 +3,7 @@
 A pickle is a program: it names functions, which the unpickler imports and calls. Here the names
 that NumPy arrays need stand for harmless objects of this file, and every other name is refused. Not
 even NumPy itself is called before the pickle has been read; the arrays are made from its bytes afterwards.
+A key of a dictionary is a string or an integer: to compute the hash of nested tuples can take forever.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import IO, Any, ClassVar
 import numpy as np
 
 from matgrad.datasets.dataset import DataError
+from matgrad.foundation.limits import OPERATIONS, check_count
 
 # the dtypes that an array may have: integers, floats and truth values of a fixed size
 _DTYPE = re.compile(r"[iuf][1248]|b1")
@@ -99,10 +101,10 @@ _GLOBALS: dict[str, object] = {
 }
 
 
-# objects of registered or other classes, external buffers, and memory that is allocated before it is filled
+# objects of registered or other classes, external buffers, memory that is allocated before it is filled, and sets
 _REFUSED = (
     pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.PERSID, pickle.BINPERSID,
-    pickle.NEXT_BUFFER, pickle.READONLY_BUFFER, pickle.BYTEARRAY8,
+    pickle.NEXT_BUFFER, pickle.READONLY_BUFFER, pickle.BYTEARRAY8, pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET,
 )  # fmt: skip
 
 
@@ -111,11 +113,40 @@ def _refuse(unpickler: Any) -> None:
     raise DataError("the pickle has an operation that is refused; expected arrays, lists and dictionaries only")
 
 
+def _with_string_keys(operation: bytes) -> Any:
+    """An operation that adds what is on the stack, keys and values in turn, to a dictionary."""
+    load = pickle._Unpickler.dispatch[operation[0]]
+
+    def checked(unpickler: Any) -> None:
+        keys = unpickler.stack[-2:-1] if operation == pickle.SETITEM else unpickler.stack[::2]
+        if not all(isinstance(key, bytes | str | int) for key in keys):
+            raise DataError("the pickle has a dictionary with keys that are neither strings nor integers")
+        load(unpickler)
+
+    return checked
+
+
+def _counted(load: Any) -> Any:
+    """An operation that counts: a million of them take seconds."""
+
+    def counted(unpickler: Any) -> None:
+        unpickler.count += 1
+        check_count(unpickler.count, OPERATIONS, "operations", "or more")
+        load(unpickler)
+
+    return counted
+
+
 # the unpickler written in C would take up to 64 GB for its memo when a damaged pickle names a large number
 class _RestrictedUnpickler(pickle._Unpickler):
     """An unpickler that knows only the names in _GLOBALS, and imports nothing."""
 
-    dispatch: ClassVar = {**pickle._Unpickler.dispatch, **{code[0]: _refuse for code in _REFUSED}}
+    count = 0
+    dispatch: ClassVar = {
+        **{code: _counted(load) for code, load in pickle._Unpickler.dispatch.items()},
+        **{code[0]: _refuse for code in _REFUSED},
+        **{code[0]: _with_string_keys(code) for code in (pickle.SETITEM, pickle.SETITEMS, pickle.DICT)},
+    }
 
     def find_class(self, module: str, name: str) -> Any:
         """The harmless object for a name of NumPy."""
@@ -167,4 +198,6 @@ def _array(array: _Array) -> np.ndarray:
 
 def _string(code: Any) -> str:
     """A string pickled by Python 2 or 3."""
-    return code.decode("latin1") if isinstance(code, bytes) else str(code)
+    if not isinstance(code, bytes | str):
+        raise DataError(f"the pickle holds a dtype made of {type(code).__name__}, expected a string")
+    return code.decode("latin1") if isinstance(code, bytes) else code

@@ -15,6 +15,7 @@ from matgrad.datasets.features import MISSING_RULES, UNKNOWN_RULES, Column, Feat
 
 TASKS = ("classification", "regression")
 MAX_INTEGER_CLASSES = 20  # more different integers are taken for numbers
+MAX_RARE_CLASSES = 1000  # if there are more, each must occur twice on average
 
 File = str | os.PathLike[str]
 
@@ -220,9 +221,13 @@ def _target(part: _Part, task: str | None) -> _Target:
     title = part.table.title(part.table.target or 0)
     if task == "regression":
         return _Target(title, None)
-    if None not in values:
-        return _Target(title, tuple(map(name_of, sorted(numbers))))
-    return _Target(title, tuple(sorted(set(map(name_of, fields)))))
+    names = set(map(name_of, fields))
+    if len(names) > max(MAX_RARE_CLASSES, len(fields) // 2):
+        raise DataError(
+            f"{part.table.path}, {title}: found {len(names)} different targets in {len(fields)} lines, expected "
+            "classes with two lines each on average, or numbers for a regression"
+        )
+    return _Target(title, tuple(sorted(names, key=None if None in values else lambda name: (float(name), name))))
 
 
 def _targets(part: _Part, goal: _Target) -> np.ndarray:

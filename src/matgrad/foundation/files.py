@@ -2,55 +2,106 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+import stat
+import struct
 import tokenize
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
+from matgrad.foundation.limits import HEADER, MEMBERS, check_bytes, check_count, file_limit
+
+try:
+    import lzma
+except ImportError:  # some builds of Python lack it
+    lzma = None  # type: ignore[assignment]
+
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """All arrays in an npz file; pickled objects are refused."""
+    """All arrays in an npz file; pickled objects are refused, and what would become too large."""
     try:
-        with open(path, "rb") as file:
-            content = np.load(file, allow_pickle=False)
-            if not isinstance(content, np.lib.npyio.NpzFile):
+        with open_regular(path) as file:
+            if file.read(6) == np.lib.format.MAGIC_PREFIX:
                 raise ValueError(f"{path}: found a single array (npy), expected an npz file")
-            return {name: _array(content, name, path) for name in content.files}
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise ValueError(f"{path}: found a folder, expected a file") from None
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except MemoryError as error:
-        raise ValueError(f"{path}: an array does not fit into memory ({error})") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError) as error:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            check_count(len(members), MEMBERS, str(path), "arrays")
+            check_bytes(sum(member.file_size for member in members), f"{path}", file_limit(path))
+            names = [member.filename.removesuffix(".npy") for member in members]
+            if len(set(names)) < len(names):
+                raise ValueError(f"{path}: found two arrays with the same name")
+            return {name: _array(archive, m, f"{path}: {name}") for name, m in zip(names, members, strict=True)}
+    except _NOT_NPZ as error:
         raise ValueError(f"{path}: not an npz file, or a damaged one ({error})") from None
-    except ValueError as error:
-        if str(error).startswith(f"{path}: "):
-            raise
-        raise ValueError(f"{path}: not an npz file (a zip archive of arrays)") from None
+    except OSError as error:
+        raise ValueError(f"{path}: {why_unreadable(error)}") from None
 
 
-def _array(content: np.lib.npyio.NpzFile, name: str, path: str | Path) -> np.ndarray:
-    """One array of an npz file."""
+def open_regular(path: str | Path) -> IO[bytes]:
+    """The file, opened for reading; a device or pipe, which may be endless or never begin, is an OSError."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # to open a folder is an error of its own
+        raise OSError(errno.EINVAL, "found a device or pipe, expected a file")
+    return open(path, "rb")
+
+
+def why_unreadable(error: OSError) -> str:
+    """Why a file could not be read, in words."""
+    known = {FileNotFoundError: "no such file", IsADirectoryError: "found a folder, expected a file"}
+    return known.get(type(error), f"cannot be read ({error.strerror or error})")
+
+
+# what a damaged archive may raise
+_NOT_NPZ = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError, OverflowError,
+            struct.error, UnicodeError, *(() if lzma is None else (lzma.LZMAError,)))  # fmt: skip
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> np.ndarray:
+    """One array of an npz file, after a check that the member has as many bytes as the array needs."""
     try:
-        return content[name]
-    except (ValueError, SyntaxError, tokenize.TokenError) as error:  # the header of an array is a Python expression
-        if "allow_pickle" in str(error):
-            raise ValueError(f"{path}: {name}: found an array of objects (pickled), expected numbers") from None
-        raise ValueError(f"{path}: {name}: not an array, or a damaged one ({error})") from None
+        with archive.open(member) as file:
+            _check_header(file, member.file_size)
+        with archive.open(member) as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except _Unexpected as error:
+        raise ValueError(f"{where}: {error}") from None
+    except _BAD_HEADER as error:
+        raise ValueError(f"{where}: not an array, or a damaged one ({error})") from None
+
+
+class _Unexpected(ValueError):
+    """A sound array, but not one of numbers or strings."""
+
+
+_BAD_HEADER = (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError)  # it is Python
+
+
+def _check_header(file: IO[bytes], size: int) -> None:
+    """Refuse anything but an array of numbers or strings that ends where the file does."""
+    headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    version = np.lib.format.read_magic(file)
+    if version not in headers:
+        raise ValueError(f"version {version}")
+    shape, _, dtype = headers[version](file)
+    if dtype.hasobject:
+        raise _Unexpected("found an array of objects (pickled), expected numbers")
+    if dtype.kind not in "biufcSU" or not dtype.itemsize:
+        raise _Unexpected(f"found an array of {dtype}, expected numbers or strings")
+    if any(n < 0 for n in shape) or math.prod(shape) * dtype.itemsize != size - file.tell():
+        raise ValueError(f"found {size - file.tell()} bytes, expected a {dtype} array of shape {shape}")
 
 
 def is_safetensors(path: str | Path) -> bool:
     """Whether a file begins as safetensors files do: with the length of a JSON table, and the table."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return file.read(9)[8:] == b"{"
     except OSError:
         return False
@@ -61,21 +112,22 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str,
     from safetensors import SafetensorError, safe_open
 
     try:
+        with open_regular(path) as header:
+            check_count(int.from_bytes(header.read(8), "little"), HEADER, "header", "bytes")
         with safe_open(path, framework="numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
-    except (SafetensorError, OSError, AttributeError, TypeError) as error:  # the last two for a dtype NumPy lacks
+    except OSError as error:
+        raise ValueError(f"{path}: {why_unreadable(error)}") from None
+    except (SafetensorError, ValueError, AttributeError, TypeError) as error:  # the last two for a dtype NumPy lacks
         raise ValueError(f"{path}: not a safetensors file, or a damaged one ({error})") from None
 
 
 def as_json(value: Any) -> str:
-    """The value as an indented JSON string, in which numbers that are not finite are null.
+    """The value as an indented JSON string in ASCII, for any terminal; numbers that are not finite are null.
 
     What is no Unicode, in the name of a file, is escaped as JSON does: it comes back, and can be printed.
     """
-    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
-    return text.encode(errors="backslashreplace").decode()
+    return json.dumps(_finite(value), indent=2, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

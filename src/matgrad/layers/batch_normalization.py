@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from matgrad.foundation.numbers import as_number
@@ -76,6 +78,10 @@ class BatchNormalizationLayer(Layer):  # appendix:layers
             raise ValueError(
                 f"BatchNormalizationLayer: input and output size must be equal, found {input_size} and {output_size}"
             )
+        for name, value, largest in (("epsilon", epsilon, math.inf), ("momentum", momentum, 1)):
+            if isinstance(value, int | float) and not 0 <= value <= largest:
+                expected = "0 or more" if name == "epsilon" else "0 to 1"
+                raise ValueError(f"BatchNormalizationLayer: {name}: expected a number of {expected}, found {value}")
         self.epsilon = as_number(epsilon)
         self.momentum = as_number(momentum)
         self.gamma = np.ones((1, input_size), dtype=np.float32)

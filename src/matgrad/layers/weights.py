@@ -14,6 +14,8 @@ from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 from matgrad.sparse.support import Support
 from matgrad.weight_initializers import initial_weights
 
+RENEWALS = ("step", "epoch")  # after which dropout is renewed
+
 
 class WeightedLayer(Layer):
     """A layer with weights W of size K×D and a bias b of size 1×K.
@@ -68,7 +70,7 @@ class WeightedLayer(Layer):
         """Drop weights at this rate, and renew R after every step or every epoch."""
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: expected a rate in [0, 1), found {dropout}")
-        if renew not in ("step", "epoch"):
+        if renew not in RENEWALS:
             raise ValueError(f"renew: expected 'step' or 'epoch', found {renew!r}")
         self.dropout, self.renew = as_number(dropout), renew
 

@@ -6,6 +6,9 @@ from itertools import zip_longest
 from typing import Any
 
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
+from matgrad.foundation.limits import LAYERS as MOST_LAYERS
+from matgrad.foundation.limits import check_bytes, check_count
+from matgrad.foundation.numbers import check_size
 from matgrad.foundation.random_numbers import preserved_generator
 from matgrad.layers import (
     ActivationLayer,
@@ -16,6 +19,7 @@ from matgrad.layers import (
     SoftmaxLayer,
     SReLULayer,
 )
+from matgrad.layers.weights import RENEWALS
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import format_density, parse_densities, random_support
 from matgrad.sparse.matrix import SparseMatrix
@@ -52,34 +56,56 @@ def create_model(
 
     >>> M = create_model("ReLU;ReLU;Linear", [64, 128, 64, 10])
     """
+    check_bytes(model_bytes(layers, sizes, densities), f"the model with sizes {sizes}")
     items = split_items(layers, "layer")
     kinds = _kinds(items)
-    numbers = parse_numbers(sizes, "layer size")
-    if len(numbers) != (expected := 1 + sum(not _keeps_size(kind) for kind in kinds)):
-        raise ValueError(
-            f"expected {expected} layer sizes for {expected - 1} linear layers (the number of features, then "
-            f"one per layer), found {len(numbers)}: {sizes}"
-        )
     rates = _LayerItems(parse_numbers(dropouts, "dropout", float), "dropouts")
     renewals = _LayerItems(split_items(renew, "renew"), "values of renew")
+    if unknown := {*renewals.values} - {*RENEWALS}:
+        raise ValueError(f"renew: expected 'step' or 'epoch', found {unknown.pop()!r}")
     fractions = _LayerItems(parse_densities(densities), "densities")
     distributions = _LayerItems(split_items(weights, "layer weights"), "layer weights")
 
     M = MultilayerPerceptron()
-    D, *rest = numbers
-    for position, (item, kind) in enumerate(zip(items, kinds, strict=True), start=1):
-        K = D if _keeps_size(kind) else rest.pop(0)
+    for position, (item, kind, (D, K)) in enumerate(zip(items, kinds, _sizes(kinds, sizes), strict=True), start=1):
         with at_position("layer", position):
             layer = _create_layer(item, kind, D, K, rates, renewals, fractions)
             for _, part in layer.walk():
                 if isinstance(part, LinearLayer):
                     part.set_weights(distributions.take())
         M.layers.append(layer)
-        D = K
     for listed in (rates, renewals, fractions, distributions):
         listed.check()
     set_optimizers(M, optimizers)
     return M.to("auto")
+
+
+def model_bytes(layers: Items, sizes: Items, densities: Items = 1) -> int:
+    """About as many bytes as `create_model` takes: weights are drawn as float64, and sparse ones have indices."""
+    kinds, density = _kinds(split_items(layers, "layer")), max(parse_densities(densities))
+    total = 0
+    for kind, (D, K) in zip(kinds, _sizes(kinds, sizes), strict=True):
+        weights = 0 if _keeps_size(kind) else D * K
+        total += 16 * weights if density == 1 else int(48 * density * weights) + (8 * weights if density > 1 / 8 else 0)
+        total += 16 * (D + K)
+    return total
+
+
+def _sizes(kinds: list[type], sizes: Items) -> list[tuple[int, int]]:
+    """The number of inputs and outputs (D, K) of each layer."""
+    numbers = parse_numbers(sizes, "layer size")
+    if len(numbers) != (expected := 1 + sum(not _keeps_size(kind) for kind in kinds)):
+        raise ValueError(
+            f"expected {expected} layer sizes for {expected - 1} linear layers (the number of features, then "
+            f"one per layer), found {len(numbers)}: {sizes}"
+        )
+    D, *rest = (check_size(f"layer size {position}", n) for position, n in enumerate(numbers, start=1))
+    pairs = []
+    for kind in kinds:
+        K = D if _keeps_size(kind) else rest.pop(0)
+        pairs.append((D, K))
+        D = K
+    return pairs
 
 
 def set_optimizers(M: MultilayerPerceptron, optimizers: Items) -> None:
@@ -206,6 +232,7 @@ def _create_layer(
 
 def _kinds(items: list[str]) -> list[type]:
     """The class of each layer, or of its activation function."""
+    check_count(len(items), MOST_LAYERS, "layers", "layers")
     kinds: list[type] = []
     for position, item in enumerate(items, start=1):
         with at_position("layer", position):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from matgrad.foundation.limits import FLOAT32
 
 T = TypeVar("T")
 Items = str | float | Iterable[object]  # a list such as "784;1024;10" or [784, 1024, 10], or its only item
@@ -66,8 +67,9 @@ def create(specification: str, registry: Mapping[str, Callable[..., T]], kind: s
     try:
         bound = signature.bind(*first, *call.arguments, **call.keywords, **options)
         for name, value in bound.arguments.items():
-            if signature.parameters[name].annotation in ("float", "int") and not _is_number(value):
-                raise TypeError(f"expected a number for {name!r}, found {value!r}")
+            is_right, noun = _KINDS.get(signature.parameters[name].annotation, (_is_anything, ""))
+            if not is_right(value):
+                raise TypeError(f"expected {noun} for {name!r}, found {_shortened(value)}")
     except TypeError as error:
         allowed = [p for p in list(signature.parameters.values())[len(first) :] if p.name not in options]
         usage = f"{call.name}({', '.join(map(_usage, allowed))})"
@@ -109,7 +111,7 @@ def parse_numbers(items: Items, kind: str, number: type[int] | type[float] = int
             numbers.append(number(item))
         except ValueError:
             noun = "a whole number" if number is int else "a number"
-            raise ValueError(f"{kind} {position}: expected {noun}, found {item!r}") from None
+            raise ValueError(f"{kind} {position}: expected {noun}, found {_shortened(item)}") from None
     return numbers
 
 
@@ -172,8 +174,27 @@ def _equal(value: Any, default: Any) -> bool:
         return False
 
 
+def _is_anything(value: Any) -> bool:
+    return True
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a number that a float32 matrix can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= FLOAT32
+
+
+_KINDS: dict[Any, tuple[Callable[[Any], bool], str]] = {  # by the annotation of a parameter
+    "float": (_is_number, "a finite float32 number"),
+    "int": (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
+    "bool": (lambda value: isinstance(value, bool), "True or False"),
+    "str": (lambda value: isinstance(value, str), "a word"),
+}
+
+
+def _shortened(value: Any) -> str:
+    """A value in messages."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"
 
 
 def _usage(parameter: inspect.Parameter) -> str:

@@ -19,15 +19,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.conversion import convert
 from matgrad.datasets.features import Features
-from matgrad.datasets.normalization import Normalization
+from matgrad.datasets.normalization import KINDS, Normalization
 from matgrad.foundation.files import is_safetensors, read_npz, read_safetensors
+from matgrad.foundation.limits import check_bytes, file_limit
+from matgrad.foundation.plain_values import conform, parse_json
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import LinearLayer
@@ -36,7 +38,7 @@ from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.computations import default_loss
 from matgrad.sparse.support import Support
-from matgrad.specifications.models import create_model, model_specification
+from matgrad.specifications.models import create_model, model_bytes, model_specification
 
 FORMAT = 1
 INDEX = ("starts", "columns")  # what is saved of a support
@@ -45,6 +47,25 @@ NORMALIZATION = ("offset", "scale")  # and of a normalization: that of the input
 
 class OnlyWeightsError(ValueError):
     """A file has weights, but does not say how to make their model."""
+
+
+@dataclass
+class Description:
+    """The JSON string of a model file: arguments of `create_model`, or a 'problem', and the information."""
+
+    format: int
+    model: dict[str, str]
+    information: dict[str, Any]
+
+
+class Information(TypedDict, total=False):
+    """What the package itself reads of the information; users add what they like."""
+
+    loss: str | None
+    classes: int | None
+    class_names: list[str] | None
+    normalize: str | None
+    normalize_targets: str | None
 
 
 @dataclass
@@ -121,13 +142,17 @@ def load_model(path: str | Path) -> SavedModel:
     if "problem" in model:
         raise OnlyWeightsError(f"{path}: {model['problem']}; make the model and use mg.load_weights")
     try:
+        wanted = model_bytes(model["layers"], model["sizes"], model.get("densities", 1))
+        check_bytes(wanted, f"the model with sizes {model['sizes']}", file_limit(path))
         M = create_model(**model)
+    except KeyError as error:
+        raise ValueError(f"{path}: the model description is damaged (no {error})") from None
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error} (a layer of your own needs its --plugin or mg.load_plugin)") from None
     if any(A.dtype == np.float64 for name, A in content.items() if not name.startswith("extra.")):
         M.to(dtype="float64")
     _fill(M, content, path)
-    _check_class_names(information.get("class_names") or [], M.layers[-1].output_size, path)
+    _check_classes(information, M.layers[-1].output_size, path)
     M.normalization = _normalization(content, information.get("normalize"), "", M.layers[0].input_size, path)
     kind, K = information.get("normalize_targets"), M.layers[-1].output_size
     M.target_normalization = _normalization(content, kind, "target_", K, path)
@@ -149,15 +174,17 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     return content | {"matgrad": np.array(metadata["model"])}
 
 
+@dataclass
+class _Tensors:
+    tensors: dict[str, str]
+
+
 def tensor_names(text: str, path: str | Path) -> dict[str, str]:
     """The tensors of a program file that are the arrays of its model, by the names of these."""
     try:
-        names = json.loads(text)["tensors"]
-        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-            raise TypeError("expected a table of names as tensors")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return conform(parse_json(text), _Tensors).tensors
+    except ValueError as error:
         raise ValueError(f"{path}: the model description is damaged ({error})") from None
-    return names
 
 
 def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -167,15 +194,13 @@ def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tup
             f"{path}: no model description in it, only weights; make the model and use mg.load_weights"
         )
     try:
-        description = json.loads(str(content["matgrad"]))
-        found, model, information = (description[key] for key in ("format", "model", "information"))
-        if not isinstance(model, dict) or not isinstance(information, dict):
-            raise TypeError("expected tables for model and information")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        description = conform(parse_json(str(content["matgrad"])), Description)
+        if description.format != FORMAT:
+            raise ValueError(f"expected format {FORMAT}, found {description.format}")
+        conform(description.information, Information)
+    except ValueError as error:
         raise ValueError(f"{path}: the model description is damaged ({error})") from None
-    if found != FORMAT:
-        raise ValueError(f"{path}: expected format {FORMAT}, found {found}")
-    return model, information
+    return description.model, description.information
 
 
 def load_weights(M: MultilayerPerceptron, path: str | Path) -> None:
@@ -192,6 +217,8 @@ def _normalization(
     """The normalization of the inputs or targets that a file asks for."""
     if kind in (None, "none"):
         return None
+    if kind not in KINDS:
+        raise ValueError(f"{path}: unknown normalization {kind!r}; known: {', '.join(KINDS)}")
     names = [f"extra.{prefix}{name}" for name in NORMALIZATION]
     rows = [content[name] for name in names if name in content]
     if [row.shape for row in rows] != [(1, size), (1, size)]:
@@ -217,11 +244,13 @@ def _features(value: Any, D: int, path: str | Path) -> Features | None:
     return features
 
 
-def _check_class_names(names: Any, outputs: int, path: str | Path) -> None:
-    """Refuse names of classes, unless there are none, that are not one string per output, or two for one output."""
-    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    if not is_list or (names and (len(names) != max(outputs, 2) or len(set(names)) < len(names))):
-        raise ValueError(f"{path}: expected the different names of {max(outputs, 2)} classes, found {names!r}")
+def _check_classes(information: Mapping[str, Any], outputs: int, path: str | Path) -> None:
+    """Refuse classes and names of classes, where there are any, that are not one per output, or two for one output."""
+    K, names = max(outputs, 2), information.get("class_names") or []
+    if information.get("classes", K) not in (None, K):
+        raise ValueError(f"{path}: expected {K} classes as the model has outputs, found {information['classes']}")
+    if names and (len(names) != K or len(set(names)) < K):
+        raise ValueError(f"{path}: expected the different names of {K} classes, found {len(names)}: {names[:10]}")
 
 
 def state_names(M: MultilayerPerceptron) -> dict[str, str]:

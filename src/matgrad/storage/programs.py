@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.foundation.files import read_safetensors
+from matgrad.foundation.plain_values import parse_json
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers.state import SUPPORT, State, matrices_of
 from matgrad.program.description import as_dictionary, from_dictionary
@@ -50,7 +51,7 @@ def load_program(path: str | Path) -> tuple[Program, State]:
         raise ValueError(f"{path}: there is no program in it; expected a file of `matgrad program --save`")
     of_model = set(tensor_names(metadata["model"], path).values()) if "model" in metadata else set()
     try:
-        program = from_dictionary(json.loads(metadata["matgrad"]))
+        program = from_dictionary(parse_json(metadata["matgrad"]))
         supports = {name: _support(value, matrices) for name, value in program.supports.items()}
         matrices = {name: A for name, A in matrices.items() if name in program.inputs or name not in of_model}
         _check_matrices(program, matrices)

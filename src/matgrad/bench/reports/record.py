@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import time
@@ -14,6 +13,7 @@ import numpy as np
 
 from matgrad.bench.measuring.memory import total_memory
 from matgrad.foundation.machine import machine, versions
+from matgrad.foundation.plain_values import read_json
 
 Record = dict[str, Any]
 
@@ -51,12 +51,7 @@ def _version(package: str) -> dict[str, str]:
 
 def read_record(path: Path) -> Record:
     """The record in a bench.json."""
-    try:
-        content = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: cannot be read as JSON ({error})") from None
+    content = read_json(path)
     if not isinstance(content, dict) or content.get("kind") not in KINDS:
         raise ValueError(f"{path}: not a record of matgrad bench")
     if content.get("format") != FORMAT:

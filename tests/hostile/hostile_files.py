@@ -1,0 +1,26 @@
+"""All hostile files that are made by hand, by reader."""
+
+from __future__ import annotations
+
+from hostile_data import BATCH, CSV, IDX, PICKLE, TAR
+from hostile_models import MODEL, PROGRAM, SPARSE
+from hostile_npz import NPZ
+from hostile_options import JSON, OPTION, TOML, YAML
+from hostile_readers import Case
+
+HOSTILE: dict[str, list[Case]] = {
+    "npz": NPZ,
+    "model": MODEL,
+    "sparse model": SPARSE,
+    "program": PROGRAM,
+    "csv": CSV,
+    "idx": [case for case in IDX if "gzip" not in case[0] and "8 MB" not in case[0]],
+    "idx.gz": [case for case in IDX if "gzip" in case[0] or "8 MB" in case[0]],
+    "cifar pickle": PICKLE,
+    "cifar binary": BATCH,
+    "tar": TAR,
+    "yaml": YAML,
+    "toml": TOML,
+    "json": JSON,
+    "options": OPTION,
+}

@@ -1,0 +1,197 @@
+"""All readers of the package, each with a small file that it reads."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import pickle
+import struct
+import tarfile
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import matgrad as mg
+from matgrad import datasets
+from matgrad.cli.inspect import inspect
+from matgrad.cli.run import TrainingRun
+from matgrad.cli.train import train
+from matgrad.datasets.features import Column, Features
+from matgrad.specifications.models import create_model
+from matgrad.storage.models import SavedModel, load_model
+from matgrad.storage.programs import load_program, save_program
+from matgrad.training import Training
+
+BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
+BINARY = tuple(f"{name}.bin" for name in BATCHES)
+RNG = np.random.default_rng(0)
+
+
+Case = tuple[str, bytes | Callable[[], bytes], str | None]  # a title, a hostile file, and a message or None
+
+
+@dataclass
+class Reader:
+    """How a file is called, what is in a good one, and how it is read."""
+
+    name: str
+    good: Callable[[], bytes]
+    read: Callable[[Path], Any]
+
+
+# -- good files -----------------------------------------------------------------------------------
+
+
+def npz(save: Callable = np.savez, **changes: Any) -> bytes:
+    arrays = {"Xtrain": np.eye(4), "Ttrain": np.arange(4), "Xtest": np.eye(4), "Ttest": np.arange(4)} | changes
+    buffer = io.BytesIO()
+    save(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def content_of(write: Callable[[Path], None]) -> bytes:
+    """What a function writes to a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(path := Path(folder) / "file")
+        return path.read_bytes()
+
+
+@cache
+def model(layers: str = "ReLU;BatchNormalization;SReLU(shared=True);Linear", sizes: str = "3;4;4;2", **more) -> bytes:
+    M = create_model(layers, sizes, **more)
+    M.features = Features((Column(0, "a"), Column(1, "b", ("x", "y"), "x")), 3, Column(2, "t"), "median")
+    M.normalization = datasets.Normalization.of("standard", RNG.normal(size=(5, 3)))
+    information = {"loss": "SoftmaxCrossEntropy", "classes": 2, "class_names": ["no", "yes"], "data": "table"}
+    return content_of(lambda path: M.save(path, information=information))
+
+
+@cache
+def program() -> bytes:
+    M = create_model("ReLU;Linear", "3;4;2", densities="0.5;1")
+    return content_of(lambda path: save_program(M.program(batch_size=5), path, SavedModel(M, {"classes": 2})))
+
+
+def table() -> bytes:
+    return ("x,y,class\n" + "".join(f'{i},{i / 7:.3f},"{"ab"[i % 2]}"\n' for i in range(20))).encode()
+
+
+def idx(shape: tuple[int, ...] = (2, 2, 2)) -> bytes:
+    return struct.pack(f">{1 + len(shape)}I", 0x800 + len(shape), *shape) + bytes(int(np.prod(shape)))
+
+
+def batch() -> bytes:
+    content = {b"data": np.zeros((1, 3072), np.uint8), b"labels": [3], b"filenames": [b"a.png"]}
+    return pickle.dumps(content, protocol=3)
+
+
+def tar(content: bytes = bytes(3073), names: tuple[str, ...] = BINARY) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+CONFIGURATION = {
+    "layers": "ReLU;Linear", "layer-sizes": [64, 8, 10], "epochs": 3, "learning-rate": 0.1, "optimizers": "Adam(0.9)",
+    "quiet": True, "dropouts": "0.1;0", "seed": 7, "clip": 2.5, "validation": 0.2, "normalize": "unit",
+}  # fmt: skip
+
+
+def toml() -> bytes:
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in CONFIGURATION.items()).encode()
+
+
+def yaml() -> bytes:
+    return "".join(f"{name}: {json.dumps(value)}\n" for name, value in CONFIGURATION.items()).encode()
+
+
+OPTIONS = (
+    *("--layers", "AllReLU(0.3);SReLU(shared=True);BatchNormalization;Linear", "--layer-sizes", "64;8;8;10"),
+    *("--layer-weights", "Uniform(-0.1, 0.1);He;Normal(0, 0.1)", "--optimizers", "Adam(0.9, epsilon=1e-8)"),
+    *("--learning-rate", "MultiStepLR(0.1; 10, 15; 0.1)", "--dropouts", "0.1;0;0.5", "--densities", "0.5;1;1"),
+    *("--loss", "SoftmaxCrossEntropy(label_smoothing=0.1)", "--clip", "1.5", "--weight-decay", "0.01", "--epochs", "3"),
+)
+
+
+def options() -> bytes:
+    return "\n".join(OPTIONS).encode()
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def options_of(arguments: list[str]) -> TrainingRun:
+    """A run with these options, up to where training would start."""
+    run = TrainingRun(train.make_context("train", arguments).params)
+    Training(run.M, run.loss, run.train_loader, run.options["epochs"], run.schedule, run.options["per_step"])
+    return run
+
+
+def read_configuration(path: Path) -> Any:
+    """A run with the options in a configuration file."""
+    return options_of(["--config", str(path)])
+
+
+def read_options(path: Path) -> Any:
+    """A run with the options in a file, one per line."""
+    return options_of(path.read_text(errors="surrogateescape").split("\n"))
+
+
+def read_mnist(path: Path) -> Any:
+    """A data set whose training images are in the file."""
+    for name, shape in (("train-labels-idx1", (2,)), ("t10k-images-idx3", (2, 2, 2)), ("t10k-labels-idx1", (2,))):
+        (path.parent / f"{name}-ubyte").write_bytes(idx(shape))
+    return datasets.mnist(path.parent)
+
+
+def read_cifar(path: Path) -> Any:
+    """A data set whose last batch is in the file."""
+    for name in BATCHES[:-1]:
+        (path.parent / f"{name}{path.suffix}").write_bytes(batch() if path.suffix == "" else bytes(3073))
+    return datasets.cifar10(path.parent)
+
+
+def read_model(path: Path) -> Any:
+    """A model, used once; also what `inspect` and `load_weights` make of it."""
+    inspect.main([str(path)], standalone_mode=False)
+    saved = load_model(path)
+    M = saved.model
+    assert saved.loss is not None
+    M.predict(np.ones((2, M.layers[0].input_size)))
+    return M
+
+
+def read_program(path: Path) -> Any:
+    """The program and the model in a file."""
+    return load_program(path), mg.load(path)
+
+
+READERS = {
+    "npz": Reader("data.npz", npz, datasets.npz),
+    "compressed npz": Reader("data.npz", lambda: npz(np.savez_compressed), datasets.npz),
+    "model": Reader("model.npz", model, read_model),
+    "sparse model": Reader("model.npz", lambda: model("ReLU;Linear", "3;6;2", densities="0.5;0.9"), read_model),
+    "program": Reader("program.safetensors", program, read_program),
+    "csv": Reader("table.csv", table, lambda path: datasets.csv(path, categorical="auto", missing="median")),
+    "csv.gz": Reader("table.csv.gz", lambda: gzip.compress(table()), datasets.csv),
+    "features": Reader("features.csv", lambda: b"1,2\n3,4\n", datasets.csv_features),
+    "idx": Reader("train-images-idx3-ubyte", idx, read_mnist),
+    "idx.gz": Reader("train-images-idx3-ubyte.gz", lambda: gzip.compress(idx()), read_mnist),
+    "cifar binary": Reader("test_batch.bin", lambda: bytes(3073), read_cifar),
+    "cifar pickle": Reader("test_batch", batch, read_cifar),
+    "tar": Reader("cifar.tar", tar, datasets.cifar10),
+    "tar.gz": Reader("cifar.tar.gz", lambda: gzip.compress(tar()), datasets.cifar10),
+    "toml": Reader("c.toml", toml, read_configuration),
+    "yaml": Reader("c.yaml", yaml, read_configuration),
+    "json": Reader("c.json", lambda: json.dumps(CONFIGURATION).encode(), read_configuration),
+    "options": Reader("options", options, read_options),
+}  # fmt: skip
