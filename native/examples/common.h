@@ -2,18 +2,20 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <map>
+#include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "matgrad/atomic_file.h"
 #include "matgrad/cores.h"
+#include "matgrad/errors.h"
 #include "matgrad/safetensors.h"
 
 namespace matgrad {
@@ -33,23 +35,24 @@ struct Arguments {
             }
             if (!numbers.count(word)) throw std::invalid_argument("unknown option " + word);
             const std::string text = ++i < count ? words[i] : "";
-            double& number = numbers[word];
-            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-            if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(number))
-                throw std::invalid_argument(word + ": expected a number, found '" + text + "'");
+            const std::optional<double> number = parse_number(text);
+            if (!number || !std::isfinite(*number)) throw std::invalid_argument(word + ": expected a number, found '" + text + "'");
+            numbers[word] = *number;
         }
     }
 
-    int whole(const std::string& option) const {
+    int whole(const std::string& option, int largest) const {
         const double x = numbers.at(option);
-        if (x != std::floor(x) || x < 1 || x > 1e6) {
+        if (x != std::floor(x) || x < 1 || x > largest) {
             char found[32];
             std::snprintf(found, sizeof found, "%g", x);
-            throw std::invalid_argument(option + ": expected a whole number of 1 or more, found " + found);
+            throw std::invalid_argument(option + ": expected a whole number from 1 to " + std::to_string(largest) + ", found " + found);
         }
         return static_cast<int>(x);
     }
 };
+
+inline constexpr int kMostEpochs = 1'000'000;
 
 // Refuses, before anything runs, a result that could not be written, or that would destroy a file that is read.
 inline void check_result(const std::string& result, const std::vector<std::string>& kept) {
@@ -62,11 +65,13 @@ inline void check_result(const std::string& result, const std::vector<std::strin
 
 inline double all_threads() { return cores(); }
 
-// The memory of X, T or Y in the program of a file; `kind` is what the file should be.
-inline const Buffer& batch(const SavedProgram& saved, const std::string& name, const std::string& kind) {
-    for (const Buffer& buffer : saved.executor.program().buffers)
-        if (buffer.name == name && buffer.shape.size() == 2) return buffer;
-    throw std::invalid_argument(saved.file.path + ": expected the program of " + kind + ", found one without a matrix " + name);
+// The memory of X, T, Y or eta in the program of a file; `kind` is what the file should be.
+inline const Buffer& input(const SavedProgram& saved, const std::string& name, const std::string& kind, bool is_matrix = true) {
+    const Program& program = saved.executor.program();
+    for (const Buffer& buffer : program.buffers)
+        if (buffer.name == name && buffer.shape.empty() != is_matrix && buffer.dtype == program.dtype) return buffer;
+    throw std::invalid_argument(saved.file.path + ": expected the program of " + kind + ", found one without a " +
+                                (is_matrix ? "matrix " : "scalar ") + name + " of " + program.dtype);
 }
 
 [[noreturn]] inline void refuse(const Safetensors& file, const std::string& name, const std::string& expected) {
@@ -120,6 +125,9 @@ int run_example(Function function) {
     try {
         function();
         return 0;
+    } catch (const std::bad_alloc&) {
+        std::fprintf(stderr, "error: not enough memory\n");
+        return 2;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "error: %s\n", error.what());
         return 2;

@@ -41,12 +41,16 @@ void scale_back(const SavedProgram& saved, std::vector<T>& Y, Index K) {
 }
 
 template <class T>
-void predict(SavedProgram& saved, const Safetensors& data, const std::string& path) {
-    const Buffer x = batch(saved, "X", "feedforward"), y = batch(saved, "Y", "feedforward");
+void predict_all(SavedProgram& saved, const Safetensors& data, const std::string& path) {
+    const Buffer x = input(saved, "X", "feedforward"), y = input(saved, "Y", "feedforward");
+    if (x.shape[0] != y.shape[0])
+        throw std::invalid_argument(saved.file.path + ": expected X and Y with the same number of rows, found " +
+                                    std::to_string(x.shape[0]) + " and " + std::to_string(y.shape[0]));
     const std::vector<T> X = examples<T>(saved, data, x.shape[1]);
     const Index N = data.at("X").shape[0], K = y.shape[1];
+    Limits::of_machine().check_memory(checked_product({N, K, static_cast<Index>(sizeof(T))}), "the result");
     const std::int64_t* t = K > 1 && N > 0 && data.tensors.count("t") ? classes(data, N, K) : nullptr;
-    std::vector<T> Y = outputs(saved, X, N, x.shape[1], K, x.shape[0]);
+    std::vector<T> Y = about(saved.file.path, [&] { return outputs(saved, X, N, x.shape[1], K, x.shape[0]); });
     scale_back(saved, Y, K);
     Safetensors result{{{"Y", tensor(y.dtype.c_str(), {N, K}, Y)}}, {}};
     std::vector<std::int64_t> predicted(N);
@@ -62,14 +66,16 @@ void predict(SavedProgram& saved, const Safetensors& data, const std::string& pa
 
 }  // namespace
 
+void predict(int count, char** words) {
+    const Arguments arguments(count, words, {{"--threads", all_threads()}});
+    if (arguments.files.size() != 3) throw std::invalid_argument("usage: predict PROGRAM DATA RESULT [--threads N]");
+    check_result(arguments.files[2], {arguments.files[0], arguments.files[1]});
+    SavedProgram saved(arguments.files[0], std::make_shared<ThreadPool>(arguments.whole("--threads", kMostThreads)));
+    const Safetensors data = Safetensors::read(arguments.files[1]);
+    const bool is_single = saved.executor.program().dtype == "float32";
+    (is_single ? predict_all<float> : predict_all<double>)(saved, data, arguments.files[2]);
+}
+
 int main(int count, char** words) {
-    return run_example([&] {
-        const Arguments arguments(count, words, {{"--threads", all_threads()}});
-        if (arguments.files.size() != 3) throw std::invalid_argument("usage: predict PROGRAM DATA RESULT [--threads N]");
-        check_result(arguments.files[2], {arguments.files[0], arguments.files[1]});
-        SavedProgram saved(arguments.files[0], std::make_shared<ThreadPool>(arguments.whole("--threads")));
-        const Safetensors data = Safetensors::read(arguments.files[1]);
-        const bool is_single = batch(saved, "Y", "feedforward").dtype == "float32";
-        (is_single ? predict<float> : predict<double>)(saved, data, arguments.files[2]);
-    });
+    return run_example([&] { predict(count, words); });
 }

@@ -13,29 +13,31 @@ namespace {
 
 // Dropout that is renewed every epoch wants something to happen between epochs, which is not part of the program.
 void check_renewal(const Safetensors& file) {
-    const auto text = file.metadata.find("model");
-    if (text == file.metadata.end()) return;
-    const Json model = Json::parse(text->second).at("model");
-    if (model.has("renew") && model.at("renew").string() != "step")
+    if (!file.metadata.count("model")) return;
+    const Json model = file.json("model").at("model");
+    if (model.has("renew") && !(model.at("renew").is_string() && model.at("renew").string() == "step"))
         throw std::invalid_argument(file.path + ": expected dropout that is renewed every step, found every epoch");
 }
 
 template <class T>
-void train(SavedProgram& saved, const Safetensors& data, double rate, int epochs) {
-    const Shape batch_shape = batch(saved, "X", "a training step").shape;
-    const Index K = batch(saved, "T", "a training step").shape[1], batch_size = batch_shape[0];
+void train_epochs(SavedProgram& saved, const Safetensors& data, double rate, int epochs) {
+    const Shape batch_shape = input(saved, "X", "a training step").shape;
+    const Index K = input(saved, "T", "a training step").shape[1], batch_size = batch_shape[0];
+    input(saved, "eta", "a training step", false);
     const std::vector<T> X = examples<T>(saved, data, batch_shape[1]);
     const Index N = data.at("X").shape[0], batches = N / batch_size, rows = std::max<Index>(K, 2);
     if (batches == 0)
         throw std::invalid_argument(data.path + ": expected at least one batch of " + std::to_string(batch_size) +
                                     " examples, found " + std::to_string(N));
+    const Index bytes = checked_product({rows, K, static_cast<Index>(sizeof(T))});
+    saved.executor.program().limits.check_memory(bytes, saved.file.path + ": the table of " + std::to_string(rows) + " classes");
     std::vector<T> targets(rows * K);  // of each class: a one-hot row, or 0 and 1 where there is one output
     for (Index k = 0; k < rows; ++k) targets[K == 1 ? k : k * K + k] = static_cast<T>(K == 1 ? k : 1);
     const Examples epoch{X.data(), targets.data(), N, rows, nullptr, classes(data, N, rows)};
     const std::vector<T> rates(batches, static_cast<T>(rate));
     for (int i = 1; i <= epochs; ++i) {
         const auto start = std::chrono::steady_clock::now();
-        saved.executor.run(epoch, rates.data(), batches);
+        about(saved.file.path, [&] { saved.executor.run(epoch, rates.data(), batches); });
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         std::printf("epoch %d: %td batches of %td examples in %.3f s\n", i, batches, batch_size, seconds);
     }
@@ -44,21 +46,23 @@ void train(SavedProgram& saved, const Safetensors& data, double rate, int epochs
 
 }  // namespace
 
+void train(int count, char** words) {
+    const Arguments arguments(count, words, {{"--rate", 0.01}, {"--epochs", 1}, {"--threads", all_threads()}});
+    if (arguments.files.size() != 3)
+        throw std::invalid_argument("usage: train PROGRAM DATA RESULT [--rate 0.01] [--epochs 1] [--threads N]");
+    const std::string result = arguments.files[2];
+    check_result(result, {arguments.files[1]});  // it may be the program's file, which has then been trained further
+    SavedProgram saved(arguments.files[0], std::make_shared<ThreadPool>(arguments.whole("--threads", kMostThreads)));
+    check_renewal(saved.file);
+    if (saved.file.tensors.count("extra.target_offset"))
+        throw std::invalid_argument(saved.file.path + ": expected a classifier, found a regression with scaled targets");
+    const Safetensors data = Safetensors::read(arguments.files[1]);
+    const bool is_single = saved.executor.program().dtype == "float32";
+    (is_single ? train_epochs<float> : train_epochs<double>)(saved, data, arguments.numbers.at("--rate"), arguments.whole("--epochs", kMostEpochs));
+    saved.file.write(result);
+    std::printf("wrote %s\n", result.c_str());
+}
+
 int main(int count, char** words) {
-    return run_example([&] {
-        const Arguments arguments(count, words, {{"--rate", 0.01}, {"--epochs", 1}, {"--threads", all_threads()}});
-        if (arguments.files.size() != 3)
-            throw std::invalid_argument("usage: train PROGRAM DATA RESULT [--rate 0.01] [--epochs 1] [--threads N]");
-        const std::string result = arguments.files[2];
-        check_result(result, {arguments.files[1]});  // it may be the program's file, which has then been trained further
-        SavedProgram saved(arguments.files[0], std::make_shared<ThreadPool>(arguments.whole("--threads")));
-        check_renewal(saved.file);
-        if (saved.file.tensors.count("extra.target_offset"))
-            throw std::invalid_argument(saved.file.path + ": expected a classifier, found a regression with scaled targets");
-        const Safetensors data = Safetensors::read(arguments.files[1]);
-        const bool is_single = batch(saved, "X", "a training step").dtype == "float32";
-        (is_single ? train<float> : train<double>)(saved, data, arguments.numbers.at("--rate"), arguments.whole("--epochs"));
-        saved.file.write(result);
-        std::printf("wrote %s\n", result.c_str());
-    });
+    return run_example([&] { train(count, words); });
 }

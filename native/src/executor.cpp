@@ -1,7 +1,7 @@
 // Programs with memory: their buffers, and what is bound to them.
 #include <cstring>
-#include <stdexcept>
 
+#include "matgrad/errors.h"
 #include "typed_executor.h"
 
 namespace matgrad {
@@ -85,6 +85,13 @@ Index Executor::Implementation::first_example(int strip) const {
     return std::min(examples, lines * strip / strips * line);
 }
 
+// With padding, second copies and scratch, a program may ask for more than the sum of its buffers.
+Memory Executor::Implementation::reserve(std::size_t bytes) {
+    reserved = checked_sum(reserved, static_cast<Index>(bytes));
+    program.limits.check_memory(reserved, "the program");
+    return allocate(bytes);
+}
+
 void Executor::Implementation::allocate_buffers() {
     const std::size_t count = program.buffers.size();
     pointers.resize(count), is_padded.resize(count), is_split.resize(count);
@@ -113,7 +120,7 @@ void Executor::Implementation::allocate_buffers() {
         if (is_padded[i]) columns = columns <= line ? line : (rounded_up(columns, line) / line | 1) * line;
         strides.push_back(columns);
         const std::size_t bytes = element_size(buffer.dtype) * blocks * rows * strides.back();
-        owned.push_back(allocate(bytes));
+        owned.push_back(reserve(bytes));
         std::memset(owned.back().get(), 0, bytes);  // the padding of a row stays 0
         pointers[i] = owned.back().get();
     }
@@ -123,7 +130,7 @@ int Executor::Implementation::add_buffer(const Shape& shape, const std::string& 
     program.buffers.push_back({shape, dtype, ""});
     strides.push_back(shape[1]);
     is_padded.push_back(false), is_split.push_back(false);
-    owned.push_back(allocate(element_size(dtype) * shape[0] * shape[1]));
+    owned.push_back(reserve(element_size(dtype) * shape[0] * shape[1]));
     pointers.push_back(owned.back().get());
     return static_cast<int>(pointers.size()) - 1;
 }
@@ -155,7 +162,7 @@ template void Executor::Implementation::write<double>(int, double) const;
 template void Executor::Implementation::write<std::int64_t>(int, std::int64_t) const;
 
 void Executor::Implementation::check_constant(int input) const {
-    if (program.writes(input)) throw std::invalid_argument("the program changes the input '" + program.buffers[input].name + "'");
+    if (program.writes(input)) refuse("the program changes the input " + readable(program.buffers[input].name));
 }
 
 // Binds an input to the rows of `data` with these indices: in place if they are consecutive or the program only transposes them,
@@ -163,7 +170,7 @@ void Executor::Implementation::check_constant(int input) const {
 void Executor::Implementation::bind_rows(int input, const void* data, Index rows, bool are_consecutive, const std::vector<Index>& indices) {
     const Buffer& buffer = program.buffers[input];
     for (Index i : indices)
-        if (i < 0 || i >= rows) throw std::invalid_argument(buffer.name + " has no row " + std::to_string(i));
+        if (i < 0 || i >= rows) refuse(buffer.name + " has no row " + std::to_string(i));
     const Index N = buffer.shape[0], bytes = element_size(buffer.dtype) * buffer.shape[1];
     const auto row = [&](Index i) { return static_cast<std::byte*>(const_cast<void*>(data)) + indices[i] * bytes; };
     chosen_rows[input].clear();
@@ -177,7 +184,7 @@ void Executor::Implementation::bind_rows(int input, const void* data, Index rows
         return;
     }
     Memory& copies = gathered[input];
-    if (!copies) copies = allocate(N * bytes);
+    if (!copies) copies = reserve(N * bytes);
     pointers[input] = copies.get();
     const auto gather = [&](const Worker& worker) {
         for (Index i = worker.begin(N); i < worker.end(N); ++i)
@@ -191,18 +198,10 @@ void Executor::Implementation::bind_rows(int input, const void* data, Index rows
 
 Executor::Executor(Program program, std::shared_ptr<ThreadPool> pool, const std::string& instruction_set)
     : seconds(program.values.size()) {
-    std::string dtype;
-    for (const Value& v : program.values) {
-        if (v.shape.empty() || v.operation == "support") continue;
-        if (dtype.empty()) dtype = v.dtype;
-        if (v.dtype != dtype) throw std::invalid_argument("expected matrices of the same dtype");
-    }
-    if (dtype == "float32")
+    if (program.dtype == "float32")
         implementation_ = std::make_unique<TypedExecutor<float>>(std::move(program), std::move(pool), instruction_set);
-    else if (dtype == "float64")
-        implementation_ = std::make_unique<TypedExecutor<double>>(std::move(program), std::move(pool), instruction_set);
     else
-        throw std::invalid_argument("dtype: expected float32 or float64, found " + dtype);
+        implementation_ = std::make_unique<TypedExecutor<double>>(std::move(program), std::move(pool), instruction_set);
 }
 
 Executor::~Executor() = default;
@@ -221,23 +220,22 @@ void Executor::bind(const std::string& name, const void* data) {
 }
 
 void Executor::bind_support(const std::string& name, const Support& support) {
-    const auto found = implementation_->supports.find(name);
-    if (found == implementation_->supports.end()) throw std::invalid_argument("the program has no support '" + name + "'");
+    const auto& sizes = implementation_->program.supports;
+    const auto found = sizes.find(name);
+    if (found == sizes.end()) refuse("the program has no support " + readable(name));
     const SparseIndex &W = support.by_rows, &by_columns = support.by_columns;
     const Index nnz = W.starts[W.rows];
-    for (const Value& v : implementation_->program.values)
-        if (v.operation == "support" && v.name == name &&
-            (v.shape != Shape{W.rows, by_columns.rows, nnz} || by_columns.starts[by_columns.rows] != nnz))
-            throw std::invalid_argument("the support '" + name + "' has a different size from the program's");
-    found->second = support;
+    if (found->second != Shape{W.rows, by_columns.rows, nnz} || by_columns.starts[by_columns.rows] != nnz)
+        refuse("the support " + readable(name) + " has a different size from the program's");
+    implementation_->supports[name] = support;
 }
 
 void Executor::run() {
     for (const auto& [name, support] : implementation_->supports)
-        if (!support.by_rows.starts) throw std::invalid_argument("the support '" + name + "' is not bound");
+        if (!support.by_rows.starts) refuse("the support " + readable(name) + " is not bound");
     for (std::size_t i = 0; i < implementation_->pointers.size(); ++i)
         if (!implementation_->pointers[i])
-            throw std::invalid_argument("the input '" + implementation_->program.buffers[i].name + "' is not bound");
+            refuse("the input " + readable(implementation_->program.buffers[i].name) + " is not bound");
     implementation_->run(timed, seconds);
     ++runs;
 }
@@ -246,12 +244,14 @@ void Executor::run(const Examples& examples, const void* rates, Index batches, c
     Implementation& self = *implementation_;
     const int X = self.program.buffer("X"), T = self.program.buffer("T"), eta = self.program.buffer("eta");
     const Shape &x = self.program.buffers[X].shape, &t = self.program.buffers[T].shape;
-    if (x.empty() || t.empty() || x[0] != t[0] || !self.program.buffers[eta].shape.empty())
-        throw std::invalid_argument("expected a training step, with inputs X and T that have the same number of rows, and a scalar eta");
+    const Buffer& rate = self.program.buffers[eta];
+    if (x.empty() || t.empty() || x[0] != t[0] || !rate.shape.empty() || rate.dtype != self.program.dtype)
+        refuse("expected a training step, with inputs X and T that have the same number of rows, and a scalar eta of " +
+                                    self.program.dtype);
     for (int input : {X, T, eta}) self.check_constant(input);
-    const Index N = x[0], size = element_size(self.program.buffers[eta].dtype);
+    const Index N = x[0], size = element_size(rate.dtype);
     if (batches < 0 || batches > examples.size / N)
-        throw std::invalid_argument("expected " + std::to_string(batches * N) + " examples, found " + std::to_string(examples.size));
+        refuse("expected " + std::to_string(batches * N) + " examples, found " + std::to_string(examples.size));
     struct Unbinding {  // also if an exception ends the epoch
         std::vector<void*>& pointers;
         int inputs[3];

@@ -1,5 +1,4 @@
 // The tasks of a program: which threads do them, and where these wait for one another.
-#include <cmath>
 #include <set>
 #include <stdexcept>
 
@@ -18,17 +17,13 @@ const std::map<std::string, Elementwise> kElementwise = {
     {"tanh", Elementwise::tanh},     {"erf", Elementwise::erf},               {"step", Elementwise::step},
 };
 
-// operations on whole numbers
-const std::set<Elementwise> kCounting = {Elementwise::add, Elementwise::subtract, Elementwise::hadamard, Elementwise::negative,
-                                         Elementwise::copy};
-
 bool is_sparse_product(const Value& v) { return v.operation == "sparse_product" || v.operation == "sparse_transposed_product"; }
 
 // Whether a task could change what another thread still reads, or read what another thread has not written yet.
-bool conflict(const std::vector<Access>& before, const std::vector<Access>& after) {
-    for (const Access& a : before)
-        for (const Access& b : after)
-            if (a.buffer == b.buffer && (a.is_written || b.is_written) && (a.axis != b.axis || a.axis == Axis::all)) return true;
+bool conflict(const std::set<Access>& before, const std::vector<Access>& after) {
+    for (const Access& b : after)
+        for (auto a = before.lower_bound({b.buffer, Axis::rows, false}); a != before.end() && a->buffer == b.buffer; ++a)
+            if ((a->is_written || b.is_written) && (a->axis != b.axis || a->axis == Axis::all)) return true;
     return false;
 }
 
@@ -40,8 +35,8 @@ TypedExecutor<T>::TypedExecutor(Program p, std::shared_ptr<ThreadPool> threads, 
     for (std::size_t i = 0; i < program.values.size(); ++i) plan(static_cast<int>(i));
     for (const auto& [to, from] : program.copies) plan_copy(to, from);
     plan_waits();
-    scratch_ = allocate(scratch_size_ * sizeof(T));
-    for (int i = 0; i < pool->size(); ++i) thread_scratch_.push_back(allocate(thread_scratch_size_ * sizeof(T)));
+    scratch_ = reserve(scratch_size_ * sizeof(T));
+    for (int i = 0; i < pool->size(); ++i) thread_scratch_.push_back(reserve(thread_scratch_size_ * sizeof(T)));
 }
 
 // -- tasks ----------------------------------------------------------------------------------------------------
@@ -49,6 +44,7 @@ TypedExecutor<T>::TypedExecutor(Program p, std::shared_ptr<ThreadPool> threads, 
 template <class T>
 void TypedExecutor<T>::plan(int i) {
     const Value& v = program.values[i];
+    operands_.push_back(place(i));
     if (v.operation == "input" || v.operation == "number" || v.buffer < 0) return;
     if (v.shape.empty())
         plan_scalar(i);
@@ -73,7 +69,7 @@ Task& TypedExecutor<T>::add(int value, Split split, std::function<void(const Wor
 // Teams need not wait for one another while each goes on with its own examples.
 template <class T>
 void TypedExecutor<T>::plan_waits() {
-    std::vector<Access> since;  // all accesses since the threads last waited
+    std::set<Access> since;  // all accesses since the threads last waited
     for (std::size_t i = 0; i < tasks_.size(); ++i) {
         const std::vector<Access> now = accesses(tasks_[i]);
         if (i > 0) {
@@ -82,7 +78,7 @@ void TypedExecutor<T>::plan_waits() {
             before.wait = all ? Wait::all : before.split == Split::examples ? Wait::team : Wait::none;
             if (all) since.clear();
         }
-        since.insert(since.end(), now.begin(), now.end());
+        since.insert(now.begin(), now.end());
     }
 }
 
@@ -165,8 +161,6 @@ void TypedExecutor<T>::plan_copy(int to, int from) {
 template <class T>
 void TypedExecutor<T>::add_scalar(int value, int out, Elementwise operation, const std::vector<Scalar>& x) {
     const bool is_whole = program.buffers[out].dtype.starts_with("int");
-    if (is_whole && !kCounting.contains(operation))
-        throw std::invalid_argument("value " + std::to_string(value) + ": " + program.values[value].operation + " of whole numbers");
     add(value, Split::alone, [=, this](const Worker&) {
         is_whole ? write(out, count(operation, x)) : write(out, compute(operation, x));
     });
@@ -246,7 +240,7 @@ void TypedExecutor<T>::plan_other(int i) {
     const int out = v.buffer;
     const Index rows = v.shape[0], columns = v.shape[1];
     if (name == "uniform") {
-        const Scalar seed = counter(v.operands[0]), count = counter(v.operands[1]);
+        const Scalar seed = scalar(v.operands[0]), count = scalar(v.operands[1]);
         const auto part = [=, this](Index first, Index last, Index from, Index to, int strip) {  // columns of some rows
             kernels_.uniform(data(out, strip) + first * strides[out] + from, strides[out], hash_key(seed, count),
                              static_cast<std::uint32_t>(first * columns + from), columns, last - first, to - from);
@@ -263,7 +257,7 @@ void TypedExecutor<T>::plan_other(int i) {
             });
     } else if (name == "uniform_on") {
         const Support& S = supports[program.values[v.operands[0]].name];
-        const Scalar seed = counter(v.operands[1]), count = counter(v.operands[2]);
+        const Scalar seed = scalar(v.operands[1]), count = scalar(v.operands[2]);
         const Index D = program.values[v.operands[0]].shape[1];
         add(i, columns, [=, this, &S](const Worker& worker) {
             const std::uint32_t key = hash_key(seed, count);
@@ -338,21 +332,13 @@ Scalar TypedExecutor<T>::scalar(int k) const {
     return v.operation == "number" ? Scalar{v.number, -1} : Scalar{0, v.buffer};
 }
 
-// A seed or a count.
+// Where a value is, from where its operands are.
 template <class T>
-Scalar TypedExecutor<T>::counter(int k) const {
-    const Scalar x = scalar(k);
-    const double* real = std::get_if<double>(&x.number);
-    if (x.buffer < 0 && real && !(std::fabs(*real) < 0x1p63))
-        throw std::invalid_argument("value " + std::to_string(k) + ": expected a whole number below 2^63");
-    return x;
-}
-
-template <class T>
-Operand TypedExecutor<T>::operand(int k) const {
+Operand TypedExecutor<T>::place(int k) const {
     const Value& v = program.values[k];
     if (v.operation == "full") return {-1, 0, 0, scalar(v.operands[0])};
     if (v.buffer >= 0) return direct(v.buffer);
+    if (v.operands.empty()) return {};
     Operand x = operand(v.operands[0]);
     if (v.operation == "transpose") std::swap(x.row_stride, x.column_stride);
     if (v.operation == "row_repeat") x.row_stride = 0;

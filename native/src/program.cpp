@@ -1,182 +1,192 @@
-// Reads programs and checks that they are sound.
+// Reads programs and checks that they are sound: what is accepted here can be planned and run without further checks.
 #include "matgrad/program.h"
 
-#include <algorithm>
-#include <map>
-#include <sstream>
-#include <stdexcept>
+#include <limits>
+
+#include "matgrad/errors.h"
+#include "operations.h"
 
 namespace matgrad {
 
 namespace {
 
-[[noreturn]] void refuse(std::size_t i, const std::string& problem) {
-    throw std::invalid_argument("value " + std::to_string(i) + ": " + problem);
+constexpr int kFormat = 2;
+constexpr std::size_t kMostValues = 100'000;
+constexpr Index kLargest = std::numeric_limits<std::int32_t>::max();  // size: indices of sparse matrices have 32 bits
+
+Index size_of(const Json& size) {
+    const std::int64_t n = size.integer();
+    if (n < 1 || n > kLargest) refuse("expected a size from 1 to " + std::to_string(kLargest) + ", found " + std::to_string(n));
+    return static_cast<Index>(n);
 }
 
-Shape shape_of(const Json& sizes, const Json& names) {
-    Shape shape;
-    for (const auto& size : sizes.array()) {
-        const long long n = size.is_string() ? names.at(size.string()).integer() : size.integer();
-        if (n < 1) throw std::invalid_argument("expected sizes of 1 or more, found " + std::to_string(n));
-        shape.push_back(static_cast<Index>(n));
-    }
-    if (shape.size() != 0 && shape.size() != 2 && shape.size() != 3)
-        throw std::invalid_argument("expected a matrix, a scalar or a support");
-    return shape;
-}
-
-// The shapes of the operands and of the result: "m n" is a matrix, "()" a scalar, "*" either, "K D nnz" a support. A name
-// stands for the same size everywhere in a rule, and 1 for itself.
-struct Rule {
-    std::vector<std::string> operands;
-    std::string result;
-};
-
-// The rules of matgrad/program/operations.py, which a test compares them with; if an operation has two, either will do.
-const std::multimap<std::string, Rule> kRules = {
-    {"input", {{}, "*"}},
-    {"number", {{}, "()"}},
-    {"support", {{}, "K D nnz"}},
-    // views
-    {"transpose", {{"m n"}, "n m"}},
-    {"row_repeat", {{"1 n"}, "m n"}},
-    {"column_repeat", {{"m 1"}, "m n"}},
-    {"full", {{"()"}, "m n"}},
-    // elementwise
-    {"add", {{"*", "*"}, "*"}},
-    {"subtract", {{"*", "*"}, "*"}},
-    {"hadamard", {{"*", "*"}, "*"}},
-    {"negative", {{"*"}, "*"}},
-    {"copy", {{"*"}, "*"}},
-    {"scale", {{"()", "*"}, "*"}},
-    {"divide", {{"*", "()"}, "*"}},
-    {"power", {{"*", "()"}, "*"}},
-    {"exp", {{"*"}, "*"}},
-    {"log", {{"*"}, "*"}},
-    {"log1p", {{"*"}, "*"}},
-    {"reciprocal", {{"*"}, "*"}},
-    {"sqrt", {{"*"}, "*"}},
-    {"tanh", {{"*"}, "*"}},
-    {"erf", {{"*"}, "*"}},
-    {"step", {{"*"}, "*"}},
-    {"add_scaled", {{"*", "()", "*"}, "*"}},
-    {"gate", {{"*", "*"}, "*"}},
-    // reductions and products
-    {"elements_sum", {{"m n"}, "()"}},
-    {"columns_sum", {{"m n"}, "1 n"}},
-    {"rows_sum", {{"m n"}, "m 1"}},
-    {"columns_max", {{"m n"}, "1 n"}},
-    {"rows_max", {{"m n"}, "m 1"}},
-    {"matmul", {{"m k", "k n"}, "m n"}},
-    {"product_sum", {{"()", "m n", "()", "m k", "k n"}, "m n"}},
-    // sparse matrices
-    {"sparse_product", {{"K D nnz", "1 nnz", "D N"}, "K N"}},
-    {"sparse_transposed_product", {{"K D nnz", "1 nnz", "K N"}, "D N"}},
-    {"sampled_product", {{"K D nnz", "K N", "D N"}, "1 nnz"}},
-    {"sampled_sum", {{"K D nnz", "()", "1 nnz", "()", "K N", "D N"}, "1 nnz"}},
-    {"uniform_on", {{"K D nnz", "()", "()"}, "1 nnz"}},
-    // others
-    {"identity", {{}, "n n"}},
-    {"diag", {{"n n"}, "n 1"}},
-    {"Diag", {{"1 n"}, "n n"}},
-    {"Diag", {{"n 1"}, "n n"}},
-    {"uniform", {{"()", "()"}, "m n"}},
-};
-
-// Whether a shape matches a pattern; `known` has what the names stand for so far.
-bool matches(const std::string& pattern, const Shape& shape, std::map<std::string, Shape>& known) {
-    const auto stands_for = [&](const std::string& name, const Shape& found) {
-        return known.emplace(name, found).first->second == found;
-    };
-    if (pattern == "()") return shape.empty();
-    if (pattern == "*") return shape.size() != 3 && stands_for(pattern, shape);
-    std::istringstream names(pattern);
-    std::size_t k = 0;
-    for (std::string name; names >> name; ++k)
-        if (k == shape.size() || !stands_for(name, {shape[k]})) return false;
-    return k == shape.size();
-}
-
-bool fits(const Rule& rule, const Shape& result, const std::vector<Shape>& operands) {
-    std::map<std::string, Shape> known = {{"1", {1}}};
-    bool fit = operands.size() == rule.operands.size();
-    for (std::size_t k = 0; fit && k < operands.size(); ++k) fit = matches(rule.operands[k], operands[k], known);
-    return fit && matches(rule.result, result, known);
-}
-
-// Whether the operation has a result of this shape for operands of those shapes.
-bool fits(const std::string& operation, const Shape& result, const std::vector<Shape>& operands) {
-    const auto [first, last] = kRules.equal_range(operation);
-    return std::any_of(first, last, [&](const auto& entry) { return fits(entry.second, result, operands); });
-}
-
-bool is_view(const std::string& operation) {
-    return operation == "transpose" || operation == "row_repeat" || operation == "column_repeat" || operation == "full";
+int index_of(const Json& index, std::size_t count, const char* what) {
+    const std::int64_t k = index.integer();
+    if (k < 0 || k >= static_cast<std::int64_t>(count)) refuse("there is no " + std::string(what) + " " + std::to_string(k) + " before it");
+    return static_cast<int>(k);
 }
 
 }  // namespace
 
-std::vector<std::string> operations() {
-    std::vector<std::string> names;
-    for (auto entry = kRules.begin(); entry != kRules.end(); entry = kRules.upper_bound(entry->first)) names.push_back(entry->first);
-    return names;
-}
+// Goes through the description of a program once, and knows at every value what is in memory then.
+class ProgramReader {
+public:
+    ProgramReader(Program& program, const Json& description) : program_(program), names_(description.at("sizes")) {
+        if (description.at("format").integer() != kFormat) refuse("expected a program of format " + std::to_string(kFormat));
+        for (const auto& [name, size] : names_.object()) about("size " + readable(name), [&] { size_of(size); });
+        for (const Json& line : description.at("buffers").array())
+            about("buffer " + std::to_string(program_.buffers.size()), [&] { read_buffer(line); });
+        if (program_.dtype.empty()) refuse("expected a program with a matrix, found none");
+        for (const Json& line : description.at("values").array())
+            about("value " + std::to_string(program_.values.size()), [&] { read_value(line); });
+        for (const Json& pair : description.at("copies").array())
+            about("copy " + std::to_string(program_.copies.size()), [&] { read_copy(pair.array()); });
+        for (const auto& [name, index] : description.at("outputs").object())
+            about("output " + readable(name), [&] { check_output(name, index); });
+        if (program_.values.empty()) refuse("expected values, found none");
+    }
 
-std::size_t element_size(const std::string& dtype) {
-    if (dtype == "float32" || dtype == "int32") return 4;
-    if (dtype == "float64" || dtype == "int64") return 8;
-    throw std::invalid_argument("dtype: expected float32, float64, int32 or int64, found " + dtype);
-}
+private:
+    Shape shape_of(const Json& sizes) const {
+        Shape shape;
+        for (const Json& size : sizes.array()) shape.push_back(size_of(size.is_string() ? names_.at(size.string()) : size));
+        if (shape.size() != 0 && shape.size() != 2 && shape.size() != 3) refuse("expected a matrix, a scalar or a support");
+        return shape;
+    }
 
-Program::Program(const Json& description) {
-    const Json& names = description.at("sizes");
-    if (description.at("format").integer() != 2) throw std::invalid_argument("expected a program of format 2");
-    for (const auto& line : description.at("buffers").array())
-        buffers.push_back({shape_of(line.at("shape"), names), line.at("dtype").string(),
-                           line.has("name") ? line.at("name").string() : ""});
-    for (const auto& line : description.at("values").array()) {
-        const std::size_t i = values.size();
-        Value value;
-        value.operation = line.at("operation").string();
-        value.shape = shape_of(line.at("shape"), names);
-        value.dtype = line.at("dtype").string();
-        if (line.has("equation")) value.equation = line.at("equation").string();
-        if (line.has("number")) {
-            const Json& written = line.at("number");
-            const Json& number = written.is_string() ? names.at(written.string()) : written;
-            value.number = number.is_whole() ? Number(std::int64_t(number.integer())) : Number(number.number());
-        }
-        std::vector<Shape> shapes;
-        for (const auto& operand : line.at("operands").array()) {
-            const long long k = operand.integer();
-            if (k < 0 || k >= static_cast<long long>(i)) refuse(i, "expected operands before it");
-            value.operands.push_back(static_cast<int>(k));
-            shapes.push_back(values[k].shape);
-        }
-        if (!kRules.contains(value.operation)) refuse(i, "unknown operation " + value.operation);
-        if (!fits(value.operation, value.shape, shapes)) refuse(i, value.operation + ": the shapes do not fit");
+    void take_memory(Index bytes) {
+        memory_ = checked_sum(memory_, bytes);
+        program_.limits.check_memory(memory_, "the program");
+    }
+    void take_work(Index work) {
+        work_ = checked_sum(work_, work);
+        program_.limits.check_work(work_, "the program");
+    }
+
+    // All matrices have one dtype.
+    void check_dtype(const Shape& shape, const std::string& dtype) {
+        element_size(dtype);
+        if (shape.empty()) return;
+        if (program_.dtype.empty()) program_.dtype = dtype;
+        if (!is_float(dtype)) refuse("expected a matrix of float32 or float64, found " + dtype);
+        if (dtype != program_.dtype) refuse("expected a matrix of " + program_.dtype + " as before, found " + dtype);
+    }
+
+    void read_buffer(const Json& line) {
+        Buffer buffer{shape_of(line.at("shape")), line.at("dtype").string(), line.has("name") ? line.at("name").string() : ""};
+        if (buffer.shape.size() == 3) refuse("expected a matrix or a scalar");
+        check_dtype(buffer.shape, buffer.dtype);
+        const Index size = static_cast<Index>(element_size(buffer.dtype));
+        take_memory(buffer.shape.empty() ? size : checked_product({size, buffer.shape[0], buffer.shape[1]}));
+        const int index = static_cast<int>(program_.buffers.size());
+        if (!buffer.name.empty() && !program_.named_.emplace(buffer.name, index).second)
+            refuse("a second buffer called " + readable(buffer.name));
+        program_.buffers.push_back(std::move(buffer));
+        held_.push_back(-1);
+    }
+
+    void read_value(const Json& line) {
+        if (program_.values.size() == kMostValues) refuse("expected at most " + std::to_string(kMostValues) + " values");
+        Value value{.operation = line.at("operation").string(), .shape = shape_of(line.at("shape")), .dtype = line.at("dtype").string()};
         if (line.has("name")) value.name = line.at("name").string();
-        if (value.operation != "number" && value.operation != "support" && !is_view(value.operation)) {
-            const long long k = line.at("buffer").integer();
-            if (k < 0 || k >= static_cast<long long>(buffers.size())) refuse(i, "unknown buffer");
-            const Buffer& buffer = buffers[k];
-            if (buffer.shape != value.shape || buffer.dtype != value.dtype) refuse(i, "its buffer has a different shape or dtype");
-            if (value.operation == "input" && buffer.name.empty()) refuse(i, "an input needs a named buffer");
-            if (value.operation.starts_with("sparse_") && !buffer.name.empty()) refuse(i, "a sparse product cannot be an output");
-            value.buffer = static_cast<int>(k);
+        if (line.has("equation")) value.equation = line.at("equation").string();
+        const Operation& operation = operation_of(value.operation);
+        for (const Json& operand : line.at("operands").array())
+            value.operands.push_back(index_of(operand, program_.values.size(), "value"));
+        read_number(value, line);
+        check_types(value, operation);
+        if (operation.kind == Kind::view) {
+            bases_.push_back(bases_[value.operands[0]]);
+        } else {
+            bases_.push_back(static_cast<int>(program_.values.size()));
+            if (value.operation == "support")
+                read_support(value);
+            else if (value.operation != "number")
+                read_place(value, operation, line);
         }
-        values.push_back(std::move(value));
+        program_.values.push_back(std::move(value));
     }
-    for (const auto& pair : description.at("copies").array()) {
-        const auto& [to, from] = std::pair{pair.array().at(0).integer(), pair.array().at(1).integer()};
-        const long long count = buffers.size();
-        if (to < 0 || from < 0 || to >= count || from >= count || buffers[to].shape != buffers[from].shape ||
-            buffers[to].dtype != buffers[from].dtype)
-            throw std::invalid_argument("a copy between buffers of different shapes or dtypes");
-        copies.emplace_back(to, from);
+
+    void read_number(Value& value, const Json& line) const {
+        if (line.has("number") != (value.operation == "number")) refuse("a number belongs to the operation 'number', and to no other");
+        if (!line.has("number")) return;
+        const Json& written = line.at("number");
+        const Json& number = written.is_string() ? names_.at(written.string()) : written;
+        value.number = number.is_whole() ? Number(number.integer()) : Number(number.number());
+        if (is_counter(value.dtype) && !number.is_whole()) refuse("expected a whole number below 2^63");
     }
-}
+
+    void check_types(const Value& value, const Operation& operation) {
+        std::vector<Shape> shapes;
+        bool fit = operation.dtypes == Dtypes::any || is_float(value.dtype);
+        for (int k : value.operands) {
+            const Value& operand = program_.values[k];
+            shapes.push_back(operand.shape);
+            const bool is_whole = is_counter(operand.dtype) ||
+                                  (operand.operation == "number" && std::holds_alternative<std::int64_t>(operand.number));
+            fit = fit && (operand.operation == "support" || (operation.dtypes == Dtypes::counts ? is_whole : operand.dtype == value.dtype));
+        }
+        const Index work = operation.work(shapes, value.shape);
+        if (work < 0) refuse(value.operation + ": the shapes do not fit");
+        if (value.operation == "support")
+            element_size(value.dtype);
+        else
+            check_dtype(value.shape, value.dtype);
+        if (!fit) refuse(value.operation + ": the dtypes do not fit");
+        take_work(work);
+    }
+
+    void read_support(const Value& value) {
+        if (program_.supports.emplace(value.name, value.shape).first->second != value.shape)
+            refuse("a second support called " + readable(value.name) + ", of another size");
+        const Index K = value.shape[0], D = value.shape[1], nnz = value.shape[2];
+        take_memory(8 * (K + 1) + 16 * (D + 1) + 12 * nnz);
+    }
+
+    // The buffer of a value, which must not hold what is still to be read.
+    void read_place(Value& value, const Operation& operation, const Json& line) {
+        const int i = static_cast<int>(program_.values.size()), b = index_of(line.at("buffer"), program_.buffers.size(), "buffer");
+        const Buffer& buffer = program_.buffers[b];
+        if (buffer.shape != value.shape || buffer.dtype != value.dtype) refuse("its buffer has a different shape or dtype");
+        if (value.operation == "input") {
+            if (buffer.name.empty() || buffer.name != value.name) refuse("an input needs a buffer of its name");
+            if (held_[b] >= 0) refuse("an input that has been overwritten, or that is there twice");
+        }
+        if (value.operation.starts_with("sparse_") && !buffer.name.empty()) refuse("a sparse product cannot be an output");
+        for (std::size_t k = 0; k < value.operands.size(); ++k) {
+            const int base = bases_[value.operands[k]], place = program_.values[base].buffer;
+            if (place < 0) continue;
+            if (held_[place] != base) refuse("it reads value " + std::to_string(base) + ", which has been overwritten");
+            if (place == b && !(operation.works_in_place(k) && base == value.operands[k])) refuse("it overwrites what it reads");
+        }
+        held_[b] = i;
+        value.buffer = b;
+    }
+
+    void read_copy(const Json::Array& pair) {
+        if (pair.size() != 2) refuse("expected two buffers");
+        const int to = index_of(pair[0], program_.buffers.size(), "buffer"), from = index_of(pair[1], program_.buffers.size(), "buffer");
+        const Buffer &a = program_.buffers[to], &b = program_.buffers[from];
+        if (a.shape != b.shape || a.dtype != b.dtype) refuse("it is between buffers of different shapes or dtypes");
+        if (held_[from] < 0) refuse("it reads a buffer that has no value");
+        take_work(a.shape.empty() ? 1 : a.shape[0] * a.shape[1]);
+        held_[to] = held_[from];
+        program_.copies.emplace_back(to, from);
+    }
+
+    void check_output(const std::string& name, const Json& index) const {
+        const int value = index_of(index, program_.values.size(), "value");
+        if (held_[program_.buffer(name)] != value) refuse("its buffer does not hold value " + std::to_string(value) + " at the end");
+    }
+
+    Program& program_;
+    const Json& names_;
+    std::vector<int> bases_;  // of each value, the value whose memory it is a view of, or itself
+    std::vector<int> held_;   // the value that is in each buffer; -1 if there is none yet
+    Index memory_ = 0, work_ = 0;
+};
+
+Program::Program(const Json& description, const Limits& limits) : limits(limits) { ProgramReader(*this, description); }
 
 bool Program::writes(int buffer) const {
     for (const Value& v : values)
@@ -187,9 +197,9 @@ bool Program::writes(int buffer) const {
 }
 
 int Program::buffer(const std::string& name) const {
-    for (std::size_t i = 0; i < buffers.size(); ++i)
-        if (!name.empty() && buffers[i].name == name) return static_cast<int>(i);
-    throw std::invalid_argument("the program has no input '" + name + "'");
+    const auto found = named_.find(name);
+    if (found == named_.end()) refuse("the program has no input " + readable(name));
+    return found->second;
 }
 
 }  // namespace matgrad

@@ -1,12 +1,12 @@
 #include "matgrad/safetensors.h"
 
-#include <cstring>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <span>
-#include <stdexcept>
 
 #include "matgrad/atomic_file.h"
+#include "matgrad/errors.h"
 
 namespace matgrad {
 
@@ -15,50 +15,81 @@ namespace {
 const std::map<std::string, std::string> kDtypes = {
     {"F32", "float32"}, {"F64", "float64"}, {"I32", "int32"}, {"I64", "int64"}};
 
-Tensor tensor(const std::string& name, const Json& entry, const std::vector<char>& content, std::size_t start) {
-    const auto dtype = kDtypes.find(entry.at("dtype").string());
-    if (dtype == kDtypes.end()) throw std::invalid_argument(name + ": unknown dtype " + entry.at("dtype").string());
-    Tensor result{dtype->second, {}, {}};
-    const std::size_t size = content.size() - start;
-    std::size_t bytes = element_size(result.dtype);
-    for (const auto& n : entry.at("shape").array()) {
-        result.shape.push_back(static_cast<Index>(n.integer()));
-        if (n.integer() < 0 || (n.integer() > 0 && bytes > size / static_cast<std::size_t>(n.integer())))
-            throw std::invalid_argument(name + ": its shape does not fit the file");
-        bytes *= static_cast<std::size_t>(n.integer());
+constexpr std::uint64_t kLongestHeader = 16 << 20;
+constexpr std::size_t kLongestList = 200;  // of names in a message
+
+// An array as the header describes it, without data, and the bytes [first, last) of the data that it has.
+struct Entry {
+    std::string name;
+    Tensor tensor;
+    std::int64_t first, last;
+};
+
+Entry entry_of(const std::string& name, const Json& line) {
+    const auto dtype = kDtypes.find(line.at("dtype").string());
+    if (dtype == kDtypes.end()) refuse("unknown dtype '" + readable(line.at("dtype").string()) + "'");
+    const Json::Array& offsets = line.at("data_offsets").array();
+    if (offsets.size() != 2) refuse("expected two offsets");
+    Entry entry{name, {dtype->second, {}, {}}, offsets[0].integer(), offsets[1].integer()};
+    Index bytes = static_cast<Index>(element_size(dtype->second));
+    for (const Json& n : line.at("shape").array()) {
+        if (n.integer() < 0) refuse("a negative size");
+        entry.tensor.shape.push_back(static_cast<Index>(n.integer()));
     }
-    const long long first = entry.at("data_offsets").array().at(0).integer();
-    const long long last = entry.at("data_offsets").array().at(1).integer();
-    if (first < 0 || last < first || static_cast<std::size_t>(last) > size || static_cast<std::size_t>(last - first) != bytes)
-        throw std::invalid_argument(name + ": its place in the file does not fit its shape");
-    result.data.resize(bytes);
-    std::memcpy(result.data.data(), content.data() + start + first, bytes);
+    for (Index n : entry.tensor.shape) bytes = checked_product({bytes, n});
+    if (entry.first < 0 || entry.last < entry.first || entry.last - entry.first != bytes)
+        refuse("its place in the file does not fit its shape");
+    return entry;
+}
+
+// A file at its start, and its size.
+std::pair<std::ifstream, std::uint64_t> opened(const std::string& path) {
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) refuse("no such file");
+    const bool is_file = std::filesystem::is_regular_file(path, error);  // no folder, and no device that never ends
+    const std::uintmax_t size = is_file ? std::filesystem::file_size(path, error) : 0;
+    std::pair<std::ifstream, std::uint64_t> result{is_file ? std::ifstream(path, std::ios::binary) : std::ifstream(), size};
+    if (!result.first.is_open() || error) refuse("cannot be read");
+    Limits::of_machine().check_memory(static_cast<std::ptrdiff_t>(size), "the file");
     return result;
 }
 
-// The result of the function; its errors get the name of the file.
-template <class Function>
-auto about(const std::string& path, Function function) {
-    try {
-        return function();
-    } catch (const std::logic_error& error) {  // also std::out_of_range, for a list that is too short
-        const std::string message = error.what();
-        throw std::invalid_argument(message.starts_with(path + ": ") ? message : path + ": " + message);
+// The next bytes of a file.
+void read_into(std::ifstream& file, void* to, std::size_t size) {
+    if (!file.read(static_cast<char*>(to), static_cast<std::streamsize>(size))) refuse("cannot be read");
+}
+
+// The JSON table at the start of a file, which has this size.
+Json header_of(std::ifstream& file, std::uint64_t size, std::uint64_t& data_size) {
+    std::uint64_t length = 0;
+    if (size >= 8) read_into(file, &length, 8);
+    if (size < 8 || length > size - 8) refuse("not a safetensors file, or a damaged one");
+    if (length > kLongestHeader)
+        refuse("expected a header of at most " + std::to_string(kLongestHeader) + " bytes, found " + std::to_string(length));
+    std::string text(length, ' ');
+    read_into(file, text.data(), length);
+    data_size = size - 8 - length;
+    return Json::parse(text);
+}
+
+// The arrays in the order of their data, which has neither holes nor overlaps.
+std::vector<Entry> entries_of(const Json& header, std::uint64_t data_size) {
+    std::vector<Entry> entries;
+    for (const auto& [name, line] : header.object())
+        if (name != "__metadata__") about(readable(name), [&, &name = name, &line = line] { entries.push_back(entry_of(name, line)); });
+    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return std::pair(a.first, a.last) < std::pair(b.first, b.last); });
+    std::int64_t end = 0;
+    for (const Entry& entry : entries) {
+        if (entry.first != end)
+            refuse(readable(entry.name) + ": its data begins at " + std::to_string(entry.first) + ", expected " + std::to_string(end));
+        end = entry.last;
     }
+    if (static_cast<std::uint64_t>(end) != data_size)
+        refuse("expected " + std::to_string(end) + " bytes of data, found " + std::to_string(data_size));
+    return entries;
 }
 
-std::vector<char> bytes_of(const std::string& path) {
-    if (!std::filesystem::exists(path)) throw std::invalid_argument("no such file");
-    std::ifstream file(path, std::ios::binary | std::ios::ate);
-    const std::streamoff size = std::filesystem::is_regular_file(path) && file ? std::streamoff(file.tellg()) : -1;
-    if (size < 0) throw std::invalid_argument("cannot be read");
-    std::vector<char> content(static_cast<std::size_t>(size));
-    file.seekg(0);
-    if (!file.read(content.data(), size)) throw std::invalid_argument("cannot be read");
-    return content;
-}
-
-// The JSON table at the start of a file: where its tensors are, and the metadata; padded with spaces to a multiple of 8 bytes.
+// The JSON table at the start of a file to write: where its tensors are, and the metadata; padded with spaces to a multiple of 8 bytes.
 std::string header(const Safetensors& file) {
     std::string members;
     std::size_t offset = 0;
@@ -84,17 +115,16 @@ std::string header(const Safetensors& file) {
 }
 
 Program program_of(const Safetensors& file) {
-    const auto text = file.metadata.find("matgrad");
-    if (text == file.metadata.end())
-        throw std::invalid_argument("there is no program in it; expected a file of `matgrad program --save`");
-    return Program(Json::parse(text->second));
+    if (!file.metadata.count("matgrad"))
+        refuse("there is no program in it; expected a file of `matgrad program --save`");
+    return Program(file.json("matgrad"), Limits::of_file(std::filesystem::file_size(file.path)));
 }
 
 }  // namespace
 
 template <class T>
 const T* Tensor::as(const char* expected) const {
-    if (dtype != expected) throw std::invalid_argument(std::string("expected ") + expected + ", found " + dtype);
+    if (dtype != expected) refuse(std::string("expected ") + expected + ", found " + dtype);
     return reinterpret_cast<const T*>(data.data());
 }
 template const float* Tensor::as<float>(const char*) const;
@@ -110,19 +140,17 @@ std::string in_words(const Shape& shape, const std::string& dtype) {
 
 Safetensors Safetensors::read(const std::string& path) {
     return about(path, [&] {
-        const std::vector<char> content = bytes_of(path);
-        std::uint64_t length = 0;
-        if (content.size() >= 8) std::memcpy(&length, content.data(), 8);
-        if (content.size() < 8 || length > content.size() - 8)
-            throw std::invalid_argument("not a safetensors file, or a damaged one");
+        auto [file, size] = opened(path);
+        std::uint64_t data_size = 0;
+        const Json header = header_of(file, size, data_size);
         Safetensors result;
         result.path = path;
-        const Json header = Json::parse(std::string_view(content.data() + 8, length));
-        for (const auto& [name, entry] : header.object()) {
-            if (name == "__metadata__")
-                for (const auto& [key, value] : entry.object()) result.metadata[key] = value.string();
-            else
-                result.tensors[name] = tensor(name, entry, content, 8 + length);
+        if (header.has("__metadata__"))
+            for (const auto& [key, value] : header.at("__metadata__").object()) result.metadata[key] = value.string();
+        for (Entry& entry : entries_of(header, data_size)) {
+            entry.tensor.data.resize(static_cast<std::size_t>(entry.last - entry.first));
+            read_into(file, entry.tensor.data.data(), entry.tensor.data.size());
+            result.tensors[entry.name] = std::move(entry.tensor);
         }
         return result;
     });
@@ -132,8 +160,19 @@ const Tensor& Safetensors::at(const std::string& name) const {
     const auto found = tensors.find(name);
     if (found != tensors.end()) return found->second;
     std::string names;
-    for (const auto& [other, tensor] : tensors) names += (names.empty() ? "" : ", ") + other;
-    throw std::invalid_argument(path + ": no tensor " + name + " in it; found " + (names.empty() ? "none" : names));
+    for (const auto& [other, tensor] : tensors) {
+        names += (names.empty() ? "" : ", ") + readable(other);
+        if (names.size() < kLongestList) continue;
+        names += " …";
+        break;
+    }
+    refuse(path + ": no tensor " + readable(name) + " in it; found " + (names.empty() ? "none" : names));
+}
+
+Json Safetensors::json(const std::string& key) const {
+    const auto found = metadata.find(key);
+    if (found == metadata.end()) refuse(path + ": no " + key + " in its metadata");
+    return about(path, [&] { return Json::parse(found->second); });
 }
 
 void Safetensors::write(const std::string& path) const {
@@ -150,12 +189,12 @@ OwnedSupport::OwnedSupport(Index rows, Index columns, const Tensor& starts, cons
     const std::int32_t* c = places.as<std::int32_t>("int32");
     const Index count = places.shape.size() == 1 ? places.shape[0] : -1;
     if (starts.shape != std::vector<Index>{rows + 1} || count < 0 || s[0] != 0 || s[rows] != count)
-        throw std::invalid_argument("a support: its index does not fit its size");
+        refuse("its index does not fit its size");
     for (Index i = 0; i < rows; ++i) {
-        if (s[i + 1] < s[i] || s[i + 1] > count) throw std::invalid_argument("a support: the starts of its rows are not in order");
+        if (s[i + 1] < s[i] || s[i + 1] > count) refuse("the starts of its rows are not in order");
         for (std::int64_t p = s[i]; p < s[i + 1]; ++p)
             if (c[p] < 0 || c[p] >= columns || (p > s[i] && c[p] <= c[p - 1]))
-                throw std::invalid_argument("a support: the columns of a row are not in order");
+                refuse("the columns of a row are not in order");
     }
     starts_.assign(s, s + rows + 1);
     columns_of_.assign(c, c + count);
@@ -179,23 +218,23 @@ Support OwnedSupport::view() const {
 }
 
 SavedProgram::SavedProgram(const std::string& path, std::shared_ptr<ThreadPool> pool)
-    : file(Safetensors::read(path)), executor(about(path, [&] { return program_of(file); }), std::move(pool)) {
+    : file(Safetensors::read(path)), executor(about(path, [&] { return Executor(program_of(file), std::move(pool)); })) {
     about(path, [&] { bind(); });
 }
 
 void SavedProgram::bind() {
     const Program& program = executor.program();
-    for (const Value& value : program.values) {
-        if (value.operation != "support") continue;
-        supports_.emplace_back(value.shape[0], value.shape[1], file.at(value.name + ".starts"), file.at(value.name + ".columns"));
-        executor.bind_support(value.name, supports_.back().view());
+    for (const auto& [name, shape] : program.supports) {
+        const Tensor &starts = file.at(name + ".starts"), &columns = file.at(name + ".columns");
+        about(readable(name), [&, &shape = shape] { supports_.emplace_back(shape[0], shape[1], starts, columns); });
+        executor.bind_support(name, supports_.back().view());
     }
     for (const Buffer& buffer : program.buffers) {
         const bool is_state = buffer.name.find('.') != std::string::npos;  // 1.W, not X
         if (buffer.name.empty() || (!is_state && !file.tensors.count(buffer.name))) continue;
         const Tensor& tensor = file.at(buffer.name);
         if (tensor.shape != buffer.shape || tensor.dtype != buffer.dtype)
-            throw std::invalid_argument(buffer.name + " is " + in_words(tensor.shape, tensor.dtype) + ", expected " +
+            refuse(readable(buffer.name) + " is " + in_words(tensor.shape, tensor.dtype) + ", expected " +
                                         in_words(buffer.shape, buffer.dtype));
         executor.bind(buffer.name, file.tensors[buffer.name].data.data());
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -86,6 +87,8 @@ struct Access {
     int buffer;
     Axis axis;
     bool is_written;
+
+    auto operator<=>(const Access&) const = default;
 };
 
 struct Task {
@@ -102,6 +105,7 @@ struct Executor::Implementation {
     virtual ~Implementation() = default;
     virtual void run(bool timed, std::vector<double>& seconds) = 0;
 
+    Memory reserve(std::size_t bytes);  // throws std::invalid_argument if the program asks for too much
     // Memory for the buffers of the program that are not inputs, and for one more matrix.
     void allocate_buffers();
     int add_buffer(const Shape& shape, const std::string& dtype);
@@ -123,6 +127,7 @@ struct Executor::Implementation {
     std::vector<bool> is_padded;  // whether their rows end with zeros
     std::vector<bool> is_split;   // whether every strip of columns, which are examples, has its own block of memory
     std::map<std::string, Support> supports;
+    Index reserved = 0;  // bytes so far
     std::vector<Memory> owned;
     std::map<int, Memory> gathered;  // copies of rows, for inputs that are examples
     std::vector<bool> is_only_transposed;  // inputs whose rows are transposed from where they are, without a copy:
@@ -172,9 +177,9 @@ private:
     bool has_examples(const Shape& shape) const;
 
     Scalar scalar(int value) const;
-    Scalar counter(int value) const;
     Operand direct(int buffer) const { return {buffer, strides[buffer], 1, {}}; }
-    Operand operand(int value) const;
+    Operand operand(int value) const { return operands_[value]; }
+    Operand place(int value) const;
     Operand unsplit(int value, Operand x);
     int unsplit_buffer(int buffer);
     void copy(int value, int to, int from);
@@ -226,6 +231,7 @@ private:
     View<const T> view(const Operand& x, Index rows, Index columns, T& number, int strip = 0) const;
 
     const Kernels<T>& kernels_;
+    std::vector<Operand> operands_;  // where the matrices among the values are
     std::vector<Task> tasks_;
     std::shared_ptr<Group> group_;  // the group that the next instruction may join
     std::map<int, int> unsplit_buffers_;  // by the split buffers whose matrices they hold in one block

@@ -26,7 +26,10 @@ void test_json() {
     check(Json::parse(R"( {"a": [1, -2.5e3, "x\n\u00e9", true, null]} )").at("a").array()[1].number() == -2500, "numbers");
     check(Json::parse(R"("\u00e9\u2265")").string() == "é≥", "escapes");
     check(Json::parse("9007199254740993").integer() == 9007199254740993 && Json::parse("-9223372036854775808").is_whole(), "whole numbers");
-    check(Json::parse("1e3").integer() == 1000 && Json::parse("9223372036854775808").number() == 0x1p63, "other numbers");
+    check(Json::parse("1e3").number() == 1000 && Json::parse("9223372036854775808").number() == 0x1p63, "other numbers");
+    check(std::isnan(Json::parse("NaN").number()) && Json::parse("-Infinity").number() < -1e308, "numbers that Python writes");
+    check(Json::parse("1e999").number() > 1e308 && Json::parse("1e-999").number() == 0, "numbers that are too large or small");
+    check(Json::parse(R"("\ud83d\ude00")").string() == "😀", "a character in two parts");
     for (const char* text : {"", "{", "[1,", "{\"a\" 1}", "\"a", "[1] 2", "nul", "{\"a\": }", "\"\\u12\"", "\"\\x\"", "-"})
         check_throws([&] { Json::parse(text); }, std::string("JSON ") + text);
     check_throws([] { Json::parse(std::string(100000, '[')); }, "deep nesting");
@@ -53,8 +56,40 @@ void test_unsound() {
              {"\"buffer\": 0", "\"buffer\": -1"},
              {"\"copies\": []", "\"copies\": [[0, 1]]"},
              {"\"copies\": []", "\"copies\": [[9, 0]]"},
+             {"\"copies\": []", "\"copies\": [[0]]"},
+             {"{\"N\": 2}", "{\"N\": 2, \"M\": 0}"},
+             {"{\"N\": 2}", "{\"N\": 2.0}"},
+             {"{\"b\": 2}", "{\"b\": 0}"},
+             {"{\"b\": 2}", "{\"c\": 2}"},
+             {"\"dtype\": \"float64\", \"buffer\": 1}]", "\"dtype\": \"float64\", \"buffer\": 1, \"number\": 1}]"},
          })
         check_throws([&, from = from, to = to] { Program{Json::parse(replaced(from, to))}; }, std::string("a program with ") + to);
+}
+
+// What a program asks for is added up before anything is done.
+void test_limits() {
+    const auto refuse = [](const std::string& from, const std::string& to, const char* what) {
+        std::string text = kProgram;
+        for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+        check_throws([&] { Program(Json::parse(text), {1 << 20, 1 << 20}); }, what);
+    };
+    Program(Json::parse(kProgram), {8 * (6 + 3), 2 * (6 + 3)});
+    check_throws([] { Program(Json::parse(kProgram), {8 * (6 + 3) - 1, 1000}); }, "too little memory");
+    check_throws([] { Program(Json::parse(kProgram), {1000, 5}); }, "too much work");
+    for (const char* n : {"100000", "2147483647", "2147483648", "4294967296", "4611686018427387904", "9223372036854775807"})
+        refuse("3]", std::string(n) + "]", n);
+    check(checked_product({1 << 20, 1 << 20, 1 << 20, 8}) == std::numeric_limits<Index>::max(), "a product that is too large");
+    check(checked_product({Index(1) << 40, Index(1) << 40, 0}) == 0 && checked_product({3, 4}) == 12, "a product that is not");
+    check(checked_sum(std::numeric_limits<Index>::max(), 1) == std::numeric_limits<Index>::max(), "a sum that is too large");
+    const Limits machine = Limits::of_machine(), small = Limits::of_file(1000), large = Limits::of_file(std::uintmax_t(1) << 40);
+    check(small.memory < machine.memory && small.work < machine.work, "the limits of a small file");
+    check(large.memory == machine.memory && large.work == machine.work, "the limits of a large file");
+}
+
+void test_numbers() {
+    for (const char* text : {"", " 1", "1 ", "1x", "0x10", "nan", "inf", "1,5", "--1", "e5", "."})
+        check(!parse_number(text), std::string("the number '") + text + "'");
+    check(parse_number("-1.5e3") == -1500 && parse_number(".5") == 0.5 && *parse_number("1e999") > 1e308, "numbers");
 }
 
 void test_run() {
@@ -99,17 +134,21 @@ void test_batches() {
     check_throws([&] { executor.run({X, T, 5, 3, unknown + 3, labels}, rates, 1); }, "an unknown example");
     check_throws([&] { executor.run(); }, "inputs that are not bound any more");
     check(executor.runs == 5, "the number of runs");
-    const auto refuse = [&](std::initializer_list<std::pair<const char*, const char*>> changes, const char* what) {
+    const auto refuse = [&](std::initializer_list<std::pair<std::string, std::string>> changes, const char* what) {
         std::string text = kStep;
-        for (const auto& [from, to] : changes) text.replace(text.find(from), std::string(from).size(), to);
+        for (const auto& [from, to] : changes)
+            for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
         Executor other(Program(Json::parse(text)), std::make_shared<ThreadPool>(1));
         other.bind("b", b);
         check_throws([&] { other.run({X, T, 5, 3, nullptr, labels}, rates, 1); }, what);
     };
-    refuse({{"\"dtype\": \"float64\", \"name\": \"eta\"}", "\"dtype\": \"float64\", \"name\": \"rate\"}"}}, "no rate");
-    refuse({{"add_scaled\", \"operands\": [0, 2, 1], \"shape\": [\"N\", 3], \"dtype\": \"float64\", \"buffer\": 4",
-             "add_scaled\", \"operands\": [0, 2, 1], \"shape\": [\"N\", 3], \"dtype\": \"float64\", \"buffer\": 0"}},
+    refuse({{"\"eta\"", "\"rate\""}}, "no rate");
+    refuse({{"[0, 2, 1], \"shape\": [\"N\", 3], \"dtype\": \"float64\", \"buffer\": 4",
+             "[0, 2, 1], \"shape\": [\"N\", 3], \"dtype\": \"float64\", \"buffer\": 0"}},
            "a program that changes X");
+    refuse({{"\"shape\": [], \"dtype\": \"float64\", \"name\": \"eta\"", "\"shape\": [], \"dtype\": \"float32\", \"name\": \"eta\""},
+            {"add_scaled\", \"operands\": [0, 2, 1]", "add\", \"operands\": [0, 1]"}},
+           "a rate of another dtype");
     const double constant[3] = {};
     check_throws([&] { executor.bind("b", static_cast<const void*>(constant)); }, "a constant that the program changes");
 }
@@ -158,6 +197,9 @@ void test_files() {
                               R"({"x": {"dtype": "F32", "shape": [2], "data_offsets": [-4, 4]}})",
                               R"({"x": {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}})",
                               R"({"x": {"dtype": "F32", "shape": [4611686018427387904, 4], "data_offsets": [0, 8]}})",
+                              R"({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "y": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
+                              R"({"x": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
+                              R"({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})",
                               R"({"x": {"dtype": "Q8", "shape": [2], "data_offsets": [0, 8]}})", R"({"x": )"}) {
         write(entry, std::string(entry).size());
         check_throws([&] { Safetensors::read(path); }, std::string("a file with ") + entry);
@@ -233,7 +275,9 @@ void test_sparse() {
 
 int main() {
     test_json();
+    test_numbers();
     test_unsound();
+    test_limits();
     test_run();
     test_batches();
     test_counters();

@@ -23,20 +23,8 @@ def build(folder: Path, sanitizers: str = "", options: tuple[str, ...] = ()) -> 
         options = (*options, f"-DCMAKE_CXX_FLAGS=-fsanitize={sanitizers} -fno-omit-frame-pointer -g")
     prefix = run([sys.executable, "-m", "cmeel", "cmake"]).strip()  # where pip has put Eigen
     run([CMAKE, "-S", NATIVE, "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}", *options])
-    run(
-        [
-            CMAKE,
-            "--build",
-            folder,
-            "--target",
-            "train",
-            "predict",
-            "kernels_test",
-            "program_test",
-            "thread_pool_test",
-            "-j2",
-        ]
-    )
+    tests = ("kernels_test", "program_test", "thread_pool_test", "fuzz_test")
+    run([CMAKE, "--build", folder, "--target", "train", "predict", *tests, "-j2"])
     return folder
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from native_seeds import save_seeds
 from native_support import build, needs_compiler, run
 from safetensors.numpy import load_file, save_file
 
@@ -71,15 +72,24 @@ def test_a_saved_program_is_trained_without_python(binaries: Path, kind: str, dt
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("sanitizers", ["thread", "address,undefined"])
-def test_sanitizers_find_nothing(sanitizers: str, tmp_path: Path):
-    environment = {"TSAN_OPTIONS": "halt_on_error=1", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
-    folder = build(tmp_path / "build", sanitizers)
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("sanitizers", "mutants"), [("thread", 1000), ("address,undefined", 20_000)])
+def test_sanitizers_find_nothing(sanitizers: str, mutants: int, tmp_path: Path):
+    """In the tests of the core, in training, and in damaged files, which may not ask for 500 MB at once."""
+    environment = {
+        "TSAN_OPTIONS": "halt_on_error=1",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+        "ASAN_OPTIONS": "max_allocation_size_mb=500",
+    }
+    folder, seeds = build(tmp_path / "build", sanitizers), tmp_path / "seeds"
     for name in ("kernels_test", "program_test", "thread_pool_test"):
         run([folder / name], **environment)
     for kind in MODELS:
         check_training(folder / "train", kind, "float32", tmp_path, **environment)
+    seeds.mkdir()
+    save_seeds(seeds)
+    for first in range(0, mutants, 1000):
+        run([folder / "fuzz_test", seeds, first, first + 1000], **environment)
 
 
 EMULATOR = "qemu-x86_64-static"  # Debian: qemu-user-static

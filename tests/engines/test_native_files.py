@@ -222,8 +222,10 @@ def test_bad_data_is_named(binaries: Path, ready):
 
 def test_bad_programs_are_named(binaries: Path, ready, tmp_path: Path):
     program, data_file, result, feedforward = (ready[x] for x in ("program", "data", "result", "again"))
-    assert refused(binaries / "train", feedforward, data_file, result).endswith("found one without a matrix T")
-    assert refused(binaries / "predict", program, data_file, result).endswith("found one without a matrix Y")
+    assert refused(binaries / "train", feedforward, data_file, result).endswith(
+        "found one without a matrix T of float32"
+    )
+    assert refused(binaries / "predict", program, data_file, result).endswith("found one without a matrix Y of float32")
     assert "there is no program in it" in refused(binaries / "predict", data_file, data_file, result)
     missing = tmp_path / "missing"
     assert f"{missing}: no such file" in refused(binaries / "train", missing, data_file, result)
@@ -252,8 +254,8 @@ def test_bad_programs_are_named(binaries: Path, ready, tmp_path: Path):
         (("--rate", "0.1x"), "--rate: expected a number, found '0.1x'"),
         (("--rate", "nan"), "--rate: expected a number, found 'nan'"),
         (("--rate",), "--rate: expected a number, found ''"),
-        (("--epochs", "0"), "--epochs: expected a whole number of 1 or more, found 0"),
-        (("--threads", "1.5"), "--threads: expected a whole number of 1 or more, found 1.5"),
+        (("--epochs", "0"), "--epochs: expected a whole number from 1 to 1000000, found 0"),
+        (("--threads", "1.5"), "--threads: expected a whole number from 1 to 1024, found 1.5"),
         (("--speed", "9"), "unknown option --speed"),
         (("one", "more"), "usage: train PROGRAM DATA RESULT"),
     ],

@@ -51,22 +51,23 @@ def description(operation: str, result: Shape, operands: tuple[Shape, ...]) -> s
     values: list[dict] = []
     buffers: list[dict] = []
 
-    def add(operation: str, shape: Shape, operands: list[int], **details: object) -> int:
-        values.append({"operation": operation, "operands": operands, "shape": shape, "dtype": "float64", **details})
+    def add(operation: str, shape: Shape, operands: list[int], dtype: str = "float64", **details: object) -> int:
+        values.append({"operation": operation, "operands": operands, "shape": shape, "dtype": dtype, **details})
         if operation not in ("support", "number") and OPERATIONS[operation].kind != "view":
             values[-1]["buffer"] = len(buffers)
-            buffers.append({"shape": shape, "dtype": "float64", "name": details.get("name", "")})
+            buffers.append({"shape": shape[:2], "dtype": dtype, "name": details.get("name", "")})
         return len(values) - 1
 
     def add_operand(shape: Shape) -> int:
         name = f"x{len(values)}"
-        place = add("support" if len(shape) == 3 else "input", shape, [], name=name)
+        dtype = "int64" if shape == () and OPERATIONS[operation].dtypes == "counts" else "float64"
+        place = add("support" if len(shape) == 3 else "input", shape, [], dtype, name=name)
         return add("copy", shape, [place]) if len(shape) == 2 else place  # sparse products read no inputs
 
     add_operand((2, 2))
     places = [add_operand(shape) for shape in operands]
     details = {"number": {"number": 1}, "input": {"name": "y"}, "support": {"name": "S"}}.get(operation, {})
-    add(operation, result, places, **details)
+    add(operation, result, places, "float64", **details)
     return json.dumps(
         {"format": FORMAT, "sizes": {}, "values": values, "buffers": buffers, "outputs": {}, "copies": []}
     )
@@ -126,7 +127,7 @@ def test_the_core_accepts_exactly_the_shapes_that_fit(name: str):
 
 def test_the_core_refuses_an_unknown_operation():
     content = description("exp", (2, 2), ((2, 2),)).replace('"exp"', '"sine"')
-    with pytest.raises(ValueError, match="unknown operation sine"):
+    with pytest.raises(ValueError, match="unknown operation 'sine'"):
         native.Executor(content, native.ThreadPool(1))
 
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -25,7 +26,7 @@ public:
     bool is_string() const { return std::holds_alternative<std::string>(value_); }
     bool is_whole() const { return std::holds_alternative<std::int64_t>(value_); }  // written as a whole number
     double number() const { return is_whole() ? static_cast<double>(std::get<std::int64_t>(value_)) : get<double>("a number"); }
-    long long integer() const;
+    std::int64_t integer() const { return get<std::int64_t>("a whole number"); }
     const std::string& string() const { return get<std::string>("a string"); }
     const Array& array() const { return get<Array>("an array"); }
     const Object& object() const { return get<Object>("an object"); }
@@ -38,6 +39,9 @@ private:
 
     std::variant<std::nullptr_t, bool, double, std::int64_t, std::string, Array, Object> value_;
 };
+
+// The number that all of a text is, in every locale; infinite if it is too large, and nothing if it is none.
+std::optional<double> parse_number(std::string_view text);
 
 std::string json_string(const std::string& text);  // in quotes, with what JSON wants escaped
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <variant>
@@ -10,6 +11,7 @@
 
 #include "matgrad/json.h"
 #include "matgrad/kernels.h"
+#include "matgrad/limits.h"
 #include "matgrad/thread_pool.h"
 
 namespace matgrad {
@@ -51,11 +53,18 @@ struct Program {
     std::vector<Value> values;
     std::vector<Buffer> buffers;
     std::vector<std::pair<int, int>> copies;  // (to, from), at the end
+    std::map<std::string, Shape> supports;    // by name
+    std::string dtype;                        // of all matrices
+    Limits limits;
 
-    // The program that a JSON value describes; throws std::invalid_argument if it is not sound.
-    explicit Program(const Json& description);
-    int buffer(const std::string& name) const;
+    // The program that a JSON value describes; throws std::invalid_argument if it is not sound, or asks for too much.
+    explicit Program(const Json& description, const Limits& limits = Limits::of_machine());
+    int buffer(const std::string& name) const;  // throws std::invalid_argument if there is none
     bool writes(int buffer) const;
+
+private:
+    friend class ProgramReader;
+    std::map<std::string, int> named_;  // the buffers that have names
 };
 
 // The examples of an epoch, in the caller's memory: rows of X, each with a row of T.

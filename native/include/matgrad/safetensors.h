@@ -27,9 +27,10 @@ struct Safetensors {
     std::map<std::string, std::string> metadata;
     std::string path = "";  // of the file that was read
 
-    // Throws std::invalid_argument if the file cannot be read or is damaged.
+    // Throws std::invalid_argument if the file cannot be read, is damaged, or is larger than the machine's memory.
     static Safetensors read(const std::string& path);
     const Tensor& at(const std::string& name) const;  // throws std::invalid_argument if there is none
+    Json json(const std::string& key) const;          // a string of the metadata, parsed
     void write(const std::string& path) const;        // completely or not at all
 };
 

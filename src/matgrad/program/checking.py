@@ -8,11 +8,15 @@ from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Shape
 
 COUNTERS = ("int32", "int64")  # the dtypes of scalars that count something
+DEEPEST = 100  # views of views: whoever reads one follows them all
 
 
 def check_program(program: Program) -> None:
     """Raise ValueError if the program cannot be run."""
-    for i, value in enumerate(program.values):
+    depths: dict[Value, int] = {}
+    read = set(program.values)
+    values = [*(x for x in program.inputs.values() if x not in read), *program.values]
+    for i, value in enumerate(values):
         if value.operation not in list(OPERATIONS):  # from a file it may be unhashable
             raise ValueError(f"value {i}: unknown operation {value.operation!r}; known: {', '.join(OPERATIONS)}")
         operands = tuple(x.shape for x in value.operands)
@@ -24,9 +28,14 @@ def check_program(program: Program) -> None:
             raise ValueError(f"value {i}: {value.operation} cannot give {value.dtype} from operands of dtypes {found}")
         if isinstance(value.number, int | float) != (value.operation == "number"):
             raise ValueError(f"value {i}: a number belongs to the operation 'number', found {value.number!r}")
+        if value.operation == "number" and value.dtype in COUNTERS and not is_whole(value):
+            raise ValueError(f"value {i}: expected a whole number below 2⁶³, found {value.number!r}")
+        depths[value] = 1 + depths[value.operands[0]] if value.kind == "view" else 0
+        if depths[value] > DEEPEST:
+            raise ValueError(f"value {i}: expected at most {DEEPEST} views of one another")
         if not fits_support(value):
             raise ValueError(f"value {i}: {value.operation} does not fit its support")
-        if value.operation == "input" and program.inputs.get(value.name) is not value:
+        if value.operation == "input" and (not value.name or program.inputs.get(value.name) is not value):
             raise ValueError(f"value {i}: {value.name!r} is not among the inputs of the program")
     for name, value in program.outputs.items():
         before = program.inputs.get(name, value)
@@ -42,11 +51,18 @@ def fits(operation: str, result: Shape, *operands: Shape) -> bool:
 def fits_dtypes(value: Value) -> bool:
     """Whether the dtypes of the value and its operands are known, and allowed for the operation."""
     rule = OPERATIONS[value.operation].dtypes
-    found = [x.dtype for x in value.operands if x.operation != "support"]
+    found = [x for x in value.operands if x.operation != "support"]
     if rule == "counts":
-        return value.dtype in DTYPES and all(dtype in (*DTYPES, *COUNTERS) for dtype in found)
-    known = (*DTYPES, *COUNTERS) if rule == "any" else DTYPES
-    return value.dtype in known and all(dtype == value.dtype for dtype in found)
+        return value.dtype in DTYPES and all(map(is_whole, found))
+    known = (*DTYPES, *COUNTERS) if rule == "any" and len(value.shape) != 2 else DTYPES
+    return value.dtype in known and all(x.dtype == value.dtype for x in found)
+
+
+def is_whole(value: Value) -> bool:
+    """Whether it is a counter, or a number that can be one."""
+    if value.operation == "number":
+        return isinstance(value.number, int) and abs(value.number) < 2**63
+    return value.dtype in COUNTERS
 
 
 def fits_support(value: Value) -> bool:

@@ -12,6 +12,8 @@ from matgrad.program.rules import with_separate_outputs
 from matgrad.program.shapes import Size, size_name
 
 FORMAT = 2  # 1 had supports without their number of elements
+LARGEST = 2**31 - 1  # size: the indices of sparse matrices have 32 bits
+MOST = 100_000  # values
 
 
 def as_dictionary(program: Program) -> dict[str, Any]:
@@ -20,7 +22,8 @@ def as_dictionary(program: Program) -> dict[str, Any]:
     It includes, for the C++ core, the buffers of the values when the program runs in place.
     """
     program = with_separate_outputs(program)
-    values = [*(x for x in program.inputs.values() if x not in program.values), *program.values]
+    read = set(program.values)
+    values = [*(x for x in program.inputs.values() if x not in read), *program.values]
     indices = {value: i for i, value in enumerate(values)}
     memory = plan(program)
     buffers = {buffer: i for i, buffer in enumerate(dict.fromkeys(memory.buffers.values()))}
@@ -44,6 +47,8 @@ def from_dictionary(content: Mapping[str, Any]) -> Program:
         raise ValueError(f"format {content['format']}, expected {FORMAT}")
     sizes = {name: Size(_size(n), name) for name, n in content["sizes"].items()}
     values: list[Value] = []
+    if len(content["values"]) > MOST:
+        raise ValueError(f"expected at most {MOST} values, found {len(content['values'])}")
     for i, line in enumerate(content["values"]):
         if not all(_is_index(k, i) for k in line["operands"]):
             raise ValueError(f"value {i}: expected operands before it, found {line['operands']}")
@@ -78,8 +83,8 @@ def _value_as_dictionary(value: Value, indices: Mapping[Value, int]) -> dict[str
 
 def _size(n: Any) -> int:
     """n, checked to be a size."""
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise ValueError(f"expected a size of 1 or more, found {n!r}")
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= LARGEST:
+        raise ValueError(f"expected a size from 1 to {LARGEST}, found {n!r}")
     return n
 
 

@@ -44,13 +44,15 @@ def with_separate_outputs(program: Program) -> Program:
     core writes sparse products with padded rows, which the memory of an output does not have.
     """
     outputs: dict[str, Value] = {}
+    taken: set[Value] = set()
     end = max(value.order for value in program.values) + 1
     for name, value in program.outputs.items():
         is_other_input = value.operation == "input" and value.name != name
         is_unsuitable = value.kind == "view" or value.operation in ("number", *PADDED)
-        needs_copy = is_other_input or is_unsuitable or value in outputs.values()
+        needs_copy = is_other_input or is_unsuitable or value in taken
         copy = Value("copy", (value,), value.shape, value.dtype, order=end)
         outputs[name] = copy if needs_copy else value
+        taken.add(value)
     return Program(program.inputs, outputs)
 
 
