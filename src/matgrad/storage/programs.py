@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.foundation.files import read_safetensors
+from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.plain_values import parse_json
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers.state import SUPPORT, State, matrices_of
@@ -52,7 +53,7 @@ def load_program(path: str | Path) -> tuple[Program, State]:
     of_model = set(tensor_names(metadata["model"], path).values()) if "model" in metadata else set()
     try:
         program = from_dictionary(parse_json(metadata["matgrad"]))
-        supports = {name: _support(value, matrices) for name, value in program.supports.items()}
+        supports = {name: _support(value, matrices, file_limit(path)) for name, value in program.supports.items()}
         matrices = {name: A for name, A in matrices.items() if name in program.inputs or name not in of_model}
         _check_matrices(program, matrices)
     except KeyError as error:
@@ -62,8 +63,9 @@ def load_program(path: str | Path) -> tuple[Program, State]:
     return program, matrices | supports
 
 
-def _support(value: Value, matrices: State) -> Support:
+def _support(value: Value, matrices: State, limit: int) -> Support:
     """The support that a value stands for, whose index is taken out of the matrices of a file."""
+    check_bytes(16 * sum(value.shape), f"{value.name}: a support with {value.shape[1]} columns", limit)
     S = Support(value.shape[:2], *(matrices.pop(f"{value.name}.{part}") for part in INDEX))
     if S.nnz != value.shape[2]:
         raise ValueError(f"{value.name}: expected {value.shape[2]} elements, found {S.nnz}")
