@@ -46,7 +46,8 @@ struct Arguments {
         if (x != std::floor(x) || x < 1 || x > largest) {
             char found[32];
             std::snprintf(found, sizeof found, "%g", x);
-            throw std::invalid_argument(option + ": expected a whole number from 1 to " + std::to_string(largest) + ", found " + found);
+            throw std::invalid_argument(option + ": expected a whole number from 1 to " + std::to_string(largest) + ", found " +
+                                        found);
         }
         return static_cast<int>(x);
     }

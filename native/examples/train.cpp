@@ -58,7 +58,8 @@ void train(int count, char** words) {
         throw std::invalid_argument(saved.file.path + ": expected a classifier, found a regression with scaled targets");
     const Safetensors data = Safetensors::read(arguments.files[1]);
     const bool is_single = saved.executor.program().dtype == "float32";
-    (is_single ? train_epochs<float> : train_epochs<double>)(saved, data, arguments.numbers.at("--rate"), arguments.whole("--epochs", kMostEpochs));
+    const double rate = arguments.numbers.at("--rate");
+    (is_single ? train_epochs<float> : train_epochs<double>)(saved, data, rate, arguments.whole("--epochs", kMostEpochs));
     saved.file.write(result);
     std::printf("wrote %s\n", result.c_str());
 }

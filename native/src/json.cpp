@@ -36,10 +36,11 @@ std::size_t number_length(std::string_view text) {
 // The number of bytes of the character that a text begins with; 0 if it is not UTF-8.
 std::size_t character_length(std::string_view text) {
     const auto byte = [&](std::size_t i) -> unsigned { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
-    const std::size_t length = byte(0) < 0x80 ? 1 : byte(0) < 0xC2 ? 0 : byte(0) < 0xE0 ? 2 : byte(0) < 0xF0 ? 3 : byte(0) < 0xF5 ? 4 : 0;
+    const unsigned lead = byte(0);
+    const std::size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
     for (std::size_t i = 1; i < length; ++i)
         if (byte(i) >> 6 != 2) return 0;
-    const unsigned start = byte(0) << 8 | byte(1);  // too short a number, a surrogate, or above U+10FFFF
+    const unsigned start = lead << 8 | byte(1);  // too short a number, a surrogate, or above U+10FFFF
     const bool is_invalid = (length == 3 && (start < 0xE0A0 || (start >= 0xEDA0 && start < 0xEE00))) ||
                             (length == 4 && (start < 0xF090 || start >= 0xF490));
     return is_invalid ? 0 : length;
@@ -187,7 +188,8 @@ private:
         unsigned code = 0;
         const std::string_view digits = text_.substr(std::min(at_ + 1, text_.size()), 4);
         const char* end = digits.data() + digits.size();
-        if (text_[at_] != 'u' || digits.size() < 4 || std::from_chars(digits.data(), end, code, 16).ptr != end) fail("unknown escape");
+        if (text_[at_] != 'u' || digits.size() < 4 || std::from_chars(digits.data(), end, code, 16).ptr != end)
+            fail("unknown escape");
         at_ += 5;
         return code;
     }

@@ -45,7 +45,8 @@ std::optional<Amount> allowed(const char* variable) {
 Amount memory_of_machine() {
     Amount memory = kMostMemory;
 #if defined(_SC_PHYS_PAGES)
-    if (const Amount bytes = checked_product({sysconf(_SC_PHYS_PAGES), sysconf(_SC_PAGE_SIZE)}); bytes > 0) memory = std::min(memory, bytes);
+    if (const Amount bytes = checked_product({sysconf(_SC_PHYS_PAGES), sysconf(_SC_PAGE_SIZE)}); bytes > 0)
+        memory = std::min(memory, bytes);
 #endif
     for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
         Amount bytes = 0;
@@ -55,8 +56,9 @@ Amount memory_of_machine() {
 }
 
 std::string in_words(Amount bytes) {
+    const bool is_large = bytes >= 1 << 30;
     char text[64];
-    std::snprintf(text, sizeof text, bytes < 1 << 30 ? "%.3g MB" : "%.3g GB", static_cast<double>(bytes) / (bytes < 1 << 30 ? 1 << 20 : 1 << 30));
+    std::snprintf(text, sizeof text, "%.3g %s", static_cast<double>(bytes) / (is_large ? 1 << 30 : 1 << 20), is_large ? "GB" : "MB");
     return text;
 }
 
@@ -70,7 +72,8 @@ Limits Limits::of_machine() {
 Limits Limits::of_file(std::uintmax_t bytes) {
     Limits limits = of_machine();
     const auto in_proportion = [&](double factor, Amount least, Amount most) {
-        return static_cast<Amount>(std::clamp(factor * static_cast<double>(bytes), static_cast<double>(std::min(least, most)), static_cast<double>(most)));
+        const double amount = factor * static_cast<double>(bytes);
+        return amount > static_cast<double>(most) ? most : std::min(most, std::max(least, static_cast<Amount>(amount)));
     };
     if (!allowed(kMemoryVariable)) limits.memory = in_proportion(kMemoryPerByte, kFileMemory, limits.memory);
     if (!allowed(kWorkVariable)) limits.work = in_proportion(kWorkPerByte, kFileWork, limits.work);
@@ -85,7 +88,8 @@ void Limits::check_memory(Amount bytes, const std::string& what) const {
 
 void Limits::check_work(Amount found, const std::string& what) const {
     char text[64];
-    std::snprintf(text, sizeof text, "%.3g multiplications, expected at most %.3g", static_cast<double>(found), static_cast<double>(work));
+    std::snprintf(text, sizeof text, "%.3g multiplications, expected at most %.3g", static_cast<double>(found),
+                  static_cast<double>(work));
     if (found > work)
         refuse(what + " asks for " + text + "; the environment variable " + kWorkVariable + " allows more");
 }

@@ -22,7 +22,8 @@ Index size_of(const Json& size) {
 
 int index_of(const Json& index, std::size_t count, const char* what) {
     const std::int64_t k = index.integer();
-    if (k < 0 || k >= static_cast<std::int64_t>(count)) refuse("there is no " + std::string(what) + " " + std::to_string(k) + " before it");
+    if (k < 0 || k >= static_cast<std::int64_t>(count))
+        refuse("there is no " + std::string(what) + " " + std::to_string(k) + " before it");
     return static_cast<int>(k);
 }
 
@@ -108,7 +109,8 @@ private:
     }
 
     void read_number(Value& value, const Json& line) const {
-        if (line.has("number") != (value.operation == "number")) refuse("a number belongs to the operation 'number', and to no other");
+        if (line.has("number") != (value.operation == "number"))
+            refuse("a number belongs to the operation 'number', and to no other");
         if (!line.has("number")) return;
         const Json& written = line.at("number");
         const Json& number = written.is_string() ? names_.at(written.string()) : written;

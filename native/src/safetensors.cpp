@@ -76,12 +76,14 @@ Json header_of(std::ifstream& file, std::uint64_t size, std::uint64_t& data_size
 std::vector<Entry> entries_of(const Json& header, std::uint64_t data_size) {
     std::vector<Entry> entries;
     for (const auto& [name, line] : header.object())
-        if (name != "__metadata__") about(readable(name), [&, &name = name, &line = line] { entries.push_back(entry_of(name, line)); });
-    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return std::pair(a.first, a.last) < std::pair(b.first, b.last); });
+        if (name != "__metadata__") entries.push_back(about(readable(name), [&, &name = name, &line = line] { return entry_of(name, line); }));
+    std::sort(entries.begin(), entries.end(),
+              [](const Entry& a, const Entry& b) { return std::pair(a.first, a.last) < std::pair(b.first, b.last); });
     std::int64_t end = 0;
     for (const Entry& entry : entries) {
         if (entry.first != end)
-            refuse(readable(entry.name) + ": its data begins at " + std::to_string(entry.first) + ", expected " + std::to_string(end));
+            refuse(readable(entry.name) + ": its data begins at " + std::to_string(entry.first) + ", expected " +
+                   std::to_string(end));
         end = entry.last;
     }
     if (static_cast<std::uint64_t>(end) != data_size)

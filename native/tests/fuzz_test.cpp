@@ -68,7 +68,9 @@ void replace_token(std::string& text, Random& rng) {
     const Token token = one_of(all, rng), other = one_of(all, rng);
     const std::string before = text.substr(token.at, token.size);
     const std::string neighbour = std::to_string(std::atoi(before.substr(0, 9).c_str()) + (below(2, rng) ? 1 : -1));
-    const std::string after = below(3, rng) == 0 ? one_of(kNumbers, rng) : below(2, rng) ? text.substr(other.at, other.size) : neighbour;
+    const std::string after = below(3, rng) == 0 ? one_of(kNumbers, rng)
+                              : below(2, rng)    ? text.substr(other.at, other.size)
+                                                 : neighbour;
     if (below(2, rng)) {
         text.replace(token.at, token.size, after);
         return;
@@ -153,8 +155,9 @@ struct Parts {
 
 // Whole numbers and floats in the data that are hard to digest.
 void change_data(std::string& data, Random& rng) {
-    static const std::vector<std::int64_t> whole = {0, 1, 2, 7, -1, 1 << 20, 0x7FFFFFFF, -0x7FFFFFFF, INT64_MAX, INT64_MIN, 0x7FC00000, 0x7F800000,
-                                                    0x7FF8000000000000, 0x7FF0000000000000, 0x0000000100000001};
+    static const std::vector<std::int64_t> whole = {
+        0, 1, 2, 7, -1, 1 << 20, 0x7FFFFFFF, -0x7FFFFFFF, INT64_MAX, INT64_MIN, 0x7FC00000, 0x7F800000,
+        0x7FF8000000000000, 0x7FF0000000000000, 0x0000000100000001};
     const std::size_t size = below(2, rng) ? 4 : 8;
     if (data.size() < size) return;
     const std::int64_t number = one_of(whole, rng);
@@ -193,7 +196,9 @@ std::vector<Seed> seeds_in(const std::string& folder) {
     std::vector<Seed> seeds;
     for (std::filesystem::path path : paths) {
         const bool is_step = path.extension() == ".step";
-        if (is_step || path.extension() == ".feedforward") seeds.push_back({Parts(path.string()), Parts(path.replace_extension(".data").string()), is_step});
+        if (!is_step && path.extension() != ".feedforward") continue;
+        const Parts program(path.string()), data(path.replace_extension(".data").string());
+        seeds.push_back({program, data, is_step});
     }
     return seeds;
 }
