@@ -24,7 +24,6 @@ Executor::Implementation::Implementation(Program p, std::shared_ptr<ThreadPool> 
     const Index widest = kWidest * line * count;
     strips = static_cast<int>((examples + widest - 1) / widest) * count;
     allocate_buffers();
-    for (int i = 0; i < static_cast<int>(program.buffers.size()); ++i) is_only_transposed.push_back(reads_only_transpose(i));
 }
 
 // Whether a matrix is an input of several columns of which the program reads nothing but the transpose, to copy it.
@@ -43,32 +42,33 @@ bool Executor::Implementation::reads_only_transpose(int input) const {
     return true;
 }
 
-// The time of the slowest team, by an estimate in which a cache line of examples times a weight takes 1. The more teams there are,
-// the more often weights are read; the larger teams are, the more examples come from the caches of other threads.
-double Executor::Implementation::cost_of_teams(Index count) const {
+// The number of teams with which the slowest one takes the least time, by an estimate in which a cache line of examples times a
+// weight takes 1. The more teams there are, the more often weights are read; the larger teams are, the more examples come from
+// the caches of other threads.
+int Executor::Implementation::team_count() const {
     constexpr double kWeight = 3, kLine = 4;  // reading a weight, for a strip, and a line of examples from another cache
-    double weights = 0, features = 0, slowest = 0;
+    double weights = 0, features = 0;
     for (const Value& v : program.values) {
         if (!v.operation.starts_with("sparse_")) continue;
         const Shape& support = program.values[v.operands[0]].shape;
         weights += static_cast<double>(support[2]), features += static_cast<double>(support[0] + support[1]);
     }
-    for (Index i = 0; i < count; ++i) {
-        const auto part = [&](Index items) { return items * (i + 1) / count - items * i / count; };
-        const Index lines = part(rounded_up(examples, line) / line), members = part(pool->size());
-        const auto strips = static_cast<double>(rounded_up(lines, kWidest) / kWidest), own = static_cast<double>(lines);
-        const double products = weights * (kWeight * strips + own) / static_cast<double>(members);
-        slowest = std::max(slowest, products + (members > 1 ? kLine * features * own : 0));
-    }
-    return slowest;
-}
-
-// The number of teams that is fastest.
-int Executor::Implementation::team_count() const {
-    const Index most = std::min<Index>(pool->size(), rounded_up(examples, line) / line);
+    const Index lines = rounded_up(examples, line) / line;
+    const auto cost = [&](Index count) {
+        double slowest = 0;
+        for (Index i = 0; i < count; ++i) {
+            const auto part = [&](Index items) { return items * (i + 1) / count - items * i / count; };
+            const auto members = static_cast<double>(part(pool->size())), own = static_cast<double>(part(lines));
+            const auto strips = static_cast<double>(rounded_up(part(lines), kWidest) / kWidest);
+            const double products = weights * (kWeight * strips + own) / members;
+            slowest = std::max(slowest, products + (members > 1 ? kLine * features * own : 0));
+        }
+        return slowest;
+    };
     Index best = 1;
-    for (Index count = 2; count <= most; ++count)
-        if (cost_of_teams(count) < cost_of_teams(best)) best = count;
+    double least = cost(best);
+    for (Index count = 2; count <= std::min<Index>(pool->size(), lines); ++count)
+        if (const double time = cost(count); time < least) best = count, least = time;
     return static_cast<int>(best);
 }
 
@@ -178,7 +178,9 @@ void Executor::Implementation::bind_rows(int input, const void* data, Index rows
         pointers[input] = row(0);
         return;
     }
-    if (is_only_transposed[input]) {
+    const auto [only, is_new] = is_only_transposed.try_emplace(input, false);
+    if (is_new) only->second = reads_only_transpose(input);
+    if (only->second) {
         pointers[input] = const_cast<void*>(data);
         chosen_rows[input] = indices;
         return;

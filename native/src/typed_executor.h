@@ -130,7 +130,7 @@ struct Executor::Implementation {
     Index reserved = 0;  // bytes so far
     std::vector<Memory> owned;
     std::map<int, Memory> gathered;  // copies of rows, for inputs that are examples
-    std::vector<bool> is_only_transposed;  // inputs whose rows are transposed from where they are, without a copy:
+    std::map<int, bool> is_only_transposed;  // whether the rows of an input are transposed from where they are, without a copy:
     std::map<int, std::vector<Index>> chosen_rows;  // those with these indices, or all of them if it is empty
 
     // The batch size of sparse products, or 0 if there are none: every team of threads takes its own examples, strip by strip.
@@ -139,7 +139,6 @@ struct Executor::Implementation {
     std::vector<std::unique_ptr<Barrier>> teams;
     Index first_example(int strip) const;
     int team(int thread) const { return static_cast<int>(((thread + 1) * teams.size() - 1) / pool->size()); }
-    double cost_of_teams(Index count) const;
     int team_count() const;
     bool reads_only_transpose(int input) const;
     Worker member(const Worker& worker) const;  // the same thread within its team
