@@ -15,7 +15,8 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -160,13 +161,25 @@ def test_control_c_keeps_the_best_epoch_of_early_stopping(folder):
     assert "kept the model of epoch" in output
 
 
+def has_open(process: subprocess.Popen, file: Path) -> bool:
+    """Whether a process has opened a file."""
+    for number in os.listdir(f"/proc/{process.pid}/fd"):
+        with suppress(OSError):  # it is closed again
+            if os.readlink(f"/proc/{process.pid}/fd/{number}") == str(file):
+                return True
+    return False
+
+
 def test_control_c_while_the_data_is_read_ends_cleanly(folder):
     """Before training starts there is nothing to save."""
-    os.mkfifo("slow.csv")  # a file whose content never comes
-    process = start("train", "--csv", "slow.csv", "--save-weights", "m.npz", stdin=subprocess.DEVNULL)
-    with open("slow.csv", "w"):  # which waits for a reader
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=PATIENCE)
+    slow = folder / "slow.csv"
+    slow.write_bytes(b"1,2,a\n" * 10_000_000)  # which takes many seconds to read
+    process = start("train", "--csv", slow, "--save-weights", "m.npz", stdin=subprocess.DEVNULL)
+    end = time.monotonic() + PATIENCE
+    while not has_open(process, slow):
+        assert time.monotonic() < end, "the file is not opened"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=PATIENCE)
 
     assert process.returncode == 130
     assert "Traceback" not in errors
