@@ -14,11 +14,11 @@ from matgrad.foundation.limits import CONFIGURATION, DEPTH, JSON, check_count
 T = TypeVar("T")
 
 
-def parse_json(text: str) -> Any:
-    """The value of a JSON string; NaN, infinities and names that occur twice are refused, as is deep nesting."""
+def parse_json(text: str, *, finite: bool = True) -> Any:
+    """The value of a JSON string; names that occur twice and deep nesting are refused, NaN and infinities if `finite`."""
     check_count(len(text), JSON, "JSON", "characters")
     try:
-        value = json.loads(text, object_pairs_hook=_table, parse_constant=_refuse_constant)
+        value = json.loads(text, object_pairs_hook=_table, parse_constant=_refuse_constant if finite else None)
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
     _check_depth(value)

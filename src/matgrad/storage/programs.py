@@ -52,7 +52,7 @@ def load_program(path: str | Path) -> tuple[Program, State]:
         raise ValueError(f"{path}: there is no program in it; expected a file of `matgrad program --save`")
     of_model = set(tensor_names(metadata["model"], path).values()) if "model" in metadata else set()
     try:
-        program = from_dictionary(parse_json(metadata["matgrad"]))
+        program = from_dictionary(parse_json(metadata["matgrad"], finite=False))
         supports = {name: _support(value, matrices, file_limit(path)) for name, value in program.supports.items()}
         matrices = {name: A for name, A in matrices.items() if name in program.inputs or name not in of_model}
         _check_matrices(program, matrices)
