@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "matgrad/cores.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -65,6 +67,8 @@ unsigned forks() {
     return fork_count.load(std::memory_order_relaxed);
 }
 
+Counter::Counter(int threads) : long_spin_(threads <= cores() ? kLongSpin : kShortSpin) {}
+
 bool Counter::spin(unsigned seen, int pauses) const {
     for (; pauses > 0 && value() == seen; --pauses) pause_briefly();
     return pauses > 0;
@@ -76,9 +80,9 @@ bool Counter::spin(unsigned seen) {
         short_spins_left_.store(left - 1, std::memory_order_relaxed);
         return spin(seen, kShortSpin);
     }
-    const bool has_changed = spin(seen, kLongSpin);
+    const bool has_changed = spin(seen, long_spin_);
     const int before = short_spins_.load(std::memory_order_relaxed);
-    const int now = has_changed ? before / 4 : std::min(4 * before + 3, kMostShort);
+    const int now = has_changed ? before / 2 : std::min(4 * before + 3, kMostShort);
     if (now == before && now == 0) return has_changed;  // nothing to write to memory that all threads read
     short_spins_.store(now, std::memory_order_relaxed);
     short_spins_left_.store(now, std::memory_order_relaxed);
@@ -125,7 +129,7 @@ void Barrier::mend() {
 
 class ThreadPool::Crew {
 public:
-    explicit Crew(int size) : size_(size), barrier_(size) {
+    explicit Crew(int size) : size_(size), started_(size), finished_(size), barrier_(size) {
         try {
             threads_.reserve(size);
             for (int i = 1; i < size; ++i) threads_.emplace_back([this, i] { serve(i); });

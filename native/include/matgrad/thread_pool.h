@@ -18,6 +18,7 @@ unsigned forks();
 // A number that counts up. Threads wait for it to change: they spin, for long if that has paid lately, then sleep.
 class alignas(kCacheLine) Counter {
 public:
+    explicit Counter(int threads);  // that run at the same time, if they have cores
     unsigned value() const { return value_.load(std::memory_order_acquire); }
     void wait(unsigned seen);  // until the value is another one
     void advance();
@@ -26,6 +27,7 @@ private:
     bool spin(unsigned seen);
     bool spin(unsigned seen, int pauses) const;
 
+    const int long_spin_;  // pauses
     std::atomic<unsigned> value_{0};
     std::atomic<int> sleepers_{0};
     std::atomic<int> short_spins_{0}, short_spins_left_{0};  // before the next long one
@@ -38,7 +40,7 @@ class Barrier {
 public:
     struct Broken {};  // what wait() throws where another thread will not come
 
-    explicit Barrier(int size) : size_(size) {}
+    explicit Barrier(int size) : size_(size), rounds_(size) {}
     void wait();
     void break_up();  // ends the waiting of all threads, until the barrier is mended
     void mend();      // while nobody waits
