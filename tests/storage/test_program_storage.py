@@ -89,7 +89,7 @@ def test_numbers_that_are_not_finite_are_saved(tmp_path, number: float):
 
     M = model()
     M.layers.append(Shift(2, 2))
-    save_program(program(M), M.state(), tmp_path / "program.safetensors")
+    save_program(program(M), tmp_path / "program.safetensors", M.state())
     loaded, _ = load_program(tmp_path / "program.safetensors")
     numbers = [value.number for value in loaded.values if value.operation == "number"]
     assert any(np.array_equal(x, number, equal_nan=True) for x in numbers)
