@@ -66,6 +66,11 @@ inline void check_result(const std::string& result, const std::vector<std::strin
 
 inline double all_threads() { return cores(); }
 
+// The threads that --threads asks for, but at most one per core: more would only wait for one another.
+inline std::shared_ptr<ThreadPool> thread_pool(const Arguments& arguments) {
+    return std::make_shared<ThreadPool>(std::min(arguments.whole("--threads", kMostThreads), cores()));
+}
+
 // The memory of X, T, Y or eta in the program of a file; `kind` is what the file should be.
 inline const Buffer& input(const SavedProgram& saved, const std::string& name, const std::string& kind, bool is_matrix = true) {
     const Program& program = saved.executor.program();

@@ -70,7 +70,7 @@ void predict(int count, char** words) {
     const Arguments arguments(count, words, {{"--threads", all_threads()}});
     if (arguments.files.size() != 3) throw std::invalid_argument("usage: predict PROGRAM DATA RESULT [--threads N]");
     check_result(arguments.files[2], {arguments.files[0], arguments.files[1]});
-    SavedProgram saved(arguments.files[0], std::make_shared<ThreadPool>(arguments.whole("--threads", kMostThreads)));
+    SavedProgram saved(arguments.files[0], thread_pool(arguments));
     const Safetensors data = Safetensors::read(arguments.files[1]);
     const bool is_single = saved.executor.program().dtype == "float32";
     (is_single ? predict_all<float> : predict_all<double>)(saved, data, arguments.files[2]);

@@ -52,7 +52,7 @@ void train(int count, char** words) {
         throw std::invalid_argument("usage: train PROGRAM DATA RESULT [--rate 0.01] [--epochs 1] [--threads N]");
     const std::string result = arguments.files[2];
     check_result(result, {arguments.files[1]});  // it may be the program's file, which has then been trained further
-    SavedProgram saved(arguments.files[0], std::make_shared<ThreadPool>(arguments.whole("--threads", kMostThreads)));
+    SavedProgram saved(arguments.files[0], thread_pool(arguments));
     check_renewal(saved.file);
     if (saved.file.tensors.count("extra.target_offset"))
         throw std::invalid_argument(saved.file.path + ": expected a classifier, found a regression with scaled targets");

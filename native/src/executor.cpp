@@ -20,7 +20,7 @@ Executor::Implementation::Implementation(Program p, std::shared_ptr<ThreadPool> 
         if (v.operation.starts_with("sparse_")) examples = v.shape[1];
     const int count = team_count();
     for (int i = 0; i < count; ++i)
-        teams.push_back(std::make_unique<Barrier>(pool->size() * (i + 1) / count - pool->size() * i / count));
+        teams.push_back(std::make_unique<Barrier>(pool->size() * (i + 1) / count - pool->size() * i / count, pool->size()));
     const Index widest = kWidest * line * count;
     strips = static_cast<int>((examples + widest - 1) / widest) * count;
     allocate_buffers();

@@ -1,8 +1,10 @@
 #include "matgrad/thread_pool.h"
 
 #include <algorithm>
+#include <climits>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -16,6 +18,11 @@
 #if __has_include(<pthread.h>)
 #include <pthread.h>
 #endif
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace matgrad {
 
@@ -23,7 +30,7 @@ namespace {
 
 // Where every thread has a core, the next one comes within microseconds, and sleeping takes longer than that: a long spin pays.
 // Where there are fewer cores, or others use them, it fails, and takes time from the thread that it waits for.
-constexpr int kLongSpin = 20000, kShortSpin = 40;  // pauses, of 2 to 50 ns
+constexpr int kLongSpin = 20000, kShortSpin = 1000, kCrowdedSpin = 40;  // pauses, of 2 to 50 ns
 constexpr int kMostShort = 255;                     // short spins between two long ones
 
 inline void pause_briefly() {
@@ -55,6 +62,19 @@ private:
 #endif
 };
 
+// Sleeps while the number is as it was seen, and wakes those who sleep for it. On Linux by a futex: `wait` of std::atomic yields
+// several times before it sleeps, and where others use the core, each time takes milliseconds.
+#if defined(__linux__)
+void sleep(std::atomic<unsigned>& number, unsigned seen) {
+    static_assert(sizeof number == sizeof(unsigned));
+    syscall(SYS_futex, &number, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+}
+void wake(std::atomic<unsigned>& number) { syscall(SYS_futex, &number, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
+#else
+void sleep(std::atomic<unsigned>& number, unsigned seen) { number.wait(seen); }
+void wake(std::atomic<unsigned>& number) { number.notify_all(); }
+#endif
+
 std::atomic<unsigned> fork_count{0};
 
 }  // namespace
@@ -67,7 +87,8 @@ unsigned forks() {
     return fork_count.load(std::memory_order_relaxed);
 }
 
-Counter::Counter(int threads) : long_spin_(threads <= cores() ? kLongSpin : kShortSpin) {}
+Counter::Counter(int threads)
+    : long_spin_(threads <= cores() ? kLongSpin : kCrowdedSpin), short_spin_(threads <= cores() ? kShortSpin : kCrowdedSpin) {}
 
 bool Counter::spin(unsigned seen, int pauses) const {
     for (; pauses > 0 && value() == seen; --pauses) pause_briefly();
@@ -78,7 +99,7 @@ bool Counter::spin(unsigned seen, int pauses) const {
 bool Counter::spin(unsigned seen) {
     if (const int left = short_spins_left_.load(std::memory_order_relaxed)) {
         short_spins_left_.store(left - 1, std::memory_order_relaxed);
-        return spin(seen, kShortSpin);
+        return spin(seen, short_spin_);
     }
     const bool has_changed = spin(seen, long_spin_);
     const int before = short_spins_.load(std::memory_order_relaxed);
@@ -91,18 +112,15 @@ bool Counter::spin(unsigned seen) {
 
 void Counter::wait(unsigned seen) {
     if (spin(seen)) return;
-    std::unique_lock<std::mutex> lock(mutex_);
     sleepers_.fetch_add(1);
-    changed_.wait(lock, [&] { return value_.load() != seen; });
+    while (value() == seen) sleep(value_, seen);
     sleepers_.fetch_sub(1);
 }
 
 // A thread that goes to sleep counts itself before it looks at the value, so it is seen here or sees the new value.
 void Counter::advance() {
     value_.fetch_add(1);
-    if (sleepers_.load() == 0) return;
-    { std::lock_guard<std::mutex> lock(mutex_); }  // it sleeps by now
-    changed_.notify_all();
+    if (sleepers_.load() > 0) wake(value_);
 }
 
 void Barrier::wait() {
@@ -129,7 +147,7 @@ void Barrier::mend() {
 
 class ThreadPool::Crew {
 public:
-    explicit Crew(int size) : size_(size), started_(size), finished_(size), barrier_(size) {
+    explicit Crew(int size) : size_(size), started_(size), finished_(size), barrier_(size, size) {
         try {
             threads_.reserve(size);
             for (int i = 1; i < size; ++i) threads_.emplace_back([this, i] { serve(i); });

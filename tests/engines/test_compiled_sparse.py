@@ -33,12 +33,17 @@ def assert_compiled_equals_equations(backend: str, make, X, T, loss, N: int, con
     assert_equal_states(states[1], states[0], context)
 
 
+def use_threads(count: int, monkeypatch) -> None:
+    """Let the core use so many threads, however many cores there are."""
+    monkeypatch.setattr("matgrad.engines.native.threads", lambda: count)
+
+
 @pytest.mark.parametrize("N", [7, 100])  # threads share the rows of the weights for a few examples, and many examples
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("name", ["numpy", "torch", "native"])  # those with sparse matrices
 def test_compiled_training_equals_the_equations(name: str, seed: int, N: int, monkeypatch):
     """Two epochs of two batches and one of a single example, with one to seven threads in the C++ core."""
-    monkeypatch.setenv("OMP_NUM_THREADS", str([1, 2, 3, 7][seed % 4]))
+    use_threads([1, 2, 3, 7][seed % 4], monkeypatch)
 
     def make() -> mg.MultilayerPerceptron:
         a = random_architecture(seed)
@@ -73,7 +78,7 @@ LAYERS = ["ReLU;Sigmoid;Linear", "SReLU;BatchNormalization;ReLU;LogSoftmax", "Re
 @pytest.mark.parametrize("threads", [2, 7])
 def test_layers_as_wide_as_the_batch(layers: str, densities: str, threads: int, monkeypatch):
     """Rows and columns of a matrix cannot be told apart by its size."""
-    monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+    use_threads(threads, monkeypatch)
     assert_core_equals_equations(layers, "100;100;100;5", densities, 100, f"{layers}, {densities}")
 
 
@@ -81,7 +86,7 @@ def test_layers_as_wide_as_the_batch(layers: str, densities: str, threads: int, 
 @pytest.mark.parametrize("densities", ["0.5;0.3;1", "0.15;0.1;1"])
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])  # 8 threads: teams of 8, of 2, and of 1
 def test_many_weights_and_many_examples(N: int, densities: str, threads: int, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+    use_threads(threads, monkeypatch)
     assert_core_equals_equations("ReLU;ReLU;Linear", "280;310;270;5", densities, N, f"{N} examples, {threads} threads")
 
 
@@ -89,7 +94,7 @@ def test_many_weights_and_many_examples(N: int, densities: str, threads: int, mo
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_layers_with_one_input_or_output(sizes: str, threads: int, monkeypatch):
     """A matrix with one row is stored in another way than one with several."""
-    monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+    use_threads(threads, monkeypatch)
     D, _, K = map(int, sizes.split(";"))
     rng = np.random.default_rng(1)
     X, T = rng.normal(size=(300, D)), rng.normal(size=(300, K))

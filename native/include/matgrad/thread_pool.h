@@ -2,10 +2,8 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <functional>
-#include <mutex>
 
 namespace matgrad {
 
@@ -27,20 +25,18 @@ private:
     bool spin(unsigned seen);
     bool spin(unsigned seen, int pauses) const;
 
-    const int long_spin_;  // pauses
+    const int long_spin_, short_spin_;  // pauses
     std::atomic<unsigned> value_{0};
     std::atomic<int> sleepers_{0};
     std::atomic<int> short_spins_{0}, short_spins_left_{0};  // before the next long one
-    std::mutex mutex_;
-    std::condition_variable changed_;
 };
 
-// A barrier for `size` threads.
+// A barrier for `size` of the `all` threads that run at the same time.
 class Barrier {
 public:
     struct Broken {};  // what wait() throws where another thread will not come
 
-    explicit Barrier(int size) : size_(size), rounds_(size) {}
+    Barrier(int size, int all) : size_(size), rounds_(all) {}
     void wait();
     void break_up();  // ends the waiting of all threads, until the barrier is mended
     void mend();      // while nobody waits

@@ -72,9 +72,10 @@ def _quota_in(folder: Path) -> float:
 
 
 def threads() -> int:
-    """The number of threads of matgrad's own pools: OMP_NUM_THREADS, or one per core that this process may use.
+    """The number of threads of matgrad's own pools: OMP_NUM_THREADS, at most one per core that this process may use.
 
-    Of a list, such as ``2,1``, the first number counts: the others are for parallel code within parallel code.
+    More would only wait for one another. Of a list, such as ``2,1``, the first number counts: the others are for
+    parallel code within parallel code.
     """
     found = os.environ.get("OMP_NUM_THREADS", "").strip()
     if not found:
@@ -82,7 +83,7 @@ def threads() -> int:
     first = found.split(",")[0].strip()
     if not (first.isascii() and first.isdigit() and int(first)):
         raise ValueError(f"OMP_NUM_THREADS: expected a whole number of 1 or more, or a list of them, found {found!r}")
-    return int(first)
+    return min(int(first), cores())
 
 
 def instruction_sets() -> list[str]:
