@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def parse_json(text: str, *, finite: bool = True) -> Any:
-    """The value of a JSON string; deep nesting and names that occur twice are refused; if `finite`, also NaN and inf."""
+    """The value of a JSON string; deep nesting and names that occur twice are refused, if `finite` NaN and inf too."""
     check_count(len(text), JSON, "JSON", "characters")
     try:
         value = json.loads(text, object_pairs_hook=_table, parse_constant=_refuse_constant if finite else None)
