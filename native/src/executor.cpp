@@ -44,14 +44,16 @@ bool Executor::Implementation::reads_only_transpose(int input) const {
 
 // The number of teams with which the slowest one takes the least time, by an estimate in which a cache line of examples times a
 // weight takes 1. The more teams there are, the more often weights are read; the larger teams are, the more examples come from
-// the caches of other threads.
+// the caches of other threads, and the wider their strips are, which should fit the L2 cache.
 int Executor::Implementation::team_count() const {
     constexpr double kWeight = 3, kLine = 4;  // reading a weight, for a strip, and a line of examples from another cache
-    double weights = 0, features = 0;
+    constexpr double kSlowdown = 1.3, kCached = 16384;  // where a strip has more lines than this
+    double weights = 0, features = 0, rows = 0;
     for (const Value& v : program.values) {
         if (!v.operation.starts_with("sparse_")) continue;
         const Shape& support = program.values[v.operands[0]].shape;
         weights += static_cast<double>(support[2]), features += static_cast<double>(support[0] + support[1]);
+        rows = std::max(rows, static_cast<double>(std::max(support[0], support[1])));
     }
     const Index lines = rounded_up(examples, line) / line;
     const auto cost = [&](Index count) {
@@ -60,7 +62,7 @@ int Executor::Implementation::team_count() const {
             const auto part = [&](Index items) { return items * (i + 1) / count - items * i / count; };
             const auto members = static_cast<double>(part(pool->size())), own = static_cast<double>(part(lines));
             const auto strips = static_cast<double>(rounded_up(part(lines), kWidest) / kWidest);
-            const double products = weights * (kWeight * strips + own) / members;
+            const double products = weights * (kWeight * strips + own) / members * (rows * own / strips > kCached ? kSlowdown : 1);
             slowest = std::max(slowest, products + (members > 1 ? kLine * features * own : 0));
         }
         return slowest;
