@@ -143,6 +143,17 @@ def test_a_model_saved_from_python_without_information(command, folder):
 # -- predict -----------------------------------------------------------------------------------
 
 
+def test_predictions_that_are_not_finite_are_refused(regression, folder):
+    content = arrays(regression)
+    np.savez(regression, **(content | {"W1": content["W1"] * np.float32(1e30)}))
+    write_csv(folder / "far.csv", ["x", "y"], [[0, 0], [1e30, 1e30]])
+    result = run("predict", "plane.npz", "far.out.csv", "--features", "far.csv")
+    assert result.exit_code == 2
+    assert "plane.npz: the prediction for example 2 is not a finite number" in result.stderr
+    assert "Warning" not in result.stderr
+    assert not (folder / "far.out.csv").exists()
+
+
 def test_predictions_in_csv_and_npz_are_those_of_the_model(folder, model):
     assert "360 predictions in p.csv" in succeed("predict", model, "p.csv")
     succeed("predict", model, "p.npz")

@@ -165,6 +165,15 @@ def test_a_repeated_run_may_differ_where_told(folder):
     assert len(record["epochs"]) == 1
 
 
+def test_other_data_are_noted_when_a_run_is_repeated(folder):
+    note = "note: the data are not those of the run in run1/run.json"
+    write_csv(folder / "d.csv", ["x", "y", "z"], plane())
+    succeed("train", "--csv", "d.csv", "--epochs", 1, "--output", "run1")
+    assert note not in run("train", "--config", "run1/run.json").stderr
+    write_csv(folder / "d.csv", ["x", "y", "z"], plane(70))
+    assert note in run("train", "--config", "run1/run.json").stderr
+
+
 def test_a_run_is_not_repeated_over_itself(folder):
     succeed("train", *DATA, "--epochs", 1, "--output", "run1")
     message = refused("train", "--config", "run1/run.json", "--output", "run1", "--overwrite")

@@ -227,3 +227,10 @@ def test_a_reader_that_goes_away():
     result = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True, timeout=PATIENCE)
     assert result.stdout.startswith("MultilayerPerceptron")
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize("sink", ["| head -n 1", "> /dev/full"])
+def test_a_model_is_saved_though_nothing_can_be_printed(folder, sink: str):
+    command = f'"$0" -m matgrad train --epochs 3 --save-weights model.npz {sink}'
+    subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, timeout=PATIENCE)
+    assert load_model("model.npz").information["results"]["test_accuracy"] > 0.5

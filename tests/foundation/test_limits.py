@@ -10,21 +10,21 @@ from matgrad.foundation import limits
 from matgrad.foundation.limits import LEAST, RATIO, VARIABLE, check_bytes, file_limit, memory_limit
 from matgrad.specifications.models import create_model
 
-ROWS = 2_500_000  # as many zeros take 40 MB as float64, and some kilobytes in a file
+ROWS = 10_000_000  # as many zeros take 160 MB as float64, and some kilobytes in a file
 
 
 @pytest.fixture
 def bomb(tmp_path):
-    """A small file that becomes 40 MB."""
+    """A small file that becomes 162 MB."""
     zeros = {"Xtrain": np.zeros((ROWS, 2)), "Ttrain": np.zeros(ROWS, np.int8)}
     np.savez_compressed(tmp_path / "bomb.npz", **zeros, Xtest=np.zeros((2, 2)), Ttest=np.arange(2))
     return tmp_path / "bomb.npz"
 
 
 def test_a_small_file_does_not_become_large_unless_the_user_allows_it(bomb, monkeypatch):
-    with pytest.raises(ValueError, match=f"bomb.npz: asks for 40.5 MB, expected at most 32 MB; set .* {VARIABLE}"):
+    with pytest.raises(ValueError, match=f"bomb.npz: asks for 162 MB, expected at most 128 MB; set .* {VARIABLE}"):
         npz(bomb)
-    monkeypatch.setenv(VARIABLE, "100M")
+    monkeypatch.setenv(VARIABLE, "500M")
     assert npz(bomb).Xtrain.shape == (ROWS, 2)
 
 
@@ -52,10 +52,10 @@ def test_a_wrong_limit_is_refused(monkeypatch, value):
 
 def test_the_limit_grows_with_the_file_up_to_the_memory_of_the_machine(monkeypatch, tmp_path):
     path = tmp_path / "file"
-    path.write_bytes(bytes(1 << 20))
+    path.write_bytes(bytes(2 << 20))
     monkeypatch.delenv(VARIABLE, raising=False)
     assert file_limit(tmp_path / "absent") == LEAST
-    assert file_limit(path) == RATIO << 20
+    assert file_limit(path) == RATIO << 21
     with path.open("r+b") as file:
         file.truncate(1 << 40)  # it takes no space on the disk
     assert file_limit(path) == memory_limit() < 1 << 41

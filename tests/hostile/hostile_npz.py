@@ -47,7 +47,7 @@ def entry_with(offset: int, code: str, value: int) -> bytes:
     return bytes(content)
 
 
-def flooded(name: str = "Xtrain", megabytes: int = 40, compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+def flooded(name: str = "Xtrain", megabytes: int = 160, compression: int = zipfile.ZIP_DEFLATED) -> bytes:
     """A small npz file with zeros that take much memory."""
     N = megabytes << 17
     return zipped(compression, **{name: npy(shape=f"({N}, 1)", body=bytes(8 * N))})
@@ -104,9 +104,9 @@ NPZ: list[Case] = [
     ("unknown type", with_X(descr="'<q9'"), "Xtrain: not an array"),
     ("columns first", with_X(order="True"), None),
     ("big-endian", with_X(descr="'>f8'"), None),
-    ("zeros of 40 MB", flooded, "asks for 40 MB"),
-    ("zeros of 40 MB in bzip2", lambda: flooded(compression=zipfile.ZIP_BZIP2), "asks for 40 MB"),
-    ("zeros of 40 MB under another name", lambda: flooded("other.npy"), "asks for 40 MB"),
+    ("zeros of 160 MB", flooded, "asks for 160 MB"),
+    ("zeros of 160 MB in bzip2", lambda: flooded(compression=zipfile.ZIP_BZIP2), "asks for 160 MB"),
+    ("zeros of 160 MB under another name", lambda: flooded("other.npy"), "asks for 160 MB"),
     ("size of 4 GB", entry_with(24, "<I", 2**32 - 2), "asks for 4 GB"),
     ("size too small", entry_with(24, "<I", 100), "Xtrain"),
     ("encrypted", entry_with(8, "<H", 1), "not an npz file"),

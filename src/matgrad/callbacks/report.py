@@ -28,10 +28,15 @@ COLUMNS = {  # name of a value: heading, format
 
 
 class Report(Callback):
-    """Shows a row after each epoch, with a progress bar if standard output is a terminal."""
+    """Shows a row after each epoch, with a progress bar if standard output is a terminal.
 
-    def __init__(self, *, silent: bool = False) -> None:
-        self.silent = silent
+    If nothing more can be printed, as where the reader of a pipe is gone, a `patient` report falls silent, and keeps
+    the error as its `failure`: training goes on.
+    """
+
+    def __init__(self, *, silent: bool = False, patient: bool = False) -> None:
+        self.silent, self.patient = silent, patient
+        self.failure: OSError | None = None
         self.progress: Any = None
         self._task: Any = None
         self._has_headings = False
@@ -72,10 +77,15 @@ class Report(Callback):
         """Print a line, above the progress bar if there is one."""
         if self.silent:
             return
-        if self.progress is not None:
-            self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
-        else:
-            click.echo(line)
+        try:
+            if self.progress is not None:
+                self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            else:
+                click.echo(line)
+        except OSError as error:
+            if not self.patient:
+                raise
+            self.silent, self.failure = True, error
 
     def row(self, values: dict[str, Any]) -> None:
         """Print the values of an epoch as one row, the first time after the headings."""

@@ -117,7 +117,10 @@ def predict(model: Path, output: Path, **options: Any) -> None:
     _check_features(saved.model, X, model)
     _show(notes)
     M = move(saved.model, options)
-    Y = M.predict(X)
+    with np.errstate(all="ignore"):  # what overflows is refused
+        Y = M.predict(X)
+    if not (is_finite := np.isfinite(Y).all(axis=1)).all():
+        raise ValueError(f"{model}: the prediction for example {int(np.argmin(is_finite)) + 1} is not a finite number")
     predictions = Predictions.of(saved, Y)
     if problem := write_or_rescue(output, predictions.write):
         raise ValueError(problem)

@@ -25,6 +25,7 @@ from matgrad.specifications.parsing import parse_numbers
 from matgrad.specifications.plugins import load_plugin
 
 Value = bool | int | float | str | None  # of an option in a configuration file, which may also have lists of them
+REPEATED = "matgrad.repeated"  # in a context: the record that --config repeats, and the hash of its data
 NUMERIC_BACKENDS = [name for name in BACKENDS if name != "sympy"]
 TINY = 1e-37  # a number that float32 does not round to 0
 
@@ -163,6 +164,8 @@ def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | 
     content = _read_configuration(path)
     if isinstance(content.get("configuration"), dict):  # the record of a run, which is repeated but not overwritten
         written = [p.name for p in options if isinstance(p.type, Writes)]
+        data = content.get("data")
+        ctx.meta[REPEATED] = (path, data.get("sha256") if isinstance(data, dict) else None)
         content = {key: value for key, value in content["configuration"].items() if key not in (*written, "overwrite")}
     for key, value in content.items():
         _check_plain(key, value, path)

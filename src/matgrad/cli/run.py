@@ -16,7 +16,7 @@ import matgrad as mg
 from matgrad import datasets
 from matgrad.callbacks import Callback, EarlyStopping, GradientCheck, Matrices, Report, Statistics
 from matgrad.callbacks.statistics import check_finite_loss
-from matgrad.cli.options import densities, load_data, move
+from matgrad.cli.options import REPEATED, densities, load_data, move
 from matgrad.cli.run_record import run_record
 from matgrad.cli.saved_models import load_data_for, normalization_of, start_of, target_normalization_of
 from matgrad.cli.timer import Timer
@@ -44,6 +44,7 @@ class TrainingRun:
         mg.manual_seed(options["seed"])
         self.saved = start_of(options)
         self.raw = load_data(options, options["seed"]) if self.saved is None else load_data_for(self.saved, options)
+        _note_other_data(self.raw)
         if self.saved is not None:
             _check_fit(self.saved.model, self.raw)
         self.data, self.validation = self._data()
@@ -61,7 +62,8 @@ class TrainingRun:
         self.statistics = Statistics(parts)
         patience = options["early_stopping"]
         self.early_stopping = EarlyStopping(patience) if patience else None
-        self.report = Report(silent=options["quiet"] or options["as_json"])
+        is_saved = any(options[name] for name in ("output", "save_weights", "save_dataset"))
+        self.report = Report(silent=options["quiet"] or options["as_json"], patient=is_saved)
 
     # -- set-up -------------------------------------------------------------------------------
     def _data(self) -> tuple[Dataset, tuple[np.ndarray, np.ndarray] | None]:
@@ -194,11 +196,13 @@ class TrainingRun:
                 problems.append(write_or_rescue(options["output"] / "run.json", lambda path: write_json(path, record)))
         if options["as_json"]:
             click.echo(as_json(record))
-        else:
+        elif self.report.failure is None:
             metric, name = ("accuracy", "accuracy") if self.data.classes else ("rmse", "RMSE")
             click.echo(f"test {name} {results[f'test_{metric}']:.3f}")
         if any(problems):
             raise ValueError("; ".join(filter(None, problems)))
+        if self.report.failure is not None:
+            raise self.report.failure
         if training.is_interrupted:
             raise click.exceptions.Exit(130)
 
@@ -265,6 +269,13 @@ def _warnings_in(report: Report) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: report.say(str(message))
         yield
+
+
+def _note_other_data(data: Dataset) -> None:
+    """Say so if the data differ from those of the run that --config repeats."""
+    path, sha256 = click.get_current_context().meta.get(REPEATED, (None, None))
+    if sha256 is not None and sha256 != data.sha256():
+        click.echo(f"note: the data are not those of the run in {path}", err=True)
 
 
 def default_sizes(layers: str, data: Dataset) -> str:

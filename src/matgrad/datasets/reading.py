@@ -13,7 +13,7 @@ from typing import IO, Any, cast
 
 from matgrad.datasets.dataset import DataError
 from matgrad.foundation.files import open_regular, why_unreadable
-from matgrad.foundation.limits import check_bytes, file_limit
+from matgrad.foundation.limits import HINT, file_limit, in_words
 
 try:
     import lzma
@@ -79,10 +79,8 @@ class _Limited(io.RawIOBase):
         """Read the next bytes into a buffer."""
         part = self.file.read(min(len(buffer), CHUNK))
         self.count += len(part)
-        try:
-            check_bytes(self.count, f"{self.path}: the decompressed content", self.limit)
-        except ValueError as error:
-            raise DataError(str(error)) from None
+        if self.count > self.limit:
+            raise DataError(f"{self.path}: becomes more than {in_words(self.limit)}; {HINT}")
         buffer[: len(part)] = part
         return len(part)
 

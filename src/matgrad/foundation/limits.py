@@ -1,6 +1,6 @@
 """Limits on what readers build from files and options; each asks before it builds.
 
-A file may become as many bytes as `file_limit` says: a hundred times its size, at least 32 MB, and never more than
+A file may become as many bytes as `file_limit` says: a hundred times its size, at least 128 MB, and never more than
 the machine has. The environment variable MATGRAD_MEMORY_LIMIT, such as 8G, replaces these limits.
 """
 
@@ -12,8 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 VARIABLE = "MATGRAD_MEMORY_LIMIT"
-LEAST, RATIO = 32 << 20, 100  # bytes that any file may become, and how many times its size
-LEAST_TEXT, RATIO_TEXT = 2 << 20, 20  # the same for compressed text, of which Python makes many small objects
+HINT = f"set the environment variable {VARIABLE}, such as 8G, to allow more"
+LEAST, RATIO = 128 << 20, 100  # bytes that any file may become, and how many times its size
+LEAST_TEXT, RATIO_TEXT = 8 << 20, 20  # the same for compressed text, of which Python makes many small objects
 
 JSON = 8 << 20  # bytes of a JSON file, or of a JSON string in a model or program file
 CONFIGURATION = 1 << 17  # bytes of a YAML or TOML file, which take a second or more to read
@@ -55,8 +56,7 @@ def check_bytes(wanted: int, what: str, limit: int | None = None) -> None:
     """Refuse to build more bytes than the limit, by default that of the machine; `what` begins the message."""
     limit = memory_limit() if limit is None else limit
     if wanted > limit:
-        hint = f"set the environment variable {VARIABLE}, such as 8G, to allow more"
-        raise ValueError(f"{what}: asks for {in_words(wanted)}, expected at most {in_words(limit)}; {hint}")
+        raise ValueError(f"{what}: asks for {in_words(wanted)}, expected at most {in_words(limit)}; {HINT}")
 
 
 def check_count(found: int, largest: int, what: str, noun: str) -> None:

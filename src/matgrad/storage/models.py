@@ -305,8 +305,9 @@ def _fill(M: MultilayerPerceptron, content: Mapping[str, np.ndarray], path: str 
         expected = (1, supports[stored].nnz) if stored in supports else tuple(state[name].shape)
         A = content[stored]
         A = A.reshape(1, -1) if name.endswith(".b") and A.ndim == 1 else A
+        with np.errstate(over="ignore"):
+            A = A.astype(M.backend.to_numpy(state[name]).dtype) if A.dtype.kind in "fiu" else A
         _check_array(stored, A, expected, path)
-        A = A.astype(M.backend.to_numpy(state[name]).dtype)
         loaded[name] = convert(A, M.backend, None, M.device)
     known = {*state_names(M), "matgrad", *(f"{name}.{part}" for name in supports for part in INDEX)}
     unknown = [name for name in content if name not in known and not name.startswith("extra.")]
