@@ -74,11 +74,35 @@ def test_words_are_recognized(tmp_path: Path):
     assert auto.input_size == 6
 
 
-def test_equal_numbers_are_one_category(tmp_path: Path):
-    path = write(tmp_path, [["1", "5.5"], ["1.0", "6"], ["2", "7"], ["1e0", "8.5"], ["x", "1"]])
-    data = csv(path, test=path, categorical=[0], task="regression")
-    assert data.features.columns[0].categories == ("1", "2", "x")
-    assert data.Xtrain.argmax(axis=1).tolist() == [0, 0, 1, 0, 2]
+@pytest.mark.parametrize(
+    ("fields", "categories", "numbers"),
+    [
+        (["1", "1.0", "2", "1e0", "+1"], ("1", "2"), [0, 0, 1, 0, 0]),
+        (["1", "1.0", "2", "1e0", "x"], ("1", "1.0", "1e0", "2", "x"), [0, 1, 3, 2, 4]),
+        (["01067", "1067", "1067.0", "2", "?"], ("01067", "1067", "1067.0", "2"), [0, 1, 2, 3, 0]),
+        ([str(2**53), str(2**53 + 1), "1", "1", "1"], ("1", str(2**53), str(2**53 + 1)), [1, 2, 0, 0, 0]),
+    ],
+)
+def test_equal_numbers_are_one_category_among_plain_numbers_alone(
+    tmp_path: Path, fields: list[str], categories: tuple[str, ...], numbers: list[int]
+):
+    path = write(tmp_path, [[field, f"{i}.5"] for i, field in enumerate(fields)])
+    data = csv(path, test=path, categorical=[0], task="regression", missing="median")
+    assert data.features.columns[0].categories == categories
+    for X in (data.Xtrain, data.Xtest, csv_features(path, like=data.features)):
+        np.testing.assert_array_equal(X, np.eye(len(categories))[numbers])
+
+
+@pytest.mark.parametrize(
+    ("known", "found", "message"),
+    [("1 2", "01", "found '01', expected one of the categories 1, 2"), ("01 2", "1", "found '1', expected .* 01, 2")],
+)
+def test_numbers_with_and_without_leading_zeros_are_different_categories(
+    tmp_path: Path, known: str, found: str, message: str
+):
+    features = csv(write(tmp_path, [[name, "0.5"] for name in known.split() * 5]), categorical=[0]).features
+    with pytest.raises(DataError, match=message):
+        csv_features(write(tmp_path, [[found, "0.5"]]), like=features)
 
 
 def test_categories_come_from_the_training_lines_alone(tmp_path: Path):

@@ -60,6 +60,14 @@ def test_columns_of_integers_are_classes_and_numbers_are_numbers(tmp_path: Path)
     assert_close(data.Ttrain, ARRAYS["Xtrain"], tolerance=0.0)
 
 
+@pytest.mark.parametrize("shape", [-1, (-1, 1)])
+def test_booleans_are_two_classes(tmp_path: Path, shape):
+    np.savez(tmp_path / "a.npz", **ARRAYS | {key: (ARRAYS[key] > 0).reshape(shape) for key in ("Ttrain", "Ttest")})
+    data = npz(tmp_path / "a.npz")
+    assert (data.classes, data.Ttrain.tolist(), data.Ttest.tolist()) == (2, [0, 1, 1, 1, 1, 0], [1, 0, 1])
+    assert data.Ttrain.dtype == np.int64
+
+
 def test_what_is_saved_is_read_by_numpy_and_again_by_us(tmp_path: Path):
     data = datasets.digits().normalize("unit")
     path = tmp_path / "digits.data"
@@ -130,6 +138,10 @@ def test_pickled_objects_are_refused_and_not_executed(tmp_path: Path, key: str):
         (
             ARRAYS | {"Ttrain": IDENTITY[:2, :2][[0, 1, 0, 1, 0, 1]], "Ttest": ARRAYS["Ttest"]},
             "a.npz: Ttest: label 2 in row 0: expected a class from 0 to 1",
+        ),
+        (
+            ARRAYS | {"Ttrain": IDENTITY[:3, :3][ARRAYS["Ttrain"]], "Ttest": IDENTITY[:2, :2][[0, 1, 0]]},
+            "a.npz: Ttrain has 3 one-hot columns and Ttest has 2: expected equal numbers",
         ),
     ],
 )  # fmt: skip

@@ -6,10 +6,10 @@ import io
 import re
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from csv import Error as CsvError
 from csv import reader
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TextIO
@@ -27,6 +27,7 @@ LARGEST = float(np.finfo(np.float32).max)
 EXACT = 2**53  # from here on, float64 lacks integers
 
 Line = tuple[int, list[str]]  # its number, counted from 1, and its fields
+Spellings = dict[int, list[str]]  # all fields of some columns, by column from 0
 Words = dict[int, dict[int, str]]  # fields that are not numbers, by column and row, both from 0
 
 
@@ -34,7 +35,8 @@ Words = dict[int, dict[int, str]]  # fields that are not numbers, by column and 
 class Table:
     """The N lines of a file: numbers X, float64 N×width, with NaN where a field is not one, and these fields.
 
-    The fields of the target column, if there is one, are the `targets`; X has 0 in their place.
+    The fields of the target column, if there is one, are the `targets`; X has 0 in their place. Those of columns
+    with categories are kept as the file spells them.
     """
 
     path: Path
@@ -44,6 +46,7 @@ class Table:
     X: np.ndarray
     words: Words
     targets: list[str]
+    spellings: Spellings
     lines: list[int]
 
     @property
@@ -91,13 +94,17 @@ def read_table(
     header: bool | None = None,
     delimiter: str | None = None,
     names: Collection[str] = (),
+    spelled: Callable[[Table], Collection[int]] = lambda table: (),
 ) -> Table:
-    """The table in a CSV file, which may be compressed; a first line with one of the `names` is a header."""
+    """The table in a CSV file, which may be compressed; a first line with one of the `names` is a header.
+
+    `spelled` says, from the table without its lines, which columns are kept as the file spells them.
+    """
     if delimiter is not None and len(delimiter) != 1:
         raise DataError(f"{path}: delimiter: expected one character, found {delimiter!r}")
     try:
         with reading(path, is_text=True) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
-            return _parse(path, text, target, header, delimiter, names)
+            return _parse(path, text, target, header, delimiter, names, spelled)
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not a text file in UTF-8 ({error.reason} at byte {error.start})") from error
 
@@ -116,14 +123,32 @@ def parse_number(field: str) -> float | None:
     return value if abs(value) <= LARGEST and "_" not in field else None
 
 
-def name_of(value: str | float) -> str:
-    """A field as the name of a class or category; that of 1, 1.0 and 1e0 is 1."""
-    number = parse_number(value) if isinstance(value, str) else value
-    if number is None:
-        return str(value)
-    if isinstance(value, str) and abs(number) >= EXACT and re.fullmatch(r"\s*[+-]?\d+\s*", value):
-        return str(int(value))
-    return str(int(number)) if float(number).is_integer() else repr(float(number))
+def are_numbers(labels: Iterable[str]) -> bool:
+    """Whether labels (classes or categories) are compared as numbers: all are, and none has leading zeros, as 01."""
+    return all(map(_is_plain, labels))
+
+
+def naming(labels: Iterable[str]) -> Callable[[str], str]:
+    """The function from a field to the name of its class or category, where the others have these labels or names.
+
+    Among numbers, the name of 1, 1.0 and 1e0 is 1; otherwise, each spelling is a name of its own.
+    """
+    return _name_of_number if are_numbers(labels) else str
+
+
+def _is_plain(field: str) -> bool:
+    """Whether a field is a number without leading zeros."""
+    return parse_number(field) is not None and re.match(r"[+-]?0\d", field) is None
+
+
+def _name_of_number(field: str) -> str:
+    """The shortest spelling of a plain number; other fields are unchanged."""
+    if not _is_plain(field):
+        return field
+    number = float(field)
+    if abs(number) >= EXACT and re.fullmatch(r"[+-]?\d+", field):
+        return str(int(field))
+    return str(int(number)) if number.is_integer() else repr(number)
 
 
 def _parse(
@@ -133,6 +158,7 @@ def _parse(
     header: bool | None,
     d: str | None,
     known: Collection[str],
+    spelled: Callable[[Table], Collection[int]],
 ) -> Table:
     """The table in the lines of a file."""
     iterator = _short_lines(path, text)
@@ -151,10 +177,12 @@ def _parse(
         column = _position(path, target, None if header is False else names, width, "target column")
     if header is None:
         header = any(name in known for name in names) or _is_header(names, column)
-    X, words, targets, numbers = _columns(path, lines if header else chain([first], lines), width, column)
-    if not numbers:
+    empty = Table(path, d, names if header else None, column, np.empty((0, width)), {}, [], {}, [])
+    empty = replace(empty, spellings={j: [] for j in spelled(empty)})
+    table = _filled(empty, lines if header else chain([first], lines))
+    if not table.lines:
         raise DataError(f"{path}: found a header and no lines of data, expected at least one")
-    return Table(path, d, names if header else None, column, X, words, targets, numbers)
+    return table
 
 
 def _short_lines(path: Path, text: TextIO) -> Iterator[str]:
@@ -212,24 +240,24 @@ def _is_header(first: list[str], target: int | None) -> bool:
     return not all(map(is_missing, fields)) and all(parse_number(field) is None for field in fields)
 
 
-def _columns(
-    path: Path, lines: Iterable[Line], width: int, target: int | None
-) -> tuple[np.ndarray, Words, list[str], list[int]]:
-    """The numbers, the fields that are not numbers, the targets and the line numbers of all lines."""
-    content, words, targets, numbers = array("d"), Words(), list[str](), list[int]()
+def _filled(table: Table, lines: Iterable[Line]) -> Table:
+    """A table without lines, filled with these."""
+    content, words, width = array("d"), table.words, table.width
     for number, fields in lines:
         if len(fields) != width:
-            raise DataError(f"{path}, line {number}: found {len(fields)} columns, expected {width}")
-        if target is not None:
-            targets.append(fields[target].strip())
-            fields[target] = "0"
-        content.extend(_numbers(fields, len(numbers), words))
-        numbers.append(number)
-    X = np.frombuffer(content, np.float64).reshape(len(numbers), width)
+            raise DataError(f"{table.path}, line {number}: found {len(fields)} columns, expected {width}")
+        for j, spellings in table.spellings.items():
+            spellings.append(fields[j].strip())
+        if table.target is not None:
+            table.targets.append(fields[table.target].strip())
+            fields[table.target] = "0"
+        content.extend(_numbers(fields, len(table.lines), words))
+        table.lines.append(number)
+    X = np.frombuffer(content, np.float64).reshape(len(table.lines), width)
     for i, j in np.argwhere((X > LARGEST) | (X < -LARGEST)).tolist():
         words.setdefault(j, {})[i] = str(X[i, j])
         X[i, j] = np.nan
-    return X, words, targets, numbers
+    return replace(table, X=X)
 
 
 def _numbers(fields: list[str], row: int, words: Words) -> list[float]:

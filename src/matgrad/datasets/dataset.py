@@ -58,7 +58,7 @@ class Dataset:
     ) -> Dataset:
         """The unnormalized data set of these arrays, or a DataError that names `source` and the array.
 
-        X becomes float32. Integers in a vector or a single column are classes, 0 to `classes` - 1 if
+        X becomes float32. Integers and booleans in a vector or a single column are classes, 0 to `classes` - 1 if
         that is given; other targets are numbers, and a vector of them becomes a column.
         """
         where = name if source is None else source
@@ -154,9 +154,9 @@ def _matrix(A: np.ndarray, where: str) -> np.ndarray:
 def _targets(A: np.ndarray, where: str) -> np.ndarray:
     """The class indices as an int64 vector, or the numbers as a float32 matrix."""
     A = np.asarray(A)
-    if A.ndim == 2 and A.shape[1] == 1 and A.dtype.kind in "iu":
+    if A.ndim == 2 and A.shape[1] == 1 and A.dtype.kind in "iub":
         A = A[:, 0]
-    if A.ndim != 1 or A.dtype.kind not in "iu":
+    if A.ndim != 1 or A.dtype.kind not in "iub":
         return _matrix(A.reshape(-1, 1) if A.ndim == 1 else A, where)
     if len(A) == 0:
         raise DataError(f"{where}: found no rows, expected at least one")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.datasets.csv_file import EXACT, Table, is_missing, name_of
+from matgrad.datasets.csv_file import Table, is_missing, naming
 from matgrad.datasets.dataset import DataError
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.plain_values import conform
@@ -117,6 +117,11 @@ class Features:
             f"or {self.width} columns as in the training file"
         )
 
+    def spelled(self, table: Table) -> list[int]:
+        """The positions of the columns with categories in a table."""
+        columns = zip(self.columns, self.locate(table), strict=True)
+        return [j for column, j in columns if column.categories is not None]
+
     def notes(self, table: Table, positions: Sequence[int]) -> list[str]:
         """What is to be known of a table whose columns at some positions are the features."""
         used = {*positions, table.target}
@@ -128,8 +133,8 @@ class Features:
             notes.append("no header: the columns are taken by position")
         for column, j in zip(self.columns, positions, strict=True):
             if column.categories is not None and self.unknown == "zero":
-                unknown = {name for name in _names(table, j) if name is not None} - {*column.categories}
-                if unknown:
+                name = naming(column.categories)
+                if unknown := {name(label) for label in _labels(table, j) if label is not None} - {*column.categories}:
                     notes.append(f"{table.title(j)}: unknown categories become zeros ({_listed(sorted(unknown))})")
         return notes
 
@@ -153,9 +158,10 @@ class Features:
     def _encode_categories(self, column: Column, table: Table, j: int, rows: np.ndarray, X: np.ndarray) -> None:
         """Set x_ik = 1 where row i has category k."""
         index = {name: k for k, name in enumerate(column.categories or ())}
-        names = _names(table, j)
+        name_of, labels = naming(index), _labels(table, j)
         for i, row in enumerate(rows.tolist()):
-            name = column.fill if names[row] is None else names[row]
+            label = labels[row]
+            name = column.fill if label is None else name_of(label)
             if name is None:
                 _refuse_missing(table, row, j, "a category")
             elif name in index:
@@ -223,10 +229,11 @@ def _learned(table: Table, rows: np.ndarray, j: int, has_words: bool, missing: s
     """A column with its categories and its fill, from some rows of a table."""
     title = f"{table.path}, {table.title(j)}"
     if has_words:
-        names = _names(table, j)
-        counts = Counter(name for row in rows.tolist() if (name := names[row]) is not None)
-        if not counts:
+        all_labels = _labels(table, j)
+        labels = [label for row in rows.tolist() if (label := all_labels[row]) is not None]
+        if not labels:
             raise DataError(f"{title}: all values of the training part are missing")
+        counts = Counter(map(naming(labels), labels))
         categories = tuple(sorted(counts))
         fill = max(categories, key=lambda name: counts[name]) if missing == "median" else None
         return Column(j, table.name(j), categories, fill)
@@ -239,13 +246,9 @@ def _learned(table: Table, rows: np.ndarray, j: int, has_words: bool, missing: s
     return Column(j, table.name(j), None, float(x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2)
 
 
-def _names(table: Table, j: int) -> list[str | None]:
-    """The category of each line in a column, None where it is missing."""
-    words, x = table.words.get(j, {}), table.X[:, j].tolist()
-    for i, value in enumerate(x):
-        if abs(value) >= EXACT:
-            raise DataError(f"{table.place(i, j)}: found {value:.17g}, expected a category below {EXACT} or a word")
-    fields = [words.get(i, "nan") if math.isnan(value) else name_of(value) for i, value in enumerate(x)]
+def _labels(table: Table, j: int) -> list[str | None]:
+    """The category of each line in a column as the file spells it, None where it is missing."""
+    fields = table.spellings.get(j) or [table.word(i, j) for i in range(len(table.lines))]
     return [None if is_missing(field) else field for field in fields]
 
 

@@ -18,14 +18,16 @@ RANGE = "value_range"  # optional: the smallest and the largest value that X can
 def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
     """The data set in an npz file: X matrices of numbers, T class indices, one-hot rows, or numbers.
 
-    Integers in a vector or a single column are class indices, rows with a single 1 and zeros are
+    Integers and booleans in a vector or a single column are class indices, rows with a single 1 and zeros are
     one-hot, and other targets are those of a regression. Pickled objects are refused.
     """
     path = Path(file)
     arrays = _arrays(path)
-    for key in ("Ttrain", "Ttest"):
-        arrays[key], K = _classes_of_one_hot(arrays[key], f"{path}: {key}")
-        classes = K if classes is None else classes
+    arrays["Ttrain"], K = _classes_of_one_hot(arrays["Ttrain"], f"{path}: Ttrain")
+    arrays["Ttest"], Kt = _classes_of_one_hot(arrays["Ttest"], f"{path}: Ttest")
+    if K is not None and Kt is not None and K != Kt:
+        raise DataError(f"{path}: Ttrain has {K} one-hot columns and Ttest has {Kt}: expected equal numbers")
+    classes = next((found for found in (classes, K, Kt) if found is not None), None)
     return Dataset.checked(
         path.stem,
         *(arrays[key] for key in KEYS),

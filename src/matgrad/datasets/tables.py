@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matgrad.datasets.csv_file import Table, is_missing, name_of, parse_number, read_table
+from matgrad.datasets.csv_file import Table, are_numbers, is_missing, naming, parse_number, read_table
 from matgrad.datasets.dataset import DataError, Dataset, hold_out
 from matgrad.datasets.features import MISSING_RULES, UNKNOWN_RULES, Column, Features, has_categories, usable_rows
 
@@ -44,7 +44,8 @@ def csv(
     first line is taken for a header if none of its fields, except perhaps the target, is a number. Without
     `delimiter`, it is the comma, semicolon or tab that divides the first lines best. Without `task`
     (classification or regression), the targets are classes if one of them is not a number, or if all are
-    integers, at most 20 different ones, each occurring twice on average. The classes are the sorted names.
+    integers, at most 20 different ones, each occurring twice on average. The classes are the sorted names; 1 and 1.0
+    are one class, or one category, if all are numbers without leading zeros, else different spellings differ.
     The `notes` of the data set say what was decided.
 
     The features are the other columns, or only `columns`, without `drop_columns`. The `categorical` ones (a list,
@@ -58,7 +59,8 @@ def csv(
     selection = _Selection(columns, drop_columns, categorical, missing, unknown)
     if like is not None and selection != _Selection():
         raise DataError("like: expected no other choice of features beside it")
-    table = read_table(Path(file), _wanted(target, like), header, delimiter, () if like is None else like.names)
+    names, spelled = ((), selection.spelled) if like is None else (like.names, like.spelled)
+    table = read_table(Path(file), _wanted(target, like), header, delimiter, names, spelled)
     positions = selection.positions(table) if like is None else like.locate(table)
     whole = _Part(table, positions, usable_rows(table, positions, missing if like is None else like.missing))
     goal = _target(whole, task)
@@ -99,11 +101,12 @@ def read_features(
     file: File, *, header: bool | None = None, delimiter: str | None = None, like: Features | None = None
 ) -> tuple[np.ndarray, list[str]]:
     """The matrix that `csv_features` returns, and notes on how its columns were found."""
-    table = read_table(Path(file), None, header, delimiter, () if like is None else like.names)
     if like is None:
+        table = read_table(Path(file), None, header, delimiter)
         columns = tuple(Column(j, table.name(j)) for j in range(table.width))
         like, positions = Features(columns, table.width, Column(table.width)), list(range(table.width))
     else:
+        table = read_table(Path(file), None, header, delimiter, like.names, like.spelled)
         positions = like.locate(table)
     return like.encode(table, positions, np.arange(len(table.lines))), like.notes(table, positions)
 
@@ -183,13 +186,15 @@ class _Selection:
             raise DataError(f"{table.path}: found no features, expected a column besides the target and dropped ones")
         return positions
 
+    def spelled(self, table: Table) -> list[int]:
+        """The positions of the columns that are known to have categories before the lines are read."""
+        return [] if self.categorical == "auto" else [table.position(x) for x in self.categorical]
+
     def learned(self, train: _Part) -> Features:
         """The features of the training part."""
         table, positions = train.table, train.positions
-        if self.categorical == "auto":
-            words = [j for j in positions if has_categories(table, j)]
-        else:
-            words = [table.position(x) for x in self.categorical]
+        is_auto = self.categorical == "auto"
+        words = [j for j in positions if has_categories(table, j)] if is_auto else self.spelled(table)
         if other := [j for j in words if j not in positions]:
             raise DataError(f"{table.path}: {table.title(other[0])} is categorical, but not one of the features")
         return Features.of(table, train.rows, positions, words, self.missing, self.unknown)
@@ -204,7 +209,8 @@ def _wanted(target: str | int | None, like: Features | None) -> str | int:
 
 def _second_part(path: Path, table: Table, features: Features) -> _Part:
     """The test file that belongs to a training file."""
-    other = read_table(path, _wanted(None, features), table.header is not None, table.delimiter)
+    is_headed = table.header is not None
+    other = read_table(path, _wanted(None, features), is_headed, table.delimiter, spelled=features.spelled)
     positions = features.locate(other)
     return _Part(other, positions, usable_rows(other, positions, features.missing))
 
@@ -221,20 +227,20 @@ def _target(part: _Part, task: str | None) -> _Target:
     title = part.table.title(part.table.target or 0)
     if task == "regression":
         return _Target(title, None)
-    names = set(map(name_of, fields))
+    names = set(map(naming(fields), fields))
     if len(names) > max(MAX_RARE_CLASSES, len(fields) // 2):
         raise DataError(
             f"{part.table.path}, {title}: found {len(names)} different targets in {len(fields)} lines, expected "
             "classes with two lines each on average, or numbers for a regression"
         )
-    return _Target(title, tuple(sorted(names, key=None if None in values else lambda name: (float(name), name))))
+    return _Target(title, tuple(sorted(names, key=(lambda name: (float(name), name)) if are_numbers(names) else None)))
 
 
 def _targets(part: _Part, goal: _Target) -> np.ndarray:
     """The class index of each row, or its number as an N×1 matrix."""
     if goal.class_names is None:
         return np.array(_each(part, parse_number, "a finite number"), dtype=np.float64).reshape(-1, 1)
-    index = {name: k for k, name in enumerate(goal.class_names)}
+    index, name_of = {name: k for k, name in enumerate(goal.class_names)}, naming(goal.class_names)
     expected = f"one of the {len(index)} classes of the training data"
     return np.array(_each(part, lambda field: index.get(name_of(field)), expected), dtype=np.int64)
 
