@@ -224,7 +224,7 @@ def test_bad_values_are_refused(specification):
     [
         ("Exponential(0.1, -1000)", 2, "found inf for number 1"),
         ("StepBased(0.1, 0.5, 1e-320)", 1, "found inf for number 0"),
-        ("MultiStepLR(0.1; 0, 0; 1e30)", 1, "found 1.0*2?e.59 for number 0"),
+        ("MultiStepLR(0.1; 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0; 1e30)", 1, "found inf for number 0"),
     ],
 )
 def test_a_schedule_is_checked_for_the_whole_run(specification, epochs, message):
@@ -246,7 +246,7 @@ def test_what_comes_after_the_run_does_not_matter(specification):
     create_scheduler(specification).check(0)
 
 
-@pytest.mark.parametrize("eta", [math.nan, math.inf, -0.1, 1e39])
+@pytest.mark.parametrize("eta", [math.nan, math.inf, -0.1])
 def test_the_rates_of_a_function_are_checked(eta):
     M = mg.create_model("Linear", [2, 2])
     with pytest.raises(ValueError, match=r"learning rate, found .* for number 1, counted from 0"):

@@ -340,5 +340,5 @@ def test_a_bad_label_smoothing_is_named(name, value):
 
 @pytest.mark.parametrize("name", ["CrossEntropy", "SoftmaxCrossEntropy", "LogProbability"])
 def test_a_label_smoothing_that_is_no_number_is_named(name):
-    with pytest.raises(ValueError, match="expected a number for 'label_smoothing', found 'much'"):
+    with pytest.raises(ValueError, match="expected a finite float32 number for 'label_smoothing', found 'much'"):
         create_loss(f"{name}(label_smoothing=much)")

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from matgrad.foundation.limits import FLOAT32
 from matgrad.specifications.parsing import create
 
 
@@ -45,8 +44,8 @@ def checked_rate(schedule: Callable[[int], float], i: int) -> float:
         eta = schedule(i)
     except OverflowError:
         eta = math.inf
-    if isinstance(eta, int | float) and not 0 <= eta <= FLOAT32:
-        expected = "a finite float32 number of 0 or more"
+    if isinstance(eta, int | float) and not 0 <= eta < math.inf:
+        expected = "a finite number of 0 or more"
         raise ValueError(
             f"{schedule}: expected {expected} as learning rate, found {eta} for number {i}, counted from 0"
         )

@@ -52,7 +52,7 @@ def with_separate_outputs(program: Program) -> Program:
         needs_copy = is_other_input or is_unsuitable or value in taken
         copy = Value("copy", (value,), value.shape, value.dtype, order=end)
         outputs[name] = copy if needs_copy else value
-        taken.add(value)
+        taken.add(outputs[name])
     return Program(program.inputs, outputs)
 
 
