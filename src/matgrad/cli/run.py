@@ -273,7 +273,8 @@ def _warnings_in(report: Report) -> Iterator[None]:
 
 def _note_other_data(data: Dataset) -> None:
     """Say so if the data differ from those of the run that --config repeats."""
-    path, sha256 = click.get_current_context().meta.get(REPEATED, (None, None))
+    ctx = click.get_current_context(silent=True)
+    path, sha256 = (None, None) if ctx is None else ctx.meta.get(REPEATED, (None, None))
     if sha256 is not None and sha256 != data.sha256():
         click.echo(f"note: the data are not those of the run in {path}", err=True)
 

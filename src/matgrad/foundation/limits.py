@@ -14,7 +14,7 @@ from pathlib import Path
 VARIABLE = "MATGRAD_MEMORY_LIMIT"
 HINT = f"set the environment variable {VARIABLE}, such as 8G, to allow more"
 LEAST, RATIO = 128 << 20, 100  # bytes that any file may become, and how many times its size
-LEAST_TEXT, RATIO_TEXT = 8 << 20, 20  # the same for compressed text, of which Python makes many small objects
+LEAST_TEXT, RATIO_TEXT = 2 << 20, 20  # the same for compressed text, of which Python makes many small objects
 
 JSON = 8 << 20  # bytes of a JSON file, or of a JSON string in a model or program file
 CONFIGURATION = 1 << 17  # bytes of a YAML or TOML file, which take a second or more to read
