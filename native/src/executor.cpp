@@ -20,7 +20,7 @@ Executor::Implementation::Implementation(Program p, std::shared_ptr<ThreadPool> 
         if (v.operation.starts_with("sparse_")) examples = v.shape[1];
     const int count = team_count();
     for (int i = 0; i < count; ++i)
-        teams.push_back(std::make_unique<Barrier>(pool->size() * (i + 1) / count - pool->size() * i / count, pool->size()));
+        teams.push_back(std::make_unique<Barrier>(static_cast<int>(Worker{i, count, nullptr}.part(pool->size())), pool->size()));
     const Index widest = kWidest * line * count;
     strips = static_cast<int>((examples + widest - 1) / widest) * count;
     allocate_buffers();
@@ -56,29 +56,29 @@ int Executor::Implementation::team_count() const {
         rows = std::max(rows, static_cast<double>(std::max(support[0], support[1])));
     }
     const Index lines = rounded_up(examples, line) / line;
-    const auto cost = [&](Index count) {
+    const auto cost = [&](int count) {
         double slowest = 0;
-        for (Index i = 0; i < count; ++i) {
-            const auto part = [&](Index items) { return items * (i + 1) / count - items * i / count; };
-            const auto members = static_cast<double>(part(pool->size())), own = static_cast<double>(part(lines));
-            const auto strips = static_cast<double>(rounded_up(part(lines), kWidest) / kWidest);
+        for (int i = 0; i < count; ++i) {
+            const Worker team{i, count, nullptr};
+            const auto members = static_cast<double>(team.part(pool->size())), own = static_cast<double>(team.part(lines));
+            const auto strips = static_cast<double>(rounded_up(team.part(lines), kWidest) / kWidest);
             const double products = weights * (kWeight * strips + own) / members * (rows * own / strips > kCached ? kSlowdown : 1);
             slowest = std::max(slowest, products + (members > 1 ? kLine * features * own : 0));
         }
         return slowest;
     };
-    Index best = 1;
+    int best = 1;
     double least = cost(best);
-    for (Index count = 2; count <= std::min<Index>(pool->size(), lines); ++count)
+    for (int count = 2; count <= std::min<Index>(pool->size(), lines); ++count)
         if (const double time = cost(count); time < least) best = count, least = time;
-    return static_cast<int>(best);
+    return best;
 }
 
 // A thread within its team.
 Worker Executor::Implementation::member(const Worker& worker) const {
-    const int t = team(worker.index), count = static_cast<int>(teams.size());
-    const int first = pool->size() * t / count, end = pool->size() * (t + 1) / count;
-    return {worker.index - first, end - first, teams[t].get()};
+    const int t = team(worker.index);
+    const Worker own{t, static_cast<int>(teams.size()), nullptr};
+    return {worker.index - static_cast<int>(own.begin(pool->size())), static_cast<int>(own.part(pool->size())), teams[t].get()};
 }
 
 // Strips are whole cache lines wide.

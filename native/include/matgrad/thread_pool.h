@@ -60,6 +60,7 @@ struct Worker {
     // The part [begin, end) of `items` that belongs to this thread.
     std::ptrdiff_t begin(std::ptrdiff_t items) const { return items * index / count; }
     std::ptrdiff_t end(std::ptrdiff_t items) const { return items * (index + 1) / count; }
+    std::ptrdiff_t part(std::ptrdiff_t items) const { return end(items) - begin(items); }  // its size
 };
 
 // A fixed number of threads, including the caller's. Subnormal numbers are flushed to 0 within a job.

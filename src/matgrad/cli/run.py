@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import click
@@ -44,7 +44,7 @@ class TrainingRun:
         mg.manual_seed(options["seed"])
         self.saved = start_of(options)
         self.raw = load_data(options, options["seed"]) if self.saved is None else load_data_for(self.saved, options)
-        _note_other_data(self.raw)
+        self._note_other_data()
         if self.saved is not None:
             _check_fit(self.saved.model, self.raw)
         self.data, self.validation = self._data()
@@ -66,6 +66,18 @@ class TrainingRun:
         self.report = Report(silent=options["quiet"] or options["as_json"], patient=is_saved)
 
     # -- set-up -------------------------------------------------------------------------------
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the data, which takes a while."""
+        return self.raw.sha256()
+
+    def _note_other_data(self) -> None:
+        """Say so if the data differ from those of the run that --config repeats."""
+        ctx = click.get_current_context(silent=True)
+        path, sha256 = (None, None) if ctx is None else ctx.meta.get(REPEATED, (None, None))
+        if sha256 is not None and sha256 != self.sha256:
+            click.echo(f"note: the data are not those of the run in {path}", err=True)
+
     def _data(self) -> tuple[Dataset, tuple[np.ndarray, np.ndarray] | None]:
         """The normalized data, and the training examples that are held out for validation, if any."""
         options = self.options
@@ -190,8 +202,8 @@ class TrainingRun:
             raise click.ClickException(str(error)) from None
         problems = self._write(results)
         if options["output"] or options["as_json"]:  # it hashes the data, which takes a while
-            sha256, timer = self.raw.sha256(), self.timer.record()
-            record = run_record(options, self.data, sha256, M, self.loss, training, results, timer, started)
+            timer = self.timer.record()
+            record = run_record(options, self.data, self.sha256, M, self.loss, training, results, timer, started)
             if options["output"]:
                 problems.append(write_or_rescue(options["output"] / "run.json", lambda path: write_json(path, record)))
         if options["as_json"]:
@@ -269,14 +281,6 @@ def _warnings_in(report: Report) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: report.say(str(message))
         yield
-
-
-def _note_other_data(data: Dataset) -> None:
-    """Say so if the data differ from those of the run that --config repeats."""
-    ctx = click.get_current_context(silent=True)
-    path, sha256 = (None, None) if ctx is None else ctx.meta.get(REPEATED, (None, None))
-    if sha256 is not None and sha256 != data.sha256():
-        click.echo(f"note: the data are not those of the run in {path}", err=True)
 
 
 def default_sizes(layers: str, data: Dataset) -> str:
