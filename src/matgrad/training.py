@@ -66,6 +66,8 @@ class Training:
     T: Matrix
     state: State  # of M before that batch; in compiled training, when the epoch began
     _step: CompiledStep
+    _epoch_data: Batches
+    _is_watched: bool  # whether the callbacks are called after each batch, and not after parts of an epoch
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class Training:
         compiled: bool = True,
     ) -> None:
         self.loss, self.data, self.compiled = loss, data, compiled
-        self._model, self._is_between_batches, self._is_current = M, False, False
+        self._model, self._is_between_batches, self._is_current, self._is_in_epoch = M, False, False, False
         self.epochs = check_size("epochs", epochs, least=0)
         self.rows: list[dict[str, Any]] = []  # one per epoch
         self.epoch = self.batch = self.step = 0  # finished epochs, batches of this epoch, batches of all epochs
@@ -104,6 +106,19 @@ class Training:
             self._is_current = True
             self._model.load_state(self._step.state())
         return self._model
+
+    @property
+    def progress(self) -> float:
+        """The part of the run that is done, from 0 to 1."""
+        part = self.batch / self.batches if self._is_in_epoch and self.batches else 0.0
+        return min((self.epoch + part) / self.epochs, 1.0) if self.epochs else 1.0
+
+    def sample(self, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
+        """A batch (X, T) of training data: random examples of a `DataLoader`; of other data, the last batch."""
+        data = self._epoch_data
+        if not isinstance(data, DataLoader):
+            return self.X, self.T
+        return data.batch(0, rng.choice(len(data.X), min(data.batch_size, len(data.X)), replace=False))
 
     @property
     def row(self) -> dict[str, Any]:
@@ -137,24 +152,38 @@ class Training:
             while self.epoch < self.epochs and not self.is_stopped:
                 if self._train_epoch():
                     for callback in self._callbacks:
-                        callback.epoch(self)
+                        self._after_epoch(callback)
+
+    def _after_epoch(self, callback: Callback) -> None:
+        """Call a callback after an epoch; what it takes counts as training if it is part of it."""
+        start = time.perf_counter()
+        callback.epoch(self)
+        if callback.is_training:
+            seconds = time.perf_counter() - start
+            self.seconds += seconds
+            self.row["seconds"] += seconds
 
     def _train_epoch(self) -> bool:
         """Train on the batches of an epoch; returns False if training was stopped before the last."""
         M, step, rates, start = self.M, self._step, self._rates, time.perf_counter()
         data = self.data(self.epoch) if callable(self.data) else self.data
         self.batch, self.batches = 0, len(data) if isinstance(data, Sized) else None
-        wants_batches = any(callback.wants_batches for callback in self._callbacks)
+        self._epoch_data, self._is_in_epoch = data, True
         rates.start(self.epoch)
         is_whole, self._seconds_of_callbacks = True, 0.0
         with counted(M):
             M.train()
             step.load(M.state())
             try:
-                step.train(self._watched(data) if wants_batches else data, rates, self._poll)
+                for batches, first in self._parts(data):
+                    step.train(batches, rates, self._poll, first)
+                    if not self._is_watched:
+                        self._after_batch()
+                        self._check_stop()
             except _Stopped:
                 is_whole = False
             finally:
+                self._is_in_epoch = False
                 M.load_state(step.state())
             if not self.batch:
                 raise ValueError("there are no batches to train on: the data is empty, or an iterator that is used up")
@@ -167,6 +196,19 @@ class Training:
             self.rows.append({"epoch": self.epoch, "learning_rate": rates.last, "seconds": seconds})
         return is_whole
 
+    def _parts(self, data: Batches) -> Iterator[tuple[Batches, int]]:
+        """The batches in parts, which the engine may train on by itself, and the number of the first batch of each."""
+        intervals = {callback.interval for callback in self._callbacks if callback.wants_batches}
+        self._is_watched = 1 in intervals or (bool(intervals) and not isinstance(data, DataLoader))
+        if self._is_watched:
+            yield self._watched(data), 0
+        elif not intervals or not isinstance(data, DataLoader):
+            yield data, 0
+        else:
+            start = self.step
+            stops = [i for i in range(1, len(data)) if any((start + i) % interval == 0 for interval in intervals)]
+            yield from zip(data.parts(stops), [0, *stops], strict=True)
+
     def _watched(self, data: Batches) -> Iterator[tuple[Matrix, Matrix]]:
         """The batches; the one that is trained on is also (self.X, self.T)."""
         for self.X, self.T in data:
@@ -175,20 +217,32 @@ class Training:
 
     def _poll(self, done: int) -> None:
         """Call the callbacks between two batches."""
-        start = time.perf_counter()
         self.step += done - self.batch
         self.batch = done
-        self._is_between_batches, self._is_current = True, False
-        for callback in self._callbacks:
-            if callback.wants_batches:
-                callback.batch(self)
-        self._is_between_batches = False
-        if self._is_current:
-            self._step.load(self._model.state())
+        if self._is_watched:
+            self._after_batch()
+        start = time.perf_counter()
         for callback in self._callbacks:
             callback.poll(self)
         self._seconds_of_callbacks += time.perf_counter() - start
-        if self.is_stopped and done != self.batches:
+        self._check_stop()
+
+    def _after_batch(self) -> None:
+        """Call the callbacks that want this batch, and go on with the model as they leave it."""
+        due = [x for x in self._callbacks if x.wants_batches and self.step % x.interval == 0]
+        start = time.perf_counter()
+        self._is_between_batches, self._is_current = True, False
+        for callback in due:
+            callback.batch(self)
+        self._is_between_batches = False
+        if self._is_current:
+            self._step.load(self._model.state())
+        if not any(callback.is_training for callback in due):
+            self._seconds_of_callbacks += time.perf_counter() - start
+
+    def _check_stop(self) -> None:
+        """End the epoch if a callback has asked for it and there are more batches."""
+        if self.is_stopped and self.batch != self.batches:
             raise _Stopped
 
 

@@ -16,7 +16,9 @@ class Callback:
     batches so far), the ``seconds`` of training without callbacks, and ``stop()``, which ends training after the batch.
     """
 
-    wants_batches = False  # whether `batch` is called: then the engine does not train whole epochs by itself
+    wants_batches = False  # whether `batch` is called
+    is_training = False  # whether its time counts as time of training
+    interval = 1  # after how many steps it is called; the engine trains on the batches between by itself
 
     def __init_subclass__(cls) -> None:
         """A class with a method `batch` wants batches, unless it says otherwise."""
@@ -30,7 +32,8 @@ class Callback:
         """After each batch, ``run.X`` with targets ``run.T``, for a callback that `wants_batches`.
 
         ``run.state`` is the state of M before it. ``run.M`` has the parameters after it, and what is changed in it is
-        trained on; in compiled training a model that was not got from ``run.M`` has those from before the epoch.
+        trained on; in compiled training a model that was not got from ``run.M`` has those from before the epoch. With
+        an `interval` above 1 it is called after every so many steps of the run, without X, T and state.
         """
 
     def poll(self, run: Training) -> None:

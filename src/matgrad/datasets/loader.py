@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
+from itertools import pairwise
 
 import numpy as np
 
@@ -47,10 +48,12 @@ class DataLoader:
         self.shuffle = shuffle
         self._rng = generator() if seed is None else np.random.default_rng(seed)
 
+    _part: tuple[np.ndarray, int] | None = None  # of a part of a shuffled pass: the order, and the number of examples
+
     @property
     def size(self) -> int:
         """The number of examples."""
-        return len(self.X)
+        return len(self.X) if self._part is None else self._part[1]
 
     @property
     def classes(self) -> int | None:
@@ -73,6 +76,8 @@ class DataLoader:
 
     def order(self) -> np.ndarray | None:
         """The indices of the examples for a pass, a new permutation each time; None if they are not shuffled."""
+        if self._part is not None:
+            return self._part[0]
         return self._rng.permutation(self.size) if self.shuffle else None
 
     def batch(self, start: int, order: np.ndarray | None = None) -> tuple[Matrix, Matrix]:
@@ -80,6 +85,19 @@ class DataLoader:
         batch = slice(start, min(start + self.batch_size, self.size))
         rows = batch if order is None else order[batch]
         return _rows(self.X, rows), _rows(self.T, rows if self.labels is None else self.labels[rows])
+
+    def parts(self, stops: Sequence[int]) -> Iterator[DataLoader]:
+        """One pass as several loaders, which end after the numbers of batches in `stops`, and one for the rest."""
+        order, N = self.order(), self.batch_size
+        for first, last in pairwise([0, *stops, len(self)]):
+            part, start, end = copy(self), first * N, min(last * N, self.size)
+            if order is not None:
+                part._part = np.roll(order, -start), end - start  # an order has all rows
+            else:
+                part.X = _rows(self.X, slice(start, end))
+                part.T = self.T if self.labels is not None else _rows(self.T, slice(start, end))
+                part.labels = None if self.labels is None else self.labels[start:end]
+            yield part
 
     def to(self, backend: str | None = None, *, dtype: str | None = None, device: str | None = None) -> DataLoader:
         """Move the data to another backend, element type or device, in place; returns the loader.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 from weakref import ref
@@ -13,7 +13,7 @@ from matgrad.inspection.profiling import profile_of
 from matgrad.layers.layer import check_sharing
 from matgrad.layers.state import State
 from matgrad.loss_functions import LossFunction
-from matgrad.program.computations import Evaluation, Feedforward, Step, check_loss, train_batch
+from matgrad.program.computations import Computation, Step, check_loss, train_batch
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -46,15 +46,15 @@ class EagerStep(CompiledStep):
 
 
 class EagerEvaluation(CompiledEvaluation):
-    """Feedforward of M, or an evaluation: the equations run one by one, in a clone of M as it is at the time."""
+    """A computation of M: the equations run one by one, in a clone of M as it is at the time."""
 
-    def __init__(self, M: MultilayerPerceptron, loss: LossFunction | None) -> None:
-        self.M, self.loss = ref(M), loss  # it may be kept as long as M is
+    def __init__(self, kind: Callable[..., Computation], M: MultilayerPerceptron, loss: LossFunction | None) -> None:
+        self.kind, self.M, self.loss = kind, ref(M), loss  # it may be kept as long as M is
 
-    def renew(self, computation: Feedforward, is_same: bool) -> None:
+    def renew(self, computation: Computation, is_same: bool) -> None:
         """Do nothing: M is always as it is now."""
 
     def __call__(self, state: State, *inputs: Matrix) -> State:
         M = self.M()
         assert M is not None
-        return (Feedforward(M) if self.loss is None else Evaluation(M, self.loss))(state, *inputs)
+        return self.kind(M, self.loss)(state, *inputs)

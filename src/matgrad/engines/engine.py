@@ -6,9 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from matgrad.backends.base import Backend, Matrix, Scalar
 from matgrad.layers.state import State
-from matgrad.program.computations import Feedforward, Step
+from matgrad.program.computations import Computation, Step
+from matgrad.sparse.growing import largest_products
+from matgrad.sparse.support import Support
 
 Batches = Iterable[tuple[Matrix, Matrix]]
 Poll = Callable[[int], None]  # gets the number of batches done in this epoch; may raise an error to stop there
@@ -44,26 +48,32 @@ class CompiledStep(ABC):
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
         """Train on one batch with learning rate η."""
 
-    def train(self, batches: Batches, rate: Callable[[int], Scalar], poll: Poll = lambda done: None) -> None:
-        """Train on every batch, the i-th with learning rate η = rate(i).
+    def train(
+        self,
+        batches: Batches,
+        rate: Callable[[int], Scalar],
+        poll: Poll = lambda done: None,
+        first: int = 0,
+    ) -> None:
+        """Train on every batch, the i-th, from `first` on, with learning rate η = rate(i).
 
-        ``poll(i)`` is called when i batches are done: after each of them, or ten times per second.
+        ``poll(i + 1)`` is called when batch i is done: after each of them, or ten times per second and after the last.
         """
-        for i, (X, T) in enumerate(batches):
+        for i, (X, T) in enumerate(batches, first):
             self(X, T, rate(i))
             poll(i + 1)
 
 
 class CompiledEvaluation(ABC):
-    """Feedforward in evaluation mode, with or without a loss, for one batch at a time."""
+    """A computation that does not change the state, such as feedforward in evaluation mode, for one batch at a time."""
 
     @abstractmethod
-    def renew(self, computation: Feedforward, is_same: bool) -> None:
+    def renew(self, computation: Computation, is_same: bool) -> None:
         """Go on with the computation as it is now; see `CompiledStep.renew`."""
 
     @abstractmethod
     def __call__(self, state: State, *inputs: Matrix) -> dict[str, Any]:
-        """The outputs 'Y' and, for an `Evaluation`, 'loss'; they are valid until the next call."""
+        """The outputs, such as 'Y' and, for an `Evaluation`, 'loss'; they are valid until the next call."""
 
 
 class Engine(ABC):
@@ -77,5 +87,9 @@ class Engine(ABC):
         """The training step, ready to run."""
 
     @abstractmethod
-    def evaluation(self, computation: Feedforward) -> CompiledEvaluation:
-        """Feedforward, or an evaluation, ready to run."""
+    def evaluation(self, computation: Computation) -> CompiledEvaluation:
+        """Feedforward, or another computation that does not change the state, ready to run."""
+
+    def largest_products(self, A: np.ndarray, B: np.ndarray, taken: Support, count: int) -> np.ndarray:
+        """The positions of the largest elements of a product; see `matgrad.sparse.growing.largest_products`."""
+        return largest_products(A, B, taken, count)

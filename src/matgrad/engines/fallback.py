@@ -19,7 +19,7 @@ from matgrad.engines.registry import engine_of
 from matgrad.inspection.profiling import profile_of
 from matgrad.layers.state import State, copied, matrices_of
 from matgrad.loss_functions import LossFunction
-from matgrad.program.computations import Evaluation, Feedforward, Step, train_batch
+from matgrad.program.computations import Computation, Evaluation, Feedforward, GradientFactors, Step, train_batch
 from matgrad.program.recorder import state_signatures
 from matgrad.program.shapes import size_name
 from matgrad.program.surroundings import Surroundings, is_own, preserved
@@ -83,11 +83,17 @@ class StepWithFallback(CompiledStep):
         else:
             self.step(X, T, eta)
 
-    def train(self, batches: Batches, rate: Callable[[int], Scalar], poll: Poll = lambda done: None) -> None:
+    def train(
+        self,
+        batches: Batches,
+        rate: Callable[[int], Scalar],
+        poll: Poll = lambda done: None,
+        first: int = 0,
+    ) -> None:
         if self.step.takes_epochs and getattr(batches, "is_plain", False) and self._can_prepare(batches):
-            self.step.train(batches, rate, poll)
+            self.step.train(batches, rate, poll, first)
         else:
-            super().train(batches, rate, poll)
+            super().train(batches, rate, poll, first)
 
     def _can_prepare(self, loader: Any) -> bool:
         """Whether the step can be compiled for all batches, including the last; if not, a call of it shows why."""
@@ -156,16 +162,18 @@ def _agree(before: Matrix, expected: Matrix, found: Matrix) -> bool:
 
 
 class EvaluationWithFallback(CompiledEvaluation):
-    """Feedforward, or an evaluation, of M: compiled or, with a warning, its equations if it cannot be compiled."""
+    """A computation of M: compiled or, with a warning, its equations if it cannot be compiled."""
 
-    def __init__(self, M: MultilayerPerceptron, loss: LossFunction | None, compiled: bool) -> None:
-        self.eager = EagerEvaluation(M, loss)
+    def __init__(
+        self, kind: type[Feedforward | GradientFactors], M: MultilayerPerceptron, loss: Any, compiled: bool
+    ) -> None:
+        self.eager = EagerEvaluation(kind, M, loss)
         self.current: CompiledEvaluation = self.eager
         self.is_checked = False  # whether the last batch, or one before it, agreed with the equations
         if compiled:
-            self.current = engine_of(M).evaluation(_evaluation(M, loss))
+            self.current = engine_of(M).evaluation(kind(M, loss))
 
-    def renew(self, computation: Feedforward, is_same: bool) -> None:
+    def renew(self, computation: Computation, is_same: bool) -> None:
         """Go on with the computation as it is now; its first batch is compared with the equations."""
         self.current.renew(computation, is_same)
         self.is_checked = is_own(computation.template, computation.loss)
@@ -186,15 +194,11 @@ class EvaluationWithFallback(CompiledEvaluation):
         return outputs
 
 
-def _evaluation(M: MultilayerPerceptron, loss: LossFunction | None) -> Feedforward:
-    return Feedforward(M) if loss is None else Evaluation(M, loss)
-
-
 class _Cache(threading.local):
-    """The last evaluation of each model, without and with a loss; each thread has its own."""
+    """The last evaluation of each kind of each model; each thread has its own."""
 
     def __init__(self) -> None:
-        self.of_model: WeakKeyDictionary[MultilayerPerceptron, dict[bool, tuple[Any, _Look, EvaluationWithFallback]]]
+        self.of_model: WeakKeyDictionary[MultilayerPerceptron, dict[type, tuple[Any, _Look, EvaluationWithFallback]]]
         self.of_model = WeakKeyDictionary()
 
 
@@ -205,14 +209,27 @@ def evaluation_of(
     M: MultilayerPerceptron, loss: LossFunction | None = None, *, compiled: bool = True
 ) -> EvaluationWithFallback:
     """Feedforward of M in evaluation mode, and the loss if there is one; it is kept for the next call."""
+    return _compiled(Feedforward if loss is None else Evaluation, M, loss, compiled)
+
+
+def gradient_factors_of(
+    M: MultilayerPerceptron, loss: LossFunction, *, compiled: bool = True
+) -> EvaluationWithFallback:
+    """The factors of the gradients of M's sparse parameters; it is kept for the next call."""
+    return _compiled(GradientFactors, M, loss, compiled)
+
+
+def _compiled(
+    kind: type[Feedforward | GradientFactors], M: MultilayerPerceptron, loss: Any, compiled: bool
+) -> EvaluationWithFallback:
+    """A computation of M, which is kept for the next call and follows every change of M."""
     if not compiled:
-        return EvaluationWithFallback(M, loss, compiled=False)
-    kept, key = _cache.of_model.setdefault(M, {}), loss is None
-    frame = _frame(M), type(loss)
-    if key not in kept or kept[key][0] != frame:
-        kept[key] = frame, _Look(M, loss), EvaluationWithFallback(M, loss, compiled=True)
-    _, look, evaluation = kept[key]
-    evaluation.renew(_evaluation(M, loss), look.is_same(M, loss))
+        return EvaluationWithFallback(kind, M, loss, compiled=False)
+    kept, frame = _cache.of_model.setdefault(M, {}), (_frame(M), type(loss))
+    if kind not in kept or kept[kind][0] != frame:
+        kept[kind] = frame, _Look(M, loss), EvaluationWithFallback(kind, M, loss, compiled=True)
+    _, look, evaluation = kept[kind]
+    evaluation.renew(kind(M, loss), look.is_same(M, loss))
     return evaluation
 
 

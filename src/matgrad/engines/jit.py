@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine
 from matgrad.layers.state import State
-from matgrad.program.computations import Feedforward, Step
+from matgrad.program.computations import Computation, Step
 from matgrad.program.recorder import check_hidden_state
 from matgrad.program.surroundings import preserved
 
@@ -21,7 +21,7 @@ class JitEngine(Engine):
     def step(self, step: Step) -> CompiledStep:
         return JitStep(step)
 
-    def evaluation(self, computation: Feedforward) -> CompiledEvaluation:
+    def evaluation(self, computation: Computation) -> CompiledEvaluation:
         return JitEvaluation(computation)
 
 
@@ -64,10 +64,10 @@ def _copies(state: Mapping[str, Matrix]) -> dict[str, Matrix]:
 class JitEvaluation(CompiledEvaluation):
     """Feedforward, or an evaluation, under `jax.jit`."""
 
-    def __init__(self, computation: Feedforward) -> None:
+    def __init__(self, computation: Computation) -> None:
         self.renew(computation, is_same=False)
 
-    def renew(self, computation: Feedforward, is_same: bool) -> None:
+    def renew(self, computation: Computation, is_same: bool) -> None:
         if not is_same:
             self.computation, self.compiled = computation, jax.jit(computation)
             self.prepared: set[tuple] = set()

@@ -87,22 +87,29 @@ class NativeStep(ProgramStep):
 
     takes_epochs = True
 
-    def train(self, batches: Batches, rate: Callable[[int], Scalar], poll: Poll = lambda done: None) -> None:
+    def train(
+        self,
+        batches: Batches,
+        rate: Callable[[int], Scalar],
+        poll: Poll = lambda done: None,
+        first: int = 0,
+    ) -> None:
         loader: Any = batches
         if not getattr(loader, "is_plain", False) or not loader.X.flags.c_contiguous:
-            return super().train(batches, rate, poll)
+            return super().train(batches, rate, poll, first)
         full_batches, order, rates = loader.size // loader.batch_size, loader.order(), []
         try:
-            for i in range(full_batches):
+            for i in range(first, first + full_batches):
                 rates.append(rate(i))
         finally:  # if the rate of a batch raises an error, the batches before it are still trained on
             if rates:
                 executor = self.prepare(*loader.batch(0))
-                executor.train(loader.X, loader.T, np.array(rates, loader.X.dtype), order, loader.labels, poll)
+                arrays = loader.X, loader.T, np.array(rates, loader.X.dtype), order, loader.labels
+                executor.train(*arrays, lambda done: poll(first + done))
         if full_batches < len(loader):
             X, T = loader.batch(full_batches * loader.batch_size, order)
-            self(X, T, rate(full_batches))
-            poll(full_batches + 1)
+            self(X, T, rate(first + full_batches))
+            poll(first + full_batches + 1)
 
 
 @cache

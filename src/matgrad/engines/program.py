@@ -12,7 +12,7 @@ from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
 from matgrad.layers.state import State, matrices_of, supports_of
-from matgrad.program.computations import Computation, Feedforward, Step
+from matgrad.program.computations import Computation, Step
 from matgrad.program.program import Program
 from matgrad.program.recorder import listing, record_computation
 from matgrad.program.rules import optimized
@@ -41,7 +41,7 @@ class ProgramEngine(Engine):
     def step(self, step: Step) -> CompiledStep:
         return ProgramStep(step, self.kernels, type(self).executor_class)
 
-    def evaluation(self, computation: Feedforward) -> CompiledEvaluation:
+    def evaluation(self, computation: Computation) -> CompiledEvaluation:
         return ProgramEvaluation(computation, self.kernels, type(self).executor_class)
 
 

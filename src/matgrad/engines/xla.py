@@ -9,7 +9,7 @@ import tensorflow as tf
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine
 from matgrad.layers.state import State
-from matgrad.program.computations import Feedforward, Step
+from matgrad.program.computations import Computation, Step
 from matgrad.program.recorder import check_hidden_state
 
 
@@ -19,7 +19,7 @@ class XlaEngine(Engine):
     def step(self, step: Step) -> CompiledStep:
         return XlaStep(step)
 
-    def evaluation(self, computation: Feedforward) -> CompiledEvaluation:
+    def evaluation(self, computation: Computation) -> CompiledEvaluation:
         return XlaEvaluation(computation)
 
 
@@ -107,10 +107,10 @@ class XlaStep(CompiledStep):
 class XlaEvaluation(CompiledEvaluation):
     """Feedforward, or an evaluation, in a `tf.function`, compiled by XLA."""
 
-    def __init__(self, computation: Feedforward) -> None:
+    def __init__(self, computation: Computation) -> None:
         self.renew(computation, is_same=False)
 
-    def renew(self, computation: Feedforward, is_same: bool) -> None:
+    def renew(self, computation: Computation, is_same: bool) -> None:
         if not is_same:
             self.computation = computation
             self.compiled = tf.function(computation, autograph=False, jit_compile=True)

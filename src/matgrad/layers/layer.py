@@ -8,6 +8,8 @@ from itertools import combinations
 from types import MethodType
 from typing import Any
 
+import numpy as np
+
 from matgrad.backends import Backend, backend_of
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.backends.conversion import convert
@@ -15,6 +17,7 @@ from matgrad.foundation.numbers import as_number, check_size
 from matgrad.layers.state import SUPPORT, State, matrices_of
 from matgrad.optimizers import CompositeOptimizer, Optimizer, create_optimizer
 from matgrad.sparse.matrix import SparseMatrix, restricted, values_of, with_values
+from matgrad.sparse.rewiring import Rewiring
 from matgrad.sparse.support import Support
 from matgrad.specifications.parsing import stem
 
@@ -176,13 +179,28 @@ class Layer:
         What the optimizer of a parameter keeps per element, such as momentum, is moved in the same way.
         """
         old = getattr(self, name)
+        for optimizer, key in self._kept_per_element(name):
+            setattr(optimizer, key, restricted(with_values(old, getattr(optimizer, key)), support).values)
         setattr(self, name, restricted(old, support))
-        optimizer = self._optimizers.get(name)
-        for key in optimizer.state_names if optimizer else ():
-            x = getattr(optimizer, key)
-            if tuple(x.shape) == tuple(values_of(old).shape):
-                setattr(optimizer, key, restricted(with_values(old, x), support).values)
         self.forget()
+
+    def rewire(self, name: str, rewiring: Rewiring, new: np.ndarray | float = 0.0) -> None:
+        """Change the support of a sparse matrix of the layer; its new elements have the values `new`.
+
+        What the optimizer keeps per element, such as momentum, stays with the elements that stay; for new ones it is 0.
+        """
+        for optimizer, key in self._kept_per_element(name):
+            setattr(optimizer, key, rewiring.moved(getattr(optimizer, key)))
+        values = rewiring.moved(getattr(self, name).values, new)
+        setattr(self, name, SparseMatrix(rewiring.support, values))
+        self.forget()
+
+    def _kept_per_element(self, name: str) -> list[tuple[Optimizer, str]]:
+        """What the optimizer of a parameter keeps for each of its elements: the optimizer, and names of attributes."""
+        shape, optimizer = tuple(values_of(getattr(self, name)).shape), self._optimizers.get(name)
+        if optimizer is None:
+            return []
+        return [(optimizer, key) for key in optimizer.state_names if tuple(getattr(optimizer, key).shape) == shape]
 
     def to(self, backend: Backend, dtype: str | None = None, device: str | None = None) -> None:
         """Move the state to another backend, element type or device; batch matrices are dropped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,12 +11,12 @@ import numpy as np
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.datasets.loader import are_classes, class_indices
-from matgrad.layers.layer import check_sharing
+from matgrad.layers.layer import Layer, check_sharing
 from matgrad.layers.state import State, copied
 from matgrad.loss_functions import LOSSES, LossFunction, create_loss
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, reciprocal, rows_sum, sqrt, step
 from matgrad.program.surroundings import Surroundings, is_own
-from matgrad.sparse.matrix import values_of, with_values
+from matgrad.sparse.matrix import SparseMatrix, WatchedSparseMatrix, values_of, with_values
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -106,6 +107,44 @@ class Evaluation(Feedforward):
         Y = super().run(model, state, X)["Y"]
         check_targets(Y, T)
         return {"Y": Y, "loss": self.loss(Y, T)}
+
+
+class GradientFactors(Computation):
+    """``factors(state, X, T) -> {'2.W.A1': A, '2.W.B1': B, …}`` in training mode, for every sparse parameter W.
+
+    DW = A B on the support of W; if W were dense, it would be all of A B, or a sum of several such products.
+    """
+
+    inputs = ("X", "T")
+    loss: LossFunction
+
+    def __init__(self, M: MultilayerPerceptron, loss: LossFunction) -> None:
+        super().__init__(M.clone().train(), loss)
+
+    def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
+        """The factors by name."""
+        X, T = inputs
+        model.load_state(state)
+        watched = {f"{path}.{name}": (layer, name) for path, layer, name in sparse_parameters(model)}
+        for layer, name in watched.values():
+            setattr(layer, name, WatchedSparseMatrix(getattr(layer, name)))
+        Y = model.feedforward(X)
+        check_targets(Y, T)
+        model.backpropagate(Y, self.loss.mean_gradient(Y, T))
+        return {
+            f"{key}.{side}{i}": factor
+            for key, (layer, name) in watched.items()
+            for i, factors in enumerate(getattr(layer, name).factors, start=1)
+            for side, factor in zip("AB", factors, strict=True)
+        }
+
+
+def sparse_parameters(M: MultilayerPerceptron) -> Iterator[tuple[str, Layer, str]]:
+    """The sparse parameters of M: the name of the layer, the layer, and the name of the parameter."""
+    for path, layer in M.walk():
+        for name in layer.parameters:
+            if isinstance(getattr(layer, name), SparseMatrix):
+                yield path, layer, name
 
 
 def make_step(M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: float | None = None) -> Step:

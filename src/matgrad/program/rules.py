@@ -40,15 +40,16 @@ def rewritten(program: Program, rules: Iterable[Rule]) -> Program:
 def with_separate_outputs(program: Program) -> Program:
     """The program in which every output has memory of its own.
 
-    An output that is a view, a number, a sparse product, another input or another output becomes a copy of it. The C++
-    core writes sparse products with padded rows, which the memory of an output does not have.
+    An output that is a view, a number, another input, another output, a sparse product or a dense factor of one becomes
+    a copy of it: the C++ core has padded rows in sparse products, which the memory of an output does not have.
     """
+    factors = {x for value in program.values if value.kind == "sparse" for x in _dense_operands(value)}
     outputs: dict[str, Value] = {}
     taken: set[Value] = set()
     end = max(value.order for value in program.values) + 1
     for name, value in program.outputs.items():
         is_other_input = value.operation == "input" and value.name != name
-        is_unsuitable = value.kind == "view" or value.operation in ("number", *PADDED)
+        is_unsuitable = value.kind == "view" or value.operation in ("number", *PADDED) or value in factors
         needs_copy = is_other_input or is_unsuitable or value in taken
         copy = Value("copy", (value,), value.shape, value.dtype, order=end)
         outputs[name] = copy if needs_copy else value
@@ -163,11 +164,16 @@ def contiguous(value: Value, uses: Uses) -> Value | None:
     """A sparse product reads rows of its dense operands: a view or an input is copied once, for all products"""
     if value.kind != "sparse":
         return None
-    dense = value.operands[-1:] if value.operation.startswith("sparse") else value.operands[-2:]
+    dense = _dense_operands(value)
     operands = [
         _copied(x) if x.kind == "view" or (x in dense and x.operation == "input") else x for x in value.operands
     ]
     return value.derived(value.operation, *operands)
+
+
+def _dense_operands(value: Value) -> tuple[Value, ...]:
+    """The dense factors of a sparse or sampled product."""
+    return value.operands[-1:] if value.operation.startswith("sparse") else value.operands[-2:]
 
 
 def _copied(value: Value) -> Value:

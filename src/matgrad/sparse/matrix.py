@@ -151,6 +151,25 @@ class SparseMatrix(_Operand):
         return f"SparseMatrix({K} × {D}, nnz={self.support.nnz}, density={self.support.density:.4g}, {where})"
 
 
+class WatchedSparseMatrix(SparseMatrix):
+    """A sparse matrix W that keeps, in `factors`, the pair (A, B) of each ``product_on(W, A, B)``, without multiplying.
+
+    So one sees the gradient that W would have if it were dense, without computing it.
+    """
+
+    def __init__(self, W: SparseMatrix) -> None:
+        super().__init__(W.support, W.values)
+        self.factors: list[tuple[Matrix, Matrix]] = []
+
+
+class _WatchingBackend(SparseBackend):
+    """The operations on watched matrices; the elements of a product with two factors are left 0."""
+
+    def product_on(self, W, A, B):
+        W.factors.append((A, B))
+        return 0 * W
+
+
 class TransposedSparseMatrix(_Operand):
     """Wᵀ, a D×K matrix that supports only products."""
 
@@ -198,3 +217,4 @@ def _sizes(X: Matrix) -> str:
 _backend = SparseBackend()
 register_matrix_type(SparseMatrix, _backend)
 register_matrix_type(TransposedSparseMatrix, _backend)
+register_matrix_type(WatchedSparseMatrix, _WatchingBackend())

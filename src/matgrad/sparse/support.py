@@ -72,7 +72,7 @@ class Support:
         K, D = _check_shape((K, D))
         if not 0 <= nnz <= min(K * D, LARGEST):
             raise ValueError(f"nnz: expected a number from 0 to {min(K * D, LARGEST)}, found {nnz}")
-        return cls.from_flat((K, D), _distinct(K * D, nnz, rng))
+        return cls.from_flat((K, D), distinct(K * D, nnz, rng))
 
     # -- properties ---------------------------------------------------------------------------
     @property
@@ -137,7 +137,7 @@ def elements(A: Any) -> tuple[np.ndarray, np.ndarray]:
     return flat[order], triples.data[order]
 
 
-def _distinct(total: int, count: int, rng: np.random.Generator) -> np.ndarray:
+def distinct(total: int, count: int, rng: np.random.Generator) -> np.ndarray:
     """`count` distinct numbers below `total` in increasing order; all such sets are equally likely."""
     if count > total // 8:
         return np.sort(rng.choice(total, count, replace=False, shuffle=False))  # needs memory for all of them

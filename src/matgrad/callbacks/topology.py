@@ -1,0 +1,186 @@
+"""Topology updates: training drops some of the stored weights of sparse layers, and stores new ones elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from matgrad.backends.base import Matrix
+from matgrad.callbacks.callback import Callback
+from matgrad.engines.fallback import gradient_factors_of
+from matgrad.engines.registry import engine_of
+from matgrad.foundation.numbers import check_size
+from matgrad.foundation.random_numbers import generator
+from matgrad.program.computations import sparse_parameters
+from matgrad.sparse.growing import Factors, Grow, Site, create_grow
+from matgrad.sparse.pruning import Prune, create_prune, smallest
+from matgrad.sparse.rewiring import Rewiring
+from matgrad.sparse.support import Support
+from matgrad.specifications.parsing import lookup
+from matgrad.weight_initializers import create_initializer
+
+if TYPE_CHECKING:
+    from matgrad.layers import Layer
+    from matgrad.training import Training
+
+DECAYS: dict[str, Callable[[float], float]] = {  # of the drop fraction, from 1 at the start, t = 0, to the end, t = 1
+    "constant": lambda t: 1.0,
+    "cosine": lambda t: (1 + math.cos(math.pi * t)) / 2,
+    "linear": lambda t: 1 - t,
+}
+
+
+class TopologyCallback(Callback):
+    """A callback that changes supports while a model is trained, after every epoch or every so many steps.
+
+    There are updates only in the part of the run up to `until`, a fraction of it, and none after its last step.
+    `updates` counts them, and `update_flops` what growing by gradients has cost so far.
+    """
+
+    is_training = True
+
+    def __init__(self, every: int | None = None, until: float = 1.0, seed: int | None = None) -> None:
+        if not 0 < until <= 1:
+            raise ValueError(f"until: expected a part of the run in (0, 1], found {until}")
+        self.every, self.until, self.seed = every, until, seed
+        self.wants_batches = every is not None
+        self.interval = 1 if every is None else check_size("every", every)
+        self.updates, self.update_flops = 0, 0
+        self._explored: dict[str, np.ndarray] = {}  # the numbers of the positions, by parameter
+        self._seed = 0
+
+    def start(self, run: Training) -> None:
+        self.updates, self.update_flops, self._explored = 0, 0, {}
+        self._seed = int(generator().integers(2**31)) if self.seed is None else self.seed
+        self._explore(run)
+
+    def batch(self, run: Training) -> None:
+        if self.every is not None and run.step % self.every == 0:
+            self._update(run)
+
+    def epoch(self, run: Training) -> None:
+        if self.every is None:
+            self._update(run)
+
+    def _update(self, run: Training) -> None:
+        if run.progress < self.until:
+            self.update(run, np.random.default_rng((self._seed, run.step)), run.progress / self.until)
+            self.updates += 1
+            self._explore(run)
+
+    def update(self, run: Training, rng: np.random.Generator, t: float) -> None:
+        """Change supports; t says which part of the time of updates is over, from 0 to 1."""
+        raise NotImplementedError
+
+    # -- what has been explored ---------------------------------------------------------------
+    @property
+    def explored(self) -> float:
+        """The fraction of the positions of sparse parameters that have been stored at any time (ITOP's R)."""
+        return sum(map(len, self._explored.values())) / self._positions if self._explored else 0.0
+
+    def _explore(self, run: Training) -> None:
+        """Add the positions that are stored now."""
+        self._positions = 0
+        for path, layer, name in sparse_parameters(run.M):
+            support = getattr(layer, name).support
+            key, (K, D) = f"{path}.{name}", support.shape
+            self._explored[key] = _union(self._explored.get(key), support.flat())
+            self._positions += K * D
+
+
+def _union(old: np.ndarray | None, flat: np.ndarray) -> np.ndarray:
+    """The numbers in either of two increasing sequences, in increasing order."""
+    if old is None:
+        return flat
+    places = np.searchsorted(old, flat)
+    is_new = old[np.minimum(places, len(old) - 1)] != flat
+    return np.insert(old, places[is_new], flat[is_new])
+
+
+class Topology(TopologyCallback):
+    """Prune and grow: drop stored weights by one rule, and store as many new ones by another; without `grow`, none.
+
+    `prune` and `grow` are rules or their names, such as ``Magnitude(0.3)`` and ``Gradient``, and `weights` is the
+    distribution of new weights. The drop fraction decays from its value to 0 at the end of updates, or stays
+    ``constant``. Unless `regrow`, positions that were just pruned cannot be grown in the same update. All choices
+    depend only on the weights, the data and the seed, on every backend.
+    """
+
+    def __init__(
+        self,
+        prune: Prune | str,
+        grow: Grow | str | None = None,
+        *,
+        weights: str = "Zero",
+        every: int | None = None,
+        decay: str = "constant",
+        until: float = 1.0,
+        regrow: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(every, until, seed)
+        self.prune, self.grow = create_prune(prune), None if grow is None else create_grow(grow)
+        self.decay, self.regrow = decay, regrow
+        self._scale = lookup(decay, DECAYS, "decay")
+        create_initializer(weights)
+        self.weights = weights
+
+    def start(self, run: Training) -> None:
+        super().start(run)
+        if not any(sparse_parameters(run.M)):
+            raise ValueError("the model has no sparse layer whose topology could be updated: give it densities below 1")
+
+    def update(self, run: Training, rng: np.random.Generator, t: float) -> None:
+        factors = self._factors(run, rng)
+        for path, layer, name in sparse_parameters(run.M):
+            self._rewire(run, layer, name, factors.get(f"{path}.{name}", []), self._scale(t), rng)
+
+    def _rewire(
+        self, run: Training, layer: Layer, name: str, factors: list[Factors], scale: float, rng: np.random.Generator
+    ) -> None:
+        """Prune and grow one sparse parameter."""
+        W = getattr(layer, name)
+        values, (K, D) = run.M.backend.to_numpy(W.values)[0], W.shape
+        dropped = self.prune(values, scale)
+        most = W.support.nnz - 1 if self.grow is None else W.support.nnz if self.regrow else K * D - W.support.nnz
+        if np.count_nonzero(dropped) > most:
+            candidates = np.flatnonzero(dropped)
+            dropped[candidates[~smallest(np.abs(values[candidates]), most)]] = False
+        count = int(np.count_nonzero(dropped))
+        if not count:
+            return
+        if self.grow is None:
+            layer.rewire(name, Rewiring(W.support, ~dropped, np.empty(0, dtype=np.int64)))
+            return
+        taken = Support.from_flat(W.shape, W.support.flat()[~dropped]) if self.regrow else W.support
+        largest = engine_of(run.M).largest_products
+        rewiring = Rewiring(W.support, ~dropped, self.grow(Site(taken, rng, factors, largest), count))
+        layer.rewire(name, rewiring, self._new_weights(rewiring, rng))
+
+    def _new_weights(self, rewiring: Rewiring, rng: np.random.Generator) -> np.ndarray | float:
+        """Weights for the new elements, from the distribution."""
+        K, D = rewiring.support.shape
+        return create_initializer(self.weights)(rng, K, D, (len(rewiring.new_elements),))
+
+    def _factors(self, run: Training, rng: np.random.Generator) -> dict[str, list[Factors]]:
+        """The factors of the gradients on as many batches as growing needs, by parameter."""
+        found: dict[str, list[Factors]] = {}
+        for _ in range(self.grow.batches if self.grow else 0):
+            for name, factors in gradient_factors(run, *run.sample(rng)).items():
+                found.setdefault(name, []).append(factors)
+        self.update_flops += 2 * sum(A.size * B.shape[1] for all_of in found.values() for A, B in all_of)
+        return found
+
+
+def gradient_factors(run: Training, X: Matrix, T: Matrix) -> dict[str, Factors]:
+    """A and B for each sparse parameter of the model: if it were dense, its gradient on the batch would be A B."""
+    M = run.M
+    outputs = gradient_factors_of(M, run.loss, compiled=run.compiled)(M.state(), X, T)
+    found: dict[str, tuple[list, list]] = {}
+    for key, F in outputs.items():
+        name, _, side = key.rpartition(".")
+        found.setdefault(name, ([], []))["AB".index(side[0])].append(np.array(M.backend.to_numpy(F)))
+    return {name: (np.hstack(A), np.vstack(B)) for name, (A, B) in found.items()}

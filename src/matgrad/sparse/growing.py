@@ -1,0 +1,123 @@
+"""Growing: at which free positions of a layer new weights are stored.
+
+A specification such as ``Gradient`` names one of `GROWERS`. Every free position can be grown, also those behind the
+last element of a row and in rows without elements. Nothing as large as the dense matrix is ever stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from matgrad.sparse.pruning import smallest
+from matgrad.sparse.support import Support, distinct
+from matgrad.specifications.parsing import describe, resolve
+
+TILE = 2**18  # elements of a product that are looked at at once
+
+Factors = tuple[np.ndarray, np.ndarray]  # A, K×N, and B, N×D: the gradient of a dense W would be A B
+Largest = Callable[[np.ndarray, np.ndarray, Support, int], np.ndarray]  # see `largest_products`
+
+
+@dataclass
+class Site:
+    """Where weights are grown: a layer's K×D matrix W, at positions that are not `taken`."""
+
+    taken: Support  # those that are stored and, unless they may grow again, those that were just pruned
+    rng: np.random.Generator
+    factors: list[Factors]  # of the gradients on as many batches as the rule asks for, the last one first
+    largest: Largest
+
+    @property
+    def free(self) -> int:
+        """The number of positions that are not taken."""
+        K, D = self.taken.shape
+        return K * D - self.taken.nnz
+
+
+class Grow:
+    """A rule that chooses free positions; your own needs only `__call__`."""
+
+    batches = 0  # on how many batches it needs the gradient
+
+    def __call__(self, site: Site, count: int) -> np.ndarray:
+        """The numbers i·D + j of `count` free positions (i, j), in increasing order."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return describe(self)
+
+
+class Random(Grow):
+    """Random positions; all sets of positions are equally likely"""
+
+    def __call__(self, site: Site, count: int) -> np.ndarray:
+        ranks, taken = distinct(site.free, count, site.rng), site.taken.flat()
+        free_before = taken - np.arange(len(taken))  # how many free positions there are before each that is taken
+        return ranks + np.searchsorted(free_before, ranks, side="right")
+
+
+class Gradient(Grow):
+    """The positions where the gradient of the loss has the largest absolute values (RigL)"""
+
+    batches = 1
+
+    def __call__(self, site: Site, count: int) -> np.ndarray:
+        return site.largest(*site.factors[0], site.taken, count)
+
+
+class Momentum(Grow):
+    """The positions where Σ_i μⁱ·G_i has the largest absolute values, for the gradients G_i on several batches
+
+    at the present weights: the momentum that a dense layer would have, without its history.
+    """
+
+    def __init__(self, mu: float = 0.9, batches: int = 8) -> None:
+        if not 0 <= mu < 1:
+            raise ValueError(f"mu: expected a number in [0, 1), found {mu}")
+        if batches < 1:
+            raise ValueError(f"batches: expected 1 or more, found {batches}")
+        self.mu, self.batches = mu, batches
+
+    def __call__(self, site: Site, count: int) -> np.ndarray:
+        A = np.hstack([self.mu**i * A for i, (A, _) in enumerate(site.factors)])
+        B = np.vstack([B for _, B in site.factors])
+        return site.largest(A, B, site.taken, count)
+
+
+GROWERS: dict[str, type[Grow]] = {"Random": Random, "Gradient": Gradient, "Momentum": Momentum}
+
+
+def create_grow(specification: Grow | str) -> Grow:
+    """The rule that a string such as ``Random`` names; a rule is returned as it is."""
+    return resolve(specification, Grow, GROWERS, "grow")
+
+
+def largest_products(A: np.ndarray, B: np.ndarray, taken: Support, count: int) -> np.ndarray:
+    """The numbers i·D + j, in increasing order, of the `count` free positions with the largest |(A B)_ij|.
+
+    Of equal values the first ones are chosen. A B is computed a few rows at a time.
+    """
+    (K, D), flat = taken.shape, taken.flat()
+    best_scores, best = np.empty(0, dtype=A.dtype), np.empty(0, dtype=np.int64)
+    step = max(1, TILE // D)
+    for row in range(0, K, step):
+        scores = np.abs(A[row : row + step] @ B).reshape(-1)
+        here = flat[slice(*np.searchsorted(flat, (row * D, min(row + step, K) * D)))]
+        scores[here - row * D] = -1
+        scores[np.isnan(scores)] = np.inf  # so that every position can be compared
+        least = np.partition(best_scores, -count)[-count] if 0 < count <= len(best_scores) else 0
+        found = np.flatnonzero(scores >= least)
+        best_scores, best = np.concatenate([best_scores, scores[found]]), np.concatenate([best, row * D + found])
+        if len(best) > 4 * count:
+            best_scores, best = _chosen(best_scores, best, count)
+    return np.sort(_chosen(best_scores, best, count)[1])
+
+
+def _chosen(scores: np.ndarray, positions: np.ndarray, count: int) -> tuple[Any, Any]:
+    """The `count` largest scores with their positions, which increase; of equal scores the first."""
+    kept = smallest(-scores, count)
+    return scores[kept], positions[kept]

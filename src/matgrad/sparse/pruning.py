@@ -1,0 +1,84 @@
+"""Pruning: which stored weights of a layer are dropped.
+
+A specification such as ``Magnitude(0.3)`` names one of `PRUNERS`. Equal weights are dropped in the order of their
+positions, so the choice depends on nothing but the numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from matgrad.specifications.parsing import describe, resolve
+
+
+class Prune:
+    """A rule that drops stored weights; your own needs only `__call__`."""
+
+    def __call__(self, values: np.ndarray, scale: float = 1.0) -> np.ndarray:
+        """Whether each of the values is dropped, a vector of booleans; `scale` is the decay of the drop fraction."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return describe(self)
+
+
+class Magnitude(Prune):
+    """The fraction of the weights that is nearest to 0"""
+
+    def __init__(self, fraction: float = 0.3) -> None:
+        self.fraction = _fraction(fraction)
+
+    def __call__(self, values: np.ndarray, scale: float = 1.0) -> np.ndarray:
+        return smallest(np.abs(values), round(scale * self.fraction * len(values)))
+
+
+class SET(Prune):
+    """The fraction of the positive weights, and that of the negative ones, that is nearest to 0; 0 is positive"""
+
+    def __init__(self, fraction: float = 0.3) -> None:
+        self.fraction = _fraction(fraction)
+
+    def __call__(self, values: np.ndarray, scale: float = 1.0) -> np.ndarray:
+        result = np.zeros(len(values), dtype=bool)
+        for part in (values >= 0, values < 0):
+            count = round(scale * self.fraction * np.count_nonzero(part))
+            result[part] = smallest(np.abs(values[part]), count)
+        return result
+
+
+class Threshold(Prune):
+    """The weights w with |w| < t"""
+
+    def __init__(self, t: float) -> None:
+        if not t >= 0:
+            raise ValueError(f"t: expected a threshold of 0 or more, found {t}")
+        self.t = t
+
+    def __call__(self, values: np.ndarray, scale: float = 1.0) -> np.ndarray:
+        if scale != 1:
+            raise ValueError("Threshold has no drop fraction that could decay: expected the decay 'constant'")
+        return np.abs(values) < self.t
+
+
+PRUNERS: dict[str, type[Prune]] = {"Magnitude": Magnitude, "SET": SET, "Threshold": Threshold}
+
+
+def create_prune(specification: Prune | str) -> Prune:
+    """The rule that a string such as ``Magnitude(0.3)`` names; a rule is returned as it is."""
+    return resolve(specification, Prune, PRUNERS, "prune")
+
+
+def smallest(scores: np.ndarray, count: int) -> np.ndarray:
+    """Whether each score is one of the `count` smallest; of equal scores the first ones are."""
+    if not count:
+        return np.zeros(len(scores), dtype=bool)
+    last = np.partition(scores, count - 1)[count - 1]
+    result: np.ndarray = scores < last
+    result[np.flatnonzero(scores == last)[: count - np.count_nonzero(result)]] = True
+    return result
+
+
+def _fraction(fraction: float) -> float:
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"fraction: expected a number from 0 to 1, found {fraction}")
+    return fraction
