@@ -65,8 +65,12 @@ class TopologyCallback(Callback):
         if self.every is None:
             self._update(run)
 
+    def is_due(self, run: Training) -> bool:
+        """Whether there are still updates."""
+        return run.progress < self.until
+
     def _update(self, run: Training) -> None:
-        if run.progress < self.until:
+        if self.is_due(run):
             self.update(run, np.random.default_rng((self._seed, run.step)), run.progress / self.until)
             self.updates += 1
             self._explore(run)

@@ -20,7 +20,7 @@ def erdos_renyi_densities(sizes: Sequence[int], overall: float) -> list[float]:
     weights than large ones, as in SET and RigL; a layer whose density would exceed 1 is dense, and the
     other layers share the rest.
     """
-    _check_density("overall density", overall)
+    check_density("overall density", overall)
     layers = list(pairwise(sizes))
     is_dense = [overall == 1] * len(layers)
     while True:
@@ -40,7 +40,7 @@ def parse_densities(items: Items) -> list[float]:
     """The densities of a list such as ``0.01;0.05;1``."""
     densities = parse_numbers(items, "density", float)
     for position, density in enumerate(densities, start=1):
-        _check_density(f"density {position}", density)
+        check_density(f"density {position}", density)
     return densities
 
 
@@ -49,7 +49,7 @@ def random_support(K: int, D: int, density: float, rng: Generator | None = None)
 
     Every support with that number of elements is equally likely.
     """
-    _check_density("density", density)
+    check_density("density", density)
     nnz = round(density * K * D)
     if not nnz:
         raise ValueError(f"density: {density} of the {K} × {D} weights is less than one weight")
@@ -63,6 +63,7 @@ def format_density(support: Support) -> str:
     return next(number for number in candidates if round(float(number) * K * D) == support.nnz)
 
 
-def _check_density(name: str, density: float) -> None:
+def check_density(name: str, density: float) -> None:
+    """Refuse a density that is not in (0, 1]."""
     if not 0 < density <= 1:
         raise ValueError(f"{name}: expected a number in (0, 1], found {density}")

@@ -48,10 +48,10 @@ class Grow:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        return describe(self)
+        return describe(self, "Grow")
 
 
-class Random(Grow):
+class RandomGrow(Grow):
     """Random positions; all sets of positions are equally likely"""
 
     def __call__(self, site: Site, count: int) -> np.ndarray:
@@ -60,7 +60,7 @@ class Random(Grow):
         return ranks + np.searchsorted(free_before, ranks, side="right")
 
 
-class Gradient(Grow):
+class GradientGrow(Grow):
     """The positions where the gradient of the loss has the largest absolute values (RigL)"""
 
     batches = 1
@@ -69,7 +69,7 @@ class Gradient(Grow):
         return site.largest(*site.factors[0], site.taken, count)
 
 
-class Momentum(Grow):
+class MomentumGrow(Grow):
     """The positions where Σ_i μⁱ·G_i has the largest absolute values, for the gradients G_i on several batches
 
     at the present weights: the momentum that a dense layer would have, without its history.
@@ -88,7 +88,7 @@ class Momentum(Grow):
         return site.largest(A, B, site.taken, count)
 
 
-GROWERS: dict[str, type[Grow]] = {"Random": Random, "Gradient": Gradient, "Momentum": Momentum}
+GROWERS: dict[str, type[Grow]] = {"Random": RandomGrow, "Gradient": GradientGrow, "Momentum": MomentumGrow}
 
 
 def create_grow(specification: Grow | str) -> Grow:

@@ -19,10 +19,10 @@ class Prune:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        return describe(self)
+        return describe(self, "Prune")
 
 
-class Magnitude(Prune):
+class MagnitudePrune(Prune):
     """The fraction of the weights that is nearest to 0"""
 
     def __init__(self, fraction: float = 0.3) -> None:
@@ -32,7 +32,7 @@ class Magnitude(Prune):
         return smallest(np.abs(values), round(scale * self.fraction * len(values)))
 
 
-class SET(Prune):
+class SETPrune(Prune):
     """The fraction of the positive weights, and that of the negative ones, that is nearest to 0; 0 is positive"""
 
     def __init__(self, fraction: float = 0.3) -> None:
@@ -46,7 +46,7 @@ class SET(Prune):
         return result
 
 
-class Threshold(Prune):
+class ThresholdPrune(Prune):
     """The weights w with |w| < t"""
 
     def __init__(self, t: float) -> None:
@@ -60,7 +60,7 @@ class Threshold(Prune):
         return np.abs(values) < self.t
 
 
-PRUNERS: dict[str, type[Prune]] = {"Magnitude": Magnitude, "SET": SET, "Threshold": Threshold}
+PRUNERS: dict[str, type[Prune]] = {"Magnitude": MagnitudePrune, "SET": SETPrune, "Threshold": ThresholdPrune}
 
 
 def create_prune(specification: Prune | str) -> Prune:
