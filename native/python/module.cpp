@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "matgrad/cores.h"
+#include "matgrad/largest.h"
 #include "matgrad/program.h"
 
 namespace nb = nanobind;
@@ -192,6 +193,40 @@ private:
     std::map<std::string, Arrays> supports_;
 };
 
+// The positions of the largest elements of A B; see matgrad/largest.h.
+template <class T>
+std::vector<std::int64_t> largest_of(const ConstArray& A, const ConstArray& B, const SparseIndex& taken, Index count, ThreadPool& pool) {
+    const auto view = [](const ConstArray& X) {
+        return View<const T>{static_cast<const T*>(X.data()), Index(X.shape(0)), Index(X.shape(1)), Index(X.shape(1)), 1};
+    };
+    return largest_products<T>(view(A), view(B), taken, count, pool);
+}
+
+nb::object largest(nb::handle left, nb::handle right, nb::handle starts, nb::handle columns, Index count, ThreadPool& pool) {
+    const auto A = imported<ConstArray>("A", left, "a matrix"), B = imported<ConstArray>("B", right, "a matrix");
+    const auto rows = indices<Int64Vector>("starts", starts);
+    const auto taken = indices<Int32Vector>("columns", columns);
+    const std::string dtype = dtype_name(A.dtype());
+    if (A.ndim() != 2 || B.ndim() != 2 || A.shape(1) != B.shape(0) || dtype_name(B.dtype()) != dtype || (dtype != "float32" && dtype != "float64"))
+        throw std::invalid_argument("expected a K×N matrix A and an N×D matrix B of float32 or float64");
+    const Index K = A.shape(0), D = B.shape(1), nnz = taken.shape(0);
+    if (Index(rows.shape(0)) != K + 1 || rows.data()[0] != 0 || rows.data()[K] != nnz || count < 0 || count > K * D - nnz)
+        throw std::invalid_argument("expected a K×D support, and a count of at most K·D - nnz");
+    for (Index i = 0; i < K; ++i)
+        if (rows.data()[i] > rows.data()[i + 1]) throw std::invalid_argument("starts: expected numbers that do not decrease");
+    for (Index p = 0; p < nnz; ++p)
+        if (taken.data()[p] < 0 || taken.data()[p] >= D) throw std::invalid_argument("columns: expected numbers below D");
+    const SparseIndex index{rows.data(), taken.data(), nullptr, K};
+    std::vector<std::int64_t> positions;
+    {
+        nb::gil_scoped_release release;
+        positions = dtype == "float32" ? largest_of<float>(A, B, index, count, pool) : largest_of<double>(A, B, index, count, pool);
+    }
+    auto* kept = new std::vector<std::int64_t>(std::move(positions));
+    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<std::int64_t>*>(p); });
+    return nb::cast(nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -199,6 +234,8 @@ NB_MODULE(_native, m) {
     m.def("instruction_sets", &instruction_sets, "The instruction sets that this machine supports, slowest first.");
     m.def("cores", &cores, nb::arg("root") = "", "The number of cores that this process may use; see matgrad/cores.h.");
     m.def("operations", &operations, "The names of the operations that a program may contain.");
+    m.def("largest_products", &largest, nb::arg("A"), nb::arg("B"), nb::arg("starts"), nb::arg("columns"), nb::arg("count"), nb::arg("pool"),
+          "The positions i·D + j of the largest |(A B)_ij| that a support does not have, in increasing order.");
     nb::class_<ThreadPool>(m, "ThreadPool", "Threads that run programs, one at a time.")
         .def(nb::init<int>(), nb::arg("threads"))
         .def_prop_ro("size", &ThreadPool::size, "The number of threads, including the caller's.");

@@ -236,7 +236,7 @@ class Training:
             callback.batch(self)
         self._is_between_batches = False
         if self._is_current:
-            self._step.load(self._model.state())
+            self._step.load(self._model.state(), only_state=all(callback.changes_only_state for callback in due))
         if not any(callback.is_training for callback in due):
             self._seconds_of_callbacks += time.perf_counter() - start
 

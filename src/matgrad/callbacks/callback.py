@@ -18,6 +18,7 @@ class Callback:
 
     wants_batches = False  # whether `batch` is called
     is_training = False  # whether its time counts as time of training
+    changes_only_state = False  # whether `batch` changes nothing of the model but its state
     interval = 1  # after how many steps it is called; the engine trains on the batches between by itself
 
     def __init_subclass__(cls) -> None:

@@ -1,7 +1,7 @@
 """Methods of sparse training by name, with the defaults of their papers.
 
-A specification such as ``RigL(0.3)`` names one of `METHODS`. SET and RigL start from a sparse model, SNIP and GMP from a
-dense one, which they make sparse.
+A specification such as ``RigL(0.3)`` names one of `METHODS`. SET and RigL start from a sparse model, SNIP and GMP from
+a dense one, which they make sparse.
 """
 
 from __future__ import annotations

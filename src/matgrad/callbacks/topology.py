@@ -10,7 +10,7 @@ import numpy as np
 
 from matgrad.backends.base import Matrix
 from matgrad.callbacks.callback import Callback
-from matgrad.engines.fallback import gradient_factors_of
+from matgrad.engines.fallback import EvaluationWithFallback, gradient_factors_of
 from matgrad.engines.registry import engine_of
 from matgrad.foundation.numbers import check_size
 from matgrad.foundation.random_numbers import generator
@@ -40,7 +40,7 @@ class TopologyCallback(Callback):
     `updates` counts them, and `update_flops` what growing by gradients has cost so far.
     """
 
-    is_training = True
+    is_training = changes_only_state = True
 
     def __init__(self, every: int | None = None, until: float = 1.0, seed: int | None = None) -> None:
         if not 0 < until <= 1:
@@ -113,6 +113,9 @@ class Topology(TopologyCallback):
     depend only on the weights, the data and the seed, on every backend.
     """
 
+    _epoch: int  # in which the computation of the factors was compiled, or seen to be the same
+    _computation: EvaluationWithFallback
+
     def __init__(
         self,
         prune: Prune | str,
@@ -134,6 +137,7 @@ class Topology(TopologyCallback):
 
     def start(self, run: Training) -> None:
         super().start(run)
+        self._epoch = -1
         if not any(sparse_parameters(run.M)):
             raise ValueError("the model has no sparse layer whose topology could be updated: give it densities below 1")
 
@@ -173,18 +177,23 @@ class Topology(TopologyCallback):
         """The factors of the gradients on as many batches as growing needs, by parameter."""
         found: dict[str, list[Factors]] = {}
         for _ in range(self.grow.batches if self.grow else 0):
-            for name, factors in gradient_factors(run, *run.sample(rng)).items():
+            for name, factors in self._factors_on(run, *run.sample(rng)).items():
                 found.setdefault(name, []).append(factors)
         self.update_flops += 2 * sum(A.size * B.shape[1] for all_of in found.values() for A, B in all_of)
         return found
 
+    def _factors_on(self, run: Training, X: Matrix, T: Matrix) -> dict[str, Factors]:
+        """The factors A and B of the gradient A B on a batch, by parameter."""
+        M = run.M
+        if self._epoch != run.epoch:  # within an epoch the computation stays the same, as in training
+            self._epoch, self._computation = run.epoch, gradient_factors_of(M, run.loss, compiled=run.compiled)
+        found: dict[str, tuple[list, list]] = {}
+        for key, F in self._computation(M.state(), X, T).items():
+            name, _, side = key.rpartition(".")
+            found.setdefault(name, ([], []))["AB".index(side[0])].append(np.array(M.backend.to_numpy(F)))
+        return {name: (_joined(A, 1), _joined(B, 0)) for name, (A, B) in found.items()}
 
-def gradient_factors(run: Training, X: Matrix, T: Matrix) -> dict[str, Factors]:
-    """A and B for each sparse parameter of the model: if it were dense, its gradient on the batch would be A B."""
-    M = run.M
-    outputs = gradient_factors_of(M, run.loss, compiled=run.compiled)(M.state(), X, T)
-    found: dict[str, tuple[list, list]] = {}
-    for key, F in outputs.items():
-        name, _, side = key.rpartition(".")
-        found.setdefault(name, ([], []))["AB".index(side[0])].append(np.array(M.backend.to_numpy(F)))
-    return {name: (np.hstack(A), np.vstack(B)) for name, (A, B) in found.items()}
+
+def _joined(matrices: list[np.ndarray], axis: int) -> np.ndarray:
+    """The matrices side by side, or below one another."""
+    return matrices[0] if len(matrices) == 1 else np.concatenate(matrices, axis)

@@ -30,7 +30,7 @@ class EagerStep(CompiledStep):
     def renew(self, step: Step, is_same: bool) -> None:
         """Do nothing: M is always as it is now."""
 
-    def load(self, state: Mapping[str, Matrix]) -> None:
+    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
         self.M.load_state(state)
 
     def state(self) -> State:

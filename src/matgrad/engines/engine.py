@@ -33,8 +33,8 @@ class CompiledStep(ABC):
         """
 
     @abstractmethod
-    def load(self, state: Mapping[str, Matrix]) -> None:
-        """Copy the state in."""
+    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
+        """Copy the state in; `only_state` tells that nothing else of the model has changed since the last time."""
 
     @abstractmethod
     def state(self) -> State:

@@ -48,12 +48,13 @@ class StepWithFallback(CompiledStep):
     def renew(self, step: Step, is_same: bool) -> None:
         """Do nothing: `load` does it."""
 
-    def load(self, state: Mapping[str, Matrix]) -> None:
+    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
+        """Copy the state in; unless nothing else of M has changed, what is no longer right is compiled again."""
         M, loss = self.eager.M, self.eager.loss
         if self.step is not self.eager:
             if self.frame != _frame(M):
                 self._compile()
-            else:
+            elif not only_state:
                 self.step.renew(self._computation(), self.look.is_same(M, loss))
                 self.loads += 1
                 if self.loads & (self.loads - 1) == 0:

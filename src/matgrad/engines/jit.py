@@ -37,7 +37,7 @@ class JitStep(CompiledStep):
             self.step, self.compiled = step, jax.jit(step, donate_argnums=0)
             self.prepared: set[tuple] = set()
 
-    def load(self, state: Mapping[str, Matrix]) -> None:
+    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
         self.matrices = _copies(state)
 
     def state(self) -> dict[str, Matrix]:

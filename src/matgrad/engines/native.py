@@ -81,6 +81,10 @@ class NativeEngine(ProgramEngine):
     def step(self, step: Step) -> CompiledStep:
         return NativeStep(step, self.kernels, NativeExecutor)
 
+    def largest_products(self, A: np.ndarray, B: np.ndarray, taken: Support, count: int) -> np.ndarray:
+        A, B = np.ascontiguousarray(A), np.ascontiguousarray(B)
+        return _native.largest_products(A, B, taken.starts, taken.columns, count, thread_pool(threads()))
+
 
 class NativeStep(ProgramStep):
     """A training step in the C++ core, which can run whole epochs by itself."""

@@ -69,7 +69,7 @@ class Programs:
             self.computation = computation
             self.current.clear()
 
-    def load(self, state: Mapping[str, Matrix]) -> None:
+    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
         """Copy the state in; programs are bound to new supports, and planned again if numbers of elements change."""
         own, matrices, supports = self.matrices, matrices_of(state), supports_of(state)
         is_resized = any(name not in own or own[name].shape != X.shape for name, X in matrices.items())

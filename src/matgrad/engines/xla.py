@@ -44,7 +44,7 @@ class XlaStep(CompiledStep):
             self.prepared: set[tuple] = set()
             self.one, self.block = (tf.function(f, autograph=False, jit_compile=True) for f in (self._one, self._block))
 
-    def load(self, state: Mapping[str, Matrix]) -> None:
+    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
         self.waiting.clear()
         if not self.variables:
             self.variables = {name: tf.Variable(X) for name, X in state.items()}
