@@ -41,6 +41,8 @@ DISTRIBUTIONS = {
     "Normal(3, 0.25)": normal(3, 0.25),
     "Normal(b=2, a=-1)": normal(-1, 2),
 }
+BY_SIZE = ("Xavier", "XavierNormalized", "XavierUniform", "XavierNormal", "He", "HeNormal", "HeUniform")
+DISTRIBUTIONS |= {f"Dense{name}": DISTRIBUTIONS[name] for name in BY_SIZE}  # a dense matrix has all connections
 
 # what torch calls the same distribution; torch.nn.Linear starts with the paper's Xavier
 TORCH = {

@@ -118,7 +118,7 @@ class MultilayerPerceptron:
         """Give every linear layer a random support; densities are a list such as ``0.01;0.05;1``, or one for all.
 
         The list includes linear layers that are parts, in the order of `walk`. A layer keeps its weights at
-        the support; with density 1 it stays as it is.
+        the support, so those of a new model are too small for it until `set_weights`; with density 1 it stays as it is.
         """
         values = parse_densities(densities)
         layers = self._linear_layers()

@@ -61,6 +61,14 @@ def test_an_overall_density_is_shared_out():
     assert record["configuration"]["overall_density"] == 0.2
 
 
+@pytest.mark.parametrize("weights", ["XavierNormalized", "He", "DenseHe"])
+def test_the_report_and_the_record_say_which_weights_were_used(folder, weights):
+    options = ("--layer-weights", weights, *SPARSE, "--output", "out", "--save-weights", "m.npz")
+    assert f"; weights {weights}\n" in succeed("train", *FAST, *options)
+    assert json.loads((folder / "out" / "run.json").read_text())["configuration"]["layer_weights"] == weights
+    assert "; weights m.npz\n" in succeed("train", *FAST, "--load-weights", "m.npz")
+
+
 def test_equal_seeds_give_equal_sparse_runs_on_every_backend():
     losses = []
     for options in ((), (), ("--backend", "torch"), ("--seed", 1)):

@@ -110,20 +110,6 @@ def test_bad_supports_are_refused(support):
             attempt()
 
 
-@pytest.mark.parametrize("specification", ["Xavier", "XavierNormalized", "HeUniform", "Uniform(-2, 2)"])
-def test_initial_values_have_the_bounds_of_the_dense_matrix(specification: str):
-    """Not those of a matrix with as many inputs as are connected."""
-    n, m = 300, 500
-    layer = mg.LinearLayer(n, m, support=some_support(m, n, 0.05))
-    layer.set_weights(specification, np.random.default_rng(0))
-    bound = {"Xavier": n**-0.5, "XavierNormalized": (6 / (n + m)) ** 0.5, "HeUniform": (6 / n) ** 0.5}.get(
-        specification, 2
-    )
-    assert 0.99 * bound < np.abs(layer.W.values).max() <= bound
-    assert not layer.b.any()
-    assert len(np.unique(layer.W.values)) > 0.99 * layer.W.support.nnz
-
-
 def test_no_dense_matrix_is_made():
     """A layer whose dense W would have 64 GiB."""
     n = 2**17

@@ -245,7 +245,8 @@ class TrainingRun:
         report.say(
             f"data {data.name}: {len(data.Xtrain)} training and {len(data.Xtest)} test examples, "
             f"{data.input_size} features, {what}; "
-            f"normalize {self.options['normalize']}{targets}; loss {self.loss.specification()}\n"
+            f"normalize {self.options['normalize']}{targets}; loss {self.loss.specification()}; "
+            f"weights {self.options['load_weights'] or self.options['layer_weights']}\n"
         )
         for note in data.notes:
             report.say(note)

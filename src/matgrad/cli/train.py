@@ -34,7 +34,14 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     metavar="LIST",
     help="Number of features, then the size of each linear layer: 784;1024;512;10.  [default: hidden sizes 128, 64 …]",
 )
-@option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Initial weights.")
+@option(
+    "Model",
+    "--layer-weights",
+    default=WEIGHTS,
+    metavar="LIST",
+    help="Initial weights: Xavier, He, Uniform(-0.1, 0.1) … In sparse layers only existing connections count; "
+    "DenseXavier, DenseHe … count all.",
+)
 @option("Model", "--load-weights", type=READS, metavar="FILE", help="Start from the weights in a file.")
 @option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of the linear layers.")
 @option("Model", "--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")

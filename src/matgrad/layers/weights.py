@@ -12,7 +12,7 @@ from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import Matrix, Scalar, hadamard, ones, step, uniform
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 from matgrad.sparse.support import Support
-from matgrad.weight_initializers import initial_weights
+from matgrad.weight_initializers import initial_weights, sparse_weights
 
 RENEWALS = ("step", "epoch")  # after which dropout is renewed
 
@@ -99,13 +99,16 @@ class WeightedLayer(Layer):
     def set_weights(self, specification: str, rng: Generator | None = None) -> None:
         """Draw W from a distribution such as ``Xavier`` or ``Uniform(-0.1, 0.1)``, and set b to 0.
 
-        For a sparse W the distribution is that of a dense one, as in the original library: D and K in
-        Xavier's and He's bounds count all inputs and outputs, not only those that are connected.
+        In a sparse W only the inputs and outputs that are connected count; see `matgrad.weight_initializers`.
         """
         K, D = self.output_size, self.input_size
         like = values_of(self.W)
         backend = backend_of(like)
-        for name, A in (("W", initial_weights(specification, K, D, rng, like.shape)), ("b", np.zeros((1, K)))):
+        if isinstance(self.W, SparseMatrix):
+            W = sparse_weights(specification, self.W.support, rng)[None]
+        else:
+            W = initial_weights(specification, K, D, rng)
+        for name, A in (("W", W), ("b", np.zeros((1, K)))):
             A = convert(A, backend, backend.dtype(like), backend.device(like))
             setattr(self, name, with_values(getattr(self, name), A))
 

@@ -51,8 +51,8 @@ def create_model(
     A layer that keeps its size, such as batch normalization, has none in the list. `weights`, `dropouts`, `densities`
     and `renew` (whether dropout is renewed every 'step' or every 'epoch') have one item per linear layer, parts of
     layers included, in the order of `M.walk`; `optimizers` has one per layer. A single item serves all. A linear layer
-    with a density below 1 is sparse, with a random support. The model trains in the C++ core if it is built, else on
-    NumPy; see `M.to`.
+    with a density below 1 is sparse, with a random support and weights drawn for that. The model trains in the C++
+    core if it is built, else on NumPy; see `M.to`.
 
     >>> M = create_model("ReLU;ReLU;Linear", [64, 128, 64, 10])
     """

@@ -13,7 +13,7 @@ from matgrad.bench.tools.training_tool import Parameters, Setting
 from matgrad.datasets import Dataset
 from matgrad.sparse.densities import erdos_renyi_densities, random_support
 from matgrad.sparse.matrix import SparseMatrix
-from matgrad.weight_initializers import initial_weights
+from matgrad.weight_initializers import initial_weights, sparse_weights
 
 # the setting, for a record; the paper does not state all of it, but this reproduces its table
 DESCRIPTION = {
@@ -146,8 +146,9 @@ def sparse_parameters(setting: Setting, density: float, seed: int) -> Parameters
     parameters = []
     for (D, K), d in zip(setting.layers, erdos_renyi_densities(setting.sizes, density), strict=True):
         S = random_support(K, D, d, rng)
-        shape = (K, D) if S is None else (1, S.nnz)
-        W = initial_weights("XavierNormalized", K, D, rng, shape).astype(setting.dtype)
+        name = "XavierNormalized"
+        W = initial_weights(name, K, D, rng) if S is None else sparse_weights(name, S, rng)[None]
+        W = W.astype(setting.dtype)
         b = initial_weights("Xavier", K, D, rng, (1, K)).astype(setting.dtype)
         parameters.append((W if S is None else SparseMatrix(S, W), b))
     return parameters
