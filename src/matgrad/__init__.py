@@ -14,7 +14,7 @@ from matgrad.activation_functions import (
     SReLUActivation,
     TReLUActivation,
 )
-from matgrad.callbacks import Callback, EarlyStopping
+from matgrad.callbacks import GMP, SET, SNIP, Callback, EarlyStopping, RigL, Topology
 from matgrad.datasets import DataLoader, load_digits, one_hot
 from matgrad.engines.registry import compile_step
 from matgrad.evaluation.measures import compute_accuracy, compute_loss
@@ -59,7 +59,9 @@ from matgrad.optimizers import (
     Optimizer,
 )
 from matgrad.program.computations import clip_gradients, make_step
+from matgrad.sparse.growing import Grow
 from matgrad.sparse.matrix import SparseMatrix
+from matgrad.sparse.pruning import Prune
 from matgrad.sparse.support import Support
 from matgrad.specifications.models import create_model
 from matgrad.specifications.plugins import load_plugin
@@ -69,6 +71,9 @@ from matgrad.training import stochastic_gradient_descent
 __version__ = "0.2.0"
 
 __all__ = [
+    "GMP",
+    "SET",
+    "SNIP",
     "ActivationFunction",
     "ActivationLayer",
     "AdamOptimizer",
@@ -86,6 +91,7 @@ __all__ = [
     "ExponentialScheduler",
     "GELUActivation",
     "GradientDescentOptimizer",
+    "Grow",
     "HyperbolicTangentActivation",
     "Layer",
     "LeakyReLUActivation",
@@ -103,7 +109,9 @@ __all__ = [
     "NesterovOptimizer",
     "Optimizer",
     "Profile",
+    "Prune",
     "ReLUActivation",
+    "RigL",
     "SReLUActivation",
     "SReLULayer",
     "SiLUActivation",
@@ -117,6 +125,7 @@ __all__ = [
     "Support",
     "TReLUActivation",
     "TimeBasedScheduler",
+    "Topology",
     "clip_gradients",
     "compile_step",
     "compute_accuracy",

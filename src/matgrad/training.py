@@ -115,8 +115,10 @@ class Training:
 
     def sample(self, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
         """A batch (X, T) of training data: random examples of a `DataLoader`; of other data, the last batch."""
-        data = self._epoch_data
+        data = self._epoch_data if self.step else self.data(0) if callable(self.data) else self.data
         if not isinstance(data, DataLoader):
+            if not self.step:
+                raise ValueError("there is no batch yet: before the first step, expected a DataLoader as data")
             return self.X, self.T
         return data.batch(0, rng.choice(len(data.X), min(data.batch_size, len(data.X)), replace=False))
 

@@ -240,7 +240,7 @@ def test_a_class_is_found_by_the_name_under_which_it_is_saved(tmp_path):
         (None, "no such file"),
         ("import nothing_like_this", "ModuleNotFoundError: No module named 'nothing_like_this'"),
         ("def f(:", "SyntaxError"),
-        ("x = 1", "no class in it derives from Layer, ActivationFunction or LossFunction"),
+        ("x = 1", "no class in it derives from one of Layer, ActivationFunction, LossFunction, Prune"),
     ],
 )
 def test_bad_plugins_are_refused(tmp_path, content: str | None, message: str):

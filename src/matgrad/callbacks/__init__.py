@@ -8,10 +8,15 @@ from matgrad.callbacks.early_stopping import EarlyStopping
 from matgrad.callbacks.gradients import GradientCheck
 from matgrad.callbacks.interruption import Interruption
 from matgrad.callbacks.matrices import Matrices
+from matgrad.callbacks.methods import GMP, SET, SNIP, RigL
 from matgrad.callbacks.report import Report
 from matgrad.callbacks.statistics import Divergence, Statistics
+from matgrad.callbacks.topology import Topology, TopologyCallback
 
 __all__ = [
+    "GMP",
+    "SET",
+    "SNIP",
     "Callback",
     "Divergence",
     "EarlyStopping",
@@ -19,5 +24,8 @@ __all__ = [
     "Interruption",
     "Matrices",
     "Report",
+    "RigL",
     "Statistics",
+    "Topology",
+    "TopologyCallback",
 ]

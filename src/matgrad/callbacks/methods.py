@@ -6,20 +6,19 @@ a dense one, which they make sparse.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from matgrad.callbacks.callback import Callback
 from matgrad.callbacks.topology import Topology, TopologyCallback
+from matgrad.foundation.random_numbers import generator
 from matgrad.layers.linear import LinearLayer
 from matgrad.sparse.densities import check_density
 from matgrad.sparse.growing import GradientGrow, RandomGrow
-from matgrad.sparse.matrix import SparseMatrix
-from matgrad.sparse.pruning import MagnitudePrune, SETPrune, smallest
-from matgrad.sparse.rewiring import Rewiring
-from matgrad.sparse.support import Support
+from matgrad.sparse.pruning import MagnitudePrune, SETPrune
+from matgrad.sparse.starting_points import largest, largest_weights
 from matgrad.specifications.parsing import create
 
 if TYPE_CHECKING:
@@ -56,55 +55,90 @@ class RigL(Topology):
         super().__init__(MagnitudePrune(fraction), GradientGrow(), every=every, until=until, **options)
 
 
+class SNIP(Callback):
+    """Single-shot network pruning (Lee et al. 2019)
+
+    Before training, the weights w of a dense model with the largest |w·Dw| on one batch are kept, and no others: a
+    fraction of those of all layers together or, for a list of densities, of each layer.
+    """
+
+    is_training = True
+
+    def __init__(self, density: Density, seed: int | None = None) -> None:
+        self.density, self.seed = density, seed
+
+    def start(self, run: Training) -> None:
+        """Make the model sparse."""
+        pairs = _dense_layers(run.M, self.density, "SNIP")
+        scores = self._saliencies(run)
+        if isinstance(self.density, Sequence):
+            supports = [largest([A], _count(layer, d))[0] for A, (layer, d) in zip(scores, pairs, strict=True)]
+        else:
+            supports = largest(scores, round(self.density * sum(A.size for A in scores)))
+        for (layer, _), support in zip(pairs, supports, strict=True):
+            if support.density < 1:
+                layer.set_support(support)
+
+    def _saliencies(self, run: Training) -> list[np.ndarray]:
+        """|W ⊙ DW| of every linear layer, on one batch."""
+        rng = generator() if self.seed is None else np.random.default_rng(self.seed)
+        M, (X, T) = run.M.clone().train(), run.sample(rng)
+        Y = M.feedforward(X)
+        M.backpropagate(Y, run.loss.mean_gradient(Y, T))
+        to_numpy = M.backend.to_numpy
+        layers = [layer for _, layer in M.walk() if isinstance(layer, LinearLayer)]
+        return [np.abs(to_numpy(layer.W) * to_numpy(layer.DW)) for layer in layers]
+
+
 class GMP(TopologyCallback):
     """Gradual magnitude pruning (Zhu and Gupta 2018)
 
     A dense model is trained and, after every epoch or every so many steps, the weights of each layer that are nearest
     to 0 are dropped so that its density is d + (1 - d)·(1 - t)³; t grows from 0 to 1 in the first three quarters of the
-    run. Layers with density d = 1 stay dense.
+    run. A layer with density d = 1 stays dense.
     """
 
     def __init__(self, density: Density, every: int | None = None, until: float = 0.75) -> None:
         super().__init__(every, until)
         self.density = density
-        self._is_finished = False
-
-    @property
-    def explored(self) -> float:
-        """1, because every position has been stored."""
-        return 1.0
 
     def start(self, run: Training) -> None:
         super().start(run)
         self._is_finished = False
-        densities_of(run.M, self.density)
+        _dense_layers(run.M, self.density, "GMP")
+
+    def _explore(self, run: Training) -> None:
+        self.explored = 1.0  # every position has been stored
 
     def is_due(self, run: Training) -> bool:
         return not self._is_finished
 
     def update(self, run: Training, rng: np.random.Generator, t: float) -> None:
         self._is_finished = t >= 1
-        for layer, d in densities_of(run.M, self.density):
-            nnz = _count(layer, d + (1 - d) * (1 - min(t, 1.0)) ** 3)
-            W, (K, D) = layer.W, (layer.output_size, layer.input_size)
-            if isinstance(W, SparseMatrix) and nnz < W.support.nnz:
-                scores = np.abs(run.M.backend.to_numpy(W.values)[0])
-                kept = ~smallest(scores, W.support.nnz - nnz)
-                layer.rewire("W", Rewiring(W.support, kept, np.empty(0, dtype=np.int64)))
-            elif not isinstance(W, SparseMatrix) and nnz < K * D:
-                scores = np.abs(run.M.backend.to_numpy(W)).reshape(-1)
-                layer.set_support(Support.from_flat((K, D), np.flatnonzero(~smallest(scores, K * D - nnz))))
+        for layer, d in _layers(run.M, self.density):
+            count = _count(layer, d + (1 - d) * (1 - min(t, 1.0)) ** 3)
+            if count < layer.density * layer.input_size * layer.output_size:
+                layer.set_support(*largest_weights([layer.W], count))
 
 
-def densities_of(M: MultilayerPerceptron, density: Density) -> list[tuple[LinearLayer, float]]:
+def _layers(M: MultilayerPerceptron, density: Density) -> list[tuple[LinearLayer, float]]:
     """The linear layers of M with their densities, one for all or one for each."""
     layers = [layer for _, layer in M.walk() if isinstance(layer, LinearLayer)]
-    values = list(density) if isinstance(density, Sequence) else [density] * len(layers)
+    values = list(density) if isinstance(density, Sequence) else [density]
+    values = values * len(layers) if len(values) == 1 else values
     if len(values) != len(layers):
-        raise ValueError(f"density: expected 1 or {len(layers)} for {len(layers)} linear layers, found {len(values)}")
+        raise ValueError(f"expected 1 or {len(layers)} densities for {len(layers)} linear layers, found {len(values)}")
     for value in values:
         check_density("density", value)
     return list(zip(layers, values, strict=True))
+
+
+def _dense_layers(M: MultilayerPerceptron, density: Density, method: str) -> list[tuple[LinearLayer, float]]:
+    """The linear layers of M, which must be dense, with their densities."""
+    pairs = _layers(M, density)
+    if sparse := [layer for layer, _ in pairs if layer.is_sparse]:
+        raise ValueError(f"{method} starts from a dense model, but {sparse[0]!r} is sparse")
+    return pairs
 
 
 def _count(layer: LinearLayer, density: float) -> int:
@@ -112,9 +146,10 @@ def _count(layer: LinearLayer, density: float) -> int:
     return max(1, round(density * layer.input_size * layer.output_size))
 
 
-METHODS: dict[str, type[Callback]] = {"static": Static, "SET": SET, "RigL": RigL, "GMP": GMP}
+METHODS: dict[str, Callable[..., Callback]] = {"static": Static, "SET": SET, "RigL": RigL, "SNIP": SNIP, "GMP": GMP}
+FROM_DENSE = ("SNIP", "GMP")  # those that start from a dense model, and need the density to reach
 
 
 def create_method(specification: str, **options: Any) -> Callback:
-    """The method that a string such as ``RigL(0.3)`` names."""
+    """The method that a string such as ``RigL(0.3)`` names; `options` are arguments beside those in the string."""
     return create(specification, METHODS, "method of sparse training", **options)

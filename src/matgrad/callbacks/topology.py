@@ -20,7 +20,7 @@ from matgrad.sparse.pruning import Prune, create_prune, smallest
 from matgrad.sparse.rewiring import Rewiring
 from matgrad.sparse.support import Support
 from matgrad.specifications.parsing import lookup
-from matgrad.weight_initializers import create_initializer
+from matgrad.weight_initializers import create_initializer, sparse_weights
 
 if TYPE_CHECKING:
     from matgrad.layers import Layer
@@ -37,7 +37,8 @@ class TopologyCallback(Callback):
     """A callback that changes supports while a model is trained, after every epoch or every so many steps.
 
     There are updates only in the part of the run up to `until`, a fraction of it, and none after its last step.
-    `updates` counts them, and `update_flops` what growing by gradients has cost so far.
+    `updates` counts them, `update_flops` is what growing by gradients has cost so far, and `explored` the fraction of
+    the positions of sparse layers that have been stored at any time (ITOP's R).
     """
 
     is_training = changes_only_state = True
@@ -48,7 +49,7 @@ class TopologyCallback(Callback):
         self.every, self.until, self.seed = every, until, seed
         self.wants_batches = every is not None
         self.interval = 1 if every is None else check_size("every", every)
-        self.updates, self.update_flops = 0, 0
+        self.updates, self.update_flops, self.explored = 0, 0, 0.0
         self._explored: dict[str, np.ndarray] = {}  # the numbers of the positions, by parameter
         self._seed = 0
 
@@ -79,20 +80,15 @@ class TopologyCallback(Callback):
         """Change supports; t says which part of the time of updates is over, from 0 to 1."""
         raise NotImplementedError
 
-    # -- what has been explored ---------------------------------------------------------------
-    @property
-    def explored(self) -> float:
-        """The fraction of the positions of sparse parameters that have been stored at any time (ITOP's R)."""
-        return sum(map(len, self._explored.values())) / self._positions if self._explored else 0.0
-
     def _explore(self, run: Training) -> None:
         """Add the positions that are stored now."""
-        self._positions = 0
+        positions = 0
         for path, layer, name in sparse_parameters(run.M):
             support = getattr(layer, name).support
             key, (K, D) = f"{path}.{name}", support.shape
             self._explored[key] = _union(self._explored.get(key), support.flat())
-            self._positions += K * D
+            positions += K * D
+        self.explored = sum(map(len, self._explored.values())) / max(positions, 1)
 
 
 def _union(old: np.ndarray | None, flat: np.ndarray) -> np.ndarray:
@@ -166,12 +162,7 @@ class Topology(TopologyCallback):
         taken = Support.from_flat(W.shape, W.support.flat()[~dropped]) if self.regrow else W.support
         largest = engine_of(run.M).largest_products
         rewiring = Rewiring(W.support, ~dropped, self.grow(Site(taken, rng, factors, largest), count))
-        layer.rewire(name, rewiring, self._new_weights(rewiring, rng))
-
-    def _new_weights(self, rewiring: Rewiring, rng: np.random.Generator) -> np.ndarray | float:
-        """Weights for the new elements, from the distribution."""
-        K, D = rewiring.support.shape
-        return create_initializer(self.weights)(rng, K, D, (len(rewiring.new_elements),))
+        layer.rewire(name, rewiring, sparse_weights(self.weights, rewiring.support, rng, rewiring.new_elements))
 
     def _factors(self, run: Training, rng: np.random.Generator) -> dict[str, list[Factors]]:
         """The factors of the gradients on as many batches as growing needs, by parameter."""

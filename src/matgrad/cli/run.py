@@ -20,6 +20,7 @@ from matgrad.cli.options import REPEATED, densities, load_data, move
 from matgrad.cli.run_record import run_record
 from matgrad.cli.saved_models import load_data_for, normalization_of, start_of, target_normalization_of
 from matgrad.cli.timer import Timer
+from matgrad.cli.topology import sparse_training, starts_dense
 from matgrad.datasets import DataLoader, Dataset, Normalization
 from matgrad.foundation.files import as_json
 from matgrad.foundation.machine import set_threads
@@ -48,6 +49,7 @@ class TrainingRun:
         if self.saved is not None:
             _check_fit(self.saved.model, self.raw)
         self.data, self.validation = self._data()
+        self.topology: Callback | None = None
         self.M = self._model()
         self.loss = self._loss()
         check_loss(self.M, self.loss)
@@ -110,12 +112,14 @@ class TrainingRun:
         """The model that the options describe, with the weights of a file that has nothing else."""
         options = self.options
         sizes = options["layer_sizes"] or default_sizes(options["layers"], self.data)
+        reached = densities(options, sizes)
+        self.topology = sparse_training(options, reached)
         M = create_model(
             options["layers"],
             sizes,
             weights=options["layer_weights"],
             dropouts=options["dropouts"],
-            densities=densities(options, sizes),
+            densities="1" if starts_dense(options) else reached,
         )
         if options["load_weights"]:
             load_weights(M, options["load_weights"])
@@ -175,7 +179,7 @@ class TrainingRun:
         if not options["no_statistics"] or self.early_stopping:
             callbacks.append(self.statistics)
         callbacks.append(report)
-        return [*callbacks, self.early_stopping] if self.early_stopping else callbacks
+        return [*callbacks, *filter(None, (self.early_stopping, self.topology))]
 
     # -- the run ------------------------------------------------------------------------------
     def run(self) -> None:

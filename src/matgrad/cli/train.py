@@ -22,6 +22,7 @@ from matgrad.cli.options import (
 )
 from matgrad.cli.run import TrainingRun
 from matgrad.cli.table_options import feature_options
+from matgrad.cli.topology import topology_options
 from matgrad.specifications.models import OPTIMIZER, WEIGHTS
 from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 
@@ -86,6 +87,7 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     help="Stop when the validation loss has not improved for this many epochs, and keep the best model.",
 )
 @density_options
+@topology_options
 @option(
     "Output",
     "--output",

@@ -1,4 +1,4 @@
-"""Plugins: a user's own layers, activation functions and losses, from a Python file."""
+"""Plugins: a user's own layers, activation functions, losses, rules and methods, from a Python file."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from pathlib import Path
 from types import ModuleType
 
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
+from matgrad.callbacks import Callback
+from matgrad.callbacks.methods import METHODS
 from matgrad.layers import Layer
 from matgrad.loss_functions import LOSSES, LossFunction
+from matgrad.sparse.growing import GROWERS, Grow
+from matgrad.sparse.pruning import PRUNERS, Prune
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import stem
 
 
 def load_plugin(path: str | Path) -> ModuleType:
-    """Run a Python file and make its layers, activation functions and losses usable by name.
+    """Run a Python file and make what it defines usable by name: layers, activation functions, losses, and rules and
 
-    The name is that of the class, without the ending Layer, Activation or Loss.
+    methods of sparse training, which are callbacks. The name is that of the class, without the ending Layer,
+    Activation, Loss, Prune or Grow.
     """
     file = Path(path)
     if not file.is_file():
@@ -37,6 +42,9 @@ def load_plugin(path: str | Path) -> ModuleType:
         (Layer, LAYERS, "Layer"),
         (ActivationFunction, ACTIVATIONS, "Activation"),
         (LossFunction, LOSSES, "Loss"),
+        (Prune, PRUNERS, "Prune"),
+        (Grow, GROWERS, "Grow"),
+        (Callback, METHODS, "Callback"),
     ]
     found = 0
     for cls in vars(module).values():
@@ -45,5 +53,6 @@ def load_plugin(path: str | Path) -> ModuleType:
                 registry[stem(cls, ending)] = cls
                 found += 1
     if not found:
-        raise ValueError(f"plugin {str(path)!r}: no class in it derives from Layer, ActivationFunction or LossFunction")
+        bases = ", ".join(base.__name__ for base, *_ in registries)
+        raise ValueError(f"plugin {str(path)!r}: no class in it derives from one of {bases}")
     return module
