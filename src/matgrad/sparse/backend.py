@@ -44,7 +44,7 @@ class SparseBackend(Backend):
         if (A.shape[0], *B.shape) != (K, N, D):
             found = " and ".join(" × ".join(map(str, X.shape)) for X in (A, B))
             raise ValueError(f"product_on: expected {K} × N and N × {D} matrices for {W}, found {found}")
-        return W.with_values(_inner(W).sampled_product(W.support, A, B.T))
+        return W.product_on(A, B)
 
     # -- in and out ---------------------------------------------------------------------------
     def dtype(self, X):

@@ -113,6 +113,10 @@ class SparseMatrix(_Operand):
         """A W, N×D, for a dense N×K matrix A"""
         return (self.T @ A.T).T
 
+    def product_on(self, A: Matrix, B: Matrix) -> SparseMatrix:
+        """A B at the stored positions, for dense matrices A, K×N, and B, N×D"""
+        return self.with_values(backend_of(self.values).sampled_product(self.support, A, B.T))
+
     # -- element by element -------------------------------------------------------------------
     @property
     def dtype(self) -> Any:
@@ -161,13 +165,10 @@ class WatchedSparseMatrix(SparseMatrix):
         super().__init__(W.support, W.values)
         self.factors: list[tuple[Matrix, Matrix]] = []
 
-
-class _WatchingBackend(SparseBackend):
-    """The operations on watched matrices; the elements of a product with two factors are left 0."""
-
-    def product_on(self, W, A, B):
-        W.factors.append((A, B))
-        return 0 * W
+    def product_on(self, A: Matrix, B: Matrix) -> SparseMatrix:
+        """0, instead of A B"""
+        self.factors.append((A, B))
+        return 0 * self
 
 
 class TransposedSparseMatrix(_Operand):
@@ -217,4 +218,4 @@ def _sizes(X: Matrix) -> str:
 _backend = SparseBackend()
 register_matrix_type(SparseMatrix, _backend)
 register_matrix_type(TransposedSparseMatrix, _backend)
-register_matrix_type(WatchedSparseMatrix, _WatchingBackend())
+register_matrix_type(WatchedSparseMatrix, _backend)
