@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import pairwise
 from operator import is_not
@@ -16,10 +16,11 @@ from matgrad.backends.base import Matrix, Scalar
 from matgrad.datasets.checking import check_dense
 from matgrad.foundation.deferred import deferred
 from matgrad.foundation.random_numbers import Generator
+from matgrad.layers import sparsity
 from matgrad.layers.layer import Layer, check_layers, check_sharing, keep
 from matgrad.layers.linear import LinearLayer
 from matgrad.layers.state import State, sized_by_supports
-from matgrad.sparse.densities import format_density, parse_densities, random_support
+from matgrad.sparse.densities import format_density
 from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.specifications.parsing import Items
 
@@ -111,7 +112,7 @@ class MultilayerPerceptron:
 
     def set_weights(self, specification: str, rng: Generator | None = None) -> None:
         """Draw all weights from a distribution, such as ``Xavier``, and set the biases to 0."""
-        for layer in self._linear_layers():
+        for layer in self.linear_layers():
             layer.set_weights(specification, rng)
 
     def set_densities(self, densities: Items, rng: Generator | None = None) -> None:
@@ -120,19 +121,27 @@ class MultilayerPerceptron:
         The list includes linear layers that are parts, in the order of `walk`. A layer keeps its weights at
         the support, so those of a new model are too small for it until `set_weights`; with density 1 it stays as it is.
         """
-        values = parse_densities(densities)
-        layers = self._linear_layers()
-        values = values * len(layers) if len(values) == 1 else values
-        if len(values) != len(layers):
-            raise ValueError(
-                f"expected 1 or {len(layers)} densities for {len(layers)} linear layers, found {len(values)}"
-            )
-        supports = [random_support(x.output_size, x.input_size, d, rng) for x, d in zip(layers, values, strict=True)]
-        for layer, support in zip(layers, supports, strict=True):
-            if support is not None:
-                layer.set_support(support)
+        sparsity.set_densities(self.linear_layers(), densities, rng)
 
-    def _linear_layers(self) -> list[LinearLayer]:
+    def set_supports(self, supports: Sequence[Any]) -> None:
+        """Give every linear layer its support: a `Support`, a mask or a SciPy matrix; None leaves it as it is.
+
+        The list includes linear layers that are parts, in the order of `walk`. A layer keeps its weights and the state
+        of its optimizer at the support; weights that it did not store are 0.
+        """
+        sparsity.set_supports(self.linear_layers(), supports)
+
+    def prune(self, densities: Items | None = None, *, overall: float | None = None) -> None:
+        """Keep the weights that are farthest from 0: in each linear layer by its density, or over all layers.
+
+        The densities are a list such as ``0.01;0.05;1``, or one for all. With an `overall` density there is one
+        threshold for all layers, but each keeps at least one weight. Numbers of weights are exact: equal weights are
+        dropped in the order of their positions. The optimizers keep their state for the weights that stay.
+        """
+        sparsity.prune(self.linear_layers(), densities, overall)
+
+    def linear_layers(self) -> list[LinearLayer]:
+        """The layers that have weights W and b, parts of layers included, in the order of `walk`."""
         return [layer for _, layer in self.walk() if isinstance(layer, LinearLayer)]
 
     # -- where the model lives ----------------------------------------------------------------

@@ -9,6 +9,7 @@ import copy
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from test_layers import CASES, WITH_DROPOUT, oracle, random_parameters
 
@@ -102,11 +103,21 @@ def test_layers_are_made_with_a_support(make):
 
 
 @pytest.mark.parametrize(
-    "support", [some_support(D, K, 0.5), Support((K, D), [0] * (K + 1), []), np.ones((K, D), bool), "x"], ids=str
+    ("support", "message"),
+    [
+        (some_support(D, K, 0.5), f"support: expected size {K} × {D} with elements, found Support"),
+        (Support((K, D), [0] * (K + 1), []), f"support: expected size {K} × {D} with elements, found Support"),
+        (np.zeros((K, D), bool), f"support: expected size {K} × {D} with elements, found Support"),
+        (np.ones((D, K), bool), f"support: expected size {K} × {D} with elements, found Support"),
+        (scipy.sparse.csr_array(np.eye(D)), f"support: expected size {K} × {D} with elements, found Support"),
+        (np.ones((K, D)), "mask: expected a matrix of booleans, found float64"),
+        (np.ones(K * D, bool), "mask: expected a matrix of booleans, found bool of shape"),
+        ("x", "mask: expected a matrix of booleans, found <U1"),
+    ],
 )
-def test_bad_supports_are_refused(support):
+def test_bad_supports_are_refused(support, message):
     for attempt in (lambda: mg.LinearLayer(D, K, support=support), lambda: mg.LinearLayer(D, K).set_support(support)):
-        with pytest.raises(ValueError, match=f"support: expected a Support of size {K} × {D} with elements, found "):
+        with pytest.raises(ValueError, match=message):
             attempt()
 
 

@@ -20,8 +20,6 @@ from matgrad.datasets.normalization import KINDS
 from matgrad.foundation.limits import FLOAT32, THREADS
 from matgrad.foundation.plain_values import read_plain_values
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.sparse.densities import erdos_renyi_densities
-from matgrad.specifications.parsing import parse_numbers
 from matgrad.specifications.plugins import load_plugin
 
 Value = bool | int | float | str | None  # of an option in a configuration file, which may also have lists of them
@@ -92,22 +90,6 @@ normalize_options = all_of(
         type=click.Choice(KINDS),
         help="Scale the targets of a regression in the same way, for training and its loss; predictions and errors are "
         "in the units of the data.  [default: standard after a linear layer, with a squared error as loss; else none]",
-    ),
-)
-
-density_options = all_of(
-    option(
-        "Sparsity",
-        "--densities",
-        metavar="LIST",
-        help="Fractions of the weights that the linear layers store, in (0, 1].  [default: 1]",
-    ),
-    option(
-        "Sparsity",
-        "--overall-density",
-        type=float,
-        metavar="FRACTION",
-        help="Density of the whole model, by the Erdős–Rényi rule: small layers keep more of their weights.",
     ),
 )
 
@@ -255,16 +237,6 @@ def load_data(options: dict[str, Any], seed: int, like: Features | None = None, 
         "preprocessed": lambda folder: datasets.preprocessed(folder)[0],
     }
     return readers[name](value)
-
-
-def densities(options: dict[str, Any], sizes: str) -> str:
-    """The densities that the options ask for; without any, all layers are dense."""
-    if options["densities"] is not None and options["overall_density"] is not None:
-        raise ValueError("--densities and --overall-density: expected one of them")
-    if options["overall_density"] is None:
-        return options["densities"] if options["densities"] is not None else "1"
-    numbers = parse_numbers(sizes, "layer size")
-    return ";".join(map(str, erdos_renyi_densities(numbers, options["overall_density"])))
 
 
 def move(M: MultilayerPerceptron, options: dict[str, Any]) -> MultilayerPerceptron:

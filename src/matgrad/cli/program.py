@@ -14,12 +14,11 @@ from matgrad.cli.options import (
     COUNT,
     POSITIVE,
     SEED,
-    densities,
-    density_options,
     dtype_option,
     plugin_option,
 )
-from matgrad.cli.saved_models import is_given, rebuilt
+from matgrad.cli.saved_models import is_given, make_sparse, rebuilt
+from matgrad.cli.sparsity import density_options, sparsity_of
 from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.writing import atomic_write
 from matgrad.loss_functions import create_loss
@@ -75,7 +74,12 @@ def program(**options: Any) -> None:
     if options["feedforward"]:
         _refuse(("loss", "clip", "optimizers"), "--feedforward", "it belongs to a training step")
     mg.manual_seed(options["seed"])
-    saved = rebuilt(options) if options["load_weights"] else SavedModel(_new_model(options))
+    if options["load_weights"]:
+        saved = rebuilt(options)
+        if note := make_sparse(saved.model, options):
+            click.echo(note, err=True)
+    else:
+        saved = SavedModel(_new_model(options))
     set_optimizers(saved.model, options["optimizers"])
     M = saved.model.to(dtype=options["dtype"])
     loss = None
@@ -104,7 +108,7 @@ def _new_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
         options["layer_sizes"],
         weights=options["layer_weights"],
         dropouts=options["dropouts"],
-        densities=densities(options, options["layer_sizes"]),
+        **sparsity_of(options, options["layer_sizes"]),
     )
 
 

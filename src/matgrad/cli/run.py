@@ -16,9 +16,10 @@ import matgrad as mg
 from matgrad import datasets
 from matgrad.callbacks import Callback, EarlyStopping, GradientCheck, Matrices, Report, Statistics
 from matgrad.callbacks.statistics import check_finite_loss
-from matgrad.cli.options import REPEATED, densities, load_data, move
+from matgrad.cli.options import REPEATED, load_data, move
 from matgrad.cli.run_record import run_record
-from matgrad.cli.saved_models import load_data_for, normalization_of, start_of, target_normalization_of
+from matgrad.cli.saved_models import load_data_for, make_sparse, normalization_of, start_of, target_normalization_of
+from matgrad.cli.sparsity import densities, sparsity_of
 from matgrad.cli.timer import Timer
 from matgrad.cli.topology import sparse_training, starts_dense
 from matgrad.datasets import DataLoader, Dataset, Normalization
@@ -49,7 +50,6 @@ class TrainingRun:
         if self.saved is not None:
             _check_fit(self.saved.model, self.raw)
         self.data, self.validation = self._data()
-        self.topology: Callback | None = None
         self.M = self._model()
         self.loss = self._loss()
         check_loss(self.M, self.loss)
@@ -96,7 +96,10 @@ class TrainingRun:
 
     def _model(self) -> MultilayerPerceptron:
         options, data = self.options, self.data
-        M = self._new_model() if self.saved is None else self.saved.model
+        sizes = options["layer_sizes"] or default_sizes(options["layers"], data)
+        self.topology = sparse_training(options, densities(options, sizes))
+        M = self._new_model(sizes) if self.saved is None else self.saved.model
+        self.pruned = make_sparse(M, options) if options["load_weights"] and not starts_dense(options) else None
         set_optimizers(M, options["optimizers"])
         _check_fit(M, data)
         for _, layer in M.walk():
@@ -108,18 +111,16 @@ class TrainingRun:
         options["dtype"] = M.dtype
         return M
 
-    def _new_model(self) -> MultilayerPerceptron:
+    def _new_model(self, sizes: str) -> MultilayerPerceptron:
         """The model that the options describe, with the weights of a file that has nothing else."""
         options = self.options
-        sizes = options["layer_sizes"] or default_sizes(options["layers"], self.data)
-        reached = densities(options, sizes)
-        self.topology = sparse_training(options, reached)
+        is_dense = options["load_weights"] or starts_dense(options)
         M = create_model(
             options["layers"],
             sizes,
             weights=options["layer_weights"],
             dropouts=options["dropouts"],
-            densities="1" if starts_dense(options) else reached,
+            **({} if is_dense else sparsity_of(options, sizes)),
         )
         if options["load_weights"]:
             load_weights(M, options["load_weights"])
@@ -252,7 +253,7 @@ class TrainingRun:
             f"normalize {self.options['normalize']}{targets}; loss {self.loss.specification()}; "
             f"weights {self.options['load_weights'] or self.options['layer_weights']}\n"
         )
-        for note in data.notes:
+        for note in filter(None, (self.pruned, *data.notes)):
             report.say(note)
         if self.options["info"]:
             matrices = {name: self.M.backend.to_numpy(X) for name, X in self.M.state().items() if name.count(".") == 1}

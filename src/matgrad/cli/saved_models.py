@@ -8,20 +8,22 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from matgrad.cli.options import densities, load_data
+from matgrad.cli.options import load_data
+from matgrad.cli.sparsity import SPARSITY, check_sparsity, densities
 from matgrad.cli.table_options import FEATURES, flag
 from matgrad.datasets import Dataset, Features, Normalization
 from matgrad.foundation.random_numbers import preserved_generator
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.sparse.densities import parse_densities
 from matgrad.specifications.models import create_model, model_specification
 from matgrad.storage.models import OnlyWeightsError, SavedModel, load_model
+from matgrad.storage.supports import load_supports
 
 # the options that describe a model, and what they are called in its specification
 DESCRIPTION = {
     "layers": "layers",
     "layer_sizes": "sizes",
     "dropouts": "dropouts",
-    "densities": "densities",
-    "overall_density": "densities",
 }
 
 
@@ -45,8 +47,8 @@ def rebuilt(options: dict[str, Any]) -> SavedModel:
         expected = _described(options, given, found)
         for name in given:
             key = DESCRIPTION[name]
-            if expected.get(key, "1") != found.get(key, "1"):
-                raise contradiction(name, options, f"{key} {found.get(key, '1')}")
+            if expected[key] != found[key]:
+                raise contradiction(name, options, f"{key} {found[key]}")
     saved.information.pop("results", None)  # what is trained further has others
     return saved
 
@@ -63,8 +65,42 @@ def start_of(options: dict[str, Any]) -> SavedModel | None:
     except OnlyWeightsError:
         return None
     found = model_specification(saved.model)
-    options |= {name: found.get(key) for name, key in DESCRIPTION.items()} | {"overall_density": None}
+    options |= {name: found[key] for name, key in DESCRIPTION.items()}
+    if all(options[name] is None for name in SPARSITY):
+        options["densities"] = found.get("densities")
     return saved
+
+
+def make_sparse(M: MultilayerPerceptron, options: dict[str, Any]) -> str | None:
+    """Prune a model that has the weights of a file as the options say; a line that says so, if weights were dropped."""
+    check_sparsity(options)
+    given = next((name for name in SPARSITY if options[name] is not None), None)
+    if given is None or (given == "overall_density" and _is_erdos_renyi(M, options)):
+        return None
+    if options["density_power"] is not None:
+        raise ValueError("--density-power and --load-weights: pruning has one threshold for all layers")
+    before, found = _stored(M), model_specification(M).get("densities", "1")
+    try:
+        if given == "supports":
+            M.set_supports(load_supports(options["supports"]))
+        else:
+            M.prune(options["densities"], overall=options["overall_density"])
+    except ValueError as error:
+        raise contradiction(given, options, f"densities {found} ({error})") from None
+    how = f"to the supports in {options['supports']}" if given == "supports" else "by magnitude"
+    return f"pruned {how}: {sum(_stored(M))} of {sum(before)} weights stay" if _stored(M) != before else None
+
+
+def _is_erdos_renyi(M: MultilayerPerceptron, options: dict[str, Any]) -> bool:
+    """Whether M has the densities that --overall-density gives a new model."""
+    wanted = parse_densities(densities(options, model_specification(M)["sizes"]) or 1)
+    sizes = [x.input_size * x.output_size for x in M.linear_layers()]
+    return [round(d * n) for d, n in zip(wanted, sizes, strict=False)] == _stored(M)
+
+
+def _stored(M: MultilayerPerceptron) -> list[int]:
+    """The numbers of weights that the linear layers store."""
+    return [layer.nnz for layer in M.linear_layers()]
 
 
 def load_data_for(saved: SavedModel, options: dict[str, Any]) -> Dataset:
@@ -130,10 +166,9 @@ def _described(options: dict[str, Any], given: list[str], found: dict[str, str])
         options[name] if name in given else found[DESCRIPTION[name]] for name in ("layers", "layer_sizes", "dropouts")
     )
     try:
-        is_sparse = "densities" in given or "overall_density" in given
-        fractions = densities(options, sizes) if is_sparse else found.get("densities", "1")
         with preserved_generator():
-            return model_specification(create_model(layers, sizes, dropouts=dropouts, densities=fractions))
+            made = create_model(layers, sizes, dropouts=dropouts, densities=found.get("densities"))
+            return model_specification(made)
     except ValueError as error:
         model = f"layers {found['layers']} and sizes {found['sizes']}"
         raise contradiction(given[0], options, f"{model} ({error})") from None

@@ -12,7 +12,7 @@ from matgrad.callbacks.topology import DECAYS, Topology
 from matgrad.cli.groups import all_of, option
 from matgrad.cli.table_options import flag
 from matgrad.sparse.densities import parse_densities
-from matgrad.specifications.parsing import parse_call
+from matgrad.specifications.parsing import Items, parse_call
 
 topology_options = all_of(
     option(
@@ -67,7 +67,7 @@ def starts_dense(options: dict[str, Any]) -> bool:
     return specification is not None and parse_call(specification).name in FROM_DENSE
 
 
-def sparse_training(options: dict[str, Any], densities: str) -> Callback | None:
+def sparse_training(options: dict[str, Any], densities: Items | None) -> Callback | None:
     """The method of sparse training that the options describe, if any; one that starts dense reaches the densities."""
     specification = options["sparse_training"]
     if options["prune"] is not None:
@@ -79,8 +79,9 @@ def sparse_training(options: dict[str, Any], densities: str) -> Callback | None:
         raise ValueError(f"{given[0]} needs --prune; a method has its settings as arguments, as in SET(0.3, every=50)")
     if specification is None:
         return None
-    is_given = options["densities"] is not None or options["overall_density"] is not None
-    if not starts_dense(options) or not is_given:
+    if starts_dense(options) and options["supports"] is not None:
+        raise ValueError(f"--supports and --sparse-training {specification}: it starts from a dense model")
+    if not starts_dense(options) or densities is None:
         return create_method(specification)
     density = parse_densities(densities)
     if options["overall_density"] is not None and parse_call(specification).name == "SNIP":

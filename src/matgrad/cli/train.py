@@ -15,12 +15,12 @@ from matgrad.cli.options import (
     SEED,
     config_option,
     data_options,
-    density_options,
     machine_options,
     normalize_options,
     plugin_option,
 )
 from matgrad.cli.run import TrainingRun
+from matgrad.cli.sparsity import density_options
 from matgrad.cli.table_options import feature_options
 from matgrad.cli.topology import topology_options
 from matgrad.specifications.models import OPTIMIZER, WEIGHTS

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
 from matgrad.backends import backend_of
@@ -11,7 +14,7 @@ from matgrad.foundation.random_numbers import Generator, generator
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import Matrix, Scalar, hadamard, ones, step, uniform
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
-from matgrad.sparse.support import Support
+from matgrad.sparse.support import Support, as_support
 from matgrad.weight_initializers import initial_weights, sparse_weights
 
 RENEWALS = ("step", "epoch")  # after which dropout is renewed
@@ -22,7 +25,8 @@ class WeightedLayer(Layer):
 
     With `dropout` p, training uses W ⊙ R instead of W: R is 0 with probability p and 1/(1-p)
     otherwise, and it is renewed after every step or, with ``renew="epoch"``, after every epoch. In
-    evaluation mode R = 1. With a `support`, W is a sparse matrix that stores only those elements.
+    evaluation mode R = 1. With a `support`, which may also be a mask or a SciPy matrix (see `as_support`), W
+    is a sparse matrix that stores only those elements.
     """
 
     parameters: tuple[str, ...] = ("W", "b")
@@ -42,7 +46,7 @@ class WeightedLayer(Layer):
         *,
         dropout: float = 0.0,
         renew: str = "step",
-        support: Support | None = None,
+        support: Any = None,
     ) -> None:
         super().__init__(input_size, output_size)
         if self.output_size < self.least_outputs:
@@ -56,7 +60,8 @@ class WeightedLayer(Layer):
         if support is None:
             self.W = np.empty((output_size, input_size), dtype=np.float32)
         else:
-            self.W = SparseMatrix(self._checked(support), np.empty((1, support.nnz), dtype=np.float32))
+            support = self.checked_support(support)
+            self.W = SparseMatrix(support, np.empty((1, support.nnz), dtype=np.float32))
         self.b = np.empty((1, output_size), dtype=np.float32)
         self.set_weights("XavierNormalized")
         self.set_optimizer("GradientDescent")
@@ -114,17 +119,26 @@ class WeightedLayer(Layer):
 
     # -- sparse weights -----------------------------------------------------------------------
     @property
+    def nnz(self) -> int:
+        """The number of W's elements that are stored."""
+        return math.prod(values_of(self.W).shape)
+
+    @property
     def density(self) -> float:
         """The fraction of W's elements that is stored: 1 for a dense W."""
         return self.W.support.density if isinstance(self.W, SparseMatrix) else 1.0
 
-    def set_support(self, support: Support) -> None:
-        """Make W sparse, with its current elements at `support` and 0 where it stored none; see `restrict`."""
-        self.restrict("W", self._checked(support))
+    def set_support(self, support: Any) -> None:
+        """Make W sparse, with its current elements at `support` and 0 where it stored none; see `restrict`.
 
-    def _checked(self, support: Support) -> Support:
+        The support may also be a mask or a SciPy matrix, of which only the positions count; see `as_support`.
+        """
+        self.restrict("W", self.checked_support(support))
+
+    def checked_support(self, support: Any) -> Support:
         """The support, after a check that it fits W and is not empty."""
         K, D = self.output_size, self.input_size
-        if not isinstance(support, Support) or support.shape != (K, D) or not support.nnz:
-            raise ValueError(f"support: expected a Support of size {K} × {D} with elements, found {support!r}")
-        return support
+        result = as_support(support)
+        if result.shape != (K, D) or not result.nnz:
+            raise ValueError(f"support: expected size {K} × {D} with elements, found {result!r}")
+        return result

@@ -5,35 +5,39 @@ A density is the fraction of a layer's weights that is stored, in (0, 1].
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from itertools import pairwise
+
+import numpy as np
 
 from matgrad.foundation.random_numbers import Generator, generator
 from matgrad.sparse.support import Support
 from matgrad.specifications.parsing import Items, parse_numbers
 
 
-def erdos_renyi_densities(sizes: Sequence[int], overall: float) -> list[float]:
-    """Densities d = min(1, ε·(D+K)/(D·K)) of D→K layers, with ε such that Σ d·D·K = overall·Σ D·K.
+def erdos_renyi_densities(sizes: Sequence[int], overall: float, power: float = 1.0) -> list[float]:
+    """Densities d = min(1, ε·((D+K)/(D·K))^power) of D→K layers, with ε such that Σ d·D·K = overall·Σ D·K.
 
     `sizes` are the number of features, then the sizes of the layers. Small layers keep more of their
-    weights than large ones, as in SET and RigL; a layer whose density would exceed 1 is dense, and the
-    other layers share the rest.
+    weights than large ones, as in SET and RigL, the more so the larger the power; with power 0 all densities
+    are equal. A layer whose density would exceed 1 is dense, and the other layers share the rest.
     """
     check_density("overall density", overall)
-    layers = list(pairwise(sizes))
-    is_dense = [overall == 1] * len(layers)
-    while True:
-        rest = overall * sum(D * K for D, K in layers)
-        rest -= sum(D * K for (D, K), dense in zip(layers, is_dense, strict=True) if dense)
-        total = sum(D + K for (D, K), dense in zip(layers, is_dense, strict=True) if not dense)
-        epsilon = rest / total if total else 0.0
-        densities = [
-            1.0 if dense else epsilon * (D + K) / (D * K) for (D, K), dense in zip(layers, is_dense, strict=True)
-        ]
-        if max(densities, default=1.0) <= 1:
-            return densities
-        is_dense = [d >= 1 for d in densities]
+    if not 0 <= power < math.inf:
+        raise ValueError(f"power: expected a number of 0 or more, found {power}")
+    D, K = np.array(sizes[:-1], dtype=float), np.array(sizes[1:], dtype=float)
+    weights, ratios = D * K, (D + K) / (D * K)
+    densities = np.ones(len(weights))
+    free = np.full(len(weights), overall < 1)  # the layers that are not dense
+    while free.any():
+        shares = (ratios[free] / ratios[free].max()) ** power
+        rest = overall * weights.sum() - weights[~free].sum()
+        densities[free] = shares * (rest / (weights[free] @ shares))
+        free = densities < 1
+        if (densities <= 1).all():
+            break
+        densities[~free] = 1
+    return densities.tolist()
 
 
 def parse_densities(items: Items) -> list[float]:

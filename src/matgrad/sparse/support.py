@@ -138,6 +138,13 @@ class Support:
         return f"Support({K} × {D}, nnz={self.nnz}, density={self.density:.4g})"
 
 
+def as_support(A: Any) -> Support:
+    """A itself, the positions where a matrix of booleans is True, or those that a SciPy matrix stores."""
+    if isinstance(A, Support):
+        return A
+    return Support.from_scipy(A) if hasattr(A, "tocoo") else Support.from_mask(A)
+
+
 def elements(A: Any) -> tuple[np.ndarray, np.ndarray]:
     """The numbers i·D + j of the positions that a SciPy matrix stores, in increasing order, and the values there."""
     triples = A.tocoo()  # which keeps duplicates

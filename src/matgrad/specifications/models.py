@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -23,6 +24,7 @@ from matgrad.layers.weights import RENEWALS
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import format_density, parse_densities, random_support
 from matgrad.sparse.matrix import SparseMatrix
+from matgrad.sparse.support import Support, as_support
 from matgrad.specifications.parsing import Items, at_position, create, lookup, parse_call, parse_numbers, split_items
 
 LAYERS: dict[str, type[Layer]] = {
@@ -44,37 +46,41 @@ def create_model(
     optimizers: Items = OPTIMIZER,
     dropouts: Items = 0,
     renew: Items = "step",
-    densities: Items = 1,
+    densities: Items | None = None,
+    supports: Sequence[Any] | None = None,
 ) -> MultilayerPerceptron:
     """The model with the given layers; `sizes` are the number of features, then the sizes of the layers.
 
     A layer that keeps its size, such as batch normalization, has none in the list. `weights`, `dropouts`, `densities`
     and `renew` (whether dropout is renewed every 'step' or every 'epoch') have one item per linear layer, parts of
     layers included, in the order of `M.walk`; `optimizers` has one per layer. A single item serves all. A linear layer
-    with a density below 1 is sparse, with a random support and weights drawn for that. The model trains in the C++
-    core if it is built, else on NumPy; see `M.to`.
+    with a density below 1 is sparse, with a random support and weights drawn for that. Instead of densities, `supports`
+    has one item per linear layer: a `Support`, a mask or a SciPy matrix, or None for a dense layer. The model trains
+    in the C++ core if it is built, else on NumPy; see `M.to`.
 
     >>> M = create_model("ReLU;ReLU;Linear", [64, 128, 64, 10])
     """
-    check_bytes(model_bytes(layers, sizes, densities), f"the model with sizes {sizes}")
+    if densities is not None and supports is not None:
+        raise ValueError("densities and supports: expected one of them")
+    sparsity = _Densities(1 if densities is None else densities) if supports is None else _Supports(supports)
+    check_bytes(model_bytes(layers, sizes, sparsity.densities), f"the model with sizes {sizes}")
     items = split_items(layers, "layer")
     kinds = _kinds(items)
     rates = _LayerItems(parse_numbers(dropouts, "dropout", float), "dropouts")
     renewals = _LayerItems(split_items(renew, "renew"), "values of renew")
     if unknown := {*renewals.values} - {*RENEWALS}:
         raise ValueError(f"renew: expected 'step' or 'epoch', found {unknown.pop()!r}")
-    fractions = _LayerItems(parse_densities(densities), "densities")
     distributions = _LayerItems(split_items(weights, "layer weights"), "layer weights")
 
     M = MultilayerPerceptron()
     for position, (item, kind, (D, K)) in enumerate(zip(items, kinds, _sizes(kinds, sizes), strict=True), start=1):
         with at_position("layer", position):
-            layer = _create_layer(item, kind, D, K, rates, renewals, fractions)
+            layer = _create_layer(item, kind, D, K, rates, renewals, sparsity)
             for _, part in layer.walk():
                 if isinstance(part, LinearLayer):
                     part.set_weights(distributions.take())
         M.layers.append(layer)
-    for listed in (rates, renewals, fractions, distributions):
+    for listed in (rates, renewals, sparsity, distributions):
         listed.check()
     set_optimizers(M, optimizers)
     return M.to("auto")
@@ -151,11 +157,10 @@ def _check_specification(name: str, layer: Layer) -> None:
     linear = [x for _, x in layer.walk() if isinstance(x, LinearLayer)]
     rates = _LayerItems([x.dropout for x in linear] or [0.0], "dropouts")
     renewals = _LayerItems([x.renew for x in linear] or ["step"], "values of renew")
-    densities = _LayerItems([1.0], "densities")
     try:
         with preserved_generator():
             sizes = layer.input_size, layer.output_size
-            made = _create_layer(specification, type(layer), *sizes, rates, renewals, densities)
+            made = _create_layer(specification, type(layer), *sizes, rates, renewals, _Densities(1))
     except Exception as error:  # whatever a constructor with other arguments than (D, K) raises
         raise ValueError(f"{name}: cannot be made from its specification {specification!r}: {error}") from None
     for found, expected in zip_longest(_settings(layer), _settings(made)):
@@ -203,19 +208,56 @@ class _LayerItems:
             raise ValueError(f"expected 1 or {number} {self.what} for {number} linear layers, found {found}")
 
 
+class _Densities(_LayerItems):
+    """Densities of linear layers, for which random supports are made."""
+
+    def __init__(self, densities: Items) -> None:
+        super().__init__(parse_densities(densities), "densities")
+
+    @property
+    def densities(self) -> list[float]:
+        """The densities of the layers, or one for all."""
+        return self.values
+
+    def support(self, K: int, D: int) -> Support | None:
+        """The support of the next linear layer; None if it is dense."""
+        return random_support(K, D, self.take())
+
+
+class _Supports(_Densities):
+    """Given supports of linear layers, one for each; None for a dense layer."""
+
+    def __init__(self, supports: Sequence[Any]) -> None:
+        _LayerItems.__init__(self, [None if S is None else as_support(S) for S in supports], "supports")
+
+    @property
+    def densities(self) -> list[float]:
+        return [1.0 if S is None else S.density for S in self.values]
+
+    def support(self, K: int, D: int) -> Support | None:
+        self.taken += 1
+        return self.values[self.taken - 1] if self.taken <= len(self.values) else None
+
+    def check(self) -> None:
+        if len(self.values) != self.taken:
+            number, found = self.taken, len(self.values)
+            raise ValueError(f"expected {number} supports for {number} linear layers, found {found}")
+
+
 def _create_layer(
-    item: str, kind: type, D: int, K: int, rates: _LayerItems, renewals: _LayerItems, densities: _LayerItems
+    item: str, kind: type, D: int, K: int, rates: _LayerItems, renewals: _LayerItems, sparsity: _Densities
 ) -> Layer:
     """The layer, or the activation layer with the activation function, that the item names.
 
-    The layer and its linear parts take the next dropout rates, with their renewals, and densities.
+    The layer and its linear parts take the next dropout rates, with their renewals, and supports.
     """
     options: dict[str, Any] = {}
     if issubclass(kind, LinearLayer | ActivationFunction):
-        rate, renew, density = rates.take(), renewals.take(), densities.take()
+        rate, renew = rates.take(), renewals.take()
         options = {"dropout": rate, "renew": renew} if rate else {}
-        if density < 1:
-            options["support"] = random_support(K, D, density)
+        support = sparsity.support(K, D)
+        if support is not None:
+            options["support"] = support
     if issubclass(kind, ActivationFunction):
         return ActivationLayer(D, K, item, **options)
     layer: Any = create(item, {parse_call(item).name: kind}, "layer", D, K, **options)
@@ -224,7 +266,7 @@ def _create_layer(
             rate, renew = rates.take(), renewals.take()
             if rate:
                 part.set_dropout(rate, renew)
-            support = random_support(part.output_size, part.input_size, densities.take())
+            support = sparsity.support(part.output_size, part.input_size)
             if support is not None:
                 part.set_support(support)
     return layer
