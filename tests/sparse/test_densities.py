@@ -35,6 +35,51 @@ def test_the_rule_keeps_the_overall_density(sizes, overall: float):
     np.testing.assert_allclose(epsilon, epsilon[:1].repeat(len(epsilon)), rtol=1e-12)
 
 
+def bisected(sizes: tuple[int, ...], overall: float, power: float) -> np.ndarray:
+    """min(1, ε·r^power), with ε found by bisection; ratios are divided by the largest, so that no power underflows."""
+    D, K = np.array(sizes[:-1], dtype=float), np.array(sizes[1:], dtype=float)
+    logarithms = power * np.log((D + K) / (D * K))
+
+    def densities(log_epsilon: float) -> np.ndarray:
+        return np.exp(np.minimum(0, log_epsilon + logarithms))
+
+    low, high = -1e4, 1e4
+    for _ in range(200):
+        middle = (low + high) / 2
+        if np.sum(densities(middle) * D * K) < overall * np.sum(D * K):
+            low = middle
+        else:
+            high = middle
+    return densities(high)
+
+
+@pytest.mark.parametrize("power", [0, 0.25, 0.5, 1, 2, 3.5])
+@pytest.mark.parametrize("overall", [0.001, 0.05, 0.3, 0.7, 0.99])
+@pytest.mark.parametrize(
+    "sizes", [(784, 1024, 512, 10), (5, 3), (100, 2, 100, 2), (3072, 1024, 1024, 10), (7, 7, 7), (1, 1, 9)], ids=str
+)
+def test_the_rule_with_a_power(sizes, overall: float, power: float):
+    found = np.array(erdos_renyi_densities(sizes, overall, power))
+    np.testing.assert_allclose(found, bisected(sizes, overall, power), rtol=1e-9)
+    D, K = np.array(sizes[:-1]), np.array(sizes[1:])
+    np.testing.assert_allclose(np.sum(found * D * K), overall * np.sum(D * K), rtol=1e-12)
+    if power == 0:
+        np.testing.assert_allclose(found, overall, rtol=1e-12)
+
+
+def test_a_large_power_fills_the_smallest_layers_first():
+    """Also where powers of the ratios are smaller than any number."""
+    sizes, weights = (100, 50, 20, 10), np.array([5000, 1000, 200])
+    found = np.array(erdos_renyi_densities(sizes, 0.1, 1000))
+    np.testing.assert_allclose(found * weights, [0, 420, 200], atol=1e-9)
+
+
+@pytest.mark.parametrize("power", [-1, float("inf"), float("nan")])
+def test_bad_powers_are_refused(power: float):
+    with pytest.raises(ValueError, match="power: expected a number of 0 or more, found"):
+        erdos_renyi_densities([4, 3], 0.5, power)
+
+
 @pytest.mark.parametrize("overall", [0, -0.1, 1.5, float("nan")])
 def test_bad_overall_densities_are_refused(overall: float):
     with pytest.raises(ValueError, match=r"overall density: expected a number in \(0, 1\], found"):

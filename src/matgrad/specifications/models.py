@@ -229,6 +229,9 @@ class _Supports(_Densities):
 
     def __init__(self, supports: Sequence[Any]) -> None:
         _LayerItems.__init__(self, [None if S is None else as_support(S) for S in supports], "supports")
+        for position, S in enumerate(self.values, start=1):
+            if S is not None and not S.nnz:
+                raise ValueError(f"support {position}: expected at least one element, found {S!r}")
 
     @property
     def densities(self) -> list[float]:
