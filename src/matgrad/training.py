@@ -12,7 +12,7 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, Scalar
-from matgrad.callbacks import Callback, Divergence, EarlyStopping, Interruption, Report, Statistics
+from matgrad.callbacks import Accounting, Callback, Divergence, EarlyStopping, Interruption, Report, Statistics
 from matgrad.datasets import DataLoader
 from matgrad.datasets.checking import check_finite, checked_examples
 from matgrad.datasets.dataset import hold_out
@@ -29,7 +29,7 @@ from matgrad.program.computations import check_loss, check_probabilities, defaul
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
-History = dict[str, list[float]]  # one value per epoch of 'loss', 'accuracy', 'validation_loss', 'seconds' …
+History = dict[str, list]  # one value per epoch of 'loss', 'accuracy', 'validation_loss', 'seconds' …
 Data = Batches | Callable[[int], Batches]  # the batches of every epoch, or those of epoch i = 0, 1, …
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE = 20, 50, 0.05  # defaults
@@ -62,7 +62,7 @@ def stochastic_gradient_descent(
 class Training:
     """One run of training: the loop, and what callbacks can see of it."""
 
-    X: Matrix  # the last batch, if a callback wants batches
+    X: Matrix  # the last batch, unless the engine trains whole epochs by itself
     T: Matrix
     state: State  # of M before that batch; in compiled training, when the epoch began
     _step: CompiledStep
@@ -86,13 +86,14 @@ class Training:
         self.rows: list[dict[str, Any]] = []  # one per epoch
         self.epoch = self.batch = self.step = 0  # finished epochs, batches of this epoch, batches of all epochs
         self.batches: int | None = None  # of this epoch, if known
+        self.examples = 0  # of this epoch so far
         self.seconds = 0.0  # of training: compiling, loading and steps, without callbacks such as statistics
         self.is_stopped = self.is_interrupted = False
         self.is_rescued = False  # whether the run diverged, but a callback keeps an earlier model
         check_loss(M, loss)
         if isinstance(data, DataLoader) and data.labels is None:
             check_probabilities(backend_of(data.T).to_numpy(data.T), loss)
-        self._clip_norm = clip_norm
+        self.clip_norm = clip_norm
         if isinstance(learning_rate, LearningRateScheduler):
             learning_rate.check(self.epochs * (len(data) if per_step and isinstance(data, Sized) else 1))
         self._rates = _Rates(M, learning_rate, per_step)
@@ -106,6 +107,11 @@ class Training:
             self._is_current = True
             self._model.load_state(self._step.state())
         return self._model
+
+    @property
+    def callbacks(self) -> tuple[Callback, ...]:
+        """All callbacks of the run, in the order in which they are called."""
+        return tuple(self._callbacks)
 
     @property
     def progress(self) -> float:
@@ -143,7 +149,7 @@ class Training:
 
     def train(self, callbacks: Sequence[Callback] = ()) -> None:
         """Train epoch by epoch, until the last one or until a callback stops training."""
-        self._step = (StepWithFallback if self.compiled else EagerStep)(self.M, self.loss, self._clip_norm)
+        self._step = (StepWithFallback if self.compiled else EagerStep)(self.M, self.loss, self.clip_norm)
         self._callbacks = [*_checked_callbacks(callbacks), Divergence(), Interruption()]
         # divergence is reported in words; every callback that was started ends, also if another one fails
         with np.errstate(all="ignore"), ExitStack() as at_end:
@@ -169,7 +175,7 @@ class Training:
         """Train on the batches of an epoch; returns False if training was stopped before the last."""
         M, step, rates, start = self.M, self._step, self._rates, time.perf_counter()
         data = self.data(self.epoch) if callable(self.data) else self.data
-        self.batch, self.batches = 0, len(data) if isinstance(data, Sized) else None
+        self.batch, self.batches, self.examples = 0, len(data) if isinstance(data, Sized) else None, 0
         self._epoch_data, self._is_in_epoch = data, True
         rates.start(self.epoch)
         is_whole, self._seconds_of_callbacks = True, 0.0
@@ -204,7 +210,9 @@ class Training:
         self._is_watched = 1 in intervals or (bool(intervals) and not isinstance(data, DataLoader))
         if self._is_watched:
             yield self._watched(data), 0
-        elif not intervals or not isinstance(data, DataLoader):
+        elif not isinstance(data, DataLoader):
+            yield self._watched(data), 0
+        elif not intervals:
             yield data, 0
         else:
             start = self.step
@@ -220,13 +228,15 @@ class Training:
     def _poll(self, done: int) -> None:
         """Call the callbacks between two batches."""
         self.step += done - self.batch
-        self.batch = done
-        if self._is_watched:
-            self._after_batch()
+        self.batch, data = done, self._epoch_data
+        is_loader = isinstance(data, DataLoader)
+        self.examples = min(done * data.batch_size, data.size) if is_loader else self.examples + self.X.shape[0]
         start = time.perf_counter()
         for callback in self._callbacks:
             callback.poll(self)
         self._seconds_of_callbacks += time.perf_counter() - start
+        if self._is_watched:
+            self._after_batch()
         self._check_stop()
 
     def _after_batch(self) -> None:
@@ -318,7 +328,8 @@ def fit(
     ends when the validation loss has not improved for that many epochs, or is no longer finite, and M keeps the best
     parameters. Returns the history, which is also `M.history`: for every epoch the learning rate, the 'seconds' of
     training (with compiling, without statistics and other callbacks) and, unless `statistics` is off, the 'loss' and
-    the 'accuracy' (for targets that are not classes, the 'rmse'), also as 'validation_loss' and so on.
+    the 'accuracy' (for targets that are not classes, the 'rmse'), also as 'validation_loss' and so on. If a layer is
+    sparse, it also has what `callbacks.Accounting` tells: FLOPs, memory, stored and explored weights.
     `verbose` shows them. See `stochastic_gradient_descent` for the rest.
     """
     X, T = checked_examples(X, T)
@@ -342,11 +353,12 @@ def fit(
     classes = None if None in counts else counts[0]
     own: list[Callback] = [Statistics(loaders, "rmse" if classes is None else "accuracy")] if statistics else []
     own += [] if early_stopping is None else [EarlyStopping(check_size("early_stopping", early_stopping))]
-    own += [Report()] if verbose else []
+    last: list[Callback] = [Accounting()] if any(layer.is_sparse for layer in M.layers) else []
+    last += [Report()] if verbose else []
     run = Training(M, loss, loaders[""], epochs, create_scheduler(learning_rate), per_step, clip_norm, compiled)
     known, M.information = M.information, {**M.information, "loss": loss.specification(), "classes": classes}
     try:
-        return _finished(run, [*own, *_checked_callbacks(callbacks)])
+        return _finished(run, [*own, *_checked_callbacks(callbacks), *last])
     finally:
         if not run.step:  # nothing was learned
             M.information = known

@@ -3,6 +3,7 @@
 A callback is one class here, or a user's own; `matgrad.training` calls it.
 """
 
+from matgrad.callbacks.accounting import Accounting
 from matgrad.callbacks.callback import Callback
 from matgrad.callbacks.early_stopping import EarlyStopping
 from matgrad.callbacks.gradients import GradientCheck
@@ -17,6 +18,7 @@ __all__ = [
     "GMP",
     "SET",
     "SNIP",
+    "Accounting",
     "Callback",
     "Divergence",
     "EarlyStopping",

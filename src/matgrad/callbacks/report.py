@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,7 @@ from matgrad.callbacks.callback import Callback
 if TYPE_CHECKING:
     from matgrad.training import Training
 
-COLUMNS = {  # name of a value: heading, format
+COLUMNS: dict[str, tuple[str, str | Callable[[Any], str]]] = {  # name of a value: heading, and how it is shown
     "epoch": ("epoch", "d"),
     "learning_rate": ("lr", ".4g"),
     "loss": ("loss", ".4f"),
@@ -23,6 +24,11 @@ COLUMNS = {  # name of a value: heading, format
     "rmse": ("train rmse", ".4f"),
     "validation_rmse": ("val rmse", ".4f"),
     "test_rmse": ("test rmse", ".4f"),
+    "nnz": ("nnz", lambda nnz: f"{sum(nnz.values())}"),
+    "density": ("density", ".4f"),
+    "explored": ("explored", ".4f"),
+    "flops": ("GFLOP", lambda flops: f"{flops / 1e9:.4g}"),
+    "peak_memory": ("peak MB", lambda size: "" if size is None else f"{size / 1e6:.0f}"),
     "seconds": ("train seconds", ".2f"),
 }
 
@@ -89,8 +95,12 @@ class Report(Callback):
 
     def row(self, values: dict[str, Any]) -> None:
         """Print the values of an epoch as one row, the first time after the headings."""
-        columns = [(values[name], *COLUMNS[name]) for name in COLUMNS if name in values]
+        shown = {heading: _shown(values[name], form) for name, (heading, form) in COLUMNS.items() if name in values}
         if not self._has_headings:
-            self.say("  ".join(f"{heading:>{max(7, len(heading))}}" for _, heading, _ in columns))
+            self.say("  ".join(f"{heading:>{max(7, len(heading))}}" for heading in shown))
             self._has_headings = True
-        self.say("  ".join(f"{value:>{max(7, len(heading))}{form}}" for value, heading, form in columns))
+        self.say("  ".join(f"{cell:>{max(7, len(heading))}}" for heading, cell in shown.items()))
+
+
+def _shown(value: Any, form: str | Callable[[Any], str]) -> str:
+    return f"{value:{form}}" if isinstance(form, str) else form(value)

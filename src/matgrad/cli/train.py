@@ -103,6 +103,12 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 @option("Output", "--no-statistics", is_flag=True, help="Do not measure loss and accuracy after each epoch.")
 @option(
     "Output",
+    "--accounting",
+    is_flag=True,
+    help="Also show FLOPs, stored weights and peak memory after each epoch if no layer is sparse.",
+)
+@option(
+    "Output",
     "--timer",
     type=click.Choice(["disabled", "brief", "full"]),
     default="disabled",

@@ -71,6 +71,25 @@ def _quota_in(folder: Path) -> float:
     return math.inf
 
 
+def process_memory() -> dict[str, int]:
+    """What Linux tells of the memory of this process, in bytes: VmHWM, the most so far, RssAnon … Else nothing."""
+    status = Path("/proc/self/status")
+    lines = (line.split() for line in status.read_text().splitlines()) if status.exists() else ()
+    return {words[0].rstrip(":"): 1024 * int(words[1]) for words in lines if words[-1] == "kB"}
+
+
+def peak_memory() -> int | None:
+    """The most bytes of memory that this process has had so far; None if the system does not tell."""
+    if "VmHWM" in (found := process_memory()):
+        return found["VmHWM"]
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 def threads() -> int:
     """The number of threads of matgrad's own pools: OMP_NUM_THREADS, at most one per core that this process may use.
 

@@ -1,8 +1,10 @@
-"""What the products in a program cost, and which equations its values belong to."""
+"""What the products in a program cost, which equations its values belong to, and the operations of a training step."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -98,3 +100,38 @@ class _WholeStep(Step):
         result = super().run(model, state, X, T, eta)
         DX = model.layers[0].DX
         return result if DX is None else result | {"DX": DX}
+
+
+# -- a training step with any supports -----------------------------------------------------------
+
+
+class StepCost(NamedTuple):
+    """The floating-point operations per example of the products of a step: of dense matrices, and per stored weight."""
+
+    dense: int
+    sparse: Mapping[str, int]  # per stored element of each support
+
+    def flops(self, elements: Mapping[str, int]) -> int:
+        """The operations per example if the supports have as many elements."""
+        return self.dense + sum(operations * elements[name] for name, operations in self.sparse.items())
+
+
+def step_cost(step: Step) -> StepCost | None:
+    """The cost of a step without what it does not need, such as the gradient of X; None if it cannot be recorded."""
+    M = step.template
+    sizes = M.layers[0].input_size, M.layers[-1].output_size
+    X, T = (M.backend.from_numpy(np.zeros((1, n), M.dtype), M.device) for n in sizes)
+    try:
+        program = record_computation(step, M.state(), X, T)
+    except Exception:  # a layer may do anything; then its costs are unknown
+        return None
+    dense, sparse = 0, Counter[str]()
+    for value in program.instructions:
+        if (cost := product_cost(value)) is None:
+            continue
+        support = next((x for x in value.operands if x.operation == "support"), None)
+        if support is None:
+            dense += cost.flops
+        else:
+            sparse[support.name] += cost.flops // int(support.shape[2])
+    return StepCost(dense, sparse)

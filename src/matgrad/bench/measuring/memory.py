@@ -8,7 +8,8 @@ import os
 import sys
 from pathlib import Path
 
-STATUS = Path("/proc/self/status")
+from matgrad.foundation.machine import process_memory
+
 RESET = Path("/proc/self/clear_refs")
 
 
@@ -55,24 +56,18 @@ class Growth:
 
 def is_known() -> bool:
     """Whether the system tells: Linux does."""
-    return STATUS.exists() and RESET.exists()
+    return "RssAnon" in process_memory() and RESET.exists()
 
 
 def resident() -> int:
     """The bytes of the process itself that are in memory now."""
-    return _status()["RssAnon"]
+    return process_memory()["RssAnon"]
 
 
 def peak() -> int:
     """The largest `resident` since the last reset, provided that mapped files have not shrunk since."""
-    status = _status()
+    status = process_memory()
     return status["VmHWM"] - status["RssFile"] - status["RssShmem"]
-
-
-def _status() -> dict[str, int]:
-    """The sizes that Linux reports for the process, in bytes."""
-    lines = (line.split() for line in STATUS.read_text().splitlines())
-    return {words[0].rstrip(":"): 1024 * int(words[1]) for words in lines if words[-1] == "kB"}
 
 
 def trim() -> None:

@@ -1,0 +1,71 @@
+"""What training costs and what it stores: operations, memory, stored weights."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from matgrad.callbacks.callback import Callback
+from matgrad.callbacks.topology import TopologyCallback
+from matgrad.foundation.machine import peak_memory
+from matgrad.layers.state import supports_of
+from matgrad.layers.weights import WeightedLayer
+from matgrad.program.computations import Step
+from matgrad.program.costs import StepCost, step_cost
+from matgrad.sparse.matrix import SparseMatrix, values_of
+
+if TYPE_CHECKING:
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
+    from matgrad.training import Training
+
+
+class Accounting(Callback):
+    """Adds to the row of each epoch what its training costs, and what the model stores after it.
+
+    `flops` are the floating-point operations of all products of the epoch, 2·nnz·N for a sparse matrix with nnz stored
+    weights and N examples, and `dense_flops` those of the same model with dense layers; both are left out if the step
+    cannot be recorded. `update_flops` are those of the updates of a topology. `nnz` has the number of stored weights by
+    the name of the layer, `density` their fraction of all weights, and `explored` the fraction of the weights that were
+    stored at any time (ITOP). `peak_memory` has the most bytes that the process has had in memory so far.
+
+    A callback that changes supports belongs before it.
+    """
+
+    def start(self, run: Training) -> None:
+        self._cost: StepCost | None = None
+        self._names: set[str] | None = None  # the supports that the cost knows
+        self._examples = self._flops = self._dense_flops = self._updates = 0
+
+    def poll(self, run: Training) -> None:
+        """Count the examples since the last call, with the supports that they were trained with."""
+        supports = supports_of(run.M.state())
+        if self._names != supports.keys():
+            self._names, self._cost = {*supports}, step_cost(Step(run.M, run.loss, run.clip_norm))
+        if self._cost is not None:
+            examples = run.examples - self._examples
+            self._flops += examples * self._cost.flops({name: S.nnz for name, S in supports.items()})
+            self._dense_flops += examples * self._cost.flops({name: math.prod(S.shape) for name, S in supports.items()})
+        self._examples = run.examples
+
+    def epoch(self, run: Training) -> None:
+        if self._cost is not None:
+            run.row.update(flops=self._flops, dense_flops=self._dense_flops)
+        self._examples = self._flops = self._dense_flops = 0
+        topology = next((x for x in run.callbacks if isinstance(x, TopologyCallback)), None)
+        if topology is not None:
+            run.row["update_flops"] = topology.update_flops - self._updates
+            self._updates = topology.update_flops
+        run.row.update(_stored(run.M, topology), peak_memory=peak_memory())
+
+
+def _stored(M: MultilayerPerceptron, topology: TopologyCallback | None) -> dict[str, Any]:
+    """The number of stored weights by layer, and which fractions of all weights are and have been stored."""
+    weights = {name: layer.W for name, layer in M.walk() if isinstance(layer, WeightedLayer)}
+    nnz = {name: math.prod(values_of(W).shape) for name, W in weights.items()}
+    sizes = {name: math.prod(W.shape) for name, W in weights.items()}
+    total = max(sum(sizes.values()), 1)
+    density = explored = sum(nnz.values()) / total
+    if topology is not None:
+        sparse = sum(sizes[name] for name, W in weights.items() if isinstance(W, SparseMatrix))
+        explored = 1 - (1 - topology.explored) * sparse / total
+    return {"nnz": nnz, "density": density, "explored": explored}
