@@ -31,6 +31,10 @@ class Accounting(Callback):
     A callback that changes supports belongs before it.
     """
 
+    _examples: int  # of this epoch that are counted
+    _flops: int
+    _dense_flops: int
+
     def start(self, run: Training) -> None:
         self._cost: StepCost | None = None
         self._names: set[str] | None = None  # the supports that the cost knows
