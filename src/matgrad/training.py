@@ -12,7 +12,16 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, Scalar
-from matgrad.callbacks import Accounting, Callback, Divergence, EarlyStopping, Interruption, Report, Statistics
+from matgrad.callbacks import (
+    Accounting,
+    Callback,
+    Divergence,
+    EarlyStopping,
+    Interruption,
+    Report,
+    Statistics,
+    is_sparse_training,
+)
 from matgrad.datasets import DataLoader
 from matgrad.datasets.checking import check_finite, checked_examples
 from matgrad.datasets.dataset import hold_out
@@ -187,7 +196,7 @@ class Training:
                     step.train(batches, rates, self._poll, first)
                     if not self._is_watched:
                         self._after_batch()
-                        self._check_stop()
+                        self._between_batches()
             except _Stopped:
                 is_whole = False
             finally:
@@ -208,9 +217,7 @@ class Training:
         """The batches in parts, which the engine may train on by itself, and the number of the first batch of each."""
         intervals = {callback.interval for callback in self._callbacks if callback.wants_batches}
         self._is_watched = 1 in intervals or (bool(intervals) and not isinstance(data, DataLoader))
-        if self._is_watched:
-            yield self._watched(data), 0
-        elif not isinstance(data, DataLoader):
+        if self._is_watched or not isinstance(data, DataLoader):
             yield self._watched(data), 0
         elif not intervals:
             yield data, 0
@@ -226,18 +233,23 @@ class Training:
             yield self.X, self.T
 
     def _poll(self, done: int) -> None:
-        """Call the callbacks between two batches."""
+        """Count the batches that are done, and call the callbacks."""
         self.step += done - self.batch
         self.batch, data = done, self._epoch_data
         is_loader = isinstance(data, DataLoader)
         self.examples = min(done * data.batch_size, data.size) if is_loader else self.examples + self.X.shape[0]
+        if self._is_watched:
+            self._after_batch()
+        self._between_batches()
+
+    def _between_batches(self) -> None:
+        """Call the callbacks that look between two batches; end the epoch if one has asked for it, and there are more."""
         start = time.perf_counter()
         for callback in self._callbacks:
             callback.poll(self)
         self._seconds_of_callbacks += time.perf_counter() - start
-        if self._is_watched:
-            self._after_batch()
-        self._check_stop()
+        if self.is_stopped and self.batch != self.batches:
+            raise _Stopped
 
     def _after_batch(self) -> None:
         """Call the callbacks that want this batch, and go on with the model as they leave it."""
@@ -251,11 +263,6 @@ class Training:
             self._step.load(self._model.state(), only_state=all(callback.changes_only_state for callback in due))
         if not any(callback.is_training for callback in due):
             self._seconds_of_callbacks += time.perf_counter() - start
-
-    def _check_stop(self) -> None:
-        """End the epoch if a callback has asked for it and there are more batches."""
-        if self.is_stopped and self.batch != self.batches:
-            raise _Stopped
 
 
 class _Stopped(Exception):
@@ -353,12 +360,13 @@ def fit(
     classes = None if None in counts else counts[0]
     own: list[Callback] = [Statistics(loaders, "rmse" if classes is None else "accuracy")] if statistics else []
     own += [] if early_stopping is None else [EarlyStopping(check_size("early_stopping", early_stopping))]
-    last: list[Callback] = [Accounting()] if any(layer.is_sparse for layer in M.layers) else []
-    last += [Report()] if verbose else []
+    own += _checked_callbacks(callbacks)
+    own += [Accounting()] if is_sparse_training(M, own) else []
+    own += [Report()] if verbose else []
     run = Training(M, loss, loaders[""], epochs, create_scheduler(learning_rate), per_step, clip_norm, compiled)
     known, M.information = M.information, {**M.information, "loss": loss.specification(), "classes": classes}
     try:
-        return _finished(run, [*own, *_checked_callbacks(callbacks), *last])
+        return _finished(run, own)
     finally:
         if not run.step:  # nothing was learned
             M.information = known

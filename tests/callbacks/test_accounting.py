@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import matgrad as mg
 from cli_support import rows, run, succeed
 from matgrad.callbacks import Accounting, Callback
+from matgrad.callbacks.methods import create_method
 from matgrad.datasets import DataLoader
 from matgrad.engines.native import NativeExecutor
 from matgrad.foundation.machine import peak_memory, process_memory
@@ -85,8 +86,8 @@ class Resize(Callback):
 
     wants_batches = True
 
-    def __init__(self, sizes: dict[int, int], after_epoch: int) -> None:
-        self.sizes, self.after_epoch = sizes, after_epoch
+    def __init__(self, sizes: dict[int, int], after_epoch: int, interval: int = 1) -> None:
+        self.sizes, self.after_epoch, self.interval = sizes, after_epoch, interval
 
     def batch(self, run) -> None:
         if run.batch in self.sizes:
@@ -109,6 +110,13 @@ def test_examples_count_with_the_supports_that_they_were_trained_with(engine: st
     assert history["flops"] == [first, second]
     assert history["dense_flops"] == [by_torch(N)] * 2
     assert [nnz["1"] for nnz in history["nnz"]] == [10, 10]  # after the update
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_same_where_the_engine_trains_between_updates_by_itself(engine: str):
+    M = model("0.3;1;1", engine)
+    history = M.fit(*data(), epochs=1, batch_size=20, callbacks=[Resize({2: 50}, after_epoch=10, interval=2)])
+    assert history["flops"] == [4 * (40 * 32 + 30 * 50) + by_hand([0, 9 * 7, 7 * 3], N)]
 
 
 class Sparsify(Callback):
@@ -152,13 +160,56 @@ def test_flops_that_are_not_known_are_left_out():
     assert history["nnz"] == [{"1": 9}]
 
 
-class Explorer(Callback):
+class Positions(Callback):
+    """Notes the positions of all weights that are stored, after each batch and each epoch."""
+
+    wants_batches = True
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[str, int]] = set()
+        self.fractions: list[float] = []
+
+    def start(self, run) -> None:
+        self._note(run)
+
+    def batch(self, run) -> None:
+        self._note(run)
+
     def epoch(self, run) -> None:
-        run.row["explored"] = 0.75
+        self._note(run)
+        self.fractions.append(len(self.seen) / (12 * 9 + 9 * 7 + 7 * 3))
+
+    def _note(self, run) -> None:
+        for name, layer in run.M.walk():
+            flat = layer.W.support.flat() if hasattr(layer.W, "support") else range(layer.W.size)
+            self.seen |= {(name, int(k)) for k in flat}
 
 
-def test_a_callback_that_changes_supports_tells_what_was_explored():
-    assert model().fit(*data(), epochs=1, callbacks=[Explorer()])["explored"] == [0.75]
+@pytest.mark.parametrize("method", ["static", "SET", "SET(0.5, every=2)", "RigL(0.3, every=3)"])
+def test_explored_weights_are_those_that_were_stored_at_any_time(method: str):
+    positions = Positions()
+    history = model().fit(*data(), epochs=4, batch_size=20, callbacks=[create_method(method), positions])
+    assert history["explored"] == pytest.approx(positions.fractions)
+    assert (history["explored"][-1] > history["density"][-1] + 0.05) == (method != "static")
+    assert [sum(nnz.values()) for nnz in history["nnz"]] == [32 + 32 + 21] * 4
+
+
+def test_the_updates_of_a_topology_count_apart():
+    history = model().fit(*data(), epochs=4, batch_size=20, callbacks=[create_method("RigL(0.3, every=4)")])
+    gradients = 2 * 20 * (12 * 9 + 9 * 7)  # of the layers that are sparse, from one batch
+    assert history["update_flops"] == [gradients, gradients, 0, 0]  # there are none in the last quarter
+    assert history["flops"] == [by_hand([32, 32, 21], N)] * 4
+
+
+def test_a_dense_model_that_is_pruned_gradually():
+    M = model(1)
+    history = M.fit(*data(), epochs=4, callbacks=[create_method("GMP", density=0.25)])
+    densities = [0.25 + 0.75 * (1 - t / 3) ** 3 for t in (1, 2, 3, 3)]
+    for row, d in zip(history["nnz"], densities, strict=True):
+        assert row == {"1": round(d * 108), "2": round(d * 63), "3": round(d * 21)}
+    assert history["flops"][0] == history["dense_flops"][0] == by_torch(N)
+    assert history["flops"][1:] == [by_hand(list(row.values()), N) for row in history["nnz"][:-1]]
+    assert history["explored"] == [1] * 4
 
 
 def test_peak_memory_is_the_most_so_far():

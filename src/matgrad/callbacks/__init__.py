@@ -3,7 +3,7 @@
 A callback is one class here, or a user's own; `matgrad.training` calls it.
 """
 
-from matgrad.callbacks.accounting import Accounting
+from matgrad.callbacks.accounting import Accounting, is_sparse_training
 from matgrad.callbacks.callback import Callback
 from matgrad.callbacks.early_stopping import EarlyStopping
 from matgrad.callbacks.gradients import GradientCheck
@@ -30,4 +30,5 @@ __all__ = [
     "Statistics",
     "Topology",
     "TopologyCallback",
+    "is_sparse_training",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from matgrad.callbacks.callback import Callback
@@ -16,6 +17,7 @@ from matgrad.sparse.matrix import SparseMatrix, values_of
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
+    from matgrad.sparse.support import Support
     from matgrad.training import Training
 
 
@@ -31,25 +33,23 @@ class Accounting(Callback):
     A callback that changes supports belongs before it.
     """
 
-    _examples: int  # of this epoch that are counted
-    _flops: int
-    _dense_flops: int
+    _supports: dict[str, Support]  # with which training goes on
+    _cost: StepCost | None  # of a step with them
 
     def start(self, run: Training) -> None:
-        self._cost: StepCost | None = None
-        self._names: set[str] | None = None  # the supports that the cost knows
+        self._supports, self._cost = {}, step_cost(Step(run.M, run.loss, run.clip_norm))
         self._examples = self._flops = self._dense_flops = self._updates = 0
+        self._look(run)
 
     def poll(self, run: Training) -> None:
         """Count the examples since the last call, with the supports that they were trained with."""
-        supports = supports_of(run.M.state())
-        if self._names != supports.keys():
-            self._names, self._cost = {*supports}, step_cost(Step(run.M, run.loss, run.clip_norm))
-        if self._cost is not None:
-            examples = run.examples - self._examples
-            self._flops += examples * self._cost.flops({name: S.nnz for name, S in supports.items()})
-            self._dense_flops += examples * self._cost.flops({name: math.prod(S.shape) for name, S in supports.items()})
+        examples = run.examples - self._examples
+        if self._cost is not None and examples:
+            self._flops += examples * self._cost.flops({name: S.nnz for name, S in self._supports.items()})
+            sizes = {name: math.prod(S.shape) for name, S in self._supports.items()}
+            self._dense_flops += examples * self._cost.flops(sizes)
         self._examples = run.examples
+        self._look(run)
 
     def epoch(self, run: Training) -> None:
         if self._cost is not None:
@@ -60,6 +60,14 @@ class Accounting(Callback):
             run.row["update_flops"] = topology.update_flops - self._updates
             self._updates = topology.update_flops
         run.row.update(_stored(run.M, topology), peak_memory=peak_memory())
+        self._look(run)
+
+    def _look(self, run: Training) -> None:
+        """Take the present supports; a step with other sparse parameters has another cost."""
+        found = supports_of(run.M.state())
+        if found.keys() != self._supports.keys():
+            self._cost = step_cost(Step(run.M, run.loss, run.clip_norm))
+        self._supports = found
 
 
 def _stored(M: MultilayerPerceptron, topology: TopologyCallback | None) -> dict[str, Any]:
@@ -73,3 +81,8 @@ def _stored(M: MultilayerPerceptron, topology: TopologyCallback | None) -> dict[
         sparse = sum(sizes[name] for name, W in weights.items() if isinstance(W, SparseMatrix))
         explored = 1 - (1 - topology.explored) * sparse / total
     return {"nnz": nnz, "density": density, "explored": explored}
+
+
+def is_sparse_training(M: MultilayerPerceptron, callbacks: Iterable[Callback]) -> bool:
+    """Whether M has a sparse layer, or a callback may give it one."""
+    return any(layer.is_sparse for layer in M.layers) or any(isinstance(x, TopologyCallback) for x in callbacks)

@@ -14,7 +14,16 @@ import numpy as np
 
 import matgrad as mg
 from matgrad import datasets
-from matgrad.callbacks import Accounting, Callback, EarlyStopping, GradientCheck, Matrices, Report, Statistics
+from matgrad.callbacks import (
+    Accounting,
+    Callback,
+    EarlyStopping,
+    GradientCheck,
+    Matrices,
+    Report,
+    Statistics,
+    is_sparse_training,
+)
 from matgrad.callbacks.statistics import check_finite_loss
 from matgrad.cli.options import REPEATED, load_data, move
 from matgrad.cli.run_record import run_record
@@ -179,7 +188,7 @@ class TrainingRun:
             callbacks.append(Matrices(report.say))
         if not options["no_statistics"] or self.early_stopping:
             callbacks.append(self.statistics)
-        if options["accounting"] or any(layer.is_sparse for layer in self.M.layers):
+        if options["accounting"] or is_sparse_training(self.M, callbacks):
             callbacks.append(Accounting())
         callbacks.append(report)
         return [*callbacks, *filter(None, (self.early_stopping, self.topology))]
