@@ -236,14 +236,16 @@ class Training:
         """Count the batches that are done, and call the callbacks."""
         self.step += done - self.batch
         self.batch, data = done, self._epoch_data
-        is_loader = isinstance(data, DataLoader)
-        self.examples = min(done * data.batch_size, data.size) if is_loader else self.examples + self.X.shape[0]
+        if isinstance(data, DataLoader):
+            self.examples = min(done * data.batch_size, data.size)
+        else:
+            self.examples += self.X.shape[0]
         if self._is_watched:
             self._after_batch()
         self._between_batches()
 
     def _between_batches(self) -> None:
-        """Call the callbacks that look between two batches; end the epoch if one has asked for it, and there are more."""
+        """Call the callbacks that look between two batches; end the epoch if one has asked for it before the last."""
         start = time.perf_counter()
         for callback in self._callbacks:
             callback.poll(self)
