@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import matgrad
-from matgrad.cli.bench import bench
+from matgrad.cli.bench_methods import bench  # with the command that it adds
 from matgrad.cli.check import check
 from matgrad.cli.data import data
 from matgrad.cli.evaluate import evaluate, predict

@@ -26,15 +26,18 @@ class ToolError(RuntimeError):
     """A tool failed: the message has the reason and the last lines that it printed."""
 
 
-class Process:
-    """The process of one tool."""
+WORKER = "matgrad.bench.measuring.worker"
 
-    def __init__(self, name: str, folder: Path, threads: int, dtype: str) -> None:
+
+class Process:
+    """The process of one tool, or of another worker."""
+
+    def __init__(self, name: str, folder: Path, threads: int, dtype: str, worker: str = WORKER) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "matgrad.bench.measuring.worker", name, str(threads)],
+                [sys.executable, "-m", worker, name, str(threads)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

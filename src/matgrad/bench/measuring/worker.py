@@ -115,14 +115,12 @@ class Worker:
             gc.collect()
 
 
-def answer(worker: Worker, line: str) -> dict[str, Any]:
+Methods = dict[str, Callable[..., dict[str, Any]]]  # by the kind of request
+
+
+def answer(methods: Methods, line: str) -> dict[str, Any]:
     """The reply to a request, or the error it ended with."""
     request = json.loads(line)
-    methods: dict[str, Callable[..., dict[str, Any]]] = {
-        "setup": worker.setup,
-        "epoch": worker.epoch,
-        "save": worker.save,
-    }
     try:
         return methods[request.pop("do")](**request)
     except Exception as error:
@@ -130,16 +128,21 @@ def answer(worker: Worker, line: str) -> dict[str, Any]:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def main(name: str, threads: int) -> None:
+def serve(methods: Methods) -> None:
     """Answer requests until there are no more."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a framework prints is not a reply
+    for line in sys.stdin:
+        print(json.dumps(answer(methods, line)), file=replies, flush=True)
+
+
+def main(name: str, threads: int) -> None:
+    """Answer requests for a tool."""
     own = ALL_TOOLS[name].threads
     threads = threads if own is None else own
     set_threads(threads)
     worker = Worker(name, threads)
-    for line in sys.stdin:
-        print(json.dumps(answer(worker, line)), file=replies, flush=True)
+    serve({"setup": worker.setup, "epoch": worker.epoch, "save": worker.save})
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from matgrad.bench.reports.method_plots import methods_figure
 from matgrad.bench.reports.record import Record
 from matgrad.bench.tools.registry import SPARSE
 from matgrad.foundation.installing import how_to_install
@@ -224,4 +225,5 @@ KINDS: dict[str, Callable[[Record], Figure]] = {
     "native": paper_figure,
     "cost": cost_figure,
     "sparse": sparse_figure,
+    "sparse-methods": methods_figure,
 }

@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
+from matgrad.bench.reports.method_tables import method_notes, method_tables
 from matgrad.bench.reports.record import Record
+from matgrad.bench.reports.table import Table
 from matgrad.bench.tools.registry import DENSE, MASKED, SPARSE
-
-
-@dataclass(frozen=True)
-class Table:
-    """A title, headings and rows, all strings; the first column has names, the others numbers."""
-
-    title: str
-    headings: list[str]
-    rows: list[list[str]]
-
-    def text(self) -> str:
-        """Aligned columns."""
-        lines = [self.headings, *self.rows]
-        widths = [max(len(line[k]) for line in lines) for k in range(len(self.headings))]
-        aligned = (
-            "  ".join([f"{line[0]:<{widths[0]}}", *(f"{x:>{w}}" for x, w in zip(line[1:], widths[1:], strict=True))])
-            for line in lines
-        )
-        return "\n".join([self.title, "", *(line.rstrip() for line in aligned)])
-
-    def markdown(self) -> str:
-        """A heading and a table."""
-        rule = ["---", *["---:"] * (len(self.headings) - 1)]
-        lines = ["| " + " | ".join(line) + " |" for line in (self.headings, rule, *self.rows)]
-        return "\n".join([f"### {self.title}", "", *lines])
 
 
 def text(record: Record) -> str:
@@ -51,6 +27,8 @@ def tables(record: Record) -> list[Table]:
     """The tables of a record."""
     if record["kind"] == "sparse":
         return sparse_tables(record)
+    if record["kind"] == "sparse-methods":
+        return method_tables(record)
     if record["kind"] == "cost":
         return [_curve(curve, record["tools"]) for curve in record["curves"]]
     columns = COLUMNS if record["kind"] == "paper" else NATIVE_COLUMNS
@@ -62,6 +40,7 @@ TITLES = {
     "cost": "Time per example",
     "native": "Dense training in the C++ core",
     "sparse": "Sparse training",
+    "sparse-methods": "Methods of sparse training",
 }
 
 # heading and content of every column of the paper's table
@@ -125,10 +104,11 @@ def notes(record: Record) -> list[str]:
         if experiment["data"]["is_generated"] and record["kind"] == "paper":
             lines.append(f"no real data for {experiment['title']}: loss and accuracies say nothing about it")
     options = record["options"]
-    lines.append(
-        f"{record['machine']['threads']} threads, {options['dtype']}, seed {options['seed']}; times are medians of "
-        f"{options['rounds']} interleaved rounds of net training time, each tool in its own process"
-    )
+    if "rounds" in options:
+        lines.append(
+            f"{record['machine']['threads']} threads, {options['dtype']}, seed {options['seed']}; times are medians of "
+            f"{options['rounds']} interleaved rounds of net training time, each tool in its own process"
+        )
     return lines + EXPLANATIONS[record["kind"]](record)
 
 
@@ -153,6 +133,7 @@ EXPLANATIONS: dict[str, Callable[[Record], list[str]]] = {
         "÷: medians of the rounds' ratios; memory: how much the process grows for model and training, without data "
         f"and libraries; {_DIFFERENCE}",
     ],
+    "sparse-methods": lambda record: method_notes(record),
 }
 
 
