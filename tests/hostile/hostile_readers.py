@@ -26,6 +26,7 @@ from matgrad.datasets.features import Column, Features
 from matgrad.specifications.models import create_model
 from matgrad.storage.models import SavedModel, load_model
 from matgrad.storage.programs import load_program, save_program
+from matgrad.storage.supports import load_supports
 from matgrad.training import Training
 
 BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
@@ -69,6 +70,11 @@ def model(layers: str = "ReLU;BatchNormalization;SReLU(shared=True);Linear", siz
     M.normalization = datasets.Normalization.of("standard", RNG.normal(size=(5, 3)))
     information = {"loss": "SoftmaxCrossEntropy", "classes": 2, "class_names": ["no", "yes"], "data": "table"}
     return content_of(lambda path: M.save(path, information=information))
+
+
+def save_masks(path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, W1=np.eye(4, 3, dtype=bool), W2=np.eye(2, 4))
 
 
 @cache
@@ -180,6 +186,7 @@ READERS = {
     "compressed npz": Reader("data.npz", lambda: npz(np.savez_compressed), datasets.npz),
     "model": Reader("model.npz", model, read_model),
     "sparse model": Reader("model.npz", lambda: model("ReLU;Linear", "3;6;2", densities="0.5;0.9"), read_model),
+    "supports": Reader("supports.npz", lambda: content_of(save_masks), load_supports),
     "program": Reader("program.safetensors", program, read_program),
     "csv": Reader("table.csv", table, lambda path: datasets.csv(path, categorical="auto", missing="median")),
     "csv.gz": Reader("table.csv.gz", lambda: gzip.compress(table()), datasets.csv),

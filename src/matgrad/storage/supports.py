@@ -39,14 +39,11 @@ def _where_not_zero(A: np.ndarray) -> Support | None:
 
 def _matrices(content: Mapping[str, np.ndarray], path: str | Path) -> list[np.ndarray]:
     """W1, W2, … of a file, after a check that they are matrices of finite numbers and that little else is in it."""
-    names = [f"W{k}" for k in range(1, len(content) + 1) if f"W{k}" in content]
-    if unknown := [name for name in content if name not in names and not re.fullmatch(r"b[1-9]\d*", name)]:
-        raise ValueError(f"{path}: expected a model, or matrices W1, W2, … of its linear layers, found {unknown[0]}")
-    if names != [f"W{k}" for k in range(1, len(names) + 1)] or not names:
-        found = ", ".join(names) or "none"
-        raise ValueError(
-            f"{path}: expected matrices W1, W2, … of all linear layers (a dense one has no 0), found {found}"
-        )
+    found = [name for name in content if not re.fullmatch(r"b[1-9]\d*", name)]
+    names = [f"W{k}" for k in range(1, len(found) + 1)]
+    if not found or {*found} != {*names}:
+        expected = "expected a model, or matrices W1, W2, … of all its linear layers (a dense one has no 0)"
+        raise ValueError(f"{path}: {expected}, found {', '.join(found) or 'none'}")
     for name in names:
         A = content[name]
         if A.ndim != 2 or A.dtype.kind not in "biuf" or not np.isfinite(A).all():

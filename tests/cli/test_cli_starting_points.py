@@ -1,0 +1,261 @@
+"""Starting points of sparse training on the command line: powers, supports from files, and pruned weights."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import matgrad as mg
+from cli_support import arrays, run, save_blobs, succeed
+from matgrad.storage.models import load_model
+
+DATA = ("--load-dataset", "data.npz", "--batch-size", 10, "--eager")
+MODEL = ("--layers", "ReLU;ReLU;Linear", "--layer-sizes", "4;20;10;3")
+SHAPES = {"W1": (20, 4), "W2": (10, 20), "W3": (3, 10)}
+TOTAL = 80 + 200 + 30
+
+
+@pytest.fixture(autouse=True)
+def files(folder) -> None:
+    """Tiny data in data.npz, a dense model in dense.npz, masks in masks.npz."""
+    save_blobs(folder / "data.npz")
+    succeed("train", *DATA, *MODEL, "--epochs", 2, "--save-weights", "dense.npz")
+    rng = np.random.default_rng(0)
+    masks = {name: rng.random(shape) < 0.3 for name, shape in SHAPES.items()}
+    np.savez(folder / "masks.npz", **masks | {"W3": np.ones((3, 10), dtype=bool)})
+
+
+def dense_weights(file: str) -> list[np.ndarray]:
+    """The weights of the linear layers in a file, by SciPy."""
+    content, found = arrays(file), []
+    for name, shape in SHAPES.items():
+        W = content[name]
+        if f"{name}.starts" in content:
+            index = content[f"{name}.columns"], content[f"{name}.starts"]
+            W = scipy.sparse.csr_array((W[0], *index), shape=shape).toarray()
+        found.append(W)
+    return found
+
+
+def stored(file: str) -> list[int]:
+    return [int(np.size(arrays(file)[name])) for name in SHAPES]
+
+
+def refused(*arguments: object) -> str:
+    """The last line of standard error of a command that is refused, without a traceback."""
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    return result.stderr.splitlines()[-1]
+
+
+# -- Erdős–Rényi densities -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("power", "expected"), [(0, [16, 40, 6]), (1, [22, 28, 12]), (2, [26, 16, 20])])
+def test_the_power_of_an_overall_density(power, expected):
+    """Shares n·((D+K)/(D·K))^power of 62 weights, computed by hand."""
+    options = ("--overall-density", 0.2, "--density-power", power, "--epochs", 0, "--save-weights", "m.npz")
+    succeed("train", *DATA, *MODEL, *options)
+    assert stored("m.npz") == expected
+
+
+# -- supports from files -------------------------------------------------------------------------
+
+
+def test_masks_in_a_file(folder):
+    output = succeed("train", *DATA, *MODEL, "--supports", "masks.npz", "--epochs", 2, "--output", "out")
+    masks = arrays("masks.npz")
+    for W, mask in zip(dense_weights("out/model.npz"), masks.values(), strict=True):
+        np.testing.assert_array_equal(W != 0, mask)
+    assert "W3.starts" not in arrays("out/model.npz")
+    assert "density" in output
+    record = json.loads((folder / "out" / "run.json").read_text())
+    assert record["configuration"]["supports"] == "masks.npz"
+    succeed("train", "--config", "out/run.json", "--output", "again")
+    np.testing.assert_array_equal(dense_weights("again/model.npz")[0], dense_weights("out/model.npz")[0])
+
+
+def test_weights_are_drawn_for_the_supports(folder):
+    options = ("--layer-weights", "Xavier", "--supports", "masks.npz", "--epochs", 0, "--save-weights", "m.npz")
+    succeed("train", *DATA, *MODEL, *options)
+    W = dense_weights("m.npz")[1]
+    bounds = 1 / np.sqrt((W != 0).sum(axis=1, keepdims=True))
+    assert (np.abs(W) <= bounds * (1 + 1e-6)).all()
+    assert np.abs(W).max() > 1 / np.sqrt(20)
+
+
+def test_matrices_in_a_file_and_those_of_a_model(folder):
+    """Numbers count where they are not 0; biases are ignored; a model file, sparse or not, is such a file too."""
+    matrices = {name: A * np.float32(2) for name, A in arrays("masks.npz").items()}
+    np.savez(folder / "matrices.npz", **matrices, b1=np.zeros((1, 20)))
+    expected = [int(np.count_nonzero(A)) for A in matrices.values()]
+    for k, source in enumerate(("matrices.npz", "m0.npz", "m1.npz")):
+        succeed("train", *DATA, *MODEL, "--supports", source, "--epochs", 0, "--save-weights", f"m{k}.npz")
+        assert stored(f"m{k}.npz") == expected
+    content = arrays("dense.npz")
+    np.savez(folder / "zeros.npz", **content | {name: content[name] * (matrices[name] != 0) for name in SHAPES})
+    succeed("train", *DATA, *MODEL, "--supports", "zeros.npz", "--epochs", 0, "--save-weights", "m.npz")
+    assert stored("m.npz") == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({}, ("or matrices W1, W2, …", "found none")),
+        ({"mask1": np.ones((20, 4))}, ("expected a model, or matrices W1, W2, …", "found mask1")),
+        ({"W1": np.eye(20, 4), "W3": np.eye(3, 10)}, ("matrices W1, W2, …", "found W1, W3")),
+        ({"W1": np.eye(20, 4), "W2": np.eye(10, 20)}, ("expected 3 supports for 3 linear layers, found 2",)),
+        ({f"W{k}": np.eye(3) for k in (1, 2, 3)}, ("layer 1: support: expected size 20 × 4", "Support(3 × 3")),
+        ({"W1": np.zeros((20, 4))}, ("support 1: expected at least one element",)),
+        ({"W1": np.full((20, 4), np.nan)}, ("W1: expected a matrix of numbers",)),
+        ({"W1": np.array([["a"]])}, ("W1: expected a matrix of numbers, found <U1",)),
+        ({"W1": np.ones(80)}, ("W1: expected a matrix of numbers", "(80,)")),
+        ({"W1": np.array([[None]], dtype=object)}, ("W1", "pickled")),
+    ],
+)
+def test_bad_files_of_supports_are_refused(folder, content, words):
+    np.savez(folder / "bad.npz", **content)
+    message = refused("train", *DATA, *MODEL, "--supports", "bad.npz")
+    assert all(word in message for word in words), message
+
+
+def test_files_of_supports_are_read_and_not_written():
+    assert "no such file" in refused("train", *DATA, *MODEL, "--supports", "absent.npz")
+    message = refused("train", *DATA, *MODEL, "--supports", "masks.npz", "--save-weights", "masks.npz")
+    assert "the same file as --supports masks.npz, which is read" in message
+
+
+# -- weights from files --------------------------------------------------------------------------
+
+
+def largest(W: np.ndarray, count: int) -> np.ndarray:
+    threshold = np.sort(np.abs(W), axis=None)[-count]
+    return np.where(np.abs(W) >= threshold, W, 0)
+
+
+def test_dense_weights_are_pruned_to_densities(folder):
+    go_on = ("train", *DATA, "--load-weights", "dense.npz", "--densities", "0.25;0.1;1")
+    output = succeed(*go_on, "--epochs", 0, "--save-weights", "m.npz")
+    assert "\npruned by magnitude: 70 of 310 weights stay\n" in output
+    before = dense_weights("dense.npz")
+    for W, A, count in zip(dense_weights("m.npz"), before, (20, 20, 30), strict=True):
+        np.testing.assert_array_equal(W, largest(A, count))
+    succeed(*go_on, "--epochs", 1, "--output", "out")
+    succeed("train", "--config", "out/run.json", "--output", "again")
+    assert stored("again/model.npz") == [20, 20, 30]
+    np.testing.assert_array_equal(dense_weights("again/model.npz")[0], dense_weights("out/model.npz")[0])
+
+
+def test_dense_weights_are_pruned_by_one_threshold():
+    options = ("--load-weights", "dense.npz", "--overall-density", 0.3, "--epochs", 0, "--save-weights", "m.npz")
+    assert "pruned by magnitude: 93 of 310 weights stay" in succeed("train", *DATA, *options)
+    before = dense_weights("dense.npz")
+    threshold = np.sort(np.concatenate([np.abs(W).ravel() for W in before]))[-93]
+    for W, A in zip(dense_weights("m.npz"), before, strict=True):
+        np.testing.assert_array_equal(W, np.where(np.abs(A) >= threshold, A, 0))
+
+
+@pytest.mark.parametrize("options", [("--overall-density", 0.3), ("--densities", "0.25;0.1;1"), ()])
+def test_a_pruned_model_goes_on_as_it_is(options):
+    pruning = options or ("--densities", 0.5)
+    succeed("train", *DATA, "--load-weights", "dense.npz", *pruning, "--epochs", 1, "--save-weights", "m.npz")
+    output = succeed("train", *DATA, "--load-weights", "m.npz", *options, "--epochs", 1, "--save-weights", "n.npz")
+    assert "pruned" not in output
+    for W, A in zip(dense_weights("n.npz"), dense_weights("m.npz"), strict=True):
+        np.testing.assert_array_equal(W != 0, A != 0)
+
+
+@pytest.mark.parametrize("power", [(), ("--density-power", 0.5)])
+def test_a_model_with_erdos_renyi_densities_goes_on_as_it_is(power):
+    options = ("--overall-density", 0.13, *power, "--save-weights")
+    succeed("train", *DATA, *MODEL, "--epochs", 1, *options, "m.npz")
+    assert "pruned" not in succeed("train", *DATA, "--load-weights", "m.npz", "--epochs", 1, *options, "n.npz")
+    assert stored("m.npz") == stored("n.npz")
+
+
+@pytest.mark.parametrize("has_description", [True, False])
+def test_zeros_of_a_file_become_absent(folder, has_description):
+    """With its own supports: of a model, and of a file of the original library, which has only weights."""
+    content, masks = arrays("dense.npz"), arrays("masks.npz")
+    content |= {name: content[name] * masks[name] for name in SHAPES}
+    content = content if has_description else {name: A for name, A in content.items() if name[0] in "Wb"}
+    np.savez(folder / "zeros.npz", **content)
+    options = ("--load-weights", "zeros.npz", "--supports", "zeros.npz", "--epochs", 0, "--save-weights", "m.npz")
+    kept = sum(int(mask.sum()) for mask in masks.values())
+    output = succeed("train", *DATA, *(() if has_description else MODEL), *options)
+    assert f"pruned to the supports in zeros.npz: {kept} of 310 weights stay" in output
+    assert stored("m.npz") == [int(mask.sum()) for mask in masks.values()]
+    for W, name in zip(dense_weights("m.npz"), SHAPES, strict=True):
+        np.testing.assert_array_equal(W, content[name])
+
+
+def test_weights_without_a_description_are_pruned_too(folder):
+    np.savez(folder / "weights.npz", **{name: A for name, A in arrays("dense.npz").items() if name[0] in "Wb"})
+    options = ("--load-weights", "weights.npz", "--densities", 0.1, "--epochs", 0, "--save-weights", "m.npz")
+    assert "pruned by magnitude: 31 of 310 weights stay" in succeed("train", *DATA, *MODEL, *options)
+    assert stored("m.npz") == [8, 20, 3]
+
+
+@pytest.mark.parametrize("method", ["GMP(until=0.5)", "SNIP"])
+def test_methods_that_start_dense_take_dense_weights(method):
+    options = ("--load-weights", "dense.npz", "--sparse-training", method, "--densities", 0.1, "--epochs", 4)
+    output = succeed("train", *DATA, *options, "--save-weights", "m.npz")
+    assert "pruned by magnitude" not in output
+    assert stored("m.npz") == [8, 20, 3]
+
+
+def test_sparse_training_goes_on_from_a_file():
+    options = ("--load-weights", "dense.npz", "--sparse-training", "SET", "--densities", 0.2, "--epochs", 3)
+    succeed("train", *DATA, *options, "--save-weights", "m.npz")
+    before = largest(dense_weights("dense.npz")[1], 40)
+    assert stored("m.npz") == [16, 40, 6]
+    assert not np.array_equal(dense_weights("m.npz")[1] != 0, before != 0)
+
+
+def test_programs_are_recorded_for_pruned_weights():
+    result = run("program", "--load-weights", "dense.npz", "--densities", 0.1, "--save", "p.safetensors")
+    assert result.exit_code == 0, result.output
+    assert "pruned by magnitude: 31 of 310 weights stay" in result.stderr
+    assert [layer.nnz for layer in mg.load("p.safetensors").layers] == [8, 20, 3]
+    assert [x.nnz for x in load_model("dense.npz").model.layers] == [80, 200, 30]
+
+
+# -- options that contradict each other ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--supports", "masks.npz", "--densities", 0.1), "--densities and --supports: expected one of them"),
+        (
+            ("--supports", "masks.npz", "--overall-density", 0.1),
+            "--overall-density and --supports: expected one",
+        ),
+        (("--density-power", 2), "--density-power needs --overall-density"),
+        (("--density-power", 2, "--densities", 0.1), "--density-power needs --overall-density"),
+        (("--overall-density", 0.1, "--density-power", -1), "--density-power"),
+        (("--supports", "masks.npz", "--sparse-training", "GMP"), "--supports and --sparse-training GMP: it starts"),
+    ],
+)
+@pytest.mark.parametrize("start", [MODEL, ("--load-weights", "dense.npz")], ids=["new", "loaded"])
+def test_options_that_contradict_each_other_are_refused(start, options, message):
+    assert message in refused("train", *DATA, *start, *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--densities", "0.1;0.1"), ("--densities", "expected 1 or 3 densities for 3 linear layers, found 2")),
+        (("--densities", 0.001), ("--densities", "0.001 of the 80 weights are 0", "at least one")),
+        (("--overall-density", 0.001), ("--overall-density", "0.001 of the 310 weights are 0", "one per layer")),
+        (("--overall-density", 0.1, "--density-power", 2), ("--density-power and --load-weights", "one threshold")),
+        (("--supports", "data.npz"), ("--supports data.npz and --load-weights dense.npz", "found Xtrain")),
+    ],
+)
+def test_pruning_that_cannot_be_is_refused(options, words):
+    message = refused("train", *DATA, "--load-weights", "dense.npz", *options)
+    assert all(word in message for word in words), message
