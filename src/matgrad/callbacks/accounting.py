@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from matgrad.callbacks.callback import Callback
+from matgrad.callbacks.methods import SNIP
 from matgrad.callbacks.topology import TopologyCallback
 from matgrad.foundation.machine import peak_memory
 from matgrad.layers.state import supports_of
@@ -85,4 +86,4 @@ def _stored(M: MultilayerPerceptron, topology: TopologyCallback | None) -> dict[
 
 def is_sparse_training(M: MultilayerPerceptron, callbacks: Iterable[Callback]) -> bool:
     """Whether M has a sparse layer, or a callback may give it one."""
-    return any(layer.is_sparse for layer in M.layers) or any(isinstance(x, TopologyCallback) for x in callbacks)
+    return any(layer.is_sparse for layer in M.layers) or any(isinstance(x, SNIP | TopologyCallback) for x in callbacks)

@@ -188,10 +188,10 @@ class TrainingRun:
             callbacks.append(Matrices(report.say))
         if not options["no_statistics"] or self.early_stopping:
             callbacks.append(self.statistics)
+        callbacks += filter(None, (self.early_stopping, self.topology))
         if options["accounting"] or is_sparse_training(self.M, callbacks):
             callbacks.append(Accounting())
-        callbacks.append(report)
-        return [*callbacks, *filter(None, (self.early_stopping, self.topology))]
+        return [*callbacks, report]
 
     # -- the run ------------------------------------------------------------------------------
     def run(self) -> None:

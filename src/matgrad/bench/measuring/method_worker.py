@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 from matgrad.bench.measuring.memory import Growth
 from matgrad.bench.measuring.worker import serve
 from matgrad.callbacks import Accounting, Callback, Statistics
-from matgrad.callbacks.methods import METHODS, create_method
+from matgrad.callbacks.methods import FROM_DENSE, create_method
 from matgrad.datasets import DataLoader
 from matgrad.evaluation.measures import EVALUATION_BATCH
 from matgrad.foundation.machine import set_threads
@@ -27,7 +26,7 @@ from matgrad.loss_functions import create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import erdos_renyi_densities
 from matgrad.specifications.models import create_model
-from matgrad.specifications.parsing import lookup, parse_call
+from matgrad.specifications.parsing import parse_call
 from matgrad.training import Training
 
 FILES = ("Xtrain", "Ttrain", "Xtest", "Ttest")
@@ -64,15 +63,14 @@ class Run:
         """The method."""
         if self.method in DENSE:
             return []
-        options = {"density": self.densities()} if starts_dense(self.method) else {}
-        return [create_method(self.method, **options)]
+        # SNIP divides the density of the whole model among the layers itself
+        density = self.density if parse_call(self.method).name == "SNIP" else self.densities()
+        return [create_method(self.method, **({"density": density} if starts_dense(self.method) else {}))]
 
 
 def starts_dense(method: str) -> bool:
     """Whether a method is to make a dense model sparse."""
-    if method in (*DENSE, *PYTORCH):
-        return False
-    return "density" in signature(lookup(parse_call(method).name, METHODS, "method")).parameters
+    return method not in PYTORCH and parse_call(method).name in FROM_DENSE
 
 
 def check_method(method: str) -> None:
