@@ -60,9 +60,14 @@ public:
         : executor_(Program(Json::parse(json)), std::move(pool), instruction_set), arrays_(executor_.program().buffers.size()) {}
 
     void bind(const std::string& name, nb::handle array) {
-        Array writable = imported<Array>(name, array, "an array that can be changed");
-        Turn turn(*this);
-        bind_array(name, writable);
+        const auto bound = [&](auto imported_array) {
+            Turn turn(*this);
+            bind_array(name, imported_array);
+        };
+        if (const Program& program = executor_.program(); program.writes(program.buffer(name)))
+            bound(imported<Array>(name, array, "an array that can be changed"));
+        else
+            bound(imported<ConstArray>(name, array, "an array"));
     }
 
     void bind_support(const std::string& name, nb::handle starts, nb::handle columns, nb::handle column_starts, nb::handle rows,

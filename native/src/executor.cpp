@@ -4,18 +4,36 @@
 #include "matgrad/errors.h"
 #include "typed_executor.h"
 
+#if __has_include(<sys/mman.h>)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
 namespace matgrad {
 
 namespace {
 
 constexpr Index kWidest = 8;   // cache lines per row of a strip: with more, a few thousand rows do not fit the L2 cache
 
+constexpr std::size_t kLarge = std::size_t(1) << 22;  // bytes, from which on memory is in large pages
+
 Index rounded_up(Index n, Index multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 }  // namespace
 
-Executor::Implementation::Implementation(Program p, std::shared_ptr<ThreadPool> threads, Index elements)
-    : program(std::move(p)), pool(std::move(threads)), line(elements) {
+// Not std::aligned_alloc, which Windows lacks.
+Memory allocate(std::size_t bytes) {
+    Memory memory(::operator new(bytes, kAlignment));
+#if defined(MADV_HUGEPAGE)
+    const auto start = reinterpret_cast<std::uintptr_t>(memory.get()), page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    const std::uintptr_t first = (start + page - 1) / page * page, last = (start + bytes) / page * page;
+    if (bytes >= kLarge) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);  // it is well without, too
+#endif
+    return memory;
+}
+
+Executor::Implementation::Implementation(Program p, std::shared_ptr<ThreadPool> threads, Index per_line, Index per_vector)
+    : program(std::move(p)), pool(std::move(threads)), line(per_line), lanes(per_vector) {
     for (const Value& v : program.values)
         if (v.operation.starts_with("sparse_")) examples = v.shape[1];
     const int count = team_count();
@@ -81,6 +99,15 @@ Worker Executor::Implementation::member(const Worker& worker) const {
     return {worker.index - static_cast<int>(own.begin(pool->size())), static_cast<int>(own.part(pool->size())), teams[t].get()};
 }
 
+// The distance between rows of n elements that are padded with zeros to whole vectors. A short row lies within a cache line;
+// longer rows are an odd number of lines apart, so that they do not compete for the same places in a cache.
+Index Executor::Implementation::padded_stride(Index n) const {
+    if (n > line) return (rounded_up(n, line) / line | 1) * line;
+    Index stride = lanes;
+    while (stride < n) stride *= 2;
+    return stride;
+}
+
 // Strips are whole cache lines wide.
 Index Executor::Implementation::first_example(int strip) const {
     const Index lines = rounded_up(examples, line) / line;
@@ -118,9 +145,7 @@ void Executor::Implementation::allocate_buffers() {
                 columns = std::max(columns, first_example(strip + 1) - first_example(strip));
             is_split[i] = is_padded[i] = true;
         }
-        // rows that are an odd number of cache lines apart do not compete for the same places in a cache
-        if (is_padded[i]) columns = columns <= line ? line : (rounded_up(columns, line) / line | 1) * line;
-        strides.push_back(columns);
+        strides.push_back(is_padded[i] ? padded_stride(columns) : columns);
         const std::size_t bytes = element_size(buffer.dtype) * blocks * rows * strides.back();
         owned.push_back(reserve(bytes));
         std::memset(owned.back().get(), 0, bytes);  // the padding of a row stays 0

@@ -31,7 +31,8 @@ bool conflict(const std::set<Access>& before, const std::vector<Access>& after) 
 
 template <class T>
 TypedExecutor<T>::TypedExecutor(Program p, std::shared_ptr<ThreadPool> threads, const std::string& instruction_set)
-    : Implementation(std::move(p), std::move(threads), 64 / sizeof(T)), kernels_(kernels<T>(instruction_set)) {
+    : Implementation(std::move(p), std::move(threads), kCacheLine / sizeof(T), kernels<T>(instruction_set).lanes),
+      kernels_(kernels<T>(instruction_set)) {
     for (std::size_t i = 0; i < program.values.size(); ++i) plan(static_cast<int>(i));
     for (const auto& [to, from] : program.copies) plan_copy(to, from);
     plan_waits();

@@ -29,8 +29,8 @@ struct Free {
 };
 using Memory = std::unique_ptr<void, Free>;
 
-// Not std::aligned_alloc, which Windows lacks.
-inline Memory allocate(std::size_t bytes) { return Memory(::operator new(bytes, kAlignment)); }
+// Memory in large pages where the system has them: rows of large matrices are read in random order.
+Memory allocate(std::size_t bytes);
 
 // A scalar: a number, or the content of a buffer.
 struct Scalar {
@@ -101,7 +101,7 @@ struct Task {
 };
 
 struct Executor::Implementation {
-    Implementation(Program p, std::shared_ptr<ThreadPool> threads, Index line);
+    Implementation(Program p, std::shared_ptr<ThreadPool> threads, Index line, Index lanes);
     virtual ~Implementation() = default;
     virtual void run(bool timed, std::vector<double>& seconds) = 0;
 
@@ -121,7 +121,7 @@ struct Executor::Implementation {
 
     Program program;
     std::shared_ptr<ThreadPool> pool;
-    const Index line;             // elements per cache line
+    const Index line, lanes;      // elements per cache line and per vector of the kernels
     std::vector<void*> pointers;  // of the buffers
     std::vector<Index> strides;   // the distances between their rows
     std::vector<bool> is_padded;  // whether their rows end with zeros
@@ -138,6 +138,7 @@ struct Executor::Implementation {
     int strips = 0;
     std::vector<std::unique_ptr<Barrier>> teams;
     Index first_example(int strip) const;
+    Index padded_stride(Index n) const;
     int team(int thread) const { return static_cast<int>(((thread + 1) * teams.size() - 1) / pool->size()); }
     int team_count() const;
     bool reads_only_transpose(int input) const;

@@ -117,6 +117,7 @@ constexpr Index padded(Index n) {
 
 template <class T>
 struct Kernels {
+    Index lanes;  // elements per vector
     ElementwiseKernel<T> elementwise[elementwise_count];
     // The worker's part of the product; `scratch` has scratch_size(...) elements and is shared by all workers.
     void (*product)(const Product<T>&, const Epilogue&, T* scratch, const Worker&);
@@ -124,7 +125,7 @@ struct Kernels {
     // out = Xᵀ for the columns [first, last) of X, whose rows are contiguous; the rows of out are out_stride apart. If there are
     // `rows`, row i of X is the one with the index rows[i].
     void (*transpose)(T* out, Index out_stride, View<const T> X, const Index* rows, Index first, Index last);
-    // The rows [first, last) of W B for a sparse W. B and the result have n columns, followed by zeros up to padded(n).
+    // The rows [first, last) of W B for a sparse W. B and the result have n columns, followed by zeros up to whole vectors.
     void (*sparse_product)(Padded<T> out, const SparseIndex& W, const T* values, Padded<const T> B, Index n, Index first,
                            Index last);
     // out = β·C + α·(A Bᵀ at the stored elements [first, last) of W); A and B have n columns, padded as B above. C may be

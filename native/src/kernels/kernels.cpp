@@ -9,7 +9,8 @@ namespace {
 
 template <class T, int... I>
 constexpr Kernels<T> table(std::integer_sequence<int, I...>) {
-    return {{static_cast<Elementwise>(I) == Elementwise::power ? powers<T> : elementwise<T, static_cast<Elementwise>(I)>...},
+    return {lanes<T>,
+            {static_cast<Elementwise>(I) == Elementwise::power ? powers<T> : elementwise<T, static_cast<Elementwise>(I)>...},
             product<T>,
             scratch_size<T>,
             transpose<T>,

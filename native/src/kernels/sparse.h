@@ -13,7 +13,6 @@ namespace matgrad {
 namespace {
 
 constexpr int kAccumulators = 8;
-constexpr int kAhead = 12;  // how many elements ahead their rows of B are fetched into the cache
 
 // Calls f(std::integral_constant<int, count>{}).
 template <class F, int... I>
@@ -40,6 +39,7 @@ inline Vector<T, 4> sums_of(Vector<T> a, Vector<T> b, Vector<T> c, Vector<T> d) 
 template <class T, int count>
 struct Vectors {
     static constexpr int size = count;
+    static constexpr int ahead = std::max(12, 32 / count);  // how many elements ahead their rows are fetched into the cache
     Vector<T> vectors[count];
 
     static void fetch(const T* p) {
@@ -96,7 +96,10 @@ void sum_rows(Padded<T> out, const SparseIndex& W, const T* values, Padded<const
     for (int l = 0; l < lanes<T>; ++l) is_element[l] = start + (V::size - 1) * lanes<T> + l < n;
     const auto row = [&](Index p) { return B.data + static_cast<Index>(W.columns[p]) * B.stride + start; };
     const auto add = [&](V& sums, Index p) {
-        if (p + kAhead < end) V::fetch(row(p + kAhead));
+        if (p + V::ahead < end) {
+            V::fetch(row(p + V::ahead));
+            if (W.positions) __builtin_prefetch(values + W.positions[p + V::ahead]);
+        }
         sums.add(values[W.positions ? W.positions[p] : p], row(p));
     };
     constexpr int sets = V::size < 4 ? 4 / V::size : 1;  // of sums, because an addition has to wait for the last one to the same sum
@@ -130,13 +133,14 @@ void sample_elements(T* out, T beta, const T* C, T alpha, const Sample<T>& sampl
         const Index end = std::min<Index>(last, W.starts[i + 1]);
         if constexpr (lanes<T> >= 4)
             for (; p + 4 <= end; p += 4) {
-                for (int k = kAhead; k < kAhead + 4; ++k)
+                for (int k = V::ahead; k < V::ahead + 4; ++k)
                     if (p + k < last) V::fetch(row(p + k));
                 const Vector<T, 4> dots =
                     alpha * sums_of<T>(a.times(row(p)), a.times(row(p + 1)), a.times(row(p + 2)), a.times(row(p + 3)));
                 store<T, 4>(out + p - first, C ? beta * load<T, 4>(C + p - first) + dots : dots);
             }
         for (; p < end; ++p) {
+            if (p + V::ahead < last) V::fetch(row(p + V::ahead));
             const T dot = alpha * sum_of<T>(a.times(row(p)));
             out[p - first] = C ? beta * C[p - first] + dot : dot;
         }

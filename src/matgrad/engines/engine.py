@@ -34,11 +34,14 @@ class CompiledStep(ABC):
 
     @abstractmethod
     def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
-        """Copy the state in; `only_state` tells that nothing else of the model has changed since the last time."""
+        """Go on from this state, whose matrices are not changed.
+
+        `only_state` tells that nothing else of the model has changed since the last time.
+        """
 
     @abstractmethod
     def state(self) -> State:
-        """A copy of the state."""
+        """The present state, whose matrices are not changed later."""
 
     @abstractmethod
     def prepare(self, X: Matrix, T: Matrix) -> object:

@@ -28,6 +28,8 @@ class Executor:
         self.slots: list[Any] = []  # matrices, views, supports and numbers: the operands of the kernels
         self.input_slots: dict[str, int] = {}  # of the inputs that are not part of the state
         self.views: list[tuple[int, Value, int]] = []  # of those inputs: slot, view, slot of its operand
+        self.state_slots: dict[str, int] = {}  # of the matrices and supports of the state
+        self.state_views: list[tuple[int, Value, int]] = []
         self.code: list[tuple[Callable[..., None], int, tuple[int, ...]]] = []
         self.computed: list[Value] = []  # the value that each instruction computes
         self._like = next(iter(state.values()))
@@ -54,10 +56,13 @@ class Executor:
         self.runs += 1
         return {name: slots[slot] for name, slot in self.output_slots.items()}
 
-    def bind_support(self, name: str, S: Support) -> None:
-        """Replace the support called `name` by another one of the same size."""
-        for value in self._slot_of.keys() & {self.program.supports[name]}:
-            self.slots[self._slot_of[value]] = S
+    def bind(self, state: State) -> None:
+        """Go on with other matrices and supports of the same sizes."""
+        self.state = state
+        for name, slot in self.state_slots.items():
+            self.slots[slot] = state[name]
+        for slot, view, operand in self.state_views:
+            self.slots[slot] = self._view(view, self.slots[operand])
 
     def time(self) -> None:
         """Measure the seconds of every value from now on."""
@@ -87,14 +92,16 @@ class Executor:
         elif base(value).name in self.input_slots:
             self.views.append((self._slot(value, None), value, operands[0]))
         else:
-            self._slot(value, self._view(value, self.slots[operands[0]]))
+            slot = self._slot(value, self._view(value, self.slots[operands[0]]))
+            if base(value).name in self.state:
+                self.state_views.append((slot, value, operands[0]))
 
     def _operand(self, x: Value, user: Value) -> int:
         """The slot of an operand: a view, a support, a matrix in a buffer, or a number."""
         if x.kind == "view":
             return self._slot_of[x]
         if x.operation == "support":
-            return self._slot(x, x.support or self.state[x.name])
+            return self._slot(x, x.support) if x.support else self._state_slot(x, x.name)
         if x.operation != "number":
             return self._buffer_slot(self._plan.buffers[x])
         if OPERATIONS[user.operation].takes_numbers:
@@ -108,7 +115,7 @@ class Executor:
         if buffer in self._slot_of:
             return self._slot_of[buffer]
         if buffer.name in self.state:
-            return self._slot(buffer, self.state[buffer.name])
+            return self._state_slot(buffer, buffer.name)
         if buffer.name in self.program.inputs:
             self.input_slots[buffer.name] = self._slot(buffer, None)
             return self.input_slots[buffer.name]
@@ -116,6 +123,11 @@ class Executor:
         if buffer.name:
             self.output_slots[buffer.name] = slot
         return slot
+
+    def _state_slot(self, key: Any, name: str) -> int:
+        """The slot of a matrix or support of the state."""
+        self.state_slots[name] = self._slot(key, self.state[name])
+        return self.state_slots[name]
 
     def _slot(self, key: Any, content: Any) -> int:
         """The slot of a key; a new one gets this content."""

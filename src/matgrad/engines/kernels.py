@@ -28,6 +28,10 @@ class Kernels(ABC):
     def empty(self, shape: Shape, dtype: str, like: Matrix) -> Matrix:
         """A matrix or scalar to write to."""
 
+    def readable(self, X: Matrix) -> Matrix:
+        """X as programs read it; a copy only if they cannot read X itself."""
+        return X
+
     @abstractmethod
     def repeat(self, x: Matrix, shape: Shape) -> Matrix:
         """x repeated to that shape as a view, without a copy."""

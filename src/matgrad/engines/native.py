@@ -28,16 +28,16 @@ class NativeExecutor:
     def __init__(self, program: Program, kernels: Kernels, state: State) -> None:
         self.program = program
         self.core = _native.Executor(json.dumps(as_dictionary(program)), thread_pool(threads()))
-        for name, X in state.items():
-            if name in program.inputs:
-                self.core.bind(name, X)
-        for name, value in program.supports.items():
-            self.bind_support(name, value.support or state[name])
+        self.bind(state)
         self.outputs = {name: value for name, value in program.outputs.items() if name not in program.inputs}
 
-    def bind_support(self, name: str, S: Support) -> None:
-        """Replace the support called `name` by another one of the same size."""
-        self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
+    def bind(self, state: State) -> None:
+        """Go on with other matrices and supports of the same sizes."""
+        for name in self.program.inputs.keys() & state.keys():
+            self.core.bind(name, state[name])
+        for name, value in self.program.supports.items():
+            S: Support = value.support or state[name]
+            self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
 
     def execute(self, **inputs: Any) -> State:
         """Run the program once; the outputs are new matrices, so that several threads may do so."""

@@ -33,6 +33,9 @@ class NumpyKernels(Kernels):
     def repeat(self, x, shape):
         return np.broadcast_to(x, shape)
 
+    def readable(self, X):
+        return np.asarray(X, order="C")  # for the C++ core
+
     def run(self, code, slots):
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
             super().run(code, slots)

@@ -70,20 +70,15 @@ class Programs:
             self.current.clear()
 
     def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
-        """Copy the state in; programs are bound to new supports, and planned again if numbers of elements change."""
-        own, matrices, supports = self.matrices, matrices_of(state), supports_of(state)
-        is_resized = any(name not in own or own[name].shape != X.shape for name, X in matrices.items())
-        if is_resized:
-            own |= {name: self._empty(X) for name, X in matrices.items()}
-        for name, X in matrices.items():
-            self.kernels.copy(own[name], X)
-        changed = {name: S for name, S in supports.items() if own.get(name) is not S}
-        own |= changed
-        if is_resized:
+        """Go on with these matrices and supports; programs are planned again if numbers of elements change."""
+        sizes = {name: X.shape for name, X in matrices_of(self.matrices).items()}
+        readable = {name: self.kernels.readable(X) for name, X in matrices_of(state).items()}
+        self.matrices = readable | supports_of(state)
+        if any(sizes.get(name) != X.shape for name, X in readable.items()):
             self._resize()
-        for executor in self.executors.values():
-            for name in changed.keys() & executor.program.supports.keys():
-                executor.bind_support(name, changed[name])
+        else:
+            for executor in self.executors.values():
+                executor.bind(self.matrices)
 
     def _resize(self) -> None:
         """Plan the programs for the present numbers of elements; those that depend on them are recorded again."""
@@ -97,13 +92,6 @@ class Programs:
         executor = self.executors.pop(key)
         if self.is_timed:  # else nobody asks for it, and it has memory
             self.retired.append(executor)
-
-    def state(self) -> State:
-        """A copy of the state."""
-        copies = {name: self._empty(X) for name, X in matrices_of(self.matrices).items()}
-        for name, X in copies.items():
-            self.kernels.copy(X, self.matrices[name])
-        return copies | supports_of(self.matrices)
 
     def executor_for(self, *inputs: Matrix) -> Any:
         """The executor for inputs of these sizes; the computation is recorded if it is not known to be the same."""
@@ -136,18 +124,31 @@ class Programs:
             executor.time()
         return executor
 
-    def _empty(self, X: Matrix) -> Matrix:
-        return self.kernels.empty(tuple(X.shape), self.kernels.backend.dtype(X), X)
-
 
 class ProgramStep(Programs, CompiledStep):
     """A training step as a recorded program."""
 
     can_be_timed = True
+    is_shared = False  # whether others have its matrices: these are then copied before they are changed
+
+    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
+        super().load({name: self._copy(X) for name, X in matrices_of(state).items()} | supports_of(state))
+        self.is_shared = False
+
+    def state(self) -> State:
+        self.is_shared = True
+        return dict(self.matrices)
 
     def prepare(self, X: Matrix, T: Matrix) -> Any:
-        """Record the step for batches of this size."""
+        """Record the step for batches of this size; its matrices can be changed."""
+        if self.is_shared:
+            self.load(self.matrices)
         return self.executor_for(X, T)
+
+    def _copy(self, X: Matrix) -> Matrix:
+        copy = self.kernels.empty(tuple(X.shape), self.kernels.backend.dtype(X), X)
+        self.kernels.copy(copy, X)
+        return copy
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
         """Train on one batch with learning rate η."""
@@ -161,7 +162,7 @@ class ProgramEvaluation(Programs, CompiledEvaluation):
     loaded: State | None = None
 
     def __call__(self, state: State, *inputs: Matrix) -> State:
-        """The outputs for one batch; the same state object is copied only once."""
+        """The outputs for one batch."""
         if state is not self.loaded:
             self.load(state)
             self.loaded = state

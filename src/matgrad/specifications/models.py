@@ -87,14 +87,20 @@ def create_model(
 
 
 def model_bytes(layers: Items, sizes: Items, densities: Items = 1) -> int:
-    """About as many bytes as `create_model` takes: weights are drawn as float64, and sparse ones have indices."""
-    kinds, density = _kinds(split_items(layers, "layer")), max(parse_densities(densities))
-    total = 0
+    """About as many bytes as `create_model` takes: for weights, momentum and indices, and to draw the largest layer."""
+    kinds, fractions = _kinds(split_items(layers, "layer")), parse_densities(densities)
+    linear = sum(not _keeps_size(kind) for kind in kinds)
+    if len(fractions) != linear:  # one for all, or layers whose parts have their own
+        fractions = [max(fractions)] * linear
+    kept, drawn = 0, [0]
     for kind, (D, K) in zip(kinds, _sizes(kinds, sizes), strict=True):
-        weights = 0 if _keeps_size(kind) else D * K
-        total += 16 * weights if density == 1 else int(48 * density * weights) + (8 * weights if density > 1 / 8 else 0)
-        total += 16 * (D + K)
-    return total
+        kept += 16 * (D + K)
+        if not _keeps_size(kind):
+            density = fractions.pop(0)
+            weights = round(density * D * K)
+            kept += (8 if density == 1 else 20) * weights
+            drawn.append(8 * weights if density == 1 else 28 * weights + (8 * D * K if density > 1 / 8 else 0))
+    return kept + max(drawn)
 
 
 def _sizes(kinds: list[type], sizes: Items) -> list[tuple[int, int]]:
