@@ -15,7 +15,7 @@ from matgrad.callbacks.callback import Callback
 from matgrad.callbacks.topology import Topology, TopologyCallback
 from matgrad.foundation.random_numbers import generator
 from matgrad.layers.linear import LinearLayer
-from matgrad.sparse.densities import check_density
+from matgrad.layers.sparsity import densities_of
 from matgrad.sparse.growing import GradientGrow, RandomGrow
 from matgrad.sparse.pruning import MagnitudePrune, SETPrune
 from matgrad.sparse.starting_points import largest, largest_weights
@@ -86,8 +86,7 @@ class SNIP(Callback):
         Y = M.feedforward(X)
         M.backpropagate(Y, run.loss.mean_gradient(Y, T))
         to_numpy = M.backend.to_numpy
-        layers = [layer for _, layer in M.walk() if isinstance(layer, LinearLayer)]
-        return [np.abs(to_numpy(layer.W) * to_numpy(layer.DW)) for layer in layers]
+        return [np.abs(to_numpy(layer.W) * to_numpy(layer.DW)) for layer in M.linear_layers()]
 
 
 class GMP(TopologyCallback):
@@ -123,14 +122,8 @@ class GMP(TopologyCallback):
 
 def _layers(M: MultilayerPerceptron, density: Density) -> list[tuple[LinearLayer, float]]:
     """The linear layers of M with their densities, one for all or one for each."""
-    layers = [layer for _, layer in M.walk() if isinstance(layer, LinearLayer)]
-    values = list(density) if isinstance(density, Sequence) else [density]
-    values = values * len(layers) if len(values) == 1 else values
-    if len(values) != len(layers):
-        raise ValueError(f"expected 1 or {len(layers)} densities for {len(layers)} linear layers, found {len(values)}")
-    for value in values:
-        check_density("density", value)
-    return list(zip(layers, values, strict=True))
+    layers = M.linear_layers()
+    return list(zip(layers, densities_of(layers, density), strict=True))
 
 
 def _dense_layers(M: MultilayerPerceptron, density: Density, method: str) -> list[tuple[LinearLayer, float]]:
