@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from matgrad.callbacks.callback import Callback
 from matgrad.datasets.checking import all_finite
-from matgrad.evaluation.measures import EVALUATION_BATCH, measure
+from matgrad.evaluation.measures import evaluation_batch, measure
 from matgrad.layers.state import matrices_of
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ class Statistics(Callback):
     """
 
     def __init__(self, parts: Mapping[str, DataLoader], metric: str | None = None) -> None:
-        self.parts = {prefix: data.in_order(EVALUATION_BATCH) for prefix, data in parts.items()}
-        self.metric = metric
+        self.parts, self.metric = dict(parts), metric
 
     def epoch(self, run: Training) -> None:
         run.row.update(self.measured(run))
@@ -35,7 +34,8 @@ class Statistics(Callback):
         """The measures of the current model, by name."""
         values: dict[str, float] = {}
         for prefix, data in self.parts.items():
-            measures = measure(run.M, data, run.loss, compiled=run.compiled)
+            batches = data.in_order(evaluation_batch(run.M))
+            measures = measure(run.M, batches, run.loss, compiled=run.compiled)
             values[f"{prefix}loss"] = measures.loss
             metric = self.metric or ("rmse" if data.labels is None else "accuracy")
             values[f"{prefix}{metric}"] = getattr(measures, metric)

@@ -18,6 +18,39 @@ from matgrad.foundation.machine import machine
 from matgrad.foundation.writing import atomic_write, make_folder, write_json, write_or_rescue
 
 
+class TurnsProgress:
+    """Shows where a run is, on standard error: beside a progress bar in a terminal, else line by line."""
+
+    def __init__(self, turns: int, *, silent: bool) -> None:
+        self.turns, self.silent = turns, silent
+        self._bar: Any = None
+
+    def start(self) -> None:
+        """Show the bar, if standard error is a terminal."""
+        if sys.stderr.isatty() and not self.silent:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            text = TextColumn("{task.description}", markup=False)
+            columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), text)
+            # without a thread, which would take time from what is measured
+            self._bar = Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("", total=self.turns)
+
+    def say(self, text: str, turns: int = 1) -> None:
+        """Show the text, after so many more turns."""
+        if self._bar is not None:
+            self._bar.update(self._task, description=text, advance=turns, refresh=True)
+        elif not self.silent:
+            click.echo(text, err=True)
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
 class BenchRun(AbstractContextManager):
     """One run of a benchmark: everything is checked before it starts, and nothing is written before it ends."""
 
@@ -38,33 +71,20 @@ class BenchRun(AbstractContextManager):
             from matgrad.bench.reports.plots import check_matplotlib
 
             check_matplotlib()
-        self.progress: Any = None
+        self.progress = TurnsProgress(self.turns, silent=options["as_json"])
 
     def __enter__(self) -> BenchRun:
-        if sys.stderr.isatty() and not self.options["as_json"]:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            text = TextColumn("{task.description}", markup=False)
-            columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), text)
-            # without a thread, which would take time from the tools
-            self.progress = Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
-            self.progress.start()
-            self.task = self.progress.add_task("", total=self.turns)
+        self.progress.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self.progress is not None:
-            self.progress.stop()
+        self.progress.stop()
 
     def say(self, text: str, turns: int = 0) -> None:
-        """Show where the run is, after so many more turns: beside a progress bar in a terminal, else as a line."""
-        if self.progress is not None:
-            self.progress.update(self.task, description=text, advance=turns, refresh=True)
-        elif not self.options["as_json"]:
-            click.echo(text, err=True)
+        """Show where the run is, after so many more turns."""
+        self.progress.say(text, turns)
 
     def arguments(self, prefix: str = "") -> dict[str, Any]:
         """The arguments of every benchmark; its messages start with `prefix`."""
@@ -78,8 +98,7 @@ class BenchRun(AbstractContextManager):
 
         whole = record(self.kind, self.started, self.threads, self.options) | {"missing": self.missing} | content
         problem = self._write(whole)
-        if self.progress is not None:
-            self.progress.stop()
+        self.progress.stop()
         click.echo(json_text(whole) if self.options["as_json"] else tables.text(whole))
         if problem is not None:
             raise ValueError(problem)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 import matgrad
+from matgrad.cli.bench_brain import brain
 from matgrad.cli.bench_methods import bench  # with the command that it adds
 from matgrad.cli.check import check
 from matgrad.cli.data import data
@@ -78,5 +79,6 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "matgrad", "_MATGRAD_COMPLETE").source())
 
 
+bench.add_command(brain)
 for command in (train, evaluate, predict, check, verify, program, bench, inspect, info, data):
     main.add_command(command)

@@ -12,7 +12,6 @@ from matgrad.layers.state import State
 from matgrad.program.buffers import Buffer, base, plan
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
-from matgrad.sparse.support import Support
 
 
 class Executor:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 EVALUATION_BATCH = 1000  # examples; larger batches are not faster
+EVALUATION_BYTES = 1 << 30  # of the input and the output of a layer
 
 
 @dataclass
@@ -74,6 +75,12 @@ class Measures:
         return counts
 
 
+def evaluation_batch(M: MultilayerPerceptron) -> int:
+    """How many examples to evaluate at once: 1000, or fewer if a layer is so wide that they would take much memory."""
+    widest = max(layer.input_size + layer.output_size for layer in M.layers)
+    return max(1, min(EVALUATION_BATCH, EVALUATION_BYTES // (8 * widest)))
+
+
 def measure(M: MultilayerPerceptron, data: Batches, loss: LossFunction, *, compiled: bool = True) -> Measures:
     """The measures of M in evaluation mode, in one pass over the data, which is normalized as M expects."""
     evaluation, state = evaluation_of(M, loss, compiled=compiled), M.state()
@@ -107,12 +114,13 @@ def compute_accuracy(M: MultilayerPerceptron, data: Batches) -> float:
     return float(np.mean(np.concatenate(correct)))
 
 
-def predict(M: MultilayerPerceptron, X: np.ndarray, batch_size: int = EVALUATION_BATCH) -> np.ndarray:
+def predict(M: MultilayerPerceptron, X: np.ndarray, batch_size: int | None = None) -> np.ndarray:
     """f_Θ(X) in evaluation mode, for a NumPy matrix X with any number of rows.
 
     X and Y are in the units of the data: `M.normalize` and `M.denormalize` convert them.
     """
     A = np.asarray(M.normalize(X), dtype=M.dtype)
+    batch_size = evaluation_batch(M) if batch_size is None else batch_size
     # a single batch is not worth a program
     feedforward, state, backend = evaluation_of(M, compiled=len(A) > batch_size), M.state(), M.backend
     batches = (A[i : i + batch_size] for i in range(0, max(len(A), 1), batch_size))

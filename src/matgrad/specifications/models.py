@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -48,6 +48,7 @@ def create_model(
     renew: Items = "step",
     densities: Items | None = None,
     supports: Sequence[Any] | None = None,
+    on_layer: Callable[[Layer], None] = lambda layer: None,
 ) -> MultilayerPerceptron:
     """The model with the given layers; `sizes` are the number of features, then the sizes of the layers.
 
@@ -56,7 +57,8 @@ def create_model(
     layers included, in the order of `M.walk`; `optimizers` has one per layer. A single item serves all. A linear layer
     with a density below 1 is sparse, with a random support and weights drawn for that. Instead of densities, `supports`
     has one item per linear layer: a `Support`, a mask or a SciPy matrix, or None for a dense layer. The model trains
-    in the C++ core if it is built, else on NumPy; see `M.to`.
+    in the C++ core if it is built, else on NumPy; see `M.to`. `on_layer` is called after each layer, as a large one
+    takes seconds.
 
     >>> M = create_model("ReLU;ReLU;Linear", [64, 128, 64, 10])
     """
@@ -80,6 +82,7 @@ def create_model(
                 if isinstance(part, LinearLayer):
                     part.set_weights(distributions.take())
         M.layers.append(layer)
+        on_layer(layer)
     for listed in (rates, renewals, sparsity, distributions):
         listed.check()
     set_optimizers(M, optimizers)
