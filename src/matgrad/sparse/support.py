@@ -59,6 +59,7 @@ class Support:
         """The support of the positions (i, j) whose numbers i·D + j are given, in increasing order."""
         K, D = _check_shape(shape)
         starts = np.searchsorted(flat, np.arange(K + 1) * D)
+        _check_starts(starts, K, len(flat))
         columns = np.repeat(np.arange(K) * D, np.diff(starts))  # the numbers of the first positions of the rows
         return cls(shape, starts, np.subtract(flat, columns, out=columns))
 

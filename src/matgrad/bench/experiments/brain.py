@@ -60,8 +60,10 @@ class Clock(Callback):
 
     def poll(self, run: Training) -> None:
         """Tell what was done."""
-        self.report(f"step {run.batch} of {run.batches} is done", run.batch - self.done[-1][0])
-        self.done.append((run.batch, time.perf_counter()))
+        new = run.batch - self.done[-1][0]
+        if new:
+            self.report(f"step {run.batch} of {run.batches} is done", new)
+            self.done.append((run.batch, time.perf_counter()))
 
     def seconds_per_step(self) -> float:
         """The mean of all steps but the first, with which compiling and memory count, if they are told apart."""
