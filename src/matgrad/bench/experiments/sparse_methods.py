@@ -152,16 +152,16 @@ def _train(
         try:
             for done, future in enumerate(as_completed(futures), start=1):
                 head = futures[future]
-                where = f"{done} of {len(futures)}: {in_words(head)}"
                 record["failures"].pop(in_words(head), None)
                 try:
                     found = future.result()
                     record["runs"].append(head | {"threads": threads, "jobs": jobs} | found)
-                    report(f"{where}: test accuracy {found['test_accuracy']:.4f}, {found['seconds']:.1f} s of training")
+                    said = f": test accuracy {found['test_accuracy']:.4f}, {found['seconds']:.1f} s of training"
                 except ToolError as error:
                     record["failures"][in_words(head)] = str(error)
-                    report(f"{where} {error}")
+                    said = f" {error}"
                 save()
+                report(f"{done} of {len(futures)}: {in_words(head)}{said}")
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in processes:

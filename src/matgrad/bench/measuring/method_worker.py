@@ -95,7 +95,8 @@ def train(folder: str, **run: Any) -> dict[str, Any]:
     rows = rows_of(todo, *arrays)
     memory.after_training()
     return {
-        **{name: rows[-1][name] for name in ("test_accuracy", "density", "explored")},
+        **{name: rows[-1][name] for name in ("test_accuracy", "explored")},
+        "stored": rows[-1]["density"],  # which is the density asked for, up to rounding
         **{name: sum(row.get(name, 0) for row in rows) for name in ("seconds", "flops", "update_flops", "dense_flops")},
         "memory": memory.training,
         "accuracies": [row["test_accuracy"] for row in rows],

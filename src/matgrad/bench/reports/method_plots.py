@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statistics import mean
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from matgrad.bench.measuring.method_worker import PYTORCH
@@ -35,12 +36,14 @@ def methods_figure(record: Record) -> Figure:
         ax.set_ylabel(title)
     known = {label: handle for ax in axes.flat for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     figure.legend(known.values(), known.keys(), loc="outside right upper", frameon=False, fontsize=8.5)
-    figure.supxlabel(_footnote(record), fontsize=8, color="#555555")
+    figure.supxlabel(fill(_footnote(record), 45 + 70 * len(names)), fontsize=8, color="#555555")
     return figure
 
 
 def _panel(ax: Axes, record: Record, found: dict[str, dict[float, list[float]]], scale: str) -> None:
     """A line per method; what is dense has only one density, and is drawn across."""
+    from matplotlib.ticker import LogLocator
+
     densities = sorted({d for row in found.values() for d in row if d < 1})
     order = {method: i for i, method in enumerate(record["options"]["methods"])}
     ends = (densities[0], densities[-1]) if densities else (0.5, 1.0)
@@ -56,6 +59,9 @@ def _panel(ax: Axes, record: Record, found: dict[str, dict[float, list[float]]],
         ax.fill_between(xs, lowest, highest, color=colour, alpha=0.15, linewidth=0)
     ax.set_xscale("log")
     ax.set_yscale(scale)
+    if scale == "log":
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter("{x:g}")
     ax.set_xticks(densities, [f"{d:g}" for d in densities])
     ax.minorticks_off()
     ax.grid(axis="y", color="#dddddd", linewidth=0.6)
