@@ -10,6 +10,7 @@ from matgrad.callbacks.gradients import GradientCheck
 from matgrad.callbacks.interruption import Interruption
 from matgrad.callbacks.matrices import Matrices
 from matgrad.callbacks.methods import GMP, SET, SNIP, RigL
+from matgrad.callbacks.pictures import Pictures
 from matgrad.callbacks.report import Report
 from matgrad.callbacks.statistics import Divergence, Statistics
 from matgrad.callbacks.topology import Topology, TopologyCallback
@@ -25,6 +26,7 @@ __all__ = [
     "GradientCheck",
     "Interruption",
     "Matrices",
+    "Pictures",
     "Report",
     "RigL",
     "Statistics",

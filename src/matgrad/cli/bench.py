@@ -16,6 +16,7 @@ from matgrad.cli.files import CIFAR10, MNIST, READS, CommandGroup, Reads, Writes
 from matgrad.cli.groups import all_of
 from matgrad.cli.options import SEED
 from matgrad.datasets.reading import existing_folder
+from matgrad.foundation.installing import check_matplotlib
 from matgrad.foundation.writing import make_folder
 
 PLOTS = ("plot.png", "plot.svg")
@@ -283,7 +284,7 @@ def _beside(ctx: click.Context, parameter: click.Parameter, folder: Path | None)
 )
 def plot(file: Path, output: Path) -> None:
     """Redraw the plot of FILE, a bench.json that another `matgrad bench` command wrote."""
-    from matgrad.bench.reports.plots import check_matplotlib, draw
+    from matgrad.bench.reports.plots import draw
     from matgrad.bench.reports.record import read_record
 
     check_matplotlib()

@@ -18,7 +18,7 @@ from matgrad.cli.options import COUNT
 from matgrad.datasets.normalization import KINDS
 from matgrad.datasets.reading import existing_folder
 from matgrad.foundation.files import as_json as json_text
-from matgrad.foundation.installing import how_to_install
+from matgrad.foundation.installing import check_matplotlib, how_to_install
 from matgrad.foundation.limits import THREADS
 from matgrad.foundation.machine import machine
 from matgrad.foundation.writing import atomic_write, make_folder, write_json
@@ -122,8 +122,6 @@ def sparse_methods(**options: Any) -> None:
     for method in options["methods"]:
         check_method(method)
     if options["output"] is not None and not options["no_plot"]:
-        from matgrad.bench.reports.plots import check_matplotlib
-
         check_matplotlib()
     cores, jobs = machine()["cores"], options["jobs"]
     threads = options["threads"] or max(1, cores // jobs)

@@ -14,6 +14,7 @@ import click
 
 from matgrad.bench.tools.registry import TOOLS, Tool, chosen_tools
 from matgrad.foundation.files import as_json as json_text
+from matgrad.foundation.installing import check_matplotlib
 from matgrad.foundation.machine import machine
 from matgrad.foundation.writing import atomic_write, make_folder, write_json, write_or_rescue
 
@@ -68,8 +69,6 @@ class BenchRun(AbstractContextManager):
         self.threads: int = options["threads"] or machine()["cores"]
         self.turns = settings * len(self.tools) * (1 + options["rounds"])  # the first is the start-up
         if options["output"] is not None and not options["no_plot"]:
-            from matgrad.bench.reports.plots import check_matplotlib
-
             check_matplotlib()
         self.progress = TurnsProgress(self.turns, silent=options["as_json"])
 

@@ -72,7 +72,10 @@ class Writes(FileType):
 
 
 class WritesFolder(Writes):
-    """A folder, new or not, in which files with these names are written; if `keeps`, none may be there yet."""
+    """A folder, new or not, in which files with these names are written; if `keeps`, none may be there yet.
+
+    A name such as epoch_*.png stands for all that are there.
+    """
 
     def __init__(self, *names: str, keeps: bool = True) -> None:
         super().__init__()
@@ -80,7 +83,7 @@ class WritesFolder(Writes):
 
     def files(self, path: Path) -> list[Path]:
         """The folder, and the files that are written."""
-        return [path, *(path / name for name in self.names)]
+        return [path, *(file for name in self.names for file in (path.glob(name) if "*" in name else [path / name]))]
 
     def check(self, path: Path, name: str, overwrite: bool) -> None:
         """Refuse a folder in which the files could not be written or, unless told to overwrite, exist."""

@@ -16,6 +16,7 @@ from matgrad.cli.data import data
 from matgrad.cli.evaluate import evaluate, predict
 from matgrad.cli.files import CommandGroup
 from matgrad.cli.inspect import info, inspect
+from matgrad.cli.pictures import pictures_command
 from matgrad.cli.program import program
 from matgrad.cli.train import train
 from matgrad.cli.verify import verify
@@ -80,5 +81,5 @@ def completion(shell: str) -> None:
 
 
 bench.add_command(brain)
-for command in (train, evaluate, predict, check, verify, program, bench, inspect, info, data):
+for command in (train, evaluate, predict, check, verify, program, bench, inspect, pictures_command, info, data):
     main.add_command(command)

@@ -26,6 +26,7 @@ from matgrad.callbacks import (
 )
 from matgrad.callbacks.statistics import check_finite_loss
 from matgrad.cli.options import REPEATED, load_data, move
+from matgrad.cli.pictures import pictures
 from matgrad.cli.run_record import run_record
 from matgrad.cli.saved_models import load_data_for, make_sparse, normalization_of, start_of, target_normalization_of
 from matgrad.cli.sparsity import densities, sparsity_of
@@ -191,6 +192,7 @@ class TrainingRun:
         callbacks += filter(None, (self.early_stopping, self.topology))
         if options["accounting"] or is_sparse_training(self.M, callbacks):
             callbacks.append(Accounting())
+        callbacks += filter(None, [pictures(options)])
         return [*callbacks, report]
 
     # -- the run ------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from matgrad.cli.options import (
     normalize_options,
     plugin_option,
 )
+from matgrad.cli.pictures import picture_options
 from matgrad.cli.run import TrainingRun
 from matgrad.cli.sparsity import density_options
 from matgrad.cli.table_options import feature_options
@@ -96,6 +97,7 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     help="Write run.json and model.npz to this folder.",
 )
 @option("Output", "--overwrite", is_flag=True, help="Let --output replace the run that a folder has.")
+@picture_options
 @option("Output", "--save-weights", type=WRITES, metavar="FILE", help="Write the trained model to an npz file.")
 @option("Output", "--save-dataset", type=WRITES, metavar="FILE", help="Write the data, as read, to an npz file.")
 @option("Output", "--quiet", is_flag=True, help="Print only the last line.")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matgrad.bench.reports.method_plots import methods_figure
 from matgrad.bench.reports.record import Record
 from matgrad.bench.tools.registry import SPARSE
-from matgrad.foundation.installing import how_to_install
+from matgrad.foundation.installing import check_matplotlib
 from matgrad.foundation.writing import atomic_write
 
 if TYPE_CHECKING:
@@ -30,12 +29,6 @@ STYLE: Any = {
     "svg.hashsalt": "matgrad",  # so that the same picture is the same file
 }
 LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
-
-
-def check_matplotlib() -> None:
-    """Refuse to go on without matplotlib."""
-    if find_spec("matplotlib") is None:
-        raise ModuleNotFoundError(f"plots need matplotlib, which is not installed: {how_to_install('plot')}")
 
 
 def draw(record: Record, folder: Path) -> list[Path]:
