@@ -15,6 +15,7 @@ from matgrad.engines import program as engine
 from matgrad.layers.state import matrices_of, sized_by_supports
 from matgrad.program.computations import sparse_parameters
 from matgrad.program.recorder import record_computation
+from matgrad.sparse.growing import create_grow
 from matgrad.sparse.support import Support
 from support import AfterEpoch
 
@@ -349,3 +350,38 @@ def test_data_that_is_no_loader_is_trained_on_with_updates():
     update = mg.RigL(every=2, until=1.0)
     mg.stochastic_gradient_descent(M, 3, LOSS, lambda i: 0.05, batches, callbacks=[update])
     assert update.updates == 4
+
+
+@pytest.mark.parametrize(
+    "dropped", [np.ones(3, dtype=bool), np.array([0, 1]), np.ones((1, 43), dtype=bool)], ids=["short", "numbers", "2-D"]
+)
+def test_a_rule_that_drops_something_else_is_refused(dropped: np.ndarray):
+    class WrongPrune(mg.Prune):
+        def __call__(self, values: np.ndarray, scale: float = 1.0) -> np.ndarray:
+            return dropped
+
+    with pytest.raises(ValueError, match="Wrong: expected a vector of 43 booleans"):
+        model().fit(*data(), epochs=2, callbacks=[Topology(WrongPrune(), "Random")])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda positions, site: positions[1:],
+        lambda positions, site: positions[::-1],
+        lambda positions, site: np.sort([*positions[1:], site.taken.flat()[0]]),
+        lambda positions, site: np.append(positions[1:], 12 * 9),
+        lambda positions, site: np.append(-1, positions[1:]),
+        lambda positions, site: positions.astype(float),
+    ],
+    ids=["few", "backwards", "taken", "too large", "negative", "floating"],
+)
+def test_a_rule_that_grows_something_else_is_refused(change: Any):
+    class WrongGrow(mg.Grow):
+        def __call__(self, site: Any, count: int) -> np.ndarray:
+            return change(create_grow("Random")(site, count), site)
+
+    M = model()
+    with pytest.raises(ValueError, match="Wrong: expected the numbers of 13 free positions of 9 × 12"):
+        M.fit(*data(), epochs=2, callbacks=[Topology("Magnitude(0.3)", WrongGrow())])
+    assert supports(M)[0].is_same(supports(model())[0]), "nothing has changed"

@@ -147,22 +147,31 @@ class Topology(TopologyCallback):
     ) -> None:
         """Prune and grow one sparse parameter."""
         W = getattr(layer, name)
-        values, (K, D) = run.M.backend.to_numpy(W.values)[0], W.shape
-        dropped = self.prune(values, scale)
-        most = W.support.nnz - 1 if self.grow is None else W.support.nnz if self.regrow else K * D - W.support.nnz
-        if np.count_nonzero(dropped) > most:
-            candidates = np.flatnonzero(dropped)
-            dropped[candidates[~smallest(np.abs(values[candidates]), most)]] = False
-        count = int(np.count_nonzero(dropped))
-        if not count:
-            return
-        if self.grow is None:
-            layer.rewire(name, Rewiring(W.support, ~dropped, np.empty(0, dtype=np.int64)))
-            return
-        taken = Support.from_flat(W.shape, W.support.flat()[~dropped]) if self.regrow else W.support
-        largest = engine_of(run.M).largest_products
-        rewiring = Rewiring(W.support, ~dropped, self.grow(Site(taken, rng, factors, largest), count))
-        layer.rewire(name, rewiring, sparse_weights(self.weights, rewiring.support, rng, rewiring.new_elements))
+        dropped = self._dropped(W.support, run.M.backend.to_numpy(W.values)[0], scale)
+        grown = np.empty(0, dtype=np.int64)
+        if self.grow is not None and dropped.any():
+            taken = Support.from_flat(W.shape, W.support.flat()[~dropped]) if self.regrow else W.support
+            site = Site(taken, rng, factors, engine_of(run.M).largest_products)
+            grown = _checked_positions(self.grow, site, int(np.count_nonzero(dropped)))
+        if dropped.any():
+            rewiring = Rewiring(W.support, ~dropped, grown)
+            layer.rewire(name, rewiring, sparse_weights(self.weights, rewiring.support, rng, rewiring.new_elements))
+
+    def _dropped(self, support: Support, values: np.ndarray, scale: float) -> np.ndarray:
+        """Which weights the rule drops; those nearest to 0, if it drops more than can be dropped.
+
+        Those are as many as there are free positions to grow at; without growing, all but one.
+        """
+        dropped = np.array(self.prune(values, scale))
+        if dropped.shape != values.shape or dropped.dtype != bool:
+            found = f"{dropped.dtype} of shape {dropped.shape}"
+            raise ValueError(f"{self.prune!r}: expected a vector of {len(values)} booleans, found {found}")
+        K, D = support.shape
+        most = support.nnz - 1 if self.grow is None else support.nnz if self.regrow else K * D - support.nnz
+        chosen = np.flatnonzero(dropped)
+        if len(chosen) > most:
+            dropped[chosen[~smallest(np.abs(values[chosen]), most)]] = False
+        return dropped
 
     def _factors(self, run: Training, rng: np.random.Generator) -> dict[str, list[Factors]]:
         """The factors of the gradients on as many batches as growing needs, by parameter."""
@@ -188,3 +197,13 @@ class Topology(TopologyCallback):
 def _joined(matrices: list[np.ndarray], axis: int) -> np.ndarray:
     """The matrices side by side, or below one another."""
     return matrices[0] if len(matrices) == 1 else np.concatenate(matrices, axis)
+
+
+def _checked_positions(grow: Grow, site: Site, count: int) -> np.ndarray:
+    """The positions that the rule chooses, after a check that they are as many as were asked for, and free."""
+    positions = np.asarray(grow(site, count))
+    K, D = site.taken.shape
+    is_right = positions.shape == (count,) and positions.dtype.kind == "i" and (np.diff(positions) > 0).all()
+    if not is_right or positions[0] < 0 or positions[-1] >= K * D or np.isin(positions, site.taken.flat()).any():
+        raise ValueError(f"{grow!r}: expected the numbers of {count} free positions of {K} × {D}, in increasing order")
+    return positions
