@@ -53,7 +53,7 @@ def read_record(path: Path) -> Record:
     """The record in a bench.json."""
     content = read_json(path)
     if not isinstance(content, dict) or content.get("kind") not in KINDS:
-        raise ValueError(f"{path}: not a record of matgrad bench")
+        raise ValueError(f"{path}: not a record of matgrad bench that has a plot")
     if content.get("format") != FORMAT:
         raise ValueError(f"{path}: expected format {FORMAT}, found {content.get('format')}")
     return content
