@@ -14,7 +14,7 @@ import click
 from matgrad.bench.measuring.method_worker import PYTORCH, check_method
 from matgrad.cli.bench import PLOTS, Densities, Names, Sizes, bench
 from matgrad.cli.files import CIFAR10, MNIST, Reads, WritesFolder
-from matgrad.cli.options import COUNT
+from matgrad.cli.options import COUNT, NOT_NEGATIVE
 from matgrad.datasets.normalization import KINDS
 from matgrad.datasets.reading import existing_folder
 from matgrad.foundation.files import as_json as json_text
@@ -82,6 +82,9 @@ class MethodNames(click.ParamType):
     default=0.9,
     show_default=True,
     help="Of Nesterov's method.",
+)
+@click.option(
+    "--weight-decay", type=NOT_NEGATIVE, default=5e-4, show_default=True, metavar="λ", help="Add λθ to the gradients."
 )
 @click.option("--normalize", type=click.Choice(KINDS), default="standard", show_default=True, help="Scale the inputs.")
 @click.option(

@@ -47,6 +47,7 @@ class Plan:
     batch_size: int
     learning_rate: str
     momentum: float
+    weight_decay: float
     normalize: str
     examples: int | None  # of the training data, from its beginning
 
@@ -55,14 +56,14 @@ class Plan:
         return {
             "layers": "ReLU, the last Linear",
             "loss": "SoftmaxCrossEntropy",
-            "optimizer": f"Nesterov({self.momentum})",
+            "optimizer": f"Nesterov({self.momentum}, {self.weight_decay})",
             "densities": "Erdős–Rényi",
             **{name: getattr(self, name) for name in ("learning_rate", "epochs", "batch_size", "normalize")},
         }
 
     def runs(self, sizes: tuple[int, ...]) -> Iterator[Run]:
         """All runs on a data set, seed by seed; what is dense has no density."""
-        shared = (sizes, self.epochs, self.batch_size, self.learning_rate, self.momentum)
+        shared = (sizes, self.epochs, self.batch_size, self.learning_rate, self.momentum, self.weight_decay)
         for seed in range(self.seeds):
             for method in self.methods:
                 for density in (1.0,) if method in DENSE else self.densities:

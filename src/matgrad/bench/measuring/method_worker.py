@@ -46,6 +46,7 @@ class Run:
     batch_size: int
     learning_rate: str
     momentum: float
+    weight_decay: float
 
     def model(self) -> MultilayerPerceptron:
         """The model that training starts from: sparse, unless the method is to make it so."""
@@ -53,7 +54,8 @@ class Run:
         is_dense = self.method in DENSE or starts_dense(self.method)
         layers = ["ReLU"] * (len(self.sizes) - 2) + ["Linear"]
         densities = [1.0] * len(layers) if is_dense else self.densities()
-        return create_model(layers, self.sizes, densities=densities, optimizers=f"Nesterov({self.momentum})")
+        optimizer = f"Nesterov({self.momentum}, {self.weight_decay})"
+        return create_model(layers, self.sizes, densities=densities, optimizers=optimizer)
 
     def densities(self) -> list[float]:
         """Those of the layers, by the Erdős–Rényi rule."""
@@ -130,7 +132,8 @@ def _rows_of_pytorch(run: Run, Xtrain: np.ndarray, Ttrain: np.ndarray, Xtest: np
     M: Any = run.model()
     parameters = [(layer.W, layer.b) for layer in M.layers]
     steps = run.epochs * -(-len(Xtrain) // run.batch_size)
-    training = MaskedTraining(parameters, run.momentum, steps, moves=run.method == "masked-RigL")
+    moves = run.method == "masked-RigL"
+    training = MaskedTraining(parameters, run.momentum, run.weight_decay, steps, moves)
     rng, schedule = np.random.default_rng(run.seed), create_scheduler(run.learning_rate)
     products = [D * K for D, K in zip(run.sizes, run.sizes[1:], strict=False)]
     flops = 2 * len(Xtrain) * (3 * sum(products) - products[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,13 +18,13 @@ FRACTION, EVERY, UNTIL = 0.3, 100, 0.75  # RigL's drop fraction, steps between u
 
 
 class MaskedTraining:
-    """ReLU layers and a linear layer with masked weights, cross-entropy, SGD with Nesterov momentum.
+    """ReLU layers and a linear layer with masked weights, cross-entropy, SGD with Nesterov momentum and weight decay.
 
     With `moves`, masks move as RigL says: by magnitude of the weights and of their dense gradients, which are there
     anyway. Without masks it is dense training.
     """
 
-    def __init__(self, parameters: Parameters, momentum: float, steps: int, moves: bool = False) -> None:
+    def __init__(self, parameters: Parameters, momentum: float, decay: float, steps: int, moves: bool = False) -> None:
         modules: list[nn.Module] = []
         self.masks: dict[nn.Parameter, torch.Tensor] = {}
         for W, b in parameters:
@@ -35,7 +36,8 @@ class MaskedTraining:
                 self.masks[linear.weight] = torch.tensor(mask, dtype=torch.bool)
             modules += [linear, nn.ReLU()]
         self.model = nn.Sequential(*modules[:-1])
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0, momentum=momentum, nesterov=True)
+        options: Any = {"momentum": momentum, "weight_decay": decay, "nesterov": True}
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0, **options)
         self.explored = {weight: mask.clone() for weight, mask in self.masks.items()}
         self.steps, self.step, self.moves = steps, 0, moves
 
