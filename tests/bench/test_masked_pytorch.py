@@ -16,9 +16,8 @@ def training(moves: bool = True, steps: int = 8) -> MaskedTraining:
     rng = np.random.default_rng(0)
     W = SparseMatrix(Support.random(6, 10, 20, rng), rng.normal(size=(1, 20)).astype(np.float32))
     V = rng.normal(size=(3, 6)).astype(np.float32)
-    return MaskedTraining(
-        [(W, np.zeros((1, 6), np.float32)), (V, np.zeros((1, 3), np.float32))], 0.9, 0.0, steps, moves
-    )
+    b, c = np.zeros((1, 6), np.float32), np.zeros((1, 3), np.float32)
+    return MaskedTraining([(W, b), (V, c)], 0.9, 0.0, steps, moves)
 
 
 def batches(count: int) -> list[tuple[np.ndarray, np.ndarray]]:

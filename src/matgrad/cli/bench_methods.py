@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from matgrad.bench.measuring.method_worker import PYTORCH, check_method
-from matgrad.cli.bench import PLOTS, Densities, Names, Sizes, bench
-from matgrad.cli.files import CIFAR10, MNIST, Reads, WritesFolder
+from matgrad.cli.bench import PLOTS, Densities, Names, Sizes
+from matgrad.cli.files import CIFAR10, MNIST, Command, Reads, WritesFolder
 from matgrad.cli.options import COUNT, NOT_NEGATIVE
 from matgrad.datasets.normalization import KINDS
 from matgrad.datasets.reading import existing_folder
@@ -41,7 +41,7 @@ class MethodNames(click.ParamType):
         return tuple(dict.fromkeys(item for item in items if item))
 
 
-@bench.command("sparse-methods", short_help="Compare methods of sparse training.")
+@click.command("sparse-methods", cls=Command, short_help="Compare methods of sparse training.")
 @click.option(
     "--data",
     type=Reads(*(f"{name}/{pattern}" for name, patterns in DATA.items() for pattern in patterns)),

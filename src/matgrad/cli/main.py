@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 import matgrad
+from matgrad.cli.bench import bench
 from matgrad.cli.bench_brain import brain
-from matgrad.cli.bench_methods import bench  # with the command that it adds
+from matgrad.cli.bench_methods import sparse_methods
 from matgrad.cli.check import check
 from matgrad.cli.data import data
 from matgrad.cli.evaluate import evaluate, predict
@@ -80,6 +81,7 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "matgrad", "_MATGRAD_COMPLETE").source())
 
 
-bench.add_command(brain)
+for command in (sparse_methods, brain):
+    bench.add_command(command)
 for command in (train, evaluate, predict, check, verify, program, bench, inspect, pictures_command, info, data):
     main.add_command(command)
