@@ -81,7 +81,7 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "matgrad", "_MATGRAD_COMPLETE").source())
 
 
-for command in (sparse_methods, brain):
-    bench.add_command(command)
+bench.add_command(brain)
+bench.add_command(sparse_methods)
 for command in (train, evaluate, predict, check, verify, program, bench, inspect, pictures_command, info, data):
     main.add_command(command)
