@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from matgrad.foundation.numbers import check_size
 from matgrad.foundation.random_numbers import Generator, generator
-from matgrad.sparse.support import Support
+from matgrad.sparse.support import LARGEST, Support
 from matgrad.specifications.parsing import Items, parse_numbers
 
 
@@ -25,6 +26,9 @@ def erdos_renyi_densities(sizes: Sequence[int], overall: float, power: float = 1
     check_density("overall density", overall)
     if not 0 <= power < math.inf:
         raise ValueError(f"power: expected a number of 0 or more, found {power}")
+    for position, size in enumerate(sizes, start=1):
+        if check_size(f"layer size {position}", size) > LARGEST:
+            raise ValueError(f"layer size {position}: expected at most {LARGEST}, found a larger one")
     D, K = np.array(sizes[:-1], dtype=float), np.array(sizes[1:], dtype=float)
     weights, ratios = D * K, (D + K) / (D * K)
     densities = np.ones(len(weights))

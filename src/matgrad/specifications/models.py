@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from itertools import zip_longest
 from typing import Any
 
@@ -100,7 +101,7 @@ def model_bytes(layers: Items, sizes: Items, densities: Items = 1) -> int:
         kept += 16 * (D + K)
         if not _keeps_size(kind):
             density = fractions.pop(0)
-            weights = round(density * D * K)
+            weights = round(Fraction(density) * D * K)  # sizes may be too large for a float
             kept += (8 if density == 1 else 20) * weights
             drawn.append(8 * weights if density == 1 else 28 * weights + (8 * D * K if density > 1 / 8 else 0))
     return kept + max(drawn)
