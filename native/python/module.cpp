@@ -85,8 +85,10 @@ public:
         throw std::invalid_argument("the program has no support '" + name + "'");
     }
 
-    // Binds inputs that the program does not change, and outputs, and runs it, all in one turn.
-    void run(nb::dict inputs, nb::dict outputs) {
+    // Binds inputs that the program does not change, and outputs, and runs it, all in one turn. The values of a sparse X come
+    // with the starts of its rows and the columns of its elements.
+    void run(nb::dict inputs, nb::dict outputs, nb::handle starts_of_rows, nb::handle columns_of_elements) {
+        const auto rows = sparse_rows(starts_of_rows, columns_of_elements);
         std::map<std::string, ConstArray> constants;
         std::map<std::string, Array> results;
         for (const auto& [key, array] : inputs) {
@@ -98,26 +100,34 @@ public:
             results.emplace(name, imported<Array>(name, array, "an array that can be changed"));
         }
         Turn turn(*this);
+        if (rows) {
+            const auto X = constants.extract("X");
+            if (!X) throw std::invalid_argument("X: expected the values of the examples, found none");
+            executor_.bind_examples(rows->examples(checked_values(X.mapped(), *rows)));
+        }
         for (auto& [name, array] : constants) bind_array(name, array);
         for (auto& [name, array] : results) bind_array(name, array);
         executor_.run();
     }
 
     void train(nb::handle inputs, nb::handle targets, nb::handle learning_rates, nb::handle order_of_rows, nb::handle classes,
-               nb::object poll) {
+               nb::object poll, nb::handle starts_of_rows, nb::handle columns_of_elements) {
         const auto X = imported<ConstArray>("X", inputs, "an array"), T = imported<ConstArray>("T", targets, "an array"),
                    rates = imported<ConstArray>("eta", learning_rates, "an array");
         const auto order = optional_indices("order", order_of_rows), labels = optional_indices("labels", classes);
         const Program& program = executor_.program();
         const auto rows = [](const ConstArray& A) { return A.ndim() ? Index(A.shape(0)) : 0; };
         const auto columns = [&](const char* name) { return program.buffers[program.buffer(name)].shape.at(1); };
-        check("X", X, {rows(X), columns("X")});
+        const auto sparse = sparse_rows(starts_of_rows, columns_of_elements);
+        if (!sparse) check("X", X, {rows(X), columns("X")});
         check("T", T, {rows(T), columns("T")});
         check("eta", rates, {rows(rates)});
+        Examples examples = sparse ? sparse->examples(checked_values(X, *sparse)) : Examples{X.data(), nullptr, rows(X), 0};
         for (const auto* indices : {&order, &labels})
-            if (*indices && Index((*indices)->shape(0)) != rows(X))
+            if (*indices && Index((*indices)->shape(0)) != examples.size)
                 throw std::invalid_argument("order and labels: expected one per row of X");
-        const Examples examples{X.data(), T.data(), rows(X), rows(T), order ? order->data() : nullptr, labels ? labels->data() : nullptr};
+        examples.T = T.data(), examples.targets = rows(T);
+        examples.order = order ? order->data() : nullptr, examples.labels = labels ? labels->data() : nullptr;
         Turn turn(*this);
         auto last_poll = std::chrono::steady_clock::now();
         Index done = 0;
@@ -150,6 +160,35 @@ private:
         check(name, array, executor_.program().buffers[i].shape);
         executor_.bind(name, array.data());
         arrays_[i] = ConstArray(array);
+    }
+
+    // Where the elements of sparse examples are: as many columns as the starts of the rows say.
+    struct Rows {
+        Int64Vector starts;
+        Int32Vector columns;
+
+        Examples examples(const void* values) const {
+            Examples examples{values, nullptr, Index(starts.shape(0)) - 1, 0};
+            examples.starts = starts.data(), examples.columns = columns.data();
+            return examples;
+        }
+    };
+
+    static std::optional<Rows> sparse_rows(nb::handle starts_of_rows, nb::handle columns_of_elements) {
+        if (starts_of_rows.is_none() && columns_of_elements.is_none()) return {};
+        Rows rows{indices<Int64Vector>("X starts", starts_of_rows), indices<Int32Vector>("X columns", columns_of_elements)};
+        const auto count = rows.starts.shape(0);
+        if (count < 2 || rows.starts.data()[0] != 0 || rows.starts.data()[count - 1] != std::int64_t(rows.columns.shape(0)))
+            throw std::invalid_argument("X: expected rows that start with element 0 and end with the last one");
+        return rows;
+    }
+
+    // The values of sparse examples, one for each column.
+    const void* checked_values(const ConstArray& X, const Rows& rows) const {
+        const bool fits = X.ndim() == 2 && X.shape(0) == 1 && X.shape(1) == rows.columns.shape(0);
+        if (!fits || dtype_name(X.dtype()) != executor_.program().dtype)
+            throw std::invalid_argument("X: expected one value of " + executor_.program().dtype + " for each element");
+        return X.data();
     }
 
     struct Arrays {
@@ -250,10 +289,12 @@ NB_MODULE(_native, m) {
         .def("bind", &BoundExecutor::bind, nb::arg("name"), nb::arg("array"), "Bind an input to an array.")
         .def("bind_support", &BoundExecutor::bind_support, nb::arg("name"), nb::arg("starts"), nb::arg("columns"),
              nb::arg("column_starts"), nb::arg("rows"), nb::arg("positions"), "Bind a support to arrays whose content has been checked.")
-        .def("run", &BoundExecutor::run, nb::arg("inputs") = nb::dict(), nb::arg("outputs") = nb::dict(),
-             "Run the program once, with these arrays as inputs that it does not change and as outputs.")
+        .def("run", &BoundExecutor::run, nb::arg("inputs") = nb::dict(), nb::arg("outputs") = nb::dict(), nb::arg("starts") = nb::none(),
+             nb::arg("columns") = nb::none(),
+             "Run the program once, with these arrays as inputs that it does not change and as outputs. If X is sparse, it has "
+             "the values of the elements, which come with the starts of the rows and the columns of the elements.")
         .def("train", &BoundExecutor::train, nb::arg("X"), nb::arg("T"), nb::arg("rates"), nb::arg("order") = nb::none(),
-             nb::arg("labels") = nb::none(), nb::arg("poll") = nb::none(),
+             nb::arg("labels") = nb::none(), nb::arg("poll") = nb::none(), nb::arg("starts") = nb::none(), nb::arg("columns") = nb::none(),
              "Run the program on one batch after another, each with its own learning rate. poll(done) is called now and then "
              "with the number of batches done, and at the end; it may raise to stop.")
         .def_prop_rw(

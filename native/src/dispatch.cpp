@@ -24,16 +24,28 @@ extern const Kernels<double> double_precision;
 
 namespace {
 
-// The first row that starts at or after `element`.
-Index row_at(const SparseIndex& index, std::int64_t element) {
-    return std::lower_bound(index.starts, index.starts + index.rows, element) - index.starts;
+// The first row before which there are at least `count` elements or, if rows count too, rows and elements.
+Index row_at(const SparseIndex& index, std::int64_t count, bool rows_count) {
+    Index first = 0, last = index.rows;
+    while (first < last) {
+        const Index middle = first + (last - first) / 2;
+        if (index.starts[middle] + (rows_count ? middle : 0) < count)
+            first = middle + 1;
+        else
+            last = middle;
+    }
+    return first;
 }
+
+std::int64_t size_of(const SparseIndex& index, bool rows_count) { return index.starts[index.rows] + (rows_count ? index.rows : 0); }
 
 }  // namespace
 
-Index SparseIndex::begin(const Worker& worker) const { return row_at(*this, worker.begin(starts[rows])); }
-Index SparseIndex::end(const Worker& worker) const {
-    return worker.index + 1 == worker.count ? rows : row_at(*this, worker.end(starts[rows]));
+Index SparseIndex::begin(const Worker& worker, bool rows_count) const {
+    return row_at(*this, worker.begin(size_of(*this, rows_count)), rows_count);
+}
+Index SparseIndex::end(const Worker& worker, bool rows_count) const {
+    return worker.index + 1 == worker.count ? rows : row_at(*this, worker.end(size_of(*this, rows_count)), rows_count);
 }
 
 namespace {

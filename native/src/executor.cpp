@@ -1,5 +1,6 @@
 // Programs with memory: their buffers, and what is bound to them.
 #include <cstring>
+#include <limits>
 
 #include "matgrad/errors.h"
 #include "typed_executor.h"
@@ -35,13 +36,17 @@ Memory allocate(std::size_t bytes) {
 Executor::Implementation::Implementation(Program p, std::shared_ptr<ThreadPool> threads, Index per_line, Index per_vector)
     : program(std::move(p)), pool(std::move(threads)), line(per_line), lanes(per_vector) {
     for (const Value& v : program.values)
-        if (v.operation.starts_with("sparse_")) examples = v.shape[1];
+        if (is_of_weights(v)) examples = v.shape[1];
     const int count = team_count();
     for (int i = 0; i < count; ++i)
         teams.push_back(std::make_unique<Barrier>(static_cast<int>(Worker{i, count, nullptr}.part(pool->size())), pool->size()));
     const Index widest = kWidest * line * count;
     strips = static_cast<int>((examples + widest - 1) / widest) * count;
     allocate_buffers();
+}
+
+bool Executor::Implementation::is_of_weights(const Value& v) const {
+    return v.operation.starts_with("sparse_") && program.values[v.operands[0]].name != kExamples;
 }
 
 // Whether a matrix is an input of several columns of which the program reads nothing but the transpose, to copy it.
@@ -68,7 +73,7 @@ int Executor::Implementation::team_count() const {
     constexpr double kSlowdown = 1.3, kCached = 16384;  // where a strip has more lines than this
     double weights = 0, features = 0, rows = 0;
     for (const Value& v : program.values) {
-        if (!v.operation.starts_with("sparse_")) continue;
+        if (!is_of_weights(v)) continue;
         const Shape& support = program.values[v.operands[0]].shape;
         weights += static_cast<double>(support[2]), features += static_cast<double>(support[0] + support[1]);
         rows = std::max(rows, static_cast<double>(std::max(support[0], support[1])));
@@ -125,7 +130,7 @@ void Executor::Implementation::allocate_buffers() {
     const std::size_t count = program.buffers.size();
     pointers.resize(count), is_padded.resize(count), is_split.resize(count);
     for (const Value& v : program.values) {  // the dense operands and the results of sparse products are padded
-        const bool is_product = v.operation.starts_with("sparse_"), is_sample = v.operation.starts_with("sampled_");
+        const bool is_product = is_of_weights(v), is_sample = v.operation.starts_with("sampled_");
         if (is_product) is_padded[v.buffer] = true;
         for (std::size_t k = v.operands.size() - (is_product ? 1 : is_sample ? 2 : 0); k < v.operands.size(); ++k)
             if (const int buffer = program.values[v.operands[k]].buffer; buffer >= 0) is_padded[buffer] = true;
@@ -225,6 +230,53 @@ void Executor::Implementation::bind_rows(int input, const void* data, Index rows
         pool->run(gather);
 }
 
+namespace {
+
+// Refuses sparse examples with a row that ends before it begins, or with an element outside their D columns.
+void check_rows(const Examples& examples, Index D) {
+    const std::int64_t* starts = examples.starts;
+    for (Index i = 0; i < examples.size; ++i)
+        if (starts[i + 1] < starts[i]) refuse("X: row " + std::to_string(i) + " ends before it begins");
+    for (std::int64_t p = starts[0]; p < starts[examples.size]; ++p)
+        if (examples.columns[p] < 0 || examples.columns[p] >= D)
+            refuse("X: expected columns from 0 to " + std::to_string(D - 1) + ", found " + std::to_string(examples.columns[p]));
+}
+
+}  // namespace
+
+// Makes the rows of the examples with these indices the batch, in linear time. Their elements have been checked.
+void Executor::Implementation::bind_sparse_rows(const Examples& examples, const std::vector<Index>& rows) {
+    const Index D = program.supports.at(kExamples)[1], size = element_size(program.dtype);
+    std::int64_t count = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (rows[i] < 0 || rows[i] >= examples.size) refuse("X has no row " + std::to_string(rows[i]));
+        count += examples.starts[rows[i] + 1] - examples.starts[rows[i]];
+        if (count > std::numeric_limits<std::int32_t>::max()) refuse("X: a batch has too many elements");
+    }
+    program.limits.check_memory(checked_sum(reserved, checked_product({count, 12 + size}) + 8 * (D + 1)), "a batch of X");
+    batch.starts.assign(1, 0);
+    batch.columns.resize(count), batch.values.resize(count * size);
+    for (Index row : rows) {
+        const std::int64_t from = examples.starts[row], n = examples.starts[row + 1] - from, to = batch.starts.back();
+        std::copy_n(examples.columns + from, n, batch.columns.begin() + to);
+        std::copy_n(static_cast<const std::byte*>(examples.X) + from * size, n * size, batch.values.begin() + to * size);
+        batch.starts.push_back(to + n);
+    }
+    batch.column_starts.assign(D + 1, 0), batch.rows.resize(count), batch.positions.resize(count);
+    for (std::int32_t column : batch.columns) ++batch.column_starts[column];
+    std::int64_t end = 0;
+    for (std::int64_t& start : batch.column_starts) end += start, start = end;  // the end of each column for now
+    for (Index i = static_cast<Index>(rows.size()) - 1; i >= 0; --i)
+        for (std::int64_t p = batch.starts[i + 1] - 1; p >= batch.starts[i]; --p) {
+            const std::int64_t place = --batch.column_starts[batch.columns[p]];
+            batch.rows[place] = static_cast<std::int32_t>(i), batch.positions[place] = static_cast<std::int32_t>(p);
+        }
+    const Index N = static_cast<Index>(rows.size());
+    supports[kExamples] = {{batch.starts.data(), batch.columns.data(), nullptr, N},
+                           {batch.column_starts.data(), batch.rows.data(), batch.positions.data(), D}};
+    pointers[program.buffer("X")] = batch.values.data();
+}
+
 Executor::Executor(Program program, std::shared_ptr<ThreadPool> pool, const std::string& instruction_set)
     : seconds(program.values.size()) {
     if (program.dtype == "float32")
@@ -239,6 +291,7 @@ const Program& Executor::program() const { return implementation_->program; }
 
 void Executor::bind(const std::string& name, void* data) {
     const int input = implementation_->program.buffer(name);
+    if (name == "X" && implementation_->program.has_sparse_examples()) refuse("X: expected sparse examples");
     implementation_->pointers[input] = data;
     implementation_->chosen_rows[input].clear();
 }
@@ -252,11 +305,23 @@ void Executor::bind_support(const std::string& name, const Support& support) {
     const auto& sizes = implementation_->program.supports;
     const auto found = sizes.find(name);
     if (found == sizes.end()) refuse("the program has no support " + readable(name));
+    if (name == kExamples) refuse("X.support: expected sparse examples, with their values");
     const SparseIndex &W = support.by_rows, &by_columns = support.by_columns;
     const Index nnz = W.starts[W.rows];
     if (found->second != Shape{W.rows, by_columns.rows, nnz} || by_columns.starts[by_columns.rows] != nnz)
         refuse("the support " + readable(name) + " has a different size from the program's");
     implementation_->supports[name] = support;
+}
+
+void Executor::bind_examples(const Examples& examples) {
+    const Program& program = implementation_->program;
+    if (!program.has_sparse_examples() || !examples.starts) refuse("X: expected a program and a batch with sparse examples");
+    const Shape& shape = program.supports.at(kExamples);
+    if (examples.size != shape[0]) refuse("X: expected " + std::to_string(shape[0]) + " rows, found " + std::to_string(examples.size));
+    check_rows(examples, shape[1]);
+    std::vector<Index> rows(examples.size);
+    for (Index i = 0; i < examples.size; ++i) rows[i] = i;
+    implementation_->bind_sparse_rows(examples, rows);
 }
 
 void Executor::run() {
@@ -272,12 +337,15 @@ void Executor::run() {
 void Executor::run(const Examples& examples, const void* rates, Index batches, const std::function<void()>& after_batch) {
     Implementation& self = *implementation_;
     const int X = self.program.buffer("X"), T = self.program.buffer("T"), eta = self.program.buffer("eta");
-    const Shape &x = self.program.buffers[X].shape, &t = self.program.buffers[T].shape;
+    const bool is_sparse = self.program.has_sparse_examples();
+    const Shape &x = is_sparse ? self.program.supports.at(kExamples) : self.program.buffers[X].shape, &t = self.program.buffers[T].shape;
     const Buffer& rate = self.program.buffers[eta];
     if (x.empty() || t.empty() || x[0] != t[0] || !rate.shape.empty() || rate.dtype != self.program.dtype)
         refuse("expected a training step, with inputs X and T that have the same number of rows, and a scalar eta of " +
                                     self.program.dtype);
     for (int input : {X, T, eta}) self.check_constant(input);
+    if (is_sparse != (examples.starts != nullptr)) refuse(is_sparse ? "X: expected sparse examples" : "X: expected dense examples");
+    if (is_sparse) check_rows(examples, x[1]);
     const Index N = x[0], size = element_size(rate.dtype);
     if (batches < 0 || batches > examples.size / N)
         refuse("expected " + std::to_string(batches * N) + " examples, found " + std::to_string(examples.size));
@@ -292,7 +360,10 @@ void Executor::run(const Examples& examples, const void* rates, Index batches, c
     for (Index batch = 0; batch < batches; ++batch) {
         const Index start = batch * N;
         for (Index i = 0; i < N; ++i) rows[i] = examples.order ? examples.order[start + i] : start + i;
-        self.bind_rows(X, examples.X, examples.size, !examples.order, rows);
+        if (is_sparse)
+            self.bind_sparse_rows(examples, rows);
+        else
+            self.bind_rows(X, examples.X, examples.size, !examples.order, rows);
         if (examples.labels)
             for (Index& row : rows) row = examples.labels[row];
         self.bind_rows(T, examples.T, examples.targets, !examples.order && !examples.labels, rows);

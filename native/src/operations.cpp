@@ -74,6 +74,8 @@ const std::map<std::string, Operation>& rows() {
         {"product_sum", row(product, {"(), m n, (), m k, k n -> m n"}, floats, 1)},
         {"sparse_product", row(sparse, {"K D nnz, 1 nnz, D N -> K N"})},
         {"sparse_transposed_product", row(sparse, {"K D nnz, 1 nnz, K N -> D N"})},
+        {"transposed_sum", row(sparse, {"K D nnz, (), D N, (), 1 nnz, K N -> D N"}, floats, 2)},
+        {"dense", row(sparse, {"K D nnz, 1 nnz -> K D"})},
         {"sampled_product", row(sparse, {"K D nnz, K N, D N -> 1 nnz"})},
         {"sampled_sum", row(sparse, {"K D nnz, (), 1 nnz, (), K N, D N -> 1 nnz"}, floats, 2)},
         {"uniform_on", row(sparse, {"K D nnz, (), () -> 1 nnz"}, counts)},

@@ -17,8 +17,6 @@ const std::map<std::string, Elementwise> kElementwise = {
     {"tanh", Elementwise::tanh},     {"erf", Elementwise::erf},               {"step", Elementwise::step},
 };
 
-bool is_sparse_product(const Value& v) { return v.operation == "sparse_product" || v.operation == "sparse_transposed_product"; }
-
 // Whether a task could change what another thread still reads, or read what another thread has not written yet.
 bool conflict(const std::set<Access>& before, const std::vector<Access>& after) {
     for (const Access& b : after)
@@ -53,8 +51,12 @@ void TypedExecutor<T>::plan(int i) {
         plan_elementwise(i, found->second);
     else if (v.operation == "matmul" || v.operation == "product_sum")
         plan_product(i);
-    else if (is_sparse_product(v))
+    else if (is_of_weights(v))
         plan_sparse_product(i);
+    else if (v.operation.starts_with("sparse_") || v.operation == "transposed_sum")
+        plan_sparse_sum(i);
+    else if (v.operation == "dense")
+        plan_dense(i);
     else if (v.operation == "sampled_product" || v.operation == "sampled_sum")
         plan_sampled_product(i);
     else

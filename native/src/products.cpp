@@ -125,6 +125,62 @@ void TypedExecutor<T>::plan_sparse_product(int i) {
     group_ = group;
 }
 
+// β·C + α·A B for a sparse A, by rows of A: products with sparse examples, and with the transpose of sparse weights in a sum
+template <class T>
+void TypedExecutor<T>::plan_sparse_sum(int i) {
+    const Value& v = program.values[i];
+    const auto& x = v.operands;
+    const bool has_sum = v.operation == "transposed_sum", is_transposed = v.operation != "sparse_product";
+    const Support& S = supports[program.values[x[0]].name];
+    const Scalar beta = has_sum ? scalar(x[1]) : Scalar{0}, alpha = has_sum ? scalar(x[3]) : Scalar{1};
+    const int w = stored_buffer(x[has_sum ? 4 : 1]);
+    stored_buffer(x.back());
+    const Operand B = unsplit(i, operand(x.back()));
+    Operand C = has_sum ? operand(x[2]) : Operand{};
+    if (has_sum && C.column_stride != 1) {  // start with C itself
+        append(i, v.shape, {Elementwise::copy, v.buffer, C, C, {}});
+        C = direct(v.buffer);
+    }
+    C = unsplit(i, C);
+    const int out = unsplit_buffer(v.buffer);
+    const Index m = v.shape[0], n = v.shape[1], step = std::max<Index>(1, kTile / n);
+    auto group = std::make_shared<Group>(Group{m, n, false, {}, {w, B.buffer}});
+    add(i, Split::parts, [=, this, &S](const Worker& worker) {
+        const SparseIndex& A = is_transposed ? S.by_columns : S.by_rows;
+        const SparseSum<T> sum{A, data(w), {data(B.buffer), is_transposed ? S.by_rows.rows : S.by_columns.rows, n, B.row_stride, 1},
+                               {has_sum ? data(C.buffer) : nullptr, m, n, C.row_stride, 1}, {data(out), m, n, strides[out], 1},
+                               read<T>(alpha), read<T>(beta)};
+        const Index last = A.end(worker, true);
+        for (Index r = A.begin(worker, true); r < last; r += step) {
+            const Index rows = std::min(step, last - r);
+            kernels_.sparse_sum(sum, r, r + rows);
+            run_region(*group, {r, 0, rows, n}, worker.index, 0);
+        }
+    });
+    if (out == v.buffer)
+        group_ = group;
+    else
+        copy(i, v.buffer, out);
+}
+
+// A sparse matrix as a dense one
+template <class T>
+void TypedExecutor<T>::plan_dense(int i) {
+    const Value& v = program.values[i];
+    const Support& S = supports[program.values[v.operands[0]].name];
+    const int w = stored_buffer(v.operands[1]), out = unsplit_buffer(v.buffer);
+    const Index rows = v.shape[0], columns = v.shape[1];
+    add(i, rows * columns, [=, this, &S](const Worker& worker) {
+        const SparseIndex& A = S.by_rows;
+        for (Index r = worker.begin(rows); r < worker.end(rows); ++r) {
+            T* row = data(out) + r * strides[out];
+            std::fill_n(row, columns, T(0));
+            for (std::int64_t p = A.starts[r]; p < A.starts[r + 1]; ++p) row[A.columns[p]] += data(w)[p];
+        }
+    });
+    if (out != v.buffer) copy(i, v.buffer, out);
+}
+
 template <class T>
 void TypedExecutor<T>::plan_sampled_product(int i) {
     const Value& v = program.values[i];

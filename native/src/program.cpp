@@ -45,6 +45,7 @@ public:
         for (const auto& [name, index] : description.at("outputs").object())
             about("output " + readable(name), [&] { check_output(name, index); });
         if (program_.values.empty()) refuse("expected values, found none");
+        if (program_.has_sparse_examples()) check_examples();
     }
 
 private:
@@ -143,6 +144,31 @@ private:
             refuse("a second support called " + readable(value.name) + ", of another size");
         const Index K = value.shape[0], D = value.shape[1], nnz = value.shape[2];
         take_memory(8 * (K + 1) + 16 * (D + 1) + 12 * nnz);
+    }
+
+    // The number of elements of sparse examples differs from batch to batch: they occur only together, in products.
+    void check_examples() const {
+        const int X = program_.buffer("X");
+        if (program_.writes(X)) refuse("X cannot be changed, or have an output of its name, where it is sparse");
+        for (const auto& [to, from] : program_.copies)
+            if (from == X) refuse("X cannot be copied where it is sparse");
+        for (std::size_t i = 0; i < program_.values.size(); ++i) {
+            const Value& v = program_.values[i];
+            for (std::size_t k = 0; k < v.operands.size(); ++k) {
+                const Value& x = program_.values[v.operands[k]];
+                const bool is_support = x.operation == "support" && x.name == kExamples, is_X = x.buffer == X;
+                if (is_support && k == 0 && program_.values[v.operands[place_of_values(v)]].buffer == X) continue;
+                if (is_X && k == place_of_values(v) && program_.values[v.operands[0]].name == kExamples) continue;
+                if (is_support || is_X)
+                    refuse("value " + std::to_string(i) + ": " + v.operation + " cannot read the elements of a sparse X");
+            }
+        }
+    }
+
+    // Which operand of a product has the values of its sparse matrix; 0 if it has none.
+    static std::size_t place_of_values(const Value& v) {
+        if (v.operation == "transposed_sum") return 4;
+        return v.operation.starts_with("sparse_") || v.operation == "dense" ? 1 : 0;
     }
 
     // The buffer of a value, which must not hold what is still to be read.

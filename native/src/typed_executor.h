@@ -110,6 +110,8 @@ struct Executor::Implementation {
     void allocate_buffers();
     int add_buffer(const Shape& shape, const std::string& dtype);
 
+    bool is_of_weights(const Value& v) const;  // whether it is a product with sparse weights, not with sparse examples
+    void bind_sparse_rows(const Examples& examples, const std::vector<Index>& rows);
     void bind_rows(int input, const void* data, Index rows, bool are_consecutive, const std::vector<Index>& indices);
     void check_constant(int input) const;  // throws if the program changes it
 
@@ -133,7 +135,14 @@ struct Executor::Implementation {
     std::map<int, bool> is_only_transposed;  // whether the rows of an input are transposed from where they are, without a copy:
     std::map<int, std::vector<Index>> chosen_rows;  // those with these indices, or all of them if it is empty
 
-    // The batch size of sparse products, or 0 if there are none: every team of threads takes its own examples, strip by strip.
+    // The batch of sparse examples: its elements by rows and, if the program reads them so, by columns.
+    struct {
+        std::vector<std::int64_t> starts, column_starts;
+        std::vector<std::int32_t> columns, rows, positions;
+        std::vector<std::byte> values;
+    } batch;
+
+    // The batch size of products with sparse weights, or 0 if there are none: every team of threads takes its own examples, strip by strip.
     Index examples = 0;
     int strips = 0;
     std::vector<std::unique_ptr<Barrier>> teams;
@@ -161,6 +170,8 @@ private:
     bool plan_product_by_examples(int value, const Factors& factors);
     void plan_sparse_product(int value);
     void plan_sampled_product(int value);
+    void plan_sparse_sum(int value);
+    void plan_dense(int value);
     void plan_other(int value);
     void plan_reduction(int value);
     void plan_waits();

@@ -302,6 +302,8 @@ void test_sparse(const std::string& set, std::mt19937& rng) {
             Z.leftCols(N) = random_matrix<T>(K, N, rng);
             Matrix<T> Y = Matrix<T>::Zero(K, stride), DX = Matrix<T>::Zero(D, stride);
             std::vector<T> DW(values.size(), T(7)), C(values.size(), T(2));
+            const Matrix<T> narrow = Z.leftCols(N), before = random_matrix<T>(D, N, rng);
+            Matrix<T> sum = before, product = Matrix<T>::Constant(D, N, T(7));
             for (int threads : {1, 3}) {
                 ThreadPool pool(threads);
                 pool.run([&](const Worker& worker) {
@@ -309,6 +311,10 @@ void test_sparse(const std::string& set, std::mt19937& rng) {
                                           by_rows.end(worker));
                     kernel.sparse_product({DX.data(), stride}, by_columns, values.data(), {Z.data(), stride}, N, by_columns.begin(worker),
                                           by_columns.end(worker));
+                    const View<const T> none{}, B{narrow.data(), K, N, N, 1}, start{sum.data(), D, N, N, 1};
+                    const Index from = by_columns.begin(worker, true), to = by_columns.end(worker, true);
+                    kernel.sparse_sum({by_columns, values.data(), B, none, {product.data(), D, N, N, 1}, T(1), T(0)}, from, to);
+                    kernel.sparse_sum({by_columns, values.data(), B, start, {sum.data(), D, N, N, 1}, T(-2), T(1)}, from, to);
                     const Index first = worker.begin(values.size()), last = worker.end(values.size());
                     kernel.sampled_product(DW.data() + first, T(0.5), C.data() + first, T(-2), {by_rows, {Z.data(), stride}, {X.data(), stride}}, N,
                                            first, last);
@@ -316,6 +322,9 @@ void test_sparse(const std::string& set, std::mt19937& rng) {
                 const std::string what = set + " sparse " + std::to_string(K) + "×" + std::to_string(D) + " N " + std::to_string(N);
                 check_close<T>(Y, W * X, kTolerance<T> * 8, what + " W X");
                 check_close<T>(DX, W.transpose() * Z, kTolerance<T> * 8, what + " Wᵀ Z");
+                check_close<T>(product, W.transpose() * narrow, kTolerance<T> * 8, what + " Wᵀ Z, not padded");
+                check_close<T>(sum, before - T(2) * W.transpose() * narrow, kTolerance<T> * 8, what + " C - 2 Wᵀ Z");
+                sum = before;
                 const Matrix<T> full = Z * X.transpose();
                 for (Index i = 0; i < K; ++i)
                     for (std::int64_t p = starts[i]; p < starts[i + 1]; ++p)

@@ -191,8 +191,8 @@ def positive(X: Matrix) -> Matrix:
 
 
 def product_on(W: Matrix, A: Matrix, B: Matrix) -> Matrix:
-    """A B at the positions that W stores, which for a dense matrix W is the whole product."""
-    backend_of(values_of(W), A, B)
+    """A B at the positions that W stores, which for a dense matrix W is the whole product; B may be sparse too."""
+    backend_of(values_of(W), A, values_of(B))
     return backend_of(W).product_on(W, A, B)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from matgrad.backends import Backend, automatic_backend, backend_of, get_backend
 from matgrad.backends.base import Matrix, Scalar
-from matgrad.datasets.checking import check_dense
+from matgrad.datasets.checking import as_array
 from matgrad.foundation.deferred import deferred
 from matgrad.foundation.random_numbers import Generator
 from matgrad.layers import sparsity
@@ -242,10 +242,10 @@ class MultilayerPerceptron:
         save = deferred("matgrad.storage.models", "save_model")
         program = deferred("matgrad.program.models", "program")
 
-    def normalize(self, X: np.ndarray) -> np.ndarray:
+    def normalize(self, X: Any) -> Any:
         """The examples as the layers expect them: (X - offset) / scale if M has a normalization, else X."""
-        check_dense(X, "X")
-        return np.asarray(X) if self.normalization is None else self.normalization.apply(np.asarray(X))
+        X = as_array(X, "X")
+        return X if self.normalization is None else self.normalization.apply(X)
 
     def normalize_targets(self, T: np.ndarray) -> np.ndarray:
         """The targets as the loss expects them: (T - offset) / scale if M has a normalization of them, else T."""
@@ -299,16 +299,27 @@ class MultilayerPerceptron:
                 raise ValueError(
                     f"layer {i} has {before.output_size} outputs, but layer {i + 1} has {after.input_size} inputs"
                 )
-        backend = backend_of(like, X)
+        backend = backend_of(like, values_of(X))
+        if isinstance(X, SparseMatrix):
+            self._check_sparse_input()
         if len(X.shape) != 2 or X.shape[1] != D:
             sizes = " × ".join(map(str, X.shape))
             raise ValueError(f"expected a batch X of size N × {D}, found {sizes}")
         if X.shape[0] == 0:
             raise ValueError("the batch X is empty: expected at least one example")
-        if backend.dtype(X) != backend.dtype(like):
+        if (dtype := backend.dtype(values_of(X))) != backend.dtype(like):
             raise TypeError(
-                f"X is {backend.dtype(X)} but the model is {backend.dtype(like)}; "
-                f"use M.to(dtype=...) or loader.to(dtype=...)"
+                f"X is {dtype} but the model is {backend.dtype(like)}; use M.to(dtype=...) or loader.to(dtype=...)"
+            )
+
+    def _check_sparse_input(self) -> None:
+        """Refuse a sparse X if the backend has no sparse matrices, or the first layer would make it dense."""
+        self.backend.check_sparse()
+        first = self.layers[0]
+        if first.keeps_size:
+            raise TypeError(
+                f"layer 1, {first!r}, cannot take a sparse X, of which it would compute every element; "
+                "put a linear layer before it, or give a dense X, such as X.toarray()"
             )
 
 

@@ -307,7 +307,7 @@ class _Rates:
 
 def fit(
     M: MultilayerPerceptron,
-    X: np.ndarray,
+    X: Any,
     T: np.ndarray,
     *,
     loss: LossFunction | str | None = None,
@@ -316,7 +316,7 @@ def fit(
     batch_size: int = BATCH_SIZE,
     shuffle: bool = True,
     seed: int | None = None,
-    validation: float | tuple[np.ndarray, np.ndarray] | None = None,
+    validation: float | tuple[Any, np.ndarray] | None = None,
     early_stopping: int | None = None,
     per_step: bool = False,
     clip_norm: float | None = None,
@@ -327,6 +327,7 @@ def fit(
 ) -> History:
     """Train M on NumPy examples X with targets T (a matrix, or class indices) on M's own backend.
 
+    X may be a sparse matrix of SciPy, which is never made dense: see docs/sparse.md.
     With the defaults it trains as `matgrad train` does; X and T are normalized only if M has normalizations of them.
     The losses are then those of the normalized targets, and errors such as the 'rmse' are in the units of T.
 
@@ -348,7 +349,7 @@ def fit(
     if early_stopping is not None and ("validation_" not in data or not statistics):
         raise ValueError("early_stopping needs validation data and statistics")
 
-    def loader(part: str, X: np.ndarray, T: np.ndarray) -> DataLoader:
+    def loader(part: str, X: Any, T: np.ndarray) -> DataLoader:
         X = _of_dtype(M.normalize(X), M.dtype, f"{part}X")
         T = M.normalize_targets(T)
         T = _of_dtype(T, M.dtype, f"{part}T") if T.dtype.kind == "f" else T  # integers may be classes
@@ -374,12 +375,12 @@ def fit(
             M.information = known
 
 
-def _divided(X: np.ndarray, T: np.ndarray, validation: Any, seed: int | None) -> dict[str, tuple]:
+def _divided(X: Any, T: np.ndarray, validation: Any, seed: int | None) -> dict[str, tuple]:
     """The examples and, with the prefix 'validation_', those to validate with: a fraction of them, or a pair (X, T)."""
     if validation is None:
         return {"": (X, T)}
     if isinstance(validation, Real):
-        kept, held = hold_out(len(X), float(validation), 0 if seed is None else seed, "validation")
+        kept, held = hold_out(X.shape[0], float(validation), 0 if seed is None else seed, "validation")
         return {"": (X[kept], T[kept]), "validation_": (X[held], T[held])}
     if isinstance(validation, tuple | list) and len(validation) == 2:
         Xv, Tv = validation
@@ -387,7 +388,7 @@ def _divided(X: np.ndarray, T: np.ndarray, validation: Any, seed: int | None) ->
     raise ValueError(f"validation: expected a pair (X, T), a fraction or None, found {validation!r}")
 
 
-def _of_dtype(A: np.ndarray, dtype: str, where: str) -> np.ndarray:
+def _of_dtype(A: Any, dtype: str, where: str) -> Any:
     """A with elements of the model's type, after a check that they are finite."""
     with np.errstate(over="ignore"):
         B = A.astype(dtype, copy=False)

@@ -44,6 +44,9 @@ EAGER: dict[str, Callable[..., Any]] = {
     "gate": lambda b, shape, like, A, Z: b.hadamard(A, b.step(Z)),
     "matmul": lambda b, shape, like, A, B: A @ B,
     "product_sum": lambda b, shape, like, beta, C, alpha, A, B: beta * C + alpha * (A @ B),
+    "transposed_sum": lambda b, shape, like, S, beta, C, alpha, w, B: (
+        beta * C + alpha * b.sparse_transposed_product(S, w, B)
+    ),
     "sampled_sum": lambda b, shape, like, S, beta, C, alpha, A, B: beta * C + alpha * b.sampled_product(S, A, B),
     "identity": lambda b, shape, like: b.identity(shape[0], like),
     "uniform": lambda b, shape, like, seed, count: b.uniform(*shape, seed, count, like),

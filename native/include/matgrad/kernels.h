@@ -83,9 +83,20 @@ struct SparseIndex {
     const std::int32_t* positions;
     Index rows;
 
-    // The rows of a worker; all workers get about the same number of elements.
-    Index begin(const Worker& worker) const;
-    Index end(const Worker& worker) const;
+    // The rows of a worker; all workers get about the same number of elements or, if rows count too, of rows and elements.
+    Index begin(const Worker& worker, bool rows_count = false) const;
+    Index end(const Worker& worker, bool rows_count = false) const;
+};
+
+// out = β·C + α·A B for a sparse A. The rows of the other matrices are contiguous; they need not be padded. Without data, C is
+// left out, as S in a `Product`.
+template <class T>
+struct SparseSum {
+    SparseIndex A;
+    const T* values;
+    View<const T> B, C;
+    View<T> out;
+    T alpha, beta;
 };
 
 // A matrix with padded rows that are `stride` elements apart.
@@ -131,6 +142,8 @@ struct Kernels {
     // out = β·C + α·(A Bᵀ at the stored elements [first, last) of W); A and B have n columns, padded as B above. C may be
     // left out, as S in a `Product`.
     void (*sampled_product)(T* out, T beta, const T* C, T alpha, const Sample<T>&, Index n, Index first, Index last);
+    // The rows [first, last) of a sum. Those without elements stay as they are if out is C and β is 1.
+    void (*sparse_sum)(const SparseSum<T>&, Index first, Index last);
     // Numbers in [0, 1) from a hash of a key and a position; the first position is `first`, and the positions of two
     // rows are `distance` apart.
     void (*uniform)(T* out, Index out_stride, std::uint32_t key, std::uint32_t first, Index distance, Index rows,

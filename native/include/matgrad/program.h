@@ -18,6 +18,8 @@ namespace matgrad {
 
 using Shape = std::vector<Index>;  // {m, n} of a matrix, {} of a scalar, {K, D, nnz} of a support
 
+constexpr const char* kExamples = "X.support";  // the support of sparse examples, which differs from batch to batch
+
 // The names of the operations that a program may contain.
 std::vector<std::string> operations();
 
@@ -61,6 +63,7 @@ struct Program {
     explicit Program(const Json& description, const Limits& limits = Limits::of_machine());
     int buffer(const std::string& name) const;  // throws std::invalid_argument if there is none
     bool writes(int buffer) const;
+    bool has_sparse_examples() const { return supports.count(kExamples) > 0; }
 
 private:
     friend class ProgramReader;
@@ -74,6 +77,8 @@ struct Examples {
     Index size, targets;                   // rows of X and of T
     const std::int64_t* order = nullptr;   // `size` indices of rows of X; without them, the rows as they are
     const std::int64_t* labels = nullptr;  // the row of T for each row of X; without them, the same row
+    const std::int64_t* starts = nullptr;  // of sparse examples: X has the values of the elements starts[i], …, starts[i + 1] - 1
+    const std::int32_t* columns = nullptr;  // of row i, and these are their columns
 };
 
 // A program with memory. Inputs are bound to the caller's memory; the program updates some of them in place.
@@ -87,9 +92,10 @@ public:
     void bind(const std::string& name, void* data);
     void bind(const std::string& name, const void* data);  // throws std::invalid_argument if the program changes it
     void bind_support(const std::string& name, const Support& support);
+    void bind_examples(const Examples& examples);  // the sparse examples of one batch
     void run();
-    // Trains on one batch after another: the inputs X and T are rows of the examples, and the input eta is the next of
-    // `rates`; all three are unbound afterwards. `after_batch` may throw to stop. Throws std::invalid_argument if the program
+    // Trains on one batch after another: the inputs X and T are rows of the examples, which are sparse if the program says so, and
+    // the input eta is the next of `rates`; all three are unbound afterwards. `after_batch` may throw to stop. Throws std::invalid_argument if the program
     // is not a training step, there are too few examples, or an index is out of range.
     void run(const Examples& examples, const void* rates, Index batches, const std::function<void()>& after_batch = [] {});
     Index runs = 0;  // so far

@@ -16,6 +16,7 @@ constexpr Kernels<T> table(std::integer_sequence<int, I...>) {
             transpose<T>,
             sparse_product<T>,
             sampled_product<T>,
+            sparse_sum<T>,
             uniform<T>,
             columns_sum<T>,
             columns_max<T>,

@@ -54,8 +54,14 @@ struct Vectors {
     // The padding in the last vector becomes 0, even if a sum is not finite.
     void store_elements(T* p, Vector<T> is_element) {
         vectors[count - 1] = is_element > 0 ? vectors[count - 1] : Vector<T>{};
+        store_all(p);
+    }
+    void store_all(T* p) const {
 #pragma GCC unroll 8
         for (int v = 0; v < count; ++v) store(p + v * lanes<T>, vectors[v]);
+    }
+    void scale(T c) {
+        for (int v = 0; v < count; ++v) vectors[v] *= c;
     }
     void add(const Vectors& x) {
         for (int v = 0; v < count; ++v) vectors[v] += x.vectors[v];
@@ -120,6 +126,46 @@ void sparse_product(Padded<T> out, const SparseIndex& W, const T* values, Padded
     in_passes<T>(n, [&](auto vectors, Index start) {
         sum_rows<T, typename decltype(vectors)::type>(out, W, values, B, start, n, first, last);
     });
+}
+
+// The elements [start, start + V::size·lanes) of rows of a sum
+template <class T, class V>
+void add_rows(const SparseSum<T>& sum, Index start, Index first, Index last) {
+    const SparseIndex& A = sum.A;
+    const Index end = A.starts[last];
+    const bool keeps_empty = sum.C.data == sum.out.data && sum.beta == 1 && std::isfinite(sum.alpha);
+    const auto row = [&](Index p) { return &sum.B(A.columns[p], start); };
+    for (Index i = first; i < last; ++i) {
+        if (keeps_empty && A.starts[i] == A.starts[i + 1]) continue;
+        V sums = {};
+        for (Index p = A.starts[i]; p < A.starts[i + 1]; ++p) {
+            if (p + V::ahead < end) V::fetch(row(p + V::ahead));
+            sums.add(sum.values[A.positions ? A.positions[p] : p], row(p));
+        }
+        sums.scale(sum.alpha);
+        if (sum.C.data) sums.add(sum.beta, &sum.C(i, start));
+        sums.store_all(&sum.out(i, start));
+    }
+}
+
+// The same for one element of each row
+template <class T>
+void add_elements(const SparseSum<T>& sum, Index j, Index first, Index last) {
+    const SparseIndex& A = sum.A;
+    for (Index i = first; i < last; ++i) {
+        T x = 0;
+        for (Index p = A.starts[i]; p < A.starts[i + 1]; ++p) x += sum.values[A.positions ? A.positions[p] : p] * sum.B(A.columns[p], j);
+        sum.out(i, j) = sum.alpha * x + (sum.C.data ? sum.beta * sum.C(i, j) : T(0));
+    }
+}
+
+template <class T>
+void sparse_sum(const SparseSum<T>& sum, Index first, Index last) {
+    const Index n = sum.out.columns, whole = n / lanes<T> * lanes<T>;
+    in_passes<T>(whole, [&](auto vectors, Index start) {
+        add_rows<T, typename decltype(vectors)::type>(sum, start, first, last);
+    });
+    for (Index j = whole; j < n; ++j) add_elements(sum, j, first, last);
 }
 
 // out = β·C + α·Σ_j a_ij·b_kj over the elements j from `start` on, for the stored elements [first, last) of W

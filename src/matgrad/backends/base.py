@@ -134,6 +134,13 @@ class Backend(ABC):
         """The 1×nnz values of A Bᵀ on S, for dense matrices A (K×N) and B (D×N)."""
         raise self._no_sparse()
 
+    def dense(self, S: Support, w: Matrix) -> Matrix:
+        """W as a dense matrix."""
+        values = self.to_numpy(w)
+        A = np.zeros(S.shape, values.dtype)
+        A[S.row_indices(), S.columns] = values[0]
+        return self.from_numpy(A, self.device(w))
+
     def uniform_on(self, S: Support, seed: Scalar, count: Scalar, like: Matrix) -> Matrix:
         """The 1×nnz values on S of the K×D matrix that `uniform` gives."""
         raise self._no_sparse()

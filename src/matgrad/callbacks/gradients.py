@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from matgrad.backends import backend_of
 from matgrad.callbacks.callback import Callback
 from matgrad.inspection.gradient_check import check_gradients, check_step, first_wrong
 from matgrad.inspection.profiling import paused
+from matgrad.sparse.matrix import SparseMatrix
 
 if TYPE_CHECKING:
     from matgrad.training import Training
@@ -24,7 +26,9 @@ class GradientCheck(Callback):
     def batch(self, run: Training) -> None:
         if run.batch != 1:
             return
-        X, T = run.X[: self.examples], run.T[: self.examples]
+        N = min(self.examples, run.T.shape[0])
+        X, T = (backend_of(A).rows(A, 0, N) for A in (run.X, run.T))
+        X = X.to_dense() if isinstance(X, SparseMatrix) else X
         with paused(run.M):
             results = check_gradients(run.M, run.loss, X, T, h=self.h)
         wrong = first_wrong(results)

@@ -25,6 +25,7 @@ from matgrad.cli.options import (
 from matgrad.cli.saved_models import class_names, load_data_for
 from matgrad.cli.table_options import check_table_options
 from matgrad.datasets import DataLoader, Dataset
+from matgrad.datasets.checking import stacked
 from matgrad.datasets.tables import read_features
 from matgrad.evaluation.measures import Measures, measure, predicted_classes, probabilities
 from matgrad.foundation.files import as_json as as_json_text
@@ -78,7 +79,8 @@ def evaluate(model: Path, **options: Any) -> None:
         confusion = {} if names is None else {"confusion": measures.confusion(len(names)).tolist()}
         click.echo(as_json_text(values | confusion))
         return
-    click.echo(f"{model} on the {options['part']} part of {data.name}: {len(X)} examples, loss {loss.specification()}")
+    what = f"{X.shape[0]} examples, loss {loss.specification()}"
+    click.echo(f"{model} on the {options['part']} part of {data.name}: {what}")
     if names is not None:
         click.echo("\n" + confusion_table(measures.confusion(len(names)), names) + "\n")
     for name, value in values.items():
@@ -186,17 +188,17 @@ def _show(notes: Iterable[str]) -> None:
         click.echo(note, err=True)
 
 
-def _check_features(M: MultilayerPerceptron, X: np.ndarray, path: Path) -> None:
+def _check_features(M: MultilayerPerceptron, X: Any, path: Path) -> None:
     """Refuse examples that do not have as many features as the model."""
     D = M.layers[0].input_size
     if X.shape[1] != D:
         raise ValueError(f"{path}: the model has {D} features, but the data has {X.shape[1]}")
 
 
-def _examples(data: Dataset, part: str) -> tuple[np.ndarray, np.ndarray]:
+def _examples(data: Dataset, part: str) -> tuple[Any, np.ndarray]:
     """X and T of a part of the data."""
     if part == "all":
-        return np.concatenate([data.Xtrain, data.Xtest]), np.concatenate([data.Ttrain, data.Ttest])
+        return stacked(data.Xtrain, data.Xtest), np.concatenate([data.Ttrain, data.Ttest])
     return (data.Xtrain, data.Ttrain) if part == "train" else (data.Xtest, data.Ttest)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -65,6 +67,14 @@ data_options = all_of(
         "Data", "--csv", type=READS, metavar="FILE", help="A CSV file; a fifth of its rows are held out for testing."
     ),
     target_options,
+    option(
+        "Data",
+        "--svmlight",
+        type=READS,
+        metavar="FILE",
+        help="An svmlight (libsvm) file of sparse examples; a fifth of its lines are held out for testing.",
+    ),
+    option("Data", "--svmlight-test", type=READS, metavar="FILE", help="An svmlight file with the test examples."),
     option(
         "Data",
         "--preprocessed",
@@ -204,19 +214,28 @@ config_option = option(
 
 def data_sources(options: dict[str, Any]) -> dict[str, str]:
     """The flags of the data sets that the options name, with the names of those options."""
-    sources = ("mnist", "fashion_mnist", "cifar10", "load_dataset", "csv", "preprocessed", "generate_dataset")
-    return {flag(name): name for name in sources if options[name] is not None}
+    files = ("mnist", "fashion_mnist", "cifar10", "load_dataset", "csv", "svmlight", "preprocessed")
+    return {flag(name): name for name in (*files, "generate_dataset") if options[name] is not None}
 
 
-def load_data(options: dict[str, Any], seed: int, like: Features | None = None, task: str | None = None) -> Dataset:
+def load_data(
+    options: dict[str, Any],
+    seed: int,
+    like: Features | None = None,
+    task: str | None = None,
+    indices: Mapping[str, Any] = MappingProxyType({}),
+) -> Dataset:
     """The data set that the options name, not yet normalized; the embedded digits if they name none.
 
-    A CSV file has the features and, unless the options name another, the target and the task of the model.
+    A CSV file has the features and, unless the options name another, the target and the task of the model; an
+    svmlight file has its task, and the number and the first index of its features, which are in `indices`.
     """
     given = data_sources(options)
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)}: expected one data set")
     check_table_options(options, next(iter(given.values()), None))
+    if options["svmlight"] is None and options["svmlight_test"] is not None:
+        raise ValueError("--svmlight-test needs --svmlight")
     if options["generate_dataset"] is None and options["dataset_size"]:
         raise ValueError("--dataset-size needs --generate-dataset")
     if not given:
@@ -229,6 +248,9 @@ def load_data(options: dict[str, Any], seed: int, like: Features | None = None, 
         return make(seed=seed, **size)
     if name == "csv":
         return datasets.csv(value, **({"task": task} | given_table_options(options)), like=like)
+    if name == "svmlight":
+        task = options["task"] if options["task"] is not None else task
+        return datasets.svmlight(value, test=options["svmlight_test"], task=task, **indices)
     readers = {
         "mnist": datasets.mnist,
         "fashion_mnist": datasets.fashion_mnist,

@@ -261,7 +261,7 @@ class TrainingRun:
         targets = "" if scaling is None else f", targets {scaling}"
         report.say(f"{self.M}\n")
         report.say(
-            f"data {data.name}: {len(data.Xtrain)} training and {len(data.Xtest)} test examples, "
+            f"data {data.name}: {data.Xtrain.shape[0]} training and {data.Xtest.shape[0]} test examples, "
             f"{data.input_size} features, {what}; "
             f"normalize {self.options['normalize']}{targets}; loss {self.loss.specification()}; "
             f"weights {self.options['load_weights'] or self.options['layer_weights']}\n"
@@ -283,6 +283,8 @@ class TrainingRun:
             "data": self.data.name,
             "results": results,
         }
+        if self.data.first_index is not None:
+            information["first_index"] = self.data.first_index
         files = [options["save_weights"]] if options["save_weights"] else []
         if options["output"]:
             with suppress(OSError):  # which is told of its files

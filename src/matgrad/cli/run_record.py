@@ -45,8 +45,8 @@ def run_record(
         "data": {
             "name": data.name,
             "sha256": sha256,
-            "training_examples": len(data.Xtrain),
-            "test_examples": len(data.Xtest),
+            "training_examples": data.Xtrain.shape[0],
+            "test_examples": data.Xtest.shape[0],
             "features": data.input_size,
             "classes": data.classes,
             "normalize": data.normalization.kind,

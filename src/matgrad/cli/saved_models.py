@@ -108,7 +108,8 @@ def load_data_for(saved: SavedModel, options: dict[str, Any]) -> Dataset:
     M, task = saved.model, "regression" if class_names(saved) is None else "classification"
     is_known = "classes" in saved.information or M.target_normalization is not None
     chosen = [name for name in FEATURES if options.get(name) is not None]
-    data = load_data(options, options["seed"], None if chosen else M.features, task if is_known else None)
+    known = {"first_index": saved.information.get("first_index"), "features": M.layers[0].input_size}
+    data = load_data(options, options["seed"], None if chosen else M.features, task if is_known else None, known)
     if chosen and M.features is not None and _inputs(data.features) != _inputs(M.features):
         raise contradiction(chosen[0], options, f"the features {', '.join(map(str, M.features.columns))}")
     return data

@@ -24,7 +24,7 @@ target_options = all_of(
         "Data",
         "--task",
         type=click.Choice(TASKS),
-        help="The task of the CSV file.  [default: guessed from its target column]",
+        help="The task of the CSV or svmlight file.  [default: guessed from its targets]",
     ),
 )
 
@@ -65,8 +65,9 @@ def given_table_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_table_options(options: dict[str, Any], source: str | None) -> None:
-    """Refuse options for tables if the data is not in a CSV file."""
-    if source != "csv" and (given := [flag(name) for name in given_table_options(options)]):
+    """Refuse options for tables if the data is not in a CSV file; svmlight files have a task too."""
+    known = ("task",) if source == "svmlight" else ()
+    if source != "csv" and (given := [flag(name) for name in given_table_options(options) if name not in known]):
         raise ValueError(f"{' and '.join(given)} need{'s' if len(given) == 1 else ''} --csv")
     if options.get("columns") is not None and options.get("drop_columns") is not None:
         raise ValueError("--columns and --drop-columns: expected one of them")

@@ -14,6 +14,7 @@ from matgrad.datasets.idx import fashion_mnist, mnist
 from matgrad.datasets.loader import DataLoader, one_hot
 from matgrad.datasets.normalization import Normalization
 from matgrad.datasets.npz_file import npz, save_npz
+from matgrad.datasets.svmlight_file import svmlight
 from matgrad.datasets.tables import csv, csv_features
 
 __all__ = [
@@ -37,4 +38,5 @@ __all__ = [
     "one_hot",
     "preprocessed",
     "save_npz",
+    "svmlight",
 ]

@@ -1,4 +1,7 @@
-"""Checks of examples X and targets T: one error that names the array, what was found and what was expected."""
+"""Checks of examples X and targets T: one error that names the array, what was found and what was expected.
+
+X may be a sparse matrix of SciPy, which is never made dense.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,56 @@ class DataError(ValueError):
 
 def check_examples(X: Matrix, T: Matrix, part: str = "") -> None:
     """Refuse examples and targets that cannot be trained on or measured; `part` comes before their names in errors."""
-    check_dense(X, f"{part}X")
+    if not is_scipy(X):
+        check_dense(X, f"{part}X")
     check_dense(T, f"{part}T")
     if len(X.shape) != 2 or 0 in tuple(X.shape):
         raise DataError(f"{part}X: expected a matrix with at least one row, found shape {tuple(X.shape)}")
-    if len(T.shape) not in (1, 2) or len(X) != len(T):
+    if len(T.shape) not in (1, 2) or X.shape[0] != len(T):
         found = len(T) if len(T.shape) else "none"
-        raise DataError(f"{part}X has {len(X)} rows and {part}T has {found}: expected one target per row")
+        raise DataError(f"{part}X has {X.shape[0]} rows and {part}T has {found}: expected one target per row")
     check_finite(X, f"{part}X")
     check_finite(T, f"{part}T")
 
 
-def checked_examples(X: Any, T: Any, part: str = "") -> tuple[np.ndarray, np.ndarray]:
-    """X and T as NumPy arrays, after these checks."""
-    check_dense(X, f"{part}X")
+def checked_examples(X: Any, T: Any, part: str = "") -> tuple[Any, np.ndarray]:
+    """X and T as NumPy arrays, or X as a CSR matrix if it is sparse, after these checks."""
+    X = as_array(X, f"{part}X")
     check_dense(T, f"{part}T")
-    X, T = np.asarray(X), np.asarray(T)
+    T = np.asarray(T)
     check_examples(X, T, part)
     return X, T
+
+
+def is_scipy(A: Any) -> bool:
+    """Whether A is a sparse matrix or array of SciPy."""
+    return any(base.__module__.startswith("scipy.sparse") for base in type(A).__mro__)
+
+
+def as_array(A: Any, where: str) -> Any:
+    """A as a NumPy array or, if it is a sparse matrix of SciPy, in CSR format: sorted, and with duplicates added up."""
+    if not is_scipy(A):
+        check_dense(A, where)
+        return np.asarray(A)
+    from scipy.sparse import csr_array
+
+    if A.ndim != 2:
+        raise DataError(f"{where}: expected a matrix with at least one row, found shape {A.shape}")
+    check_numbers(A, where)
+    B = csr_array(A)
+    if not B.has_canonical_format:
+        B = B.copy()  # not to change A
+        B.sum_duplicates()
+    return B
+
+
+def stacked(*parts: Any) -> Any:
+    """The rows of several arrays or CSR matrices, one after the other."""
+    if not is_scipy(parts[0]):
+        return np.concatenate(parts)
+    from scipy.sparse import vstack
+
+    return vstack(parts, format="csr")
 
 
 def check_dense(A: Any, where: str) -> None:
@@ -47,25 +82,27 @@ def check_dense(A: Any, where: str) -> None:
     if not isinstance(A, np.ndarray) and "sparse" in f"{bases} {layout}".lower():
         found = layout or f"{kind.__module__.partition('.')[0]} {kind.__name__}"
         raise TypeError(
-            f"{where}: found a sparse matrix ({found}), which is not supported as data yet; expected a dense one, "
-            "such as A.toarray() or A.to_dense()"
+            f"{where}: found a sparse matrix ({found}); expected a dense one, such as A.toarray() or A.to_dense(), or, "
+            "for X, one of SciPy"
         )
 
 
-def check_numbers(A: np.ndarray, where: str) -> None:
+def check_numbers(A: Any, where: str) -> None:
     """Refuse elements that are not real numbers."""
     if A.dtype.kind not in "fiub":
         raise DataError(f"{where}: found {A.dtype}, expected numbers")
 
 
-def check_finite(A: Matrix, where: str, found: np.ndarray | None = None) -> None:
+def check_finite(A: Any, where: str, found: Any = None) -> None:
     """Refuse NaN and infinity; A may be the float32 version of `found`, whose values are shown."""
-    B = backend_of(A).to_numpy(A)
+    B = A.data if is_scipy(A) else backend_of(A).to_numpy(A)
     check_numbers(B, where)
     if not all_finite(B):
         place = tuple(np.argwhere(~np.isfinite(B))[0])
+        if is_scipy(A):
+            place = int(np.searchsorted(A.indptr, place[0], side="right")) - 1, int(A.indices[place[0]])
         row, column = (*place, 0)[:2]
-        value = (B if found is None else found)[place]
+        value = (A if found is None else found)[place]
         kind = "number" if found is None else "float32 number"
         raise DataError(f"{where}, row {row}, column {column}: found {value}, expected a finite {kind}")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.datasets.checking import DataError, check_finite, check_numbers
+from matgrad.datasets.checking import DataError, as_array, check_finite, check_numbers, is_scipy
 from matgrad.datasets.loader import class_indices
 from matgrad.datasets.normalization import Normalization
 from matgrad.foundation.limits import check_bytes, limit_from
@@ -23,15 +23,16 @@ MAX_CLASSES = 1 << 16  # more are taken for a mistake: one-hot rows have one col
 class Dataset:
     """Examples X, float32 N×D, and targets T: N class indices (int64), or a float32 N×K matrix (regression).
 
-    `normalization` says how X was computed from the data as read, `value_range` which smallest and largest
-    value that data can have, if known, `features` how that data was made from the columns of a table, and `notes`
-    what the reader decided. Created by `Dataset.checked`.
+    X is a NumPy array or a CSR matrix of SciPy. `normalization` says how X was computed from the data as read,
+    `value_range` which smallest and largest value that data can have, if known, `features` how that data was made from
+    the columns of a table, and `notes` what the reader decided. The features of an svmlight file count from
+    `first_index`. Created by `Dataset.checked`.
     """
 
     name: str
-    Xtrain: np.ndarray
+    Xtrain: Any
     Ttrain: np.ndarray
-    Xtest: np.ndarray
+    Xtest: Any
     Ttest: np.ndarray
     normalization: Normalization
     classes: int | None = None
@@ -39,14 +40,15 @@ class Dataset:
     value_range: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
     features: Features | None = None
+    first_index: int | None = None
 
     @classmethod
     def checked(
         cls,
         name: str,
-        Xtrain: np.ndarray,
+        Xtrain: Any,
         Ttrain: np.ndarray,
-        Xtest: np.ndarray,
+        Xtest: Any,
         Ttest: np.ndarray,
         *,
         source: str | None = None,
@@ -55,6 +57,7 @@ class Dataset:
         value_range: tuple[float, float] | None = None,
         notes: tuple[str, ...] = (),
         features: Features | None = None,
+        first_index: int | None = None,
     ) -> Dataset:
         """The unnormalized data set of these arrays, or a DataError that names `source` and the array.
 
@@ -67,13 +70,13 @@ class Dataset:
         _check_shapes(where, X, T, Xt, Tt)
         if T.ndim == 1:
             classes = _number_of_classes(where, T, Tt) if classes is None else classes
-            check_bytes(4 * classes**2, f"{where}: one-hot targets of {classes} classes", limit_from(X.nbytes))
+            check_bytes(4 * classes**2, f"{where}: one-hot targets of {classes} classes", limit_from(_bytes(X)))
             check_labels(T, classes, f"{where}: Ttrain")
             check_labels(Tt, classes, f"{where}: Ttest")
         elif classes is not None:
             raise DataError(f"{where}: Ttrain: found a matrix of numbers, expected {classes} classes")
         none = Normalization.none(X.shape[1])
-        return cls(name, X, T, Xt, Tt, none, classes, class_names, value_range, notes, features)
+        return cls(name, X, T, Xt, Tt, none, classes, class_names, value_range, notes, features, first_index)
 
     @property
     def input_size(self) -> int:
@@ -86,13 +89,13 @@ class Dataset:
         return self.Ttrain.shape[1] if self.classes is None else self.classes
 
     def sha256(self) -> str:
-        """The SHA-256 of names, shapes, element types and bytes of the four arrays, in hexadecimal."""
+        """The SHA-256 of names, shapes, element types and bytes of the arrays, in hexadecimal."""
         digest = hashlib.sha256()
         for name in ("Xtrain", "Ttrain", "Xtest", "Ttest"):
-            A = getattr(self, name)
-            A = np.ascontiguousarray(A, dtype=A.dtype.newbyteorder("<"))
-            digest.update(f"{name} {A.shape} {A.dtype.name}\n".encode())
-            digest.update(A.data.cast("B"))
+            for part, A in parts_of(name, getattr(self, name)).items():
+                A = np.ascontiguousarray(A, dtype=A.dtype.newbyteorder("<"))
+                digest.update(f"{part} {A.shape} {A.dtype.name}\n".encode())
+                digest.update(A.data.cast("B"))
         return digest.hexdigest()
 
     def normalize(self, how: str | Normalization) -> Dataset:
@@ -113,9 +116,9 @@ class Dataset:
         check_finite(Xt, f"{self.name}: Xtest after normalization")
         return replace(self, Xtrain=X, Xtest=Xt, normalization=new)
 
-    def split(self, fraction: float, seed: int = 0) -> tuple[Dataset, tuple[np.ndarray, np.ndarray]]:
+    def split(self, fraction: float, seed: int = 0) -> tuple[Dataset, tuple[Any, np.ndarray]]:
         """(the data set without a fraction of its training rows, (X, T) of those rows), for validation."""
-        kept, held = hold_out(len(self.Xtrain), fraction, seed, self.name)
+        kept, held = hold_out(self.Xtrain.shape[0], fraction, seed, self.name)
         rest = replace(self, Xtrain=self.Xtrain[kept], Ttrain=self.Ttrain[kept])
         return rest, (self.Xtrain[held], self.Ttrain[held])
 
@@ -139,14 +142,26 @@ def check_labels(labels: np.ndarray, classes: int, where: str) -> None:
         raise DataError(f"{where}: {error}") from error
 
 
-def _matrix(A: np.ndarray, where: str) -> np.ndarray:
+def parts_of(name: str, A: Any) -> dict[str, np.ndarray]:
+    """The arrays of which a data set consists, by name: A itself or, if it is sparse, its CSR arrays and its shape."""
+    if not is_scipy(A):
+        return {name: A}
+    index = {"columns": A.indices.astype(np.int32), "starts": A.indptr.astype(np.int64), "shape": np.array(A.shape)}
+    return {f"{name}.{part}": B for part, B in ({"values": A.data} | index).items()}
+
+
+def _bytes(X: Any) -> int:
+    return sum(A.nbytes for A in parts_of("X", X).values())
+
+
+def _matrix(A: Any, where: str) -> Any:
     """A as a float32 matrix, after a check that it has rows and columns, and only finite numbers."""
-    A = np.asarray(A)
+    A = as_array(A, where) if is_scipy(A) else np.asarray(A)
     check_numbers(A, where)
     if A.ndim != 2 or 0 in A.shape:
         raise DataError(f"{where}: found shape {A.shape}, expected a matrix with at least one row and column")
     with np.errstate(over="ignore"):
-        B = np.ascontiguousarray(A, dtype=np.float32)
+        B = A.astype(np.float32) if is_scipy(A) else np.ascontiguousarray(A, dtype=np.float32)
     check_finite(B, where, A)
     return B
 
@@ -163,11 +178,14 @@ def _targets(A: np.ndarray, where: str) -> np.ndarray:
     return A.astype(np.int64)
 
 
-def _check_shapes(where: str, X: np.ndarray, T: np.ndarray, Xt: np.ndarray, Tt: np.ndarray) -> None:
+def _check_shapes(where: str, X: Any, T: np.ndarray, Xt: Any, Tt: np.ndarray) -> None:
     """Refuse arrays that do not fit each other."""
     for part, A, B in (("train", X, T), ("test", Xt, Tt)):
-        if len(A) != len(B):
-            raise DataError(f"{where}: X{part} has {len(A)} rows and T{part} has {len(B)}: expected one target per row")
+        if A.shape[0] != len(B):
+            found = f"X{part} has {A.shape[0]} rows and T{part} has {len(B)}"
+            raise DataError(f"{where}: {found}: expected one target per row")
+    if is_scipy(X) != is_scipy(Xt):
+        raise DataError(f"{where}: one of Xtrain and Xtest is sparse: expected both or none")
     if X.shape[1] != Xt.shape[1]:
         raise DataError(f"{where}: Xtrain has {X.shape[1]} columns and Xtest has {Xt.shape[1]}: expected equal numbers")
     if T.shape[1:] != Tt.shape[1:]:

@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import Matrix
 from matgrad.backends.conversion import convert
-from matgrad.datasets.checking import check_examples
+from matgrad.datasets.checking import as_array, check_examples, is_scipy
 from matgrad.foundation.limits import check_bytes
 from matgrad.foundation.random_numbers import generator
 from matgrad.matrix_operations import identity
+from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
+from matgrad.sparse.support import Support
 
 
 class DataLoader:
     """Batches (X, T) of a data set; the last one is smaller if the batch size does not divide N.
 
-    X is an N×D array of finite numbers. T is an N×K matrix of targets, a vector of N numbers (regression, K = 1), or
-    a vector of N class indices, which become one-hot rows. The order is that of the data or, with
-    `shuffle`, a new one for every pass, from a NumPy generator: the same on every backend. Without a
-    `seed` the generator is the one that `manual_seed` sets.
+    X is an N×D array of finite numbers, or a sparse matrix of SciPy; then a batch is a `SparseMatrix`. T is an N×K
+    matrix of targets, a vector of N numbers (regression, K = 1), or a vector of N class indices, which become one-hot
+    rows. The order is that of the data or, with `shuffle`, a new one for every pass, from a NumPy generator: the
+    same on every backend. Without a `seed` the generator is the one that `manual_seed` sets.
 
     `classes` is the number of classes, by default the largest index + 1; if it is 1, as for a model with
     one output, integers are numbers and not class indices.
@@ -31,7 +34,7 @@ class DataLoader:
 
     def __init__(
         self,
-        X: Matrix,
+        X: Any,
         T: Matrix,
         batch_size: int = 100,
         *,
@@ -41,8 +44,9 @@ class DataLoader:
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size: expected 1 or more, found {batch_size}")
+        X = as_array(X, "X") if is_scipy(X) else X
         check_examples(X, T)
-        self.X = _floating(X)
+        self.X = _floating(as_matrix(X))
         self.T, self.labels = _targets(self.X, T, classes)
         self.batch_size = batch_size
         self.shuffle = shuffle
@@ -53,7 +57,7 @@ class DataLoader:
     @property
     def size(self) -> int:
         """The number of examples."""
-        return len(self.X) if self._part is None else self._part[1]
+        return int(self.X.shape[0]) if self._part is None else self._part[1]
 
     @property
     def classes(self) -> int | None:
@@ -84,7 +88,7 @@ class DataLoader:
         """The batch that begins at position `start` of an order, by default that of the data."""
         batch = slice(start, min(start + self.batch_size, self.size))
         rows = batch if order is None else order[batch]
-        return _rows(self.X, rows), _rows(self.T, rows if self.labels is None else self.labels[rows])
+        return rows_of(self.X, rows), rows_of(self.T, rows if self.labels is None else self.labels[rows])
 
     def parts(self, stops: Sequence[int]) -> Iterator[DataLoader]:
         """One pass as several loaders, which end after the numbers of batches in `stops`, and one for the rest."""
@@ -94,8 +98,8 @@ class DataLoader:
             if order is not None:
                 part._part = np.roll(order, -start), end - start  # an order has all rows
             else:
-                part.X = _rows(self.X, slice(start, end))
-                part.T = self.T if self.labels is not None else _rows(self.T, slice(start, end))
+                part.X = rows_of(self.X, slice(start, end))
+                part.T = self.T if self.labels is not None else rows_of(self.T, slice(start, end))
                 part.labels = None if self.labels is None else self.labels[start:end]
             yield part
 
@@ -104,15 +108,19 @@ class DataLoader:
 
         Data that is there already is not copied.
         """
-        current = backend_of(self.X)
+        values = values_of(self.X)
+        current = backend_of(values)
         target = current if backend is None else get_backend(backend)
         if dtype is not None:
             target.check_dtype(dtype)
+        if values is not self.X:
+            target.check_sparse()
         if target is current:
-            device = current.device(self.X) if device is None else device
-            if dtype in (None, current.dtype(self.X)) and device == current.device(self.X):
+            device = current.device(values) if device is None else device
+            if dtype in (None, current.dtype(values)) and device == current.device(values):
                 return self
-        self.X, self.T = (convert(A, target, dtype, device) for A in (self.X, self.T))
+        values, self.T = (convert(A, target, dtype, device) for A in (values, self.T))
+        self.X = with_values(self.X, values)
         return self
 
     def in_order(self, batch_size: int) -> DataLoader:
@@ -128,18 +136,24 @@ def one_hot(labels: np.ndarray, classes: int, *, like: Matrix | None = None) -> 
     return backend_of(I).take_rows(I, class_indices(labels, classes))
 
 
-def _rows(A: Matrix, rows: slice | np.ndarray) -> Matrix:
+def rows_of(A: Matrix, rows: slice | np.ndarray) -> Matrix:
     """The rows of A in a slice, without a copy if the backend allows it, or those with given indices."""
     if isinstance(rows, slice):
         return backend_of(A).rows(A, rows.start, rows.stop)
     return backend_of(A).take_rows(A, rows)
 
 
+def as_matrix(X: Any) -> Matrix:
+    """X itself if it is dense, and a CSR matrix of SciPy as a `SparseMatrix`."""
+    return SparseMatrix(Support(X.shape, X.indptr, X.indices), X.data[None]) if is_scipy(X) else X
+
+
 def _floating(X: Matrix) -> Matrix:
     """X itself if its elements are floating-point numbers; NumPy integers become float32."""
-    if isinstance(X, np.ndarray) and X.dtype.kind in "iub":
-        return X.astype(np.float32)
-    dtype = backend_of(X).dtype(X)
+    values = values_of(X)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iub":
+        return with_values(X, values.astype(np.float32))
+    dtype = backend_of(values).dtype(values)
     if not dtype.startswith("float"):
         raise TypeError(f"X: expected floating-point numbers, found {dtype}")
     return X
@@ -147,6 +161,7 @@ def _floating(X: Matrix) -> Matrix:
 
 def _targets(X: Matrix, T: Matrix, classes: int | None) -> tuple[Matrix, np.ndarray | None]:
     """(the targets as a matrix, None), or (the one-hot rows of all classes, the class of each row)."""
+    X = values_of(X)
     backend, is_single = backend_of(X, T), len(T.shape) == 1 or T.shape[1] == 1
     if classes != 1 and is_single and "int" in backend.dtype(T):
         labels = backend.to_numpy(T).reshape(-1)

@@ -1,10 +1,16 @@
-"""Normalization of examples or targets: X' = (X - offset) / scale, found on training data and applied to any data."""
+"""Normalization of examples or targets: X' = (X - offset) / scale, found on training data and applied to any data.
+
+Sparse examples are only scaled: an offset would make them dense.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from matgrad.datasets.checking import is_scipy
 
 KINDS = ("none", "unit", "standard")
 ROWS = 4096  # converted to float64 at a time: all of CIFAR-10 would take more than 1 GB
@@ -29,9 +35,12 @@ class Normalization:
 
         unit: offset is the smallest value and scale is largest - smallest, of the known range or of each column.
         standard: offset_j = Σ_i x_ij / N and scale_j² = Σ_i (x_ij - offset_j)² / N.
+        Of sparse X, unit: offset is 0 and scale is the largest absolute value, of the known range or of each column.
         """
         if kind == "none":
             return cls.none(X.shape[1])
+        if is_scipy(X):
+            return cls(kind, *_rows(np.zeros(X.shape[1]), _largest(kind, X, value_range)))
         if kind == "standard":
             offset, scale = _mean_and_deviation(X)
         elif kind == "unit":
@@ -49,9 +58,20 @@ class Normalization:
             raise ValueError(f"found a matrix with shape {X.shape}, expected {D} columns as in the training data")
         if self.kind == "none":
             return X
+        if is_scipy(X):
+            return self._scaled(X)
         with np.errstate(over="ignore", invalid="ignore"):
             Y = np.subtract(X, self.offset, dtype=np.float64 if X.dtype == np.float64 else np.float32)
             return np.divide(Y, self.scale, out=Y)
+
+    def _scaled(self, X: Any) -> Any:
+        """X / scale for a sparse matrix X, in CSR format."""
+        if self.offset.any():
+            raise ValueError(f"the normalization {self.kind} shifts the inputs, which would make a sparse X dense")
+        Y = X.astype(np.float64 if X.dtype == np.float64 else np.float32)
+        with np.errstate(over="ignore"):
+            Y.data /= self.scale[0, Y.indices]
+        return Y
 
     def invert(self, Y: np.ndarray) -> np.ndarray:
         """Y·scale + offset for an N×D matrix of floats Y, the X for which `apply` gives Y; with the dtype of Y."""
@@ -59,6 +79,15 @@ class Normalization:
 
     def __str__(self) -> str:
         return self.kind
+
+
+def _largest(kind: str, X: Any, value_range: tuple[float, float] | None) -> np.ndarray:
+    """The largest absolute value of each column of a sparse matrix X, or that of a known range."""
+    if kind != "unit":
+        raise ValueError(f"the normalization {kind!r} would make a sparse X dense; expected 'unit' or 'none'")
+    if value_range is not None:
+        return np.full(X.shape[1], max(map(abs, value_range)))
+    return abs(X).max(axis=0).toarray().astype(np.float64).reshape(-1)
 
 
 def _mean_and_deviation(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

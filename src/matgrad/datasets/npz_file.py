@@ -1,17 +1,25 @@
-"""Data sets in npz files with the arrays Xtrain, Ttrain, Xtest and Ttest: the layout of the original Nerva."""
+"""Data sets in npz files with the arrays Xtrain, Ttrain, Xtest and Ttest: the layout of the original Nerva.
+
+A sparse Xtrain is there as Xtrain.values, Xtrain.columns, Xtrain.starts and Xtrain.shape, in CSR format; so is Xtest.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from matgrad.datasets.dataset import DataError, Dataset
+from matgrad.datasets.dataset import DataError, Dataset, parts_of
 from matgrad.foundation.files import read_npz
+from matgrad.foundation.limits import check_bytes, limit_from
 from matgrad.foundation.writing import atomic_write
+from matgrad.sparse.matrix import SparseMatrix
+from matgrad.sparse.support import Support
 
 KEYS = ("Xtrain", "Ttrain", "Xtest", "Ttest")
+PARTS = ("values", "columns", "starts", "shape")  # of a sparse X
 RANGE = "value_range"  # optional: the smallest and the largest value that X can have
 
 
@@ -44,10 +52,10 @@ def save_npz(dataset: Dataset, file: str | os.PathLike[str]) -> None:
     """
     try:
         with atomic_write(Path(file)) as output:
-            arrays = {key: getattr(dataset, key) for key in KEYS}
+            arrays = {name: A for key in KEYS for name, A in parts_of(key, getattr(dataset, key)).items()}
             if dataset.value_range is not None and dataset.normalization.kind == "none":
                 arrays[RANGE] = np.array(dataset.value_range)
-            np.savez_compressed(output, **arrays)
+            np.savez_compressed(output, **arrays)  # type: ignore[arg-type]
     except OSError as error:
         raise DataError(f"{file}: cannot be written ({error.strerror or error})") from error
 
@@ -58,8 +66,28 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         arrays = read_npz(path)
     except ValueError as error:
         raise DataError(str(error)) from error
+    for key in ("Xtrain", "Xtest"):
+        parts = {name: arrays.pop(f"{key}.{name}") for name in PARTS if f"{key}.{name}" in arrays}
+        if len(parts) == len(PARTS) and key not in arrays:
+            arrays[key] = _csr_array(parts, f"{path}: {key}")
+        elif parts:
+            raise DataError(f"{path}: {key}: found {', '.join(parts)}, expected all of {', '.join(PARTS)} and no other")
     _check_keys(path, list(arrays))
     return arrays
+
+
+def _csr_array(parts: dict[str, np.ndarray], where: str) -> Any:
+    """The sparse matrix of some arrays, after a check that they are one."""
+    from scipy.sparse import csr_array
+
+    values, shape = parts["values"], parts["shape"]
+    try:
+        support = Support(tuple(shape.reshape(-1).tolist()), parts["starts"], parts["columns"])
+        SparseMatrix(support, values.reshape(1, -1))
+        check_bytes(16 * support.shape[1], f"{where}: {support.shape[1]} columns", limit_from(8 * support.nnz))
+    except ValueError as error:
+        raise DataError(f"{where}: {error}") from error
+    return csr_array((values.reshape(-1), support.columns, support.starts), shape=support.shape)
 
 
 def _check_keys(path: Path, found: list[str]) -> None:

@@ -17,6 +17,7 @@ from matgrad.program.program import Program, Value
 class Executor:
     """A program with memory: ``execute(X=X, T=T, eta=eta)`` changes the matrices of `state` in place.
 
+    If the examples are sparse, X has their values and ``X.support`` their support.
     The outputs that are not part of the state are returned, in memory that the next run overwrites.
     """
 
@@ -100,7 +101,12 @@ class Executor:
         if x.kind == "view":
             return self._slot_of[x]
         if x.operation == "support":
-            return self._slot(x, x.support) if x.support else self._state_slot(x, x.name)
+            if x.support:
+                return self._slot(x, x.support)
+            if x.name in self.state:
+                return self._state_slot(x, x.name)
+            self.input_slots[x.name] = self._slot(x, None)
+            return self.input_slots[x.name]
         if x.operation != "number":
             return self._buffer_slot(self._plan.buffers[x])
         if OPERATIONS[user.operation].takes_numbers:

@@ -65,6 +65,16 @@ class Kernels(ABC):
         """Wᵀ B"""
         self.copy(out, self.backend.sparse_transposed_product(S, w, B))
 
+    def transposed_sum(
+        self, out: Matrix, S: Support, beta: Scalar, C: Matrix, alpha: Scalar, w: Matrix, B: Matrix
+    ) -> None:
+        """β·C + α·Wᵀ B"""
+        self.copy(out, beta * C + alpha * self.backend.sparse_transposed_product(S, w, B))
+
+    def dense(self, out: Matrix, S: Support, w: Matrix) -> None:
+        """W"""
+        self.copy(out, self.backend.dense(S, w))
+
     def sampled_product(self, out: Matrix, S: Support, A: Matrix, B: Matrix) -> None:
         """(A Bᵀ)_S"""
         self.copy(out, self.backend.sampled_product(S, A, B))

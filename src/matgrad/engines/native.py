@@ -15,10 +15,11 @@ from matgrad.engines.engine import Batches, CompiledStep, Poll
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramEngine, ProgramStep
 from matgrad.foundation.machine import threads
-from matgrad.layers.state import State
+from matgrad.layers.state import State, matrices_of
 from matgrad.program.computations import Step
 from matgrad.program.description import as_dictionary
-from matgrad.program.program import Program, Value
+from matgrad.program.program import EXAMPLES, Program, Value
+from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.sparse.support import Support
 
 
@@ -36,13 +37,16 @@ class NativeExecutor:
         for name in self.program.inputs.keys() & state.keys():
             self.core.bind(name, state[name])
         for name, value in self.program.supports.items():
+            if name == EXAMPLES:
+                continue
             S: Support = value.support or state[name]
             self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
 
     def execute(self, **inputs: Any) -> State:
         """Run the program once; the outputs are new matrices, so that several threads may do so."""
         outputs: State = {name: np.empty(value.shape, value.dtype) for name, value in self.outputs.items()}
-        self.core.run({name: np.ascontiguousarray(X).reshape(X.shape) for name, X in inputs.items()}, outputs)
+        matrices = {name: np.ascontiguousarray(X).reshape(X.shape) for name, X in matrices_of(inputs).items()}
+        self.core.run(matrices, outputs, *_rows(inputs.get(EXAMPLES)))
         return outputs
 
     def train(
@@ -55,7 +59,8 @@ class NativeExecutor:
         poll: Poll | None = None,
     ) -> None:
         """Run the program on full batches, one for each learning rate; see `DataLoader` for the other arguments."""
-        self.core.train(X, np.ascontiguousarray(T), rates, order, labels, poll)
+        rows = _rows(X.support if isinstance(X, SparseMatrix) else None)
+        self.core.train(values_of(X), np.ascontiguousarray(T), rates, order, labels, poll, *rows)
 
     @property
     def runs(self) -> int:
@@ -99,7 +104,7 @@ class NativeStep(ProgramStep):
         first: int = 0,
     ) -> None:
         loader: Any = batches
-        if not getattr(loader, "is_plain", False) or not loader.X.flags.c_contiguous:
+        if not getattr(loader, "is_plain", False) or not values_of(loader.X).flags.c_contiguous:
             return super().train(batches, rate, poll, first)
         full_batches, order, rates = loader.size // loader.batch_size, loader.order(), []
         try:
@@ -108,12 +113,17 @@ class NativeStep(ProgramStep):
         finally:  # if the rate of a batch raises an error, the batches before it are still trained on
             if rates:
                 executor = self.prepare(*loader.batch(0))
-                arrays = loader.X, loader.T, np.array(rates, loader.X.dtype), order, loader.labels
+                arrays = loader.X, loader.T, np.array(rates, values_of(loader.X).dtype), order, loader.labels
                 executor.train(*arrays, lambda done: poll(first + done))
         if full_batches < len(loader):
             X, T = loader.batch(full_batches * loader.batch_size, order)
             self(X, T, rate(first + full_batches))
             poll(first + full_batches + 1)
+
+
+def _rows(S: Support | None) -> tuple[np.ndarray, ...]:
+    """Where the elements of sparse examples are: the starts of the rows, and the columns of the elements."""
+    return () if S is None else (S.starts, S.columns)
 
 
 @cache

@@ -11,13 +11,14 @@ from matgrad.backends.base import Backend, Matrix, Scalar
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
-from matgrad.layers.state import State, matrices_of, supports_of
+from matgrad.layers.state import State, flattened, matrices_of, supports_of
 from matgrad.program.computations import Computation, Step
 from matgrad.program.program import Program
 from matgrad.program.recorder import listing, record_computation
-from matgrad.program.rules import optimized
+from matgrad.program.rules import TRANSPOSED, optimized, transposed_names, with_transposed
 from matgrad.program.shapes import size_name
 from matgrad.program.surroundings import is_own
+from matgrad.sparse.matrix import values_of
 
 # the kernels of each backend: module and class
 KERNELS = {
@@ -53,6 +54,7 @@ class Programs:
     def __init__(self, computation: Computation, kernels: Kernels, executor_class: Callable[..., Any]) -> None:
         self.computation, self.kernels, self.executor_class = computation, kernels, executor_class
         self.matrices: State = {}  # and supports
+        self.transposed: set[str] = set()  # the entries of the state whose transposes `matrices` has, as Wᵀ for W
         self.executors: dict[Any, Any] = {}  # by the shapes and dtypes of the inputs
         self.listings: dict[Any, list[tuple]] = {}  # of their programs
         self.current: set[Any] = set()  # those whose programs are known to be those of the computation
@@ -72,9 +74,9 @@ class Programs:
     def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
         """Go on with these matrices and supports; programs are planned again if numbers of elements change."""
         sizes = {name: X.shape for name, X in matrices_of(self.matrices).items()}
-        readable = {name: self.kernels.readable(X) for name, X in matrices_of(state).items()}
-        self.matrices = readable | supports_of(state)
-        if any(sizes.get(name) != X.shape for name, X in readable.items()):
+        own = {self._place(name): self._own(self._turned(name, X)) for name, X in matrices_of(state).items()}
+        self.matrices = own | supports_of(state)
+        if any(sizes.get(name) != X.shape for name, X in own.items()):
             self._resize()
         else:
             for executor in self.executors.values():
@@ -93,9 +95,26 @@ class Programs:
         if self.is_timed:  # else nobody asks for it, and it has memory
             self.retired.append(executor)
 
+    def _own(self, X: Matrix) -> Matrix:
+        """A matrix of the state as programs use it."""
+        return self.kernels.readable(X)
+
+    def _present(self) -> State:
+        """The present state, without a copy."""
+        names = {self._place(name): name for name in self.transposed}
+        return {(own := names.get(place, place)): self._turned(own, X) for place, X in self.matrices.items()}
+
+    def _place(self, name: str) -> str:
+        """The name that an entry of the state has in `matrices`."""
+        return name + TRANSPOSED if name in self.transposed else name
+
+    def _turned(self, name: str, X: Matrix) -> Matrix:
+        """An entry of the state as it is in `matrices`, or back."""
+        return X.T if name in self.transposed else X
+
     def executor_for(self, *inputs: Matrix) -> Any:
         """The executor for inputs of these sizes; the computation is recorded if it is not known to be the same."""
-        key = tuple((x.shape, x.dtype) for x in inputs)
+        key = tuple((type(x), x.shape, x.dtype) for x in inputs)
         if key not in self.current or key not in self.executors:
             start = time.perf_counter()
             self._record(key, inputs)
@@ -105,7 +124,7 @@ class Programs:
 
     def _record(self, key: Any, inputs: tuple[Matrix, ...]) -> None:
         """Record the computation, and plan its program unless that is known."""
-        recorded = record_computation(self.computation, self.matrices, *inputs)
+        recorded = record_computation(self.computation, self._present(), *inputs)
         found = listing(recorded)
         if key in self.executors and self.listings[key] == found:
             return
@@ -113,7 +132,20 @@ class Programs:
             self._retire(key)
         self.resizable -= {key}
         self.resizable |= {key} if recorded.is_resizable else set()
-        self.listings[key], self.executors[key] = found, self._planned(optimized(recorded))
+        self._transpose(transposed_names(recorded))
+        program = optimized(with_transposed(recorded, self.transposed))
+        self.listings[key], self.executors[key] = found, self._planned(program)
+
+    def _transpose(self, names: set[str]) -> None:
+        """Store these entries of the state transposed; the programs so far, which read them otherwise, are given up."""
+        if names <= self.transposed:
+            return
+        state = self._present()
+        for key in list(self.executors):
+            self._retire(key)
+        self.current.clear()
+        self.matrices, self.transposed = {}, self.transposed | names
+        self.load(state)
 
     def _planned(self, program: Program) -> Any:
         """An executor of the program for the present numbers of elements of the supports."""
@@ -132,20 +164,21 @@ class ProgramStep(Programs, CompiledStep):
     is_shared = False  # whether others have its matrices: these are then copied before they are changed
 
     def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
-        super().load({name: self._copy(X) for name, X in matrices_of(state).items()} | supports_of(state))
+        super().load(state)
         self.is_shared = False
 
     def state(self) -> State:
         self.is_shared = True
-        return dict(self.matrices)
+        return {name: self._own(X) if name in self.transposed else X for name, X in self._present().items()}
 
     def prepare(self, X: Matrix, T: Matrix) -> Any:
         """Record the step for batches of this size; its matrices can be changed."""
         if self.is_shared:
-            self.load(self.matrices)
+            self.load(self._present())
         return self.executor_for(X, T)
 
-    def _copy(self, X: Matrix) -> Matrix:
+    def _own(self, X: Matrix) -> Matrix:
+        """A copy, which may be changed."""
         copy = self.kernels.empty(tuple(X.shape), self.kernels.backend.dtype(X), X)
         self.kernels.copy(copy, X)
         return copy
@@ -153,7 +186,9 @@ class ProgramStep(Programs, CompiledStep):
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
         """Train on one batch with learning rate η."""
         executor = self.prepare(X, T)
-        executor.execute(X=X, T=T, eta=eta if isinstance(eta, type(X)) else self.kernels.backend.scalar(eta, X))
+        like = values_of(X)
+        eta = eta if isinstance(eta, type(like)) else self.kernels.backend.scalar(eta, like)
+        executor.execute(**flattened({"X": X, "T": T, "eta": eta}))
 
 
 class ProgramEvaluation(Programs, CompiledEvaluation):
@@ -169,4 +204,4 @@ class ProgramEvaluation(Programs, CompiledEvaluation):
         executor = self.executor_for(*inputs)
         if len(self.executors) > MOST_SIZES:
             del self.executors[next(iter(self.executors))]
-        return executor.execute(**dict(zip(self.computation.inputs, inputs, strict=True)))
+        return executor.execute(**flattened(dict(zip(self.computation.inputs, inputs, strict=True))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from matgrad.activation_functions import sigmoid
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix
 from matgrad.datasets.checking import checked_examples
-from matgrad.datasets.loader import are_classes, class_indices
+from matgrad.datasets.loader import are_classes, as_matrix, class_indices, rows_of
 from matgrad.engines.engine import Batches
 from matgrad.engines.fallback import evaluation_of
 from matgrad.loss_functions import (
@@ -23,6 +23,7 @@ from matgrad.loss_functions import (
 )
 from matgrad.program.computations import check_targets
 from matgrad.softmax_functions import stable_softmax
+from matgrad.sparse.matrix import values_of, with_values
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -88,7 +89,7 @@ def measure(M: MultilayerPerceptron, data: Batches, loss: LossFunction, *, compi
     Ys, Ts = [], []
     for X, T in data:
         outputs = evaluation(state, X, T)
-        Ys.append(backend_of(X).to_numpy(outputs["Y"]).astype(np.float64))
+        Ys.append(backend_of(T).to_numpy(outputs["Y"]).astype(np.float64))
         Ts.append(backend_of(T).to_numpy(T).astype(np.float64))
         N = len(Ys[-1])
         total += float(outputs["loss"]) * (N if loss.is_mean else 1)
@@ -114,21 +115,23 @@ def compute_accuracy(M: MultilayerPerceptron, data: Batches) -> float:
     return float(np.mean(np.concatenate(correct)))
 
 
-def predict(M: MultilayerPerceptron, X: np.ndarray, batch_size: int | None = None) -> np.ndarray:
-    """f_Θ(X) in evaluation mode, for a NumPy matrix X with any number of rows.
+def predict(M: MultilayerPerceptron, X: Any, batch_size: int | None = None) -> np.ndarray:
+    """f_Θ(X) in evaluation mode, for a NumPy array, or a sparse matrix of SciPy, with any number of rows.
 
     X and Y are in the units of the data: `M.normalize` and `M.denormalize` convert them.
     """
-    A = np.asarray(M.normalize(X), dtype=M.dtype)
+    A = as_matrix(M.normalize(X).astype(M.dtype, copy=False))
+    N, backend = A.shape[0], M.backend
     batch_size = evaluation_batch(M) if batch_size is None else batch_size
     # a single batch is not worth a program
-    feedforward, state, backend = evaluation_of(M, compiled=len(A) > batch_size), M.state(), M.backend
-    batches = (A[i : i + batch_size] for i in range(0, max(len(A), 1), batch_size))
-    outputs = (feedforward(state, backend.from_numpy(B, M.device))["Y"] for B in batches)
+    feedforward, state = evaluation_of(M, compiled=N > batch_size), M.state()
+    batches = (rows_of(A, slice(i, min(i + batch_size, N))) for i in range(0, max(N, 1), batch_size))
+    moved = (with_values(B, backend.from_numpy(values_of(B), M.device)) for B in batches)
+    outputs = (feedforward(state, B)["Y"] for B in moved)
     return M.denormalize(np.concatenate([np.array(backend.to_numpy(Y)) for Y in outputs]))
 
 
-def score(M: MultilayerPerceptron, X: np.ndarray, T: np.ndarray) -> float:
+def score(M: MultilayerPerceptron, X: Any, T: np.ndarray) -> float:
     """The accuracy of M on examples X with targets T if M is a classifier, else R², as in scikit-learn.
 
     M is one if its file says so or, where that says nothing, if T stands for classes: a vector or column of integers

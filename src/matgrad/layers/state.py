@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 
 State = dict[str, Any]
@@ -28,6 +29,12 @@ def supports_of(state: Mapping[str, Any]) -> dict[str, Support]:
 def copied(state: Mapping[str, Any]) -> State:
     """The state in matrices of its own; supports never change."""
     return {name: 1 * X for name, X in matrices_of(state).items()} | supports_of(state)
+
+
+def flattened(matrices: Mapping[str, Any]) -> State:
+    """The matrices, a sparse one as its values and its support, such as X and X.support."""
+    supports = {f"{name}{SUPPORT}": X.support for name, X in matrices.items() if isinstance(X, SparseMatrix)}
+    return {name: X.values if isinstance(X, SparseMatrix) else X for name, X in matrices.items()} | supports
 
 
 def sized_by_supports(state: Mapping[str, Any]) -> dict[str, str]:

@@ -53,7 +53,8 @@ def _operand_bytes(x: Value, user: Value) -> int:
     """The bytes of an operand; a view has those of the matrix behind it."""
     if x.operation == "support":
         K, D, nnz = map(int, x.shape)
-        by_columns = user.operation == "sparse_transposed_product"  # which also reads the positions of the elements
+        # by columns, the positions of the elements are read too
+        by_columns = user.operation in ("sparse_transposed_product", "transposed_sum")
         return 8 * (D + 1) + 8 * nnz if by_columns else 8 * (K + 1) + 4 * nnz
     return 0 if x.is_scalar else _bytes(base(x))
 

@@ -206,6 +206,13 @@ _ROWS = (
         Notation("{1:atom}ᵀ {2:atom}", "product"), Notation(r"{1:atom}^\top \cdot {2:scaled}", "scaled"),
         flops="2 nnz N",
     ),
+    Operation(  # β·C + α·Wᵀ B
+        "transposed_sum", "K D nnz, (), D N, (), 1 nnz, K N -> D N", "sparse",
+        Notation("{1:factor}{2:unary} {3:signed}{4:atom}ᵀ {5:atom}", "sum"),
+        Notation(r"{1:factor}{2:scaled} {3:signed}{4:atom}^\top \cdot {5:scaled}", "sum"),
+        in_place=(2,), flops="2 nnz N",
+    ),
+    Operation("dense", "K D nnz, 1 nnz -> K D", "sparse", Notation("{1:atom}")),
     Operation(
         "sampled_product", "K D nnz, K N, D N -> 1 nnz", "sparse",
         Notation("({1:unary} {2:transposed})_{0:atom}", "product"),

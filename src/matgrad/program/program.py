@@ -14,6 +14,8 @@ from matgrad.program.shapes import Shape, Size, size_name
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
 
+EXAMPLES = "X.support"  # the support of sparse examples, whose number of elements differs from batch to batch
+
 
 @dataclass(eq=False)
 class Value:

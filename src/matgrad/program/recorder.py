@@ -24,10 +24,11 @@ from matgrad.foundation.numbers import as_number
 from matgrad.inspection.watching import watched, watched_methods
 from matgrad.layers.state import SUPPORT, matrices_of, sized_by_supports, supports_of
 from matgrad.program.operations import OPERATIONS
-from matgrad.program.program import Program, Value
+from matgrad.program.program import EXAMPLES, Program, Value
 from matgrad.program.shapes import Shape, Size, size_name
 from matgrad.program.surroundings import Surroundings, preserved
 from matgrad.program.text import state_name
+from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.sparse.support import Support
 
 if TYPE_CHECKING:
@@ -319,6 +320,7 @@ class RecorderBackend(Backend):
     """The table on recorded matrices; the methods below take more than matrices, the others are generated."""
 
     name = "recorder"
+    has_sparse = True
 
     def full(self, value, m, n, like):
         return like._lift(value, (m, n))
@@ -346,6 +348,9 @@ class RecorderBackend(Backend):
 
     def sampled_product(self, S, A, B):
         return A._record("sampled_product", A.recording.support(S), A, B)
+
+    def dense(self, S, w):
+        return w._record("dense", w.recording.support(S), w)
 
     def uniform_on(self, S, seed, count, like):
         return like._record("uniform_on", like.recording.support(S), *(like._lift(x) for x in (seed, count)))
@@ -411,7 +416,7 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
     model, loss = computation.template.clone(), computation.loss
     _check_methods(model, loss)
     signatures = _signatures(state, dict(zip_longest(computation.inputs, inputs)))
-    X = inputs[0]
+    X = values_of(inputs[0])
     dtypes = {backend_of(x).dtype(x): x.dtype for x in (*matrices_of(state).values(), X)}
 
     def recorded(signatures: Mapping[str, Signature]) -> Program:
@@ -420,7 +425,7 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
     def run(recording: Recording, matrices: dict[str, RecordedMatrix]) -> dict[str, RecordedMatrix]:
         own = {name: matrices[name] for name in state}
         with _labelled(recording, model, loss):
-            return computation.run(model, own, *(matrices[name] for name in computation.inputs))
+            return computation.run(model, own, *(_joined(matrices, name) for name in computation.inputs))
 
     def gives_the_same(signatures: Mapping[str, Signature]) -> bool:
         """Whether another recording gives the same program."""
@@ -440,6 +445,8 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
         if changed or not is_pure:
             kept = ", ".join(dict.fromkeys(changed)) or "something"
             raise HiddenStateError(f"a layer keeps {kept} from step to step, which is not in `buffers`")
+    if EXAMPLES in signatures:
+        _check_examples(program, is_resizable)
     used = {x.name for x in program.values if x.operation == "input"} | {*program.outputs, *computation.inputs}
     used_inputs = {name: x for name, x in program.inputs.items() if name in used}
     return Program(used_inputs, program.outputs, is_resizable=is_resizable)
@@ -460,15 +467,35 @@ def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str
     The number of examples is named N.
     """
     X = inputs["X"]
-    backend = backend_of(*matrices_of(state).values(), *(x for x in inputs.values() if hasattr(x, "shape")))
+    given = (values_of(x) for x in inputs.values() if hasattr(x, "shape"))
+    backend = backend_of(*matrices_of(state).values(), *given)
     N = Size(X.shape[0], "N")
 
     def signature(x: Any) -> Signature:
         if not getattr(x, "shape", ()):
-            return (), backend.dtype(X)
-        return (N if x.shape[0] == N else x.shape[0], *x.shape[1:]), backend.dtype(x)
+            return (), backend.dtype(values_of(X))
+        return (N if x.shape[0] == N else x.shape[0], *x.shape[1:]), backend.dtype(values_of(x))
 
-    return state_signatures(state) | {name: signature(x) for name, x in inputs.items()}
+    found = state_signatures(state) | {name: signature(x) for name, x in inputs.items()}
+    if isinstance(X, SparseMatrix):
+        shape, dtype = found["X"]
+        nnz = Size(max(X.support.nnz, 1), "nnz(X)")  # which differs from batch to batch
+        found |= {"X": ((1, nnz), dtype), EXAMPLES: ((*shape, nnz), "int32")}
+    return found
+
+
+def _check_examples(program: Program, is_resizable: bool) -> None:
+    """Raise RecordingError if anything but products is computed from the elements of sparse examples."""
+    sized = [x for x in program.instructions if "nnz(X)" in map(size_name, x.shape)]
+    if sized or not is_resizable:
+        found = sized[0].operation if sized else "a number"
+        raise RecordingError(f"{found} depends on how many elements a sparse X has; expected products of X alone")
+
+
+def _joined(matrices: Mapping[str, Any], name: str) -> Any:
+    """The matrix of this name; a sparse one if there is a support for it."""
+    support = matrices.get(f"{name}{SUPPORT}")
+    return matrices[name] if support is None else SparseMatrix(support, matrices[name])
 
 
 def state_signatures(state: Mapping[str, Any]) -> dict[str, Signature]:

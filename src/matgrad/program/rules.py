@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from matgrad.program.program import Program, Value, number
+from matgrad.program.program import EXAMPLES, Program, Value, number
 
 PADDED = ("sparse_product", "sparse_transposed_product")
 Uses = Counter[Value]
@@ -55,6 +55,54 @@ def with_separate_outputs(program: Program) -> Program:
         outputs[name] = copy if needs_copy else value
         taken.add(outputs[name])
     return Program(program.inputs, outputs)
+
+
+# -- sparse examples: X Wᵀ reads rows of Wᵀ, and DWᵀ = Xᵀ DZ has rows for the features that occur -----------
+
+TRANSPOSED = "ᵀ"  # how the name of an input ends that is stored transposed
+
+
+def transposed_names(program: Program) -> set[str]:
+    """The inputs W whose transposes are multiplied by sparse examples, and what optimizers keep for them."""
+    found = {
+        value.operands[2].operands[0].name
+        for value in program.values
+        if value.operation == "sparse_product" and _is_of_examples(value) and _is_stored_transpose(value.operands[2])
+    }
+    return {
+        name
+        for name, x in program.inputs.items()
+        for W in found
+        if f"{name}.".startswith(f"{W}.") and x.shape == program.inputs[W].shape
+    }
+
+
+def with_transposed(program: Program, names: Iterable[str]) -> Program:
+    """The program whose inputs and outputs of these names are stored transposed, with the names Wᵀ for W."""
+    inputs, outputs = dict(program.inputs), dict(program.outputs)
+    new: dict[Value, Value] = {}
+    for name in set(names) & inputs.keys():
+        W = inputs.pop(name)
+        inputs[name + TRANSPOSED] = replace(W, shape=W.shape[::-1], name=name + TRANSPOSED)
+        new[W] = _flip(inputs[name + TRANSPOSED])
+    for value in program.values:
+        operands = tuple(new[x] for x in value.operands)
+        new.setdefault(value, value if operands == value.operands else replace(value, operands=operands))
+    for name, value in program.outputs.items():
+        outputs[name] = new[value]
+        if name + TRANSPOSED in inputs:
+            outputs[name + TRANSPOSED] = _flip(outputs.pop(name))
+    return Program(inputs, outputs)
+
+
+def _is_of_examples(value: Value) -> bool:
+    """Whether an operation on a sparse matrix is one on sparse examples."""
+    return value.operands[0].name == EXAMPLES
+
+
+def _is_stored_transpose(value: Value) -> bool:
+    """Whether it is the transpose of an input."""
+    return value.operation == "transpose" and value.operands[0].operation == "input"
 
 
 # -- simplifications ---------------------------------------------------------------------------
@@ -123,8 +171,11 @@ def transposed_repeat(value: Value, uses: Uses) -> Value | None:
 
 
 def _is_transposed(value: Value) -> bool:
-    """Whether it is the transpose of a computed value."""
-    return value.operation == "transpose" and value.operands[0].kind not in ("source", "view")
+    """Whether it is the transpose of a computed value, or of an input that is stored transposed."""
+    if value.operation != "transpose":
+        return False
+    X = value.operands[0]
+    return X.kind not in ("source", "view") or X.name.endswith(TRANSPOSED)
 
 
 def _transpose(value: Value, uses: Uses) -> Value | None:
@@ -172,7 +223,9 @@ def contiguous(value: Value, uses: Uses) -> Value | None:
 
 
 def _dense_operands(value: Value) -> tuple[Value, ...]:
-    """The dense factors of a sparse or sampled product."""
+    """The dense factors of a sparse or sampled product, which are padded in the C++ core."""
+    if _is_of_examples(value) or value.operation in ("transposed_sum", "dense"):
+        return ()
     return value.operands[-1:] if value.operation.startswith("sparse") else value.operands[-2:]
 
 
@@ -221,6 +274,19 @@ def summed_into_sample(value: Value, uses: Uses) -> Value | None:
     return None
 
 
+def summed_into_transposed(value: Value, uses: Uses) -> Value | None:
+    """β·C + α·Xᵀ B in one pass, for sparse examples X: W'ᵀ = Wᵀ - η·Xᵀ DZ"""
+    for sign, C, P in _terms(value):
+        alpha, product = _factor(P)
+        is_fitting = product.operation == "sparse_transposed_product" and _is_of_examples(product)
+        if is_fitting and uses[product] == 1 and uses[P] == 1:
+            beta, C = _factor(C)
+            S, w, B = product.operands
+            result = value.derived("transposed_sum", S, beta, C, _times(sign, alpha), w, B)
+            return replace(result, equation=product.equation)
+    return None
+
+
 def added_scaled(value: Value, uses: Uses) -> Value | None:
     """Y + c·X in one pass"""
     for sign, Y, P in _terms(value):
@@ -230,7 +296,7 @@ def added_scaled(value: Value, uses: Uses) -> Value | None:
     return None
 
 
-FUSIONS: tuple[Rule, ...] = (gated, summed_into_product, summed_into_sample, added_scaled)
+FUSIONS: tuple[Rule, ...] = (gated, summed_into_product, summed_into_sample, summed_into_transposed, added_scaled)
 
 
 def _terms(value: Value) -> list[tuple[int, Value, Value]]:

@@ -147,6 +147,8 @@ def state_name(name: str) -> str:
 
     The support of W1 is S1.
     """
+    if name.endswith("ᵀ"):
+        return f"{state_name(name[:-1])}ᵀ"
     state = re.fullmatch(r"([\d.]+)\.(\w+)(.*)", name)
     if state is None:
         return {"eta": "η"}.get(name, name)

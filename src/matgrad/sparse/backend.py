@@ -44,7 +44,7 @@ class SparseBackend(Backend):
         if (A.shape[0], *B.shape) != (K, N, D):
             found = " and ".join(" × ".join(map(str, X.shape)) for X in (A, B))
             raise ValueError(f"product_on: expected {K} × N and N × {D} matrices for {W}, found {found}")
-        return W.product_on(A, B)
+        return W.product_on(A, B.to_dense() if backend_of(B) is self else B)
 
     # -- in and out ---------------------------------------------------------------------------
     def dtype(self, X):
@@ -56,6 +56,20 @@ class SparseBackend(Backend):
     def scalar(self, value, like):
         return _inner(like).scalar(value, like.values)
 
+    def take_rows(self, X, indices):
+        return self._of_rows(X, indices)
+
+    def rows(self, X, start, stop):
+        return self._of_rows(X, slice(start, stop))
+
+    def _of_rows(self, X, rows):
+        """The matrix that has some of the rows of X."""
+        support, places = X.support.of_rows(rows)
+        w = X.values.T
+        is_slice = isinstance(places, slice)
+        found = _inner(X).rows(w, places.start, places.stop) if is_slice else _inner(X).take_rows(w, places)
+        return type(X)(support, found.T)
+
     def to_numpy(self, X):
         """A dense array."""
         return _inner(X).to_numpy(X.to_dense())
@@ -64,7 +78,7 @@ class SparseBackend(Backend):
     identity = diag = Diag = elements_sum = column_repeat = row_repeat = UNDEFINED
     columns_sum = rows_sum = columns_max = rows_max = UNDEFINED
     exp = log = log1p = reciprocal = sqrt = tanh = erf = UNDEFINED
-    from_numpy = take_rows = rows = UNDEFINED
+    from_numpy = UNDEFINED
 
     @staticmethod
     def _check_size(name: str, m: int, n: int, X: Any) -> None:

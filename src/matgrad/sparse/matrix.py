@@ -71,11 +71,7 @@ class SparseMatrix(_Operand):
 
     def to_dense(self) -> Matrix:
         """W as a dense matrix of its backend."""
-        S, backend = self.support, backend_of(self.values)
-        values = backend.to_numpy(self.values)
-        A = np.zeros(self.shape, dtype=values.dtype)
-        A[S.row_indices(), S.columns] = values[0]
-        return backend.from_numpy(A, backend.device(self.values))
+        return backend_of(self.values).dense(self.support, self.values)
 
     def to_scipy(self) -> Any:
         """W as a SciPy matrix in CSR format, with its stored zeros."""
@@ -106,7 +102,9 @@ class SparseMatrix(_Operand):
         return TransposedSparseMatrix(self)
 
     def __matmul__(self, B: Matrix) -> Matrix:
-        """W B, K×N, for a dense D×N matrix B"""
+        """W B, K×N, for a D×N matrix B; of two sparse matrices, the left one becomes dense"""
+        if isinstance(B, _Operand):
+            return self.to_dense() @ B
         return self._backend(B).sparse_product(self.support, self.values, B)
 
     def __rmatmul__(self, A: Matrix) -> Matrix:

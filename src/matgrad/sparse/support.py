@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ class Support:
         self.starts = _fixed(starts, np.int64)
         self.columns = _fixed(columns, np.int32)
         self._check_order()
-        self.column_starts, self.rows, self.positions = self._by_columns()
         self._cache: dict[Hashable, Any] = {}
 
     def _check_order(self) -> None:
@@ -42,6 +42,8 @@ class Support:
             problem = "twice" if before == after else f"after column {before}; expected increasing columns"
             raise ValueError(f"columns: row {i} has column {after} {problem}")
 
+    # -- column order, which is found when it is first needed -----------------------------------
+    @cached_property
     def _by_columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """`column_starts`, `rows` and `positions`, in linear time."""
         from scipy.sparse import csr_array  # SciPy takes 0.1 s to import
@@ -52,6 +54,21 @@ class Support:
         for A in arrays:
             A.setflags(write=False)
         return arrays
+
+    @property
+    def column_starts(self) -> np.ndarray:
+        """Where the elements of each column start, in column order."""
+        return self._by_columns[0]
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The row of every element, in column order."""
+        return self._by_columns[1]
+
+    @property
+    def positions(self) -> np.ndarray:
+        """The place in row order of every element, in column order."""
+        return self._by_columns[2]
 
     # -- other ways to make one ---------------------------------------------------------------
     @classmethod
@@ -83,6 +100,21 @@ class Support:
         if not 0 <= nnz <= min(K * D, LARGEST):
             raise ValueError(f"nnz: expected a number from 0 to {min(K * D, LARGEST)}, found {nnz}")
         return cls.from_flat((K, D), distinct(K * D, nnz, rng))
+
+    def of_rows(self, rows: slice | np.ndarray) -> tuple[Support, slice | np.ndarray]:
+        """The support of some of the rows, in that order, and the places of its elements in this one."""
+        if isinstance(rows, slice):
+            starts = self.starts[rows.start : rows.stop + 1]
+            places: slice | np.ndarray = slice(int(starts[0]), int(starts[-1]))
+            starts = starts - starts[0]
+        else:
+            counts = self.starts[rows + 1] - self.starts[rows]
+            starts = np.concatenate([[0], np.cumsum(counts)])
+            places = np.repeat(self.starts[rows] - starts[:-1], counts) + np.arange(starts[-1])
+        part = object.__new__(Support)  # without the checks, which the rows have passed
+        part.shape, part.starts, part.columns = (len(starts) - 1, self.shape[1]), starts, self.columns[places]
+        part._cache = {}
+        return part, places
 
     # -- properties ---------------------------------------------------------------------------
     @property

@@ -66,6 +66,7 @@ class Information(TypedDict, total=False):
     class_names: list[str] | None
     normalize: str | None
     normalize_targets: str | None
+    first_index: int | None
 
 
 @dataclass

@@ -1,0 +1,134 @@
+"""Data sets in svmlight (libsvm) files: a line such as ``-1 3:0.5 17:2`` has a target and the elements of a row."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matgrad.datasets.checking import DataError
+from matgrad.datasets.dataset import Dataset, hold_out
+from matgrad.datasets.reading import reading
+from matgrad.datasets.tables import MAX_RARE_CLASSES, TASKS
+from matgrad.foundation.installing import how_to_install
+from matgrad.foundation.limits import check_bytes, file_limit
+
+File = str | os.PathLike[str]
+BYTES = 128  # per feature, beside its elements: its weights in a small layer, and a normalization
+
+
+def svmlight(
+    file: File,
+    *,
+    test: File | None = None,
+    task: str | None = None,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+    first_index: int | None = None,
+    features: int | None = None,
+) -> Dataset:
+    """The data set in an svmlight file, whose X is a CSR matrix of SciPy.
+
+    Test examples come from the file `test`, or are a `test_fraction` of the lines, drawn with `seed`. The features
+    count from `first_index`, 0 or 1: by default from 0 if any line has a feature 0, else from 1. `features` is their
+    number, by default that of the largest index. Without `task` (classification or regression), the targets are
+    classes if all are integers that occur twice on average. The `notes` of the data set say what was decided.
+    """
+    if task is not None and task not in TASKS:
+        raise DataError(f"unknown task {task!r}; known: {', '.join(TASKS)}")
+    paths = [Path(name) for name in (file, test) if name is not None]
+    parts = [_read(path) for path in paths]
+    first = first_index if first_index is not None else int(min(map(_least, (X for X, _ in parts))) > 0)
+    D = features if features is not None else max(1, *(_largest(X) + 1 - first for X, _ in parts))
+    parts = [(_shifted(X, first, D, path), t) for path, (X, t) in zip(paths, parts, strict=True)]
+    names, targets = _targets(paths, [t for _, t in parts], task)
+    arrays = [(X, t) for (X, _), t in zip(parts, targets, strict=True)]
+    notes = [f"features: {D}, counted from {first}", f"targets: {_in_words(names)}"]
+    if test is None:
+        ((X, t),) = arrays
+        kept, held = hold_out(len(t), test_fraction, seed, str(file))
+        arrays = [(X[kept], t[kept]), (X[held], t[held])]
+        notes.append(f"test examples: {len(held)} of {len(t)} lines, drawn with seed {seed}")
+    else:
+        notes.append(f"test examples: {len(arrays[1][1])} lines of {test}")
+    return Dataset.checked(
+        paths[0].name.split(".")[0],
+        *arrays[0],
+        *arrays[1],
+        source=str(file),
+        classes=None if names is None else len(names),
+        class_names=names,
+        notes=tuple(notes),
+        first_index=first,
+    )
+
+
+def _in_words(names: tuple[str, ...] | None) -> str:
+    """What the targets are."""
+    if names is None:
+        return "numbers (regression)"
+    shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+    return f"{len(names)} classes ({shown})"
+
+
+def _read(path: Path) -> tuple[Any, np.ndarray]:
+    """X, a CSR matrix whose columns are the indices of the file, and the targets."""
+    try:
+        from sklearn.datasets import load_svmlight_file
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"svmlight files need scikit-learn, which is not installed: {how_to_install('svmlight')}", name=error.name
+        ) from None
+    with reading(path, is_text=True) as content:
+        try:
+            X, t = load_svmlight_file(content, zero_based=True)
+        except (ValueError, OverflowError) as error:
+            raise DataError(f"{path}: not an svmlight file, or a damaged one ({error})") from error
+    if not len(t):
+        raise DataError(f"{path}: the file is empty, expected lines such as '1 3:0.5 17:2'")
+    return X, t
+
+
+def _least(X: Any) -> int:
+    """The smallest index; 1 if there are none."""
+    return int(X.indices.min(initial=1)) if X.nnz else 1
+
+
+def _largest(X: Any) -> int:
+    """The largest index; 0 if there are none."""
+    return int(X.indices.max(initial=0))
+
+
+def _shifted(X: Any, first: int, D: int, path: Path) -> Any:
+    """X with D columns, the first of which has the index `first`."""
+    from scipy.sparse import csr_array
+
+    check_bytes(BYTES * D, f"{path}: {D} features", file_limit(path))
+    if X.nnz and not first <= _least(X) <= _largest(X) < first + D:
+        wrong = _least(X) if _least(X) < first else _largest(X)
+        raise DataError(f"{path}: found feature {wrong}, expected numbers from {first} to {first + D - 1}")
+    return csr_array((X.data, X.indices - first, X.indptr), shape=(X.shape[0], D))
+
+
+def _targets(
+    paths: list[Path], targets: list[np.ndarray], task: str | None
+) -> tuple[tuple[str, ...] | None, list[np.ndarray]]:
+    """The names of the classes of the first file and the class of each line, or None and the numbers themselves."""
+    t = targets[0]
+    for path, part in zip(paths, targets, strict=True):
+        if not np.isfinite(part).all():
+            line = int(np.argmin(np.isfinite(part)))
+            raise DataError(f"{path}, example {line + 1}: found target {part[line]}, expected a finite number")
+    labels = np.unique(t)
+    if task is None:
+        is_whole = bool((labels == np.floor(labels)).all())
+        few = is_whole and len(labels) <= MAX_RARE_CLASSES and 2 * len(labels) <= len(t)
+        task = "classification" if few else "regression"
+    if task == "regression":
+        return None, [part.reshape(-1, 1) for part in targets]
+    for path, part in zip(paths, targets, strict=True):
+        if len(unknown := np.setdiff1d(part, labels)):
+            raise DataError(f"{path}: found target {unknown[0]:g}, expected one of the classes of {paths[0]}")
+    return tuple(f"{label:.17g}" for label in labels), [np.searchsorted(labels, part) for part in targets]
