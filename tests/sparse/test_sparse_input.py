@@ -14,6 +14,7 @@ import matgrad as mg
 from matgrad.callbacks import Callback
 from matgrad.datasets import Normalization
 from matgrad.inspection.profiling import profile
+from matgrad.layers.state import supports_of
 from matgrad.optimizers import OPTIMIZERS
 from matgrad.sparse.matrix import SparseMatrix
 from support import assert_close
@@ -240,6 +241,23 @@ def test_callbacks_and_profiles_take_sparse_batches(backend_of_sparse: str):
         M.fit(X, t, batch_size=30, epochs=1, callbacks=[Look(), mg.callbacks.GradientCheck(1e-6)])
     assert shapes == [(30, D), (27, D)]
     assert p.batches == 2
+
+
+@pytest.mark.parametrize("method", ["RigL", "SET", "SNIP"])
+def test_methods_of_sparse_training_choose_the_same_weights(backend_of_sparse: str, method: str):
+    X, t = examples()
+    models = []
+    for data in (X.toarray(), X):
+        is_dense = method == "SNIP"
+        M = model(backend_of_sparse, **({} if is_dense else {"densities": "0.3;0.5"}))
+        callback = mg.SNIP(0.3) if is_dense else getattr(mg, method)(every=2)
+        M.fit(data, t, batch_size=10, epochs=2, seed=2, learning_rate=0.1, callbacks=[callback])
+        models.append(M)
+    supports = [{name: S.flat() for name, S in supports_of(M.state()).items()} for M in models]
+    assert supports[0]
+    for name, flat in supports[0].items():
+        np.testing.assert_array_equal(flat, supports[1][name], err_msg=name)
+    assert_equal_states(models[1], models[0], 1e-9)
 
 
 MEMORY = """

@@ -95,6 +95,9 @@ class SparseMatrix(_Operand):
         moved[0, place] = values[from_place]
         return SparseMatrix(support, backend.from_numpy(moved, backend.device(self.values)))
 
+    def __len__(self) -> int:
+        return self.shape[0]
+
     # -- products -----------------------------------------------------------------------------
     @property
     def T(self) -> TransposedSparseMatrix:
