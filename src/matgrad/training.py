@@ -123,6 +123,12 @@ class Training:
         return tuple(self._callbacks)
 
     @property
+    def inputs(self) -> Matrix | None:
+        """All X of this epoch's `DataLoader`; of other data, that of the last batch, if there is one."""
+        data = getattr(self, "_epoch_data", self.data)
+        return data.X if isinstance(data, DataLoader) else getattr(self, "X", None)
+
+    @property
     def progress(self) -> float:
         """The part of the run that is done, from 0 to 1."""
         part = self.batch / self.batches if self._is_in_epoch and self.batches else 0.0

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -141,6 +142,19 @@ def test_batches_of_any_size_and_of_every_epoch():
         M, 2, loss, lambda i: 0.01, lambda i: iter(batches[i:]), callbacks=[Accounting()]
     )
     assert history["flops"] == [by_hand(nnz, 45), by_hand(nnz, 35)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("densities", ["1", "1;0.5;1", "0.3;0.5;1"])
+def test_sparse_examples_count_by_their_elements_unless_the_first_layer_is_sparse(engine: str, densities: str):
+    X, t = data()
+    X = scipy.sparse.csr_array(X * (np.random.default_rng(0).random(X.shape) < 0.2))
+    M = model(densities, engine)
+    history = M.fit(X, t, epochs=1, batch_size=20, callbacks=[Accounting()] if densities == "1" else [])
+    nnz = list(history["nnz"][0].values())
+    first = 2 * 2 * 9 * X.nnz if nnz[0] == 12 * 9 else 2 * 2 * nnz[0] * N
+    assert history["flops"] == [first + by_hand([0, *nnz[1:]], N)]
+    assert history["dense_flops"] == [by_torch(N)]
 
 
 class Odd(mg.LinearLayer):

@@ -14,6 +14,7 @@ from matgrad.layers.state import supports_of
 from matgrad.layers.weights import WeightedLayer
 from matgrad.program.computations import Step
 from matgrad.program.costs import StepCost, step_cost
+from matgrad.program.program import EXAMPLES
 from matgrad.sparse.matrix import SparseMatrix, values_of
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ class Accounting(Callback):
     """Adds to the row of each epoch what its training costs, and what the model stores after it.
 
     `flops` are the floating-point operations of all products of the epoch, 2·nnz·N for a sparse matrix with nnz stored
-    weights and N examples, and `dense_flops` those of the same model with dense layers; both are left out if the step
-    cannot be recorded. `update_flops` are those of the updates of a topology. `nnz` has the number of stored weights by
-    the name of the layer, `density` their fraction of all weights, and `explored` the fraction of the weights that were
-    stored at any time (ITOP). `peak_memory` has the most bytes that the process has had in memory so far.
+    weights and N examples, and `dense_flops` those of the same model with dense layers and examples; both are left out
+    if the step cannot be recorded. `update_flops` are those of topology updates. `nnz` has the number of stored
+    weights by the name of the layer, `density` their fraction of all weights, and `explored` the fraction of weights
+    that were stored at any time (ITOP). `peak_memory` has the most bytes that the process has had in memory so far.
 
     A callback that changes supports belongs before it.
     """
@@ -38,7 +39,7 @@ class Accounting(Callback):
     _cost: StepCost | None  # of a step with them
 
     def start(self, run: Training) -> None:
-        self._supports, self._cost = {}, step_cost(Step(run.M, run.loss, run.clip_norm))
+        self._known: tuple | None = None  # what the cost depends on
         self._examples = self._flops = self._dense_flops = self._updates = 0
         self._look(run)
 
@@ -46,9 +47,13 @@ class Accounting(Callback):
         """Count the examples since the last call, with the supports that they were trained with."""
         examples = run.examples - self._examples
         if self._cost is not None and examples:
-            self._flops += examples * self._cost.flops({name: S.nnz for name, S in self._supports.items()})
-            sizes = {name: math.prod(S.shape) for name, S in self._supports.items()}
-            self._dense_flops += examples * self._cost.flops(sizes)
+            nnz = {name: examples * S.nnz for name, S in self._supports.items()}
+            sizes = {name: examples * math.prod(S.shape) for name, S in self._supports.items()}
+            if isinstance(X := run.inputs, SparseMatrix):
+                N, D = X.shape
+                nnz[EXAMPLES], sizes[EXAMPLES] = round(examples * X.support.nnz / N), examples * D
+            self._flops += self._cost.flops(examples, nnz)
+            self._dense_flops += self._cost.flops(examples, sizes)
         self._examples = run.examples
         self._look(run)
 
@@ -64,11 +69,11 @@ class Accounting(Callback):
         self._look(run)
 
     def _look(self, run: Training) -> None:
-        """Take the present supports; a step with other sparse parameters has another cost."""
-        found = supports_of(run.M.state())
-        if found.keys() != self._supports.keys():
-            self._cost = step_cost(Step(run.M, run.loss, run.clip_norm))
-        self._supports = found
+        """Take the present supports; with other sparse parameters, or sparse examples, a step has another cost."""
+        self._supports = supports_of(run.M.state())
+        is_sparse = isinstance(run.inputs, SparseMatrix)
+        if self._known != (known := ({*self._supports}, is_sparse)):
+            self._known, self._cost = known, step_cost(Step(run.M, run.loss, run.clip_norm), is_sparse)
 
 
 def _stored(M: MultilayerPerceptron, topology: TopologyCallback | None) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.recorder import record_computation
 from matgrad.program.shapes import product_of
+from matgrad.sparse.matrix import SparseMatrix
+from matgrad.sparse.support import Support
 
 if TYPE_CHECKING:
     from matgrad.backends.base import Matrix, Scalar
@@ -107,21 +109,26 @@ class _WholeStep(Step):
 
 
 class StepCost(NamedTuple):
-    """The floating-point operations per example of the products of a step: of dense matrices, and per stored weight."""
+    """The floating-point operations of the products of a step: of dense matrices, and of stored elements."""
 
-    dense: int
-    sparse: Mapping[str, int]  # per stored element of each support
+    dense: int  # per example
+    sparse: Mapping[str, int]  # per example and stored element of each support
 
-    def flops(self, elements: Mapping[str, int]) -> int:
-        """The operations per example if the supports have as many elements."""
-        return self.dense + sum(operations * elements[name] for name, operations in self.sparse.items())
+    def flops(self, examples: int, elements: Mapping[str, int]) -> int:
+        """The operations for so many examples; `elements` are the stored elements of each support, over all of them."""
+        return self.dense * examples + sum(count * elements[name] for name, count in self.sparse.items())
 
 
-def step_cost(step: Step) -> StepCost | None:
-    """The cost of a step without what it does not need, such as the gradient of X; None if it cannot be recorded."""
+def step_cost(step: Step, is_sparse: bool = False) -> StepCost | None:
+    """The cost of a step without what it does not need, such as the gradient of X; None if it cannot be recorded.
+
+    If the examples are sparse, it has the operations per stored element of X as those of ``X.support``.
+    """
     M = step.template
-    sizes = M.layers[0].input_size, M.layers[-1].output_size
-    X, T = (M.backend.from_numpy(np.zeros((1, n), M.dtype), M.device) for n in sizes)
+    D, K = M.layers[0].input_size, M.layers[-1].output_size
+    X, T = (M.backend.from_numpy(np.zeros((1, n), M.dtype), M.device) for n in (1 if is_sparse else D, K))
+    if is_sparse:
+        X = SparseMatrix(Support((1, D), [0, 1], [0]), X)
     try:
         program = record_computation(step, M.state(), X, T)
     except Exception:  # a layer may do anything; then its costs are unknown
