@@ -244,6 +244,26 @@ void check_rows(const Examples& examples, Index D) {
 
 }  // namespace
 
+// Sorts the elements of the batch by columns, by counting; every worker takes some of the columns.
+void Executor::Implementation::index_columns(const Worker& worker) {
+    const Index D = static_cast<Index>(batch.column_starts.size()) - 1, first = worker.begin(D), last = worker.end(D);
+    std::int64_t before = 0;  // elements in the columns of the workers before
+    for (std::int32_t column : batch.columns) {
+        before += column < first;
+        if (column >= first && column < last) ++batch.column_starts[column];
+    }
+    for (Index column = first; column < last; ++column)  // the end of each column for now
+        before += batch.column_starts[column], batch.column_starts[column] = before;
+    if (last == D) batch.column_starts[D] = before;
+    for (Index i = static_cast<Index>(batch.starts.size()) - 2; i >= 0; --i)
+        for (std::int64_t p = batch.starts[i + 1] - 1; p >= batch.starts[i]; --p) {
+            const std::int32_t column = batch.columns[p];
+            if (column < first || column >= last) continue;
+            const std::int64_t place = --batch.column_starts[column];
+            batch.rows[place] = static_cast<std::int32_t>(i), batch.positions[place] = static_cast<std::int32_t>(p);
+        }
+}
+
 // Makes the rows of the examples with these indices the batch, in linear time. Their elements have been checked.
 void Executor::Implementation::bind_sparse_rows(const Examples& examples, const std::vector<Index>& rows) {
     const Index D = program.supports.at(kExamples)[1], size = element_size(program.dtype);
@@ -254,24 +274,24 @@ void Executor::Implementation::bind_sparse_rows(const Examples& examples, const 
         if (count > std::numeric_limits<std::int32_t>::max()) refuse("X: a batch has too many elements");
     }
     program.limits.check_memory(checked_sum(reserved, checked_product({count, 12 + size}) + 8 * (D + 1)), "a batch of X");
-    batch.starts.assign(1, 0);
-    batch.columns.resize(count), batch.values.resize(count * size);
-    for (Index row : rows) {
-        const std::int64_t from = examples.starts[row], n = examples.starts[row + 1] - from, to = batch.starts.back();
-        std::copy_n(examples.columns + from, n, batch.columns.begin() + to);
-        std::copy_n(static_cast<const std::byte*>(examples.X) + from * size, n * size, batch.values.begin() + to * size);
-        batch.starts.push_back(to + n);
-    }
-    batch.column_starts.assign(D + 1, 0), batch.rows.resize(count), batch.positions.resize(count);
-    for (std::int32_t column : batch.columns) ++batch.column_starts[column];
-    std::int64_t end = 0;
-    for (std::int64_t& start : batch.column_starts) end += start, start = end;  // the end of each column for now
-    for (Index i = static_cast<Index>(rows.size()) - 1; i >= 0; --i)
-        for (std::int64_t p = batch.starts[i + 1] - 1; p >= batch.starts[i]; --p) {
-            const std::int64_t place = --batch.column_starts[batch.columns[p]];
-            batch.rows[place] = static_cast<std::int32_t>(i), batch.positions[place] = static_cast<std::int32_t>(p);
-        }
     const Index N = static_cast<Index>(rows.size());
+    batch.starts.assign(1, 0);
+    for (Index row : rows) batch.starts.push_back(batch.starts.back() + examples.starts[row + 1] - examples.starts[row]);
+    batch.columns.resize(count), batch.values.resize(count * size);
+    batch.column_starts.assign(D + 1, 0), batch.rows.resize(count), batch.positions.resize(count);
+    const auto gather = [&](const Worker& worker) {
+        for (Index i = worker.begin(N); i < worker.end(N); ++i) {
+            const std::int64_t from = examples.starts[rows[i]], to = batch.starts[i], n = batch.starts[i + 1] - to;
+            std::copy_n(examples.columns + from, n, batch.columns.begin() + to);
+            std::copy_n(static_cast<const std::byte*>(examples.X) + from * size, n * size, batch.values.begin() + to * size);
+        }
+        worker.wait();
+        index_columns(worker);
+    };
+    if (count < kSmall)
+        gather(Worker{0, 1, nullptr});
+    else
+        pool->run(gather);
     supports[kExamples] = {{batch.starts.data(), batch.columns.data(), nullptr, N},
                            {batch.column_starts.data(), batch.rows.data(), batch.positions.data(), D}};
     pointers[program.buffer("X")] = batch.values.data();

@@ -112,6 +112,7 @@ struct Executor::Implementation {
 
     bool is_of_weights(const Value& v) const;  // whether it is a product with sparse weights, not with sparse examples
     void bind_sparse_rows(const Examples& examples, const std::vector<Index>& rows);
+    void index_columns(const Worker& worker);
     void bind_rows(int input, const void* data, Index rows, bool are_consecutive, const std::vector<Index>& indices);
     void check_constant(int input) const;  // throws if the program changes it
 

@@ -118,6 +118,10 @@ def test_the_core_trains_the_same_with_any_number_of_threads(count: int, monkeyp
     X, t = examples()
     for options in ({"sizes": f"{D};150;{K}"}, {"densities": "0.3;0.5"}, {"optimizer": "GradientDescent"}):
         assert_trains_as_dense("native", X, t, **options)
+    rng = np.random.default_rng(5)
+    many = sp.random_array((250, 300), density=0.3, rng=rng, format="csr")  # whose batches the threads gather together
+    options = {"sizes": f"300;20;{K}", "fit": {"batch_size": 100, "learning_rate": 0.01}}
+    assert_trains_as_dense("native", many, rng.integers(0, K, 250), tolerance=1e-10, **options)
 
 
 @pytest.mark.parametrize("make", [sp.csr_matrix, sp.csc_array, sp.coo_matrix, sp.lil_array, sp.dok_array, sp.bsr_array])
