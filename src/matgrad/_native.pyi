@@ -28,7 +28,13 @@ class Executor:
         rows: np.ndarray,
         positions: np.ndarray,
     ) -> None: ...
-    def run(self, inputs: dict[str, np.ndarray] = ..., outputs: dict[str, np.ndarray] = ...) -> None: ...
+    def run(
+        self,
+        inputs: dict[str, np.ndarray] = ...,
+        outputs: dict[str, np.ndarray] = ...,
+        starts: np.ndarray | None = None,
+        columns: np.ndarray | None = None,
+    ) -> None: ...
     def train(
         self,
         X: np.ndarray,
@@ -37,6 +43,8 @@ class Executor:
         order: np.ndarray | None = None,
         labels: np.ndarray | None = None,
         poll: Callable[[int], None] | None = None,
+        starts: np.ndarray | None = None,
+        columns: np.ndarray | None = None,
     ) -> None: ...
     @property
     def runs(self) -> int: ...
