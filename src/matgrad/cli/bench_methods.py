@@ -71,10 +71,9 @@ class MethodNames(click.ParamType):
 @click.option("--batch-size", type=COUNT, default=100, show_default=True, help="Examples per step.")
 @click.option(
     "--learning-rate",
-    default="MultiStepLR(0.02; 10, 15; 0.2)",
-    show_default=True,
     metavar="RATE",
-    help="A number or a schedule, the same for all methods.",
+    help="A number or a schedule, the same for all methods.  [default: MultiStepLR(0.1; 10, 15; 0.2), for CIFAR-10 "
+    "MultiStepLR(0.03; 10, 15; 0.2)]",
 )
 @click.option(
     "--momentum",
@@ -84,7 +83,10 @@ class MethodNames(click.ParamType):
     help="Of Nesterov's method.",
 )
 @click.option(
-    "--weight-decay", type=NOT_NEGATIVE, default=5e-4, show_default=True, metavar="λ", help="Add λθ to the gradients."
+    "--weight-decay",
+    type=NOT_NEGATIVE,
+    metavar="λ",
+    help="Add λθ to the gradients.  [default: 0.0005, for CIFAR-10 0.001]",
 )
 @click.option("--normalize", type=click.Choice(KINDS), default="standard", show_default=True, help="Scale the inputs.")
 @click.option(
@@ -121,7 +123,8 @@ def sparse_methods(**options: Any) -> None:
     """
     from matgrad.bench.experiments.sparse_methods import Plan, run_methods
 
-    create_scheduler(options["learning_rate"])
+    if options["learning_rate"] is not None:
+        create_scheduler(options["learning_rate"])
     for method in options["methods"]:
         check_method(method)
     if options["output"] is not None and not options["no_plot"]:

@@ -21,17 +21,21 @@ WORKER = "matgrad.bench.measuring.method_worker"
 
 @dataclass(frozen=True)
 class Problem:
-    """A data set, the folder it is in, and the sizes of the hidden layers."""
+    """A data set, the sizes of the hidden layers, and a schedule and a weight decay that suit dense and sparse ones."""
 
     title: str
     read: Callable[[Path], Dataset]
     hidden: tuple[int, ...]
+    learning_rate: str
+    weight_decay: float
 
 
 PROBLEMS = {
-    "mnist": Problem("MNIST", datasets.mnist, (1000, 1000, 1000)),
-    "fashion-mnist": Problem("Fashion-MNIST", datasets.fashion_mnist, (1000, 1000, 1000)),
-    "cifar10": Problem("CIFAR-10", datasets.cifar10, (1024, 1024)),
+    "mnist": Problem("MNIST", datasets.mnist, (1000, 1000, 1000), "MultiStepLR(0.1; 10, 15; 0.2)", 5e-4),
+    "fashion-mnist": Problem(
+        "Fashion-MNIST", datasets.fashion_mnist, (1000, 1000, 1000), "MultiStepLR(0.1; 10, 15; 0.2)", 5e-4
+    ),
+    "cifar10": Problem("CIFAR-10", datasets.cifar10, (1024, 1024), "MultiStepLR(0.03; 10, 15; 0.2)", 1e-3),
 }
 
 
@@ -45,9 +49,9 @@ class Plan:
     hidden: tuple[int, ...] | None  # instead of those of the data set
     epochs: int
     batch_size: int
-    learning_rate: str
+    learning_rate: str | None  # likewise
     momentum: float
-    weight_decay: float
+    weight_decay: float | None  # likewise
     normalize: str
     examples: int | None  # of the training data, from its beginning
 
@@ -56,14 +60,15 @@ class Plan:
         return {
             "layers": "ReLU, the last Linear",
             "loss": "SoftmaxCrossEntropy",
-            "optimizer": f"Nesterov({self.momentum}, {self.weight_decay})",
+            "optimizer": f"Nesterov({self.momentum})",
             "densities": "Erdős–Rényi",
-            **{name: getattr(self, name) for name in ("learning_rate", "epochs", "batch_size", "normalize")},
+            **{name: getattr(self, name) for name in ("epochs", "batch_size", "normalize")},
         }
 
-    def runs(self, sizes: tuple[int, ...]) -> Iterator[Run]:
+    def runs(self, about: dict[str, Any]) -> Iterator[Run]:
         """All runs on a data set, seed by seed; what is dense has no density."""
-        shared = (sizes, self.epochs, self.batch_size, self.learning_rate, self.momentum, self.weight_decay)
+        sizes, rate, decay = tuple(about["sizes"]), about["learning_rate"], about["weight_decay"]
+        shared = (sizes, self.epochs, self.batch_size, rate, self.momentum, decay)
         for seed in range(self.seeds):
             for method in self.methods:
                 for density in (1.0,) if method in DENSE else self.densities:
@@ -83,7 +88,11 @@ def prepare(plan: Plan, name: str, place: Path, folder: Path) -> dict[str, Any]:
         np.save(folder / f"{file}.npy", A.astype(np.float32 if file[0] == "X" else np.int64))
     sizes = (data.input_size, *(plan.hidden or problem.hidden), data.output_size)
     counts = {"training_examples": count, "test_examples": len(data.Xtest)}
-    return {"title": problem.title, "source": str(place), "sizes": list(sizes), **counts}
+    schedule = {
+        "learning_rate": plan.learning_rate or problem.learning_rate,
+        "weight_decay": problem.weight_decay if plan.weight_decay is None else plan.weight_decay,
+    }
+    return {"title": problem.title, "source": str(place), "sizes": list(sizes), **schedule, **counts}
 
 
 def key(run: dict[str, Any]) -> tuple:
@@ -108,7 +117,7 @@ def run_methods(
             about = prepare(plan, name, place, Path(folder))
             check_same(record["data"].setdefault(name, about), about, name)
             known = {key(run) for run in record["runs"]}
-            heads = [(_head(name, run), run) for run in plan.runs(tuple(about["sizes"]))]
+            heads = [(_head(name, run), run) for run in plan.runs(about)]
             todo = [(head, run) for head, run in heads if key(head) not in known]
             report(f"{about['title']}: {len(todo)} of {len(heads)} runs to do")
             _train(todo, Path(folder), record, threads, jobs, report, save)

@@ -74,6 +74,10 @@ def method_notes(record: Record) -> list[str]:
         "PyTorch with dense tensors and masks, whose products are all dense",
         "seconds: of training, with updates of the topology, without measuring; memory: how much the process grows, "
         "without data and libraries; FLOPs: of all products, with those of topology updates",
+        *(
+            f"{about['title']}: learning rate {about['learning_rate']}, weight decay {about['weight_decay']}"
+            for about in record["data"].values()
+        ),
         *(f"{name} was left out: {reason}" for name, reason in record["skipped"].items()),
     ]
     shared = sorted({(run["jobs"], run["threads"]) for run in record["runs"]})
