@@ -10,7 +10,7 @@ import pytest
 
 import matgrad as mg
 from matgrad.callbacks.methods import create_method
-from matgrad.callbacks.topology import Topology
+from matgrad.callbacks.topology import Topology, TopologyCallback
 from matgrad.engines import program as engine
 from matgrad.layers.state import matrices_of, sized_by_supports
 from matgrad.program.computations import sparse_parameters
@@ -385,3 +385,22 @@ def test_a_rule_that_grows_something_else_is_refused(change: Any):
     with pytest.raises(ValueError, match="Wrong: expected the numbers of 13 free positions of 9 × 12"):
         M.fit(*data(), epochs=2, callbacks=[Topology("Magnitude(0.3)", WrongGrow())])
     assert supports(M)[0].is_same(supports(model())[0]), "nothing has changed"
+
+
+@pytest.mark.parametrize(
+    ("method", "density", "how"),
+    [
+        (mg.SET(), 0.3, "after every epoch in the first 100 %"),
+        (mg.RigL(), 0.3, "every 100 steps in the first 75 %"),
+        (mg.GMP(0.1, every=100), 1, "every 100 steps"),
+    ],
+)
+def test_a_run_that_is_too_short_for_updates_says_so(method: TopologyCallback, density: float, how: str):
+    with pytest.warns(UserWarning, match=f"{type(method).__name__}: the run of .* too short .* {how}"):
+        model(densities=density).fit(*data(), epochs=1, callbacks=[method])
+
+
+def test_GMP_says_that_it_did_not_reach_its_densities():
+    steps = len(data()[0])  # in batches of one example
+    with pytest.warns(UserWarning, match=f"GMP: the run of {steps} steps was too short"):
+        model(densities=1).fit(*data(), epochs=1, batch_size=1, callbacks=[mg.GMP(0.1, every=steps // 2 + 1)])

@@ -77,7 +77,7 @@ def test_a_sparse_model_in_a_file_goes_on_with_a_method(folder):
     ("options", "message"),
     [
         (("--sparse-training", "SET"), "no sparse layer"),
-        (("--sparse-training", "GMP"), "missing a required argument: 'density'"),
+        (("--sparse-training", "GMP"), "expected --densities, --overall-density or GMP(density)"),
         ((*SPARSE, "--sparse-training", "Rigl"), "did you mean 'RigL'"),
         ((*SPARSE, "--sparse-training", "SET", "--prune", "SET(0.3)"), "--sparse-training and --prune"),
         ((*SPARSE, "--grow", "Random"), "--grow needs --prune"),
@@ -85,7 +85,14 @@ def test_a_sparse_model_in_a_file_goes_on_with_a_method(folder):
         ((*SPARSE, "--regrow"), "--regrow needs --prune"),
         ((*SPARSE, "--prune", "SET(3)"), "fraction: expected a number from 0 to 1"),
         ((*SPARSE, "--prune", "Threshold(0.1)", "--grow", "Random", "--drop-decay", "cosine"), "no drop fraction"),
-        ((*SPARSE, "--sparse-training", "GMP(0.1)"), "density"),
+        ((*SPARSE, "--sparse-training", "GMP(0.1)"), "GMP(density), and only one of them"),
+        (
+            (*SPARSE, "--sparse-training", "RigL(evry=5)"),
+            "keyword argument 'evry'; usage: RigL(fraction=0.3",
+        ),
+        ((*SPARSE, "--sparse-training", "RigL(regrow=3)"), "expected True or False for 'regrow'"),
+        ((*SPARSE, "--prune", "SET(0.3)", "--grow", "Randm"), "unknown rule of growing 'Randm'; did you mean 'Random'"),
+        ((*SPARSE, "--prune", "Magnitud"), "unknown rule of pruning 'Magnitud'; did you mean 'Magnitude'"),
     ],
 )
 def test_options_that_do_not_go_together(options: tuple, message: str):

@@ -109,6 +109,10 @@ class GMP(TopologyCallback):
     def _explore(self, run: Training) -> None:
         self.explored = 1.0  # every position has been stored
 
+    @property
+    def is_complete(self) -> bool:
+        return self._is_finished
+
     def is_due(self, run: Training) -> bool:
         return not self._is_finished
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -65,6 +66,20 @@ class TopologyCallback(Callback):
     def epoch(self, run: Training) -> None:
         if self.every is None:
             self._update(run)
+
+    def end(self, run: Training) -> None:
+        if run.step and run.progress == 1 and not self.is_complete:
+            how = "after every epoch" if self.every is None else f"every {self.every} steps"
+            warnings.warn(
+                f"{type(self).__name__}: the run of {run.step} steps was too short for its topology updates, which "
+                f"come {how} in the first {100 * self.until:g} % of a run, and never at its end",
+                stacklevel=2,
+            )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the updates have done what they are for: there was one at least."""
+        return self.updates > 0
 
     def is_due(self, run: Training) -> bool:
         """Whether there are still updates."""

@@ -141,7 +141,8 @@ plugin_option = option(
     metavar="FILE",
     is_eager=True,
     callback=_plugins,
-    help="A Python file with your own layers, activation functions and losses, to use by name.",
+    help="A Python file with your own layers, activation functions, losses and methods of sparse training, to "
+    "use by name.",
 )
 
 

@@ -81,9 +81,14 @@ def sparse_training(options: dict[str, Any], densities: Items | None) -> Callbac
         return None
     if starts_dense(options) and options["supports"] is not None:
         raise ValueError(f"--supports and --sparse-training {specification}: it starts from a dense model")
-    if not starts_dense(options) or densities is None:
+    call = parse_call(specification)
+    has_density = bool(call.arguments or "density" in call.keywords)
+    if starts_dense(options) and has_density == (densities is not None):
+        expected = f"expected --densities, --overall-density or {call.name}(density), and only one of them"
+        raise ValueError(f"--sparse-training {specification}: {expected}")
+    if densities is None or not starts_dense(options):
         return create_method(specification)
     density = parse_densities(densities)
-    if options["overall_density"] is not None and parse_call(specification).name == "SNIP":
+    if options["overall_density"] is not None and call.name == "SNIP":
         density = options["overall_density"]  # which it divides among the layers itself
     return create_method(specification, density=density)

@@ -60,7 +60,7 @@ def random_support(K: int, D: int, density: float, rng: Generator | None = None)
     check_density("density", density)
     nnz = round(density * K * D)
     if not nnz:
-        raise ValueError(f"density: {density} of the {K} × {D} weights is less than one weight")
+        raise ValueError(f"density: {density:.6g} of the {K} × {D} weights is less than one weight")
     return None if nnz == K * D else Support.random(K, D, nnz, rng if rng is not None else generator())
 
 

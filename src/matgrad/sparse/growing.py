@@ -93,7 +93,7 @@ GROWERS: dict[str, type[Grow]] = {"Random": RandomGrow, "Gradient": GradientGrow
 
 def create_grow(specification: Grow | str) -> Grow:
     """The rule that a string such as ``Random`` names; a rule is returned as it is."""
-    return resolve(specification, Grow, GROWERS, "grow")
+    return resolve(specification, Grow, GROWERS, "rule of growing")
 
 
 def largest_products(A: np.ndarray, B: np.ndarray, taken: Support, count: int) -> np.ndarray:

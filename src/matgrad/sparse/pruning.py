@@ -65,7 +65,7 @@ PRUNERS: dict[str, type[Prune]] = {"Magnitude": MagnitudePrune, "SET": SETPrune,
 
 def create_prune(specification: Prune | str) -> Prune:
     """The rule that a string such as ``Magnitude(0.3)`` names; a rule is returned as it is."""
-    return resolve(specification, Prune, PRUNERS, "prune")
+    return resolve(specification, Prune, PRUNERS, "rule of pruning")
 
 
 def smallest(scores: np.ndarray, count: int) -> np.ndarray:

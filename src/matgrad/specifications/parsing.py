@@ -63,7 +63,7 @@ def create(specification: str, registry: Mapping[str, Callable[..., T]], kind: s
     """
     call = parse_call(specification)
     factory = lookup(call.name, registry, kind)
-    signature = inspect.signature(factory)
+    signature = _signature(factory)
     try:
         bound = signature.bind(*first, *call.arguments, **call.keywords, **options)
         for name, value in bound.arguments.items():
@@ -149,6 +149,16 @@ def lookup(name: str, registry: Mapping[str, T], kind: str) -> T:
     near = difflib.get_close_matches(name.lower(), lower, n=1)
     suggestion = f"; did you mean {lower[near[0]]!r}?" if near else ""
     raise ValueError(f"unknown {kind} {name!r}{suggestion} (known: {', '.join(registry)})")
+
+
+def _signature(factory: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a factory; if it is a class with ``**options`` for its base, with the keywords of that."""
+    signature = inspect.signature(factory)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    if not isinstance(factory, type) or len(own) == len(signature.parameters):
+        return signature
+    inherited = [p for p in _signature(factory.__mro__[1]).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    return signature.replace(parameters=[*own, *(p for p in inherited if p.name not in signature.parameters)])
 
 
 def _value(string: str) -> Any:

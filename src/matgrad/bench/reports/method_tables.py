@@ -81,7 +81,7 @@ def method_notes(record: Record) -> list[str]:
         *(f"{name} was left out: {reason}" for name, reason in record["skipped"].items()),
     ]
     shared = sorted({(run["jobs"], run["threads"]) for run in record["runs"]})
-    lines += [f"{jobs} runs at a time, with {threads} threads each" for jobs, threads in shared]
+    lines += [f"runs at a time: {jobs}; threads of each: {threads}" for jobs, threads in shared]
     if any(jobs > 1 for jobs, _ in shared):
         lines.append("runs at the same time slow each other down: THEIR SECONDS ARE NOT COMPARABLE")
     return lines
