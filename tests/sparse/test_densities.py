@@ -184,6 +184,7 @@ def test_a_sparse_model_is_described_again():
         ("0.5;1;1.01", r"density 3: expected a number in \(0, 1\], found 1.01"),
         ("half", "density 1: expected a number, found 'half'"),
         ("0.001;1;1", "layer 1: density: 0.001 of the 7 × 5 weights is less than one weight"),
+        ("0.0012345678901234;1;1", "layer 1: density: 0.00123457 of the 7 × 5 weights"),
     ],
 )
 def test_bad_densities_are_refused(densities: str, message: str):
