@@ -88,7 +88,7 @@ def test_a_sparse_model_in_a_file_goes_on_with_a_method(folder):
         ((*SPARSE, "--sparse-training", "GMP(0.1)"), "GMP(density), and only one of them"),
         (
             (*SPARSE, "--sparse-training", "RigL(evry=5)"),
-            "keyword argument 'evry'; usage: RigL(fraction=0.3",
+            "'evry'; usage: RigL(fraction=0.3, every=100, until=0.75, decay='cosine', ",
         ),
         ((*SPARSE, "--sparse-training", "RigL(regrow=3)"), "expected True or False for 'regrow'"),
         ((*SPARSE, "--prune", "SET(0.3)", "--grow", "Randm"), "unknown rule of growing 'Randm'; did you mean 'Random'"),

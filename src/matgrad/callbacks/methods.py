@@ -50,9 +50,16 @@ class RigL(Topology):
     dropped by magnitude, and as many are grown where the gradient is largest.
     """
 
-    def __init__(self, fraction: float = 0.3, every: int | None = 100, until: float = 0.75, **options: Any) -> None:
-        options = {"decay": "cosine"} | options
-        super().__init__(MagnitudePrune(fraction), GradientGrow(), every=every, until=until, **options)
+    def __init__(
+        self,
+        fraction: float = 0.3,
+        every: int | None = 100,
+        until: float = 0.75,
+        *,
+        decay: str = "cosine",
+        **options: Any,
+    ) -> None:
+        super().__init__(MagnitudePrune(fraction), GradientGrow(), every=every, until=until, decay=decay, **options)
 
 
 class SNIP(Callback):
