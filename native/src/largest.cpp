@@ -66,23 +66,32 @@ struct Candidates {
     }
 };
 
+// An upper bound of the norm of n elements from the sum of their squares, also if squares underflow; infinite for nan.
+double norm(double sum, Index n) {
+    return std::isnan(sum) ? std::numeric_limits<double>::infinity() : std::sqrt(sum + n * std::numeric_limits<double>::min());
+}
+
 // The norms of the rows of X
 template <class T>
-std::vector<T> row_norms(View<const T> X) {
-    std::vector<T> sums(X.rows);
-    for (Index i = 0; i < X.rows; ++i)
-        for (Index j = 0; j < X.columns; ++j) sums[i] += X(i, j) * X(i, j);
-    for (T& x : sums) x = std::sqrt(x);
-    return sums;
+std::vector<double> row_norms(View<const T> X) {
+    std::vector<double> norms(X.rows);
+    for (Index i = 0; i < X.rows; ++i) {
+        double sum = 0;
+        for (Index j = 0; j < X.columns; ++j) sum += double(X(i, j)) * X(i, j);
+        norms[i] = norm(sum, X.columns);
+    }
+    return norms;
 }
 
 // The largest norm of a column of X
 template <class T>
-T largest_column_norm(View<const T> X) {
-    std::vector<T> sums(X.columns);
+double largest_column_norm(View<const T> X) {
+    std::vector<double> sums(X.columns);
     for (Index i = 0; i < X.rows; ++i)
-        for (Index j = 0; j < X.columns; ++j) sums[j] += X(i, j) * X(i, j);
-    return std::sqrt(*std::max_element(sums.begin(), sums.end()));
+        for (Index j = 0; j < X.columns; ++j) sums[j] += double(X(i, j)) * X(i, j);
+    double largest = 0;
+    for (const double sum : sums) largest = std::max(largest, norm(sum, X.rows));
+    return largest;
 }
 
 // Looks at a row of the product.
@@ -110,8 +119,8 @@ std::vector<std::int64_t> largest_products(View<const T> A, View<const T> B, con
     if (count == 0) return {};
     const Index K = A.rows, N = A.columns, D = B.columns;
     const Kernels<T>& kernel = kernels<T>(instruction_set);
-    const std::vector<T> norms = row_norms(A);
-    const T largest = largest_column_norm(B) * T(1.001);  // |(A B)_ij| ≤ ‖a_i‖·‖b_j‖, with room for rounding
+    const std::vector<double> norms = row_norms(A);
+    const double largest = largest_column_norm(B) * 1.001;  // |(A B)_ij| ≤ ‖a_i‖·‖b_j‖, with room for rounding
     std::vector<Index> order(K);  // long rows first: then short ones cannot matter
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](Index i, Index k) { return norms[i] > norms[k]; });

@@ -222,7 +222,8 @@ class Training:
     def _parts(self, data: Batches) -> Iterator[tuple[Batches, int]]:
         """The batches in parts, which the engine may train on by itself, and the number of the first batch of each."""
         intervals = {callback.interval for callback in self._callbacks if callback.wants_batches}
-        self._is_watched = 1 in intervals or (bool(intervals) and not isinstance(data, DataLoader))
+        is_plain = isinstance(data, DataLoader) and data.is_plain  # others may form their batches as they like
+        self._is_watched = 1 in intervals or (bool(intervals) and not is_plain)
         if self._is_watched or not isinstance(data, DataLoader):
             yield self._watched(data), 0
         elif not intervals:
