@@ -277,6 +277,7 @@ void Executor::Implementation::bind_sparse_rows(const Examples& examples, const 
     const Index N = static_cast<Index>(rows.size());
     batch.starts.assign(1, 0);
     for (Index row : rows) batch.starts.push_back(batch.starts.back() + examples.starts[row + 1] - examples.starts[row]);
+    batch.values.reserve(size);  // so that it has an address, also if no example has an element
     batch.columns.resize(count), batch.values.resize(count * size);
     batch.column_starts.assign(D + 1, 0), batch.rows.resize(count), batch.positions.resize(count);
     const auto gather = [&](const Worker& worker) {

@@ -19,7 +19,7 @@ from matgrad.foundation.random_numbers import Generator
 from matgrad.layers import sparsity
 from matgrad.layers.layer import Layer, check_layers, check_sharing, keep
 from matgrad.layers.linear import LinearLayer
-from matgrad.layers.state import State, sized_by_supports
+from matgrad.layers.state import State, matrices_of, sized_by_supports
 from matgrad.sparse.densities import format_density
 from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.specifications.parsing import Items
@@ -198,14 +198,16 @@ class MultilayerPerceptron:
     def load_state(self, state: Mapping[str, Matrix]) -> None:
         """Replace the whole state; names and sizes must be exactly those of `self.state()`.
 
-        A support may be a different one, also with more or fewer elements; its values must fit it.
+        A support may be a different one, also with more or fewer elements; its values must fit it. A sparse matrix
+        without a support in `state` becomes dense.
         """
         own = self.state()
-        if state.keys() != own.keys():
-            missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+        missing, unknown = sorted(matrices_of(own).keys() - state.keys()), sorted(state.keys() - own.keys())
+        if missing or unknown:
             raise ValueError(f"the state does not fit the model: missing {missing}, unknown {unknown}")
         shapes = {name: tuple(X.shape) for name, X in own.items()}
-        shapes |= {name: (1, state[support].nnz) for name, support in sized_by_supports(own).items()}
+        for name, support in sized_by_supports(own).items():
+            shapes[name] = (1, state[support].nnz) if support in state else own[support].shape
         for name, X in state.items():
             if tuple(X.shape) != shapes[name]:
                 raise ValueError(

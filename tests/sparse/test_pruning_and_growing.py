@@ -188,3 +188,20 @@ def test_own_rules_have_names():
     assert repr(SmallestHalfPrune()) == "SmallestHalf"
     assert repr(create_prune("SET(0.2)")) == "SET(fraction=0.2)"
     assert repr(create_grow("Momentum")) == "Momentum"
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+@pytest.mark.parametrize("special", ["nan", "tiny"])
+def test_rows_are_left_out_only_if_they_cannot_matter(engine: str, special: str):
+    """Also if a norm is nan, or if the squares of all elements are too small for a float."""
+    rng = np.random.default_rng(1)
+    A, B = whole_numbers(rng, 900, 4), whole_numbers(rng, 4, 3000)
+    if special == "nan":
+        A[7], B[0, 5] = np.nan, np.nan
+    else:
+        A = np.sort(A, axis=0) * np.float32(2.0**-90)
+    S = Support.random(900, 3000, 20_000, rng)
+    scores = np.nan_to_num(np.abs(A @ B).reshape(-1), nan=np.inf)
+    scores[S.flat()] = -1
+    expected = np.sort(np.argsort(-scores, kind="stable")[:5000])
+    assert np.array_equal(get_engine(engine).largest_products(A, B, S, 5000), expected)

@@ -387,3 +387,15 @@ def test_a_layer_that_computes_with_the_elements_runs_uncompiled(backend_of_spar
             M.fit(data, t, epochs=2, seed=1)
         states.append(M)
     assert_equal_states(states[1], states[0], 1e-11)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "torch", "native"])
+def test_batches_without_any_element(engine: str):
+    """Only biases learn from them."""
+    found = []
+    for X in (sp.csr_array((20, 9), dtype=np.float32), np.zeros((20, 9), dtype=np.float32)):
+        mg.manual_seed(0)
+        M = mg.create_model("ReLU;Linear", [9, 8, 3], optimizers="Momentum(0.9)").to(engine)
+        M.fit(X, np.arange(20) % 3, epochs=2, batch_size=8, shuffle=False)
+        found.append(M.predict(X))
+    np.testing.assert_allclose(*found, rtol=1e-5)

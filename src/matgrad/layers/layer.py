@@ -152,16 +152,20 @@ class Layer:
         return {name: values_of(X) for name, X in found.items()} | supports
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Replace the entries in `state`, which are some of `self.state()`; sparse values come with their support."""
+        """Replace the entries in `state`, which are some of `self.state()`; sparse values come with their support.
+
+        A sparse matrix becomes dense if `state` has all of its elements, without a support.
+        """
         places, known = self._places(), self.state().keys()
         if unknown := sorted(state.keys() - known):
             raise ValueError(f"{self!r} has no {', '.join(unknown)}; known: {', '.join(known)}")
         for name, X in matrices_of(state).items():
             thing, attribute = places[name]
-            if isinstance(getattr(thing, attribute), SparseMatrix):
-                if f"{name}{SUPPORT}" not in state:
-                    raise ValueError(f"{self!r}: {name} is sparse; expected {name}{SUPPORT} as well")
+            old = getattr(thing, attribute)
+            if f"{name}{SUPPORT}" in state:
                 X = SparseMatrix(state[f"{name}{SUPPORT}"], X)
+            elif isinstance(old, SparseMatrix) and tuple(X.shape) != old.shape:
+                raise ValueError(f"{self!r}: {name} is sparse; expected {name}{SUPPORT} as well")
             setattr(thing, attribute, X)
 
     def _places(self) -> dict[str, tuple[Any, str]]:

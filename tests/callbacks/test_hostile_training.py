@@ -1,0 +1,100 @@
+"""Sparse training where something is odd: loaders with batches of their own, callbacks that fail, early stopping."""
+
+from __future__ import annotations
+
+from types import MethodType
+
+import numpy as np
+import pytest
+
+import matgrad as mg
+from matgrad.callbacks import Callback
+from matgrad.datasets import DataLoader
+from matgrad.training import stochastic_gradient_descent
+from support import to_numpy
+
+RNG = np.random.default_rng(0)
+X, T = RNG.normal(size=(45, 6)).astype(np.float32), RNG.integers(0, 3, 45)
+ENGINES = ["numpy", "torch", "native"]
+
+
+class Every(Callback):
+    """Looks at the model every so many steps."""
+
+    wants_batches = True
+
+    def __init__(self, interval: int) -> None:
+        self.interval = interval
+
+    def batch(self, run) -> None:
+        assert run.M
+
+
+def doubled(self, start: int, order: np.ndarray | None = None):
+    X, T = DataLoader.batch(self, start, order)
+    return 2 * X, T
+
+
+class OwnBatches(DataLoader):
+    batch = doubled
+
+
+class OwnPass(DataLoader):
+    def __iter__(self):
+        return (self.batch(start) for start in (30, 0, 40, 10))
+
+
+def own_method(*arguments, **options) -> DataLoader:
+    loader = DataLoader(*arguments, **options)
+    loader.batch = MethodType(doubled, loader)
+    return loader
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("loader", [OwnBatches, OwnPass, own_method])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_loader_forms_its_own_batches_whatever_callbacks_there_are(engine: str, loader, shuffle: bool):
+    found = []
+    for callbacks in ([], [Every(2)]):
+        mg.manual_seed(0)
+        M = mg.create_model("ReLU;Linear", [6, 8, 3], densities=0.5).to(engine)
+        data = loader(X, T, 10, shuffle=shuffle, seed=1).to(M.backend.name)
+        loss = mg.SoftmaxCrossEntropyLoss()
+        stochastic_gradient_descent(M, 2, loss, lambda i: 0.1, data, callbacks=callbacks)
+        found.append(np.array(to_numpy(M.layers[0].W.values)))
+    np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+class Failing(Callback):
+    """Makes a layer sparse, and fails."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def batch(self, run) -> None:
+        if run.step == 3:
+            run.M.layers[0].set_support(np.eye(8, 6, dtype=bool))
+            raise self.error
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("error", [ArithmeticError, KeyboardInterrupt])
+def test_a_callback_that_fails_leaves_the_model_as_it_was_trained(engine: str, error: type):
+    M = mg.create_model("ReLU;Linear", [6, 8, 3], optimizers="Momentum(0.9)").to(engine)
+    with pytest.raises(error):
+        M.fit(X, T, batch_size=10, callbacks=[Failing(error())])
+    assert not M.layers[0].is_sparse
+    M.fit(X, T, epochs=1)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_early_stopping_goes_back_to_a_model_that_was_denser(engine: str):
+    """The validation loss only grows, so the dense model of epoch 1 is kept."""
+    mg.manual_seed(0)
+    M = mg.create_model("ReLU;Linear", [6, 8, 3], optimizers="Momentum(0.9)").to(engine)
+    options = {"validation": (X, (T + 1) % 3), "early_stopping": 2, "learning_rate": 0.3}
+    history = M.fit(X, T, epochs=8, batch_size=10, callbacks=[mg.GMP(0.3)], **options)
+    assert history["density"][-1] < 1
+    assert [layer.density for layer in M.layers] == [1, 1]
+    assert M.layers[0].optimizer.parts()[0].delta.shape == (8, 6)
+    M.fit(X, T, epochs=1)
