@@ -98,3 +98,24 @@ def test_early_stopping_goes_back_to_a_model_that_was_denser(engine: str):
     assert [layer.density for layer in M.layers] == [1, 1]
     assert M.layers[0].optimizer.parts()[0].delta.shape == (8, 6)
     M.fit(X, T, epochs=1)
+
+
+@pytest.mark.parametrize(("epochs", "every"), [(2, None), (3, None), (2, 8), (2, 4), (3, 6)])
+def test_GMP_ends_before_the_last_step_so_that_statistics_are_those_of_the_model(epochs: int, every: int | None):
+    """Also if no update comes at the chosen part of the run; the 5 batches of an epoch are not in step with them."""
+    mg.manual_seed(0)
+    M = mg.create_model("ReLU;Linear", [6, 8, 3])
+    history = M.fit(X, T, epochs=epochs, batch_size=10, callbacks=[mg.GMP(0.25, every)])
+    assert [layer.nnz for layer in M.layers] == [12, 6]
+    assert history["accuracy"][-1] == M.score(X, T)
+    Y = M.predict(X).astype(np.float64)
+    loss = np.mean(np.log(np.exp(Y).sum(axis=1)) - Y[np.arange(45), T])
+    assert history["loss"][-1] == pytest.approx(loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("every", [None, 100])
+def test_GMP_warns_if_it_never_prunes(every: int | None):
+    M = mg.create_model("ReLU;Linear", [6, 8, 3])
+    with pytest.warns(UserWarning, match="the density is not reached, .* found 0"):
+        M.fit(X, T, epochs=1, batch_size=10, callbacks=[mg.GMP(0.25, every)])
+    assert not M.layers[0].is_sparse

@@ -6,6 +6,7 @@ a dense one, which they make sparse.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +102,7 @@ class GMP(TopologyCallback):
 
     A dense model is trained and, after every epoch or every so many steps, the weights of each layer that are nearest
     to 0 are dropped so that its density is d + (1 - d)·(1 - t)³; t grows from 0 to 1 in the first three quarters of the
-    run. A layer with density d = 1 stays dense.
+    run, or until the last update before the last step if that comes sooner. A layer with density d = 1 stays dense.
     """
 
     def __init__(self, density: Density, every: int | None = None, until: float = 0.75) -> None:
@@ -121,14 +122,25 @@ class GMP(TopologyCallback):
         return self._is_finished
 
     def is_due(self, run: Training) -> bool:
-        return not self._is_finished
+        return not self._is_finished and run.progress < 1
+
+    def end(self, run: Training) -> None:
+        if not self._is_finished and run.epoch == run.epochs:
+            problem = f"the density is not reached, expected an update before the last step, found {self.updates}"
+            warnings.warn(f"GMP: {problem}", stacklevel=2)
 
     def update(self, run: Training, rng: np.random.Generator, t: float) -> None:
+        t = 1.0 if run.progress + self._part(run) >= 1 else t  # the last one before the last step
         self._is_finished = t >= 1
         for layer, d in _layers(run.M, self.density):
             count = _count(layer, d + (1 - d) * (1 - min(t, 1.0)) ** 3)
             if count < layer.density * layer.input_size * layer.output_size:
                 layer.set_support(*largest_weights([layer.W], count))
+
+    def _part(self, run: Training) -> float:
+        """The part of the run from one update to the next; 0 if it is not known."""
+        parts = (1 if self.every is None else (run.batches or np.inf) / self.every) * run.epochs
+        return 1 / parts
 
 
 def _layers(M: MultilayerPerceptron, density: Density) -> list[tuple[LinearLayer, float]]:
