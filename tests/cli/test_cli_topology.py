@@ -32,6 +32,12 @@ def test_every_method_reaches_the_densities(folder, method: str):
     assert epochs(folder)[-1]["nnz"] == {"1": 24, "2": 20, "3": 30}
 
 
+def test_the_report_names_the_method():
+    output = succeed("train", *FAST, *SPARSE, "--sparse-training", "RigL(0.2, every=3)")
+    assert "; sparse training RigL(every=3, fraction=0.2)\n" in output
+    assert "; sparse training GMP(density=0.3)\n" in succeed("train", *FAST, "--sparse-training", "GMP(0.3)")
+
+
 def test_SNIP_divides_an_overall_density_itself(folder):
     succeed("train", *FAST, "--overall-density", 0.2, "--sparse-training", "SNIP", "--save-weights", "m.npz", "--quiet")
     model = arrays(folder / "m.npz")
@@ -77,6 +83,8 @@ def test_a_sparse_model_in_a_file_goes_on_with_a_method(folder):
     ("options", "message"),
     [
         (("--sparse-training", "SET"), "no sparse layer"),
+        (("--sparse-training", "static"), "no sparse layer"),
+        (("--sparse-training", "GMP(2)"), "density: expected a number in (0, 1], found 2"),
         (("--sparse-training", "GMP"), "expected --densities, --overall-density or GMP(density)"),
         ((*SPARSE, "--sparse-training", "Rigl"), "did you mean 'RigL'"),
         ((*SPARSE, "--sparse-training", "SET", "--prune", "SET(0.3)"), "--sparse-training and --prune"),

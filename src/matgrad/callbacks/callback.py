@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from matgrad.specifications.parsing import describe
+
 if TYPE_CHECKING:
     from matgrad.training import Training
 
@@ -25,6 +27,9 @@ class Callback:
         """A class with a method `batch` wants batches, unless it says otherwise."""
         if "batch" in vars(cls) and "wants_batches" not in vars(cls):
             cls.wants_batches = True
+
+    def __repr__(self) -> str:
+        return describe(self)
 
     def start(self, run: Training) -> None:
         """Before the first epoch."""

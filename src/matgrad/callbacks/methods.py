@@ -6,17 +6,17 @@ a dense one, which they make sparse.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from matgrad.callbacks.callback import Callback
-from matgrad.callbacks.topology import Topology, TopologyCallback
+from matgrad.callbacks.topology import Topology, TopologyCallback, check_sparse
 from matgrad.foundation.random_numbers import generator
 from matgrad.layers.linear import LinearLayer
 from matgrad.layers.sparsity import densities_of
+from matgrad.sparse.densities import check_density
 from matgrad.sparse.growing import GradientGrow, RandomGrow
 from matgrad.sparse.pruning import MagnitudePrune, SETPrune
 from matgrad.sparse.starting_points import largest, largest_weights
@@ -32,6 +32,9 @@ Density = float | Sequence[float]  # one for all linear layers, or a list with o
 class Static(Callback):
     """Nothing: the support of every layer stays as it is"""
 
+    def start(self, run: Training) -> None:
+        check_sparse(run.M)
+
 
 class SET(Topology):
     """Sparse evolutionary training (Mocanu et al. 2018)
@@ -42,6 +45,7 @@ class SET(Topology):
 
     def __init__(self, fraction: float = 0.3, every: int | None = None, until: float = 1.0, **options: Any) -> None:
         super().__init__(SETPrune(fraction), RandomGrow(), every=every, until=until, **options)
+        self.fraction = fraction
 
 
 class RigL(Topology):
@@ -61,6 +65,7 @@ class RigL(Topology):
         **options: Any,
     ) -> None:
         super().__init__(MagnitudePrune(fraction), GradientGrow(), every=every, until=until, decay=decay, **options)
+        self.fraction = fraction
 
 
 class SNIP(Callback):
@@ -73,7 +78,7 @@ class SNIP(Callback):
     is_training = True
 
     def __init__(self, density: Density, seed: int | None = None) -> None:
-        self.density, self.seed = density, seed
+        self.density, self.seed = _checked(density), seed
 
     def start(self, run: Training) -> None:
         """Make the model sparse."""
@@ -107,7 +112,7 @@ class GMP(TopologyCallback):
 
     def __init__(self, density: Density, every: int | None = None, until: float = 0.75) -> None:
         super().__init__(every, until)
-        self.density = density
+        self.density = _checked(density)
 
     def start(self, run: Training) -> None:
         super().start(run)
@@ -123,11 +128,6 @@ class GMP(TopologyCallback):
 
     def is_due(self, run: Training) -> bool:
         return not self._is_finished and run.progress < 1
-
-    def end(self, run: Training) -> None:
-        if not self._is_finished and run.epoch == run.epochs:
-            problem = f"the density is not reached, expected an update before the last step, found {self.updates}"
-            warnings.warn(f"GMP: {problem}", stacklevel=2)
 
     def update(self, run: Training, rng: np.random.Generator, t: float) -> None:
         t = 1.0 if run.progress + self._part(run) >= 1 else t  # the last one before the last step
@@ -147,6 +147,13 @@ def _layers(M: MultilayerPerceptron, density: Density) -> list[tuple[LinearLayer
     """The linear layers of M with their densities, one for all or one for each."""
     layers = M.linear_layers()
     return list(zip(layers, densities_of(layers, density), strict=True))
+
+
+def _checked(density: Density) -> Density:
+    """The density or densities, after a check that each is in (0, 1]."""
+    for value in density if isinstance(density, Sequence) else [density]:
+        check_density("density", value)
+    return density
 
 
 def _dense_layers(M: MultilayerPerceptron, density: Density, method: str) -> list[tuple[LinearLayer, float]]:

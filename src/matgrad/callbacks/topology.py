@@ -25,6 +25,7 @@ from matgrad.weight_initializers import create_initializer, sparse_weights
 
 if TYPE_CHECKING:
     from matgrad.layers import Layer
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
     from matgrad.training import Training
 
 DECAYS: dict[str, Callable[[float], float]] = {  # of the drop fraction, from 1 at the start, t = 0, to the end, t = 1
@@ -106,6 +107,12 @@ class TopologyCallback(Callback):
         self.explored = sum(map(len, self._explored.values())) / max(positions, 1)
 
 
+def check_sparse(M: MultilayerPerceptron) -> None:
+    """Refuse a model without sparse layers."""
+    if not any(sparse_parameters(M)):
+        raise ValueError("the model has no sparse layer: give it densities below 1")
+
+
 def _union(old: np.ndarray | None, flat: np.ndarray) -> np.ndarray:
     """The numbers in either of two increasing sequences, in increasing order."""
     if old is None:
@@ -149,8 +156,7 @@ class Topology(TopologyCallback):
     def start(self, run: Training) -> None:
         super().start(run)
         self._epoch = -1
-        if not any(sparse_parameters(run.M)):
-            raise ValueError("the model has no sparse layer whose topology could be updated: give it densities below 1")
+        check_sparse(run.M)
 
     def update(self, run: Training, rng: np.random.Generator, t: float) -> None:
         factors = self._factors(run, rng)

@@ -264,7 +264,8 @@ class TrainingRun:
             f"data {data.name}: {data.Xtrain.shape[0]} training and {data.Xtest.shape[0]} test examples, "
             f"{data.input_size} features, {what}; "
             f"normalize {self.options['normalize']}{targets}; loss {self.loss.specification()}; "
-            f"weights {self.options['load_weights'] or self.options['layer_weights']}\n"
+            f"weights {self.options['load_weights'] or self.options['layer_weights']}"
+            f"{'' if self.topology is None else f'; sparse training {self.topology!r}'}\n"
         )
         for note in filter(None, (self.pruned, *data.notes)):
             report.say(note)
