@@ -10,6 +10,7 @@ import pytest
 import matgrad as mg
 from matgrad.callbacks import Callback
 from matgrad.datasets import DataLoader
+from matgrad.matrix_operations import product_on
 from matgrad.training import stochastic_gradient_descent
 from support import to_numpy
 
@@ -119,3 +120,32 @@ def test_GMP_warns_if_it_never_prunes(every: int | None):
     with pytest.warns(UserWarning, match="too short"):
         M.fit(X, T, epochs=1, batch_size=10, callbacks=[mg.GMP(0.25, every)])
     assert not M.layers[0].is_sparse
+
+
+class Projection(mg.Layer):
+    """Y = X Vᵀ, with a sparse V"""
+
+    parameters = ("V",)
+
+    def __init__(self) -> None:
+        super().__init__(6, 8)
+        support = mg.Support.random(8, 6, 12, np.random.default_rng(0))
+        self.V = mg.SparseMatrix(support, np.ones((1, 12), dtype=np.float32))
+        self.set_optimizer("GradientDescent")
+
+    def feedforward(self, X):
+        Y = X @ self.V.T
+
+        self.X = X
+        return Y
+
+    def backpropagate(self, Y, DY):
+        self.DV, self.DX = product_on(self.V, DY.T, self.X), DY @ self.V
+
+
+def test_sparse_parameters_of_other_names_are_accounted_for():
+    M = mg.MultilayerPerceptron([Projection(), mg.LinearLayer(8, 3)])
+    history = M.fit(X, T, epochs=2, batch_size=10, callbacks=[mg.Topology("Magnitude(0.25)", "Random")])
+    assert history["nnz"] == [{"1.V": 12, "2": 24}] * 2
+    assert history["density"] == [36 / 72] * 2
+    assert history["explored"] == pytest.approx([39 / 72] * 2), "three more, after the first epoch"

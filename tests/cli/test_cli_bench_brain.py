@@ -56,9 +56,12 @@ def test_the_first_step_counts_only_if_it_is_the_only_one():
     assert clock.seconds_per_step() == 2
 
 
-@pytest.mark.parametrize("option", ["--layers", "--neurons", "--connections", "--batch-size", "--steps"])
-def test_bad_sizes_are_refused(option: str):
-    result = run(*SMALL, option, 0)
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [*((x, 0) for x in ("--layers", "--neurons", "--connections", "--batch-size", "--steps")), ("--layers", 10**9)],
+)
+def test_bad_sizes_are_refused(option: str, value: int):
+    result = run(*SMALL, option, value)
     assert result.exit_code == 2
     assert f"Invalid value for '{option}'" in result.stderr
 

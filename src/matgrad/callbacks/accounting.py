@@ -12,7 +12,7 @@ from matgrad.callbacks.topology import TopologyCallback
 from matgrad.foundation.machine import peak_memory
 from matgrad.layers.state import supports_of
 from matgrad.layers.weights import WeightedLayer
-from matgrad.program.computations import Step
+from matgrad.program.computations import Step, sparse_parameters
 from matgrad.program.costs import StepCost, step_cost
 from matgrad.program.program import EXAMPLES
 from matgrad.sparse.matrix import SparseMatrix, values_of
@@ -79,6 +79,8 @@ class Accounting(Callback):
 def _stored(M: MultilayerPerceptron, topology: TopologyCallback | None) -> dict[str, Any]:
     """The number of stored weights by layer, and which fractions of all weights are and have been stored."""
     weights = {name: layer.W for name, layer in M.walk() if isinstance(layer, WeightedLayer)}
+    for path, layer, name in sparse_parameters(M):  # also those of other layers
+        weights[path if name == "W" else f"{path}.{name}"] = getattr(layer, name)
     nnz = {name: math.prod(values_of(W).shape) for name, W in weights.items()}
     sizes = {name: math.prod(W.shape) for name, W in weights.items()}
     total = max(sum(sizes.values()), 1)

@@ -17,7 +17,7 @@ from matgrad.foundation.writing import make_folder, write_json
 
 
 @click.command(cls=Command, short_help="Build and train a network with millions of neurons.")
-@click.option("--layers", type=COUNT, default=10, show_default=True, help="Hidden layers.")
+@click.option("--layers", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Hidden layers.")
 @click.option("--neurons", type=COUNT, default=5_000_000, show_default=True, help="Neurons per hidden layer.")
 @click.option("--connections", type=COUNT, default=10, show_default=True, help="Inputs per hidden neuron, on average.")
 @click.option("--features", type=COUNT, default=784, show_default=True, help="Features of an example.")
