@@ -117,7 +117,7 @@ def test_GMP_ends_before_the_last_step_so_that_statistics_are_those_of_the_model
 @pytest.mark.parametrize("every", [None, 100])
 def test_GMP_warns_if_it_never_prunes(every: int | None):
     M = mg.create_model("ReLU;Linear", [6, 8, 3])
-    with pytest.warns(UserWarning, match="too short"):
+    with pytest.warns(UserWarning, match="GMP: the run of 5 steps was too short"):
         M.fit(X, T, epochs=1, batch_size=10, callbacks=[mg.GMP(0.25, every)])
     assert not M.layers[0].is_sparse
 
