@@ -120,7 +120,7 @@ def test_methods_that_start_dense_refuse_a_sparse_model(method: str):
         train("numpy", create_method(method, density=0.1), 0.3)
     with pytest.raises(ValueError, match="expected 1 or 3 densities for 3 linear layers, found 2"):
         train("numpy", create_method(method, density=[0.1, 0.2]))
-    with pytest.raises(ValueError, match=r"density 1: expected a number in \(0, 1\]"):
+    with pytest.raises(ValueError, match=r"density: expected a number in \(0, 1\]"):
         train("numpy", create_method(method, density=0.0))
 
 
