@@ -94,6 +94,19 @@ double largest_column_norm(View<const T> X) {
     return largest;
 }
 
+// Memory for some elements, which is kept for the next call: new memory would take longer to get than to fill.
+template <class T>
+T* workspace(Index elements) {
+    thread_local std::unique_ptr<T[]> memory;
+    thread_local Index size = 0;
+    if (size < elements) {
+        memory.reset();
+        memory.reset(new T[elements]);
+        size = elements;
+    }
+    return memory.get();
+}
+
 // Looks at a row of the product.
 template <class T>
 void look(Candidates<T>& found, T* scores, Index row, Index D, const SparseIndex& taken, Index count) {
@@ -129,17 +142,19 @@ std::vector<std::int64_t> largest_products(View<const T> A, View<const T> B, con
         for (Index n = 0; n < N; ++n) sorted[i * N + n] = A(order[i], n);
 
     const Index most = std::min(K, std::max(kRows, kElements / D));
-    const std::unique_ptr<T[]> C(new T[most * D]), scratch(new T[kernel.scratch_size(most, D, N, pool.size()) + 64 / sizeof(T)]);
+    const Index elements = most * D;
+    T* const C = workspace<T>(elements + kernel.scratch_size(most, D, N, pool.size()) + 64 / sizeof(T));
+    T* const scratch = C + elements;
     std::vector<Candidates<T>> found(pool.size());
     T least = 0;
     for (Index start = 0; start < K && !(norms[order[start]] * largest < least); start += most) {
         const Index rows = std::min(most, K - start);
-        const Product<T> P{{sorted.data() + start * N, rows, N, N, 1}, B, {C.get(), rows, D, D, 1}, {nullptr, rows, D, 0, 1}, T(1), T(0)};
+        const Product<T> P{{sorted.data() + start * N, rows, N, N, 1}, B, {C, rows, D, D, 1}, {nullptr, rows, D, 0, 1}, T(1), T(0)};
         pool.run([&](const Worker& worker) {
-            kernel.product(P, {}, scratch.get(), worker);
+            kernel.product(P, {}, scratch, worker);
             worker.wait();
             for (Index i = worker.begin(rows); i < worker.end(rows); ++i)
-                look(found[worker.index], C.get() + i * D, order[start + i], D, taken, count);
+                look(found[worker.index], C + i * D, order[start + i], D, taken, count);
         });
         Histogram<T> all;
         for (const Candidates<T>& part : found) all.add(part.histogram);

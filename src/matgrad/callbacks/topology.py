@@ -53,6 +53,7 @@ class TopologyCallback(Callback):
         self.interval = 1 if every is None else check_size("every", every)
         self.updates, self.update_flops, self.explored = 0, 0, 0.0
         self._explored: dict[str, np.ndarray] = {}  # the numbers of the positions, by parameter
+        self._grown: dict[str, np.ndarray] = {}  # those that are new, where an update knows
         self._seed = 0
 
     def start(self, run: Training) -> None:
@@ -102,7 +103,7 @@ class TopologyCallback(Callback):
         for path, layer, name in sparse_parameters(run.M):
             support = getattr(layer, name).support
             key, (K, D) = f"{path}.{name}", support.shape
-            self._explored[key] = _union(self._explored.get(key), support.flat())
+            self._explored[key] = _union(self._explored.get(key), self._grown.pop(key, support.kept_flat()))
             positions += K * D
         self.explored = sum(map(len, self._explored.values())) / max(positions, 1)
 
@@ -117,9 +118,14 @@ def _union(old: np.ndarray | None, flat: np.ndarray) -> np.ndarray:
     """The numbers in either of two increasing sequences, in increasing order."""
     if old is None:
         return flat
-    places = np.searchsorted(old, flat)
-    is_new = old[np.minimum(places, len(old) - 1)] != flat
-    return np.insert(old, places[is_new], flat[is_new])
+    places, is_known = _places(old, flat)
+    return np.insert(old, places[~is_known], flat[~is_known])
+
+
+def _places(numbers: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where other numbers belong in an increasing sequence, and whether each is in it."""
+    places = np.searchsorted(numbers, others)
+    return places, np.append(numbers, -1)[places] == others
 
 
 class Topology(TopologyCallback):
@@ -161,22 +167,26 @@ class Topology(TopologyCallback):
     def update(self, run: Training, rng: np.random.Generator, t: float) -> None:
         factors = self._factors(run, rng)
         for path, layer, name in sparse_parameters(run.M):
-            self._rewire(run, layer, name, factors.get(f"{path}.{name}", []), self._scale(t), rng)
+            key = f"{path}.{name}"
+            self._grown[key] = self._rewire(run, layer, name, factors.get(key, []), self._scale(t), rng)
 
     def _rewire(
         self, run: Training, layer: Layer, name: str, factors: list[Factors], scale: float, rng: np.random.Generator
-    ) -> None:
-        """Prune and grow one sparse parameter."""
+    ) -> np.ndarray:
+        """Prune and grow one sparse parameter; returns the positions that are new."""
         W = getattr(layer, name)
         dropped = self._dropped(W.support, run.M.backend.to_numpy(W.values)[0], scale)
         grown = np.empty(0, dtype=np.int64)
         if self.grow is not None and dropped.any():
-            taken = Support.from_flat(W.shape, W.support.flat()[~dropped]) if self.regrow else W.support
+            taken = Support.from_flat(W.shape, W.support.kept_flat()[~dropped]) if self.regrow else W.support
             site = Site(taken, rng, factors, engine_of(run.M).largest_products)
             grown = _checked_positions(self.grow, site, int(np.count_nonzero(dropped)))
         if dropped.any():
             rewiring = Rewiring(W.support, ~dropped, grown)
-            layer.rewire(name, rewiring, sparse_weights(self.weights, rewiring.support, rng, rewiring.new_elements))
+            is_zero = self.weights == "Zero"
+            new = 0.0 if is_zero else sparse_weights(self.weights, rewiring.support, rng, rewiring.new_elements)
+            layer.rewire(name, rewiring, new)
+        return grown
 
     def _dropped(self, support: Support, values: np.ndarray, scale: float) -> np.ndarray:
         """Which weights the rule drops; those nearest to 0, if it drops more than can be dropped.
@@ -225,6 +235,7 @@ def _checked_positions(grow: Grow, site: Site, count: int) -> np.ndarray:
     positions = np.asarray(grow(site, count))
     K, D = site.taken.shape
     is_right = positions.shape == (count,) and positions.dtype.kind == "i" and (np.diff(positions) > 0).all()
-    if not is_right or positions[0] < 0 or positions[-1] >= K * D or np.isin(positions, site.taken.flat()).any():
+    is_right = is_right and 0 <= positions[0] and positions[-1] < K * D
+    if not is_right or _places(site.taken.kept_flat(), positions)[1].any():
         raise ValueError(f"{grow!r}: expected the numbers of {count} free positions of {K} × {D}, in increasing order")
     return positions

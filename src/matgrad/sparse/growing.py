@@ -55,7 +55,7 @@ class RandomGrow(Grow):
     """Random positions; all sets of positions are equally likely"""
 
     def __call__(self, site: Site, count: int) -> np.ndarray:
-        ranks, taken = distinct(site.free, count, site.rng), site.taken.flat()
+        ranks, taken = distinct(site.free, count, site.rng), site.taken.kept_flat()
         free_before = taken - np.arange(len(taken))  # how many free positions there are before each that is taken
         return ranks + np.searchsorted(free_before, ranks, side="right")
 

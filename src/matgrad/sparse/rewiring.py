@@ -18,9 +18,11 @@ class Rewiring:
 
     def __init__(self, old: Support, kept: np.ndarray, grown: np.ndarray) -> None:
         self._kept = kept
-        flat = np.concatenate([old.flat()[kept], grown])
+        flat = np.concatenate([old.kept_flat()[kept], grown])
         self._order = np.argsort(flat, kind="stable")  # which merges two increasing sequences
-        self.support = Support.from_flat(old.shape, flat[self._order])
+        flat = flat[self._order]
+        self.support = Support.from_flat(old.shape, flat)
+        self.support.cached("flat", lambda: flat)
         self.new_elements = np.flatnonzero(self._order >= len(flat) - len(grown))
 
     def moved(self, values: Matrix, new: np.ndarray | float = 0.0) -> Matrix:
