@@ -163,6 +163,7 @@ def test_memory_is_that_of_the_elements():
     """16 bytes per element, and pieces, where a dense W would have 8 TB."""
     n, nnz = 2**20, 2**22
     S = mg.Support.random(n, n, nnz, np.random.default_rng(0))
+    assert len(S.column_starts) == n + 1  # the index by columns is made when it is first needed
     tracemalloc.start()
     values = sparse_weights("XavierNormalized", S, np.random.default_rng(0))
     peak = tracemalloc.get_traced_memory()[1]
