@@ -14,7 +14,7 @@ from matgrad.activation_functions import (
     SReLUActivation,
     TReLUActivation,
 )
-from matgrad.callbacks import GMP, SET, SNIP, Callback, EarlyStopping, RigL, Topology
+from matgrad.callbacks import GMP, SET, SNIP, Callback, Checkpoints, EarlyStopping, RigL, Topology
 from matgrad.datasets import DataLoader, load_digits, one_hot
 from matgrad.engines.registry import compile_step
 from matgrad.evaluation.measures import compute_accuracy, compute_loss
@@ -82,6 +82,7 @@ __all__ = [
     "BatchNormalizationLayer",
     "BinaryCrossEntropyLoss",
     "Callback",
+    "Checkpoints",
     "CompositeOptimizer",
     "ConstantScheduler",
     "CrossEntropyLoss",

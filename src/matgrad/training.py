@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import ExitStack
+from itertools import islice
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,11 +31,13 @@ from matgrad.engines.eager import EagerStep
 from matgrad.engines.engine import Batches, CompiledStep
 from matgrad.engines.fallback import StepWithFallback
 from matgrad.foundation.numbers import check_size
+from matgrad.foundation.random_numbers import generator
 from matgrad.inspection.profiling import counted
 from matgrad.layers.state import State
 from matgrad.learning_rate import LearningRateScheduler, checked_rate, create_scheduler
 from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.program.computations import check_loss, check_probabilities, default_loss, number_of_classes
+from matgrad.storage.checkpoints import Checkpoint, RunState, find_checkpoint
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -55,6 +59,7 @@ def stochastic_gradient_descent(
     clip_norm: float | None = None,
     compiled: bool = True,
     callbacks: Sequence[Callback] = (),
+    resume: str | Path | None = None,
 ) -> History:
     """Train M: for every batch feedforward, the gradient of the mean loss, backpropagate, optimize.
 
@@ -63,9 +68,12 @@ def stochastic_gradient_descent(
     to that norm if theirs is larger. The step is compiled by M's engine; with ``compiled=False`` the
     equations run one by one, and the layers keep the matrices of the last batch. Ctrl-C ends training
     between two batches with KeyboardInterrupt, and leaves M in a consistent state. A run that diverges ends
-    with FloatingPointError. In any case `M.history` has the history so far.
+    with FloatingPointError. In any case `M.history` has the history so far. With `resume`, the run goes on from a
+    checkpoint, or from the newest in a folder, that `callbacks.Checkpoints` wrote, as if it had not ended; M, the data
+    and the callbacks must be made as they were. Data that is a function must depend on the number of the epoch alone.
     """
-    return _finished(Training(M, loss, train_loader, epochs, learning_rate, per_step, clip_norm, compiled), callbacks)
+    run = Training(M, loss, train_loader, epochs, learning_rate, per_step, clip_norm, compiled)
+    return _finished(run, callbacks, resume)
 
 
 class Training:
@@ -108,6 +116,10 @@ class Training:
         self._rates = _Rates(M, learning_rate, per_step)
         self._callbacks: list[Callback] = []
         self._seconds_of_callbacks = 0.0  # between the batches of this epoch
+        self._start_of_epoch = 0.0  # as time.perf_counter() has it
+        self._order: dict[str, Any] | None = None  # the generator of the data before the order of this epoch
+        self._resumed: RunState | None = None  # where this run goes on
+        self.resumed_from: Path | None = None  # the file of that checkpoint
 
     @property
     def M(self) -> MultilayerPerceptron:
@@ -136,9 +148,10 @@ class Training:
 
     def sample(self, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
         """A batch (X, T) of training data: random examples of a `DataLoader`; of other data, the last batch."""
-        data = self._epoch_data if self.step else self.data(0) if callable(self.data) else self.data
+        now = self.data(self.epoch) if callable(self.data) and not self.batch else self.data
+        data = self._epoch_data if self.batch else now
         if not isinstance(data, DataLoader):
-            if not self.step:
+            if not self.batch:
                 raise ValueError("there is no batch yet: before the first step, expected a DataLoader as data")
             return self.X, self.T
         return data.batch(0, rng.choice(len(data.X), min(data.batch_size, len(data.X)), replace=False))
@@ -162,15 +175,57 @@ class Training:
         """End training after this batch because the user asked for it."""
         self.is_stopped = self.is_interrupted = True
 
+    # -- checkpoints --------------------------------------------------------------------------
+    def snapshot(self) -> RunState:
+        """What a checkpoint has of this run, apart from its model: between two batches, or two epochs."""
+        is_partial = self._is_in_epoch
+        return RunState(
+            epoch=self.epoch,
+            batch=self.batch if is_partial else 0,
+            batches=self.batches if is_partial else None,
+            step=self.step,
+            examples=self.examples if is_partial else 0,
+            seconds=sum(row["seconds"] for row in self.rows),
+            epoch_seconds=self._seconds_of_epoch() if is_partial else 0.0,
+            is_stopped=self.is_stopped and not self.is_interrupted,
+            rows=self.rows,
+            order=self._order if is_partial else _generator_of(self.data),
+            generator=dict(generator().bit_generator.state),
+            callbacks=[(type(callback).__name__, callback.state(self)) for callback in self._callbacks],
+        )
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Go on where a checkpoint was written: `train` then does what is left of the run."""
+        checkpoint.restore(self._model)
+        run = self._resumed = checkpoint.run
+        self.resumed_from = checkpoint.path
+        self.epoch, self.step, self.rows, self.seconds = run.epoch, run.step, list(run.rows), run.seconds
+        self.is_stopped = run.is_stopped
+
+    def _start(self, callbacks: list[Callback]) -> Iterator[Callback]:
+        """Start the callbacks, those that the checkpoint has a state of with that."""
+        saved = [] if self._resumed is None else list(self._resumed.callbacks)
+        names = [type(callback).__name__ for callback in callbacks]
+        if missing := [name for name, state in saved if state and name not in names]:
+            raise ValueError(f"the checkpoint has the state of a callback {missing[0]}; expected the same callbacks")
+        for name, callback in zip(names, callbacks, strict=True):
+            own = next((i for i, item in enumerate(saved) if item[0] == name), None)
+            if own is None:
+                callback.start(self)
+            else:
+                callback.resume(self, saved.pop(own)[1])
+            yield callback
+
+    # -- the loop -----------------------------------------------------------------------------
     def train(self, callbacks: Sequence[Callback] = ()) -> None:
         """Train epoch by epoch, until the last one or until a callback stops training."""
         self._step = (StepWithFallback if self.compiled else EagerStep)(self.M, self.loss, self.clip_norm)
         self._callbacks = [*_checked_callbacks(callbacks), Divergence(), Interruption()]
+        self._callbacks.sort(key=lambda callback: callback.comes_last)
         # divergence is reported in words; every callback that was started ends, also if another one fails
         with np.errstate(all="ignore"), ExitStack() as at_end:
             at_end.callback(lambda: setattr(self.M, "history", self.history))
-            for callback in self._callbacks:
-                callback.start(self)
+            for callback in self._start(self._callbacks):
                 at_end.callback(callback.end, self)
             while self.epoch < self.epochs and not self.is_stopped:
                 if self._train_epoch():
@@ -188,12 +243,16 @@ class Training:
 
     def _train_epoch(self) -> bool:
         """Train on the batches of an epoch; returns False if training was stopped before the last."""
-        M, step, rates, start = self.M, self._step, self._rates, time.perf_counter()
+        M, step, rates = self.M, self._step, self._rates
+        self._start_of_epoch, self._seconds_of_callbacks = time.perf_counter(), 0.0
         data = self.data(self.epoch) if callable(self.data) else self.data
+        self._order = _generator_of(data)
         self.batch, self.batches, self.examples = 0, len(data) if isinstance(data, Sized) else None, 0
+        if self._resumed is not None:
+            data = self._go_on(data, self._resumed)
         self._epoch_data, self._is_in_epoch = data, True
-        rates.start(self.epoch)
-        is_whole, self._seconds_of_callbacks = True, 0.0
+        rates.start(self.epoch, self.step - self.batch)
+        is_whole = True
         with counted(M):
             M.train()
             step.load(M.state())
@@ -206,32 +265,56 @@ class Training:
             except _Stopped:
                 is_whole = False
             finally:
-                self._is_in_epoch = False
                 M.load_state(step.state())
             if not self.batch:
                 raise ValueError("there are no batches to train on: the data is empty, or an iterator that is used up")
             if is_whole:
                 M.end_epoch()
-        seconds = time.perf_counter() - start - self._seconds_of_callbacks
+        seconds = self._seconds_of_epoch()
         self.seconds += seconds
         if is_whole:
             self.epoch += 1
+            self._is_in_epoch = False
             self.rows.append({"epoch": self.epoch, "learning_rate": rates.last, "seconds": seconds})
         return is_whole
 
+    def _seconds_of_epoch(self) -> float:
+        """The seconds of training in this epoch so far."""
+        return time.perf_counter() - self._start_of_epoch - self._seconds_of_callbacks
+
+    def _go_on(self, data: Batches, run: RunState) -> Batches:
+        """Take up the epoch of a checkpoint; its data, of which the first batches are done."""
+        self._resumed = None
+        if run.batch and run.batches != self.batches:
+            raise ValueError(f"the checkpoint is of data with {run.batches} batches, found {self.batches}")
+        self.batch, self.examples = run.batch, run.examples
+        self._start_of_epoch -= run.epoch_seconds
+        _set_generator(generator(), run.generator)
+        if isinstance(data, DataLoader) and run.order is not None:
+            self._order = run.order
+            _set_generator(data.rng, run.order)
+            if run.batch and data.is_plain:
+                (data,) = data.parts([])  # which has the order of the epoch
+                _set_generator(generator(), run.generator)
+        return data
+
     def _parts(self, data: Batches) -> Iterator[tuple[Batches, int]]:
-        """The batches in parts, which the engine may train on by itself, and the number of the first batch of each."""
+        """The batches in parts, which the engine may train on by itself, and the number of the first batch of each.
+
+        The first batches of an epoch that goes on from a checkpoint are left out.
+        """
+        done, start = self.batch, self.step - self.batch
         intervals = {callback.interval for callback in self._callbacks if callback.wants_batches}
         is_plain = isinstance(data, DataLoader) and data.is_plain  # others may form their batches as they like
         self._is_watched = 1 in intervals or (bool(intervals) and not is_plain)
         if self._is_watched or not isinstance(data, DataLoader):
-            yield self._watched(data), 0
-        elif not intervals:
+            yield self._watched(islice(data, done, None)), done
+        elif not intervals and not done:
             yield data, 0
         else:
-            start = self.step
-            stops = [i for i in range(1, len(data)) if any((start + i) % interval == 0 for interval in intervals)]
-            yield from zip(data.parts(stops), [0, *stops], strict=True)
+            due = {i for i in range(1, len(data)) if any((start + i) % interval == 0 for interval in intervals)}
+            stops = sorted(due | {done} & {*range(1, len(data))})
+            yield from (x for x in zip(data.parts(stops), [0, *stops], strict=True) if x[1] >= done)
 
     def _watched(self, data: Batches) -> Iterator[tuple[Matrix, Matrix]]:
         """The batches; the one that is trained on is also (self.X, self.T)."""
@@ -274,12 +357,27 @@ class Training:
             self._seconds_of_callbacks += time.perf_counter() - start
 
 
+def _generator_of(data: Data) -> dict[str, Any] | None:
+    """The state of the generator from which the order of the data comes, if it is known."""
+    return dict(data.rng.bit_generator.state) if isinstance(data, DataLoader) else None
+
+
+def _set_generator(rng: np.random.Generator, state: dict[str, Any]) -> None:
+    """Give a generator the state that it had when a checkpoint was written."""
+    try:
+        rng.bit_generator.state = state
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
+        raise ValueError(f"the checkpoint has a damaged state of a random generator ({error})") from None
+
+
 class _Stopped(Exception):
     """Training was stopped between two batches of an epoch."""
 
 
-def _finished(run: Training, callbacks: Sequence[Callback]) -> History:
+def _finished(run: Training, callbacks: Sequence[Callback], resume: str | Path | None) -> History:
     """The history of the run, which is trained to its end; Ctrl-C ends it with KeyboardInterrupt."""
+    if resume is not None:
+        run.resume(find_checkpoint(resume))
     run.train(callbacks)
     if run.is_interrupted:
         raise KeyboardInterrupt
@@ -291,18 +389,16 @@ class _Rates:
 
     def __init__(self, M: MultilayerPerceptron, schedule: Callable[[int], float], per_step: bool) -> None:
         self.M, self.schedule, self.per_step = M, schedule, per_step
-        self.first = self.steps = 0
 
-    def start(self, epoch: int) -> None:
-        """Begin an epoch."""
-        self.first = self.steps
+    def start(self, epoch: int, first: int) -> None:
+        """Begin an epoch, whose first step has this number."""
+        self.first = first
         self._set(checked_rate(self.schedule, epoch))
 
     def __call__(self, i: int) -> Scalar:
         """η of step i of the epoch."""
         if self.per_step:
             self._set(checked_rate(self.schedule, self.first + i))
-        self.steps = self.first + i + 1
         return self.eta
 
     def _set(self, lr: float) -> None:
@@ -331,6 +427,7 @@ def fit(
     statistics: bool = True,
     callbacks: Sequence[Callback] = (),
     verbose: bool = False,
+    resume: str | Path | None = None,
 ) -> History:
     """Train M on NumPy examples X with targets T (a matrix, or class indices) on M's own backend.
 
@@ -347,7 +444,8 @@ def fit(
     training (with compiling, without statistics and other callbacks) and, unless `statistics` is off, the 'loss' and
     the 'accuracy' (for targets that are not classes, the 'rmse'), also as 'validation_loss' and so on. If a layer is
     sparse, it also has what `callbacks.Accounting` tells: FLOPs, memory, stored and explored weights.
-    `verbose` shows them. See `stochastic_gradient_descent` for the rest.
+    `verbose` shows them. `resume` goes on from a checkpoint; `epochs` counts those before it too. See
+    `stochastic_gradient_descent` for the rest.
     """
     X, T = checked_examples(X, T)
     loss = default_loss(M, T) if loss is None else create_loss(loss)
@@ -376,7 +474,7 @@ def fit(
     run = Training(M, loss, loaders[""], epochs, create_scheduler(learning_rate), per_step, clip_norm, compiled)
     known, M.information = M.information, {**M.information, "loss": loss.specification(), "classes": classes}
     try:
-        return _finished(run, own)
+        return _finished(run, own, resume)
     finally:
         if not run.step:  # nothing was learned
             M.information = known

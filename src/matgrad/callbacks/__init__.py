@@ -5,6 +5,7 @@ A callback is one class here, or a user's own; `matgrad.training` calls it.
 
 from matgrad.callbacks.accounting import Accounting, is_sparse_training
 from matgrad.callbacks.callback import Callback
+from matgrad.callbacks.checkpoints import Checkpoints
 from matgrad.callbacks.early_stopping import EarlyStopping
 from matgrad.callbacks.gradients import GradientCheck
 from matgrad.callbacks.interruption import Interruption
@@ -21,6 +22,7 @@ __all__ = [
     "SNIP",
     "Accounting",
     "Callback",
+    "Checkpoints",
     "Divergence",
     "EarlyStopping",
     "GradientCheck",

@@ -35,6 +35,8 @@ class Accounting(Callback):
     A callback that changes supports belongs before it.
     """
 
+    state_names = ("_examples", "_flops", "_dense_flops", "_updates")
+
     _supports: dict[str, Support]  # with which training goes on
     _cost: StepCost | None  # of a step with them
 
@@ -56,6 +58,10 @@ class Accounting(Callback):
             self._dense_flops += self._cost.flops(examples, sizes)
         self._examples = run.examples
         self._look(run)
+
+    def state(self, run: Training) -> dict[str, Any]:
+        self.poll(run)
+        return super().state(run)
 
     def epoch(self, run: Training) -> None:
         if self._cost is not None:

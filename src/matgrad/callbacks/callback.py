@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from matgrad.specifications.parsing import describe
 
@@ -21,6 +22,8 @@ class Callback:
     wants_batches = False  # whether `batch` is called
     is_training = False  # whether its time counts as time of training
     changes_only_state = False  # whether `batch` changes nothing of the model but its state
+    comes_last = False  # whether it is called after all others
+    state_names: tuple[str, ...] = ()  # the attributes that a checkpoint has: plain values, matrices, lists and tables
     interval = 1  # after how many steps it is called; the engine trains on the batches between by itself
 
     def __init_subclass__(cls) -> None:
@@ -33,6 +36,20 @@ class Callback:
 
     def start(self, run: Training) -> None:
         """Before the first epoch."""
+
+    def state(self, run: Training) -> dict[str, Any]:
+        """What a checkpoint has of this callback: by default the attributes in `state_names`."""
+        return {name: getattr(self, name) for name in self.state_names}
+
+    def resume(self, run: Training, state: Mapping[str, Any]) -> None:
+        """In place of `start`, where the run goes on from a checkpoint with this state; its matrices are NumPy's."""
+        self.start(run)
+        self.restore(state)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Set the attributes in `state_names`."""
+        for name in self.state_names:
+            setattr(self, name, state[name])
 
     def batch(self, run: Training) -> None:
         """After each batch, ``run.X`` with targets ``run.T``, for a callback that `wants_batches`.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from matgrad.backends.conversion import convert
 from matgrad.callbacks.callback import Callback
 from matgrad.callbacks.statistics import check_convergence
 from matgrad.foundation.numbers import check_size
 from matgrad.layers.state import State, matrices_of
+from matgrad.storage.checkpoints import on_backend
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -23,6 +25,8 @@ class EarlyStopping(Callback):
     If the run diverges after such an epoch, it ends with a warning, and the best model is kept as well.
     """
 
+    state_names = ("best", "best_epoch", "_state")
+
     def __init__(self, patience: int, measure: str = "validation_loss") -> None:
         self.patience, self.measure = check_size("patience", patience), measure
         self.best: float | None = None
@@ -30,7 +34,11 @@ class EarlyStopping(Callback):
         self._state: State = {}
 
     def start(self, run: Training) -> None:
-        self.best, self.best_epoch = None, 0
+        self.best, self.best_epoch, self._state = None, 0, {}
+
+    def resume(self, run: Training, state: Mapping[str, Any]) -> None:
+        super().resume(run, state)
+        self._state = on_backend(self._state, run.M)
 
     def epoch(self, run: Training) -> None:
         if self.measure not in run.row:

@@ -6,7 +6,7 @@ a dense one, which they make sparse.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,6 +92,9 @@ class SNIP(Callback):
             if support.density < 1:
                 layer.set_support(support)
 
+    def resume(self, run: Training, state: Mapping[str, Any]) -> None:
+        """Do nothing: the model is sparse already."""
+
     def _saliencies(self, run: Training) -> list[np.ndarray]:
         """|W ⊙ DW| of every linear layer, on one batch."""
         rng = generator() if self.seed is None else np.random.default_rng(self.seed)
@@ -110,6 +113,8 @@ class GMP(TopologyCallback):
     run, or until the last update before the last step if that comes sooner. A layer with density d = 1 stays dense.
     """
 
+    state_names = (*TopologyCallback.state_names, "_is_finished")
+
     def __init__(self, density: Density, every: int | None = None, until: float = 0.75) -> None:
         super().__init__(every, until)
         self.density = _checked(density)
@@ -118,6 +123,9 @@ class GMP(TopologyCallback):
         super().start(run)
         self._is_finished = False
         _dense_layers(run.M, self.density, "GMP")
+
+    def resume(self, run: Training, state: Mapping[str, Any]) -> None:
+        self.restore(state)  # the model is no longer dense
 
     def _explore(self, run: Training) -> None:
         self.explored = 1.0  # every position has been stored

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from matgrad.callbacks.callback import Callback
 from matgrad.foundation.installing import check_matplotlib
@@ -27,12 +27,26 @@ class Pictures(Callback):
     inputs form an image: (channels, rows, columns). A callback that changes supports belongs before it.
     """
 
+    _shots: list[Snapshot]
+
     def __init__(self, folder: str | Path, epochs: Iterable[int] | None = None, shape: Shape | None = None) -> None:
         check_matplotlib()
         self.folder, self.shape = Path(folder), shape
         self.epochs = None if epochs is None else sorted(set(epochs))
 
     def start(self, run: Training) -> None:
+        self._prepare(run)
+        self.epoch(run)
+
+    def state(self, run: Training) -> dict[str, Any]:
+        return {"shots": [vars(shot) for shot in self._shots]}
+
+    def resume(self, run: Training, state: Mapping[str, Any]) -> None:
+        self._prepare(run)
+        self._shots = [Snapshot(**values) for values in state["shots"]]
+
+    def _prepare(self, run: Training) -> None:
+        """Check what the pictures are to be of, and make the folder."""
         parts = min(run.epochs, MOST)
         default = [round(i * run.epochs / max(parts, 1)) for i in range(parts + 1)]
         self._epochs = default if self.epochs is None else self.epochs
@@ -41,8 +55,7 @@ class Pictures(Callback):
         checked_shape(self.shape, run.M.layers[0].input_size)
         make_folder(self.folder)
         self._digits = max(3, len(str(run.epochs)))
-        self._shots: list[Snapshot] = []
-        self.epoch(run)
+        self._shots = []
 
     def epoch(self, run: Training) -> None:
         if run.epoch not in self._epochs:

@@ -44,6 +44,7 @@ class TopologyCallback(Callback):
     """
 
     is_training = changes_only_state = True
+    state_names: tuple[str, ...] = ("updates", "update_flops", "explored", "_explored", "_seed")
 
     def __init__(self, every: int | None = None, until: float = 1.0, seed: int | None = None) -> None:
         if not 0 < until <= 1:

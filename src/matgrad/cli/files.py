@@ -74,12 +74,12 @@ class Writes(FileType):
 class WritesFolder(Writes):
     """A folder, new or not, in which files with these names are written; if `keeps`, none may be there yet.
 
-    A name such as epoch_*.png stands for all that are there.
+    A name such as epoch_*.png stands for all that are there. The `hint` ends the message for those that are.
     """
 
-    def __init__(self, *names: str, keeps: bool = True) -> None:
+    def __init__(self, *names: str, keeps: bool = True, hint: str = "") -> None:
         super().__init__()
-        self.names, self.keeps = names, keeps
+        self.names, self.keeps, self.hint = names, keeps, hint
 
     def files(self, path: Path) -> list[Path]:
         """The folder, and the files that are written."""
@@ -94,7 +94,7 @@ class WritesFolder(Writes):
             return _check_file(path, name)  # whether it can be made
         for file in files:
             if self.keeps and not overwrite and os.path.lexists(file):
-                raise ValueError(f"{name}: has {file.name} already; expected another folder, or --overwrite")
+                raise ValueError(f"{name}: has {file.name} already; expected another folder, or --overwrite{self.hint}")
             _check_file(file, f"{name}: {file.name}")
 
 

@@ -171,7 +171,7 @@ def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | 
             raise ValueError(f"{path}: {key!r} is given twice, under another name")
         if isinstance(value, bool) and not known[name].is_flag:
             raise ValueError(f"{path}: {key}: found the truth value {value}, expected a number or a word in quotes")
-        values[target] = _as_given(value, known[name].multiple)
+        values[target] = as_given(value, known[name].multiple)
     ctx.default_map = {**(ctx.default_map or {}), **values}
     return path
 
@@ -184,7 +184,7 @@ def _check_plain(key: Any, value: Any, path: Path) -> None:
         raise ValueError(f"{path}: {str(key)!r}: expected a number, a word or a list of them, found {found}")
 
 
-def _as_given(value: Any, multiple: bool) -> Any:
+def as_given(value: Any, multiple: bool) -> Any:
     """A value of a configuration file as it would be on the command line; a list is joined by semicolons."""
     if multiple:
         return [str(item) for item in value] if isinstance(value, list) else [str(value)]

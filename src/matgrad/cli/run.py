@@ -25,6 +25,7 @@ from matgrad.callbacks import (
     is_sparse_training,
 )
 from matgrad.callbacks.statistics import check_finite_loss
+from matgrad.cli.checkpoints import checkpoint_of, checkpoints
 from matgrad.cli.options import REPEATED, load_data, move
 from matgrad.cli.pictures import pictures
 from matgrad.cli.run_record import run_record
@@ -42,7 +43,7 @@ from matgrad.loss_functions import LossFunction, SquaredErrorLoss, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.computations import check_loss, default_loss
 from matgrad.specifications.models import count_linear, create_model, set_optimizers
-from matgrad.storage.models import SavedModel, load_weights
+from matgrad.storage.models import SavedModel, load_model, load_weights
 from matgrad.training import Data, Training
 
 
@@ -54,9 +55,10 @@ class TrainingRun:
         set_threads(options["threads"])
         np.set_printoptions(precision=options["precision"], edgeitems=options["edgeitems"], threshold=100)
         mg.manual_seed(options["seed"])
-        self.saved = start_of(options)
+        self.resumed = checkpoint_of(options)
+        self.saved = start_of(options) if self.resumed is None else load_model(self.resumed.path)
         self.raw = load_data(options, options["seed"]) if self.saved is None else load_data_for(self.saved, options)
-        self._note_other_data()
+        self._check_data()
         if self.saved is not None:
             _check_fit(self.saved.model, self.raw)
         self.data, self.validation = self._data()
@@ -74,7 +76,9 @@ class TrainingRun:
         self.statistics = Statistics(parts)
         patience = options["early_stopping"]
         self.early_stopping = EarlyStopping(patience) if patience else None
-        is_saved = any(options[name] for name in ("output", "save_weights", "save_dataset"))
+        self.M.information = self._information()
+        self.checkpoints = checkpoints(options, lambda: self.sha256)
+        is_saved = any(options[name] for name in ("output", "save_weights", "save_dataset", "checkpoint"))
         self.report = Report(silent=options["quiet"] or options["as_json"], patient=is_saved)
 
     # -- set-up -------------------------------------------------------------------------------
@@ -83,8 +87,10 @@ class TrainingRun:
         """The hash of the data, which takes a while."""
         return self.raw.sha256()
 
-    def _note_other_data(self) -> None:
-        """Say so if the data differ from those of the run that --config repeats."""
+    def _check_data(self) -> None:
+        """Refuse data other than those of the run that goes on; say so if the run that --config repeats had others."""
+        if self.resumed is not None and self.resumed.record.get("sha256") != self.sha256:
+            raise ValueError(f"the data {self.raw.name} are not those of the run in {self.resumed.path}")
         ctx = click.get_current_context(silent=True)
         path, sha256 = (None, None) if ctx is None else ctx.meta.get(REPEATED, (None, None))
         if sha256 is not None and sha256 != self.sha256:
@@ -109,7 +115,8 @@ class TrainingRun:
         sizes = options["layer_sizes"] or default_sizes(options["layers"], data)
         self.topology = sparse_training(options, densities(options, sizes))
         M = self._new_model(sizes) if self.saved is None else self.saved.model
-        self.pruned = make_sparse(M, options) if options["load_weights"] and not starts_dense(options) else None
+        is_started = options["load_weights"] and self.resumed is None and not starts_dense(options)
+        self.pruned = make_sparse(M, options) if is_started else None
         set_optimizers(M, options["optimizers"])
         _check_fit(M, data)
         for _, layer in M.walk():
@@ -192,7 +199,7 @@ class TrainingRun:
         callbacks += filter(None, (self.early_stopping, self.topology))
         if options["accounting"] or is_sparse_training(self.M, callbacks):
             callbacks.append(Accounting())
-        callbacks += filter(None, [pictures(options)])
+        callbacks += filter(None, [pictures(options), self.checkpoints])
         return [*callbacks, report]
 
     # -- the run ------------------------------------------------------------------------------
@@ -211,6 +218,8 @@ class TrainingRun:
             compiled=not (options["eager"] or options["debug"]),
         )
         self._introduce(self.report)
+        if self.resumed is not None:
+            training.resume(self.resumed)
         try:
             with self.timer.running(), _warnings_in(self.report):
                 training.train(self._callbacks())
@@ -219,6 +228,8 @@ class TrainingRun:
         except ArithmeticError as error:
             raise click.ClickException(str(error)) from None
         problems = self._write(results)
+        if self.checkpoints is not None and self.checkpoints.failure is not None:
+            problems.append(f"the last checkpoint could not be written: {self.checkpoints.failure}")
         if options["output"] or options["as_json"]:  # it hashes the data, which takes a while
             timer = self.timer.record()
             record = run_record(options, self.data, self.sha256, M, self.loss, training, results, timer, started)
@@ -264,7 +275,7 @@ class TrainingRun:
             f"data {data.name}: {data.Xtrain.shape[0]} training and {data.Xtest.shape[0]} test examples, "
             f"{data.input_size} features, {what}; "
             f"normalize {self.options['normalize']}{targets}; loss {self.loss.specification()}; "
-            f"weights {self.options['load_weights'] or self.options['layer_weights']}"
+            f"weights {self._weights()}"
             f"{'' if self.topology is None else f'; sparse training {self.topology!r}'}\n"
         )
         for note in filter(None, (self.pruned, *data.notes)):
@@ -274,24 +285,29 @@ class TrainingRun:
             for name, A in ({"Xtrain": data.Xtrain, "Ttrain": data.Ttrain} | matrices).items():
                 report.say(f"{name} {A.shape}\n{A}")
 
+    def _weights(self) -> str:
+        """Where the weights come from."""
+        if self.resumed is not None:
+            run = self.resumed.run
+            return f"of {self.resumed.path} after epoch {run.epoch}, step {run.step}"
+        return str(self.options["load_weights"] or self.options["layer_weights"])
+
+    def _information(self) -> dict[str, Any]:
+        """What model files say beside the model."""
+        data = self.data
+        indices = {} if data.first_index is None else {"first_index": data.first_index}
+        names = {"class_names": list(data.class_names or []), "data": data.name}
+        return {"loss": self.loss.specification(), "classes": data.classes, **names, **indices}
+
     def _write(self, results: dict[str, float]) -> list[str | None]:
         """Write the model and the data to the files that the options name; what went wrong with each of them."""
         options = self.options
-        information = {
-            "loss": self.loss.specification(),
-            "classes": self.data.classes,
-            "class_names": list(self.data.class_names or []),
-            "data": self.data.name,
-            "results": results,
-        }
-        if self.data.first_index is not None:
-            information["first_index"] = self.data.first_index
         files = [options["save_weights"]] if options["save_weights"] else []
         if options["output"]:
             with suppress(OSError):  # which is told of its files
                 make_folder(options["output"])
             files.append(options["output"] / "model.npz")
-        problems = [write_or_rescue(file, partial(self.M.save, information=information)) for file in files]
+        problems = [write_or_rescue(file, partial(self.M.save, information={"results": results})) for file in files]
         if options["save_dataset"]:
             problems.append(write_or_rescue(options["save_dataset"], partial(datasets.save_npz, self.raw)))
         return problems

@@ -32,6 +32,7 @@ def run_record(
     plain = {
         key: str(value) if isinstance(value, Path) else [str(v) for v in value] if isinstance(value, tuple) else value
         for key, value in options.items()
+        if key != "resume"  # the record is that of the whole run
     }
     return {
         "seed": options["seed"],

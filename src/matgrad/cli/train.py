@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from matgrad.cli.checkpoints import checkpoint_options
 from matgrad.cli.files import READS, WRITES, WritesFolder
 from matgrad.cli.groups import GroupedCommand, option
 from matgrad.cli.options import (
@@ -87,6 +88,7 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     metavar="EPOCHS",
     help="Stop when the validation loss has not improved for this many epochs, and keep the best model.",
 )
+@checkpoint_options
 @density_options
 @topology_options
 @option(

@@ -50,7 +50,7 @@ class DataLoader:
         self.T, self.labels = _targets(self.X, T, classes)
         self.batch_size = batch_size
         self.shuffle = shuffle
-        self._rng = generator() if seed is None else np.random.default_rng(seed)
+        self.rng = generator() if seed is None else np.random.default_rng(seed)
 
     _part: tuple[np.ndarray, int] | None = None  # of a part of a shuffled pass: the order, and the number of examples
 
@@ -82,7 +82,7 @@ class DataLoader:
         """The indices of the examples for a pass, a new permutation each time; None if they are not shuffled."""
         if self._part is not None:
             return self._part[0]
-        return self._rng.permutation(self.size) if self.shuffle else None
+        return self.rng.permutation(self.size) if self.shuffle else None
 
     def batch(self, start: int, order: np.ndarray | None = None) -> tuple[Matrix, Matrix]:
         """The batch that begins at position `start` of an order, by default that of the data."""

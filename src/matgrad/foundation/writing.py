@@ -43,6 +43,7 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
             if fcntl is None:
                 file.close()
             os.replace(temporary, place)  # while it is locked
+            _keep_name(place.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -70,6 +71,25 @@ def replaceable(path: str | Path) -> Path:
 def make_folder(path: Path) -> None:
     """Make a folder, where a symbolic link points, unless it exists."""
     Path(os.path.realpath(path)).mkdir(exist_ok=True)
+
+
+def lock_folder(folder: Path) -> int:
+    """An open handle that keeps a folder for this process, until it is closed or the process ends; else an OSError.
+
+    What killed writes have left in the folder is removed.
+    """
+    if fcntl is None:
+        return os.open(os.devnull, os.O_RDONLY)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise
+    except OSError:  # this file system has no locks
+        pass
+    _remove_leftovers(folder, PREFIX)
+    return handle
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -101,9 +121,12 @@ def write_or_rescue(path: Path, write: Callable[[Path], object]) -> str | None:
 # -- temporary files ------------------------------------------------------------------------------
 
 
+PREFIX = ".matgrad-"
+
+
 def _open_temporary(place: Path) -> tuple[Path, IO[bytes]]:
     """A new file beside `place`, locked while it is open; its name is short, whatever that of `place` is."""
-    prefix = f".matgrad-{zlib.crc32(os.fsencode(place.name)):08x}-"  # the C++ core has the same
+    prefix = f"{PREFIX}{zlib.crc32(os.fsencode(place.name)):08x}-"  # the C++ core has the same
     _remove_leftovers(place.parent, prefix)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
@@ -141,6 +164,16 @@ def _lock(handle: int, wait: bool) -> bool:
     except OSError:  # it is locked, or this file system has no locks
         return False
     return True
+
+
+def _keep_name(folder: Path) -> None:
+    """See to it that the name of a file that was renamed is still there after a power cut, where that can be done."""
+    with suppress(OSError):  # a folder cannot be opened on Windows
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _take_over(path: Path, status: os.stat_result) -> None:

@@ -16,7 +16,7 @@ with the same description, and with the name of the tensor that each of these ar
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -259,6 +259,16 @@ def state_names(M: MultilayerPerceptron) -> dict[str, str]:
     linear = [path for path, layer in M.walk() if isinstance(layer, LinearLayer)]
     special = {f"{path}.{name}": f"{name}{k}" for k, path in enumerate(linear, start=1) for name in ("W", "b")}
     return {special.get(name, name): name for name in _places(M)}
+
+
+def state_tensors(M: MultilayerPerceptron, supports: Container[str]) -> dict[str, str]:
+    """The tensor of every array of a model, where matrices of the state and these supports are tensors of that name."""
+    names = {name: name for name in model_arrays(M)}
+    for stored, name in state_names(M).items():
+        names[stored] = name
+        if f"{name}{SUPPORT}" in supports:
+            names |= {f"{stored}.{part}": f"{name}{SUPPORT}.{part}" for part in INDEX}
+    return names
 
 
 def _places(M: MultilayerPerceptron) -> dict[str, tuple[Layer, str]]:

@@ -21,7 +21,7 @@ from matgrad.layers.state import SUPPORT, State, matrices_of
 from matgrad.program.description import as_dictionary, from_dictionary
 from matgrad.program.program import Program, Value
 from matgrad.sparse.support import Support
-from matgrad.storage.models import INDEX, SavedModel, model_arrays, model_description, state_names, tensor_names
+from matgrad.storage.models import INDEX, SavedModel, model_arrays, model_description, state_tensors, tensor_names
 
 
 def save_program(program: Program, path: str | Path, of: SavedModel | Mapping[str, Any]) -> None:
@@ -30,7 +30,7 @@ def save_program(program: Program, path: str | Path, of: SavedModel | Mapping[st
 
     metadata = {"matgrad": _json(as_dictionary(program))}
     if isinstance(of, SavedModel):
-        names = _tensor_names(of, program)
+        names = state_tensors(of.model, program.supports)
         metadata["model"] = _json(model_description(of) | {"tensors": names})
         others = {names[name]: A for name, A in model_arrays(of.model).items()}
         state = {name: X for name, X in of.model.state().items() if name in {*program.inputs, *program.supports}}
@@ -76,16 +76,6 @@ def _support(value: Value, matrices: State, limit: int) -> Support:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _tensor_names(saved: SavedModel, program: Program) -> dict[str, str]:
-    """The tensor of every array of the model: a matrix of the state, a part of a support, or one of its own name."""
-    names = {name: name for name in model_arrays(saved.model)}
-    for stored, name in state_names(saved.model).items():
-        names[stored] = name
-        if f"{name}{SUPPORT}" in program.supports:
-            names |= {f"{stored}.{part}": f"{name}{SUPPORT}.{part}" for part in INDEX}
-    return names
 
 
 def _check_matrices(program: Program, matrices: Mapping[str, np.ndarray]) -> None:

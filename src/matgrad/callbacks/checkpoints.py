@@ -1,0 +1,163 @@
+"""Checkpoints while a model is trained, from which a run that was killed goes on."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from matgrad.callbacks.callback import Callback
+from matgrad.datasets.checking import all_finite
+from matgrad.foundation.numbers import check_size
+from matgrad.foundation.writing import lock_folder, make_folder
+from matgrad.layers.state import matrices_of
+from matgrad.storage.checkpoints import (
+    BEST,
+    checkpoint_file,
+    checkpoint_files,
+    copy_file,
+    read_checkpoint,
+    write_checkpoint,
+)
+
+if TYPE_CHECKING:
+    from matgrad.training import Training
+
+
+class Checkpoints(Callback):
+    """Writes checkpoints to a folder: at the start, after every so many epochs or steps, and at the end.
+
+    `every` is a number of epochs, or of steps with a suffix, such as ``"500s"`` or ``"500 steps"``. The newest `keep`
+    checkpoints stay; ``best.safetensors`` is the one with the smallest `measure`, if that is measured. Ctrl-C writes
+    one too. What cannot be written is told in a warning, and training goes on; `failure` has the error of the last one.
+    `record` is kept in every file. If the folder has checkpoints of another run, it is refused or, with `overwrite`,
+    emptied.
+
+    ``M.fit(X, T, resume=folder)``, with the same callbacks, goes on from the newest good one. While a run writes to
+    a folder, no other can.
+    """
+
+    comes_last = changes_only_state = True
+    state_names = ("best",)
+
+    def __init__(
+        self,
+        folder: str | Path,
+        every: int | str = 1,
+        keep: int = 3,
+        *,
+        measure: str = "validation_loss",
+        overwrite: bool = False,
+        record: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self.folder, self.measure, self.record = Path(folder), measure, record
+        self.every, self.wants_batches = parse_interval(every)
+        self.interval = self.every if self.wants_batches else 1
+        self.keep, self.overwrite = check_size("keep", keep), overwrite
+        self.best: float | None = None  # the smallest measure so far
+        self.failure: OSError | None = None
+        self._lock: int | None = None
+
+    def start(self, run: Training) -> None:
+        self._open(run)
+        self.best = None
+        try:
+            self._write(run)
+        except BaseException:
+            self._close()
+            raise
+
+    def resume(self, run: Training, state: Mapping[str, Any]) -> None:
+        self._open(run)
+        self.restore(state)
+
+    def batch(self, run: Training) -> None:
+        if run.batch != run.batches:  # the last one is followed by `epoch`
+            self._write(run)
+
+    def epoch(self, run: Training) -> None:
+        if run.is_rescued:  # the model has diverged
+            return
+        value = run.row.get(self.measure, math.nan)
+        if is_best := math.isfinite(value) and (self.best is None or value < self.best):
+            self.best = value
+        is_due = (run.step if self.wants_batches else run.epoch) % self.every == 0
+        if is_due or run.is_stopped or run.epoch == run.epochs:
+            self._write(run)
+        if is_best:
+            self._write(run, BEST)
+
+    def end(self, run: Training) -> None:
+        try:
+            if run.is_interrupted:
+                self._write(run)
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        """Leave the folder to other runs."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _open(self, run: Training) -> None:
+        """Make the folder and keep it for this run; it may have no checkpoints but those that the run goes on from."""
+        make_folder(self.folder)
+        try:
+            self._lock = lock_folder(self.folder)
+        except BlockingIOError:
+            raise ValueError(f"{self.folder}: another run is writing its checkpoints there") from None
+        if self.overwrite:
+            for file in (*checkpoint_files(self.folder), self.folder / BEST):
+                file.unlink(missing_ok=True)
+        files = checkpoint_files(self.folder)
+        if run.resumed_from is not None and run.resumed_from.resolve().parent == self.folder.resolve():
+            files = [file for file in files if file > checkpoint_file(self.folder, run.step) and _is_good(file)]
+        if files:
+            self._close()
+            raise ValueError(
+                f"{self.folder}: has {files[-1].name} of another run; expected a new folder, or to resume from this one"
+            )
+
+    def _write(self, run: Training, name: str | None = None) -> None:
+        """Write a checkpoint, and remove the oldest; nothing is written of a model that is no longer finite."""
+        M, newest = run.M, checkpoint_file(self.folder, run.step)
+        if not all(all_finite(M.backend.to_numpy(X)) for X in matrices_of(M.state()).values()):
+            return
+        try:
+            if name is not None and newest.exists():
+                copy_file(newest, self.folder / name)
+            else:
+                write_checkpoint(newest if name is None else self.folder / name, M, run.snapshot(), self.record)
+            self.failure = None
+        except OSError as error:
+            self.failure = error
+            warnings.warn(f"no checkpoint after step {run.step}: {error}; training goes on", stacklevel=2)
+            return
+        done = [file for file in checkpoint_files(self.folder) if file <= newest]
+        for file in done[: -self.keep]:
+            with suppress(OSError):
+                file.unlink()
+
+
+def parse_interval(every: int | str) -> tuple[int, bool]:
+    """The number in ``5``, ``"5"``, ``"5 epochs"``, ``"500s"`` or ``"500 steps"``, and whether it counts steps."""
+    match = re.fullmatch(r"([1-9][0-9]{0,11}) *(e|epochs?|s|steps?)?", str(every))
+    if match is None or isinstance(every, bool):
+        raise ValueError(f"every: expected a number of epochs such as 5, or of steps such as 500s, found {every!r}")
+    return int(match[1]), (match[2] or "e").startswith("s")
+
+
+def _is_good(file: Path) -> bool:
+    """Whether a checkpoint can be read."""
+    try:
+        read_checkpoint(file)
+    except ValueError:
+        return False
+    return True

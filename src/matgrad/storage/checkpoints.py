@@ -1,0 +1,196 @@
+"""Checkpoints: files with everything that a run of training needs to go on as if it had never stopped.
+
+A checkpoint is one safetensors file, ``step-00001200.safetensors`` in a folder. Its tensors are the state of the model
+under its own names (``1.W``, ``1.W.delta``, ``1.W.support.columns`` …) and what callbacks keep; its header has the JSON
+strings ``checkpoint`` (a `Checkpoint` without the model) and ``model``, as in a program file, which makes it a model
+file too; see `matgrad.storage.models`. A digest tells a damaged file from a good one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matgrad.backends.conversion import convert
+from matgrad.foundation.plain_values import conform
+from matgrad.foundation.writing import PREFIX, atomic_write
+from matgrad.layers.state import SUPPORT, State, matrices_of, supports_of
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.specifications.models import model_specification
+from matgrad.storage.models import SavedModel, model_arrays, model_description, read_description, state_tensors
+from matgrad.storage.trees import packed, parse_value, read_tree, unpacked, write_tree
+
+FORMAT = 1
+FILES, BEST = "step-*.safetensors", "best.safetensors"
+KEYS = ("layers", "sizes", "dropouts", "renew")  # what a model must have in common with that of a checkpoint
+
+
+@dataclass
+class RunState:
+    """What a run of training is at between two batches, apart from its model."""
+
+    epoch: int  # finished epochs
+    batch: int  # batches of the present epoch
+    batches: int | None  # that it has, if known
+    step: int  # batches of all epochs
+    examples: int  # of the present epoch
+    seconds: float  # of finished epochs
+    epoch_seconds: float  # of the present epoch
+    is_stopped: bool  # whether a callback has ended the run
+    rows: list[dict[str, Any]]  # one per finished epoch
+    order: dict[str, Any] | None  # the generator of the order of the examples, before it gave that of this epoch
+    generator: dict[str, Any]  # the generator that is used where none is given
+    callbacks: list[tuple[str, dict[str, Any]]]  # the state of each callback that has one, after its name
+
+    def __post_init__(self) -> None:
+        counts = {"epoch": self.epoch, "batch": self.batch, "step": self.step, "examples": self.examples}
+        if wrong := [name for name, n in counts.items() if n < 0]:
+            raise ValueError(f"{wrong[0]}: expected a number of 0 or more, found {counts[wrong[0]]}")
+
+
+@dataclass
+class Checkpoint:
+    """The state of a model and of its training at one moment, and a record of what was asked for."""
+
+    run: RunState
+    state: State
+    record: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)  # how to make the model, see `model_description`
+    path: Path = Path()
+
+    def restore(self, M: MultilayerPerceptron) -> None:
+        """Give M the whole state, also that of its optimizers; M must be made as the model was."""
+        try:
+            self._check_specification(M)
+            self._check_dtype(M)
+            state = on_backend(self.state, M)
+            for model in (M.clone(), M):  # M stays as it is if the clone does not fit
+                _load(model, state)
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}") from None
+
+    def _check_specification(self, M: MultilayerPerceptron) -> None:
+        """Refuse a model that was not made like the one in the file."""
+        try:
+            found = model_specification(M)
+        except ValueError:  # none describes it
+            return
+        for key in KEYS:
+            if self.model.get(key, found[key]) != found[key]:
+                raise ValueError(f"its model has {key} {self.model[key]}, but this one has {key} {found[key]}")
+
+    def _check_dtype(self, M: MultilayerPerceptron) -> None:
+        """Refuse matrices of another floating-point type than that of M."""
+        for name, A in matrices_of(self.state).items():
+            if A.dtype.kind == "f" and A.dtype != M.dtype:
+                raise ValueError(f"{name} is {A.dtype}, but the model is {M.dtype}")
+
+
+def _load(M: MultilayerPerceptron, state: State) -> None:
+    """Give M the state, with its supports where M is dense."""
+    layers = dict(M.walk())
+    for name, support in supports_of(state).items():
+        path, _, attribute = name.removesuffix(SUPPORT).rpartition(".")
+        if path in layers and attribute in layers[path].parameters:
+            layers[path].restrict(attribute, support)
+    M.load_state(state)
+
+
+def on_backend(state: Mapping[str, Any], M: MultilayerPerceptron) -> State:
+    """A state in matrices of NumPy as one on the backend and device of M."""
+    moved = {name: convert(A, M.backend, None, M.device) for name, A in matrices_of(state).items()}
+    return moved | supports_of(state)
+
+
+# -- files -------------------------------------------------------------------------------------
+
+
+def write_checkpoint(path: Path, M: MultilayerPerceptron, run: RunState, record: Mapping[str, Any]) -> None:
+    """Write the state of the model and of its training to a file."""
+    tensors: dict[str, np.ndarray] = {}
+    state = M.state()
+    content = {
+        "format": FORMAT,
+        "run": vars(run) | {"callbacks": packed(run.callbacks, "callbacks", tensors)},
+        "state": packed(state, "", tensors),
+        "record": dict(record),
+    }
+    names = state_tensors(M, state)
+    tensors |= {names[name]: A for name, A in model_arrays(M).items()}  # its normalization too
+    description = model_description(SavedModel(M, dict(M.information)))
+    write_tree(path, {"checkpoint": content, "model": description | {"tensors": names}}, tensors)
+
+
+@dataclass
+class _Content:
+    format: int
+    run: dict[str, Any]
+    state: dict[str, Any]
+    record: dict[str, Any]
+
+
+def read_checkpoint(path: str | Path) -> Checkpoint:
+    """The checkpoint in a file."""
+    header, tensors = read_tree(path)
+    try:
+        if not {"checkpoint", "model"} <= header.keys():
+            raise ValueError("there is no checkpoint in it")
+        content = conform(parse_value(header["checkpoint"]), _Content)
+        if content.format != FORMAT:
+            raise ValueError(f"expected format {FORMAT}, found {content.format}")
+        run = conform(content.run, RunState)
+        run.callbacks = unpacked(run.callbacks, tensors)
+        state = unpacked(content.state, tensors)
+        model, _ = read_description({"matgrad": np.array(header["model"])}, path)
+    except (ValueError, TypeError, LookupError) as error:
+        raise ValueError(f"{path}: not a sound checkpoint ({error})") from None
+    return Checkpoint(run, state, content.record, model, Path(path))
+
+
+def find_checkpoint(path: str | Path) -> Checkpoint:
+    """The checkpoint in a file or, for a folder, in the newest good one; a warning tells of damaged ones."""
+    if not (folder := Path(path)).is_dir():
+        return read_checkpoint(path)
+    for file in reversed(checkpoint_files(folder)):
+        try:
+            return read_checkpoint(file)
+        except ValueError as error:
+            warnings.warn(f"{error}; the one before it is used", stacklevel=2)
+    raise ValueError(f"{path}: expected a folder with checkpoints ({FILES}), found no good one")
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, in the order of their steps."""
+    files = [file for file in folder.glob(FILES) if _step(file) is not None]
+    return sorted(files, key=lambda file: _step(file) or 0)
+
+
+def checkpoint_file(folder: Path, step: int) -> Path:
+    """The file of the checkpoint after so many steps."""
+    return folder / FILES.replace("*", f"{step:08}")
+
+
+def _step(file: Path) -> int | None:
+    """The number of steps in the name of a checkpoint."""
+    digits = file.stem.partition("-")[2]
+    return int(digits) if digits.isdecimal() and digits.isascii() else None
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Make a file a copy of another one, atomically: one that takes no space, where the file system has such."""
+    temporary = target.with_name(f"{PREFIX}{secrets.token_hex(4)}")
+    try:
+        os.link(source, temporary)
+    except OSError:
+        with open(source, "rb") as original, atomic_write(target) as file:
+            shutil.copyfileobj(original, file)
+    else:
+        os.replace(temporary, target)
