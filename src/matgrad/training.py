@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import ExitStack
 from itertools import islice
@@ -17,6 +18,7 @@ from matgrad.backends.base import Matrix, Scalar
 from matgrad.callbacks import (
     Accounting,
     Callback,
+    Checkpoints,
     Divergence,
     EarlyStopping,
     Interruption,
@@ -206,8 +208,8 @@ class Training:
         """Start the callbacks, those that the checkpoint has a state of with that."""
         saved = [] if self._resumed is None else list(self._resumed.callbacks)
         names = [type(callback).__name__ for callback in callbacks]
-        if missing := [name for name, state in saved if state and name not in names]:
-            raise ValueError(f"the checkpoint has the state of a callback {missing[0]}; expected the same callbacks")
+        for missing in {name for name, state in saved if state} - {*names, Checkpoints.__name__}:
+            warnings.warn(f"the run in the checkpoint had a callback {missing}, and goes on without it", stacklevel=3)
         for name, callback in zip(names, callbacks, strict=True):
             own = next((i for i, item in enumerate(saved) if item[0] == name), None)
             if own is None:

@@ -13,6 +13,7 @@ import matgrad as mg
 from matgrad.datasets import Features, Normalization
 from matgrad.datasets.features import Column
 from matgrad.foundation.writing import atomic_write, write_json
+from matgrad.specifications import models as specifications
 from matgrad.specifications.models import create_model
 from matgrad.storage.models import load_model, load_weights, save_model
 from support import Framework, to_numpy
@@ -206,7 +207,7 @@ def test_a_layer_that_no_specification_makes_is_saved_too(file):
     changed = Pair(3, 2)
     changed.inner = mg.ActivationLayer(3, 2, "ReLU")
     for layer, problem in (
-        (Wrapper(mg.LinearLayer(3, 2)), r"layer 1, Wrapper.* cannot be made from its specification 'Wrapper': .*"),
+        (Wrapper(mg.LinearLayer(3, 2)), r"layer 1, Wrapper.* cannot be made from its specification 'Wrapper.*': .*"),
         (changed, r"'Pair' makes part 1 Linear with .*input_size = 3, .*but it has part 1 ReLU with .*"),
     ):
         M = mg.MultilayerPerceptron([layer])
@@ -216,6 +217,35 @@ def test_a_layer_that_no_specification_makes_is_saved_too(file):
         other = mg.MultilayerPerceptron([Wrapper(mg.LinearLayer(3, 2))])
         mg.load_weights(other, file)
         np.testing.assert_array_equal(other.layers[0].inner.W, layer.inner.W)
+
+
+class PowerLayer(mg.Layer):
+    """Y = X, with settings"""
+
+    keeps_size = True
+
+    def __init__(self, input_size: int, output_size: int, exponent: int = 2, hidden: float = 0.5) -> None:
+        super().__init__(input_size, output_size)
+        self.exponent, self.kept = exponent, hidden
+
+    def feedforward(self, X):
+        self.X = X
+        return X
+
+
+def test_a_users_layer_comes_back_with_its_settings(file, monkeypatch):
+    monkeypatch.setitem(specifications.LAYERS, "Power", PowerLayer)
+    M = mg.create_model("Linear;Power(exponent=3)", [4, 3])
+    M.save(file)
+    assert mg.load(file).layers[1].exponent == 3
+
+
+def test_settings_that_a_specification_does_not_have_are_not_lost_silently(file, monkeypatch):
+    monkeypatch.setitem(specifications.LAYERS, "Power", PowerLayer)
+    M = mg.create_model("Linear;Power(hidden=0.7)", [4, 3])
+    M.save(file)
+    with pytest.raises(ValueError, match=r"'Power' makes .*kept = 0\.5.*but it has .*kept = 0\.7"):
+        mg.load(file)
 
 
 @pytest.mark.parametrize("nnz", [6, 9])

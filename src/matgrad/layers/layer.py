@@ -19,7 +19,7 @@ from matgrad.optimizers import CompositeOptimizer, Optimizer, create_optimizer
 from matgrad.sparse.matrix import SparseMatrix, restricted, values_of, with_values
 from matgrad.sparse.rewiring import Rewiring
 from matgrad.sparse.support import Support
-from matgrad.specifications.parsing import stem
+from matgrad.specifications.parsing import describe
 
 KEPT = "_kept_by_model"  # the attribute that has the matrices which a model keeps in its layers
 
@@ -253,8 +253,12 @@ class Layer:
         return any(isinstance(getattr(part, name), SparseMatrix) for _, part in self.walk() for name in part.parameters)
 
     def specification(self) -> str:
-        """The string that names this kind of layer, without its sizes; see `matgrad.specifications.models`."""
-        return stem(type(self), "Layer")
+        """The string that names this kind of layer with its settings, without its sizes and what models have lists of.
+
+        By default settings are the attributes that are called like parameters of the constructor. See
+        `matgrad.specifications.models`.
+        """
+        return describe(self, "Layer", without=("input_size", "output_size", "dropout", "renew", "support"))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.input_size}, {self.output_size})"

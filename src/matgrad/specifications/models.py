@@ -142,15 +142,15 @@ def count_linear(layers: Items) -> int:
 def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
     """The `layers`, `sizes`, `dropouts` and `renew` from which `create_model` makes such a model again.
 
-    If a layer is sparse, also the `densities`, but not the supports. It is an error if the parts of a layer
-    differ from those that its specification makes.
+    If a layer is sparse, also the `densities`, but not the supports. It is an error if the settings of a user's layer,
+    or the parts of any layer, differ from those that its specification makes.
     """
     linear = [layer for _, layer in M.walk() if isinstance(layer, LinearLayer)]
     sizes = [M.layers[0].input_size, *(layer.output_size for layer in M.layers if not layer.keeps_size)]
     renewals = {layer.renew for layer in linear if layer.dropout} or {"step"}
     densities = [format_density(x.W.support) if isinstance(x.W, SparseMatrix) else "1" for x in linear]
     for i, layer in enumerate(M.layers, start=1):
-        if layer.parts():
+        if layer.parts() or not _is_ours(layer):
             _check_specification(f"layer {i}, {layer!r}", layer)
     return {
         "layers": ";".join(layer.specification() for layer in M.layers),
@@ -159,6 +159,11 @@ def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
         "renew": renewals.pop() if len(renewals) == 1 else ";".join(layer.renew for layer in linear),
         **({"densities": ";".join(densities)} if any(density != "1" for density in densities) else {}),
     }
+
+
+def _is_ours(thing: object) -> bool:
+    """Whether the class of a thing belongs to the package."""
+    return type(thing).__module__.partition(".")[0] == "matgrad"
 
 
 def _check_specification(name: str, layer: Layer) -> None:

@@ -91,10 +91,13 @@ def stem(cls: type, ending: str) -> str:
     return cls.__name__.removesuffix(ending) or cls.__name__
 
 
-def describe(thing: object, ending: str = "") -> str:
-    """The name of a class without the ending, and the attributes that differ from the defaults of its constructor."""
+def describe(thing: object, ending: str = "", without: Iterable[str] = ()) -> str:
+    """The name of a class without the ending, and the attributes that differ from the defaults of its constructor.
+
+    Those called as in `without` are left out.
+    """
     parameters = inspect.signature(type(thing)).parameters
-    values = {name: value for name, value in vars(thing).items() if name in parameters}
+    values = {name: value for name, value in vars(thing).items() if name in {*parameters} - {*without}}
     changed = [
         f"{name}={value!r}"
         for name, value in values.items()
