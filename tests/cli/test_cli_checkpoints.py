@@ -1,0 +1,187 @@
+"""`matgrad train --checkpoint`, `--resume`: runs that are killed, and go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli_support import in_process_of_its_own, run, start, succeed
+from matgrad.storage.checkpoints import checkpoint_files, find_checkpoint, read_checkpoint
+from support import PATIENCE
+
+ENGINES = ("native", "numpy", "torch")
+MODEL = (
+    *("--layers", "ReLU;BatchNormalization;ReLU;Linear", "--layer-sizes", "64;40;30;10", "--dropouts", "0.1;0;0"),
+    *("--densities", "0.3;0.5;1", "--sparse-training", "SET(0.2;20)", "--optimizers", "Adam", "--epochs", "4"),
+    *("--learning-rate", "0.003", "--validation", "0.2", "--early-stopping", "50", "--quiet"),
+)
+
+
+def assert_equal(file: Path, other: Path) -> None:
+    a, b = np.load(file), np.load(other)
+    assert a.files == b.files
+    for name in a.files:
+        if name != "matgrad":
+            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+def killed(*arguments: object, seconds: float | None = None, files: Path | None = None, count: int = 0) -> bool:
+    """Whether `matgrad ARGUMENTS` was killed: after some seconds, or when a folder has had so many checkpoints."""
+    process = start(*arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        if files is None:
+            process.wait(seconds)
+        while files is not None and process.poll() is None and not _has_reached(files, count):
+            pass
+    except subprocess.TimeoutExpired:
+        pass
+    process.send_signal(signal.SIGKILL)
+    process.wait(PATIENCE)
+    return process.returncode == -signal.SIGKILL
+
+
+def _has_reached(folder: Path, step: int) -> bool:
+    names = [file.stem for file in checkpoint_files(folder)] if folder.is_dir() else []
+    return bool(names) and int(names[-1].removeprefix("step-")) >= step
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_killed_run_goes_on(tmp_path, engine):
+    """Killed when it has reached some steps, twice, from other working directories, and resumed to the same weights."""
+    options = (*MODEL, "--backend", engine)
+    succeed("train", *options, "--save-weights", tmp_path / "whole.npz")
+    folder = tmp_path / "checkpoints"
+    first = ("train", *options, "--save-weights", tmp_path / "resumed.npz", "--checkpoint", folder, "--every", "7s")
+    assert killed(*first, files=folder, count=14)
+    assert killed("train", "--resume", folder, files=folder, count=49)
+    code, output, errors = in_process_of_its_own("train", "--resume", folder)
+    assert (code, errors) == (0, "")
+    assert output.startswith("test accuracy")
+    assert_equal(tmp_path / "whole.npz", tmp_path / "resumed.npz")
+    assert not [file for file in folder.iterdir() if file.name.startswith(".")]  # what killed writes have left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_fifty_kills(tmp_path, engine):
+    """At random moments, some of them while a checkpoint is written, which is most of the time."""
+    rng = np.random.default_rng(ENGINES.index(engine))
+    options = (*MODEL, "--backend", engine)
+    succeed("train", *options, "--save-weights", tmp_path / "whole.npz")
+    kills = 0
+    for trial in range(50):
+        folder, file = tmp_path / f"checkpoints{trial}", tmp_path / f"{trial}.npz"
+        command = ("train", *options, "--save-weights", file, "--checkpoint", folder, "--every", "1s")
+        while kills < 50 and killed(*command, seconds=rng.uniform(0.5, 4)):
+            kills += 1
+            if folder.is_dir() and checkpoint_files(folder):
+                command = ("train", "--resume", folder)
+        if not file.exists():
+            assert in_process_of_its_own(*command)[0] == 0
+        assert_equal(tmp_path / "whole.npz", file)
+        if kills >= 50:
+            break
+
+
+def test_the_options_of_a_run_are_those_of_its_checkpoint(tmp_path):
+    folder = tmp_path / "checkpoints"
+    succeed("train", "--epochs", 2, "--checkpoint", folder, "--batch-size", 60, "--layers", "ReLU;Linear")
+    for options, problem in (
+        (("--batch-size", 50), "--batch-size 50 and --resume .* contradict each other: the run has --batch-size 60"),
+        (
+            ("--layers", "ReLU;ReLU;Linear"),
+            "--layers ReLU;ReLU;Linear and --resume .* has --layers ReLU;Linear",
+        ),
+        (("--seed", 1), "--seed 1 and --resume .* contradict each other: the run has --seed 0"),
+        (("--dtype", "float64"), "--dtype float64 and --resume .* the run has --dtype float32"),
+        (("--optimizers", "Adam"), "--optimizers Adam and --resume"),
+    ):
+        result = run("train", "--resume", folder, *options)
+        assert result.exit_code == 2
+        assert re.search(problem, result.output), result.output
+    assert "goes on from there" in run("train", "--checkpoint", folder).output
+    output = succeed("train", "--resume", folder, "--epochs", 4, "--backend", "numpy", "--output", tmp_path / "run")
+    assert f"{folder}/step-00000048.safetensors after epoch 2, step 48" in output
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert [row["epoch"] for row in record["epochs"]] == [1, 2, 3, 4]
+    assert record["configuration"]["batch_size"] == 60
+    repeated = succeed("train", "--config", tmp_path / "run" / "run.json", "--save-weights", tmp_path / "again.npz")
+    assert repeated.splitlines()[-1] == output.splitlines()[-1]
+
+
+def test_a_finished_run_resumes_to_its_results(tmp_path):
+    folder = tmp_path / "checkpoints"
+    first = succeed("train", "--epochs", 2, "--checkpoint", folder, "--quiet")
+    assert succeed("train", "--resume", folder) == first
+
+
+def test_one_file_is_resumed_without_writing_to_its_folder(tmp_path):
+    folder = tmp_path / "checkpoints"
+    whole = succeed("train", "--epochs", 3, "--checkpoint", folder, "--quiet")
+    before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+    assert succeed("train", "--resume", checkpoint_files(folder)[0]) == whole
+    assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("table", ["regression", "classification"])
+def test_tables_and_loaded_models_go_on(tmp_path, table):
+    """What a model starts from is no longer needed; the table is, and must be the same."""
+    rng = np.random.default_rng(0)
+    lines = ["a,b,c"]
+    for _ in range(80):
+        a, b = rng.normal(size=2)
+        lines.append(f"{a:.4f},{b:.4f},{a + b:.4f}" if table == "regression" else f"{a:.4f},{b:.4f},{'xy'[int(a > b)]}")
+    csv = tmp_path / "table.csv"
+    csv.write_text("\n".join(lines) + "\n")
+    data = ("--csv", csv, "--normalize", "standard", "--quiet")
+    succeed("train", *data, "--epochs", 1, "--save-weights", tmp_path / "start.npz")
+    begin = ("train", *data, "--load-weights", tmp_path / "start.npz", "--epochs", 4)
+    succeed(*begin, "--save-weights", tmp_path / "whole.npz")
+    folder = tmp_path / "checkpoints"
+    succeed(*begin, "--checkpoint", folder, "--keep", 9, "--save-weights", tmp_path / "unused.npz")
+    (tmp_path / "start.npz").unlink()
+    file = next(file for file in checkpoint_files(folder) if read_checkpoint(file).run.epoch == 2)
+    succeed("train", "--resume", file, "--save-weights", tmp_path / "resumed.npz")
+    assert_equal(tmp_path / "whole.npz", tmp_path / "resumed.npz")
+
+    csv.write_text("\n".join(lines[:-1]) + "\n")
+    assert "are not those of the run in" in run("train", "--resume", file, "--save-weights", tmp_path / "no.npz").output
+    csv.unlink()
+    result = run("train", "--resume", file, "--save-weights", tmp_path / "no.npz")
+    assert (result.exit_code, "table.csv: no such file" in result.output) == (2, True)
+    assert find_checkpoint(folder).run.epoch == 4
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists() or os.geteuid() != 0, reason="needs root, to mount a small disk")
+def test_a_full_disk_ends_with_a_message_and_the_last_good_checkpoint(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("cannot mount a small disk here")
+    try:
+        options = ("--epochs", 5, "--every", 1, "--keep", 9, "--quiet")
+        code, output, errors = in_process_of_its_own("train", *options, "--checkpoint", disk / "checkpoints")
+        assert code == 2
+        assert output.startswith("test accuracy")
+        assert "the last checkpoint could not be written: " in errors
+        assert "No space left on device" in errors
+        assert 0 < find_checkpoint(disk / "checkpoints").run.epoch < 5
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.parametrize("option", [("--checkpoint", "{}/file"), ("--resume", "{}/file"), ("--resume", "{}/empty")])
+def test_what_is_no_folder_of_checkpoints_is_refused(tmp_path, option):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    result = run("train", option[0], option[1].format(tmp_path))
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1
+    assert (tmp_path / "file").read_text() == "x"
