@@ -18,10 +18,13 @@ OPTIMIZERS = (
     "GradientDescent(weight_decay=0.01)",
     "Momentum(0.9)",
     "Nesterov(0.8)",
-    "Adam",
-    "AdamW(weight_decay=0.1)",
+    "Momentum(0.9, l1=0.01)",
+    "Adagrad(1e-3)",  # with a smaller ε, rounding errors of a gradient that is 0 would become steps
+    "RMSProp(0.9, 1e-3)",
+    "Adam(epsilon=1e-3)",
+    "AdamW(epsilon=1e-3, weight_decay=0.1)",
 )
-LAYERS = ("Linear", "Activation", "Softmax", "LogSoftmax", "SReLU", "BatchNormalization")
+LAYERS = ("Linear", "Activation", "Softmax", "LogSoftmax", "SReLU", "BatchNormalization", "Dropout")
 
 
 @dataclass
@@ -49,9 +52,9 @@ def random_architecture(seed: int, N: int = 7) -> Architecture:
     for i, (D, K) in enumerate(pairwise(sizes)):
         is_last = i == len(sizes) - 2
         kind = _last_kind(loss, rng) if is_last else str(rng.choice([*LAYERS, "Activation"]))
-        if kind == "BatchNormalization":
+        if kind in ("BatchNormalization", "Dropout"):
             kinds.add(kind)
-            layers.append(mg.BatchNormalizationLayer(D))
+            layers.append(mg.BatchNormalizationLayer(D) if kind == "BatchNormalization" else mg.DropoutLayer(D, D, 0.3))
             kind = "Linear"
         layers.append(_layer(kind, D, K, seed + i, rng, kinds))
     M = mg.MultilayerPerceptron(layers).to(dtype="float64")
@@ -65,7 +68,7 @@ def random_architecture(seed: int, N: int = 7) -> Architecture:
         layer.set_optimizer(optimizer)
     X = rng.normal(size=(N, sizes[0]))
     K = sizes[-1]
-    if loss_name in ("SquaredError", "MeanSquaredError"):
+    if not loss.has_probabilities:
         T = rng.normal(size=(N, K))
     else:
         T = mg.one_hot(rng.integers(0, K, N), K) if rng.random() < 0.5 else rng.dirichlet(np.ones(K), N)
@@ -113,6 +116,8 @@ TORCH_ACTIVATIONS = {
 
 def torch_layer(layer: mg.Layer, theta: dict[str, torch.Tensor], X: torch.Tensor) -> torch.Tensor:
     """The layer's output in training mode, from torch.nn.functional alone; R is taken from the layer."""
+    if isinstance(layer, mg.DropoutLayer):
+        return X * torch.tensor(layer.R)
     if isinstance(layer, mg.BatchNormalizationLayer):
         return F.batch_norm(X, None, None, theta["gamma"][0], theta["beta"][0], training=True, eps=layer.epsilon)
     W = theta["W"] if layer.R is None else theta["W"] * torch.tensor(layer.R)
@@ -137,12 +142,17 @@ def torch_loss(loss: mg.LossFunction, Y: torch.Tensor, T: torch.Tensor) -> torch
     return {
         "SquaredErrorLoss": lambda: F.mse_loss(Y, T, reduction="sum") / N,
         "MeanSquaredErrorLoss": lambda: F.mse_loss(Y, T),
+        "HuberLoss": lambda: F.huber_loss(Y, T, reduction="sum", delta=loss.delta) / N,
         "CrossEntropyLoss": lambda: -(smooth * torch.log(Y)).sum() / N,
         "SoftmaxCrossEntropyLoss": lambda: F.cross_entropy(Y, T, label_smoothing=smoothing),
         "LogProbabilityLoss": lambda: -(smooth * Y).sum() / N,
         "NegativeLogLikelihoodLoss": lambda: -torch.log((Y * T).sum(dim=1)).mean(),
         "LogisticCrossEntropyLoss": lambda: -(T * F.logsigmoid(Y)).sum() / N,
         "BinaryCrossEntropyLoss": lambda: F.binary_cross_entropy_with_logits(Y, T, reduction="sum") / N,
+        "HingeLoss": lambda: F.relu(1 - (2 * T - 1) * Y).sum() / N,
+        "MultiMarginLoss": lambda: (
+            ((1 - T) * F.relu(loss.margin + Y - (T * Y).sum(dim=1, keepdim=True))).sum() / (N * K)
+        ),
     }[type(loss).__name__]()
 
 

@@ -41,8 +41,8 @@ def test_gradients_agree_with_torch_autograd(backend: Framework, seed: int):
     actual = backend.compiled(gradients)(model.state(), backend.matrix(a.X), backend.matrix(a.T))
 
     assert actual.keys() == expected.keys()
-    # a gradient that is exactly 0, as that of a bias before batch normalization, is noise of this size
-    noise = 1e-14 * max(np.abs(D).max() for D in expected.values())
+    # a gradient that is 0, as that of a bias before batch normalization or behind a saturated softmax, is noise
+    noise = 1e-14 * max(1, *(np.abs(D).max() for D in expected.values()))
     for name in expected:
         context = f"{backend}, seed {seed}, gradient of {name}"
         assert_close(actual[name], expected[name], tolerance=1e-9, noise=noise, context=context)
@@ -66,4 +66,5 @@ def test_20_training_steps_agree_across_backends(backend: Framework, seed: int):
 
     assert actual.keys() == expected.keys()
     for name in expected:
-        assert_close(actual[name], expected[name], tolerance=1e-8, context=f"{backend}, seed {seed}, {name}")
+        context = f"{backend}, seed {seed}, {name}"
+        assert_close(actual[name], expected[name], tolerance=1e-8, noise=1e-15, context=context)

@@ -23,6 +23,8 @@ EXAMPLES = {
     "StepBased": mg.StepBasedScheduler(0.1, 0.5, 4),
     "MultiStepLR": mg.MultiStepLRScheduler(0.1, (10, 15), 0.1),
     "Exponential": mg.ExponentialScheduler(0.1, 0.03),
+    "Cosine": mg.CosineScheduler(0.1, 30, 0.001),
+    "WarmUp": mg.WarmUpScheduler(5, mg.CosineScheduler(0.1, 30, 0.001)),
 }
 
 
@@ -83,6 +85,39 @@ def test_time_based_is_the_papers_recursion(decay):
     scheduler = mg.TimeBasedScheduler(0.4, decay)
     expected = torch_rates(lambda o: lr_scheduler.MultiplicativeLR(o, lambda i: 1 / (1 + decay * (i - 1))), 0.4)
     assert [scheduler(i) for i in range(COUNT)] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("minimum", [0.0, 0.05])
+@pytest.mark.parametrize("steps", [1, 7, COUNT - 1])
+def test_cosine_is_that_of_torch_up_to_the_minimum(steps, minimum):
+    """Then torch rises again, but this schedule stays there."""
+    scheduler = mg.CosineScheduler(0.2, steps, minimum)
+    actual = [scheduler(i) for i in range(COUNT)]
+    expected = torch_rates(lambda o: lr_scheduler.CosineAnnealingLR(o, steps, minimum), 0.2)
+    assert actual[: steps + 1] == pytest.approx(expected[: steps + 1], rel=1e-9, abs=1e-12)
+    assert actual[steps:] == [minimum] * (COUNT - steps)
+
+
+FOLLOWING = {
+    "0.2": lambda o: lr_scheduler.LambdaLR(o, lambda i: 1.0),
+    "Cosine(0.2; 20; 0.01)": lambda o: lr_scheduler.CosineAnnealingLR(o, 20, 0.01),
+    "MultiStepLR(0.2; 10, 15; 0.1)": lambda o: lr_scheduler.MultiStepLR(o, (10, 15), 0.1),
+}
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("schedule", FOLLOWING)
+def test_warm_up_is_that_of_torch(schedule, steps):
+    """A line up to the first rate of the schedule that follows, which begins after it."""
+    scheduler, count = create_scheduler(f"WarmUp({steps}; {schedule})"), steps + 20
+
+    def make(optimizer):
+        parts = [lr_scheduler.LinearLR(optimizer, 1 / (steps + 1), 1.0, steps), FOLLOWING[schedule](optimizer)]
+        return lr_scheduler.SequentialLR(optimizer, parts, [steps])
+
+    expected = torch_rates(make, 0.2, count)
+    assert [scheduler(i) for i in range(count)] == pytest.approx(expected, rel=1e-9)
+    assert scheduler(steps) == create_scheduler(schedule)(0)
 
 
 def test_time_based_first_values():
@@ -157,6 +192,13 @@ def test_index_is_the_epoch_or_the_step(per_step, indices):
         ("MultiStepLR(0.1; milestones=10, 15; gamma=0.1)", mg.MultiStepLRScheduler(0.1, [10, 15], 0.1)),
         ("MultiStepLR(0.1; 10; 0.1)", mg.MultiStepLRScheduler(0.1, 10, 0.1)),
         ("MultiStepLR(0.1, 10, 0.1)", mg.MultiStepLRScheduler(0.1, 10, 0.1)),
+        ("Cosine(0.1; 50)", mg.CosineScheduler(0.1, 50)),
+        ("Cosine(0.1, 50, minimum=0.001)", mg.CosineScheduler(0.1, 50, 0.001)),
+        ("WarmUp(5; 0.1)", mg.WarmUpScheduler(5, 0.1)),
+        ("WarmUp(5; Cosine(0.1; 50))", mg.WarmUpScheduler(5, mg.CosineScheduler(0.1, 50))),
+        ("WarmUp(5, Cosine(0.1, 50))", mg.WarmUpScheduler(5, mg.CosineScheduler(0.1, 50))),
+        ("WarmUp(schedule=Cosine(0.1; 50); steps=5)", mg.WarmUpScheduler(5, mg.CosineScheduler(0.1, 50))),
+        ("WarmUp(2; WarmUp(3; 0.1))", mg.WarmUpScheduler(2, mg.WarmUpScheduler(3, 0.1))),
     ],
 )
 def test_specifications(specification, expected):
@@ -185,7 +227,13 @@ def test_a_function_is_a_schedule():
     ("specification", "message"),
     [
         ("Multistep(0.1; 10; 0.1)", r"unknown learning rate scheduler 'Multistep'; did you mean 'MultiStepLR'\?"),
-        ("Cosine(0.1)", r"unknown learning rate scheduler 'Cosine'.*known: Constant, TimeBased"),
+        ("Sine(0.1)", r"unknown learning rate scheduler 'Sine'.*known: Constant, TimeBased"),
+        ("Cosine(0.1)", r"'steps'; usage: Cosine\(lr, steps, minimum=0.0\)"),
+        ("WarmUp(5)", r"'schedule'; usage: WarmUp\(steps, schedule\)"),
+        ("WarmUp(5; Cosin(0.1; 3))", r"unknown learning rate scheduler 'Cosin'; did you mean 'Cosine'\?"),
+        ("WarmUp(5; Cosine(0.1))", r"learning rate scheduler 'Cosine\(0.1\)': .*usage: Cosine"),
+        ("WarmUp(5; 0.1, 0.2)", r"cannot read '\[0\.1, 0\.2\]'"),
+        ("WarmUp(5; fast)", r"unknown learning rate scheduler 'fast'"),
         ("Constant", r"usage: Constant\(lr\)"),
         ("TimeBased(0.1)", r"'decay'; usage: TimeBased\(lr, decay\)"),
         ("MultiStepLR(0.1, 10, 15, 0.1)", r"usage: MultiStepLR\(lr, milestones, gamma\)"),
@@ -207,7 +255,17 @@ def test_bad_specifications_are_refused(specification, message):
         "MultiStepLR(0.1; 10, x; 0.1)",
         "MultiStepLR(0.1; 10,, 15; 0.1)",
         "Exponential(0.1; 1, 2)",
+        "MultiStepLR(0.1; -1; 0.1)",
+        "MultiStepLR(0.1; 10, -5; 0.1)",
         "StepBased(0.1, 0.5, 0)",
+        "Cosine(0.1; 0)",
+        "Cosine(0.1; 2.5)",
+        "Cosine(0.1; 5; 0.2)",
+        "Cosine(0.1; 5; -0.1)",
+        "Cosine(-0.1; 5; -0.2)",
+        "WarmUp(0; 0.1)",
+        "WarmUp(-1; 0.1)",
+        "WarmUp(1.5; 0.1)",
         "nan",
         "inf",
         "Constant(nan)",
@@ -224,6 +282,8 @@ def test_bad_values_are_refused(specification):
     [
         ("Exponential(0.1, -1000)", 2, "found inf for number 1"),
         ("StepBased(0.1, 0.5, 1e-320)", 1, "found inf for number 0"),
+        ("WarmUp(3; Exponential(0.1, -1000))", 5, "Exponential.* found inf for number 1"),
+        ("WarmUp(3; StepBased(0.1, 0.5, 1e-320))", 1, "found inf for number 0"),
         ("MultiStepLR(0.1; 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0; 1e30)", 1, "found inf for number 0"),
     ],
 )
@@ -240,7 +300,10 @@ def test_a_schedule_may_end_at_0(specification, epochs):
     create_scheduler(specification).check(epochs)
 
 
-@pytest.mark.parametrize("specification", ["0", "Exponential(0.1, -1000)", "MultiStepLR(0.1; 5; 0)"])
+@pytest.mark.parametrize(
+    "specification",
+    ["0", "Exponential(0.1, -1000)", "MultiStepLR(0.1; 5; 0)", "WarmUp(3; Exponential(0.1, -1000))"],
+)
 def test_what_comes_after_the_run_does_not_matter(specification):
     create_scheduler(specification).check(1)
     create_scheduler(specification).check(0)

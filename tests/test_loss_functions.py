@@ -20,10 +20,13 @@ from matgrad.loss_functions import (
     LOSSES,
     BinaryCrossEntropyLoss,
     CrossEntropyLoss,
+    HingeLoss,
+    HuberLoss,
     LogisticCrossEntropyLoss,
     LogProbabilityLoss,
     LossFunction,
     MeanSquaredErrorLoss,
+    MultiMarginLoss,
     NegativeLogLikelihoodLoss,
     SoftmaxCrossEntropyLoss,
     SquaredErrorLoss,
@@ -47,9 +50,21 @@ def smooth(T: torch.Tensor, s: float) -> torch.Tensor:
     return (1 - s) * T + s / T.shape[1]
 
 
+def relu(V: torch.Tensor) -> torch.Tensor:
+    """max(0, V) with the slope 1 at 0, as in the paper."""
+    return torch.where(V >= 0, V, 0)
+
+
+def multi_margin(Y: torch.Tensor, T: torch.Tensor, m: float) -> torch.Tensor:
+    """Σ_i Σ_k (1 - t_ik)·max(0, m + y_ik - Σ_j t_ij·y_ij) / K"""
+    return ((1 - T) * relu(m + Y - (T * Y).sum(dim=1, keepdim=True))).sum() / Y.shape[1]
+
+
 CASES = [
     Case(SquaredErrorLoss(), lambda Y, T: F.mse_loss(Y, T, reduction="sum")),
     Case(MeanSquaredErrorLoss(), lambda Y, T: F.mse_loss(Y, T)),
+    Case(HuberLoss(), lambda Y, T: F.huber_loss(Y, T, reduction="sum")),
+    Case(HuberLoss(0.3), lambda Y, T: F.huber_loss(Y, T, reduction="sum", delta=0.3)),
     Case(CrossEntropyLoss(), lambda Y, T: -(T * Y.log()).sum(), "probability"),
     Case(CrossEntropyLoss(0.1), lambda Y, T: -(smooth(T, 0.1) * Y.log()).sum(), "probability"),
     Case(SoftmaxCrossEntropyLoss(), lambda Y, T: F.cross_entropy(Y, T, reduction="sum")),
@@ -60,6 +75,9 @@ CASES = [
     Case(NegativeLogLikelihoodLoss(), lambda Y, T: -(Y * T).sum(dim=1).log().sum(), "probability"),
     Case(LogisticCrossEntropyLoss(), lambda Y, T: -(T * F.logsigmoid(Y)).sum()),
     Case(BinaryCrossEntropyLoss(), lambda Y, T: F.binary_cross_entropy_with_logits(Y, T, reduction="sum")),
+    Case(HingeLoss(), lambda Y, T: relu(1 - (2 * T - 1) * Y).sum()),
+    Case(MultiMarginLoss(), lambda Y, T: multi_margin(Y, T, 1.0)),
+    Case(MultiMarginLoss(0.3), lambda Y, T: multi_margin(Y, T, 0.3)),
 ]
 EACH_CASE = pytest.mark.parametrize("case", CASES, ids=[repr(case.loss) for case in CASES])
 
@@ -148,6 +166,28 @@ def test_losses_on_classes_equal_pytorchs_on_class_indices(backend, dtype):
     ]:
         result, _, _ = run(loss, backend, dtype, output, T)
         assert_close(result, value, dtype=dtype, context=f"{loss!r} on {backend}, {N} × {K}, seed 0")
+
+
+@pytest.mark.parametrize("margin", [1.0, 0.3])
+def test_the_hinge_between_classes_equals_pytorchs_on_class_indices(backend, margin):
+    """Without ties, where PyTorch has the slope 0."""
+    rng = np.random.default_rng(3)
+    Y, classes = rng.normal(size=(6, 4)), rng.integers(0, 4, 6)
+    value, gradient, _ = run(MultiMarginLoss(margin), backend, "float64", Y, np.eye(4)[classes])
+    oracle = F.multi_margin_loss
+    expected, expected_gradient = value_and_gradient(
+        lambda Y, T: oracle(Y, T, margin=margin, reduction="sum"), Y, classes
+    )
+    assert_close(value, expected, context=f"MultiMargin({margin}) on {backend}, seed 3")
+    assert_close(gradient, expected_gradient, context=f"gradient of MultiMargin({margin}) on {backend}, seed 3")
+
+
+@pytest.mark.parametrize("d", [1e8, -1e8])
+def test_the_slope_of_huber_far_away_is_delta(backend, d):
+    """In float32 too, where 1e8 - δ is 1e8."""
+    value, gradient, _ = run(HuberLoss(0.5), backend, "float32", np.array([[d]]), np.array([[0.0]]))
+    assert_close(value, np.array(0.5 * (1e8 - 0.25)), dtype="float32", context=f"Huber on {backend}")
+    assert_close(gradient, np.array([[math.copysign(0.5, d)]]), dtype="float32", context=f"Huber on {backend}")
 
 
 def test_every_loss_is_tested():
@@ -312,8 +352,8 @@ def test_a_loss_is_its_own_specification():
 
 
 def test_an_unknown_loss_gets_the_known_names():
-    with pytest.raises(ValueError, match="unknown loss function 'Hinge'") as error:
-        create_loss("Hinge")
+    with pytest.raises(ValueError, match="unknown loss function 'Perceptron'") as error:
+        create_loss("Perceptron")
     assert all(name in str(error.value) for name in LOSSES)
 
 
@@ -336,6 +376,20 @@ def test_a_bad_label_smoothing_is_named(name, value):
         LOSSES[name](value)
     with pytest.raises(ValueError, match=f"label_smoothing.*expected .*, found {value}"):
         create_loss(f"{name}(label_smoothing={value})")
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
+@pytest.mark.parametrize(("name", "number"), [("Huber", "delta"), ("MultiMargin", "margin")])
+def test_a_number_that_is_not_positive_is_named(name, number, value):
+    with pytest.raises(ValueError, match=f"{number}: expected a finite number above 0, found {value}"):
+        LOSSES[name](value)
+    with pytest.raises(ValueError, match=f"{number}.*found {value}"):
+        create_loss(f"{name}({value})")
+
+
+@pytest.mark.parametrize("specification", ["Huber(delta=0.5)", "MultiMargin(margin=2.0)", "Huber", "Hinge"])
+def test_a_specification_gives_the_same_loss_again(specification):
+    assert create_loss(specification).specification() == specification
 
 
 @pytest.mark.parametrize("name", ["CrossEntropy", "SoftmaxCrossEntropy", "LogProbability"])

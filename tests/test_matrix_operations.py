@@ -93,6 +93,8 @@ TABLE: dict[str, Row] = {
     "inv_sqrt epsilon": Row(lambda X: mo.inv_sqrt(X, 0.1), each(lambda x: 1 / math.sqrt(x + 0.1)), positive=True),
     "log_sigmoid": Row(mo.log_sigmoid, each(lambda x: -math.log(1 + math.exp(-x)))),
     "step": Row(mo.step, each(lambda x: 1 if x >= 0 else 0)),
+    "sign": Row(mo.sign, each(lambda x: float(x > 0) - float(x < 0))),
+    "clip": Row(lambda X: mo.clip(X, 0.75), each(lambda x: min(max(x, -0.75), 0.75))),
     "tanh": Row(mo.tanh, each(math.tanh)),
     "erf": Row(mo.erf, each(math.erf)),
     "log1p": Row(mo.log1p, each(math.log1p), positive=True),

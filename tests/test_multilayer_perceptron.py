@@ -79,7 +79,7 @@ def test_train_and_eval_switch_batch_statistics_and_dropout(backend: Framework):
     assert M.train() is M
     assert np.abs(to_numpy(M.feedforward(X)) - Y).max() > 1e-3
     M.layers[0].training = False
-    assert M.layers[0].dropout_matrix() is None
+    assert M.layers[0].dropout_matrix(M.layers[0].W) is None
 
 
 def test_the_summary_shows_layers_sizes_and_counts():

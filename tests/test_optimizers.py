@@ -110,6 +110,12 @@ TORCH = {
     "GradientDescent": lambda p: torch.optim.SGD(p, lr=0),
     "GradientDescent(weight_decay=0.1)": lambda p: torch.optim.SGD(p, lr=0, weight_decay=0.1),
     "GradientDescent(0.1)": lambda p: torch.optim.SGD(p, lr=0, weight_decay=0.1),
+    "Adagrad": torch.optim.Adagrad,
+    "Adagrad(1e-3)": lambda p: torch.optim.Adagrad(p, eps=1e-3),
+    "Adagrad(weight_decay=0.1)": lambda p: torch.optim.Adagrad(p, weight_decay=0.1),
+    "RMSProp": torch.optim.RMSprop,
+    "RMSProp(0.8, 1e-3)": lambda p: torch.optim.RMSprop(p, alpha=0.8, eps=1e-3),
+    "RMSProp(weight_decay=0.1)": lambda p: torch.optim.RMSprop(p, weight_decay=0.1),
     "Adam": torch.optim.Adam,
     "Adam(0.8, 0.95, 1e-3)": lambda p: torch.optim.Adam(p, betas=(0.8, 0.95), eps=1e-3),
     "Adam(weight_decay=0.1)": lambda p: torch.optim.Adam(p, weight_decay=0.1),
@@ -171,6 +177,51 @@ def test_momentum_with_weight_decay(backend, nesterov, dtype):
     assert_path(actual, expected, dtype, f"{specification} on {backend}, {dtype}, seed 1")
 
 
+L1 = {  # the penalty is part of the loss that torch differentiates, which gives sign(0) = 0
+    "GradientDescent(l1=0.3)": lambda p: torch.optim.SGD(p, lr=0),
+    "GradientDescent(0.1, 0.3)": lambda p: torch.optim.SGD(p, lr=0, weight_decay=0.1),
+    "Adagrad(l1=0.3)": torch.optim.Adagrad,
+    "RMSProp(l1=0.3)": torch.optim.RMSprop,
+    "Adam(l1=0.3)": torch.optim.Adam,
+    "AdamW(l1=0.3)": torch.optim.AdamW,
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("specification", L1)
+def test_l1_is_that_of_autograd(backend, specification, dtype):
+    """λ₁·Σ|x_ij| in the loss; one element starts at 0, where its gradient is 0."""
+    x, gradients = problem(dtype)
+    x[0, 0] = gradients[0][0, 0] = 0
+    actual = run(backend, specification, x, gradients)
+    parameter, expected = torch.nn.Parameter(torch.tensor(x)), []
+    optimizer = L1[specification]([parameter])
+    for Dx, eta in zip(gradients, RATES, strict=True):
+        optimizer.param_groups[0]["lr"] = eta
+        optimizer.zero_grad()
+        ((torch.tensor(Dx) * parameter).sum() + 0.3 * parameter.abs().sum()).backward()
+        optimizer.step()
+        expected.append(parameter.detach().numpy().copy())
+    assert_path(actual, expected, dtype, f"{specification} on {backend}, {dtype}, seed 1")
+    assert to_numpy(actual[0])[0, 0] == 0
+
+
+@pytest.mark.parametrize("specification", OPTIMIZERS)
+def test_every_optimizer_has_l1(specification):
+    x = np.array([[1.0, -2.0, 0.0]])
+    moved = create_optimizer(f"{specification}(weight_decay=0, l1=0.1)", x, None).apply(x, np.zeros((1, 3)), 0.1)
+    np.testing.assert_array_equal(np.sign(x - moved), np.sign(x))
+
+
+@pytest.mark.parametrize("specification", ["Adam(beta2=0)", "Adam(0.9, 0.8)", "AdamW(0.99, 0.95)"])
+def test_adam_is_refused_where_its_steps_have_no_bound(specification):
+    """|m| ≤ c·√v for some c only if β₁² ≤ β₂; else one gradient near 0 gives a huge step."""
+    with pytest.raises(ValueError, match=r"beta2: expected beta1² or more, found beta1 = 0.9"):
+        create_optimizer(specification, np.ones((1, 2)), None)
+    create_optimizer("Adam(0.9, 0.81)", np.ones((1, 2)), None)
+    create_optimizer("Adam(0, 0)", np.ones((1, 2)), None)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("beta2", [0.999, 0.9999])
 def test_bias_correction_of_adam_is_exact(backend, beta2, dtype):
@@ -194,7 +245,7 @@ def test_zero_gradient_keeps_the_parameter(specification):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("specification", ["GradientDescent(0.1)", "Momentum", "Nesterov", "Adam(0.9)", "AdamW"])
+@pytest.mark.parametrize("specification", ["GradientDescent(0.1, 0.1)", *list(OPTIMIZERS)[1:]])
 def test_dtype_is_kept(backend, specification, dtype):
     """With η as a Python number and as a 0-d array, in an eager update, x and all state keep their dtype."""
     x, gradients = problem(dtype)
@@ -211,7 +262,7 @@ def test_dtype_is_kept(backend, specification, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("specification", ["GradientDescent(0.1)", "Momentum", "Nesterov", "Adam(0.9)", "AdamW"])
+@pytest.mark.parametrize("specification", ["GradientDescent(0.1, 0.1)", *list(OPTIMIZERS)[1:]])
 def test_nothing_is_changed_in_place(backend, specification, dtype):
     """The given x, Dx and earlier state keep their values."""
     x, gradients = problem(dtype)
@@ -412,8 +463,11 @@ def test_set_optimizer_reaches_every_parameter():
     ("specification", "message"),
     [
         ("Momentun(0.9)", r"unknown optimizer 'Momentun'; did you mean 'Momentum'\?"),
-        ("sgd", r"unknown optimizer 'sgd'.*known: GradientDescent, Momentum, Nesterov, Adam, AdamW"),
-        ("Momentum(0.9, 0.1, 3)", r"usage: Momentum\(mu=0.9, weight_decay=0.0\)"),
+        ("sgd", r"unknown optimizer 'sgd'.*known: GradientDescent, Momentum, Nesterov, Adagrad, RMSProp, Adam, AdamW"),
+        ("Momentum(0.9, 0.1, 3, 4)", r"usage: Momentum\(mu=0.9, weight_decay=0.0, l1=0.0\)"),
+        ("RMSProp(1)", r"alpha: expected a number in \[0, 1\), found 1"),
+        ("Adagrad(-1)", r"epsilon: expected a finite number of 0 or more, found -1"),
+        ("Momentum(l1=-1)", r"l1: expected a finite number of 0 or more, found -1"),
         ("Nesterov(eta=0.1)", r"'eta'; usage: Nesterov\(mu=0.9"),
         ("Adam(x=3)", r"'x'; usage: Adam\(beta1=0.9"),
     ],
@@ -430,9 +484,9 @@ def test_an_optimizer_can_be_assigned_again():
     assert set(layer.state()) == {"W", "b", "W.delta", "b.delta"}
 
 
-@pytest.mark.parametrize("specification", ["Momentum", "Nesterov", "Adam", "AdamW"])
+@pytest.mark.parametrize("specification", list(OPTIMIZERS)[1:])
 def test_numpy_numbers_as_arguments_keep_float32(specification):
     """np.float64(0.9) times a float32 matrix would be float64."""
     x = np.ones((2, 3), np.float32)
-    optimizer = OPTIMIZERS[specification](x, None, np.float64(0.9), weight_decay=np.float64(0.1))
+    optimizer = OPTIMIZERS[specification](x, None, np.float64(0.9), weight_decay=np.float64(0.1), l1=np.float64(0.1))
     assert optimizer.apply(x, x, 0.1).dtype == np.float32

@@ -168,7 +168,7 @@ def test_dropout_is_renewed_every_epoch_where_asked():
     seen = []
     layer = M.layers[0]
     original = layer.dropout_matrix
-    layer.dropout_matrix = lambda: seen.append(original()) or seen[-1]
+    layer.dropout_matrix = lambda A: seen.append(original(A)) or seen[-1]
     mg.stochastic_gradient_descent(
         M,
         3,

@@ -23,6 +23,7 @@ from matgrad.inspection.profiling import Profile, profile
 from matgrad.layers import (
     ActivationLayer,
     BatchNormalizationLayer,
+    DropoutLayer,
     Layer,
     LinearLayer,
     LogSoftmaxLayer,
@@ -31,25 +32,31 @@ from matgrad.layers import (
 )
 from matgrad.learning_rate import (
     ConstantScheduler,
+    CosineScheduler,
     ExponentialScheduler,
     LearningRateScheduler,
     MultiStepLRScheduler,
     StepBasedScheduler,
     TimeBasedScheduler,
+    WarmUpScheduler,
 )
 from matgrad.loss_functions import (
     BinaryCrossEntropyLoss,
     CrossEntropyLoss,
+    HingeLoss,
+    HuberLoss,
     LogisticCrossEntropyLoss,
     LogProbabilityLoss,
     LossFunction,
     MeanSquaredErrorLoss,
+    MultiMarginLoss,
     NegativeLogLikelihoodLoss,
     SoftmaxCrossEntropyLoss,
     SquaredErrorLoss,
 )
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.optimizers import (
+    AdagradOptimizer,
     AdamOptimizer,
     AdamWOptimizer,
     CompositeOptimizer,
@@ -57,6 +64,7 @@ from matgrad.optimizers import (
     MomentumOptimizer,
     NesterovOptimizer,
     Optimizer,
+    RMSPropOptimizer,
 )
 from matgrad.program.computations import clip_gradients, make_step
 from matgrad.sparse.growing import Grow
@@ -76,6 +84,7 @@ __all__ = [
     "SNIP",
     "ActivationFunction",
     "ActivationLayer",
+    "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
     "AllReLUActivation",
@@ -85,14 +94,18 @@ __all__ = [
     "Checkpoints",
     "CompositeOptimizer",
     "ConstantScheduler",
+    "CosineScheduler",
     "CrossEntropyLoss",
     "DataLoader",
+    "DropoutLayer",
     "ELUActivation",
     "EarlyStopping",
     "ExponentialScheduler",
     "GELUActivation",
     "GradientDescentOptimizer",
     "Grow",
+    "HingeLoss",
+    "HuberLoss",
     "HyperbolicTangentActivation",
     "Layer",
     "LeakyReLUActivation",
@@ -104,6 +117,7 @@ __all__ = [
     "LossFunction",
     "MeanSquaredErrorLoss",
     "MomentumOptimizer",
+    "MultiMarginLoss",
     "MultiStepLRScheduler",
     "MultilayerPerceptron",
     "NegativeLogLikelihoodLoss",
@@ -111,6 +125,7 @@ __all__ = [
     "Optimizer",
     "Profile",
     "Prune",
+    "RMSPropOptimizer",
     "ReLUActivation",
     "RigL",
     "SReLUActivation",
@@ -127,6 +142,7 @@ __all__ = [
     "TReLUActivation",
     "TimeBasedScheduler",
     "Topology",
+    "WarmUpScheduler",
     "clip_gradients",
     "compile_step",
     "compute_accuracy",

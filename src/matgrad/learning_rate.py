@@ -29,7 +29,7 @@ class LearningRateScheduler:
     def check(self, count: int) -> None:
         """Refuse a schedule that is not finite within a number of epochs or steps.
 
-        It suffices to look at both ends, as all schedules grow or decay.
+        It suffices to look at both ends of a schedule that grows or decays.
         """
         for i in {0, min(count, FAR) - 1} if count else ():
             checked_rate(self, i)
@@ -107,7 +107,7 @@ class MultiStepLRScheduler(LearningRateScheduler):
         if isinstance(self.milestones, int | float):
             object.__setattr__(self, "milestones", [self.milestones])
         is_whole = not isinstance(self.milestones, str) and all(isinstance(m, int) for m in self.milestones)
-        self.require(is_whole, "milestones must be whole numbers")
+        self.require(is_whole and min(self.milestones, default=0) >= 0, "milestones must be whole numbers of 0 or more")
         self.require(self.gamma >= 0, "gamma must be at least 0")
 
     def __call__(self, i: int) -> float:
@@ -125,21 +125,68 @@ class ExponentialScheduler(LearningRateScheduler):
         return self.lr * math.exp(-self.decay * i)
 
 
+@dataclass(frozen=True)
+class CosineScheduler(LearningRateScheduler):
+    """η_i = m + (η₀ - m)·(1 + cos(π·i/n))/2 for i < n, with n steps and minimum m; then η_i = m
+
+    PyTorch's CosineAnnealingLR rises again after n steps.
+    """
+
+    lr: float
+    steps: int
+    minimum: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(isinstance(self.steps, int) and self.steps >= 1, "steps must be a whole number of 1 or more")
+        self.require(0 <= self.minimum <= self.lr, "minimum must be from 0 to lr")
+
+    def __call__(self, i: int) -> float:
+        return self.minimum + (self.lr - self.minimum) * (1 + math.cos(math.pi * min(i / self.steps, 1))) / 2
+
+
+@dataclass(frozen=True)
+class WarmUpScheduler(LearningRateScheduler):
+    """η_i = s_0·(i + 1)/(w + 1) for i < w, with w steps; then η_i = s_(i-w), with any other schedule s
+
+    As PyTorch's SequentialLR of LinearLR(start_factor=1/(w+1)) and the schedule; Keras begins with η_0 = 0.
+    """
+
+    steps: int
+    schedule: float | str | Callable[[int], float]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schedule", create_scheduler(self.schedule))
+        self.require(isinstance(self.steps, int) and self.steps >= 1, "steps must be a whole number of 1 or more")
+
+    def __call__(self, i: int) -> float:
+        w, s = self.steps, self.schedule
+        return s(0) * (i + 1) / (w + 1) if i < w else s(i - w)
+
+    def check(self, count: int) -> None:
+        """Refuse a schedule that is not finite at the beginning, or after the warm-up."""
+        super().check(min(count, 1))
+        if isinstance(self.schedule, LearningRateScheduler):
+            self.schedule.check(max(count - self.steps, 0))
+
+
 SCHEDULERS: dict[str, type[LearningRateScheduler]] = {
     "Constant": ConstantScheduler,
     "TimeBased": TimeBasedScheduler,
     "StepBased": StepBasedScheduler,
     "MultiStepLR": MultiStepLRScheduler,
     "Exponential": ExponentialScheduler,
+    "Cosine": CosineScheduler,
+    "WarmUp": WarmUpScheduler,
 }
 
 
 def create_scheduler(specification: float | str | Callable[[int], float]) -> Callable[[int], float]:
-    """The scheduler of a number or a string such as ``MultiStepLR(0.1; 10, 15; 0.1)``; a function stays as it is."""
+    """The scheduler of a number or a string, such as ``WarmUp(5; Cosine(0.1; 50))``; a function stays as it is."""
     if callable(specification):
         return specification
     try:
         lr = float(specification)
-    except ValueError:
+    except (TypeError, ValueError):
         return create(str(specification), SCHEDULERS, "learning rate scheduler")
     return ConstantScheduler(lr)

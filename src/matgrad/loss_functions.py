@@ -8,11 +8,14 @@ on probabilities saturate at log(tiny), so that 0·log 0 = 0.
 
 from __future__ import annotations
 
-from matgrad.activation_functions import sigmoid
+import math
+
+from matgrad.activation_functions import relu, sigmoid
 from matgrad.foundation.numbers import as_number
 from matgrad.matrix_operations import (
     Matrix,
     Scalar,
+    clip,
     column_repeat,
     elements_sum,
     hadamard,
@@ -22,6 +25,7 @@ from matgrad.matrix_operations import (
     positive,
     reciprocal,
     rows_sum,
+    step,
 )
 from matgrad.softmax_functions import half_log_softmax, stable_softmax
 from matgrad.specifications.parsing import describe, resolve
@@ -85,6 +89,24 @@ class MeanSquaredErrorLoss(SquaredErrorLoss):  # appendix:loss-functions
         """∇_Y ℒ_SE(Y, T) / (K·N)"""
         N, K = Y.shape
         return 2 * ((Y - T) / (K * N))  # not 2(Y - T), which may overflow
+
+
+class HuberLoss(LossFunction):
+    """1_Nᵀ (C ⊙ (Y - T - C/2)) 1_K, with C = clip(Y - T, δ): d²/2 for a difference d up to δ, then δ·(|d| - δ/2)
+
+    A sum over the outputs, as the squared error; torch.nn.HuberLoss and Keras take their mean.
+    """
+
+    def __init__(self, delta: float = 1.0) -> None:
+        self.delta = _positive("delta", delta)
+
+    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+        C = clip(Y - T, self.delta)
+        return elements_sum(hadamard(C, Y - T - C / 2))
+
+    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+        """clip(Y - T, δ)"""
+        return clip(Y - T, self.delta)
 
 
 class _SmoothedLoss(LossFunction):
@@ -198,15 +220,72 @@ class BinaryCrossEntropyLoss(LossFunction):
         return sigmoid(Y) - T
 
 
+class HingeLoss(LossFunction):
+    """1_Nᵀ relu(1 - (2T - 1) ⊙ Y) 1_K, for scores Y: positive for the classes of an example, negative for the others
+
+    The targets 0 and 1 stand for -1 and 1. A sum over the outputs, of which Keras' Hinge takes the mean.
+    """
+
+    accepts = _LOGITS
+    has_probabilities = True
+
+    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+        N, K = Y.shape
+        S = 2 * T - ones(N, K, like=T)
+        return elements_sum(relu(ones(N, K, like=Y) - hadamard(S, Y)))
+
+    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+        """-(2T - 1) ⊙ [1 - (2T - 1) ⊙ Y ≥ 0]"""
+        N, K = Y.shape
+        S = 2 * T - ones(N, K, like=T)
+        return -hadamard(S, step(ones(N, K, like=Y) - hadamard(S, Y)))
+
+
+class MultiMarginLoss(LossFunction):
+    """1_Nᵀ ((1 - T) ⊙ relu(m + Y - (T ⊙ Y) 1_K 1_Kᵀ)) 1_K / K, for scores Y and a margin m: a hinge between classes
+
+    The score of the class of an example should be above every other by the margin. As torch.nn.MultiMarginLoss.
+    """
+
+    accepts = _LOGITS
+    least_outputs = 2
+    has_probabilities = True
+
+    def __init__(self, margin: float = 1.0) -> None:
+        self.margin = _positive("margin", margin)
+
+    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+        N, K = Y.shape
+        V = (self.margin / 2) * ones(N, K, like=Y) + Y / 2 - column_repeat(rows_sum(hadamard(T, Y / 2)), K)
+        return 2 * elements_sum(hadamard(ones(N, K, like=T) - T, relu(V))) / K  # 2V may be -inf, and 0·inf is nan
+
+    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+        """(H - T ⊙ (H 1_K 1_Kᵀ)) / K, with H = (1 - T) ⊙ [m + Y - (T ⊙ Y) 1_K 1_Kᵀ ≥ 0]"""
+        N, K = Y.shape
+        V = (self.margin / 2) * ones(N, K, like=Y) + Y / 2 - column_repeat(rows_sum(hadamard(T, Y / 2)), K)
+        H = hadamard(ones(N, K, like=T) - T, step(V))
+        return (H - hadamard(T, column_repeat(rows_sum(H), K))) / K
+
+
+def _positive(name: str, value: float) -> float:
+    """The value, after a check that it is finite and above 0."""
+    if isinstance(value, int | float) and not 0 < value < math.inf:
+        raise ValueError(f"{name}: expected a finite number above 0, found {value}")
+    return as_number(value)
+
+
 LOSSES: dict[str, type[LossFunction]] = {
     "SquaredError": SquaredErrorLoss,
     "MeanSquaredError": MeanSquaredErrorLoss,
+    "Huber": HuberLoss,
     "CrossEntropy": CrossEntropyLoss,
     "SoftmaxCrossEntropy": SoftmaxCrossEntropyLoss,
     "LogProbability": LogProbabilityLoss,
     "NegativeLogLikelihood": NegativeLogLikelihoodLoss,
     "LogisticCrossEntropy": LogisticCrossEntropyLoss,
     "BinaryCrossEntropy": BinaryCrossEntropyLoss,
+    "Hinge": HingeLoss,
+    "MultiMargin": MultiMarginLoss,
 }
 
 

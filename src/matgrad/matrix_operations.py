@@ -165,6 +165,16 @@ def step(X: Matrix) -> Matrix:
     return backend_of(X).step(X)
 
 
+def sign(X: Matrix) -> Matrix:
+    """m×n matrix with elements 1 where x_ij > 0, -1 where x_ij < 0 and 0 where x_ij = 0."""
+    return backend_of(X).sign(X)
+
+
+def clip(X: Matrix, c: float) -> Matrix:
+    """m×n matrix with elements min(max(x_ij, -c), c), for a c of 0 or more."""
+    return backend_of(X).clip(X, c)
+
+
 def tanh(X: Matrix) -> Matrix:
     """m×n matrix with elements tanh x_ij."""
     return backend_of(X).tanh(X)
@@ -228,6 +238,7 @@ def _sizes(X: Matrix) -> str:
 __all__ = [
     "Diag",
     "apply",
+    "clip",
     "column_repeat",
     "columns_max",
     "columns_mean",
@@ -251,6 +262,7 @@ __all__ = [
     "rows_max",
     "rows_mean",
     "rows_sum",
+    "sign",
     "sqrt",
     "step",
     "tanh",

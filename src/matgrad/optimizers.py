@@ -6,7 +6,8 @@ updated x back. `CompositeOptimizer` joins the optimizers of several parameters.
 changes a matrix in place, so the same code runs in `jax.jit` and `tf.function`.
 
 Momentum and Nesterov have the form of Keras; with a changing learning rate they differ from
-PyTorch, which multiplies by η after accumulating. Adam and AdamW are PyTorch's.
+PyTorch, which multiplies by η after accumulating. The others are PyTorch's; Keras has ε inside the root of
+RMSProp and Adagrad, where 1/√(v + ε) replaces 1/(√v + ε), and other defaults.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import math
 
 from matgrad.backends import backend_of
 from matgrad.foundation.numbers import as_number
-from matgrad.matrix_operations import Matrix, Scalar, hadamard, ones, reciprocal, sqrt, zeros
+from matgrad.matrix_operations import Matrix, Scalar, hadamard, ones, reciprocal, sign, sqrt, zeros
 from matgrad.specifications.parsing import create
 
 
 class Optimizer:
-    """Updates one parameter; `state_names` lists the attributes that persist between updates."""
+    """Updates one parameter x; `state_names` lists the attributes that persist between updates.
+
+    Weight decay λ adds λ·x to the gradient, and L1 adds λ₁·sign(x), the gradients of λ/2·‖x‖² and of λ₁·Σ|x_ij|.
+    """
 
     state_names: tuple[str, ...] = ()
     decoupled = False  # whether `update` applies the weight decay itself
@@ -29,19 +33,22 @@ class Optimizer:
     x: Matrix
     Dx: Matrix
 
-    def __init__(self, x: Matrix, Dx: Matrix, weight_decay: float = 0.0) -> None:
+    def __init__(self, x: Matrix, Dx: Matrix, weight_decay: float = 0.0, l1: float = 0.0) -> None:
         self.x = x
         self.Dx = Dx
         self.weight_decay = _not_negative("weight_decay", weight_decay)
+        self.l1 = _not_negative("l1", l1)
 
     def update(self, eta: Scalar) -> None:
         """Replace x, using Dx and the learning rate η."""
         raise NotImplementedError
 
     def apply(self, x: Matrix, Dx: Matrix, eta: Scalar) -> Matrix:
-        """x after one update; weight decay λ adds λ·x to the gradient, as in PyTorch."""
+        """x after one update, by the gradient Dx + λ·x + λ₁·sign(x); decoupled, λ is left to the update."""
         decay = 0.0 if self.decoupled else getattr(self, "weight_decay", 0.0)
-        self.x, self.Dx = x, (Dx + decay * x if decay else Dx)
+        l1 = getattr(self, "l1", 0.0)
+        Dx = Dx + decay * x if decay else Dx
+        self.x, self.Dx = x, (Dx + l1 * sign(x) if l1 else Dx)
         if not self.pure:
             for name in ("x", *self.state_names):
                 setattr(self, name, 1 * getattr(self, name))
@@ -83,8 +90,8 @@ class MomentumOptimizer(Optimizer):  # appendix:optimization
     state_names = ("delta",)
     pure = True
 
-    def __init__(self, x: Matrix, Dx: Matrix, mu: float = 0.9, weight_decay: float = 0.0) -> None:
-        super().__init__(x, Dx, weight_decay)
+    def __init__(self, x: Matrix, Dx: Matrix, mu: float = 0.9, weight_decay: float = 0.0, l1: float = 0.0) -> None:
+        super().__init__(x, Dx, weight_decay, l1)
         self.mu = _rate("mu", mu)
         self.delta = zeros(*x.shape, like=x)
 
@@ -105,10 +112,56 @@ class NesterovOptimizer(MomentumOptimizer):  # appendix:optimization
         self.x = self.x + self.mu * self.delta - eta * self.Dx
 
 
+class AdagradOptimizer(Optimizer):
+    """v' = v + Dx⊙Dx;  x' = x - η·Dx ⊙ 1/(√v' + ε)"""
+
+    state_names = ("v",)
+    pure = True
+
+    def __init__(
+        self, x: Matrix, Dx: Matrix, epsilon: float = 1e-10, weight_decay: float = 0.0, l1: float = 0.0
+    ) -> None:
+        super().__init__(x, Dx, weight_decay, l1)
+        self.epsilon = _not_negative("epsilon", epsilon)
+        self.v = zeros(*x.shape, like=x)
+
+    def accumulate(self) -> None:
+        """v' = v + Dx⊙Dx"""
+        self.v = self.v + hadamard(self.Dx, self.Dx)
+
+    def update(self, eta: Scalar) -> None:
+        K, D = self.x.shape
+
+        self.accumulate()
+        root = sqrt(self.v) + self.epsilon * ones(K, D, like=self.x)
+        self.x = self.x - eta * hadamard(self.Dx, reciprocal(root))
+
+
+class RMSPropOptimizer(AdagradOptimizer):
+    """v' = α·v + (1-α)·Dx⊙Dx;  x' = x - η·Dx ⊙ 1/(√v' + ε)"""
+
+    def __init__(
+        self,
+        x: Matrix,
+        Dx: Matrix,
+        alpha: float = 0.99,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        l1: float = 0.0,
+    ) -> None:
+        super().__init__(x, Dx, epsilon, weight_decay, l1)
+        self.alpha = _rate("alpha", alpha)
+
+    def accumulate(self) -> None:
+        """v' = α·v + (1-α)·Dx⊙Dx"""
+        self.v = self.alpha * self.v + (1 - self.alpha) * hadamard(self.Dx, self.Dx)
+
+
 class AdamOptimizer(Optimizer):
     """m' = β₁·m + (1-β₁)·Dx;  v' = β₂·v + (1-β₂)·Dx⊙Dx;  x' = x - η·m̂ ⊙ 1/(√v̂ + ε)
 
-    with m̂ = m' / c₁' and v̂ = v' / c₂', where c' = β·c + (1-β) is 1 - βᵗ after t updates.
+    with m̂ = m' / c₁' and v̂ = v' / c₂', where c' = β·c + (1-β) is 1 - βᵗ after t updates. With β₁² > β₂ the root
+    forgets a gradient before m does, and an update after it has no bound: such rates are refused.
     """
 
     state_names = ("m", "v", "c1", "c2")
@@ -122,9 +175,12 @@ class AdamOptimizer(Optimizer):
         beta2: float = 0.999,
         epsilon: float = 1e-8,
         weight_decay: float = 0.0,
+        l1: float = 0.0,
     ) -> None:
-        super().__init__(x, Dx, weight_decay)
+        super().__init__(x, Dx, weight_decay, l1)
         self.beta1, self.beta2 = _rate("beta1", beta1), _rate("beta2", beta2)
+        if all(isinstance(b, int | float) for b in (self.beta1, self.beta2)) and self.beta1**2 > self.beta2:
+            raise ValueError(f"beta2: expected beta1² or more, found beta1 = {beta1} and beta2 = {beta2}")
         self.epsilon = _not_negative("epsilon", epsilon)
         self.m = zeros(*x.shape, like=x)
         self.v = zeros(*x.shape, like=x)
@@ -156,8 +212,9 @@ class AdamWOptimizer(AdamOptimizer):
         beta2: float = 0.999,
         epsilon: float = 1e-8,
         weight_decay: float = 0.01,
+        l1: float = 0.0,
     ) -> None:
-        super().__init__(x, Dx, beta1, beta2, epsilon, weight_decay)
+        super().__init__(x, Dx, beta1, beta2, epsilon, weight_decay, l1)
 
     def update(self, eta: Scalar) -> None:
         self.x = self.x - eta * self.weight_decay * self.x
@@ -182,6 +239,8 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     "GradientDescent": GradientDescentOptimizer,
     "Momentum": MomentumOptimizer,
     "Nesterov": NesterovOptimizer,
+    "Adagrad": AdagradOptimizer,
+    "RMSProp": RMSPropOptimizer,
     "Adam": AdamOptimizer,
     "AdamW": AdamWOptimizer,
 }

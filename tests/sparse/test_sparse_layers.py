@@ -72,13 +72,13 @@ def test_output_and_gradients(framework: Framework, name: str, dropout: float, d
 def test_dropout_is_that_of_the_dense_layer(framework: Framework):
     mg.manual_seed(3)
     layer = mg.LinearLayer(D, K, dropout=0.5)
-    R = layer.dropout_matrix()
+    R = layer.dropout_matrix(layer.W)
     S = some_support(K, D, 0.5)
     layer.set_support(S)
     layer.to(framework.backend)
-    np.testing.assert_array_equal(dense(layer.dropout_matrix()), R * mask_of(S))
+    np.testing.assert_array_equal(dense(layer.dropout_matrix(layer.W)), R * mask_of(S))
     layer.training = False
-    assert layer.dropout_matrix() is None
+    assert layer.dropout_matrix(layer.W) is None
 
 
 @pytest.mark.parametrize(

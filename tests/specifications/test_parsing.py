@@ -39,6 +39,12 @@ from matgrad.weight_initializers import INITIALIZERS
         ("F(1; m = -1, 2.5)", Call("F", [1], {"m": [-1, 2.5]})),
         ("F(True, False)", Call("F", [True, False])),
         ("F(step, renew=epoch)", Call("F", ["step"], {"renew": "epoch"})),
+        ("F(5; G(0.1; 50))", Call("F", [5, "G(0.1; 50)"])),
+        ("F(5, G(0.1, 50))", Call("F", [5, "G(0.1, 50)"])),
+        ("F(5, G(a; b, c))", Call("F", [5, "G(a; b, c)"])),
+        ("F( g = G(a = 1), h=2)", Call("F", [], {"g": "G(a = 1)", "h": 2})),
+        ("F(G(1), H(2); 3)", Call("F", [["G(1)", "H(2)"], 3])),
+        ("F(G(H(1)))", Call("F", ["G(H(1))"])),
     ],
 )
 def test_parse_call(text, call):
@@ -85,7 +91,6 @@ MALFORMED = [
     "Momentum 0.9)",
     "Momentum(0.9))",
     "Momentum((0.9)",
-    "Momentum((0.9))",
     "Momentum(0.9)(0.1)",
     "Momentum(0.9) Adam",
     "Momentum()()",
@@ -95,7 +100,8 @@ MALFORMED = [
     "Momentum-um(0.9)",
     "Momentum, Adam",
     "mat.Momentum(0.9)",
-    "Momentum(f(1))",
+    "Momentum(f(1)",
+    "Momentum(f)1(2)",
 ]
 
 
@@ -125,6 +131,11 @@ def test_malformed_calls_are_refused(text):
         ("F(1a=2)", 1),
         ("F(a b=2)", 1),
         ("F(1, 2, a-b=3)", 3),
+        ("Momentum((0.9))", 1),
+        ("F(1; 2(3))", 2),
+        ("F(1; G(3) 4)", 2),
+        ("F(1; G=(3))", 2),
+        ("F(1, G(2),)", 3),
     ],
 )
 def test_malformed_arguments_are_refused(text, position):
@@ -154,6 +165,12 @@ def test_empty_elements_of_lists_are_refused(text):
     """An empty element is not the empty word."""
     with pytest.raises(ValueError, match="cannot read"):
         parse_call(text)
+
+
+def test_specifications_inside_each_other_are_few():
+    deep = "F(" * 1000 + ")" * 1000
+    with pytest.raises(ValueError, match=r"found 999 specifications inside each other, expected at most 8"):
+        parse_call(deep)
 
 
 # -- unknown names and wrong arguments ---------------------------------------------------------
@@ -215,7 +232,9 @@ def test_wrong_arguments_name_the_usage(text, problem):
     assert caught.value.__suppress_context__
 
 
-@pytest.mark.parametrize("text", ["Momentum(big)", "Momentum(1; 2, 3)", "Adam(0.9, 0.999, eps)", "Momentum(mu=None)"])
+@pytest.mark.parametrize(
+    "text", ["Momentum(big)", "Momentum(1; 2, 3)", "Adam(0.9, 0.999, eps)", "Momentum(mu=None)", "Adam(F(1))"]
+)
 def test_words_where_numbers_belong_are_refused(text):
     """A number is asked for where it is read, not at the first update."""
     x = np.zeros((2, 3))

@@ -125,7 +125,7 @@ def test_a_wrong_layer_is_named(monkeypatch: pytest.MonkeyPatch):
     def feedforward(self, X):
         W, b = self.W, self.b
         N, _ = X.shape
-        self.R = self.dropout_matrix()
+        self.R = self.dropout_matrix(self.W)
 
         Y = X @ self.drop(W).T + 2 * row_repeat(b, N)
 

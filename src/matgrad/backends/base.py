@@ -118,6 +118,16 @@ class Backend(ABC):
         absolute = self.hadamard(X, positive) - minimum
         return minimum - self.log1p(self.exp(-absolute))
 
+    def sign(self, X: Matrix) -> Matrix:
+        return self.step(X) - self.step(-X)
+
+    def clip(self, X: Matrix, c: float) -> Matrix:
+        # not x - relu(x - c) + relu(-x - c), which is 0 instead of c where x - c is x up to rounding
+        m, n = X.shape
+        C = self.full(c, m, n, like=X)
+        above, below = self.step(X - C), self.step(-X - C)
+        return self.hadamard(X, self.full(1, m, n, like=X) - above - below) + c * (above - below)
+
     def product_on(self, W: Matrix, A: Matrix, B: Matrix) -> Matrix:
         return A @ B
 

@@ -99,7 +99,8 @@ normalize_options = all_of(
         "--normalize-targets",
         type=click.Choice(KINDS),
         help="Scale the targets of a regression in the same way, for training and its loss; predictions and errors are "
-        "in the units of the data.  [default: standard after a linear layer, with a squared error as loss; else none]",
+        "in the units of the data.  [default: standard after a linear layer, with a squared error or Huber as loss; "
+        "else none]",
     ),
 )
 

@@ -39,7 +39,7 @@ from matgrad.foundation.machine import set_threads
 from matgrad.foundation.writing import make_folder, write_json, write_or_rescue
 from matgrad.layers.linear import LinearLayer
 from matgrad.learning_rate import create_scheduler
-from matgrad.loss_functions import LossFunction, SquaredErrorLoss, create_loss
+from matgrad.loss_functions import HuberLoss, LossFunction, SquaredErrorLoss, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.computations import check_loss, default_loss
 from matgrad.specifications.models import count_linear, create_model, set_optimizers
@@ -121,8 +121,9 @@ class TrainingRun:
         _check_fit(M, data)
         for _, layer in M.walk():
             for part in layer.optimizer.parts():
-                if options["weight_decay"] is not None:
-                    part.weight_decay = options["weight_decay"]
+                for name in ("weight_decay", "l1"):
+                    if options[name] is not None:
+                        setattr(part, name, options[name])
         M.normalization, M.features = data.normalization, data.features
         move(M, options)
         options["dtype"] = M.dtype
@@ -166,7 +167,7 @@ class TrainingRun:
         if self.saved is not None and self._has_same_task(self.saved):
             return target_normalization_of(self.options, self.saved)
         if kind is None:
-            is_free = type(self.M.layers[-1]) is LinearLayer and isinstance(self.loss, SquaredErrorLoss)
+            is_free = type(self.M.layers[-1]) is LinearLayer and isinstance(self.loss, SquaredErrorLoss | HuberLoss)
             kind = "standard" if is_free else "none"
         return None if kind == "none" else Normalization.of(kind, self.data.Ttrain)
 

@@ -71,6 +71,7 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 @option("Training", "--epochs", type=click.IntRange(min=0), default=EPOCHS, metavar="N", help="Passes over the data.")
 @option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, metavar="N", help="Examples per step.")
 @option("Training", "--weight-decay", type=NOT_NEGATIVE, metavar="λ", help="Add λθ to the gradients.")
+@option("Training", "--l1", type=NOT_NEGATIVE, metavar="λ", help="Add λ·sign(θ) to the gradients.")
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
 @option(
     "Training",

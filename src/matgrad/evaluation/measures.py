@@ -16,6 +16,7 @@ from matgrad.engines.engine import Batches
 from matgrad.engines.fallback import evaluation_of
 from matgrad.loss_functions import (
     BinaryCrossEntropyLoss,
+    HuberLoss,
     LossFunction,
     SoftmaxCrossEntropyLoss,
     SquaredErrorLoss,
@@ -156,7 +157,7 @@ def _is_classifier(M: MultilayerPerceptron, T: np.ndarray) -> bool:
     if M.layers[-1].output_size > 1:
         return are_classes(T)
     if M.information.get("loss") is not None:
-        return not isinstance(create_loss(M.information["loss"]), SquaredErrorLoss)
+        return not isinstance(create_loss(M.information["loss"]), SquaredErrorLoss | HuberLoss)
     return bool(np.isin(T, (0, 1)).all()) and (are_classes(T) or M.layers[-1].output == "probability")
 
 

@@ -25,6 +25,7 @@ EXTENDED_HEADER = 1 << 20  # bytes of a member's long name or other attributes i
 OPERATIONS = 1_000_000  # of a pickle
 LINE = 4 << 20  # characters of a line of a CSV file
 LAYERS = 1000  # of a model that a string describes
+NESTED = 8  # specifications inside each other
 THREADS = 1024
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

@@ -17,7 +17,7 @@ class LinearLayer(WeightedLayer):  # appendix:layers
     def feedforward(self, X: Matrix) -> Matrix:
         W, b = self.W, self.b
         N, _ = X.shape
-        self.R = self.dropout_matrix()
+        self.R = self.dropout_matrix(W)
 
         Y = X @ self.drop(W).T + row_repeat(b, N)
 

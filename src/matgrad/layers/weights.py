@@ -1,4 +1,4 @@
-"""What linear-type layers have: weights W and b, their initial values, a support, and dropout (DropConnect)."""
+"""What linear-type layers have: weights W and b, their initial values, a support, and dropout of W (DropConnect)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.conversion import convert
-from matgrad.foundation.numbers import as_number
-from matgrad.foundation.random_numbers import Generator, generator
-from matgrad.layers.layer import Layer
-from matgrad.matrix_operations import Matrix, Scalar, hadamard, ones, step, uniform
+from matgrad.foundation.random_numbers import Generator
+from matgrad.layers.dropout import LayerWithDropout
+from matgrad.matrix_operations import Matrix
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 from matgrad.sparse.support import Support, as_support
 from matgrad.weight_initializers import initial_weights, sparse_weights
@@ -20,7 +19,7 @@ from matgrad.weight_initializers import initial_weights, sparse_weights
 RENEWALS = ("step", "epoch")  # after which dropout is renewed
 
 
-class WeightedLayer(Layer):
+class WeightedLayer(LayerWithDropout):
     """A layer with weights W of size K×D and a bias b of size 1×K.
 
     With `dropout` p, training uses W ⊙ R instead of W: R is 0 with probability p and 1/(1-p)
@@ -30,14 +29,12 @@ class WeightedLayer(Layer):
     """
 
     parameters: tuple[str, ...] = ("W", "b")
-    intermediates: tuple[str, ...] = ("R",)
     least_outputs = 1  # two for a softmax
 
     W: Matrix
     b: Matrix
     DW: Matrix
     Db: Matrix
-    R: Matrix | None
 
     def __init__(
         self,
@@ -55,8 +52,6 @@ class WeightedLayer(Layer):
                 "softmax over one class is constant; one output needs a LinearLayer"
             )
         self.set_dropout(dropout, renew)
-        self.seed: Scalar = np.array(generator().integers(2**31), dtype=np.int32)
-        self.renewals: Scalar = np.array(0, dtype=np.int32)
         if support is None:
             self.W = np.empty((output_size, input_size), dtype=np.float32)
         else:
@@ -66,40 +61,12 @@ class WeightedLayer(Layer):
         self.set_weights("XavierNormalized")
         self.set_optimizer("GradientDescent")
 
-    @property
-    def buffers(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The state of dropout, if the layer has dropout."""
-        return ("seed", "renewals") if self.dropout else ()
-
     def set_dropout(self, dropout: float, renew: str = "step") -> None:
         """Drop weights at this rate, and renew R after every step or every epoch."""
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: expected a rate in [0, 1), found {dropout}")
+        super().set_dropout(dropout)
         if renew not in RENEWALS:
             raise ValueError(f"renew: expected 'step' or 'epoch', found {renew!r}")
-        self.dropout, self.renew = as_number(dropout), renew
-
-    def drop(self, A: Matrix) -> Matrix:
-        """A ⊙ R, which is A itself where R = 1: without dropout, and in evaluation mode."""
-        return A if self.R is None else hadamard(A, self.R)
-
-    def dropout_matrix(self) -> Matrix | None:
-        """R = [U ≥ p] / (1 - p), with U uniform on [0, 1); None stands for R = 1."""
-        if not self.training or not self.dropout:
-            return None
-        K, D = self.W.shape
-        p = self.dropout
-        U = uniform(K, D, seed=self.seed, count=self.renewals, like=self.W)
-        return step(U - p * ones(K, D, like=self.W)) / (1 - p)
-
-    def optimize(self, eta: Scalar) -> None:
-        super().optimize(eta)
-        if self.dropout and self.renew == "step":
-            self.renewals = self.renewals + 1
-
-    def end_epoch(self) -> None:
-        if self.dropout and self.renew == "epoch":
-            self.renewals = self.renewals + 1
+        self.renew = renew
 
     def set_weights(self, specification: str, rng: Generator | None = None) -> None:
         """Draw W from a distribution such as ``Xavier`` or ``Uniform(-0.1, 0.1)``, and set b to 0.

@@ -15,6 +15,7 @@ from matgrad.foundation.random_numbers import preserved_generator
 from matgrad.layers import (
     ActivationLayer,
     BatchNormalizationLayer,
+    DropoutLayer,
     Layer,
     LinearLayer,
     LogSoftmaxLayer,
@@ -34,6 +35,7 @@ LAYERS: dict[str, type[Layer]] = {
     "LogSoftmax": LogSoftmaxLayer,
     "SReLU": SReLULayer,
     "BatchNormalization": BatchNormalizationLayer,
+    "Dropout": DropoutLayer,
 }
 
 WEIGHTS, OPTIMIZER = "XavierNormalized", "Momentum(0.9)"  # defaults

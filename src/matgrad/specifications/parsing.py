@@ -1,7 +1,8 @@
 """Specifications: strings such as ``Momentum(mu=0.9)``, with one parser for all of them.
 
 Arguments are positional or by keyword, separated by commas. Where one argument is itself a list,
-semicolons separate the arguments and commas the elements: ``MultiStepLR(0.1; 10, 15; 0.1)``.
+semicolons separate the arguments and commas the elements: ``MultiStepLR(0.1; 10, 15; 0.1)``. An argument may be
+a specification: ``WarmUp(5; Cosine(0.1; 50))``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from matgrad.foundation.limits import FLOAT32
+from matgrad.foundation.limits import FLOAT32, NESTED, check_count
 
 T = TypeVar("T")
 Items = str | float | Iterable[object]  # a list such as "784;1024;10" or [784, 1024, 10], or its only item
@@ -30,22 +31,28 @@ class Call:
 
 
 def parse_call(specification: str) -> Call:
-    """The parts of ``Name``, ``Name()``, ``Name(1, 2.5)`` or ``Name(a=1; b=2, 3)``."""
+    """The parts of ``Name``, ``Name()``, ``Name(1, 2.5)``, ``Name(a=1; b=2, 3)`` or ``Name(1, Other(2))``.
+
+    An argument that is itself a specification stays a string.
+    """
     if not isinstance(specification, str):
         raise TypeError(f"expected a string such as 'Name(argument, ...)', found {specification!r}")
-    match = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", specification, re.DOTALL)
-    if match is None or "(" in (match[2] or "") or ")" in (match[2] or ""):
+    match = _CALL.fullmatch(specification)
+    if match is None or (depth := _depth(body := match[2] or "")) < 0:
         raise ValueError(f"cannot read {specification!r}: expected Name or Name(argument, ...)")
+    check_count(depth, NESTED, _shortened(specification), "specifications inside each other")
     call = Call(match[1])
-    body = match[2]
-    if body is None or not body.strip():
+    if not body.strip():
         return call
-    separator = ";" if ";" in body else ","
-    for position, item in enumerate(body.split(separator), start=1):
-        keyword, equals, value = item.rpartition("=")
-        keyword = keyword.strip()
-        is_incomplete = not all(part.strip() for part in value.split(","))
-        if is_incomplete or (equals and not keyword.isidentifier()) or keyword in call.keywords:
+    separator = ";" if len(_split(body, ";")) > 1 else ","
+    for position, item in enumerate(_split(body, separator), start=1):
+        head, parenthesis, rest = item.partition("(")
+        keyword, equals, value = head.rpartition("=")
+        keyword, value = keyword.strip(), value + parenthesis + rest
+        is_unreadable = not all(
+            part.strip() and ("(" not in part or _CALL.fullmatch(part)) for part in _split(value, ",")
+        )
+        if is_unreadable or (equals and not keyword.isidentifier()) or keyword in call.keywords:
             raise ValueError(f"cannot read argument {position} of {specification!r}: {item.strip()!r}")
         if equals:
             call.keywords[keyword] = _value(value)
@@ -122,13 +129,7 @@ def split_items(items: Items, kind: str) -> list[str]:
     """The items of a list, which is a sequence, one item, or a string with semicolons or commas outside parentheses."""
     if not isinstance(items, str):
         return [str(item) for item in (items if isinstance(items, Iterable) else [items])]
-    found, depth, start = [], 0, 0
-    for i, character in enumerate(items):
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if character in ";," and depth == 0:
-            found.append(items[start:i].strip())
-            start = i + 1
-    found.append(items[start:].strip())
+    found = [item.strip() for item in _split(items, ";,")]
     for position, item in enumerate(found, start=1):
         if not item:
             raise ValueError(f"{kind} {position} of {items!r} is empty")
@@ -164,10 +165,35 @@ def _signature(factory: Callable[..., Any]) -> inspect.Signature:
     return signature.replace(parameters=[*own, *(p for p in inherited if p.name not in signature.parameters)])
 
 
+_CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", re.DOTALL)
+
+
+def _depth(string: str) -> int:
+    """How deep parentheses are nested; -1 if they are not balanced."""
+    depth = deepest = 0
+    for character in string:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth < 0:
+            return -1
+        deepest = max(deepest, depth)
+    return deepest if depth == 0 else -1
+
+
+def _split(string: str, separators: str) -> list[str]:
+    """The parts of a string between separators outside parentheses."""
+    found, depth, start = [], 0, 0
+    for i, character in enumerate(string):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character in separators and depth == 0:
+            found.append(string[start:i])
+            start = i + 1
+    return [*found, string[start:]]
+
+
 def _value(string: str) -> Any:
-    """A number, True, False, a word, or a list of those."""
-    if "," in string:
-        return [_value(item) for item in string.split(",")]
+    """A number, True, False, a word, a specification, or a list of those."""
+    if len(items := _split(string, ",")) > 1:
+        return [_value(item) for item in items]
     string = string.strip()
     if string in ("True", "False"):
         return string == "True"

@@ -103,7 +103,8 @@ def _layers() -> Iterator[Case]:
     for name in ACTIVATIONS:
         yield from _layer(name, partial(ActivationLayer, act=name))
     yield Case("BatchNormalization", check_second_batch)
-    yield Case("Linear", check_renewals)
+    for name in ("Linear", "Dropout"):
+        yield Case(name, check_renewals)
 
 
 def _make_layer(cls: type[Layer], D: int, K: int) -> Layer:

@@ -18,8 +18,9 @@ from matgrad.symbolic.checks.numbers import numeric_verdict
 from matgrad.symbolic.checks.verdicts import Check, last_line, verdict
 
 _LINEAR = {"b": 0, "dropout": 0, "renewals": 0, "renew": "step"}
-_MOMENTUM = {"mu": 0.9, "weight_decay": 0, "delta": 0}
-_ADAM = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0, "m": 0, "v": 0, "c1": 0, "c2": 0}
+_PENALTIES = {"weight_decay": 0, "l1": 0}
+_MOMENTUM = _PENALTIES | {"mu": 0.9, "delta": 0}
+_ADAM = _PENALTIES | {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "m": 0, "v": 0, "c1": 0, "c2": 0}
 
 # the attributes of a new object: numbers, or what all elements of a matrix are
 DEFAULTS: dict[type, dict[str, Any]] = {
@@ -32,18 +33,23 @@ DEFAULTS: dict[type, dict[str, Any]] = {
         **{"epsilon": 1e-5, "momentum": 0.1, "gamma": 1, "beta": 0},
         **{"running_mean": 0, "running_variance": 1},
     },
+    layers.DropoutLayer: {"dropout": 0.5, "renewals": 0, "renew": "step"},
     activations.LeakyReLUActivation: {"alpha": 0.01},
     activations.AllReLUActivation: {"alpha": 0.01},
     activations.TReLUActivation: {"epsilon": 0.01},
     activations.ELUActivation: {"alpha": 1},
     activations.GELUActivation: {"sqrt_2": 2**0.5, "sqrt_2_pi": (2 * math.pi) ** 0.5},
     **{cls: {"is_mean": cls is loss_functions.MeanSquaredErrorLoss} for cls in loss_functions.LOSSES.values()},
+    loss_functions.HuberLoss: {"is_mean": False, "delta": 1},
+    loss_functions.MultiMarginLoss: {"is_mean": False, "margin": 1},
     loss_functions.CrossEntropyLoss: {"is_mean": False, "label_smoothing": 0},
     loss_functions.SoftmaxCrossEntropyLoss: {"is_mean": False, "label_smoothing": 0},
     loss_functions.LogProbabilityLoss: {"is_mean": False, "label_smoothing": 0},
-    optimizers.GradientDescentOptimizer: {"weight_decay": 0},
+    optimizers.GradientDescentOptimizer: _PENALTIES,
     optimizers.MomentumOptimizer: _MOMENTUM,
     optimizers.NesterovOptimizer: _MOMENTUM,
+    optimizers.AdagradOptimizer: _PENALTIES | {"epsilon": 1e-10, "v": 0},
+    optimizers.RMSPropOptimizer: _PENALTIES | {"alpha": 0.99, "epsilon": 1e-8, "v": 0},
     optimizers.AdamOptimizer: _ADAM,
     optimizers.AdamWOptimizer: _ADAM | {"weight_decay": 0.01},
 }
@@ -91,10 +97,12 @@ def check_second_batch() -> list[Check]:
 def check_renewals() -> list[Check]:
     """Dropout's R is renewed after every step, or after every epoch: it counts two steps and an epoch as 2 or 1."""
     checks = []
-    for renew, count in (("step", 2), ("epoch", 1)):
-        start, layer = time.perf_counter(), layers.LinearLayer(2, 3, dropout=0.3, renew=renew)
+    by_step, by_epoch = (layers.LinearLayer(2, 3, dropout=0.3, renew=renew) for renew in ("step", "epoch"))
+    for layer, count in ((layers.DropoutLayer(2), 2), (by_step, 2), (by_epoch, 1)):
+        start, renew = time.perf_counter(), layer.renew
         for _ in range(2):
-            layer.DW, layer.Db = 0 * layer.W, 0 * layer.b
+            for name in layer.parameters:
+                setattr(layer, f"D{name}", 0 * getattr(layer, name))
             layer.optimize(0.1)
         layer.end_epoch()
         origin = last_line(type(layer).end_epoch if renew == "epoch" else type(layer).optimize)

@@ -19,6 +19,7 @@ from matgrad import layers, loss_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.numpy_backend import NumpyBackend
 from matgrad.inspection.equations import Equation, assignment, equations, observed_if_readable
+from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.matrix_operations import Matrix
@@ -123,23 +124,36 @@ def feedforward_values(layer: Layer, X: Matrix, names: Iterable[str]) -> dict[st
 
 def origin_of(layer: Layer, name: str) -> tuple[str, str]:
     """The location and source of what feedforward computes; R and running statistics are set in other methods."""
-    if name == "R" and isinstance(layer, layers.LinearLayer):
+    if name == "R" and isinstance(layer, LayerWithDropout):
         return last_line(type(layer).dropout_matrix)
     equation = next((e for e in equations(type(layer), "feedforward") if e.name == name), None)
     equation = equation or assignment(type(layer), "feedforward", name)
     return equation.location, equation.source
 
 
+def _dropout(layer: Any, m: int, n: int) -> Values:
+    """r_ij = 1 / (1 - p) if u_ij ≥ p, else 0; without dropout and in evaluation mode there is no R"""
+    p = sp.sympify(layer.dropout)
+    if not layer.training or p.is_zero:
+        return {}
+    U = NumpyBackend().uniform(m, n, int(layer.seed), int(layer.renewals), like=np.zeros((1, 1)))
+    return {"R": sp.Matrix(m, n, lambda i, j: 1 / (1 - p) if sp.Rational(float(U[i, j])) >= p else 0)}
+
+
+def _dropout_layer(layer: Any, X: sp.Matrix) -> Values:
+    """y_ij = x_ij·r_ij, with r_ij = 1 in evaluation mode"""
+    values = _dropout(layer, *X.shape)
+    R = values.get("R", sp.ones(*X.shape))
+    return values | {"Y": sp.Matrix(*X.shape, lambda i, j: X[i, j] * R[i, j])}
+
+
 def _linear(layer: Any, X: sp.Matrix) -> Values:
     """z_ik = Σ_j x_ij·w_kj·r_kj + b_k, with r_kj = 1 without dropout and in evaluation mode"""
-    (K, D), p = layer.W.shape, sp.sympify(layer.dropout)
-    R = sp.ones(K, D)
-    dropped = layer.training and not p.is_zero
-    if dropped:
-        U = NumpyBackend().uniform(K, D, int(layer.seed), int(layer.renewals), like=np.zeros((1, 1)))
-        R = sp.Matrix(K, D, lambda k, j: 1 / (1 - p) if sp.Rational(float(U[k, j])) >= p else 0)
+    K, D = layer.W.shape
+    values = _dropout(layer, K, D)
+    R = values.get("R", sp.ones(K, D))
     Z = sp.Matrix(X.rows, K, lambda i, k: sum(X[i, j] * layer.W[k, j] * R[k, j] for j in range(D)) + layer.b[0, k])
-    return {"R": R, "Z": Z} if dropped else {"Z": Z}
+    return values | {"Z": Z}
 
 
 def _linear_layer(layer: Any, X: sp.Matrix) -> Values:
@@ -201,15 +215,16 @@ LAYER_DEFINITIONS: dict[type[Layer], Callable[[Any, sp.Matrix], Values]] = {
     layers.SoftmaxLayer: _softmax_layer,
     layers.LogSoftmaxLayer: _log_softmax_layer,
     layers.BatchNormalizationLayer: _batch_normalization,
+    layers.DropoutLayer: _dropout_layer,
 }
 
 
-# -- losses: the value for N×K matrices Y and T, whose targets are smoothed already --------------------
+# -- losses: the value for N×K matrices Y and T, whose targets are smoothed already, and numbers such as δ ----
 
 
-def _sum(f: Callable[[sp.Expr, sp.Expr], sp.Expr]) -> Callable[[sp.Matrix, sp.Matrix], sp.Expr]:
+def _sum(f: Callable[..., sp.Expr]) -> Callable[..., sp.Expr]:
     """Σ_ij f(y_ij, t_ij)"""
-    return lambda Y, T: sp.Add(*(f(y, t) for y, t in zip(Y, T, strict=True)))
+    return lambda Y, T, **numbers: sp.Add(*(f(y, t, **numbers) for y, t in zip(Y, T, strict=True)))
 
 
 def _log_sigma(x: sp.Expr) -> sp.Expr:
@@ -218,9 +233,31 @@ def _log_sigma(x: sp.Expr) -> sp.Expr:
 
 _squared_error = _sum(lambda y, t: (y - t) ** 2)
 
-LOSS_DEFINITIONS: dict[type[LossFunction], Callable[[sp.Matrix, sp.Matrix], sp.Expr]] = {
+
+def _huber(y: sp.Expr, t: sp.Expr, delta: sp.Expr) -> sp.Expr:
+    """d²/2 if |d| ≤ δ, else δ·(|d| - δ/2), for d = y - t"""
+    d, half = y - t, sp.Rational(1, 2)
+    left, right = delta * (-d - delta * half), delta * (d - delta * half)
+    return sp.Piecewise((left, d < -delta), (right, d > delta), (half * d**2, True))
+
+
+def _multi_margin(Y: sp.Matrix, T: sp.Matrix, margin: sp.Expr) -> sp.Expr:
+    """Σ_i Σ_k (1 - t_ik)·max(0, m + y_ik - Σ_j t_ij·y_ij) / K"""
+    N, K = Y.shape
+    own = [sum(T[i, j] * Y[i, j] for j in range(K)) for i in range(N)]
+    terms = ((1 - T[i, k]) * _at_least_zero(margin + Y[i, k] - own[i]) for i in range(N) for k in range(K))
+    return sp.Add(*terms) / K
+
+
+def _at_least_zero(x: sp.Expr) -> sp.Expr:
+    """max(0, x)"""
+    return _pieces(0, x < 0, x)
+
+
+LOSS_DEFINITIONS: dict[type[LossFunction], Callable[..., sp.Expr]] = {
     loss_functions.SquaredErrorLoss: _squared_error,
     loss_functions.MeanSquaredErrorLoss: lambda Y, T: _squared_error(Y, T) / sp.Integer(len(Y)),
+    loss_functions.HuberLoss: _sum(_huber),
     loss_functions.CrossEntropyLoss: _sum(lambda y, t: -t * sp.log(y)),
     loss_functions.SoftmaxCrossEntropyLoss: lambda Y, T: (
         -sp.Add(
@@ -237,16 +274,18 @@ LOSS_DEFINITIONS: dict[type[LossFunction], Callable[[sp.Matrix, sp.Matrix], sp.E
     ),
     loss_functions.LogisticCrossEntropyLoss: _sum(lambda y, t: -t * _log_sigma(y)),
     loss_functions.BinaryCrossEntropyLoss: _sum(lambda y, t: -t * _log_sigma(y) - (1 - t) * _log_sigma(-y)),
+    loss_functions.HingeLoss: _sum(lambda y, t: _at_least_zero(1 - (2 * t - 1) * y)),
+    loss_functions.MultiMarginLoss: _multi_margin,
 }
 
 
 def defined_loss(loss: LossFunction, Y: sp.Matrix, T: sp.Matrix) -> sp.Expr:
     """The value of a loss by its definition, with smoothed targets if it smooths them."""
-    S, K = T, Y.cols
+    S, K, numbers = T, Y.cols, dict(vars(loss))
     if isinstance(loss, loss_functions._SmoothedLoss):
-        s = loss.label_smoothing
+        s = numbers.pop("label_smoothing")
         S = T.applyfunc(lambda t: (1 - s) * t + sp.sympify(s) / K)
-    return LOSS_DEFINITIONS[type(loss)](Y, S)
+    return LOSS_DEFINITIONS[type(loss)](Y, S, **numbers)
 
 
 # -- activation functions: f(x) in column k ------------------------------------------------------

@@ -11,6 +11,7 @@ import numpy as np
 import sympy as sp
 
 from matgrad.activation_functions import ActivationFunction
+from matgrad.layers.dropout import DropoutLayer
 from matgrad.layers.layer import Layer, check_layers
 from matgrad.layers.linear import LinearLayer
 from matgrad.symbolic.checks.equality import symbols
@@ -85,6 +86,8 @@ def symbolic_layer(layer: Layer, dropout: bool = False, *, numbers: bool = False
                 setattr(part, name, symbols(suffixed(name, path), *shape, positive=is_positive))
         if isinstance(part, LinearLayer):
             part.dropout = DROPOUT if dropout else 0
+        elif isinstance(part, DropoutLayer):
+            part.dropout = DROPOUT
     return layer
 
 

@@ -19,6 +19,7 @@ from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends import get_backend
 from matgrad.inspection.gradient_check import GradientResult, check_gradients
+from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import LinearLayer
 from matgrad.loss_functions import LossFunction
@@ -194,6 +195,8 @@ def _numeric_layer(layer: Layer, dropout: bool, rng: np.random.Generator) -> Lay
                 setattr(part, name, value + (np.abs(noise) if name in part.buffers else noise))
         if isinstance(part, LinearLayer) and dropout:
             part.dropout = float(DROPOUT)
+        if isinstance(part, LayerWithDropout):
+            part.renewals = part.renewals + 2  # R is not the first one
     return layer
 
 

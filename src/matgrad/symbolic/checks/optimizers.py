@@ -27,6 +27,8 @@ OPTIMIZER_RULES: dict[str, Callable[..., dict[str, Any]]] = {
         "delta": o.mu * o.delta - eta * Dx,
         "x": x + o.mu * (o.mu * o.delta - eta * Dx) - eta * Dx,
     },
+    "AdagradOptimizer": lambda x, Dx, eta, o: _by_root(x, Dx, eta, o, o.v + _squared(Dx)),
+    "RMSPropOptimizer": lambda x, Dx, eta, o: _by_root(x, Dx, eta, o, o.alpha * o.v + (1 - o.alpha) * _squared(Dx)),
     "AdamOptimizer": lambda x, Dx, eta, o: _adam(x, Dx, eta, o, x),
     "AdamWOptimizer": lambda x, Dx, eta, o: _adam(x, Dx, eta, o, x - eta * o.weight_decay * x),
 }
@@ -38,6 +40,7 @@ def check_optimizer(name: str, *, K: int = 2, D: int = 3) -> list[Check]:
     start = time.perf_counter()
     cls = getattr(optimizers, name)
     x, Dx, eta = symbols("x", K, D), symbols("Dx", K, D), sp.Symbol("eta", positive=True)
+    x[0, 0] = 0  # where sign(x) is 0
     optimizer = numbers_as_symbols(cls(x, Dx))
     for key in optimizer.state_names:
         value = getattr(optimizer, key)
@@ -71,9 +74,10 @@ def check_first_updates(name: str, *, K: int = 1, D: int = 2) -> list[Check]:
 
 
 def _defined(name: str, x: sp.Matrix, Dx: sp.Matrix, eta: sp.Expr, state: Any) -> dict[str, Any]:
-    """Everything after the update by its definition; weight decay λ adds λ·x to the gradient."""
+    """Everything after the update by its definition; λ·x and λ₁·sign(x) are added to the gradient."""
     decay = 0 if name in DECOUPLED else state.weight_decay
-    return OPTIMIZER_RULES[name](x, Dx + decay * x, eta, state)
+    signs = x.applyfunc(lambda t: sp.Piecewise((1, t > 0), (-1, t < 0), (0, True)))
+    return OPTIMIZER_RULES[name](x, Dx + decay * x + state.l1 * signs, eta, state)
 
 
 def _verdicts(
@@ -86,11 +90,21 @@ def _verdicts(
     ]
 
 
+def _squared(Dx: sp.Matrix) -> sp.Matrix:
+    return Dx.applyfunc(lambda d: d**2)
+
+
+def _by_root(x: sp.Matrix, Dx: sp.Matrix, eta: sp.Expr, o: Any, v: sp.Matrix) -> dict[str, Any]:
+    """The definition of an update by Dx / (√v + ε)."""
+    update = sp.Matrix(*x.shape, lambda i, j: Dx[i, j] / (sp.sqrt(v[i, j]) + o.epsilon))
+    return {"v": v, "x": x - eta * update}
+
+
 def _adam(x: sp.Matrix, Dx: sp.Matrix, eta: sp.Expr, o: Any, decayed: sp.Matrix) -> dict[str, Any]:
     """Adam's definition, with x already decayed."""
     beta1, beta2, epsilon = o.beta1, o.beta2, o.epsilon
     m = beta1 * o.m + (1 - beta1) * Dx
-    v = beta2 * o.v + (1 - beta2) * Dx.applyfunc(lambda d: d**2)
+    v = beta2 * o.v + (1 - beta2) * _squared(Dx)
     c1, c2 = 1 - beta1 * (1 - o.c1), 1 - beta2 * (1 - o.c2)
     update = sp.Matrix(*x.shape, lambda i, j: m[i, j] / c1 / (sp.sqrt(v[i, j] / c2) + epsilon))
     return {"m": m, "v": v, "c1": c1, "c2": c2, "x": decayed - eta * update}

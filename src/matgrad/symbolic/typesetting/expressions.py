@@ -35,7 +35,7 @@ from matgrad.foundation.notation import (
 SizeSymbols = tuple[str | None, str | None]  # the symbols for the numbers of rows and columns; None if unknown
 _UNKNOWN: SizeSymbols = (None, None)
 _FUNCTIONS = {row.name: row for row in program_operations.OPERATIONS.values() if row.rule == "* -> *"}
-_ELEMENTWISE = {"inv_sqrt", "log_sigmoid", "positive", *_FUNCTIONS, *FUNCTIONS}
+_ELEMENTWISE = {"sign", "clip", "inv_sqrt", "log_sigmoid", "positive", *_FUNCTIONS, *FUNCTIONS}
 
 
 class Typesetter:

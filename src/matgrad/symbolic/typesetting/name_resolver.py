@@ -145,8 +145,10 @@ def notation(owner: type | None, method: str) -> str:
     if owner is None or method not in ("__call__", "gradient"):
         return function_symbol(method)
     if issubclass(owner, LossFunction):
-        initials = "".join(re.findall("[A-Z]", owner.__name__.removesuffix("Loss"))) or owner.__name__
-        return (r"\nabla_Y " if method == "gradient" else "") + rf"\mathcal{{L}}_{{\mathrm{{{initials}}}}}"
+        name = owner.__name__.removesuffix("Loss") or owner.__name__
+        initials = "".join(re.findall("[A-Z]", name))
+        index = initials if len(initials) > 1 else name
+        return (r"\nabla_Y " if method == "gradient" else "") + rf"\mathcal{{L}}_{{\mathrm{{{index}}}}}"
     words = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", owner.__name__.removesuffix("Activation")).lower()
     return function_symbol(words) + ("'" if method == "gradient" else "")
 
