@@ -153,7 +153,7 @@ class WarmUpScheduler(LearningRateScheduler):
     """
 
     steps: int
-    schedule: float | str | Callable[[int], float]
+    schedule: Callable[[int], float]  # or a number, or its specification
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", create_scheduler(self.schedule))

@@ -24,6 +24,7 @@ LAYERS = (
     mg.LogSoftmaxLayer,
     mg.SReLULayer,
     mg.BatchNormalizationLayer,
+    mg.DropoutLayer,
 )
 
 USER_FILE = '''"""A user's layers."""

@@ -18,12 +18,13 @@ from support import assert_close, to_numpy
 BACKENDS = ("numpy", "torch", "native")
 SIZES = "7;9;8;4"
 LAST = {"Softmax": "CrossEntropy", "LogSoftmax": "LogProbability"}  # layers that come last, and their losses
-KINDS = [*ACTIVATIONS, *(name for name in LAYERS if name != "BatchNormalization"), "batch normalization", "dropout"]
+ADDED = {"batch normalization": "Sigmoid;BatchNormalization", "neurons": "Sigmoid;Dropout(0.3)"}
+KINDS = [*ACTIVATIONS, *(name for name in LAYERS if not LAYERS[name].keeps_size), *ADDED, "dropout"]
 
 
 def network(kind: str, optimizer: str) -> tuple[mg.MultilayerPerceptron, mg.LossFunction]:
     """Three sparse layers, two or one of the kind, in float64, with the loss that fits."""
-    hidden = {"batch normalization": "Sigmoid;BatchNormalization", "dropout": "HyperbolicTangent"}.get(kind, kind)
+    hidden = (ADDED | {"dropout": "HyperbolicTangent"}).get(kind, kind)
     layers = f"Sigmoid;HyperbolicTangent;{kind}" if kind in LAST else f"{hidden};{hidden};Linear"
     mg.manual_seed(5)
     M = mg.create_model(layers, SIZES, dropouts="0.3" if kind == "dropout" else "0", densities="0.3;0.5;0.7")

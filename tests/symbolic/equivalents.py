@@ -20,8 +20,8 @@ _MINUS_MAX = "X - column_repeat(rows_max(X), D)"
 # (method, expression, expression in its place): why nothing changes
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
-        "WeightedLayer.dropout_matrix",
-        "step(U - p * ones(K, D, like=self.W)) / (1 - p)",
+        "LayerWithDropout.dropout_matrix",
+        "step(U - p * ones(m, n, like=A)) / (1 - p)",
         "step(U - p) / (1 - p)",
     ): _BROADCAST,
     (

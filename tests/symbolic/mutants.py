@@ -13,7 +13,7 @@ from types import FunctionType, ModuleType
 
 from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions, softmax_functions
-from matgrad.layers.weights import WeightedLayer
+from matgrad.layers.dropout import LayerWithDropout
 
 # -- what is changed ---------------------------------------------------------------------------
 
@@ -54,13 +54,14 @@ class Mutant:
 
 
 _LAYERS = (
-    WeightedLayer,
+    LayerWithDropout,
     layers.LinearLayer,
     layers.ActivationLayer,
     layers.SReLULayer,
     layers.SoftmaxLayer,
     layers.LogSoftmaxLayer,
     layers.BatchNormalizationLayer,
+    layers.DropoutLayer,
 )
 _METHODS = {
     "layer": (
@@ -118,6 +119,7 @@ _NEAR = {
     "exp": ("log1p", "reciprocal"),
     "log": ("exp", "log1p"),
     "tanh": ("erf",),
+    "clip": ("sign",),
     "erf": ("tanh",),
     "reciprocal": ("exp", "sqrt"),
     "log_sigmoid": ("tanh",),
@@ -145,8 +147,8 @@ ERRATA = (
     ("SoftmaxLayer.backpropagate", "column_repeat(rows_sum(hadamard(DY, Y)), K)", "DIAG_N", 2),
     ("BatchNormalizationLayer.update_statistics", "m * Sigma * (N / (N - 1))", "m * Sigma", 6),
     ("BatchNormalizationLayer.feedforward", "inv_sqrt(Sigma, self.epsilon)", "inv_sqrt(Sigma)", 7),
-    ("WeightedLayer.dropout_matrix", "/ (1 - p)", "/ p", 8),
-    ("WeightedLayer.dropout_matrix", "not self.training or not self.dropout", "not self.dropout", 8),
+    ("LayerWithDropout.dropout_matrix", "/ (1 - p)", "/ p", 8),
+    ("LayerWithDropout.dropout_matrix", "not self.training or not self.dropout", "not self.dropout", 8),
     ("LogProbabilityLoss.__call__", "hadamard(T, Y)", "hadamard(T, log(Y))", 9),
     ("NegativeLogLikelihoodLoss.__call__", "log(positive(rows_sum(hadamard(Y, T))))", "rows_sum(hadamard(Y, T))", 10),
     ("LogisticCrossEntropyLoss.gradient", "hadamard(T, sigmoid(Y)) - T", "sigmoid(Y) - T", 11),

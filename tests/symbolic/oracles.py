@@ -17,6 +17,7 @@ from architectures import TORCH_ACTIVATIONS, torch_loss
 from matgrad import activation_functions as activations
 from matgrad import loss_functions, softmax_functions
 from matgrad.backends.numpy_backend import NumpyBackend
+from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.weights import WeightedLayer
 from matgrad.symbolic.checks.definitions import (
     check_definition_of_activation,
@@ -87,20 +88,23 @@ def cases(target: Target) -> tuple[Case, ...]:
 
 def _layer_cases(cls: type[mg.Layer]) -> Iterator[Case]:
     makers: dict[str, Callable[[], mg.Layer]] = {
-        "WeightedLayer": lambda: mg.LinearLayer(D, K),
+        "LayerWithDropout": lambda: mg.LinearLayer(D, K),
         "LinearLayer": lambda: mg.LinearLayer(D, K),
         "ActivationLayer": lambda: mg.ActivationLayer(D, K, "HyperbolicTangent"),
         "SReLULayer": lambda: mg.SReLULayer(D, K),
         "SoftmaxLayer": lambda: mg.SoftmaxLayer(D, K),
         "LogSoftmaxLayer": lambda: mg.LogSoftmaxLayer(D, K),
         "BatchNormalizationLayer": lambda: mg.BatchNormalizationLayer(D),
+        "DropoutLayer": lambda: mg.DropoutLayer(K, K, 0.3),
     }
     makers_of = [makers[cls.__name__]]
+    if cls is LayerWithDropout:
+        makers_of.append(makers["DropoutLayer"])
     if cls is mg.SReLULayer:
         makers_of.append(lambda: mg.SReLULayer(D, K, shared=True))
     for make in makers_of:
         for training in (True, False):
-            for dropout in (False, True) if issubclass(cls, WeightedLayer) else (False,):
+            for dropout in (False, True) if isinstance(make(), WeightedLayer) else (False,):
                 made = partial(_made, make, training)
                 yield Case(
                     f"{cls.__name__} training={training} dropout={dropout}",
@@ -149,13 +153,12 @@ def _torch_layer(made: Callable[[], mg.Layer], dropout: bool, point: int) -> Val
         Z = F.batch_norm(X, mean, variance, training=layer.training, momentum=layer.momentum, eps=layer.epsilon)
         Y = theta["gamma"] * Z + theta["beta"]
         values = {"running_mean": mean.numpy()[None], "running_variance": variance.numpy()[None]}
+    elif isinstance(layer, mg.DropoutLayer):
+        Z = Y = _torch_dropout(layer, X) if layer.training else 1 * X
+        values = {}
     else:
         W, values = theta["W"], {}
-        if dropout and layer.training:
-            U = NumpyBackend().uniform(K, D, layer.seed, layer.renewals, like=np.zeros((1, 1)))
-            kept = torch.tensor(U >= layer.dropout)
-            assert 0 < kept.sum() < K * D
-            W = torch.where(kept, W / (1 - layer.dropout), 0.0)
+        W = _torch_dropout(layer, W) if dropout and layer.training else W
         Z = F.linear(X, W, theta["b"][0])
         Y = _torch_output(layer, theta, Z)
     Z.retain_grad()
@@ -163,6 +166,14 @@ def _torch_layer(made: Callable[[], mg.Layer], dropout: bool, point: int) -> Val
     values |= {"Y": Y.detach().numpy(), "DX": X.grad.numpy()}
     values |= {f"D{name}": parameter.grad.numpy() for name, parameter in theta.items()}
     return values | ({"DZ": Z.grad.numpy()} if "DZ" in layer.intermediates else {})
+
+
+def _torch_dropout(layer: LayerWithDropout, A: torch.Tensor) -> torch.Tensor:
+    """A ⊙ R, with the random numbers of the layer."""
+    U = NumpyBackend().uniform(*A.shape, layer.seed, layer.renewals, like=np.zeros((1, 1)))
+    kept = torch.tensor(U >= layer.dropout)
+    assert 0 < kept.sum() < A.numel()
+    return torch.where(kept, A / (1 - layer.dropout), 0.0)
 
 
 def _torch_output(layer: mg.Layer, theta: dict[str, torch.Tensor], Z: torch.Tensor) -> torch.Tensor:
@@ -193,7 +204,8 @@ def _loss_cases(cls: type[mg.LossFunction]) -> Iterator[Case]:
     elif issubclass(cls, loss_functions._SmoothedLoss):
         losses = [cls(), cls(0.2)]
     else:
-        losses = [cls()]
+        numbers = {mg.HuberLoss: (0.6,), mg.MultiMarginLoss: (0.4,)}
+        losses = [cls(), *(cls(x) for x in numbers.get(cls, ()))]
     for loss in losses:
         for one_hot in (False, True):
             yield Case(

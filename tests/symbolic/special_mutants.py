@@ -18,6 +18,7 @@ from oracles import Values
 import matgrad as mg
 from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions, optimizers, softmax_functions
+from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.weights import WeightedLayer
 from matgrad.symbolic.checks.numbers import SIZES as POINTS
 from matgrad.symbolic.checks.numbers import _output_for
@@ -53,7 +54,8 @@ LISTED = (
     ("state", BN, "__init__", "self.gamma = np.ones", "self.gamma = np.zeros"),
     ("state", BN, "__init__", "self.beta = np.zeros", "self.beta = np.ones"),
     ("state", WeightedLayer, "set_weights", "np.zeros((1, K))", "np.ones((1, K))"),
-    ("state", WeightedLayer, "__init__", "np.array(0,", "np.array(1,"),
+    ("state", LayerWithDropout, "__init__", "np.array(0,", "np.array(1,"),
+    ("state", optimizers.AdagradOptimizer, "__init__", "self.v = zeros", "self.v = ones"),
     ("state", optimizers.MomentumOptimizer, "__init__", "zeros(*x.shape, like=x)", "zeros(*x.shape, like=x) + 1"),
     *(("state", ADAM, "__init__", f"self.{name} = zeros", f"self.{name} = ones") for name in "mv"),
     *(
@@ -66,12 +68,21 @@ LISTED = (
     ("default", layers.SReLULayer, "__init__", "al: float=0.0", "al: float=0.1"),
     ("default", layers.SReLULayer, "__init__", "shared: bool=False", "shared: bool=True"),
     ("default", WeightedLayer, "__init__", "dropout: float=0.0", "dropout: float=0.5"),
+    ("default", layers.DropoutLayer, "__init__", "dropout: float=0.5", "dropout: float=0.1"),
+    ("default", loss_functions.HuberLoss, "__init__", "delta: float=1.0", "delta: float=0.5"),
+    ("default", loss_functions.MultiMarginLoss, "__init__", "margin: float=1.0", "margin: float=0.5"),
+    ("default", optimizers.AdagradOptimizer, "__init__", "epsilon: float=1e-10", "epsilon: float=1e-07"),
+    ("default", optimizers.AdagradOptimizer, "__init__", "l1: float=0.0", "l1: float=0.1"),
+    ("default", optimizers.RMSPropOptimizer, "__init__", "alpha: float=0.99", "alpha: float=0.9"),
+    ("default", optimizers.RMSPropOptimizer, "__init__", "epsilon: float=1e-08", "epsilon: float=1e-07"),
+    ("default", optimizers.RMSPropOptimizer, "__init__", "weight_decay: float=0.0", "weight_decay: float=0.01"),
     ("default", activations.LeakyReLUActivation, "__init__", "0.01", "0.1"),
     ("default", activations.AllReLUActivation, "__init__", "0.01", "0.1"),
     ("default", activations.TReLUActivation, "__init__", "0.01", "0.1"),
     ("default", activations.ELUActivation, "__init__", "1.0", "0.5"),
     ("default", loss_functions._SmoothedLoss, "__init__", "float=0.0", "float=0.1"),
-    ("default", optimizers.Optimizer, "__init__", "float=0.0", "float=0.001"),
+    ("default", optimizers.Optimizer, "__init__", "weight_decay: float=0.0", "weight_decay: float=0.001"),
+    ("default", optimizers.Optimizer, "__init__", "l1: float=0.0", "l1: float=0.001"),
     ("default", optimizers.MomentumOptimizer, "__init__", "mu: float=0.9", "mu: float=0.99"),
     ("default", optimizers.MomentumOptimizer, "__init__", "weight_decay: float=0.0", "weight_decay: float=0.01"),
     ("default", ADAM, "__init__", "beta1: float=0.9", "beta1: float=0.99"),
@@ -83,6 +94,20 @@ LISTED = (
     ("second step", optimizers.MomentumOptimizer, "accumulate", "self.mu * self.delta", "0 * self.delta"),
     ("second step", optimizers.NesterovOptimizer, "update", "self.mu * self.delta", "self.delta"),
     ("second step", optimizers.Optimizer, "apply", "Dx + decay * x", "Dx - decay * x"),
+    ("second step", optimizers.Optimizer, "apply", "Dx + l1 * sign(x)", "Dx - l1 * sign(x)"),
+    ("second step", optimizers.Optimizer, "apply", "l1 * sign(x)", "l1 * (2 * step(x) - ones(*x.shape, like=x))"),
+    ("second step", optimizers.Optimizer, "apply", "l1 * sign(x)", "l1 * sign(Dx)"),
+    ("second step", optimizers.AdagradOptimizer, "accumulate", "self.v + ", "0 * self.v + "),
+    (
+        "second step",
+        optimizers.AdagradOptimizer,
+        "update",
+        "sqrt(self.v) + self.epsilon * ones",
+        "sqrt(self.v) - self.epsilon * ones",
+    ),
+    ("second step", optimizers.AdagradOptimizer, "update", "self.x - eta", "self.x + eta"),
+    ("second step", optimizers.RMSPropOptimizer, "accumulate", "self.alpha * self.v", "0 * self.v"),
+    ("second step", optimizers.RMSPropOptimizer, "accumulate", "(1 - self.alpha) * ", ""),
     (
         "second step",
         ADAM,
@@ -92,9 +117,9 @@ LISTED = (
     ),
     ("second step", ADAM, "update", "beta2 * self.c2 + (1 - beta2)", "1 - beta2"),
     ("second step", optimizers.AdamWOptimizer, "update", "self.x - eta", "self.x + eta"),
-    ("second step", WeightedLayer, "optimize", "self.renewals + 1", "self.renewals"),
-    ("second step", WeightedLayer, "optimize", "self.renew == 'step'", "self.renew == 'epoch'"),
-    ("second step", WeightedLayer, "end_epoch", "self.renew == 'epoch'", "True"),
+    ("second step", LayerWithDropout, "optimize", "self.renewals + 1", "self.renewals"),
+    ("second step", LayerWithDropout, "optimize", "self.renew == 'step'", "self.renew == 'epoch'"),
+    ("second step", LayerWithDropout, "end_epoch", "self.renew == 'epoch'", "True"),
 )
 # class attributes: flags and constants
 ATTRIBUTES = (
@@ -154,6 +179,7 @@ LAYERS = {
     "Softmax": mg.SoftmaxLayer,
     "LogSoftmax": mg.LogSoftmaxLayer,
     "BatchNormalization": lambda D, K: mg.BatchNormalizationLayer(D),
+    "Dropout": lambda D, K: mg.DropoutLayer(D, D, 0.3),
 }
 
 
@@ -251,12 +277,14 @@ def names_of(target: Target) -> tuple[str, ...]:
         return users.get(name, (name,))
     special: dict[type, tuple[str, ...]] = {
         WeightedLayer: ("Linear",),
+        LayerWithDropout: ("Dropout", "Linear"),
         layers.ActivationLayer: ("HyperbolicTangent",),
         loss_functions.LossFunction: ("SquaredError", "MeanSquaredError"),
         loss_functions._SmoothedLoss: ("CrossEntropy",),
         activations._PiecewiseLinear: ("LeakyReLU", "ReLU"),
         activations.SReLUActivation: ("SReLU",),
         optimizers.Optimizer: ("GradientDescent", "Momentum", "AdamW"),
+        optimizers.AdagradOptimizer: ("Adagrad", "RMSProp"),
     }
     endings = ("Layer", "Loss", "Activation", "Optimizer")
     if owner in special:

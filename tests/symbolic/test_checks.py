@@ -42,6 +42,7 @@ def assert_right(checks) -> None:
         mg.ActivationLayer(2, 4, "LeakyReLU"),
         mg.LogSoftmaxLayer(2, 4),
         mg.BatchNormalizationLayer(4),
+        mg.DropoutLayer(4),
         mg.SReLULayer(2, 4, shared=True),
     ],
     ids=repr,

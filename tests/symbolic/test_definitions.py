@@ -27,6 +27,7 @@ LAYERS = {
     "SReLU": lambda: mg.SReLULayer(D, K),
     "shared SReLU": lambda: mg.SReLULayer(D, K, shared=True),
     "BatchNormalization": lambda: mg.BatchNormalizationLayer(D),
+    "Dropout": lambda: mg.DropoutLayer(D),
     **{name: lambda name=name: mg.ActivationLayer(D, K, name) for name in ACTIVATIONS},
 }
 
@@ -62,7 +63,7 @@ def test_dropout(name: str):
     checks = check_definition_of_layer(layer, dropout=True)
     assert_ok(checks)
     assert checks[0].name == f"{type(layer).__name__}.R"
-    assert checks[0].source == "return step(U - p * ones(K, D, like=self.W)) / (1 - p)"
+    assert checks[0].source == "return step(U - p * ones(m, n, like=A)) / (1 - p)"
 
 
 def test_batch_normalization_has_its_running_statistics_and_a_batch_of_one():

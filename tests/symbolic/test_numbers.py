@@ -9,6 +9,7 @@ import pytest
 import matgrad as mg
 from matgrad import activation_functions, layers
 from matgrad.activation_functions import ACTIVATIONS
+from matgrad.layers import dropout
 from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, row_repeat, step
 from matgrad.optimizers import OPTIMIZERS
@@ -29,6 +30,7 @@ MAKERS = {
     "LogSoftmax": mg.LogSoftmaxLayer,
     "SReLU": mg.SReLULayer,
     "BatchNormalization": lambda D, K: mg.BatchNormalizationLayer(D),
+    "Dropout": lambda D, K: mg.DropoutLayer(D),
     "GELU": lambda D, K: mg.ActivationLayer(D, K, "GELU"),
     "TReLU": lambda D, K: mg.ActivationLayer(D, K, "TReLU"),
 }
@@ -59,11 +61,11 @@ def test_layers(name: str, sizes: tuple[int, int, int, int]):
     N, D, K, scale = sizes
     if K == 1 and "Softmax" in name:
         pytest.skip("there is no softmax over one class")
-    for training, dropout in ((True, False), (False, False), (True, name != "BatchNormalization")):
+    for training, drops in ((True, False), (False, False), (True, name not in ("BatchNormalization", "Dropout"))):
         mg.manual_seed(3)
         layer = MAKERS[name](D, K)
         layer.training = training
-        checks = check_layer_in_numbers(layer, N, scale, dropout=dropout)
+        checks = check_layer_in_numbers(layer, N, scale, dropout=drops)
         assert_right(checks)
         assert not [check.note for check in checks if check.note]
         assert ("DX" in {check.name.partition(".")[2] for check in checks}) == (scale == 1)
@@ -167,3 +169,13 @@ def test_the_second_batch_and_the_renewal_of_dropout(monkeypatch: pytest.MonkeyP
     assert_right(check_renewals())
     monkeypatch.setattr(mg.LinearLayer, "end_epoch", lambda self: None)
     assert wrong(check_renewals()) == {"renewals"}
+    monkeypatch.undo()
+    monkeypatch.setattr(mg.DropoutLayer, "optimize", lambda self, eta: None)
+    assert wrong(check_renewals()) == {"renewals"}
+
+
+def test_dropout_that_is_never_renewed_is_found(monkeypatch: pytest.MonkeyPatch):
+    drawn = dropout.uniform
+    monkeypatch.setattr(dropout, "uniform", lambda m, n, **options: drawn(m, n, **(options | {"count": 0})))
+    mg.manual_seed(3)
+    assert wrong(check_layer_in_numbers(mg.DropoutLayer(3), 5)) == {"R", "Y"}
