@@ -222,8 +222,8 @@ class Training:
     def train(self, callbacks: Sequence[Callback] = ()) -> None:
         """Train epoch by epoch, until the last one or until a callback stops training."""
         self._step = (StepWithFallback if self.compiled else EagerStep)(self.M, self.loss, self.clip_norm)
-        self._callbacks = [*_checked_callbacks(callbacks), Divergence(), Interruption()]
-        self._callbacks.sort(key=lambda callback: callback.comes_last)
+        own = [*_checked_callbacks(callbacks), Divergence(), Interruption()]
+        self._callbacks = sorted(own, key=lambda callback: callback.place)
         # divergence is reported in words; every callback that was started ends, also if another one fails
         with np.errstate(all="ignore"), ExitStack() as at_end:
             at_end.callback(lambda: setattr(self.M, "history", self.history))

@@ -9,6 +9,7 @@ from matgrad.callbacks.checkpoints import Checkpoints
 from matgrad.callbacks.early_stopping import EarlyStopping
 from matgrad.callbacks.gradients import GradientCheck
 from matgrad.callbacks.interruption import Interruption
+from matgrad.callbacks.logging import Log, TensorBoard
 from matgrad.callbacks.matrices import Matrices
 from matgrad.callbacks.methods import GMP, SET, SNIP, RigL
 from matgrad.callbacks.pictures import Pictures
@@ -27,11 +28,13 @@ __all__ = [
     "EarlyStopping",
     "GradientCheck",
     "Interruption",
+    "Log",
     "Matrices",
     "Pictures",
     "Report",
     "RigL",
     "Statistics",
+    "TensorBoard",
     "Topology",
     "TopologyCallback",
     "is_sparse_training",

@@ -43,7 +43,8 @@ class Checkpoints(Callback):
     a folder, no other can.
     """
 
-    comes_last = changes_only_state = True
+    place = 3
+    changes_only_state = True
     state_names = ("best",)
 
     def __init__(

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class Interruption(Callback):
     """Lets Ctrl-C end training between two batches; a second one ends it at once."""
 
+    place = 2
+
     def __init__(self) -> None:
         self.is_requested = False
         self._previous: Any = None

@@ -42,8 +42,21 @@ class Statistics(Callback):
         return values
 
 
+MEASURES = ("loss", "accuracy", "rmse")
+
+
+def measure_and_part(name: str) -> tuple[str, str | None]:
+    """What a value of a row measures, and of which part of the data; the part of a value of the run is None."""
+    for part in ("validation", "test"):
+        if name.startswith(f"{part}_"):
+            return name.removeprefix(f"{part}_"), part
+    return name, "training" if name in MEASURES else None
+
+
 class Divergence(Callback):
     """Ends a run whose loss or, if it is not measured, whose model is no longer finite; every run has this callback."""
+
+    place = 2
 
     def epoch(self, run: Training) -> None:
         if not run.is_rescued:

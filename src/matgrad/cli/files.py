@@ -49,16 +49,18 @@ class Reads(FileType):
 
 
 class Writes(FileType):
-    """A file that is written; if `prints`, the name - stands for standard output."""
+    """A file that is written, with one of these endings, if any; if `prints`, the name - stands for standard output."""
 
-    def __init__(self, *, prints: bool = False) -> None:
+    def __init__(self, *endings: str, prints: bool = False) -> None:
         super().__init__(readable=False)
-        self.prints = prints
+        self.endings, self.prints = endings, prints
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
         if type(self) is Writes and str(value).endswith(("/", "/.")):
             self.fail(f"expected the name of a file, found that of a folder: {value}", param, ctx)
+        if self.endings and Path(value).suffix not in self.endings:
+            self.fail(f"expected a name that ends in {' or '.join(self.endings)}, found {str(value)!r}.", param, ctx)
         return super().convert(value, param, ctx)
 
     def files(self, path: Path) -> list[Path]:

@@ -26,6 +26,7 @@ from matgrad.callbacks import (
 )
 from matgrad.callbacks.statistics import check_finite_loss
 from matgrad.cli.checkpoints import checkpoint_of, checkpoints
+from matgrad.cli.logs import logs
 from matgrad.cli.options import REPEATED, load_data, move
 from matgrad.cli.pictures import pictures
 from matgrad.cli.run_record import run_record
@@ -48,7 +49,7 @@ from matgrad.training import Data, Training
 
 
 class TrainingRun:
-    """One run: everything is checked before training starts, and nothing is written until it ends."""
+    """One run: everything is checked before training starts, and only logs and pictures are written before it ends."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
@@ -200,7 +201,7 @@ class TrainingRun:
         callbacks += filter(None, (self.early_stopping, self.topology))
         if options["accounting"] or is_sparse_training(self.M, callbacks):
             callbacks.append(Accounting())
-        callbacks += filter(None, [pictures(options), self.checkpoints])
+        callbacks += [*filter(None, [pictures(options), self.checkpoints]), *logs(options)]
         return [*callbacks, report]
 
     # -- the run ------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import click
 from matgrad.cli.checkpoints import checkpoint_options
 from matgrad.cli.files import READS, WRITES, WritesFolder
 from matgrad.cli.groups import GroupedCommand, option
+from matgrad.cli.logs import log_options
 from matgrad.cli.options import (
     COUNT,
     NOT_NEGATIVE,
@@ -100,6 +101,7 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     help="Write run.json and model.npz to this folder.",
 )
 @option("Output", "--overwrite", is_flag=True, help="Let --output replace the run that a folder has.")
+@log_options
 @picture_options
 @option("Output", "--save-weights", type=WRITES, metavar="FILE", help="Write the trained model to an npz file.")
 @option("Output", "--save-dataset", type=WRITES, metavar="FILE", help="Write the data, as read, to an npz file.")

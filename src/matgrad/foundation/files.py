@@ -122,12 +122,12 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str,
         raise ValueError(f"{path}: not a safetensors file, or a damaged one ({error})") from None
 
 
-def as_json(value: Any) -> str:
-    """The value as an indented JSON string in ASCII, for any terminal; numbers that are not finite are null.
+def as_json(value: Any, indent: int | None = 2) -> str:
+    """The value as a JSON string in ASCII, for any terminal, on one line without `indent`; nan and inf are null.
 
     What is no Unicode, in the name of a file, is escaped as JSON does: it comes back, and can be printed.
     """
-    return json.dumps(_finite(value), indent=2, allow_nan=False)
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

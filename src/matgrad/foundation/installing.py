@@ -12,5 +12,14 @@ def how_to_install(extra: str) -> str:
 
 def check_matplotlib() -> None:
     """Refuse to go on without matplotlib."""
-    if find_spec("matplotlib") is None:
-        raise ModuleNotFoundError(f"plots need matplotlib, which is not installed: {how_to_install('plot')}")
+    _check("plots", "matplotlib", "plot")
+
+
+def check_tensorboard() -> None:
+    """Refuse to go on without tensorboard."""
+    _check("event files", "tensorboard", "tensorboard")
+
+
+def _check(what: str, package: str, extra: str) -> None:
+    if find_spec(package) is None:
+        raise ModuleNotFoundError(f"{what} need {package}, which is not installed: {how_to_install(extra)}")

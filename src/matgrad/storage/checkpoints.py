@@ -119,7 +119,7 @@ def write_checkpoint(path: Path, M: MultilayerPerceptron, run: RunState, record:
     state = M.state()
     content = {
         "format": FORMAT,
-        "run": vars(run) | {"callbacks": packed(run.callbacks, "callbacks", tensors)},
+        "run": packed(vars(run), "run", tensors),
         "state": packed(state, "", tensors),
         "record": dict(record),
     }
@@ -147,7 +147,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         if content.format != FORMAT:
             raise ValueError(f"expected format {FORMAT}, found {content.format}")
         run = conform(content.run, RunState)
-        run.callbacks = unpacked(run.callbacks, tensors)
+        run.rows, run.callbacks = unpacked(run.rows, tensors), unpacked(run.callbacks, tensors)
         state = unpacked(content.state, tensors)
         model, _ = read_description({"matgrad": np.array(header["model"])}, path)
     except (ValueError, TypeError, LookupError) as error:

@@ -1,0 +1,64 @@
+"""`matgrad train --log` and `--tensorboard`: the files, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from cli_support import run, save_blobs, succeed
+from matgrad.callbacks.logging import EVENTS
+
+FAST = ("train", "--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 3, "--batch-size", 10)
+
+
+@pytest.fixture(autouse=True)
+def data(folder) -> None:
+    save_blobs(folder / "data.npz")
+
+
+def test_logs_have_the_epochs_of_the_record(folder):
+    logs = ("--log", "a.jsonl", "--log", "a.csv", "--tensorboard", "tb")
+    record = json.loads(succeed(*FAST, "--densities", 0.5, *logs, "--json"))
+    assert [json.loads(line) for line in Path("a.jsonl").read_text().splitlines()] == record["epochs"]
+    with open("a.csv", newline="") as file:
+        assert [float(row["test_loss"]) for row in csv.DictReader(file)] == [x["test_loss"] for x in record["epochs"]]
+    assert len(list((folder / "tb").glob(EVENTS))) == 1
+    assert record["configuration"]["log"] == ["a.jsonl", "a.csv"]
+
+
+def test_a_repeated_run_leaves_the_logs_of_the_first():
+    succeed(*FAST, "--log", "a.csv", "--output", "out")
+    before = Path("a.csv").read_bytes()
+    succeed("train", "--config", "out/run.json", "--output", "again", "--quiet")
+    assert Path("a.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--log a.txt", "expected a name that ends in .jsonl or .csv, found 'a.txt'."),
+        ("--log a.csv/", "expected the name of a file, found that of a folder: a.csv/"),
+        ("--log data.npz", "expected a name that ends in .jsonl or .csv, found 'data.npz'."),
+        ("--log absent/a.csv", "--log absent/a.csv: the folder {folder}/absent does not exist"),
+        ("--log a.csv --log ./a.csv", "--log a.csv: the same file as --log a.csv; expected another one"),
+        ("--log a.csv --csv a.csv", "--log a.csv: the same file as --csv a.csv, which is read; expected another one"),
+        ("--tensorboard data.npz", "--tensorboard data.npz: expected a folder, found a file"),
+        ("--tensorboard x --output x", "--tensorboard x: the same file as --output x; expected another one"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_training(folder, options, message):
+    result = run(*FAST, *options.split())
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].endswith(message.format(folder=folder))
+    assert [path.name for path in folder.iterdir()] == ["data.npz"]
+
+
+def test_event_files_are_replaced_only_if_told():
+    succeed(*FAST, "--tensorboard", "tb")
+    result = run(*FAST, "--tensorboard", "tb")
+    assert "already; expected another folder, or --overwrite" in result.stderr
+    succeed(*FAST, "--tensorboard", "tb", "--overwrite")
+    assert len(list(Path("tb").glob(EVENTS))) == 1
