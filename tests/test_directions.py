@@ -32,6 +32,7 @@ ORDER = [
     ("callbacks",),
     ("training",),
     ("specifications",),
+    ("runs",),
     ("symbolic.checks",),
     ("symbolic.derivations", "symbolic.typesetting"),
     ("symbolic",),

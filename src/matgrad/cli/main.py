@@ -19,6 +19,7 @@ from matgrad.cli.files import CommandGroup
 from matgrad.cli.inspect import info, inspect
 from matgrad.cli.pictures import pictures_command
 from matgrad.cli.program import program
+from matgrad.cli.runs import plot, runs_command
 from matgrad.cli.train import train
 from matgrad.cli.verify import verify
 
@@ -83,5 +84,7 @@ def completion(shell: str) -> None:
 
 bench.add_command(brain)
 bench.add_command(sparse_methods)
-for command in (train, evaluate, predict, check, verify, program, bench, inspect, pictures_command, info, data):
+for command in (train, evaluate, predict, plot, runs_command, check, verify, program, bench, inspect):
+    main.add_command(command)
+for command in (pictures_command, info, data):
     main.add_command(command)

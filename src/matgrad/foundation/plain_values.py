@@ -75,15 +75,15 @@ def read_plain_values(path: Path) -> Any:
     """The value in a TOML, YAML or JSON file."""
     if path.suffix not in PARSERS:
         raise ValueError(f"{path}: expected a file that ends in .toml, .yaml, .yml or .json")
-    return _read(path, *PARSERS[path.suffix])
+    return read_text(path, *PARSERS[path.suffix])
 
 
 def read_json(path: Path) -> Any:
     """The value in a JSON file of any name."""
-    return _read(path, *PARSERS[".json"])
+    return read_text(path, *PARSERS[".json"])
 
 
-def _read(path: Path, parse: Callable[[str], Any], largest: int) -> Any:
+def read_text(path: Path, parse: Callable[[str], T], largest: int) -> T:
     """What a parser makes of the content of a file, which may have so many bytes."""
     try:
         with open_regular(path) as file:

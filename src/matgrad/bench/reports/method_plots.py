@@ -9,41 +9,36 @@ from typing import TYPE_CHECKING, Any
 from matgrad.bench.measuring.method_worker import PYTORCH
 from matgrad.bench.reports.method_tables import TABLES, points
 from matgrad.bench.reports.record import Record
+from matgrad.inspection.figures import COLOURS, GREY, grid, legend, log_scale, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#555555", "#d9822b", "#3d8b5f", "#6a4c93", "#2e5eaa", "#b5495b", "#999999", "#c9a227", "#7aa6c2", "#a05195")
 PANELS = {"test accuracy": "linear", "seconds of training": "log", "FLOPs ÷ those of dense training": "log"}
 
 
 def methods_figure(record: Record) -> Figure:
     """A column per data set; rows for accuracy, seconds and operations: means, and shaded from smallest to largest."""
-    from matplotlib.figure import Figure
-
     names = [name for name in record["data"] if any(run["data"] == name for run in record["runs"])]
     if not names:
         raise ValueError("the record has no runs to draw")
-    figure = Figure(figsize=(1.8 + 4.4 * len(names), 9), layout="constrained")
-    axes = figure.subplots(len(PANELS), len(names), squeeze=False)
-    for column, name in zip(axes.T, names, strict=True):
+    figure, axes = new_figure(1.8 + 4.4 * len(names), 9, len(names), rows=len(PANELS))
+    for i, name in enumerate(names):
+        column = axes[i :: len(names)]
         for ax, (title, scale) in zip(column, PANELS.items(), strict=True):
             _panel(ax, record, points(record, name, TABLES[title][0]), scale)
         column[0].set_title(record["data"][name]["title"])
         column[-1].set_xlabel("density")
-    for ax, title in zip(axes[:, 0], PANELS, strict=True):
+    for ax, title in zip(axes[:: len(names)], PANELS, strict=True):
         ax.set_ylabel(title)
-    known = {label: handle for ax in axes.flat for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    figure.legend(known.values(), known.keys(), loc="outside right upper", frameon=False, fontsize=8.5)
-    figure.supxlabel(fill(_footnote(record), 45 + 70 * len(names)), fontsize=8, color="#555555")
+    legend(figure, axes)
+    figure.supxlabel(fill(_footnote(record), 45 + 70 * len(names)), fontsize=8, color=GREY)
     return figure
 
 
 def _panel(ax: Axes, record: Record, found: dict[str, dict[float, list[float]]], scale: str) -> None:
     """A line per method; what is dense has only one density, and is drawn across."""
-    from matplotlib.ticker import LogLocator
-
     densities = sorted({d for row in found.values() for d in row if d < 1})
     order = {method: i for i, method in enumerate(record["options"]["methods"])}
     ends = (densities[0], densities[-1]) if densities else (0.5, 1.0)
@@ -58,13 +53,11 @@ def _panel(ax: Axes, record: Record, found: dict[str, dict[float, list[float]]],
         lowest, highest = [min(v) for v in values], [max(v) for v in values]
         ax.fill_between(xs, lowest, highest, color=colour, alpha=0.15, linewidth=0)
     ax.set_xscale("log")
-    ax.set_yscale(scale)
-    if scale == "log":
-        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ax.yaxis.set_major_formatter("{x:g}")
     ax.set_xticks(densities, [f"{d:g}" for d in densities])
     ax.minorticks_off()
-    ax.grid(axis="y", color="#dddddd", linewidth=0.6)
+    if scale == "log":
+        log_scale(ax)
+    grid(ax)
 
 
 def _footnote(record: Record) -> str:

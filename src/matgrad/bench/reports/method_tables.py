@@ -6,7 +6,7 @@ from collections.abc import Callable
 from statistics import mean, stdev
 
 from matgrad.bench.reports.record import Record
-from matgrad.bench.reports.table import Table
+from matgrad.foundation.table import Table
 
 Value = Callable[[Record], float | None]  # what is shown of a run
 

@@ -9,53 +9,24 @@ from typing import TYPE_CHECKING, Any
 from matgrad.bench.reports.method_plots import methods_figure
 from matgrad.bench.reports.record import Record
 from matgrad.bench.tools.registry import SPARSE
-from matgrad.foundation.installing import check_matplotlib
-from matgrad.foundation.writing import atomic_write
+from matgrad.inspection.figures import GREY, grid, legend, log_scale, new_figure, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLOURS = {"PyTorch": "#d1495b", "NumPy": "#2e5eaa", "JAX": "#3d8b5f", "TensorFlow": "#d9822b", "C++": "#6a4c93"}
-GREY = "#555555"
-STYLE: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "svg.hashsalt": "matgrad",  # so that the same picture is the same file
-}
 LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
 
 
 def draw(record: Record, folder: Path) -> list[Path]:
     """Write plot.png and plot.svg."""
-    check_matplotlib()
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    with mpl.rc_context(STYLE):
-        figure = KINDS[record["kind"]](record)
-        FigureCanvasAgg(figure)
-        paths = [folder / "plot.png", folder / "plot.svg"]
-        for path, metadata in zip(paths, ({"Software": None}, {"Date": None, "Creator": None}), strict=True):
-            with atomic_write(path) as file:
-                figure.savefig(file, format=path.suffix[1:], dpi=160, metadata=metadata, facecolor="white")
+    paths = [folder / "plot.png", folder / "plot.svg"]
+    write_figure(lambda: KINDS[record["kind"]](record), paths)
     return paths
 
 
 # -- what the pictures share ----------------------------------------------------------------------
-
-
-def _new_figure(width: float, height: float, columns: int, rows: int = 1, **options: Any) -> tuple[Figure, list[Axes]]:
-    """A new figure, so that matplotlib keeps nothing, with axes side by side in one or more rows."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
 
 
 def _footnote(figure: Figure, record: Record, more: str = "") -> None:
@@ -67,15 +38,10 @@ def _footnote(figure: Figure, record: Record, more: str = "") -> None:
 
 def _log_scales(ax: Axes, values: Sequence[float]) -> None:
     """Logarithmic scales, with a tick at each of the values."""
-    from matplotlib.ticker import LogLocator
-
     ax.set_xscale("log")
-    ax.set_yscale("log")
     ax.set_xticks(values, [f"{value:g}" for value in values])
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.yaxis.set_major_formatter("{x:g}")
-    ax.minorticks_off()
-    ax.grid(axis="y", color="#dddddd", linewidth=0.6)
+    log_scale(ax)
+    grid(ax)
 
 
 # -- the paper's experiments --------------------------------------------------------------------
@@ -85,7 +51,7 @@ def paper_figure(record: Record) -> Figure:
     """One panel per experiment: the seconds of each tool as a bar, its rounds as dots."""
     experiments = record["experiments"]
     rows = max(len(experiment["tools"]) for experiment in experiments)
-    figure, axes = _new_figure(1.2 + 5.4 * len(experiments), 1.5 + 0.36 * max(rows, 3), len(experiments))
+    figure, axes = new_figure(1.2 + 5.4 * len(experiments), 1.5 + 0.36 * max(rows, 3), len(experiments))
     for ax, experiment in zip(axes, experiments, strict=True):
         _bars(ax, experiment)
     _footnote(figure, record, "; × is the ratio to native PyTorch")
@@ -124,13 +90,12 @@ def _bars(ax: Axes, experiment: Record) -> None:
 def cost_figure(record: Record) -> Figure:
     """One panel per axis: microseconds per example, on logarithmic scales."""
     curves = record["curves"]
-    figure, axes = _new_figure(1.5 + 5 * len(curves), 4.6, len(curves), sharey=True)
+    figure, axes = new_figure(1.5 + 5 * len(curves), 4.6, len(curves), sharey=True)
     for ax, curve in zip(axes, curves, strict=True):
         _lines(ax, curve, record["tools"])
     axes[0].set_ylabel("µs per example")
     _footnote(figure, record)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8.5)
+    legend(figure, axes[:1])
     return figure
 
 
@@ -159,7 +124,7 @@ Value = Callable[[Record, Record], float | None]  # what is plotted of a point a
 
 def sparse_figure(record: Record) -> Figure:
     """Panels for the seconds, the memory, the cost of a weight and the batch size."""
-    figure, axes = _new_figure(11.5, 7.5, 2, rows=2)
+    figure, axes = new_figure(11.5, 7.5, 2, rows=2)
     points, batches = record["points"], record["batches"]
     densities = [point["density"] for point in points]
     _panel(axes[0], record, "points", "density", lambda point, row: row["median"])
@@ -173,8 +138,7 @@ def sparse_figure(record: Record) -> Figure:
     _log_scales(axes[3], [point["batch_size"] for point in batches])
     axes[3].set(title=f"µs per example (density {batches[0]['density']:g})", xlabel="batch size")
     _footnote(figure, record)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8.5)
+    legend(figure, axes[:1])
     return figure
 
 

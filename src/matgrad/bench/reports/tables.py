@@ -7,8 +7,8 @@ from functools import partial
 
 from matgrad.bench.reports.method_tables import method_notes, method_tables
 from matgrad.bench.reports.record import Record
-from matgrad.bench.reports.table import Table
 from matgrad.bench.tools.registry import DENSE, MASKED, SPARSE
+from matgrad.foundation.table import Table
 
 
 def text(record: Record) -> str:

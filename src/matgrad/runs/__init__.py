@@ -1,0 +1,1 @@
+"""What runs leave behind, records and logs: reading, drawing and comparing them."""

@@ -1,0 +1,84 @@
+"""Runs beside each other, in a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from matgrad.callbacks.statistics import MEASURES
+from matgrad.foundation.table import Table
+from matgrad.runs.reading import Record, Run
+
+Row = dict[str, Any]  # of a run: its values by name; None is unknown
+
+MODEL, OPTION = 36, 24  # characters of a model and of the value of an option that a table shows
+KEYS = ("name", "started", "data", "epochs", *MEASURES, *(f"best_{name}" for name in MEASURES), "seconds", "seed")
+HIGH = ("accuracy", "best_accuracy")  # of which the largest come first
+
+
+def compare(runs: Sequence[Run], folder: Path, ignored: Collection[str | None]) -> list[Row]:
+    """What is known of each run; `options` has those of its options, but the ignored ones, that are not all equal."""
+    records = [(run, run.record) for run in runs if run.record is not None]
+    names = dict.fromkeys(name for _, record in records for name in record.configuration if name not in ignored)
+    spelled = {name: {json.dumps(record.configuration.get(name)) for _, record in records} for name in names}
+    differing = [name for name, values in spelled.items() if len(values) > 1]
+    return [_row(run, record, folder) | {"options": _options(record, differing)} for run, record in records]
+
+
+def _options(record: Record, names: Sequence[str]) -> Row:
+    return {name: record.configuration.get(name) for name in names}
+
+
+def _row(run: Run, record: Record, folder: Path) -> Row:
+    place = run.path.parent.relative_to(folder)
+    row: Row = {
+        "name": str(place) if place.parts else folder.resolve().name,
+        "started": record.started,
+        "data": record.data.name,
+        "layers": record.model.get("layers"),
+        "sizes": record.model.get("sizes"),
+        "epochs": len(run.rows),
+    }
+    for measure in MEASURES:
+        values = [x for r in run.rows if (x := r.get(f"test_{measure}")) is not None]
+        best = max if measure in HIGH else min
+        row[measure] = record.results.get(f"test_{measure}")
+        row[f"best_{measure}"] = best(values, default=None)
+    return row | {"seconds": record.seconds, "seed": record.seed}
+
+
+def sorted_by(key: str, rows: Sequence[Row]) -> list[Row]:
+    """The rows in the order of a column, best first; those without a value come last."""
+    known = [row for row in rows if row[key] is not None]
+    return [*sorted(known, key=lambda row: row[key], reverse=key in HIGH), *(row for row in rows if row[key] is None)]
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The rows for people; measures that no run has are left out."""
+    shown = [name for name in MEASURES if any(row[name] is not None for row in rows)]
+    measures = {f"test {name}": name for name in shown} | {f"best {name}": f"best_{name}" for name in shown}
+    headings = ["run", "started", "data", "model", "epochs", *measures, "seconds", "seed", "options that differ"]
+    lines = []
+    for row in rows:
+        model = f"{row['layers'] or '?'} {row['sizes'] or ''}"
+        started = row["started"][:16].replace("T", " ")
+        numbers = ["" if row[name] is None else f"{row[name]:.4f}" for name in measures.values()]
+        options = " ".join(f"{name}={_short(value)}" for name, value in row["options"].items() if value is not None)
+        cells = [row["name"], started, row["data"], _cut(model, MODEL), f"{row['epochs']}", *numbers]
+        lines.append([_printable(x) for x in (*cells, f"{row['seconds']:.1f}", f"{row['seed']}", options)])
+    return Table(f"{len(rows)} runs" if len(rows) > 1 else "1 run", headings, lines)
+
+
+def _short(value: Any) -> str:
+    return _cut(value if isinstance(value, str) else json.dumps(value), OPTION)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def _printable(text: str) -> str:
+    """The string on one line, without what could command a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
