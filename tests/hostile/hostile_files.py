@@ -7,6 +7,7 @@ from hostile_models import MODEL, PROGRAM, SPARSE
 from hostile_npz import NPZ
 from hostile_options import JSON, OPTION, TOML, YAML
 from hostile_readers import Case
+from hostile_runs import CSV_LOG, LOG, RECORD, SVMLIGHT
 
 HOSTILE: dict[str, list[Case]] = {
     "npz": NPZ,
@@ -23,4 +24,8 @@ HOSTILE: dict[str, list[Case]] = {
     "toml": TOML,
     "json": JSON,
     "options": OPTION,
+    "record": RECORD,
+    "log": LOG,
+    "csv log": CSV_LOG,
+    "svmlight": SVMLIGHT,
 }

@@ -8,6 +8,8 @@ import json
 import re
 import struct
 import zipfile
+from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -28,11 +30,14 @@ VALUES: tuple[Any, ...] = (
 )
 
 
-def mutant(name: str, content: bytes, rng: np.random.Generator) -> bytes:
-    """A mutant of the file of a reader."""
-    inside = [change for format, change in INSIDE.items() if format in name]
-    if inside and rng.random() < 0.8:
-        return inside[-1](content, rng)
+Inside = Callable[[bytes, np.random.Generator], bytes]  # a mutation that keeps a format whole, so that it goes deep
+
+
+def mutant(content: bytes, rng: np.random.Generator, inside: Inside | None = None) -> bytes:
+    """A mutant of a file, often by what changes the inside of its format, if that can still be read."""
+    if inside is not None and rng.random() < 0.8:
+        with suppress(Exception):  # the content is a mutant itself
+            return inside(content, rng)
     return _any(content, rng)
 
 
@@ -150,6 +155,14 @@ def in_json(content: bytes, rng: np.random.Generator) -> bytes:
     return json.dumps(value).encode()
 
 
+def in_json_lines(content: bytes, rng: np.random.Generator) -> bytes:
+    """JSON lines of which one is a mutant, gone or there twice."""
+    lines = content.splitlines()
+    k, kind = rng.integers(len(lines)), rng.integers(6)
+    lines[k : k + 1] = [] if kind == 0 else [lines[k]] * 2 if kind == 1 else [in_json(lines[k], rng)]
+    return b"\n".join(lines) + b"\n"
+
+
 def _places(value: Any):
     """Every place (list or table, key) in a value."""
     for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
@@ -169,15 +182,3 @@ def in_safetensors(content: bytes, rng: np.random.Generator) -> bytes:
     else:
         changed = in_json(json.dumps(header).encode(), rng)
     return struct.pack("<Q", len(changed)) + changed + body
-
-
-INSIDE = {  # by a part of the name of a reader; the last one counts
-    ".gz": in_gzip,
-    "npz": in_npz,
-    "model": in_npz,
-    "json": in_json,
-    "program": in_safetensors,
-    "options": with_odd_tokens,
-    "toml": with_odd_tokens,
-    "yaml": with_odd_tokens,
-}

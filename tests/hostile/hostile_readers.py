@@ -16,14 +16,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hostile_mutants import Inside, in_gzip, in_json, in_json_lines, in_npz, in_safetensors, with_odd_tokens
 
 import matgrad as mg
 from matgrad import datasets
+from matgrad.callbacks.logging import FORMATS
+from matgrad.callbacks.methods import create_method
 from matgrad.cli.inspect import inspect
 from matgrad.cli.run import TrainingRun
 from matgrad.cli.train import train
 from matgrad.datasets.features import Column, Features
-from matgrad.specifications.models import create_model
+from matgrad.learning_rate import checked_rate, create_scheduler
+from matgrad.loss_functions import create_loss
+from matgrad.runs.comparison import compare, sorted_by
+from matgrad.runs.comparison import table as table_of_runs
+from matgrad.runs.reading import read_run
+from matgrad.specifications.models import create_model, set_optimizers
 from matgrad.storage.models import SavedModel, load_model
 from matgrad.storage.programs import load_program, save_program
 from matgrad.storage.supports import load_supports
@@ -39,11 +47,15 @@ Case = tuple[str, bytes | Callable[[], bytes], str | None]  # a title, a hostile
 
 @dataclass
 class Reader:
-    """How a file is called, what is in a good one, and how it is read."""
+    """How a file is called, what is in a good one, how it is read, and what changes the inside of its format.
+
+    Reading a hostile file may raise a ValueError or an error of click, with a message, and nothing else.
+    """
 
     name: str
     good: Callable[[], bytes]
     read: Callable[[Path], Any]
+    inside: Inside | None = None
 
 
 # -- good files -----------------------------------------------------------------------------------
@@ -120,6 +132,36 @@ def yaml() -> bytes:
     return "".join(f"{name}: {json.dumps(value)}\n" for name, value in CONFIGURATION.items()).encode()
 
 
+def svmlight() -> bytes:
+    return "".join(f"{i % 2} 1:{i / 7:.3f} {2 + i % 5}:1 # {i}\n" for i in range(20)).encode()
+
+
+@cache
+def record() -> bytes:
+    """The record of a short run."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["--epochs", "2", "--densities", "0.2", "--validation", "0.2", "--quiet", "--output", folder]
+        train.main(arguments, standalone_mode=False)
+        return Path(folder, "run.json").read_bytes()
+
+
+def log(ending: str) -> bytes:
+    """The log of the same run."""
+    rows = json.loads(record())["epochs"]
+    return FORMATS[ending]().content(rows)
+
+
+SPECIFICATIONS = (
+    *("AllReLU(0.3);SReLU(shared=True);BatchNormalization;Linear", "64;8;8;10"),
+    *("Uniform(-0.1, 0.1);He;Normal(0, 0.1)", "0.1;0;0.5", "0.5;1;1", "Adam(0.9, epsilon=1e-8)"),
+    *("SoftmaxCrossEntropy(label_smoothing=0.1)", "MultiStepLR(0.1; 2, 5; 0.1)", "RigL(0.3, every=50)"),
+)
+
+
+def specifications() -> bytes:
+    return "\n".join(SPECIFICATIONS).encode()
+
+
 OPTIONS = (
     *("--layers", "AllReLU(0.3);SReLU(shared=True);BatchNormalization;Linear", "--layer-sizes", "64;8;8;10"),
     *("--layer-weights", "Uniform(-0.1, 0.1);He;Normal(0, 0.1)", "--optimizers", "Adam(0.9, epsilon=1e-8)"),
@@ -181,24 +223,51 @@ def read_program(path: Path) -> Any:
     return load_program(path), mg.load(path)
 
 
+def read_specifications(path: Path) -> Any:
+    """A model, its loss, schedule and method of sparse training, from specification strings, one per line."""
+    lines = path.read_text(errors="surrogateescape").split("\n")
+    layers, sizes, weights, dropouts, densities, optimizers, loss, schedule, method, *_ = lines + [""] * 9
+    M = create_model(layers, sizes, weights=weights, dropouts=dropouts, densities=densities)
+    set_optimizers(M, optimizers)
+    scheduler = create_scheduler(schedule)
+    scheduler.check(10)
+    return create_loss(loss), [checked_rate(scheduler, i) for i in range(10)], create_method(method)
+
+
+def read_a_run(path: Path) -> Any:
+    """A run, in a table and with its lines in a picture."""
+    run = read_run(path)
+    rows = compare([run], path.parent, ())
+    for measure in ("loss", "accuracy", "learning_rate", "seconds"):
+        run.values(measure)
+    return table_of_runs(sorted_by("accuracy", rows)).text()
+
+
 READERS = {
-    "npz": Reader("data.npz", npz, datasets.npz),
-    "compressed npz": Reader("data.npz", lambda: npz(np.savez_compressed), datasets.npz),
-    "model": Reader("model.npz", model, read_model),
-    "sparse model": Reader("model.npz", lambda: model("ReLU;Linear", "3;6;2", densities="0.5;0.9"), read_model),
-    "supports": Reader("supports.npz", lambda: content_of(save_masks), load_supports),
-    "program": Reader("program.safetensors", program, read_program),
+    "npz": Reader("data.npz", npz, datasets.npz, in_npz),
+    "compressed npz": Reader("data.npz", lambda: npz(np.savez_compressed), datasets.npz, in_npz),
+    "model": Reader("model.npz", model, read_model, in_npz),
+    "sparse model": Reader("model.npz", lambda: model("ReLU;Linear", "3;6;2", densities="0.5;0.9"), read_model, in_npz),
+    "supports": Reader("supports.npz", lambda: content_of(save_masks), load_supports, in_npz),
+    "program": Reader("program.safetensors", program, read_program, in_safetensors),
     "csv": Reader("table.csv", table, lambda path: datasets.csv(path, categorical="auto", missing="median")),
-    "csv.gz": Reader("table.csv.gz", lambda: gzip.compress(table()), datasets.csv),
+    "csv.gz": Reader("table.csv.gz", lambda: gzip.compress(table()), datasets.csv, in_gzip),
     "features": Reader("features.csv", lambda: b"1,2\n3,4\n", datasets.csv_features),
+    "svmlight": Reader("a.svm", svmlight, datasets.svmlight),
+    "svmlight.gz": Reader("a.svm.gz", lambda: gzip.compress(svmlight()), datasets.svmlight, in_gzip),
     "idx": Reader("train-images-idx3-ubyte", idx, read_mnist),
-    "idx.gz": Reader("train-images-idx3-ubyte.gz", lambda: gzip.compress(idx()), read_mnist),
+    "idx.gz": Reader("train-images-idx3-ubyte.gz", lambda: gzip.compress(idx()), read_mnist, in_gzip),
     "cifar binary": Reader("test_batch.bin", lambda: bytes(3073), read_cifar),
     "cifar pickle": Reader("test_batch", batch, read_cifar),
     "tar": Reader("cifar.tar", tar, datasets.cifar10),
-    "tar.gz": Reader("cifar.tar.gz", lambda: gzip.compress(tar()), datasets.cifar10),
-    "toml": Reader("c.toml", toml, read_configuration),
-    "yaml": Reader("c.yaml", yaml, read_configuration),
-    "json": Reader("c.json", lambda: json.dumps(CONFIGURATION).encode(), read_configuration),
-    "options": Reader("options", options, read_options),
-}  # fmt: skip
+    "tar.gz": Reader("cifar.tar.gz", lambda: gzip.compress(tar()), datasets.cifar10, in_gzip),
+    "toml": Reader("c.toml", toml, read_configuration, with_odd_tokens),
+    "yaml": Reader("c.yaml", yaml, read_configuration, with_odd_tokens),
+    "json": Reader("c.json", lambda: json.dumps(CONFIGURATION).encode(), read_configuration, in_json),
+    "record as configuration": Reader("run.json", record, read_configuration, in_json),
+    "options": Reader("options", options, read_options, with_odd_tokens),
+    "specifications": Reader("specifications", specifications, read_specifications, with_odd_tokens),
+    "record": Reader("run.json", record, read_a_run, in_json),
+    "log": Reader("run.jsonl", lambda: log(".jsonl"), read_a_run, in_json_lines),
+    "csv log": Reader("run.csv", lambda: log(".csv"), read_a_run, with_odd_tokens),
+}

@@ -1,6 +1,7 @@
 """A process that reads hostile files: each line of its input names a reader and a file, each of its output the outcome.
 
-It may take LARGEST bytes and, for one file, SECONDS of the processor; then the system ends it.
+It may take LARGEST bytes and, for one file, SECONDS of the processor; then the system ends it. It tells which lines of
+the package followed which for the first time, so that `fuzzed` can go on with mutants that reach something new.
 """
 
 from __future__ import annotations
@@ -13,27 +14,66 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
 
 SECONDS, MEGABYTES = 5, 500  # that a file may take
+LONGEST = 100_000  # bytes of a mutant that has mutants
+FORBIDDEN = ("os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "subprocess.Popen", "pty.spawn",
+             "socket.connect", "socket.bind", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.link", "os.chmod",
+             "shutil.rmtree", "shutil.move", "shutil.copyfile")  # fmt: skip
 LARGEST = 3 << 30  # bytes of address space in which the process lives
 
 
 class Outcome(NamedTuple):
-    """What became of a file: 'read', 'refused', or a fault."""
+    """What became of a file: 'read', 'refused', or a fault; and the steps through the package that were new."""
 
     verdict: str
     message: str = ""
     megabytes: int = 0
+    steps: Sequence[int] = ()
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it is no clear error, or took too much."""
+        is_clear = self.verdict == "read" or (self.verdict == "refused" and bool(self.message.strip()))
+        return not is_clear or self.megabytes > MEGABYTES
 
 
-def outcomes(cases: Iterable[tuple[str, Path]]) -> Iterator[Outcome]:
-    """The outcome of each case (reader, file); a worker that dies is replaced."""
+def fuzzed(reader: str, path: Path, seed: int, count: int) -> Iterator[tuple[bytes, Outcome]]:
+    """The good file of a reader and so many mutants, with their outcomes; mutants that reach new code have mutants."""
+    from hostile_mutants import mutant
+    from hostile_readers import READERS
+
+    rng, steps, corpus = np.random.default_rng(seed), set(), [READERS[reader].good()]
+    content = corpus[0]
+
+    def files() -> Iterator[tuple[str, Path]]:
+        nonlocal content
+        path.write_bytes(content)
+        yield reader, path
+        for _ in range(count):
+            k = rng.integers(len(corpus)) if rng.random() < 0.7 else 0  # often the good file
+            content = mutant(corpus[k], rng, READERS[reader].inside)
+            path.write_bytes(content)
+            yield reader, path
+
+    for outcome in outcomes(files(), is_traced=True):
+        if not steps.issuperset(outcome.steps) and len(content) < LONGEST:
+            corpus.append(content)
+        steps.update(outcome.steps)
+        yield content, outcome
+
+
+def outcomes(cases: Iterable[tuple[str, Path]], *, is_traced: bool = False) -> Iterator[Outcome]:
+    """The outcome of each case (reader, file), with the steps, if they are traced; a worker that dies is replaced."""
     remaining, is_done = iter(cases), False
     while not is_done:
-        with _start() as worker:
+        with _start(is_traced) as worker:
             for reader, path in remaining:
                 worker.stdin.write(json.dumps([reader, str(path)]) + "\n")
                 worker.stdin.flush()
@@ -47,21 +87,24 @@ def outcomes(cases: Iterable[tuple[str, Path]]) -> Iterator[Outcome]:
             yield Outcome("died", "took too long" if is_slow else f"ended with status {worker.returncode}")
 
 
-def _start() -> subprocess.Popen:
+def _start(is_traced: bool) -> subprocess.Popen:
     here = Path(__file__).resolve()
     path = os.pathsep.join([str(here.parent), str(here.parents[2] / "src"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment["PYTHONHASHSEED"] = "0"  # so that steps have the same numbers in every worker
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-    return subprocess.Popen([sys.executable, str(here)], **pipes)
+    return subprocess.Popen([sys.executable, str(here), *(["traced"] if is_traced else [])], **pipes)
 
 
-def _outcome(read, path: Path) -> Outcome:
+def _outcome(read: Callable[[Path], Any], path: Path) -> Outcome:
     """The outcome of reading a file in this process."""
     from matgrad.bench.measuring import memory
 
     memory.trim()
     memory.RESET.write_text("5")
+    _forbidden.clear()
     try:
+        sys.settrace(_trace if "traced" in sys.argv else None)
         read(path)
         outcome = Outcome("read")
     except Exception as error:
@@ -70,7 +113,40 @@ def _outcome(read, path: Path) -> Outcome:
         is_clear = isinstance(error, ValueError | click.ClickException)
         message = error.format_message() if isinstance(error, click.ClickException) else str(error)
         outcome = Outcome("refused" if is_clear else type(error).__name__, message)
-    return outcome._replace(megabytes=memory.peak() // 1_000_000)
+    finally:
+        sys.settrace(None)
+    if _forbidden:
+        outcome = Outcome("did what no reader may", ", ".join(_forbidden))
+    steps, _new[:] = list(_new), []
+    return outcome._replace(megabytes=memory.peak() // 1_000_000, steps=steps)
+
+
+# -- what happens while a file is read ------------------------------------------------------------
+
+_known: set[int] = set()  # steps from one line of the package to the next
+_new: list[int] = []
+_forbidden: list[str] = []
+_last = 0
+
+
+def _trace(frame: FrameType, event: str, argument: Any) -> Any:
+    return _line if "/matgrad/" in frame.f_code.co_filename else None
+
+
+def _line(frame: FrameType, event: str, argument: Any) -> Any:
+    global _last
+    line = hash((frame.f_code.co_filename, frame.f_lineno))
+    if (step := line ^ (_last >> 1)) not in _known:
+        _known.add(step)
+        _new.append(step)
+    _last = line
+    return _line
+
+
+def _watch(event: str, arguments: tuple) -> None:
+    """Note what a file must not make a reader do."""
+    if event in FORBIDDEN:
+        _forbidden.append(f"{event}{arguments!r:.100}")
 
 
 def main() -> None:
@@ -79,6 +155,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     from hostile_readers import READERS
 
+    sys.addaudithook(_watch)
     resource.setrlimit(resource.RLIMIT_AS, (LARGEST, LARGEST))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin:
