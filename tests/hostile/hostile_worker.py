@@ -102,7 +102,7 @@ def _outcome(read: Callable[[Path], Any], path: Path) -> Outcome:
 
     memory.trim()
     memory.RESET.write_text("5")
-    _forbidden.clear()
+    forbidden.clear()
     try:
         sys.settrace(_trace if "traced" in sys.argv else None)
         read(path)
@@ -115,8 +115,8 @@ def _outcome(read: Callable[[Path], Any], path: Path) -> Outcome:
         outcome = Outcome("refused" if is_clear else type(error).__name__, message)
     finally:
         sys.settrace(None)
-    if _forbidden:
-        outcome = Outcome("did what no reader may", ", ".join(_forbidden))
+    if forbidden:
+        outcome = Outcome("did what no reader may", ", ".join(forbidden))
     steps, _new[:] = list(_new), []
     return outcome._replace(megabytes=memory.peak() // 1_000_000, steps=steps)
 
@@ -125,7 +125,7 @@ def _outcome(read: Callable[[Path], Any], path: Path) -> Outcome:
 
 _known: set[int] = set()  # steps from one line of the package to the next
 _new: list[int] = []
-_forbidden: list[str] = []
+forbidden: list[str] = []
 _last = 0
 
 
@@ -143,10 +143,10 @@ def _line(frame: FrameType, event: str, argument: Any) -> Any:
     return _line
 
 
-def _watch(event: str, arguments: tuple) -> None:
+def watch(event: str, arguments: tuple) -> None:
     """Note what a file must not make a reader do."""
     if event in FORBIDDEN:
-        _forbidden.append(f"{event}{arguments!r:.100}")
+        forbidden.append(f"{event}{arguments!r:.100}")
 
 
 def main() -> None:
@@ -155,7 +155,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     from hostile_readers import READERS
 
-    sys.addaudithook(_watch)
+    sys.addaudithook(watch)
     resource.setrlimit(resource.RLIMIT_AS, (LARGEST, LARGEST))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hostile_readers import READERS
-from hostile_worker import fuzzed
+from hostile_worker import MEGABYTES, Outcome, fuzzed
+
+from support import PATIENCE
 
 FEW, MANY = 20, 500  # mutants of each file, in every run of the tests and in the slow ones
+RUNS = 2000  # of Atheris
+HERE = Path(__file__).parent
+
+
+def python(*arguments: object) -> subprocess.CompletedProcess:
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -30,3 +43,43 @@ def test_mutants(tmp_path, reader: str, seed: int, count: int):
 
 def test_the_slow_tests_have_ten_thousand():
     assert MANY * len(READERS) >= 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("atheris") is None, reason="needs atheris: pip install 'matgrad[fuzz]'")
+@pytest.mark.parametrize("reader", READERS)
+def test_mutants_of_atheris(reader: str):
+    done = python("hostile_atheris.py", reader, 1, RUNS)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+
+
+def test_faults_are_noticed(tmp_path):
+    """A wrong error, an error without words, and what no file may make a reader do."""
+    code = """
+import os, sys
+from pathlib import Path
+from hostile_worker import _outcome, watch
+
+def fail(error):
+    raise error
+
+sys.addaudithook(watch)
+(path := Path(sys.argv[1]) / "x").touch()
+for read in (
+    Path.read_bytes, lambda path: fail(ValueError("wrong")), lambda path: fail(ValueError("")), lambda path: {}[3],
+    lambda path: os.system("true"), Path.unlink,
+):
+    outcome = _outcome(read, path)
+    print(outcome.verdict, outcome.is_fault, sep=": ")
+"""
+    done = python("-c", code, tmp_path)
+    expected = [
+        "read: False",
+        "refused: False",
+        "refused: True",
+        "KeyError: True",
+        *["did what no reader may: True"] * 2,
+    ]
+    assert done.stdout.splitlines() == expected, done.stderr
+    assert Outcome("read", megabytes=MEGABYTES + 1).is_fault
+    assert Outcome("died", "took too long").is_fault
