@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import run, save_blobs, succeed
+from cli_support import in_process_of_its_own, run, save_blobs, succeed
 from matgrad.callbacks.logging import EVENTS
 
 FAST = ("train", "--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 3, "--batch-size", 10)
@@ -62,3 +62,52 @@ def test_event_files_are_replaced_only_if_told():
     assert "already; expected another folder, or --overwrite" in result.stderr
     succeed(*FAST, "--tensorboard", "tb", "--overwrite")
     assert len(list(Path("tb").glob(EVENTS))) == 1
+
+
+ENDING = """
+import os
+import matgrad as mg
+
+class EndingLayer(mg.LinearLayer):
+    \"\"\"A linear layer; its process ends after the fourth epoch of a run, before that is logged.\"\"\"
+    epochs = 0
+    def end_epoch(self):
+        super().end_epoch()
+        EndingLayer.epochs += 1
+        if EndingLayer.epochs == 4 and "ENDING" in os.environ:
+            os._exit(9)
+"""
+
+
+def values(path: str) -> list[dict[str, str]]:
+    """The lines of a log, without what depends on the machine."""
+    with open(path, newline="") as file:
+        return [{k: x for k, x in row.items() if k not in ("seconds", "peak_memory")} for row in csv.DictReader(file)]
+
+
+def test_a_resumed_run_goes_on_with_its_logs(folder):
+    """From a checkpoint in the third epoch, while three lines are there."""
+    (folder / "ending.py").write_text(ENDING)
+    run_ = (
+        *FAST[:-2],
+        "--batch-size",
+        10,
+        "--epochs",
+        5,
+        "--plugin",
+        "ending.py",
+        "--layers",
+        "ReLU;Ending",
+        "--quiet",
+    )
+    succeed(*run_, "--log", "whole.csv")
+    logs = ("--log", "a.csv", "--log", "a.jsonl", "--tensorboard", "tb", "--pictures", "pictures")
+    status, _, errors = in_process_of_its_own(*options, *logs, "--checkpoint", "c", "--every", "4s", ENDING="")
+    assert (status, len(values("a.csv"))) == (9, 3), errors
+    (file,) = [path for path in Path("c").glob("step-*") if int(path.stem[5:]) == 16]
+    succeed("train", "--resume", file)
+    assert values("a.csv") == values("whole.csv")
+    assert [json.loads(line)["epoch"] for line in Path("a.jsonl").read_text().splitlines()] == [1, 2, 3, 4, 5]
+    assert len(list(Path("tb").glob(EVENTS))) == 1
+    result = run("train", "--resume", file, "--tensorboard", "tb")
+    assert "tb: has events" in result.stderr, "a folder that is named anew may be that of another run"

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from matgrad.foundation.writing import replaceable
 
@@ -76,12 +77,13 @@ class Writes(FileType):
 class WritesFolder(Writes):
     """A folder, new or not, in which files with these names are written; if `keeps`, none may be there yet.
 
-    A name such as epoch_*.png stands for all that are there. The `hint` ends the message for those that are.
+    A name such as epoch_*.png stands for all that are there. The `hint` ends the message for those that are. Where it
+    `grows` during a run, a resumed run goes on with the files that it has written there.
     """
 
-    def __init__(self, *names: str, keeps: bool = True, hint: str = "") -> None:
+    def __init__(self, *names: str, keeps: bool = True, grows: bool = False, hint: str = "") -> None:
         super().__init__()
-        self.names, self.keeps, self.hint = names, keeps, hint
+        self.names, self.keeps, self.grows, self.hint = names, keeps, grows, hint
 
     def files(self, path: Path) -> list[Path]:
         """The folder, and the files that are written."""
@@ -112,7 +114,9 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if nothing that it reads is written, and nothing is written twice."""
-        check_files(self, ctx.params)
+        is_resumed = ctx.params.get("resume") is not None
+        known = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP]
+        check_files(self, ctx.params, known if is_resumed else ())
         return super().invoke(ctx)
 
 
@@ -139,11 +143,16 @@ class _File:
         return cls(name, frozenset(keys))
 
 
-def check_files(command: click.Command, values: dict[str, Any]) -> None:
-    """Refuse, with a ValueError, files that could not be written, that are read too, or that are one file."""
+def check_files(command: click.Command, values: dict[str, Any], resumed: Collection[str] = ()) -> None:
+    """Refuse, with a ValueError, files that could not be written, that are read too, or that are one file.
+
+    `resumed` are the names of options that a resumed run had from the start.
+    """
+    known = [values[name] for name in resumed]
     for kind, path, name in _paths(command, values):
         if isinstance(kind, Writes):
-            kind.check(path, name, bool(values.get("overwrite")))
+            is_own = isinstance(kind, WritesFolder) and kind.grows and path in known
+            kind.check(path, name, is_own or bool(values.get("overwrite")))
     others = _standard_streams()
     for kind, path, name in _paths(command, values):
         if isinstance(kind, Reads):

@@ -21,7 +21,7 @@ log_options = all_of(
     option(
         "Output",
         "--tensorboard",
-        type=WritesFolder(EVENTS),
+        type=WritesFolder(EVENTS, grows=True),
         metavar="DIR",
         help="Write an event file for TensorBoard to this folder as each epoch ends. Needs tensorboard.",
     ),

@@ -50,7 +50,9 @@ picture_options = all_of(
     option(
         "Output",
         "--pictures",
-        type=WritesFolder(*(f"{name}.gif" for name in FIGURES), *(f"epoch_*_{name}.png" for name in FIGURES)),
+        type=WritesFolder(
+            *(f"{name}.gif" for name in FIGURES), *(f"epoch_*_{name}.png" for name in FIGURES), grows=True
+        ),
         metavar="DIR",
         help="Write pictures of the weights to this folder: connections of the inputs, connectivity of the layers and "
         "histograms, as PNG files at chosen epochs and as animations. Needs matplotlib.",
