@@ -32,6 +32,7 @@ ORDER = [
     ("callbacks",),
     ("training",),
     ("specifications",),
+    ("exchange",),
     ("runs",),
     ("symbolic.checks",),
     ("symbolic.derivations", "symbolic.typesetting"),

@@ -15,7 +15,7 @@ import matgrad as mg
 from support import PATIENCE
 
 SOURCE = Path(mg.__file__).parent
-FRAMEWORKS = ("torch", "jax", "jaxlib", "tensorflow", "keras", "sympy", "sklearn")
+FRAMEWORKS = ("torch", "jax", "jaxlib", "tensorflow", "keras", "sympy", "sklearn", "onnx", "h5py")
 
 
 def python(code: str) -> str:
@@ -48,6 +48,8 @@ def test_no_file_imports_a_framework_except_its_backend():
     allowed |= {f"engines/{name}.py" for name in ("torch_kernels", "jit", "xla")}
     baselines = ("pytorch", "masked_pytorch", "jax", "tensorflow", "keras")
     allowed |= {f"bench/tools/baselines/{name}.py" for name in baselines} | {"datasets/svmlight_file.py"}
+    exchange = ("torch_models", "torch_files", "onnx_writing", "onnx_reading", "onnx_graph", "keras_models")
+    allowed |= {f"exchange/{name}.py" for name in (*exchange, "keras_files")}
     importing_files = {path for path, names in found.items() if names}
     assert {path for path in importing_files if not path.startswith("symbolic/")} == allowed
     assert all(set(found[path]) == {"sympy"} for path in importing_files if path.startswith("symbolic/"))

@@ -18,6 +18,7 @@ from matgrad.callbacks import GMP, SET, SNIP, Callback, Checkpoints, EarlyStoppi
 from matgrad.datasets import DataLoader, load_digits, one_hot
 from matgrad.engines.registry import compile_step
 from matgrad.evaluation.measures import compute_accuracy, compute_loss
+from matgrad.exchange import from_keras, from_onnx, from_torch, to_keras, to_onnx, to_torch
 from matgrad.foundation.random_numbers import manual_seed
 from matgrad.inspection.profiling import Profile, profile
 from matgrad.layers import (
@@ -148,6 +149,9 @@ __all__ = [
     "compute_accuracy",
     "compute_loss",
     "create_model",
+    "from_keras",
+    "from_onnx",
+    "from_torch",
     "load",
     "load_digits",
     "load_plugin",
@@ -157,4 +161,7 @@ __all__ = [
     "one_hot",
     "profile",
     "stochastic_gradient_descent",
+    "to_keras",
+    "to_onnx",
+    "to_torch",
 ]

@@ -38,7 +38,7 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
             if len(set(names)) < len(names):
                 raise ValueError(f"{path}: found two arrays with the same name")
             return {name: _array(archive, m, f"{path}: {name}") for name, m in zip(names, members, strict=True)}
-    except _NOT_NPZ as error:
+    except DAMAGED_ARCHIVE as error:
         raise ValueError(f"{path}: not an npz file, or a damaged one ({error})") from None
     except OSError as error:
         raise ValueError(f"{path}: {why_unreadable(error)}") from None
@@ -59,7 +59,7 @@ def why_unreadable(error: OSError) -> str:
 
 
 # what a damaged archive may raise
-_NOT_NPZ = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError, OverflowError,
+DAMAGED_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError, OverflowError,
             struct.error, UnicodeError, *(() if lzma is None else (lzma.LZMAError,)))  # fmt: skip
 
 

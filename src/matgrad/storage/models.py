@@ -132,8 +132,15 @@ def load(path: str | Path) -> MultilayerPerceptron:
     a new model.
     """
     saved = load_model(path)
-    saved.model.information = {name: x for name, x in saved.information.items() if name != "results"}
-    return saved.model
+    return with_information(saved.model, saved.information, path)
+
+
+def with_information(M: MultilayerPerceptron, information: Mapping[str, Any], path: str | Path) -> MultilayerPerceptron:
+    """M with what a file says of it beside its layers, after a check that it fits, but without the results of a run."""
+    _check_classes(information, M.layers[-1].output_size, path)
+    M.features = _features(information.get("features"), M.layers[0].input_size, path)
+    M.information = {name: x for name, x in information.items() if name != "results"}
+    return M
 
 
 def load_model(path: str | Path) -> SavedModel:

@@ -1,0 +1,70 @@
+"""Exchange with the tools people use: PyTorch, ONNX and Keras models, and files of the original library.
+
+A model goes through a chain of operations that all tools know (see `matgrad.exchange.chain`); each tool has a file that
+says which of its own they are. A tool is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matgrad.foundation.installing import how_to_install
+
+if TYPE_CHECKING:
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
+
+
+def to_torch(M: MultilayerPerceptron) -> Any:
+    """The model as a `torch.nn.Sequential` with the same outputs and gradients, in the same mode and dtype.
+
+    It takes raw examples and gives outputs in the units of the data, as `M.predict` does. A sparse layer is a linear
+    one with the masks of `torch.nn.utils.prune`.
+    """
+    return _tool("torch_models", "torch").to_torch(M)
+
+
+def from_torch(module: Any) -> MultilayerPerceptron:
+    """The model that a `torch.nn.Sequential` is; a missing bias becomes 0, and is trained."""
+    return _tool("torch_models", "torch").from_torch(module)
+
+
+def to_keras(M: MultilayerPerceptron) -> Any:
+    """The model as a `keras.Sequential` with the same outputs and dtype, for raw examples, as `M.predict` takes.
+
+    Sparse weights become dense ones.
+    """
+    return _tool("keras_models", "keras").to_keras(M)
+
+
+def from_keras(model: Any) -> MultilayerPerceptron:
+    """The model that a Keras model is, or a .keras file, of which no code is run; a missing bias becomes 0."""
+    if isinstance(model, str | Path):
+        return _tool("keras_files", "h5py", "keras").load_keras(model)
+    return _tool("keras_models", "keras").from_keras(model)
+
+
+def to_onnx(M: MultilayerPerceptron, path: str | Path, *, sparse: bool = False) -> None:
+    """Write the model, as it is in evaluation mode, to an ONNX file, for raw examples, as `M.predict` takes.
+
+    Sparse weights are written with their zeros or, with ``sparse=True``, as sparse initializers.
+    """
+    _tool("onnx_writing", "onnx").to_onnx(M, path, sparse=sparse)
+
+
+def from_onnx(path: str | Path) -> MultilayerPerceptron:
+    """The model in an ONNX file, if it is a chain of linear layers, activation functions and batch normalizations."""
+    return _tool("onnx_reading", "onnx").from_onnx(path)
+
+
+def _tool(module: str, package: str, extra: str | None = None) -> Any:
+    """A module of this room, which needs a package of an extra."""
+    try:
+        import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        install = how_to_install(extra or package)
+        raise ModuleNotFoundError(f"{package} is not installed: {install}", name=package) from None
+    return import_module(f"matgrad.exchange.{module}")

@@ -1,0 +1,119 @@
+"""Files of Keras models, which end in .keras: zip archives with a configuration in JSON, and weights in HDF5.
+
+They are read without Keras, so that nothing in them is run: only known layers, and plain arrays.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from matgrad.exchange.chain import at, model_of
+from matgrad.exchange.keras_layers import Config, Weights, operations_of
+from matgrad.foundation.files import DAMAGED_ARCHIVE, open_regular, why_unreadable
+from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
+from matgrad.foundation.plain_values import parse_json
+from matgrad.foundation.writing import atomic_write
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+
+CONFIGURATION, WEIGHTS = "config.json", "model.weights.h5"
+MEMBERS = {"metadata.json", CONFIGURATION, WEIGHTS}
+DAMAGED = (OSError, RuntimeError, LookupError, TypeError, OverflowError)  # what h5py may raise
+
+
+def save_keras(M: MultilayerPerceptron, path: str | Path) -> None:
+    """Write `to_keras(M)` to a .keras file."""
+    from matgrad.exchange.keras_models import own_warnings_ignored, to_keras
+
+    with tempfile.TemporaryDirectory() as folder, own_warnings_ignored():
+        place = Path(folder) / "model.keras"  # the name must end so
+        to_keras(M).save(place)
+        with atomic_write(path) as file:
+            file.write(place.read_bytes())
+
+
+def load_keras(path: str | Path) -> MultilayerPerceptron:
+    """The model in a .keras file."""
+    configuration, weights = _read(path)
+    with at(str(path)):
+        model = parse_json(configuration.decode())
+        if not isinstance(model, dict):
+            raise ValueError(f"{CONFIGURATION}: found {type(model).__name__}, expected a table")
+        try:
+            file = h5py.File(io.BytesIO(weights), "r")
+        except DAMAGED as error:
+            raise ValueError(f"{WEIGHTS}: not an HDF5 file, or a damaged one ({error})") from None
+        with file:
+            limit = limit_from(len(weights))
+            return model_of(operations_of(model, lambda places: _arrays(file, _group(model, places), limit)))
+
+
+def _read(path: str | Path) -> tuple[bytes, bytes]:
+    """The configuration and the weights in an archive, after a check of what is in it, and how large."""
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            sizes = {member.filename: member.file_size for member in archive.infolist()}
+            if {*sizes} != MEMBERS or len(archive.infolist()) != len(MEMBERS):
+                found = ", ".join(map(repr, [*sizes][:10]))
+                raise ValueError(f"{path}: expected the files {', '.join(sorted(MEMBERS))} in it, found {found}")
+            check_bytes(sum(sizes.values()), str(path), file_limit(path))
+            check_count(sizes[CONFIGURATION], JSON, f"{path}: {CONFIGURATION}", "bytes")
+            return archive.read(CONFIGURATION), archive.read(WEIGHTS)
+    except DAMAGED_ARCHIVE as error:
+        raise ValueError(f"{path}: not a .keras file, or a damaged one ({error})") from None
+    except OSError as error:
+        raise ValueError(f"{path}: {why_unreadable(error)}") from None
+
+
+def _group(model: Config, places: tuple[Config, ...]) -> list[str]:
+    """The names of the groups in which the arrays of a layer are: layers, dense_1, vars for the second dense layer."""
+    names, parent = [], model
+    for layer in places:
+        kind, others = layer["class_name"], parent["config"]["layers"]
+        before = sum(other["class_name"] == kind for other in others[: _index(others, layer)])
+        name = re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", kind)).lower()
+        names += ["layers", f"{name}_{before}" if before else name]
+        parent = layer
+    return [*names, "vars"]
+
+
+def _index(others: list[Config], layer: Config) -> int:
+    """The place of a layer among others, of which some may be equal to it."""
+    return next(i for i, other in enumerate(others) if other is layer)
+
+
+def _arrays(file: h5py.File, names: list[str], limit: int) -> Weights:
+    """The arrays 0, 1, … in a group."""
+    with at(f"{WEIGHTS}: {'/'.join(names)}"):
+        try:
+            group: Any = file
+            for name in names:
+                group = _member(group, name, h5py.Group)
+            return [_array(_member(group, str(i), h5py.Dataset), limit) for i in range(len(group))]
+        except DAMAGED as error:
+            raise ValueError(f"is damaged ({error})") from None
+
+
+def _member(group: h5py.Group, name: str, kind: type) -> Any:
+    """A group or array in a group, which must be there itself, not a link to another place or file."""
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink) or not isinstance(group[name], kind):
+        raise ValueError(f"{name}: expected {'a group' if kind is h5py.Group else 'an array'}")
+    return group[name]
+
+
+def _array(dataset: h5py.Dataset, limit: int) -> np.ndarray:
+    """An array in a file; what is outside of it, or would become too large, is refused."""
+    if dataset.external or dataset.is_virtual:
+        raise ValueError(f"{dataset.name}: is in another file, expected all arrays in this one")
+    if dataset.dtype.kind not in "fiu" or dataset.shape is None:
+        raise ValueError(f"{dataset.name}: found {dataset.dtype}, expected numbers")
+    check_bytes(math.prod(dataset.shape) * dataset.dtype.itemsize, f"{dataset.name}", limit)
+    return dataset[()].astype(dataset.dtype.newbyteorder("="), copy=False)

@@ -1,0 +1,210 @@
+"""ONNX: a model from an ONNX file whose graph is a chain of known operators."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from matgrad import activation_functions as af
+from matgrad.datasets.normalization import KINDS, Normalization
+from matgrad.exchange.chain import (
+    Affine,
+    BatchNormalization,
+    Denormalize,
+    LogSoftmax,
+    Normalize,
+    Operation,
+    Softmax,
+    above,
+    at,
+    complement,
+    model_of,
+    normalization_of,
+    with_slope,
+)
+from matgrad.exchange.onnx_graph import Graph, Node
+from matgrad.exchange.onnx_writing import METADATA
+from matgrad.foundation.files import open_regular, why_unreadable
+from matgrad.foundation.limits import MEMBERS, check_bytes, check_count, file_limit
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.storage.models import read_description, with_information
+
+OLDEST = 9  # version of the operators
+
+
+def from_onnx(path: str | Path) -> MultilayerPerceptron:
+    """The model in an ONNX file; see `matgrad.exchange`."""
+    proto = _read(path)
+    texts = {entry.key: entry.value for entry in proto.metadata_props}
+    information: dict[str, Any] = {}
+    if METADATA in texts:
+        _, information = read_description({"matgrad": np.array(texts[METADATA])}, path)
+    with at(str(path)):
+        graph = Graph(proto, file_limit(path))
+        M = model_of(_operations(graph))
+        graph.check_done(M)
+    M.normalization = _of_kind(information.get("normalize"), M.normalization)
+    M.target_normalization = _of_kind(information.get("normalize_targets"), M.target_normalization)
+    return with_information(M, information, path)
+
+
+def _of_kind(kind: str | None, normalization: Normalization | None) -> Normalization | None:
+    """A normalization with the name that the file has for it."""
+    if normalization is None or kind not in KINDS or kind == "none":
+        return normalization
+    return replace(normalization, kind=kind)
+
+
+def _read(path: str | Path) -> onnx.ModelProto:
+    """The content of a file, after a check that it is an ONNX model of a known version."""
+    proto = onnx.ModelProto()
+    try:
+        with open_regular(path) as file:
+            check_bytes(2 * os.fstat(file.fileno()).st_size, str(path))
+            proto.ParseFromString(file.read())
+    except OSError as error:
+        raise ValueError(f"{path}: {why_unreadable(error)}") from None
+    except DecodeError as error:
+        raise ValueError(f"{path}: not an ONNX file, or a damaged one ({error})") from None
+    versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
+    newest = onnx.defs.onnx_opset_version()
+    if len(versions) != 1 or not OLDEST <= versions[0] <= newest:
+        raise ValueError(f"{path}: expected an ONNX file of operators version {OLDEST} to {newest}, found {versions}")
+    check_count(len(proto.graph.node), MEMBERS, str(path), "nodes")
+    return proto
+
+
+def _operations(graph: Graph) -> Iterator[tuple[str, Operation]]:
+    """The operations of the nodes from the input to the output, with their places."""
+    while graph.last != graph.output:
+        node = graph.next()
+        with at(node.where):
+            graph.take(node)
+            if node.kind not in READERS:
+                raise ValueError(f"unknown operator; known: {', '.join(READERS)}")
+            operation = READERS[node.kind](node)
+        if operation is not None:
+            yield node.where, operation
+
+
+def _gemm(node: Node) -> Affine:
+    _, _, _, transposed = node.expect(alpha=(1.0,), beta=(1.0,), transA=(0,), transB=(0, 1))
+    W, *bias = node.matrices(1, 2)
+    return _affine(W if transposed else _transposed(W), *bias)
+
+
+def _matmul(node: Node) -> Affine:
+    (W,) = node.matrices(1, 1)
+    add = node.graph.follow("Add")
+    return _affine(_transposed(W), *(add.matrices(1, 1, commutes=True) if add else ()))
+
+
+def _transposed(W: Any) -> Any:
+    """Wᵀ for a dense matrix W."""
+    if not isinstance(W, np.ndarray):
+        raise ValueError("found transposed sparse weights, expected those of a Gemm with transB=1")
+    return W.T
+
+
+def _affine(W: Any, b: np.ndarray | None = None) -> Affine:
+    """X Wᵀ + 1_N b, with a b that is repeated where ONNX repeats it, and 0 where there is none."""
+    if len(W.shape) != 2 or 0 in W.shape:
+        raise ValueError(f"found weights of shape {W.shape}, expected a matrix")
+    b = np.zeros(1, W.dtype) if b is None else _row(b)
+    return Affine(W, np.repeat(b, W.shape[0]) if len(b) == 1 else b)
+
+
+def _row(A: Any) -> np.ndarray:
+    """The numbers of a vector, or of a matrix with one row."""
+    if not isinstance(A, np.ndarray) or A.ndim > 2 or A.shape[:-1] not in ((), (1,)):
+        raise ValueError(f"found a constant of shape {A.shape}, expected one row")
+    return A.reshape(-1)
+
+
+def _batch_normalization(node: Node) -> BatchNormalization:
+    epsilon, momentum, training = node.attributes(epsilon=1e-5, momentum=0.9, training_mode=0)
+    if training:
+        raise ValueError("found training_mode=1, expected evaluation mode")
+    gamma, beta, mean, variance = map(_row, node.matrices(4, 4))
+    return BatchNormalization(gamma, beta, mean, variance, epsilon, complement(momentum))
+
+
+def _prelu(node: Node) -> Operation:
+    (slope,) = node.matrices(1, 1)
+    if not isinstance(slope, np.ndarray) or slope.size != 1:
+        raise ValueError("found several slopes, expected one")
+    return with_slope(node.number_of(slope.item()))
+
+
+def _sigmoid(node: Node) -> Operation:
+    """σ(x), or x·σ(x) if a product follows that takes x as well."""
+    (before,) = node.proto.input
+    product = node.graph.follow("Mul") if len(node.graph.users[before]) == 2 else None
+    if product is not None and sorted(product.proto.input) != sorted([before, *node.proto.output]):
+        raise ValueError(f"{product.where}, expected a product with what the sigmoid takes")
+    return af.SigmoidActivation() if product is None else af.SiLUActivation()
+
+
+def _normalize(node: Node) -> Normalize:
+    (offset,) = node.matrices(1, 1)
+    divide = node.graph.follow("Div")
+    if divide is None:
+        raise ValueError("expected a Div after it, as in the normalization of inputs")
+    (scale,) = divide.matrices(1, 1)
+    return Normalize(normalization_of(_row(offset), _row(scale)))
+
+
+def _denormalize(node: Node) -> Denormalize:
+    (scale,) = node.matrices(1, 1, commutes=True)
+    add = node.graph.follow("Add")
+    if add is None:
+        raise ValueError("expected an Add after it, as in the normalization of targets")
+    (offset,) = add.matrices(1, 1, commutes=True)
+    return Denormalize(normalization_of(_row(offset), _row(scale)))
+
+
+def _checked(operation: Operation | None, **allowed: tuple[Any, ...]) -> Callable[[Node], Operation | None]:
+    """A reader of nodes that are an operation if their attributes have these values, the first by default."""
+
+    def read(node: Node) -> Operation | None:
+        node.expect(**allowed)
+        node.matrices(0, 0)
+        return operation
+
+    return read
+
+
+def _with_alpha(make: Callable[[float], Operation], default: float) -> Callable[[Node], Operation]:
+    """A reader of nodes that have a number α."""
+    return lambda node: make(*node.attributes(alpha=default))
+
+
+READERS: dict[str, Callable[[Node], Operation | None]] = {
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "Softmax": _checked(Softmax(), axis=(-1, 1)),
+    "LogSoftmax": _checked(LogSoftmax(), axis=(-1, 1)),
+    "BatchNormalization": _batch_normalization,
+    "Sub": _normalize,
+    "Mul": _denormalize,
+    "Relu": _checked(af.ReLUActivation()),
+    "LeakyRelu": _with_alpha(with_slope, 0.01),
+    "PRelu": _prelu,
+    "ThresholdedRelu": lambda node: af.TReLUActivation(above(node.attributes(alpha=1.0)[0], node.graph.dtype)),
+    "Tanh": _checked(af.HyperbolicTangentActivation()),
+    "Sigmoid": _sigmoid,
+    "Gelu": _checked(af.GELUActivation(), approximate=("none",)),
+    "Swish": _checked(af.SiLUActivation(), alpha=(1.0,)),
+    "Elu": _with_alpha(af.ELUActivation, 1.0),
+    "Softplus": _checked(af.SoftplusActivation()),
+    "Identity": _checked(None),
+    "Flatten": _checked(None, axis=(1,)),
+    "Dropout": lambda node: None,
+}

@@ -1,0 +1,85 @@
+"""State dictionaries of PyTorch in safetensors files, under PyTorch's own names: ``0.weight``, ``0.bias``, …
+
+`safetensors.torch.load_file` reads them, and `load_state_dict` of `to_torch(M)` takes them. A string ``exchange`` in
+the header has the description of a model file (see `matgrad.storage.models`), from which the model can be made again.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+
+from matgrad.backends.base import DTYPES
+from matgrad.datasets.normalization import Normalization
+from matgrad.exchange.torch_models import from_torch, to_torch
+from matgrad.foundation.files import read_safetensors
+from matgrad.foundation.limits import check_bytes, file_limit
+from matgrad.foundation.random_numbers import preserved_generator
+from matgrad.foundation.writing import atomic_write
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.specifications.models import create_model, model_bytes
+from matgrad.storage.models import SavedModel, model_description, read_description, with_information
+
+DESCRIPTION = "exchange"  # its name in the header
+
+
+def save_torch(M: MultilayerPerceptron, path: str | Path) -> None:
+    """Write the state dictionary of `to_torch(M)` to a safetensors file."""
+    tensors = {name: tensor.contiguous() for name, tensor in to_torch(M).state_dict().items()}
+    description = json.dumps(model_description(SavedModel(M, dict(M.information))))
+    with atomic_write(path) as file:
+        file.write(save(tensors, metadata={DESCRIPTION: description}))
+
+
+def load_torch(path: str | Path) -> MultilayerPerceptron:
+    """The model in a file that `save_torch` wrote."""
+    arrays, metadata = read_safetensors(path)
+    if DESCRIPTION not in metadata:
+        raise ValueError(
+            f"{path}: a state dictionary alone, without the description of a model; make the module, let it "
+            "load_state_dict(safetensors.torch.load_file(...)), and use mg.from_torch"
+        )
+    description, information = read_description({"matgrad": np.array(metadata[DESCRIPTION])}, path)
+    try:
+        check_bytes(model_bytes(description["layers"], description["sizes"]), "the model", file_limit(path))
+        dtype = next((A.dtype.name for A in arrays.values() if A.dtype.name in DTYPES), "float32")
+        module = to_torch(_like(description, information, dtype))
+        _check_tensors(module.state_dict(), arrays)
+        module.load_state_dict({name: torch.from_numpy(A) for name, A in arrays.items()})
+        return with_information(from_torch(module), information, path)
+    except KeyError as error:
+        raise ValueError(f"{path}: the model description is damaged (no {error})") from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _like(description: dict[str, Any], information: dict[str, Any], dtype: str) -> MultilayerPerceptron:
+    """A model of the same kind as the one that was saved."""
+    with preserved_generator():
+        M = create_model(**description).to(dtype=dtype)
+    for attribute, kind, size in (
+        ("normalization", information.get("normalize"), M.layers[0].input_size),
+        ("target_normalization", information.get("normalize_targets"), M.layers[-1].output_size),
+    ):
+        if kind is not None:
+            rows = Normalization.none(size)
+            setattr(M, attribute, Normalization(kind, rows.offset, rows.scale))
+    return M
+
+
+def _check_tensors(expected: dict[str, torch.Tensor], found: dict[str, np.ndarray]) -> None:
+    """Refuse arrays with other names, shapes or dtypes than expected."""
+    if missing := [name for name in expected if name not in found]:
+        raise ValueError(f"no {missing[0]} in it; found {', '.join(sorted(found))}")
+    if unknown := [name for name in found if name not in expected]:
+        raise ValueError(f"{', '.join(unknown)} in it, which this model does not have")
+    for name, tensor in expected.items():
+        A, dtype = found[name], str(tensor.dtype).removeprefix("torch.")
+        if A.shape != tuple(tensor.shape) or A.dtype.name != dtype:
+            shape = tuple(tensor.shape)
+            raise ValueError(f"{name} is {A.dtype} of shape {A.shape}, expected {dtype} of shape {shape}")

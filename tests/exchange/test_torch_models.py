@@ -1,0 +1,181 @@
+"""PyTorch: gradients, training mode and state dictionaries are those of its modules, and odd modules are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from exchange_support import D, K, N, assert_near, assert_same, examples, normalized, trained
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn.utils import prune
+
+import matgrad as mg
+from matgrad.exchange.torch_files import load_torch, save_torch
+
+LAYERS = ("HyperbolicTangent;BatchNormalization;ELU(0.7);Softmax", f"{D};6;4;{K}")
+NAMES = {"weight": "W", "weight_orig": "W", "bias": "b"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("densities", [1, "0.5;1;0.7"])
+def test_gradients_and_statistics_in_training_mode(dtype: str, densities):
+    """Two batches forward and backward: autograd and the equations agree, and so do the running statistics."""
+    M = trained(*LAYERS, dtype=dtype, densities=densities).to("numpy").train()
+    module = mg.to_torch(M)
+    assert module.training
+    rng = np.random.default_rng(5)
+    for _ in range(2):
+        X, DY = rng.normal(size=(N, D)).astype(dtype), rng.normal(size=(N, K)).astype(dtype)
+        Y = M.feedforward(X)
+        M.backpropagate(Y, DY)
+        module.zero_grad()
+        Y2 = module(torch.tensor(X))
+        Y2.backward(torch.tensor(DY))
+        assert_near(Y2.detach().numpy(), Y, dtype)
+    linear = {"0": 0, "3": 2, "5": 3}
+    for name, parameter in module.named_parameters():
+        place, kind = name.split(".")
+        layer = M.layers[linear.get(place, 1)]
+        ours = f"D{NAMES[kind]}" if place in linear else {"weight": "Dgamma", "bias": "Dbeta"}[kind]
+        G = getattr(layer, ours)
+        G = G.to_dense() if isinstance(G, mg.SparseMatrix) else G
+        assert_near(parameter.grad.numpy(), G.reshape(parameter.shape), dtype, name, slack=100)
+    for name, A in (("running_mean", "running_mean"), ("running_var", "running_variance")):
+        assert_near(getattr(module[2], name).numpy(), getattr(M.layers[1], A)[0], dtype, name)
+
+
+def test_trained_on_by_torch_it_comes_back():
+    """The masks of pruning keep the support while PyTorch trains."""
+    M = trained("ReLU;Linear", f"{D};8;{K}", densities="0.4;1")
+    module = mg.to_torch(M)
+    X, T = examples()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    nn.functional.cross_entropy(module(torch.tensor(X)), torch.tensor(T)).backward()
+    optimizer.step()
+    back = mg.from_torch(module)
+
+    assert back.layers[0].W.support.is_same(M.layers[0].W.support)
+    assert not np.array_equal(back.layers[0].W.values, M.layers[0].W.values)
+    assert_near(back.predict(X), module(torch.tensor(X)).detach().numpy(), "float32")
+
+
+def test_a_module_of_a_user():
+    """Nested, with pruning of PyTorch's own, without a bias, and with modules that do nothing."""
+    torch.manual_seed(0)
+    first, last = nn.Linear(D, 8), nn.Linear(8, K, bias=False)
+    prune.random_unstructured(first, "weight", amount=0.5)
+    body = nn.Sequential(first, nn.LeakyReLU(0.2))
+    module = nn.Sequential(nn.Flatten(), body, nn.BatchNorm1d(8, affine=False), nn.Identity(), last, nn.Softmax(dim=-1))
+    X, _ = examples()
+    module(torch.tensor(X))
+    M = mg.from_torch(module.eval())
+
+    assert not M.training
+    assert [layer.specification() for layer in M.layers] == [
+        "LeakyReLU(alpha=0.2)", "BatchNormalization(epsilon=1e-05, momentum=0.1)", "Softmax"
+    ]  # fmt: skip
+    assert M.layers[0].nnz == 20
+    assert_near(M.predict(X), module(torch.tensor(X)).detach().numpy(), "float32")
+    before = M.predict(X)
+    with torch.no_grad():
+        last.weight.zero_()
+    np.testing.assert_array_equal(M.predict(X), before, err_msg="the model has weights of its own")
+
+
+class Own(nn.Linear):
+    """A user's own module."""
+
+
+def twice() -> nn.Sequential:
+    linear = nn.Linear(D, D)
+    return nn.Sequential(linear, nn.ReLU(), linear)
+
+
+def hooked() -> nn.Sequential:
+    linear = nn.Linear(D, D)
+    linear.register_forward_hook(lambda module, X, Y: Y + 1)
+    return nn.Sequential(linear)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (Own(D, D), r"^Own\(.*: expected an nn.Sequential of modules of these types"),
+        (nn.Sequential(nn.Linear(D, D), nn.Sequential(nn.Tanh(), nn.Conv1d(1, 1, 1))), r"^module 1.1, Conv1d\("),
+        (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4), nn.ReLU()), r"^module 2, ReLU\(\): expected a linear layer"),
+        (nn.Sequential(nn.Linear(D, 4), nn.Linear(5, 2)), "^module 1, .*: has 5 inputs, but what is before it has 4"),
+        (nn.Sequential(nn.Linear(D, 4), nn.Softmax(dim=0)), "found dim=0, expected 1 or -1"),
+        (nn.Sequential(nn.Linear(D, 1), nn.Softmax(dim=1)), "softmax over one class is constant"),
+        (nn.Sequential(nn.Linear(D, 4), nn.GELU(approximate="tanh")), "found approximate=tanh, expected none"),
+        (nn.Sequential(nn.Linear(D, 4), nn.Threshold(0.1, 2.0)), "found value=2.0, expected 0"),
+        (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4, momentum=None)), "found momentum=None"),
+        (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4, track_running_stats=False)), "track_running_stats=False"),
+        (nn.Sequential(nn.Linear(D, 4), nn.Softplus(2.0)), "found beta=2.0, expected 1"),
+        (nn.Sequential(nn.Linear(D, 4), nn.Softplus()).double(), "is linear above 20.0, .* by up to 2e-09 in float64"),
+        (nn.Sequential(nn.Linear(D, 4, dtype=torch.float16)), "found float16"),
+        (nn.Sequential(nn.Linear(D, 4), nn.Linear(4, 4).double()), "found float32, float64"),
+        (nn.Sequential(nn.ReLU()), "found no parameters"),
+        (twice(), "^module 2, .*: occurs twice"),
+        (hooked(), "^module 0, .*: has hooks"),
+    ],
+)  # fmt: skip
+def test_what_has_no_counterpart_is_refused_by_its_name(module: nn.Module, message: str):
+    with pytest.raises(ValueError, match=message):
+        mg.from_torch(module)
+
+
+def test_weights_that_are_not_finite_are_refused():
+    module = nn.Sequential(nn.Linear(D, 2))
+    with torch.no_grad():
+        module[0].weight[0, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"module 0, .*: weights: found elements that are not finite numbers"):
+        mg.from_torch(module)
+    with pytest.raises(TypeError, match=r"expected a torch.nn.Module, found int"):
+        mg.from_torch(3)
+
+
+def test_a_model_on_torch_keeps_its_device_and_nothing_draws_random_numbers():
+    M = trained(*LAYERS).to("torch", device="cpu")
+    torch.manual_seed(1)
+    first = torch.rand(1)
+    torch.manual_seed(1)
+    module = mg.to_torch(M)
+    assert torch.rand(1) == first
+    assert module[0].weight.device.type == "cpu"
+    assert module[0].weight.data_ptr() != M.layers[0].W.data_ptr()
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def test_pytorch_reads_the_file_under_its_own_names(tmp_path):
+    M = trained("ReLU;BatchNormalization;Linear", f"{D};4;{K}")
+    path = tmp_path / "model.safetensors"
+    save_torch(M, path)
+    tensors = load_file(path)
+
+    assert {"0.weight", "0.bias", "2.weight", "2.running_var", "3.weight", "3.bias"} <= tensors.keys()
+    module = nn.Sequential(nn.Linear(D, 4), nn.ReLU(), nn.BatchNorm1d(4), nn.Linear(4, K))
+    module.load_state_dict(tensors)
+    X, _ = examples()
+    assert_near(module.eval()(torch.tensor(X)).detach().numpy(), M.predict(X), "float32")
+
+
+def test_a_file_has_what_is_known_of_the_model(tmp_path):
+    M = normalized(trained("ReLU;Linear", f"{D};4;{K}", dtype="float64", densities="0.5;1"))
+    M.information = {"loss": "SquaredError", "note": "π"}
+    save_torch(M, tmp_path / "model.safetensors")
+    back = load_torch(tmp_path / "model.safetensors")
+
+    assert_same(back, M)
+    assert back.information["note"] == "π"
+    assert (back.normalization.kind, back.target_normalization.kind) == ("unit", "standard")
+
+
+def test_a_file_of_others_says_what_to_do(tmp_path):
+    from safetensors.torch import save_file
+
+    save_file(nn.Sequential(nn.Linear(2, 2)).state_dict(), tmp_path / "m.safetensors")
+    with pytest.raises(ValueError, match=r"without the description of a model; make the module, .* mg.from_torch"):
+        load_torch(tmp_path / "m.safetensors")
