@@ -64,6 +64,8 @@ def crashed(folder, M, steps: int, *callbacks, every="1", **options) -> None:
 @pytest.mark.parametrize(("every", "steps"), [("1", 0), ("1", 20), ("3 steps", 17)])
 def test_a_run_that_goes_on_ends_as_if_it_had_never_stopped(tmp_path, backend, every, steps):
     is_sparse = str(backend) not in ("jax", "tensorflow")
+    if not is_sparse and every == "1":
+        pytest.skip("steps are the harder case, and compiling takes long")
 
     def methods():
         return [mg.RigL(every=4)] if is_sparse else []

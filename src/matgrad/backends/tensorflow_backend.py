@@ -90,7 +90,7 @@ class TensorflowBackend(Backend):
             return tf.constant(np.asarray(A))
 
     def to_numpy(self, X):
-        return X.numpy()
+        return np.asarray(X.numpy())  # which is a scalar for a 0-d X
 
     def take_rows(self, X, indices):
         return tf.gather(X, indices)
