@@ -120,6 +120,9 @@ def test_a_finished_run_resumes_to_its_results(tmp_path):
     folder = tmp_path / "checkpoints"
     first = succeed("train", "--epochs", 2, "--checkpoint", folder, "--quiet")
     assert succeed("train", "--resume", folder) == first
+    run = json.loads(succeed("inspect", checkpoint_files(folder)[-1], "--json"))["run"]
+    assert (run["epochs"], run["batches since"], run["steps"]) == (2, 0, 58)
+    assert f"test accuracy {run['test_accuracy']:.3f}\n" == first
 
 
 def test_one_file_is_resumed_without_writing_to_its_folder(tmp_path):

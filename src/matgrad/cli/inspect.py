@@ -11,12 +11,14 @@ import click
 import numpy as np
 
 from matgrad.backends import BACKENDS, automatic_backend
+from matgrad.callbacks.statistics import MEASURES
 from matgrad.cli.files import READS, Command
 from matgrad.datasets import Features
 from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.files import is_safetensors, read_safetensors
 from matgrad.foundation.machine import instruction_sets, machine, thread_pools, versions
 from matgrad.program.program import Program, Value
+from matgrad.storage.checkpoints import RunState, read_checkpoint
 from matgrad.storage.models import read_arrays, read_description
 from matgrad.storage.programs import load_program
 
@@ -26,23 +28,25 @@ from matgrad.storage.programs import load_program
 @click.option("--shapes-only", is_flag=True, help="Do not compute ranges and means.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
-    """Show what is in an npz or safetensors FILE of weights, programs, data or predictions."""
+    """Show what is in an npz or safetensors FILE of weights, programs, checkpoints, data or predictions."""
     content = read_arrays(file)  # those of the model, if the file describes one
     model, information = read_description(content, file) if "matgrad" in content else ({}, {})
     program: dict[str, Any] = {}
+    run: dict[str, Any] = {}
     if is_safetensors(file):
         content, metadata = read_safetensors(file)
         program = _summary(load_program(file)[0]) if "matgrad" in metadata else {}
+        run = _position(read_checkpoint(file).run) if "checkpoint" in metadata else {}
     if not content:
         raise ValueError(f"{file}: no arrays in it")
     rows = [_row(name, A, shapes_only) for name, A in content.items() if name != "matgrad"]
     if as_json:
-        parts = {"model": model, "information": information, "program": program}
+        parts = {"model": model, "information": information, "program": program, "run": run}
         click.echo(json_text({"arrays": rows} | {name: part or None for name, part in parts.items()}))
         return
     if information.get("features") is not None:
         information |= _features(information["features"], file)
-    for name, value in (model | information | program).items():
+    for name, value in (model | information | program | run).items():
         click.echo(f"{name}: {value}")
     lines = [list(rows[0]) if rows else [], *([_cell(value) for value in row.values()] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
@@ -96,6 +100,12 @@ def _summary(program: Program) -> dict[str, Any]:
         "inputs": sizes(program.inputs),
         "outputs": sizes(program.outputs) or "the state after a training step",
     }
+
+
+def _position(run: RunState) -> dict[str, Any]:
+    """Where the run of a checkpoint is, and what was measured after its last epoch."""
+    last = {name: x for name, x in (run.rows[-1] if run.rows else {}).items() if name.endswith(MEASURES)}
+    return {"epochs": run.epoch, "batches since": run.batch, "steps": run.step, **last}
 
 
 def _row(name: str, A: np.ndarray, shapes_only: bool) -> dict[str, Any]:
