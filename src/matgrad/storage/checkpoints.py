@@ -24,6 +24,7 @@ from matgrad.foundation.plain_values import conform
 from matgrad.foundation.writing import PREFIX, atomic_write
 from matgrad.layers.state import SUPPORT, State, matrices_of, supports_of
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.sparse.support import Support
 from matgrad.specifications.models import model_specification
 from matgrad.storage.models import SavedModel, model_arrays, model_description, read_description, state_tensors
 from matgrad.storage.trees import packed, parse_value, read_tree, unpacked, write_tree
@@ -70,8 +71,8 @@ class Checkpoint:
         """Give M the whole state, also that of its optimizers; M must be made as the model was."""
         try:
             self._check_specification(M)
-            self._check_dtype(M)
             state = on_backend(self.state, M)
+            self._check_dtype(M)
             for model in (M.clone(), M):  # M stays as it is if the clone does not fit
                 _load(model, state)
         except ValueError as error:
@@ -105,7 +106,11 @@ def _load(M: MultilayerPerceptron, state: State) -> None:
 
 
 def on_backend(state: Mapping[str, Any], M: MultilayerPerceptron) -> State:
-    """A state in matrices of NumPy as one on the backend and device of M."""
+    """A state in matrices of NumPy, which is checked to be one, as one on the backend and device of M."""
+    for name, X in state.items():
+        if not isinstance(X, Support if name.endswith(SUPPORT) else np.ndarray):
+            expected = "a support" if name.endswith(SUPPORT) else "a matrix"
+            raise ValueError(f"{name}: expected {expected}, found {type(X).__name__}")
     moved = {name: convert(A, M.backend, None, M.device) for name, A in matrices_of(state).items()}
     return moved | supports_of(state)
 

@@ -62,7 +62,7 @@ def write_tree(path: str | Path, strings: Mapping[str, Any], tensors: Mapping[st
     from safetensors.numpy import save
 
     header = {name: json.dumps(value, ensure_ascii=False) for name, value in strings.items()}
-    content = save(dict(tensors), header | {DIGEST: _digest(header, tensors)})
+    content = save(dict(tensors), header | {DIGEST: digest_of(header, tensors)})
     with atomic_write(path) as file:
         file.write(content)
 
@@ -73,7 +73,7 @@ def read_tree(path: str | Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     if DIGEST not in header:
         raise ValueError(f"{path}: expected a checkpoint, found another safetensors file")
     found = header.pop(DIGEST)
-    if found != _digest(header, tensors):
+    if found != digest_of(header, tensors):
         raise ValueError(f"{path}: a damaged file: its content does not agree with its digest")
     return header, tensors
 
@@ -83,7 +83,7 @@ def parse_value(text: str) -> Any:
     return parse_json(text, finite=False)
 
 
-def _digest(header: Mapping[str, str], tensors: Mapping[str, np.ndarray]) -> str:
+def digest_of(header: Mapping[str, str], tensors: Mapping[str, np.ndarray]) -> str:
     """SHA-256 of everything in a file."""
     digest = hashlib.sha256(repr(sorted(header.items())).encode())
     for name, A in sorted(tensors.items()):
