@@ -14,6 +14,9 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
+
+from matgrad.storage.trees import _digest
 
 NUMBERS = (
     *("0", "-1", "1", "2.5", "1e308", "-1e308", "1e-320", "1e999", "nan", "inf", "-0", "65536", "300000000", "1_0"),
@@ -123,16 +126,12 @@ def _array(content: bytes, rng: np.random.Generator) -> bytes:
         A = A.copy()
         odd = [np.nan, np.inf, -1e30, 1e4] if A.dtype.kind == "f" else [-1, 2**31 - 1, 65535, 1]
         A.reshape(-1)[rng.integers(A.size)] = np.array(odd[rng.integers(4)]).astype(A.dtype)
-    buffer = io.BytesIO()
-    np.save(buffer, A)
-    return buffer.getvalue()
+    return _npy(A)
 
 
 def _description(content: bytes, rng: np.random.Generator) -> bytes:
     text = str(np.load(io.BytesIO(content)))
-    buffer = io.BytesIO()
-    np.save(buffer, np.array(in_json(text.encode(), rng).decode("utf-8", "replace")))
-    return buffer.getvalue()
+    return _npy(np.array(in_json(text.encode(), rng).decode("utf-8", "replace")))
 
 
 def in_json(content: bytes, rng: np.random.Generator) -> bytes:
@@ -182,3 +181,23 @@ def in_safetensors(content: bytes, rng: np.random.Generator) -> bytes:
     else:
         changed = in_json(json.dumps(header).encode(), rng)
     return struct.pack("<Q", len(changed)) + changed + body
+
+
+def in_checkpoint(content: bytes, rng: np.random.Generator) -> bytes:
+    """A checkpoint with an odd JSON string or tensor, and the digest of all that it has."""
+    (size,) = struct.unpack("<Q", content[:8])
+    tensors, strings = safetensors.numpy.load(content), json.loads(content[8 : 8 + size])["__metadata__"]
+    del strings["sha256"]
+    if rng.random() < 0.3:
+        name = list(tensors)[rng.integers(len(tensors))]
+        tensors[name] = np.load(io.BytesIO(_array(_npy(tensors[name]), rng)))
+    else:
+        name = list(strings)[rng.integers(len(strings))]
+        strings[name] = in_json(strings[name].encode(), rng).decode("utf-8", "replace")
+    return safetensors.numpy.save(tensors, strings | {"sha256": _digest(strings, tensors)})
+
+
+def _npy(A: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, A)
+    return buffer.getvalue()

@@ -16,10 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hostile_mutants import Inside, in_gzip, in_json, in_json_lines, in_npz, in_safetensors, with_odd_tokens
+from hostile_mutants import (
+    Inside,
+    in_checkpoint,
+    in_gzip,
+    in_json,
+    in_json_lines,
+    in_npz,
+    in_safetensors,
+    with_odd_tokens,
+)
 
 import matgrad as mg
 from matgrad import datasets
+from matgrad.callbacks import Checkpoints
 from matgrad.callbacks.logging import FORMATS
 from matgrad.callbacks.methods import create_method
 from matgrad.cli.inspect import inspect
@@ -243,6 +253,30 @@ def read_a_run(path: Path) -> Any:
     return table_of_runs(sorted_by("accuracy", rows)).text()
 
 
+def resumed_run(**options: Any) -> mg.MultilayerPerceptron:
+    """A model after a short run with all that keeps a state, or after the rest of it."""
+    X, T = np.eye(12, 3, dtype=np.float32), np.arange(12) % 2
+    mg.manual_seed(1)
+    M = create_model("ReLU;BatchNormalization;Linear", "3;4;2", densities="0.5;1")
+    set_optimizers(M, "Adam")
+    callbacks = [mg.RigL(0.3, every=2), *options.pop("callbacks", ())]
+    M.fit(X, T, batch_size=4, seed=1, validation=0.25, early_stopping=3, callbacks=callbacks, **options)
+    return M
+
+
+@cache
+def checkpoint() -> bytes:
+    """One in the middle of the second epoch."""
+    with tempfile.TemporaryDirectory() as folder:
+        resumed_run(epochs=2, callbacks=[Checkpoints(folder, "1s", keep=10)])
+        return Path(folder, "step-00000004.safetensors").read_bytes()
+
+
+def read_a_checkpoint(path: Path) -> Any:
+    """A model that goes on from a checkpoint, and the model in it."""
+    return resumed_run(epochs=3, resume=path), load_model(path)
+
+
 READERS = {
     "npz": Reader("data.npz", npz, datasets.npz, in_npz),
     "compressed npz": Reader("data.npz", lambda: npz(np.savez_compressed), datasets.npz, in_npz),
@@ -250,6 +284,7 @@ READERS = {
     "sparse model": Reader("model.npz", lambda: model("ReLU;Linear", "3;6;2", densities="0.5;0.9"), read_model, in_npz),
     "supports": Reader("supports.npz", lambda: content_of(save_masks), load_supports, in_npz),
     "program": Reader("program.safetensors", program, read_program, in_safetensors),
+    "checkpoint": Reader("step-00000004.safetensors", checkpoint, read_a_checkpoint, in_checkpoint),
     "csv": Reader("table.csv", table, lambda path: datasets.csv(path, categorical="auto", missing="median")),
     "csv.gz": Reader("table.csv.gz", lambda: gzip.compress(table()), datasets.csv, in_gzip),
     "features": Reader("features.csv", lambda: b"1,2\n3,4\n", datasets.csv_features),
