@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from matgrad.storage.trees import _digest
+from matgrad.storage.trees import digest_of
 
 NUMBERS = (
     *("0", "-1", "1", "2.5", "1e308", "-1e308", "1e-320", "1e999", "nan", "inf", "-0", "65536", "300000000", "1_0"),
@@ -194,7 +194,7 @@ def in_checkpoint(content: bytes, rng: np.random.Generator) -> bytes:
     else:
         name = list(strings)[rng.integers(len(strings))]
         strings[name] = in_json(strings[name].encode(), rng).decode("utf-8", "replace")
-    return safetensors.numpy.save(tensors, strings | {"sha256": _digest(strings, tensors)})
+    return safetensors.numpy.save(tensors, strings | {"sha256": digest_of(strings, tensors)})
 
 
 def _npy(A: np.ndarray) -> bytes:

@@ -155,6 +155,16 @@ def record() -> bytes:
         return Path(folder, "run.json").read_bytes()
 
 
+@cache
+def resumable() -> bytes:
+    """A checkpoint of a command."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["--layers", "ReLU;Linear", "--layer-sizes", "64;5;10", "--densities", "0.2;1", "--epochs", "1"]
+        more = ["--sparse-training", "SET(0.3; 5)", "--validation", "0.2", "--early-stopping", "3", "--every", "10s"]
+        train.main([*arguments, *more, "--quiet", "--checkpoint", folder], standalone_mode=False)
+        return Path(folder, "step-00000010.safetensors").read_bytes()
+
+
 def log(ending: str) -> bytes:
     """The log of the same run."""
     rows = json.loads(record())["epochs"]
@@ -202,6 +212,15 @@ def read_configuration(path: Path) -> Any:
 def read_options(path: Path) -> Any:
     """A run with the options in a file, one per line."""
     return options_of(path.read_text(errors="surrogateescape").split("\n"))
+
+
+def read_resumed(path: Path) -> Any:
+    """The run that a command goes on with, for an epoch."""
+    with train.make_context("train", ["--resume", str(path)]) as context:
+        run = TrainingRun(context.params)
+        training = Training(run.M, run.loss, run.train_loader, run.resumed.run.epoch + 1, run.schedule)
+        training.resume(run.resumed)
+        training.train([x for x in (run.statistics, run.early_stopping, run.topology) if x is not None])
 
 
 def read_mnist(path: Path) -> Any:
@@ -285,6 +304,7 @@ READERS = {
     "supports": Reader("supports.npz", lambda: content_of(save_masks), load_supports, in_npz),
     "program": Reader("program.safetensors", program, read_program, in_safetensors),
     "checkpoint": Reader("step-00000004.safetensors", checkpoint, read_a_checkpoint, in_checkpoint),
+    "checkpoint of a command": Reader("step-00000010.safetensors", resumable, read_resumed, in_checkpoint),
     "csv": Reader("table.csv", table, lambda path: datasets.csv(path, categorical="auto", missing="median")),
     "csv.gz": Reader("table.csv.gz", lambda: gzip.compress(table()), datasets.csv, in_gzip),
     "features": Reader("features.csv", lambda: b"1,2\n3,4\n", datasets.csv_features),
