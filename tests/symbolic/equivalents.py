@@ -14,6 +14,7 @@ _SMOOTHED = "(1 - s) * T + s / K * ones(N, K, like=T) if s else T"
 _SIGMA = "columns_sum(hadamard(R, R)) / N if training else self.running_variance"
 _ELU_EXPM1 = "hadamard(exp(negative) + ones(m, n, like=X), tanh(negative / 2))"
 _ELU_GRADIENT = "step(X) + self.alpha * hadamard(exp(negative), ones(m, n, like=X) - step(X))"
+_VIOLATION = "self.margin / 2 * ones(N, K, like=Y) + Y / 2 - column_repeat(rows_sum(hadamard(T, Y / 2)), K)"
 _JACOBIAN = "identity(D, like=x) - ones(D, like=x) @ stable_softmax(x)"
 _MINUS_MAX = "X - column_repeat(rows_max(X), D)"
 
@@ -38,6 +39,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "torch refuses a batch of one example; the definition is checked for it",
     ("_SmoothedLoss.targets", _SMOOTHED, _SMOOTHED.removesuffix(" if s else T")): "with s = 0 the sum is T",
     ("_SmoothedLoss.targets", _SMOOTHED, "(1 - s) * T + s / K if s else T"): _BROADCAST,
+    ("MultiMarginLoss.__call__", _VIOLATION, _VIOLATION.replace(" * ones(N, K, like=Y)", "")): _BROADCAST,
+    ("MultiMarginLoss.gradient", _VIOLATION, _VIOLATION.replace(" * ones(N, K, like=Y)", "")): _BROADCAST,
+    ("MultiMarginLoss.gradient", _VIOLATION, f"2 * ({_VIOLATION})"): "only its sign counts",
     ("LeakyReLUActivation.gradient", "step(X - self.alpha * X)", "step(X)"): _SAME_SIGN,
     ("LeakyReLUActivation.gradient", "step(X - self.alpha * X)", "step(X + self.alpha * X)"): _SAME_SIGN,
     (
