@@ -161,7 +161,7 @@ class WarmUpScheduler(LearningRateScheduler):
 
     def __call__(self, i: int) -> float:
         w, s = self.steps, self.schedule
-        return s(0) * (i + 1) / (w + 1) if i < w else s(i - w)
+        return s(0) * ((i + 1) / (w + 1)) if i < w else s(i - w)
 
     def check(self, count: int) -> None:
         """Refuse a schedule that is not finite at the beginning, or after the warm-up."""
