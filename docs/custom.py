@@ -105,10 +105,10 @@ class PseudoHuberLoss(mg.LossFunction):
         N, K = Y.shape
         return sqrt(ones(N, K, like=Y) + hadamard(Y - T, Y - T))
 
-    def __call__(self, Y, T):
+    def __call__(self, Y, T, s=None):
         """1_Nᵀ (√(1 + (Y - T) ⊙ (Y - T)) - 1) 1_K"""
         N, K = Y.shape
-        return elements_sum(self.root(Y, T) - ones(N, K, like=Y))
+        return elements_sum(self.root(Y, T) - ones(N, K, like=Y), s)
 
     def gradient(self, Y, T):
         """(Y - T) ⊙ 1/√(1 + (Y - T) ⊙ (Y - T))"""

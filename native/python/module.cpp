@@ -111,7 +111,7 @@ public:
     }
 
     void train(nb::handle inputs, nb::handle targets, nb::handle learning_rates, nb::handle order_of_rows, nb::handle classes,
-               nb::object poll, nb::handle starts_of_rows, nb::handle columns_of_elements) {
+               nb::handle weights_of_rows, nb::object poll, nb::handle starts_of_rows, nb::handle columns_of_elements) {
         const auto X = imported<ConstArray>("X", inputs, "an array"), T = imported<ConstArray>("T", targets, "an array"),
                    rates = imported<ConstArray>("eta", learning_rates, "an array");
         const auto order = optional_indices("order", order_of_rows), labels = optional_indices("labels", classes);
@@ -127,6 +127,12 @@ public:
             if (*indices && Index((*indices)->shape(0)) != examples.size)
                 throw std::invalid_argument("order and labels: expected one per row of X");
         examples.T = T.data(), examples.targets = rows(T);
+        std::optional<ConstArray> weights;
+        if (!weights_of_rows.is_none()) {
+            weights = imported<ConstArray>("s", weights_of_rows, "an array");
+            check("s", *weights, {examples.size, 1});
+            examples.weights = weights->data();
+        }
         examples.order = order ? order->data() : nullptr, examples.labels = labels ? labels->data() : nullptr;
         Turn turn(*this);
         auto last_poll = std::chrono::steady_clock::now();
@@ -294,7 +300,7 @@ NB_MODULE(_native, m) {
              "Run the program once, with these arrays as inputs that it does not change and as outputs. If X is sparse, it has "
              "the values of the elements, which come with the starts of the rows and the columns of the elements.")
         .def("train", &BoundExecutor::train, nb::arg("X"), nb::arg("T"), nb::arg("rates"), nb::arg("order") = nb::none(),
-             nb::arg("labels") = nb::none(), nb::arg("poll") = nb::none(), nb::arg("starts") = nb::none(), nb::arg("columns") = nb::none(),
+             nb::arg("labels") = nb::none(), nb::arg("weights") = nb::none(), nb::arg("poll") = nb::none(), nb::arg("starts") = nb::none(), nb::arg("columns") = nb::none(),
              "Run the program on one batch after another, each with its own learning rate. poll(done) is called now and then "
              "with the number of batches done, and at the end; it may raise to stop.")
         .def_prop_rw(

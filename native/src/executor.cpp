@@ -364,7 +364,9 @@ void Executor::run(const Examples& examples, const void* rates, Index batches, c
     if (x.empty() || t.empty() || x[0] != t[0] || !rate.shape.empty() || rate.dtype != self.program.dtype)
         refuse("expected a training step, with inputs X and T that have the same number of rows, and a scalar eta of " +
                                     self.program.dtype);
-    for (int input : {X, T, eta}) self.check_constant(input);
+    const int s = examples.weights ? self.program.buffer("s") : X;  // X if there are no weights
+    if (examples.weights && self.program.buffers[s].shape != Shape{x[0], 1}) refuse("s: expected one weight for each row of X");
+    for (int input : {X, T, eta, s}) self.check_constant(input);
     if (is_sparse != (examples.starts != nullptr)) refuse(is_sparse ? "X: expected sparse examples" : "X: expected dense examples");
     if (is_sparse) check_rows(examples, x[1]);
     const Index N = x[0], size = element_size(rate.dtype);
@@ -372,11 +374,11 @@ void Executor::run(const Examples& examples, const void* rates, Index batches, c
         refuse("expected " + std::to_string(batches * N) + " examples, found " + std::to_string(examples.size));
     struct Unbinding {  // also if an exception ends the epoch
         std::vector<void*>& pointers;
-        int inputs[3];
+        int inputs[4];
         ~Unbinding() {
             for (int input : inputs) pointers[input] = nullptr;
         }
-    } at_end{self.pointers, {X, T, eta}};
+    } at_end{self.pointers, {X, T, eta, s}};
     std::vector<Index> rows(N);
     for (Index batch = 0; batch < batches; ++batch) {
         const Index start = batch * N;
@@ -385,6 +387,7 @@ void Executor::run(const Examples& examples, const void* rates, Index batches, c
             self.bind_sparse_rows(examples, rows);
         else
             self.bind_rows(X, examples.X, examples.size, !examples.order, rows);
+        if (examples.weights) self.bind_rows(s, examples.weights, examples.size, !examples.order, rows);
         if (examples.labels)
             for (Index& row : rows) row = examples.labels[row];
         self.bind_rows(T, examples.T, examples.targets, !examples.order && !examples.labels, rows);

@@ -42,6 +42,7 @@ class Executor:
         rates: np.ndarray,
         order: np.ndarray | None = None,
         labels: np.ndarray | None = None,
+        weights: np.ndarray | None = None,
         poll: Callable[[int], None] | None = None,
         starts: np.ndarray | None = None,
         columns: np.ndarray | None = None,

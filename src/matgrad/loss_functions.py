@@ -4,11 +4,15 @@ A loss is a sum over the batch, except the mean squared error, which is a mean; 
 `mean_gradient`, which for both is the gradient of the mean over the batch. The paper's formulas for a
 single row are the case N = 1. The losses on logits and log-probabilities are exact everywhere; those
 on probabilities saturate at log(tiny), so that 0·log 0 = 0.
+
+With weights s, an N×1 column, the loss of example i counts sᵢ times: 1_Nᵀ X 1_K becomes sᵀ X 1_K, and the mean over
+the batch is Σᵢ sᵢℓᵢ / N, where N counts all examples, whatever their weights, and ℓᵢ is the loss of row i alone.
 """
 
 from __future__ import annotations
 
 import math
+from inspect import signature
 
 from matgrad.activation_functions import relu, sigmoid
 from matgrad.foundation.numbers import as_number
@@ -44,18 +48,19 @@ class LossFunction:
     least_outputs = 1  # two for a loss that compares classes: with one output, nothing would be learned
     has_probabilities = False  # whether the targets are probabilities, such as the 0 and 1 of classes
 
-    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
-        """ℒ(Y, T)"""
+    def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
+        """ℒ(Y, T); with weights s, that in which example i counts sᵢ times"""
         raise NotImplementedError
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
         """∇_Y ℒ(Y, T)"""
         raise NotImplementedError
 
-    def mean_gradient(self, Y: Matrix, T: Matrix) -> Matrix:
-        """∇_Y of the mean loss over the N examples of the batch"""
-        N, _ = Y.shape
-        return self.gradient(Y, T) if self.is_mean else self.gradient(Y, T) / N
+    def mean_gradient(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Matrix:
+        """∇_Y of the mean loss over the N examples of the batch; with weights s, (s 1_Kᵀ) ⊙ ∇_Y"""
+        N, K = Y.shape
+        DY = self.gradient(Y, T) if self.is_mean else self.gradient(Y, T) / N
+        return DY if s is None else hadamard(column_repeat(s, K), DY)
 
     def specification(self) -> str:
         """The string from which `create_loss` makes this loss."""
@@ -68,8 +73,8 @@ class LossFunction:
 class SquaredErrorLoss(LossFunction):  # appendix:loss-functions
     """1_Nᵀ ((Y - T) ⊙ (Y - T)) 1_K"""
 
-    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
-        return elements_sum(hadamard(Y - T, Y - T))
+    def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
+        return elements_sum(hadamard(Y - T, Y - T), s)
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
         """2(Y - T)"""
@@ -81,9 +86,9 @@ class MeanSquaredErrorLoss(SquaredErrorLoss):  # appendix:loss-functions
 
     is_mean = True
 
-    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+    def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         N, K = Y.shape
-        return super().__call__(Y, T) / (K * N)
+        return super().__call__(Y, T, s) / (K * N)
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
         """∇_Y ℒ_SE(Y, T) / (K·N)"""
@@ -100,9 +105,9 @@ class HuberLoss(LossFunction):
     def __init__(self, delta: float = 1.0) -> None:
         self.delta = _positive("delta", delta)
 
-    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+    def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         C = clip(Y - T, self.delta)
-        return elements_sum(hadamard(C, Y - T - C / 2))
+        return elements_sum(hadamard(C, Y - T - C / 2), s)
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
         """clip(Y - T, δ)"""
@@ -132,9 +137,9 @@ class CrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
 
     accepts = _PROBABILITIES
 
-    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+    def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         T = self.targets(T)
-        return -elements_sum(hadamard(T, log(positive(Y))))
+        return -elements_sum(hadamard(T, log(positive(Y))), s)
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
         """-T ⊙ 1/Y"""
@@ -147,9 +152,9 @@ class SoftmaxCrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
 
     accepts = _LOGITS | _LOG_PROBABILITIES  # log-softmax leaves the latter as they are
 
-    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+    def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         T = self.targets(T)
-        return -2 * elements_sum(hadamard(T, half_log_softmax(Y)))  # log-softmax(Y) may be -inf, and 0·inf is nan
+        return -2 * elements_sum(hadamard(T, half_log_softmax(Y)), s)  # log-softmax(Y) may be -inf, and 0·inf is nan
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:  # eq:softmax-cross-entropy-derivation
         """softmax(Y) ⊙ (T 1_K 1_Kᵀ) - T"""
@@ -163,9 +168,9 @@ class LogProbabilityLoss(_SmoothedLoss):
 
     accepts = _LOG_PROBABILITIES
 
-    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+    def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         T = self.targets(T)
-        return -elements_sum(hadamard(T, Y))
+        return -elements_sum(hadamard(T, Y), s)
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
         """-T"""
@@ -179,8 +184,8 @@ class NegativeLogLikelihoodLoss(LossFunction):  # appendix:loss-functions
     least_outputs = 2
     has_probabilities = True
 
-    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
-        return -elements_sum(log(positive(rows_sum(hadamard(Y, T)))))
+    def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
+        return -elements_sum(log(positive(rows_sum(hadamard(Y, T)))), s)
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
         """-((1 / ((Y ⊙ T) 1_K)) 1_Kᵀ) ⊙ T"""
@@ -195,8 +200,8 @@ class LogisticCrossEntropyLoss(LossFunction):  # appendix:loss-functions
     accepts = _LOGITS
     has_probabilities = True
 
-    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
-        return -elements_sum(hadamard(T, log_sigmoid(Y)))
+    def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
+        return -elements_sum(hadamard(T, log_sigmoid(Y)), s)
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:  # eq:logistic-cross-entropy-loss
         """T ⊙ σ(Y) - T"""
@@ -209,11 +214,11 @@ class BinaryCrossEntropyLoss(LossFunction):
     accepts = _LOGITS
     has_probabilities = True
 
-    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+    def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         N, K = Y.shape
         positives = hadamard(T, log_sigmoid(Y))
         negatives = hadamard(ones(N, K, like=T) - T, log_sigmoid(-Y))
-        return -elements_sum(positives + negatives)
+        return -elements_sum(positives + negatives, s)
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
         """σ(Y) - T"""
@@ -229,10 +234,10 @@ class HingeLoss(LossFunction):
     accepts = _LOGITS
     has_probabilities = True
 
-    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+    def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         N, K = Y.shape
         S = 2 * T - ones(N, K, like=T)
-        return elements_sum(relu(ones(N, K, like=Y) - hadamard(S, Y)))
+        return elements_sum(relu(ones(N, K, like=Y) - hadamard(S, Y)), s)
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
         """-(2T - 1) ⊙ [1 - (2T - 1) ⊙ Y ≥ 0]"""
@@ -254,10 +259,10 @@ class MultiMarginLoss(LossFunction):
     def __init__(self, margin: float = 1.0) -> None:
         self.margin = _positive("margin", margin)
 
-    def __call__(self, Y: Matrix, T: Matrix) -> Scalar:
+    def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         N, K = Y.shape
         V = (self.margin / 2) * ones(N, K, like=Y) + Y / 2 - column_repeat(rows_sum(hadamard(T, Y / 2)), K)
-        return 2 * elements_sum(hadamard(ones(N, K, like=T) - T, relu(V))) / K  # 2V may be -inf, and 0·inf is nan
+        return 2 * elements_sum(hadamard(ones(N, K, like=T) - T, relu(V)), s) / K  # 2V may be -inf, and 0·inf is nan
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
         """(H - T ⊙ (H 1_K 1_Kᵀ)) / K, with H = (1 - T) ⊙ [m + Y - (T ⊙ Y) 1_K 1_Kᵀ ≥ 0]"""
@@ -287,6 +292,11 @@ LOSSES: dict[str, type[LossFunction]] = {
     "Hinge": HingeLoss,
     "MultiMargin": MultiMarginLoss,
 }
+
+
+def takes_weights(loss: LossFunction) -> bool:
+    """Whether the value of a loss, which may be the user's, can be weighted."""
+    return "s" in signature(type(loss).__call__).parameters
 
 
 def create_loss(specification: LossFunction | str) -> LossFunction:

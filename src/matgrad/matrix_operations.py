@@ -68,9 +68,9 @@ def Diag(x: Matrix) -> Matrix:
     return backend.Diag(x)
 
 
-def elements_sum(X: Matrix) -> Scalar:
-    """1_mᵀ X 1_n, the scalar Σ_ij x_ij."""
-    return backend_of(X).elements_sum(X)
+def elements_sum(X: Matrix, s: Matrix | None = None) -> Scalar:
+    """1_mᵀ X 1_n, the scalar Σ_ij x_ij; with an m×1 column s of weights, sᵀ X 1_n."""
+    return backend_of(X).elements_sum(X if s is None else hadamard(column_repeat(s, X.shape[1]), X))
 
 
 def column_repeat(x: Matrix, n: int) -> Matrix:

@@ -27,8 +27,9 @@ from matgrad.callbacks import (
     is_sparse_training,
 )
 from matgrad.datasets import DataLoader
-from matgrad.datasets.checking import check_finite, checked_examples
+from matgrad.datasets.checking import check_finite, checked_examples, checked_weights
 from matgrad.datasets.dataset import hold_out
+from matgrad.datasets.weighting import ClassWeights, class_weights, weights_by_class
 from matgrad.engines.eager import EagerStep
 from matgrad.engines.engine import Batches, CompiledStep
 from matgrad.engines.fallback import StepWithFallback
@@ -38,7 +39,13 @@ from matgrad.inspection.profiling import counted
 from matgrad.layers.state import State
 from matgrad.learning_rate import LearningRateScheduler, checked_rate, create_scheduler
 from matgrad.loss_functions import LossFunction, create_loss
-from matgrad.program.computations import check_loss, check_probabilities, default_loss, number_of_classes
+from matgrad.program.computations import (
+    check_loss,
+    check_probabilities,
+    check_weighable,
+    default_loss,
+    number_of_classes,
+)
 from matgrad.storage.checkpoints import Checkpoint, RunState, find_checkpoint
 
 if TYPE_CHECKING:
@@ -83,6 +90,7 @@ class Training:
 
     X: Matrix  # the last batch, unless the engine trains whole epochs by itself
     T: Matrix
+    s: list[Matrix]  # its weights, [s], or [] if it has none
     state: State  # of M before that batch; in compiled training, when the epoch began
     _step: CompiledStep
     _epoch_data: Batches
@@ -112,6 +120,8 @@ class Training:
         check_loss(M, loss)
         if isinstance(data, DataLoader) and data.labels is None:
             check_probabilities(backend_of(data.T).to_numpy(data.T), loss)
+        if isinstance(data, DataLoader) and data.weights is not None:
+            check_weighable(loss)
         self.clip_norm = clip_norm
         if isinstance(learning_rate, LearningRateScheduler):
             learning_rate.check(self.epochs * (len(data) if per_step and isinstance(data, Sized) else 1))
@@ -148,14 +158,14 @@ class Training:
         part = self.batch / self.batches if self._is_in_epoch and self.batches else 0.0
         return min((self.epoch + part) / self.epochs, 1.0) if self.epochs else 1.0
 
-    def sample(self, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
-        """A batch (X, T) of training data: random examples of a `DataLoader`; of other data, the last batch."""
+    def sample(self, rng: np.random.Generator) -> tuple[Matrix, ...]:
+        """A batch (X, T), or (X, T, s), of training data: random examples of a `DataLoader`, else the last batch."""
         now = self.data(self.epoch) if callable(self.data) and not self.batch else self.data
         data = self._epoch_data if self.batch else now
         if not isinstance(data, DataLoader):
             if not self.batch:
                 raise ValueError("there is no batch yet: before the first step, expected a DataLoader as data")
-            return self.X, self.T
+            return self.X, self.T, *self.s
         return data.batch(0, rng.choice(len(data.X), min(data.batch_size, len(data.X)), replace=False))
 
     @property
@@ -326,11 +336,11 @@ class Training:
             stops = sorted(due | {done} & {*range(1, len(data))})
             yield from (x for x in zip(data.parts(stops), [0, *stops], strict=True) if x[1] >= done)
 
-    def _watched(self, data: Batches) -> Iterator[tuple[Matrix, Matrix]]:
-        """The batches; the one that is trained on is also (self.X, self.T)."""
-        for self.X, self.T in data:
+    def _watched(self, data: Batches) -> Iterator[tuple[Matrix, ...]]:
+        """The batches; the one that is trained on is also (self.X, self.T, *self.s)."""
+        for self.X, self.T, *self.s in data:
             self.state = self.M.state()
-            yield self.X, self.T
+            yield self.X, self.T, *self.s
 
     def _poll(self, done: int) -> None:
         """Count the batches that are done, and call the callbacks."""
@@ -429,7 +439,9 @@ def fit(
     batch_size: int = BATCH_SIZE,
     shuffle: bool = True,
     seed: int | None = None,
-    validation: float | tuple[Any, np.ndarray] | None = None,
+    sample_weight: Any = None,
+    class_weight: ClassWeights | None = None,
+    validation: float | tuple[Any, ...] | None = None,
     early_stopping: int | None = None,
     per_step: bool = False,
     clip_norm: float | None = None,
@@ -448,34 +460,47 @@ def fit(
     The default loss is the one that M was trained with, here or before it was saved. Else it is the cross-entropy that
     fits the last layer (one output has the classes 0 and 1) or, for targets that are numbers, the mean squared error;
     with one output, integers other than 0 and 1 need a named loss. `M.information` then has the loss and the number of
-    classes. `validation` is a pair (X, T), or the fraction of the examples to hold out; with `early_stopping` training
-    ends when the validation loss has not improved for that many epochs, or is no longer finite, and M keeps the best
-    parameters. Returns the history, which is also `M.history`: for every epoch the learning rate, the 'seconds' of
-    training (with compiling, without statistics and other callbacks) and, unless `statistics` is off, the 'loss' and
-    the 'accuracy' (for targets that are not classes, the 'rmse'), also as 'validation_loss' and so on. If a layer is
-    sparse, it also has what `callbacks.Accounting` tells: FLOPs, memory, stored and explored weights.
+    classes.
+
+    `sample_weight` has a weight for each example, and `class_weight` one for each class: 'balanced', a list, or a
+    dictionary from class indices; both are multiplied. Training descends Σ sᵢℓᵢ / N, where N counts the examples
+    of a batch whatever their weights: to double all weights is to double the loss and its gradient. All losses in the
+    history are weighted, those of validation data by class and, if they have any, by sample weights; the accuracy
+    and the RMSE count every example once.
+
+    `validation` is a pair (X, T), a triple (X, T, sample weights), or the fraction of the examples to hold out;
+    with `early_stopping` training ends when the validation loss has not improved for that many epochs, or is no
+    longer finite, and M keeps the best parameters. Returns the history, which is also `M.history`: for every epoch
+    the learning rate, the 'seconds' of training (with compiling, without statistics and other callbacks) and,
+    unless `statistics` is off, the 'loss' and the 'accuracy' (for targets that are not classes, the 'rmse'), also
+    as 'validation_loss' and so on. If a layer is sparse, it also has what `callbacks.Accounting` tells: FLOPs,
+    memory, stored and explored weights.
     `verbose` shows them. `resume` goes on from a checkpoint; `epochs` counts those before it too. See
     `stochastic_gradient_descent` for the rest.
     """
     X, T = checked_examples(X, T)
     loss = default_loss(M, T) if loss is None else create_loss(loss)
     check_loss(M, loss)
-    data = _divided(X, T, validation, seed)
+    data = _divided(X, T, sample_weight, validation, seed)
     if early_stopping is not None and ("validation_" not in data or not statistics):
         raise ValueError("early_stopping needs validation data and statistics")
 
-    def loader(part: str, X: Any, T: np.ndarray) -> DataLoader:
+    counts = [number_of_classes(M, loss, T) for _, T, _ in data.values()]
+    classes = None if None in counts else counts[0]
+    c = None if class_weight is None else class_weights(class_weight, data[""][1], classes)
+
+    def loader(part: str, X: Any, T: np.ndarray, s: np.ndarray | None) -> DataLoader:
+        s = s if c is None else weights_by_class(T, c) * (1 if s is None else s)
         X = _of_dtype(M.normalize(X), M.dtype, f"{part}X")
         T = M.normalize_targets(T)
         T = _of_dtype(T, M.dtype, f"{part}T") if T.dtype.kind == "f" else T  # integers may be classes
-        result = DataLoader(X, T, batch_size, shuffle=shuffle, seed=seed, classes=M.layers[-1].output_size)
+        K = M.layers[-1].output_size
+        result = DataLoader(X, T, batch_size, shuffle=shuffle, seed=seed, classes=K, weights=s)
         if result.labels is None:
             check_probabilities(result.T, loss, f"{part}T")
         return result.to(M.backend.name, dtype=M.dtype, device=M.device)
 
     loaders = {prefix: loader(prefix.replace("_", " "), *arrays) for prefix, arrays in data.items()}
-    counts = [number_of_classes(M, loss, T) for _, T in data.values()]
-    classes = None if None in counts else counts[0]
     own: list[Callback] = [Statistics(loaders, "rmse" if classes is None else "accuracy")] if statistics else []
     own += [] if early_stopping is None else [EarlyStopping(check_size("early_stopping", early_stopping))]
     own += _checked_callbacks(callbacks)
@@ -490,16 +515,23 @@ def fit(
             M.information = known
 
 
-def _divided(X: Any, T: np.ndarray, validation: Any, seed: int | None) -> dict[str, tuple]:
-    """The examples and, with the prefix 'validation_', those to validate with: a fraction of them, or a pair (X, T)."""
+def _divided(X: Any, T: np.ndarray, weights: Any, validation: Any, seed: int | None) -> dict[str, tuple]:
+    """The examples and, with the prefix 'validation_', those to validate with: a fraction of them, or those given.
+
+    Each part is (X, T, s), where s is None if the examples have no weights.
+    """
+    s = None if weights is None else checked_weights(weights, len(T), "sample_weight")
     if validation is None:
-        return {"": (X, T)}
+        return {"": (X, T, s)}
     if isinstance(validation, Real):
-        kept, held = hold_out(X.shape[0], float(validation), 0 if seed is None else seed, "validation")
-        return {"": (X[kept], T[kept]), "validation_": (X[held], T[held])}
-    if isinstance(validation, tuple | list) and len(validation) == 2:
-        Xv, Tv = validation
-        return {"": (X, T), "validation_": checked_examples(Xv, Tv, "validation ")}
+        parts = hold_out(X.shape[0], float(validation), 0 if seed is None else seed, "validation")
+        kept, held = ((X[rows], T[rows], None if s is None else s[rows]) for rows in parts)
+        return {"": kept, "validation_": held}
+    if isinstance(validation, tuple | list) and len(validation) in (2, 3):
+        Xv, Tv, *sv = validation
+        Xv, Tv = checked_examples(Xv, Tv, "validation ")
+        given = [checked_weights(x, len(Tv), "validation sample weights") for x in sv if x is not None]
+        return {"": (X, T, s), "validation_": (Xv, Tv, given[0] if given else None)}
     raise ValueError(f"validation: expected a pair (X, T), a fraction or None, found {validation!r}")
 
 

@@ -227,7 +227,13 @@ def _loss_at(loss: mg.LossFunction, one_hot: bool, point: int) -> tuple[np.ndarr
 
 def _loss_values(loss: mg.LossFunction, one_hot: bool, point: int) -> Values:
     Y, T = _loss_at(loss, one_hot, point)
-    return {"value": loss(Y, T), "gradient": loss.gradient(Y, T), "mean_gradient": loss.mean_gradient(Y, T)}
+    s = _weights(point)
+    plain = {"value": loss(Y, T), "gradient": loss.gradient(Y, T), "mean_gradient": loss.mean_gradient(Y, T)}
+    return plain | {"weighted value": loss(Y, T, s), "weighted gradient": loss.mean_gradient(Y, T, s)}
+
+
+def _weights(point: int) -> np.ndarray:
+    return np.random.default_rng(point).uniform(0, 3, (N, 1))
 
 
 def _torch_loss(loss: mg.LossFunction, one_hot: bool, point: int) -> Values:
@@ -236,8 +242,13 @@ def _torch_loss(loss: mg.LossFunction, one_hot: bool, point: int) -> Values:
     mean = torch_loss(loss, Y, T)
     mean.backward()
     scale = 1 if loss.is_mean else N
-    gradient = Y.grad.numpy()
-    return {"value": scale * mean.detach().numpy(), "gradient": scale * gradient, "mean_gradient": gradient}
+    gradient = Y.grad.numpy().copy()
+    plain = {"value": scale * mean.detach().numpy(), "gradient": scale * gradient, "mean_gradient": gradient}
+    Y.grad = None
+    rows = torch.stack([torch_loss(loss, Y[i : i + 1], T[i : i + 1]) for i in range(N)])
+    weighted = (torch.tensor(_weights(point))[:, 0] * rows).mean()
+    weighted.backward()
+    return plain | {"weighted value": scale * weighted.detach().numpy(), "weighted gradient": Y.grad.numpy()}
 
 
 # -- activation functions ----------------------------------------------------------------------

@@ -247,7 +247,9 @@ def _loss(cls: type[mg.LossFunction], N: int, D: int, K: int, scale: float) -> V
     rng = np.random.default_rng(N)
     loss = cls()
     Y, T = _output_for(loss, scale, rng, N, K), rng.dirichlet(np.ones(K), N)
-    return {"value": loss(Y, T), "gradient": loss.gradient(Y, T), "mean_gradient": loss.mean_gradient(Y, T)}
+    s = rng.uniform(0, 3, (N, 1))
+    plain = {"value": loss(Y, T), "gradient": loss.gradient(Y, T), "mean_gradient": loss.mean_gradient(Y, T)}
+    return plain | {"weighted value": loss(Y, T, s), "weighted gradient": loss.mean_gradient(Y, T, s)}
 
 
 def _activation(name: str, N: int, D: int, K: int, scale: float) -> Values:

@@ -79,6 +79,7 @@ struct Examples {
     const std::int64_t* labels = nullptr;  // the row of T for each row of X; without them, the same row
     const std::int64_t* starts = nullptr;  // of sparse examples: X has the values of the elements starts[i], …, starts[i + 1] - 1
     const std::int32_t* columns = nullptr;  // of row i, and these are their columns
+    const void* weights = nullptr;          // the input s of the program, one for each row of X
 };
 
 // A program with memory. Inputs are bound to the caller's memory; the program updates some of them in place.

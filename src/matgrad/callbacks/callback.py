@@ -54,7 +54,8 @@ class Callback:
     def batch(self, run: Training) -> None:
         """After each batch, ``run.X`` with targets ``run.T``, for a callback that `wants_batches`.
 
-        ``run.state`` is the state of M before it. ``run.M`` has the parameters after it, and what is changed in it is
+        ``run.s`` is [s] if the examples have weights s, else []. ``run.state`` is the state of M before it.
+        ``run.M`` has the parameters after it, and what is changed in it is
         trained on; in compiled training a model that was not got from ``run.M`` has those from before the epoch. With
         an `interval` above 1 it is called after every so many steps of the run, without X, T and state.
         """

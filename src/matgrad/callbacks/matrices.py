@@ -41,7 +41,7 @@ class Matrices(Callback):
                 self._show(run, f"layer {i} {name}", X)
         Y, T = vars(run.M.layers[-1])[KEPT]["Y"], run.T  # the output, whatever else the layer calls Y
         self._show(run, "T", T)
-        loss = float(run.loss(Y, T)) / (1 if run.loss.is_mean else len(T))
+        loss = float(run.loss(Y, T, *run.s)) / (1 if run.loss.is_mean else len(T))
         self.say(f"batch {run.batch} loss {loss:.6g}")
 
     def _show(self, run: Training, name: str, X: Any) -> None:

@@ -98,9 +98,9 @@ class SNIP(Callback):
     def _saliencies(self, run: Training) -> list[np.ndarray]:
         """|W ⊙ DW| of every linear layer, on one batch."""
         rng = generator() if self.seed is None else np.random.default_rng(self.seed)
-        M, (X, T) = run.M.clone().train(), run.sample(rng)
+        M, (X, T, *s) = run.M.clone().train(), run.sample(rng)
         Y = M.feedforward(X)
-        M.backpropagate(Y, run.loss.mean_gradient(Y, T))
+        M.backpropagate(Y, run.loss.mean_gradient(Y, T, *s))
         to_numpy = M.backend.to_numpy
         return [np.abs(to_numpy(layer.W) * to_numpy(layer.DW)) for layer in M.linear_layers()]
 

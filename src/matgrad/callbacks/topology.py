@@ -214,13 +214,13 @@ class Topology(TopologyCallback):
         self.update_flops += 2 * sum(A.size * B.shape[1] for all_of in found.values() for A, B in all_of)
         return found
 
-    def _factors_on(self, run: Training, X: Matrix, T: Matrix) -> dict[str, Factors]:
+    def _factors_on(self, run: Training, *batch: Matrix) -> dict[str, Factors]:
         """The factors A and B of the gradient A B on a batch, by parameter."""
         M = run.M
         if self._epoch != run.epoch:  # within an epoch the computation stays the same, as in training
             self._epoch, self._computation = run.epoch, gradient_factors_of(M, run.loss, compiled=run.compiled)
         found: dict[str, tuple[list, list]] = {}
-        for key, F in self._computation(M.state(), X, T).items():
+        for key, F in self._computation(M.state(), *batch).items():
             name, _, side = key.rpartition(".")
             found.setdefault(name, ([], []))["AB".index(side[0])].append(np.array(M.backend.to_numpy(F)))
         return {name: (_joined(A, 1), _joined(B, 0)) for name, (A, B) in found.items()}

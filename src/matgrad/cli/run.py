@@ -35,6 +35,7 @@ from matgrad.cli.sparsity import densities, sparsity_of
 from matgrad.cli.timer import Timer
 from matgrad.cli.topology import sparse_training, starts_dense
 from matgrad.datasets import DataLoader, Dataset, Normalization
+from matgrad.datasets.weighting import class_weights, weights_by_class
 from matgrad.foundation.files import as_json
 from matgrad.foundation.machine import set_threads
 from matgrad.foundation.writing import make_folder, write_json, write_or_rescue
@@ -42,7 +43,7 @@ from matgrad.layers.linear import LinearLayer
 from matgrad.learning_rate import create_scheduler
 from matgrad.loss_functions import HuberLoss, LossFunction, SquaredErrorLoss, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.program.computations import check_loss, default_loss
+from matgrad.program.computations import check_loss, check_weighable, default_loss
 from matgrad.specifications.models import count_linear, create_model, set_optimizers
 from matgrad.storage.models import SavedModel, load_model, load_weights
 from matgrad.training import Data, Training
@@ -69,6 +70,7 @@ class TrainingRun:
         self.M.target_normalization = self._target_normalization()
         self.schedule = create_scheduler(options["learning_rate"])
         self.timer = Timer(self.M, options["timer"])
+        self.class_weights = self._class_weights()
         self.train_loader = self._training_loader(self.data)
         parts = {"": self.train_loader}
         if self.validation is not None:
@@ -172,9 +174,17 @@ class TrainingRun:
             kind = "standard" if is_free else "none"
         return None if kind == "none" else Normalization.of(kind, self.data.Ttrain)
 
+    def _class_weights(self) -> np.ndarray | None:
+        """The weights of the classes in all losses, if the options ask for any."""
+        if self.options["class_weights"] is None:
+            return None
+        check_weighable(self.loss)
+        return class_weights(self.options["class_weights"], self.data.Ttrain, self.data.classes)
+
     def _loader(self, X: np.ndarray, T: np.ndarray, **shuffling: Any) -> DataLoader:
+        weights = None if self.class_weights is None else weights_by_class(T, self.class_weights)
         T = self.M.normalize_targets(T)
-        loader = DataLoader(X, T, self.options["batch_size"], classes=self.data.classes, **shuffling)
+        loader = DataLoader(X, T, self.options["batch_size"], classes=self.data.classes, weights=weights, **shuffling)
         return loader.to(self.M.backend.name, dtype=self.M.dtype, device=self.M.device)
 
     def _training_loader(self, data: Dataset) -> DataLoader:
@@ -272,11 +282,12 @@ class TrainingRun:
         what = f"{data.classes} classes" if data.classes else f"regression with {outputs}"
         scaling = self.M.target_normalization
         targets = "" if scaling is None else f", targets {scaling}"
+        weights = f" with class weights {self.options['class_weights']}" if self.options["class_weights"] else ""
         report.say(f"{self.M}\n")
         report.say(
             f"data {data.name}: {data.Xtrain.shape[0]} training and {data.Xtest.shape[0]} test examples, "
             f"{data.input_size} features, {what}; "
-            f"normalize {self.options['normalize']}{targets}; loss {self.loss.specification()}; "
+            f"normalize {self.options['normalize']}{targets}; loss {self.loss.specification()}{weights}; "
             f"weights {self._weights()}"
             f"{'' if self.topology is None else f'; sparse training {self.topology!r}'}\n"
         )

@@ -73,6 +73,12 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 @option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, metavar="N", help="Examples per step.")
 @option("Training", "--weight-decay", type=NOT_NEGATIVE, metavar="λ", help="Add λθ to the gradients.")
 @option("Training", "--l1", type=NOT_NEGATIVE, metavar="λ", help="Add λ·sign(θ) to the gradients.")
+@option(
+    "Training",
+    "--class-weights",
+    metavar="LIST",
+    help="How often the loss counts the examples of each class: 1;2;0.5, or balanced, so that all classes count alike.",
+)
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
 @option(
     "Training",

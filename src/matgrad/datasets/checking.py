@@ -107,6 +107,21 @@ def check_finite(A: Any, where: str, found: Any = None) -> None:
         raise DataError(f"{where}, row {row}, column {column}: found {value}, expected a finite {kind}")
 
 
+def checked_weights(weights: Any, N: int, where: str = "weights") -> np.ndarray:
+    """The weights as a vector of N float64 numbers, after a check that they are finite, not negative and not all 0."""
+    s = np.asarray(weights)
+    if s.shape not in ((N,), (N, 1)):
+        raise DataError(f"{where}: found shape {s.shape}, expected {N} numbers")
+    check_finite(s, where)
+    s = s.reshape(-1).astype(np.float64)
+    if (s < 0).any():
+        row = int(np.argmax(s < 0))
+        raise DataError(f"{where}: found {s[row]} in row {row}, expected numbers from 0")
+    if not s.any():
+        raise DataError(f"{where}: all are 0, so that there is nothing to learn; expected some above 0")
+    return s
+
+
 def all_finite(A: np.ndarray) -> bool:
     """Whether no element is NaN or infinite; their sum, which needs no memory, decides unless it overflows."""
     with np.errstate(all="ignore"):

@@ -12,7 +12,7 @@ import numpy as np
 from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import Matrix
 from matgrad.backends.conversion import convert
-from matgrad.datasets.checking import as_array, check_examples, is_scipy
+from matgrad.datasets.checking import as_array, check_examples, checked_weights, is_scipy
 from matgrad.foundation.limits import check_bytes
 from matgrad.foundation.random_numbers import generator
 from matgrad.matrix_operations import identity
@@ -29,7 +29,8 @@ class DataLoader:
     same on every backend. Without a `seed` the generator is the one that `manual_seed` sets.
 
     `classes` is the number of classes, by default the largest index + 1; if it is 1, as for a model with
-    one output, integers are numbers and not class indices.
+    one output, integers are numbers and not class indices. `weights` are N numbers, none of them negative, and
+    batches are then (X, T, s); see `loss_functions` for what they do.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class DataLoader:
         shuffle: bool = False,
         seed: int | None = None,
         classes: int | None = None,
+        weights: Any = None,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size: expected 1 or more, found {batch_size}")
@@ -48,6 +50,7 @@ class DataLoader:
         check_examples(X, T)
         self.X = _floating(as_matrix(X))
         self.T, self.labels = _targets(self.X, T, classes)
+        self.weights: Matrix | None = None if weights is None else _column(weights, self.X)
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.rng = generator() if seed is None else np.random.default_rng(seed)
@@ -73,7 +76,7 @@ class DataLoader:
         """The number of batches."""
         return -(-self.size // self.batch_size)
 
-    def __iter__(self) -> Iterator[tuple[Matrix, Matrix]]:
+    def __iter__(self) -> Iterator[tuple[Matrix, ...]]:
         order = self.order()
         for start in range(0, self.size, self.batch_size):
             yield self.batch(start, order)
@@ -84,11 +87,12 @@ class DataLoader:
             return self._part[0]
         return self.rng.permutation(self.size) if self.shuffle else None
 
-    def batch(self, start: int, order: np.ndarray | None = None) -> tuple[Matrix, Matrix]:
+    def batch(self, start: int, order: np.ndarray | None = None) -> tuple[Matrix, ...]:
         """The batch that begins at position `start` of an order, by default that of the data."""
         batch = slice(start, min(start + self.batch_size, self.size))
         rows = batch if order is None else order[batch]
-        return rows_of(self.X, rows), rows_of(self.T, rows if self.labels is None else self.labels[rows])
+        s = () if self.weights is None else (rows_of(self.weights, rows),)
+        return rows_of(self.X, rows), rows_of(self.T, rows if self.labels is None else self.labels[rows]), *s
 
     def parts(self, stops: Sequence[int]) -> Iterator[DataLoader]:
         """One pass as several loaders, which end after the numbers of batches in `stops`, and one for the rest."""
@@ -101,6 +105,7 @@ class DataLoader:
                 part.X = rows_of(self.X, slice(start, end))
                 part.T = self.T if self.labels is not None else rows_of(self.T, slice(start, end))
                 part.labels = None if self.labels is None else self.labels[start:end]
+                part.weights = None if self.weights is None else rows_of(self.weights, slice(start, end))
             yield part
 
     def to(self, backend: str | None = None, *, dtype: str | None = None, device: str | None = None) -> DataLoader:
@@ -121,6 +126,7 @@ class DataLoader:
                 return self
         values, self.T = (convert(A, target, dtype, device) for A in (values, self.T))
         self.X = with_values(self.X, values)
+        self.weights = None if self.weights is None else convert(self.weights, target, dtype, device)
         return self
 
     def in_order(self, batch_size: int) -> DataLoader:
@@ -174,6 +180,13 @@ def _targets(X: Matrix, T: Matrix, classes: int | None) -> tuple[Matrix, np.ndar
         )
     A = backend.to_numpy(T).astype(backend.dtype(X))
     return backend.from_numpy(A.reshape(len(A), -1), backend.device(X)), None
+
+
+def _column(weights: Any, X: Matrix) -> Matrix:
+    """The weights as an N×1 matrix of X's backend and dtype."""
+    s, values = checked_weights(weights, X.shape[0])[:, None], values_of(X)
+    backend = backend_of(values)
+    return backend.from_numpy(s.astype(backend.dtype(values)), backend.device(values))
 
 
 def are_classes(T: np.ndarray) -> bool:

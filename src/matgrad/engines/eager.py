@@ -36,13 +36,13 @@ class EagerStep(CompiledStep):
     def state(self) -> State:
         return self.M.state()
 
-    def prepare(self, X: Matrix, T: Matrix) -> None:
+    def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> None:
         """Do nothing: there is nothing to compile."""
 
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
         profile = profile_of(self.M)
-        with nullcontext() if profile is None else profile.watching(self, X, T):
-            train_batch(self.M, self.loss, X, T, eta, self.clip_norm)
+        with nullcontext() if profile is None else profile.watching(self, X, T, *s):
+            train_batch(self.M, self.loss, X, T, eta, self.clip_norm, *s)
 
 
 class EagerEvaluation(CompiledEvaluation):

@@ -14,7 +14,7 @@ from matgrad.program.computations import Computation, Step
 from matgrad.sparse.growing import largest_products
 from matgrad.sparse.support import Support
 
-Batches = Iterable[tuple[Matrix, Matrix]]
+Batches = Iterable[tuple[Matrix, ...]]  # (X, T), or (X, T, s) if the examples have weights
 Poll = Callable[[int], None]  # gets the number of batches done in this epoch; may raise an error to stop there
 
 
@@ -44,12 +44,12 @@ class CompiledStep(ABC):
         """The present state, whose matrices are not changed later."""
 
     @abstractmethod
-    def prepare(self, X: Matrix, T: Matrix) -> object:
-        """Compile the step for batches like X and T, without changing the state."""
+    def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> object:
+        """Compile the step for batches like X and T, and their weights if there are any, without changing the state."""
 
     @abstractmethod
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
-        """Train on one batch with learning rate η."""
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+        """Train on one batch with learning rate η, and with weights s if there are any."""
 
     def train(
         self,
@@ -62,8 +62,8 @@ class CompiledStep(ABC):
 
         ``poll(i + 1)`` is called when batch i is done: after each of them, or ten times per second and after the last.
         """
-        for i, (X, T) in enumerate(batches, first):
-            self(X, T, rate(i))
+        for i, (X, T, *s) in enumerate(batches, first):
+            self(X, T, rate(i), *s)
             poll(i + 1)
 
 

@@ -64,25 +64,25 @@ class StepWithFallback(CompiledStep):
     def state(self) -> State:
         return self.step.state()
 
-    def prepare(self, X: Matrix, T: Matrix) -> None:
+    def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> None:
         """Compile the step for batches like these; if it is the user's, compare it with the equations."""
-        self.step.prepare(X, T)
-        sizes = tuple(X.shape), tuple(T.shape)
+        self.step.prepare(X, T, *s)
+        sizes = tuple(tuple(A.shape) for A in (X, T, *s))
         if sizes not in self.checked:
             if self.step is not self.eager and not is_own(self.eager.M, self.eager.loss):
-                self._check(X, T)
+                self._check(X, T, *s)
             self.checked.add(sizes)
 
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
         try:
-            self.prepare(X, T)
+            self.prepare(X, T, *s)
         except Exception as error:
             self.eager.load(self.step.state())
-            self.eager(X, T, eta)  # raises the original error if the fault is in the model or the batch
+            self.eager(X, T, eta, *s)  # raises the original error if the fault is in the model or the batch
             _warn("training", error)
             self.step = self.eager
         else:
-            self.step(X, T, eta)
+            self.step(X, T, eta, *s)
 
     def train(
         self,
@@ -105,14 +105,14 @@ class StepWithFallback(CompiledStep):
             return False
         return True
 
-    def _check(self, X: Matrix, T: Matrix) -> None:
+    def _check(self, X: Matrix, T: Matrix, *s: Matrix) -> None:
         """Raise RecordingError if one compiled step does not change the state as the equations do in M itself."""
         M, loss, eta, before = self.eager.M, self.eager.loss, self.eager.M.scalar(RATE), self.step.state()
         kept = M.state()
         with preserved(M, loss), np.errstate(all="ignore"):
             M.load_state(copied(before))
             try:
-                train_batch(M, loss, X, T, eta, self.eager.clip_norm)
+                train_batch(M, loss, X, T, eta, self.eager.clip_norm, *s)
                 expected = M.state()
             finally:
                 M.load_state(kept)
@@ -121,7 +121,7 @@ class StepWithFallback(CompiledStep):
         if step.is_timed:  # the batches that it counts are those that are trained on
             step = engine_of(M).step(self._computation())
             step.load(before)
-        step(X, T, eta)
+        step(X, T, eta, *s)
         found = step.state()
         step.load(before)
         _compare(matrices_of(before), expected, found)

@@ -43,17 +43,17 @@ class JitStep(CompiledStep):
     def state(self) -> dict[str, Matrix]:
         return _copies(self.matrices)
 
-    def prepare(self, X: Matrix, T: Matrix) -> None:
-        signature = (X.shape, T.shape, X.dtype, T.dtype)
+    def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> None:
+        signature = tuple((A.shape, A.dtype) for A in (X, T, *s))
         if signature not in self.prepared:
-            check_hidden_state(self.step, self.matrices, X, T)
+            check_hidden_state(self.step, self.matrices, X, T, None, *s)
             with preserved(self.step.template, self.step.loss):
-                self.compiled.lower(self.matrices, X, T, jnp.zeros((), X.dtype)).compile()
+                self.compiled.lower(self.matrices, X, T, jnp.zeros((), X.dtype), *s).compile()
             self.prepared.add(signature)
 
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
-        self.prepare(X, T)
-        self.matrices = self.compiled(self.matrices, X, T, eta)
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+        self.prepare(X, T, *s)
+        self.matrices = self.compiled(self.matrices, X, T, eta, *s)
 
 
 def _copies(state: Mapping[str, Matrix]) -> dict[str, Matrix]:

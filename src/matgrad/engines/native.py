@@ -57,10 +57,11 @@ class NativeExecutor:
         order: np.ndarray | None,
         labels: np.ndarray | None,
         poll: Poll | None = None,
+        weights: Matrix | None = None,
     ) -> None:
         """Run the program on full batches, one for each learning rate; see `DataLoader` for the other arguments."""
         rows = _rows(X.support if isinstance(X, SparseMatrix) else None)
-        self.core.train(values_of(X), np.ascontiguousarray(T), rates, order, labels, poll, *rows)
+        self.core.train(values_of(X), np.ascontiguousarray(T), rates, order, labels, weights, poll, *rows)
 
     @property
     def runs(self) -> int:
@@ -114,10 +115,10 @@ class NativeStep(ProgramStep):
             if rates:
                 executor = self.prepare(*loader.batch(0))
                 arrays = loader.X, loader.T, np.array(rates, values_of(loader.X).dtype), order, loader.labels
-                executor.train(*arrays, lambda done: poll(first + done))
+                executor.train(*arrays, lambda done: poll(first + done), loader.weights)
         if full_batches < len(loader):
-            X, T = loader.batch(full_batches * loader.batch_size, order)
-            self(X, T, rate(first + full_batches))
+            X, T, *s = loader.batch(full_batches * loader.batch_size, order)
+            self(X, T, rate(first + full_batches), *s)
             poll(first + full_batches + 1)
 
 

@@ -112,9 +112,16 @@ class Programs:
         """An entry of the state as it is in `matrices`, or back."""
         return X.T if name in self.transposed else X
 
-    def executor_for(self, *inputs: Matrix) -> Any:
-        """The executor for inputs of these sizes; the computation is recorded if it is not known to be the same."""
-        key = tuple((type(x), x.shape, x.dtype) for x in inputs)
+    def _named(self, *inputs: Any) -> State:
+        """The inputs by name, a sparse one as its values and its support."""
+        return flattened(dict(zip(self.computation.names(len(inputs)), inputs, strict=True)))
+
+    def executor_for(self, *inputs: Matrix | None) -> Any:
+        """The executor for inputs of these sizes, where None is a scalar.
+
+        The computation is recorded if it is not known to be the same.
+        """
+        key = tuple((type(x), x.shape, x.dtype) for x in inputs if x is not None)
         if key not in self.current or key not in self.executors:
             start = time.perf_counter()
             self._record(key, inputs)
@@ -122,7 +129,7 @@ class Programs:
             self.compilation_seconds += time.perf_counter() - start
         return self.executors[key]
 
-    def _record(self, key: Any, inputs: tuple[Matrix, ...]) -> None:
+    def _record(self, key: Any, inputs: tuple[Matrix | None, ...]) -> None:
         """Record the computation, and plan its program unless that is known."""
         recorded = record_computation(self.computation, self._present(), *inputs)
         found = listing(recorded)
@@ -171,11 +178,11 @@ class ProgramStep(Programs, CompiledStep):
         self.is_shared = True
         return {name: self._own(X) if name in self.transposed else X for name, X in self._present().items()}
 
-    def prepare(self, X: Matrix, T: Matrix) -> Any:
+    def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> Any:
         """Record the step for batches of this size; its matrices can be changed."""
         if self.is_shared:
             self.load(self._present())
-        return self.executor_for(X, T)
+        return self.executor_for(X, T, None, *s)
 
     def _own(self, X: Matrix) -> Matrix:
         """A copy, which may be changed."""
@@ -183,12 +190,11 @@ class ProgramStep(Programs, CompiledStep):
         self.kernels.copy(copy, X)
         return copy
 
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
-        """Train on one batch with learning rate η."""
-        executor = self.prepare(X, T)
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+        executor = self.prepare(X, T, *s)
         like = values_of(X)
         eta = eta if isinstance(eta, type(like)) else self.kernels.backend.scalar(eta, like)
-        executor.execute(**flattened({"X": X, "T": T, "eta": eta}))
+        executor.execute(**self._named(X, T, eta, *s))
 
 
 class ProgramEvaluation(Programs, CompiledEvaluation):
@@ -204,4 +210,4 @@ class ProgramEvaluation(Programs, CompiledEvaluation):
         executor = self.executor_for(*inputs)
         if len(self.executors) > MOST_SIZES:
             del self.executors[next(iter(self.executors))]
-        return executor.execute(**flattened(dict(zip(self.computation.inputs, inputs, strict=True))))
+        return executor.execute(**self._named(*inputs))

@@ -34,7 +34,7 @@ class XlaStep(CompiledStep):
 
     def __init__(self, step: Step) -> None:
         self.variables: dict[str, tf.Variable] = {}
-        self.waiting: list[tuple[Matrix, Matrix, Scalar]] = []
+        self.waiting: list[tuple[Matrix, ...]] = []  # the inputs of steps
         self.renew(step, is_same=False)
 
     def renew(self, step: Step, is_same: bool) -> None:
@@ -54,21 +54,22 @@ class XlaStep(CompiledStep):
         self._flush()
         return {name: tf.identity(variable) for name, variable in self.variables.items()}
 
-    def prepare(self, X: Matrix, T: Matrix) -> None:
-        if _signature(X, T) not in self.prepared:
+    def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> None:
+        if _signature(X, T, *s) not in self.prepared:
             before = self.state()
-            check_hidden_state(self.step, before, X, T)
+            check_hidden_state(self.step, before, X, T, None, *s)
             try:
-                self.one(X, T, tf.zeros((), X.dtype))  # XLA compiles a function when it first runs
+                self.one(X, T, tf.zeros((), X.dtype), *s)  # XLA compiles a function when it first runs
             finally:
                 self._assign(before)
-            self.prepared.add(_signature(X, T))
+            self.prepared.add(_signature(X, T, *s))
 
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
-        self.prepare(X, T)
-        if self.waiting and _signature(*self.waiting[0][:2]) != _signature(X, T):
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+        self.prepare(X, T, *s)
+        inputs = X, T, tf.convert_to_tensor(eta), *s
+        if self.waiting and _signature(*self.waiting[0]) != _signature(*inputs):
             self._flush()
-        self.waiting.append((X, T, eta))
+        self.waiting.append(inputs)
         if len(self.waiting) == self.BLOCK:
             self.block(*zip(*self.waiting, strict=True))
             self.waiting.clear()
@@ -79,16 +80,16 @@ class XlaStep(CompiledStep):
             self.one(*batch)
         self.waiting.clear()
 
-    def _one(self, X: Matrix, T: Matrix, eta: Scalar) -> None:
+    def _one(self, *inputs: Matrix) -> None:
         """One step."""
-        self._assign(self.step(self._values(), X, T, eta))
+        self._assign(self.step(self._values(), *inputs))
 
-    def _block(self, Xs: tuple[Matrix, ...], Ts: tuple[Matrix, ...], etas: tuple[Scalar, ...]) -> None:
+    def _block(self, *inputs: tuple[Matrix, ...]) -> None:
         """`BLOCK` steps, in a loop inside XLA."""
-        names, X, T, eta = list(self.variables), tf.stack(Xs), tf.stack(Ts), tf.stack(etas)
+        names, stacked = list(self.variables), [tf.stack(matrices) for matrices in inputs]
 
         def body(i: Scalar, *values: Matrix) -> tuple:
-            state = self.step(dict(zip(names, values, strict=True)), X[i], T[i], eta[i])
+            state = self.step(dict(zip(names, values, strict=True)), *(A[i] for A in stacked))
             return (i + 1, *(state[name] for name in names))
 
         start = (tf.constant(0), *self._values().values())

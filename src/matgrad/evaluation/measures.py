@@ -35,7 +35,7 @@ EVALUATION_BYTES = 1 << 30  # of the input and the output of a layer
 
 @dataclass
 class Measures:
-    """The mean loss, the outputs Y, the targets T, and the classes that Y and T stand for.
+    """The mean loss, weighted if the data is, the outputs Y, the targets T, and the classes that Y and T stand for.
 
     Y and T are N×K matrices of float64 numbers, in the units of the data; the loss is that of the normalized targets
     if M normalizes them. The classes are vectors of N indices.
@@ -84,12 +84,15 @@ def evaluation_batch(M: MultilayerPerceptron) -> int:
 
 
 def measure(M: MultilayerPerceptron, data: Batches, loss: LossFunction, *, compiled: bool = True) -> Measures:
-    """The measures of M in evaluation mode, in one pass over the data, which is normalized as M expects."""
+    """The measures of M in evaluation mode, in one pass over the data, which is normalized as M expects.
+
+    If its N examples have weights sᵢ, the loss is Σ sᵢℓᵢ / N, as in training; all other measures count each once.
+    """
     evaluation, state = evaluation_of(M, loss, compiled=compiled), M.state()
     total, count = 0.0, 0
     Ys, Ts = [], []
-    for X, T in data:
-        outputs = evaluation(state, X, T)
+    for X, T, *s in data:
+        outputs = evaluation(state, X, T, *s)
         Ys.append(backend_of(T).to_numpy(outputs["Y"]).astype(np.float64))
         Ts.append(backend_of(T).to_numpy(T).astype(np.float64))
         N = len(Ys[-1])
@@ -112,7 +115,9 @@ def compute_accuracy(M: MultilayerPerceptron, data: Batches) -> float:
     Targets may be one-hot rows or class indices.
     """
     feedforward, state = evaluation_of(M), M.state()
-    correct = [predicted_classes(M, feedforward(state, X)["Y"]) == _classes(backend_of(T).to_numpy(T)) for X, T in data]
+    correct = [
+        predicted_classes(M, feedforward(state, X)["Y"]) == _classes(backend_of(T).to_numpy(T)) for X, T, *_ in data
+    ]
     return float(np.mean(np.concatenate(correct)))
 
 

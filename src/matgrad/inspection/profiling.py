@@ -171,7 +171,7 @@ class Profile:
 
     # -- equations, one by one ----------------------------------------------------------------
     @contextmanager
-    def watching(self, step: EagerStep, X: Matrix, T: Matrix) -> Iterator[None]:
+    def watching(self, step: EagerStep, X: Matrix, T: Matrix, *s: Matrix) -> Iterator[None]:
         """Time the equations of one step that runs inside; the time that watching takes is left out."""
         backend, skipped = self.M.backend, {"", CLIP} if step.clip_norm is None else {""}
 
@@ -183,18 +183,18 @@ class Profile:
 
         self.batches += 1
         with self.paused():
-            costs = self._costs_of(step, X, T)
+            costs = self._costs_of(step, X, T, *s)
             with watched(self.M, step.loss, mark), self.running():
                 self._last = time.perf_counter()
                 yield
 
-    def _costs_of(self, step: EagerStep, X: Matrix, T: Matrix) -> dict[str, Cost | None]:
+    def _costs_of(self, step: EagerStep, X: Matrix, T: Matrix, *s: Matrix) -> dict[str, Cost | None]:
         """The costs of the equations for such a batch, if the step can be recorded."""
         from matgrad.program.costs import costs_by_equation
 
-        key = step, tuple(X.shape), tuple(T.shape)
+        key = step, tuple(X.shape), tuple(T.shape), len(s)
         if key not in self._costs:
-            self._costs[key] = costs_by_equation(step, X, T)
+            self._costs[key] = costs_by_equation(step, X, T, *s)
         return self._costs[key]
 
     # -- the clock ----------------------------------------------------------------------------

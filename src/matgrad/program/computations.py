@@ -13,7 +13,7 @@ from matgrad.backends.base import Matrix, Scalar
 from matgrad.datasets.loader import are_classes, class_indices
 from matgrad.layers.layer import Layer, check_sharing
 from matgrad.layers.state import State, copied
-from matgrad.loss_functions import LOSSES, LossFunction, create_loss
+from matgrad.loss_functions import LOSSES, LossFunction, create_loss, takes_weights
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, reciprocal, rows_sum, sqrt, step
 from matgrad.program.surroundings import Surroundings, is_own
 from matgrad.sparse.matrix import SparseMatrix, WatchedSparseMatrix, values_of, with_values
@@ -29,11 +29,12 @@ def train_batch(
     T: Matrix,
     eta: Scalar,
     clip_norm: float | None = None,
+    *s: Matrix,
 ) -> None:
-    """One step: feedforward, the gradient of the mean loss, backpropagate, optimize."""
+    """One step: feedforward, the gradient of the mean loss, weighted if s is given, backpropagate, optimize."""
     Y = M.feedforward(X)
     check_targets(Y, T)
-    DY = loss.mean_gradient(Y, T)
+    DY = loss.mean_gradient(Y, T, *s)
     M.backpropagate(Y, DY)
     if clip_norm is not None:
         clip_gradients(M, clip_norm)
@@ -44,6 +45,7 @@ class Computation:
     """A pure function of a model's state and some inputs: ``compute(state, *inputs) -> {name: matrix}``."""
 
     inputs: tuple[str, ...] = ()  # besides the state, in order
+    optional: tuple[str, ...] = ()  # further ones, which may be missing
     loss: LossFunction | None
 
     def __init__(self, template: MultilayerPerceptron, loss: LossFunction | None) -> None:
@@ -57,15 +59,23 @@ class Computation:
             state = copied(state)
         return self.run(self.template.clone(), state, *inputs)
 
+    def names(self, count: int) -> tuple[str, ...]:
+        """The names of its inputs if so many are given: those that are needed, and further ones."""
+        return (*self.inputs, *self.optional)[: max(count, len(self.inputs))]
+
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
         """The outputs, computed with `model`, whose attributes are filled on the way."""
         raise NotImplementedError
 
 
 class Step(Computation):
-    """``step(state, X, T, η) -> state``: feedforward, loss, backpropagate and optimize as a pure function."""
+    """``step(state, X, T, η) -> state``: feedforward, loss, backpropagate and optimize as a pure function.
+
+    ``step(state, X, T, η, s)`` weighs the examples with the N×1 column s.
+    """
 
     inputs = ("X", "T", "eta")
+    optional = ("s",)
     loss: LossFunction
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
@@ -75,9 +85,9 @@ class Step(Computation):
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
         """The new state."""
-        X, T, eta = inputs
+        X, T, eta, *s = inputs
         model.load_state(state)
-        train_batch(model, self.loss, X, T, eta, self.clip_norm)
+        train_batch(model, self.loss, X, T, eta, self.clip_norm, *s)
         return model.state()
 
 
@@ -96,17 +106,18 @@ class Feedforward(Computation):
 
 
 class Evaluation(Feedforward):
-    """``evaluation(state, X, T) -> {'Y': f_Θ(X), 'loss': loss(Y, T)}`` in evaluation mode."""
+    """``evaluation(state, X, T) -> {'Y': f_Θ(X), 'loss': loss(Y, T)}`` in evaluation mode; s may follow T."""
 
     inputs = ("X", "T")
+    optional = ("s",)
     loss: LossFunction
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
         """Y and the loss."""
-        X, T = inputs
+        X, T, *s = inputs
         Y = super().run(model, state, X)["Y"]
         check_targets(Y, T)
-        return {"Y": Y, "loss": self.loss(Y, T)}
+        return {"Y": Y, "loss": self.loss(Y, T, *s)}
 
 
 class GradientFactors(Computation):
@@ -116,6 +127,7 @@ class GradientFactors(Computation):
     """
 
     inputs = ("X", "T")
+    optional = ("s",)
     loss: LossFunction
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction) -> None:
@@ -123,14 +135,14 @@ class GradientFactors(Computation):
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
         """The factors by name."""
-        X, T = inputs
+        X, T, *s = inputs
         model.load_state(state)
         watched = {f"{path}.{name}": (layer, name) for path, layer, name in sparse_parameters(model)}
         for layer, name in watched.values():
             setattr(layer, name, WatchedSparseMatrix(getattr(layer, name)))
         Y = model.feedforward(X)
         check_targets(Y, T)
-        model.backpropagate(Y, self.loss.mean_gradient(Y, T))
+        model.backpropagate(Y, self.loss.mean_gradient(Y, T, *s))
         return {
             f"{key}.{side}{i}": factor
             for key, (layer, name) in watched.items()
@@ -195,6 +207,15 @@ def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:
         raise ValueError(
             f"{type(loss).__name__} cannot follow {layer!r}, which has one output: it compares classes, of one output "
             "each; use BinaryCrossEntropyLoss for the classes 0 and 1, MeanSquaredErrorLoss for numbers"
+        )
+
+
+def check_weighable(loss: LossFunction) -> None:
+    """Raise ValueError if the loss, which may be the user's, takes no weights."""
+    if not takes_weights(loss):
+        name = type(loss).__name__
+        raise ValueError(
+            f"{name} takes no weights: expected {name}.__call__(self, Y, T, s=None), with elements_sum(…, s)"
         )
 
 

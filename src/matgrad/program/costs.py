@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 
 if TYPE_CHECKING:
-    from matgrad.backends.base import Matrix, Scalar
+    from matgrad.backends.base import Matrix
     from matgrad.engines.eager import EagerStep
     from matgrad.layers.state import State
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -87,10 +87,11 @@ def costs_of(program: Program) -> dict[str, Cost | None]:
     return costs
 
 
-def costs_by_equation(step: EagerStep, X: Matrix, T: Matrix) -> dict[str, Cost | None]:
+def costs_by_equation(step: EagerStep, X: Matrix, T: Matrix, *s: Matrix) -> dict[str, Cost | None]:
     """The costs of a step whose equations run one by one, none fused or left out; {} if it cannot be recorded."""
     try:
-        return costs_of(record_computation(_WholeStep(step.M, step.loss, step.clip_norm), step.M.state(), X, T))
+        whole = _WholeStep(step.M, step.loss, step.clip_norm)
+        return costs_of(record_computation(whole, step.M.state(), X, T, None, *s))
     except Exception:  # a layer may do anything; then its costs are unknown
         return {}
 
@@ -98,9 +99,9 @@ def costs_by_equation(step: EagerStep, X: Matrix, T: Matrix) -> dict[str, Cost |
 class _WholeStep(Step):
     """A step that keeps everything its equations compute, even the gradient of X, which nothing needs."""
 
-    def run(self, model: MultilayerPerceptron, state: State, X: Matrix, T: Matrix, eta: Scalar) -> State:
+    def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
         """The new state, and the gradient of X."""
-        result = super().run(model, state, X, T, eta)
+        result = super().run(model, state, *inputs)
         DX = model.layers[0].DX
         return result if DX is None else result | {"DX": DX}
 

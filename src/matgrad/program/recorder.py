@@ -406,7 +406,7 @@ def record(
 def record_computation(computation: Computation, state: Mapping[str, Any], *inputs: Any) -> Program:
     """The computation as a program; only the shapes and dtypes of the state and the inputs matter.
 
-    An input that is not given, such as the learning rate, is a scalar with the dtype of X. The computation is
+    An input that is not given, or None, such as the learning rate, is a scalar with the dtype of X. The computation is
     recorded twice with the same model, the second time without what the first has set: if it depends on anything
     other than its state and inputs, such as a counter that a layer keeps to itself, the second program differs from
     the first, or something around it has changed (see `surroundings`). For supports with more elements it also
@@ -415,17 +415,18 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
     """
     model, loss = computation.template.clone(), computation.loss
     _check_methods(model, loss)
-    signatures = _signatures(state, dict(zip_longest(computation.inputs, inputs)))
+    names = computation.names(len(inputs))
+    signatures = _signatures(state, dict(zip_longest(names, inputs)))
     X = values_of(inputs[0])
     dtypes = {backend_of(x).dtype(x): x.dtype for x in (*matrices_of(state).values(), X)}
 
     def recorded(signatures: Mapping[str, Signature]) -> Program:
-        return record(run, signatures, Recording(computation.inputs, type(X), dtypes))
+        return record(run, signatures, Recording(names, type(X), dtypes))
 
     def run(recording: Recording, matrices: dict[str, RecordedMatrix]) -> dict[str, RecordedMatrix]:
         own = {name: matrices[name] for name in state}
         with _labelled(recording, model, loss):
-            return computation.run(model, own, *(_joined(matrices, name) for name in computation.inputs))
+            return computation.run(model, own, *(_joined(matrices, name) for name in names))
 
     def gives_the_same(signatures: Mapping[str, Signature]) -> bool:
         """Whether another recording gives the same program."""
@@ -447,7 +448,7 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
             raise HiddenStateError(f"a layer keeps {kept} from step to step, which is not in `buffers`")
     if EXAMPLES in signatures:
         _check_examples(program, is_resizable)
-    used = {x.name for x in program.values if x.operation == "input"} | {*program.outputs, *computation.inputs}
+    used = {x.name for x in program.values if x.operation == "input"} | {*program.outputs, *names}
     used_inputs = {name: x for name, x in program.inputs.items() if name in used}
     return Program(used_inputs, program.outputs, is_resizable=is_resizable)
 

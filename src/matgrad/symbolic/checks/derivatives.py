@@ -35,7 +35,7 @@ from matgrad.inspection.variables import (
 )
 from matgrad.layers.layer import Layer, check_layers
 from matgrad.layers.linear import ActivationLayer
-from matgrad.loss_functions import LossFunction
+from matgrad.loss_functions import LossFunction, takes_weights
 from matgrad.symbolic.checks.equality import problem_of, symbols
 from matgrad.symbolic.checks.exact import exact, numbers_as_symbols, suffixed, symbolic_layer
 from matgrad.symbolic.checks.verdicts import Check, crash, failure, last_line, verdict, without_verdict
@@ -92,6 +92,7 @@ def check_loss(loss: LossFunction, *, N: int = 3, K: int = 4, one_hot: bool = Fa
     """The gradient of a loss, and of its mean, against SymPy's derivatives, for arbitrary or one-hot targets.
 
     Whether the value is a mean is checked as well: that of a batch and the same batch again is the same, or twice it.
+    With weights, which are symbols too, value and mean gradient are those of Σ sᵢ·ℒ(yᵢ, tᵢ), for each row alone.
     """
     sizes = f"N={N} K={K}" + (" one-hot" if one_hot else "")
     is_probability = "real" not in loss.accepts and "probability" in loss.accepts
@@ -157,7 +158,20 @@ def _check_loss(loss: LossFunction, Y: sp.Matrix, T: sp.Matrix, sizes: str) -> l
     twice = sp.Matrix([[loss(Y.col_join(Y), T.col_join(T))]])
     expected = sp.Matrix([[(1 if loss.is_mean else 2) * loss(Y, T)]])
     checks.append(verdict(type(loss), "is_mean", last_line(type(loss).__call__), sizes, twice, expected, start))
-    return checks
+    return [*checks, *_check_weighted_loss(loss, Y, T, f"{sizes} weighted")]
+
+
+def _check_weighted_loss(loss: LossFunction, Y: sp.Matrix, T: sp.Matrix, sizes: str) -> list[Check]:
+    """Both sides by the losses of the rows alone; a loss that takes no weights has no value with them."""
+    checks, start, N = [], time.perf_counter(), Y.rows
+    s = symbols("s", N, 1)
+    total = sum(s[i] * exact(loss(Y.row(i), T.row(i))) for i in range(N))
+    if takes_weights(loss):
+        found, expected = sp.Matrix([[loss(Y, T, s)]]), sp.Matrix([[total / (N if loss.is_mean else 1)]])
+        checks.append(verdict(type(loss), "value", last_line(type(loss).__call__), sizes, found, expected, start))
+    start, name = time.perf_counter(), "mean_gradient"
+    found, expected = loss.mean_gradient(Y, T, s), derivative(total, Y) / N
+    return [*checks, verdict(type(loss), name, last_line(type(loss).mean_gradient), sizes, found, expected, start)]
 
 
 def _check_activation(act: ActivationFunction, m: int, n: int) -> list[Check]:

@@ -72,7 +72,8 @@ def check_layer_in_numbers(layer: Layer, N: int, scale: float = 1, *, dropout: b
 def check_loss_in_numbers(loss: LossFunction, N: int, K: int, scale: float = 1) -> list[Check]:
     """The value of a loss against its definition, and both gradients against differences of the definition.
 
-    If it has no definition, its own value on SymPy's numbers takes its place.
+    If it has no definition, its own value on SymPy's numbers takes its place. The mean gradient is also compared with
+    weights, with which each row of it counts so often.
     """
     sizes = f"N={N} K={K}" + (f" ±{scale}" if scale > 1 else "")
     start, rng = time.perf_counter(), np.random.default_rng(N)
@@ -89,13 +90,18 @@ def check_loss_in_numbers(loss: LossFunction, N: int, K: int, scale: float = 1) 
             D = getattr(loss, name)(Y, T)
             found[name] = np.array([[D[element] for element in elements]]) if np.shape(D) == Y.shape else D
             expected[name] = slopes / divisor
+        s = rng.uniform(0, 3, (N, 1))
+        D = loss.mean_gradient(Y, T, s)
+        found["mean_gradient weighted"] = np.array([[D[element] for element in elements]])
+        expected["mean_gradient weighted"] = expected["mean_gradient"] * [s[i, 0] for i, _ in elements]
     except Exception as error:
         return [crash(error, sizes, type(loss).__name__)]
-    methods = {name: getattr(type(loss), "__call__" if name == "value" else name) for name in expected}
-    return [
-        numeric_verdict(type(loss), name, last_line(methods[name]), sizes, found[name], E, start)
-        for name, E in expected.items()
-    ]
+    checks = []
+    for key, E in expected.items():
+        name, _, weighted = key.partition(" ")
+        origin = last_line(getattr(type(loss), "__call__" if name == "value" else name))
+        checks.append(numeric_verdict(type(loss), name, origin, f"{sizes} {weighted}".strip(), found[key], E, start))
+    return checks
 
 
 def _output_for(loss: LossFunction, scale: float, rng: np.random.Generator, N: int, K: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from matgrad.inspection.equations import METHODS, Equation, equations
 from matgrad.layers.layer import Layer
 from matgrad.symbolic.typesetting.expressions import Typesetter
 from matgrad.symbolic.typesetting.method_reader import Reader
-from matgrad.symbolic.typesetting.name_resolver import method_of, notation, resolved
+from matgrad.symbolic.typesetting.name_resolver import method_of, notation, optional, resolved
 
 
 def latex_equation(equation: Equation) -> str:
@@ -53,7 +53,8 @@ def latex_function(function: Callable[..., Any], owner: type | None = None) -> s
     reader = Reader(owner)
     reader.read(plain)
     this = reader.this(plain)
-    arguments: list[ast.expr] = [ast.Name(name) for name in inspect.signature(plain).parameters if name != this]
+    given = inspect.signature(plain).parameters.keys() - {this} - optional(plain).keys()
+    arguments: list[ast.expr] = [ast.Name(name) for name in inspect.signature(plain).parameters if name in given]
     name = notation(owner, plain.__name__) if this else plain.__name__
     head = Typesetter({})(ast.Call(ast.Name(name), arguments, [])).text
     if not reader.lines:

@@ -2,6 +2,7 @@
 
 ``super().backpropagate(Z, DZ)`` continues in the base class with DZ as its DY, ``N, K = Z.shape`` gives sizes
 their symbols, a variable that is updated from itself gets a prime, and what only unpacks or stores is left out.
+A parameter that is None by default, such as the weights of a loss, is left out too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ from types import FunctionType
 from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import METHODS
 from matgrad.symbolic.typesetting.expressions import SizeSymbols, Typesetter, known
-from matgrad.symbolic.typesetting.name_resolver import Frame, Resolver, callee, defines, method_of, tree_of
+from matgrad.symbolic.typesetting.name_resolver import (
+    Frame,
+    Resolver,
+    callee,
+    defines,
+    is_none,
+    method_of,
+    optional,
+    tree_of,
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Reader:
 
     def read(self, function: FunctionType) -> None:
         """Read a function that is called from outside."""
-        frame = Frame(function, self.this(function), self.owner, {}, self._attributes, self._sizes)
+        frame = Frame(function, self.this(function), self.owner, optional(function), self._attributes, self._sizes)
         if {"Y", "T"} <= inspect.signature(function).parameters.keys():
             self._sizes |= {"Y": ("N", "K"), "T": ("N", "K")}  # an output and its targets
         self._run(frame)
@@ -86,7 +96,7 @@ class Reader:
                     )
                 case ast.Return(value=ast.expr() as value):
                     returned = Resolver(frame).visit(deepcopy(value))
-                    if not frame.inner and not _is_none(value):
+                    if not frame.inner and not is_none(value):
                         self._line("", "", returned, frame, conditions, statement)
                 case ast.Expr(value=ast.Call() as call):
                     if method := _base_method(call, frame, self._active) or _own_method(call, frame, self._active):
@@ -156,10 +166,6 @@ def _latex(node: ast.expr, frame: Frame) -> str:
 
 def _condition(test: ast.expr, frame: Frame) -> str:
     return Typesetter(frame.sizes).condition(Resolver(frame).visit(deepcopy(test)))
-
-
-def _is_none(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _base_method(call: ast.expr, frame: Frame, active: list[FunctionType]) -> FunctionType | None:

@@ -80,7 +80,17 @@ class Resolver(ast.NodeTransformer):
             case ast.Name(id=name) if name.startswith("_") and name not in self.frame.names:
                 if expanded := self._written_out(self.frame.globals(name), node, switch=False):
                     return expanded
-        return self.generic_visit(node)  # type: ignore[return-value]
+        self.generic_visit(node)
+        node.args = [x for x in node.args if not is_none(x)]
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        """Its value if something is None that is known to be; else the expression itself."""
+        self.generic_visit(node)
+        match node.test:
+            case ast.Compare(left=left, ops=[ast.Is()], comparators=[right]) if is_none(left) and is_none(right):
+                return node.body
+        return node
 
     def _written_out(self, function: object, call: ast.Call, switch: bool) -> ast.expr | None:
         """What a one-line function returns; for a switch, such as `drop`, what it returns if nothing is None."""
@@ -164,6 +174,17 @@ def defines(cls: type, function: FunctionType) -> bool:
     """Whether the body of the class defines the function."""
     found = vars(cls).get(function.__name__)
     return isinstance(found, FunctionType) and inspect.unwrap(found) is function
+
+
+def optional(function: FunctionType) -> dict[str, ast.expr]:
+    """The parameters of a function that are None by default, such as the weights of a loss, each with its value."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: ast.Constant(None) for p in parameters if p.default is None}
+
+
+def is_none(node: ast.AST | None) -> bool:
+    """Whether an expression is None."""
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 @cache
