@@ -32,7 +32,7 @@ ORDER = [
     ("callbacks",),
     ("training",),
     ("specifications",),
-    ("exchange",),
+    ("exchange", "sklearn"),
     ("runs",),
     ("symbolic.checks",),
     ("symbolic.derivations", "symbolic.typesetting"),

@@ -13,7 +13,7 @@ import matgrad as mg
 from cli_support import succeed
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ("sparse.md", "logging.md", "checkpoints.md", "components.md")
+PAGES = sorted(page.name for page in DOCS.glob("*.md"))
 ELSEWHERE = ("bench", "mnist", "cifar", "svmlight")  # what needs data or time
 
 

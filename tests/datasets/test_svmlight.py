@@ -114,7 +114,7 @@ def test_features_outside_those_of_the_model_are_refused(tmp_path: Path):
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ModuleNotFoundError, match=r"svmlight files need scikit-learn.*pip install '\.\[svmlight\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"svmlight files need scikit-learn.*pip install '\.\[sklearn\]'"):
         svmlight(write(tmp_path / "some.svm"))
 
 

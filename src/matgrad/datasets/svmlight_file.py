@@ -79,7 +79,7 @@ def _read(path: Path) -> tuple[Any, np.ndarray]:
         from sklearn.datasets import load_svmlight_file
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"svmlight files need scikit-learn, which is not installed: {how_to_install('svmlight')}", name=error.name
+            f"svmlight files need scikit-learn, which is not installed: {how_to_install('sklearn')}", name=error.name
         ) from None
     with reading(path, is_text=True) as content:
         try:

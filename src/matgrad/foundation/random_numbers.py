@@ -25,10 +25,11 @@ def generator() -> Generator:
 
 @contextmanager
 def preserved_generator() -> Iterator[None]:
-    """Restore the generator afterwards, as if it had not been used inside."""
-    bits = generator().bit_generator
-    state = bits.state
+    """Restore the generator afterwards, as if it had been neither used nor restarted inside."""
+    global _generator
+    before, state = _generator, _generator.bit_generator.state
     try:
         yield
     finally:
-        bits.state = state
+        _generator = before
+        _generator.bit_generator.state = state

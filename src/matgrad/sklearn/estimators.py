@@ -1,0 +1,240 @@
+"""The estimators `MLPClassifier` and `MLPRegressor`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from matgrad.sklearn.perceptron import Perceptron
+from matgrad.softmax_functions import stable_log_softmax, stable_softmax
+from matgrad.specifications.parsing import Items
+
+
+class MLPClassifier(ClassifierMixin, Perceptron):
+    """A multilayer perceptron that learns classes of any type; its outputs are logits, one per class.
+
+    X is used as it is: scale it in a pipeline.
+
+    Parameters
+    ----------
+    hidden_layer_sizes
+        The sizes of the hidden layers: numbers, or a string such as ``"100;50"``.
+    activation
+        'relu', 'tanh', 'logistic' or 'identity' for all hidden layers, or hidden layers as ``matgrad train --layers``
+        takes them, one or a list: ``"SReLU"``, ``"ReLU;BatchNormalization;ReLU"``. A linear layer with the outputs
+        follows them.
+    loss
+        The loss, by default SoftmaxCrossEntropy, the only one with probabilities.
+    class_weight
+        How often the loss counts the examples of each class: a dictionary, or 'balanced', so that all count alike.
+    density
+        The fraction of weights that the linear layers store: a number, or a list with one per layer (docs/sparse.md).
+    sparse_training
+        A method of sparse training, such as ``"RigL"`` or ``"SET(0.3, every=50)"``.
+    optimizer
+        Such as ``"Adam"`` or ``"Momentum(0.9)"``.
+    learning_rate
+        A number, or a schedule such as ``"Exponential(0.01, 0.05)"``.
+    batch_size
+        The examples per step; 'auto' is 200, or all if there are fewer.
+    max_iter
+        The epochs of `fit`.
+    early_stopping, validation_fraction, n_iter_no_change
+        Whether to hold out this fraction of the examples, to stop when their loss has not decreased for so many
+        epochs, and to keep the model for which it was smallest.
+    backend, device
+        What computes, and where; 'auto' is the C++ core, or NumPy where that is not built.
+    dtype
+        'float32' or 'float64', which is slower; by default that of X if it has one of these, else float64.
+    random_state
+        The seed of the weights, the order of the examples, dropout and the held-out examples.
+    verbose
+        Whether to show a line per epoch.
+
+    Attributes
+    ----------
+    model_
+        The trained `MultilayerPerceptron`.
+    classes_
+        The classes, in the order of the outputs.
+    n_iter_
+        The epochs of training, in all calls of `partial_fit`.
+    loss_curve_, loss_
+        The loss of the training data after each epoch, weighted if they have weights, and that of the kept model.
+    validation_scores_
+        With early stopping, the accuracy (of a regressor, R²) of the held-out examples after each epoch, else None.
+    history_
+        These and more, as `MultilayerPerceptron.fit` returns them.
+    """
+
+    metric, default_loss = "accuracy", "SoftmaxCrossEntropy"
+
+    def __init__(
+        self,
+        hidden_layer_sizes: Items | int = (100,),
+        activation: Items = "relu",
+        *,
+        loss: str | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+        density: Items | None = None,
+        sparse_training: str | None = None,
+        optimizer: str = "Adam",
+        learning_rate: float | str = 0.001,
+        batch_size: int | str = "auto",
+        max_iter: int = 200,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        backend: str = "auto",
+        device: str | None = None,
+        dtype: str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:  # scikit-learn reads the parameters from this signature
+        super().__init__(
+            hidden_layer_sizes,
+            activation,
+            loss=loss,
+            density=density,
+            sparse_training=sparse_training,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            max_iter=max_iter,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            backend=backend,
+            device=device,
+            dtype=dtype,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MLPClassifier:
+        """Train a new model on examples X, an array, a frame or a sparse matrix, with the classes y of any type."""
+        X, y, s = self._checked(X, y, sample_weight, reset=True)
+        y = _labels(y)
+        self.classes_ = np.unique(y)
+        self._start_classes(X)
+        t = np.searchsorted(self.classes_, y)
+        kept, held = self._parts(X, t, self._weights(t, s), stratify=t)
+        self._train(kept, self.max_iter, held)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> MLPClassifier:
+        """Train for one more epoch, with weights as they are; the first call needs all `classes`, y may lack some."""
+        self._check_partial()
+        is_first = not hasattr(self, "model_")
+        if is_first and classes is None:
+            raise ValueError("partial_fit: the first call needs the classes")
+        if self.class_weight == "balanced":
+            raise ValueError("partial_fit: class_weight='balanced' needs all examples, expected weights of the classes")
+        X, y, s = self._checked(X, y, sample_weight, reset=is_first)
+        y, known = _labels(y), np.unique(classes if is_first or classes is not None else self.classes_)
+        if not is_first and not np.array_equal(known, self.classes_):
+            raise ValueError(f"partial_fit: found the classes {known}, expected {self.classes_}, as in the first call")
+        if len(unknown := np.setdiff1d(y, known)):
+            raise ValueError(f"partial_fit: found the class {unknown.tolist()[0]!r} in y, expected one of {known}")
+        if is_first:
+            self.classes_ = known
+            self._start_classes(X)
+        t = np.searchsorted(self.classes_, y)
+        self._train((X, t, self._weights(t, s)), 1)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of each example."""
+        Y = self._output(X)
+        return self.classes_[Y.argmax(axis=1)]
+
+    def _has_probabilities(self) -> bool:
+        """Whether the loss is the softmax cross-entropy, perhaps with label smoothing."""
+        return str(self._loss_name()).partition("(")[0].strip() == "SoftmaxCrossEntropy"
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """softmax(f_Θ(X)), the probabilities of the classes, in the order of `classes_`."""
+        return stable_softmax(self._output(X))
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """log-softmax(f_Θ(X)), the logarithms of the probabilities."""
+        return stable_log_softmax(self._output(X))
+
+    def _start_classes(self, X: Any) -> None:
+        """A new model with one output per class."""
+        if len(self.classes_) < 2:
+            raise ValueError(f"y: found one class, {self.classes_.tolist()[0]!r}; expected at least 2 classes")
+        self._start(X.dtype.name, len(self.classes_))
+
+    def _weights(self, t: np.ndarray, s: np.ndarray | None) -> np.ndarray | None:
+        """s ⊙ T c, with c the weights of the classes; None if there are neither."""
+        if self.class_weight is None:
+            return s
+        c = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[t])
+        return c[t] if s is None else s * c[t]
+
+
+class MLPRegressor(RegressorMixin, Perceptron):
+    """A multilayer perceptron that learns numbers, one or more per example.
+
+    X and y are used as they are: scale X in a pipeline, and y by scikit-learn's `TransformedTargetRegressor`.
+    Parameters and attributes are those of `MLPClassifier`, without `class_weight` and `classes_`; the loss is by
+    default MeanSquaredError.
+    """
+
+    metric, default_loss = "r2", "MeanSquaredError"
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MLPRegressor:
+        """Train a new model on examples X, an array, a frame or a sparse matrix, with one or more numbers each in y."""
+        X, y, s = self._checked(X, y, sample_weight, reset=True)
+        self._start_numbers(X, y)
+        kept, held = self._parts(X, _columns(y), s)
+        self._train(kept, self.max_iter, held)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> MLPRegressor:
+        """Train for one more epoch, with weights as they are."""
+        self._check_partial()
+        is_first = not hasattr(self, "model_")
+        X, y, s = self._checked(X, y, sample_weight, reset=is_first)
+        if is_first:
+            self._start_numbers(X, y)
+        self._train((X, _columns(y), s), 1)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """f_Θ(X), a vector if y was one."""
+        Y = self._output(X)
+        return Y[:, 0] if self._is_vector else Y
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _start_numbers(self, X: Any, y: np.ndarray) -> None:
+        """A new model with one output per column of y."""
+        self._is_vector = y.ndim == 1
+        self._start(X.dtype.name, _columns(y).shape[1])
+
+
+def _labels(y: np.ndarray) -> np.ndarray:
+    """The classes of the examples as a vector."""
+    y = column_or_1d(y, warn=True)
+    check_classification_targets(y)
+    return y
+
+
+def _columns(y: np.ndarray) -> np.ndarray:
+    """The numbers of the examples as a matrix."""
+    return y.reshape(len(y), -1).astype(np.float64)

@@ -1,0 +1,222 @@
+"""What the estimators share: parameters, training and storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from matgrad.backends import BACKENDS
+from matgrad.backends.base import DTYPES
+from matgrad.callbacks import Callback, EarlyStopping, Report, Statistics
+from matgrad.callbacks.methods import FROM_DENSE, create_method
+from matgrad.datasets import DataLoader
+from matgrad.datasets.checking import checked_weights
+from matgrad.foundation.numbers import check_size
+from matgrad.foundation.random_numbers import manual_seed, preserved_generator
+from matgrad.learning_rate import create_scheduler
+from matgrad.loss_functions import create_loss
+from matgrad.sparse.densities import parse_densities
+from matgrad.specifications.models import create_model
+from matgrad.specifications.parsing import Items, parse_call, parse_numbers, split_items
+from matgrad.training import Training
+
+ACTIVATIONS = {"identity": "Linear", "logistic": "Sigmoid", "tanh": "HyperbolicTangent", "relu": "ReLU"}
+ENGINES = ("auto", *(name for name in BACKENDS if name != "sympy"))
+LARGEST_BATCH = 200  # of batch_size='auto'
+SEEDS = 2**31 - 1
+
+
+class Perceptron(BaseEstimator):
+    """An estimator whose model is a `MultilayerPerceptron`; its parameters are those of `MLPClassifier`."""
+
+    metric: str  # the score, as a property of `Measures`
+    default_loss: str
+
+    def __init__(
+        self,
+        hidden_layer_sizes: Items | int = (100,),
+        activation: Items = "relu",
+        *,
+        loss: str | None = None,
+        density: Items | None = None,
+        sparse_training: str | None = None,
+        optimizer: str = "Adam",
+        learning_rate: float | str = 0.001,
+        batch_size: int | str = "auto",
+        max_iter: int = 200,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        backend: str = "auto",
+        device: str | None = None,
+        dtype: str | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.loss = loss
+        self.density = density
+        self.sparse_training = sparse_training
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.backend = backend
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # -- for the estimators -------------------------------------------------------------------
+    def _checked(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[Any, np.ndarray, np.ndarray | None]:
+        """X, y and the weights as arrays, after a check of them and of the parameters."""
+        self._check_parameters()
+        known = self.dtype or [np.float64, np.float32]  # the first if X has another
+        options = {"accept_sparse": "csr", "dtype": known if reset else self.model_.dtype}
+        X, y = validate_data(self, X, y, reset=reset, multi_output=True, y_numeric=self.metric == "r2", **options)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return X, y, sample_weight
+
+    def _start(self, dtype: str, outputs: int) -> None:
+        """A new model with so many outputs, which has learned nothing."""
+        self._rng = np.random.default_rng(check_random_state(self.random_state).randint(SEEDS))
+        sizes = parse_numbers(self.hidden_layer_sizes, "hidden_layer_sizes")
+        hidden = [ACTIVATIONS.get(item, item) for item in split_items(self.activation, "activation")]
+        hidden = hidden * len(sizes) if len(hidden) == 1 else hidden
+        with self._random_numbers():
+            self.model_ = create_model(
+                [*hidden, "Linear"],
+                [self.n_features_in_, *sizes, outputs],
+                optimizers=self.optimizer,
+                densities=None if self._starts_dense() else self.density,
+            ).to(self.backend, dtype=dtype, device=self.device)
+        self.n_iter_ = 0
+        self.history_: dict[str, list] = {}
+
+    def _train(self, data: tuple, epochs: int, held: tuple | None = None) -> None:
+        """Train the model for so many epochs on (X, T, s), where s may be None; `held` are those to validate with."""
+        loaders = {"": self._loader(*data)}
+        if held is not None:
+            loaders["validation_"] = self._loader(*held)
+        stopping = None if held is None else EarlyStopping(self.n_iter_no_change)
+        report = Report() if self.verbose else None
+        callbacks = filter(None, (Statistics(loaders, self.metric), stopping, self._method(), report))
+        schedule, start = create_scheduler(self.learning_rate), self.n_iter_
+        rate = (lambda i: schedule(start + i)) if start else schedule
+        run = Training(self.model_, create_loss(self._loss_name()), loaders[""], epochs, rate)
+        with self._random_numbers():
+            run.train([*callbacks])
+        if run.is_interrupted:
+            raise KeyboardInterrupt
+        self.n_iter_ += run.epoch
+        self.history_ = {name: [*self.history_.get(name, []), *values] for name, values in run.history.items()}
+        self.loss_curve_ = self.history_["loss"]
+        self.validation_scores_ = self.history_.get(f"validation_{self.metric}")
+        self.loss_ = self.loss_curve_[-1 if stopping is None else stopping.best_epoch - 1]
+
+    def _parts(
+        self, X: Any, T: np.ndarray, s: np.ndarray | None, stratify: np.ndarray | None = None
+    ) -> tuple[tuple, tuple | None]:
+        """(X, T, s / mean(s)) in two parts, to train on and to validate with; the second is None if none are held out.
+
+        So weights are relative: with those of mean 1, weight 2 is the example twice, and weight 0 no example.
+        """
+        s = None if s is None else checked_weights(s, len(T), "sample_weight") / np.mean(s)
+        if not self.early_stopping:
+            return (X, T, s), None
+        given = [A for A in (X, T, s) if A is not None]
+        options = {"test_size": self.validation_fraction, "random_state": self._seed(), "stratify": stratify}
+        parts = train_test_split(*given, **options)
+        kept, held = parts[::2], parts[1::2]
+        return (*kept, None)[:3], (*held, None)[:3]
+
+    def _output(self, X: Any) -> np.ndarray:
+        """f_Θ(X)"""
+        check_is_fitted(self)
+        return self.model_.predict(validate_data(self, X, accept_sparse="csr", dtype=self.model_.dtype, reset=False))
+
+    # -- parts of these -----------------------------------------------------------------------
+    def _loader(self, X: Any, T: np.ndarray, s: np.ndarray | None) -> DataLoader:
+        """The batches of a part of the data, where the model is."""
+        size = min(LARGEST_BATCH, X.shape[0]) if isinstance(self.batch_size, str) else self.batch_size
+        K = self.model_.layers[-1].output_size
+        loader = DataLoader(X, T, size, shuffle=True, seed=self._seed(), classes=K, weights=s)
+        return loader.to(self.model_.backend.name, dtype=self.model_.dtype, device=self.model_.device)
+
+    @contextmanager
+    def _random_numbers(self) -> Iterator[None]:
+        """Inside, the package draws from a generator of the estimator; the user's is left as it is."""
+        with preserved_generator():
+            manual_seed(self._seed())
+            yield
+
+    def _seed(self) -> int:
+        return int(self._rng.integers(SEEDS))
+
+    def _loss_name(self) -> str:
+        return self.default_loss if self.loss is None else self.loss
+
+    def _starts_dense(self) -> bool:
+        """Whether a method of sparse training makes a dense model sparse."""
+        return self.sparse_training is not None and parse_call(self.sparse_training).name in FROM_DENSE
+
+    def _method(self) -> Callback | None:
+        """The method of sparse training; one that starts from a dense model reaches the density."""
+        if self.sparse_training is None:
+            return None
+        if self.density is None or not self._starts_dense():
+            return create_method(self.sparse_training)
+        return create_method(self.sparse_training, density=parse_densities(self.density))
+
+    def _check_partial(self) -> None:
+        """Refuse what needs a whole run of training."""
+        for name in ("early_stopping", "sparse_training"):
+            if getattr(self, name):
+                raise ValueError(f"partial_fit: {name}={getattr(self, name)!r} needs a whole run of training, use fit")
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that nothing else checks."""
+        for name, known in (("backend", ENGINES), ("dtype", (None, *DTYPES)), ("early_stopping", (False, True))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}: found {getattr(self, name)!r}, expected one of {', '.join(map(str, known))}")
+        for name in ("max_iter", "n_iter_no_change"):
+            check_size(name, getattr(self, name))
+        if self.batch_size != "auto":
+            check_size("batch_size", self.batch_size)
+        if not isinstance(self.validation_fraction, Real) or not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction: found {self.validation_fraction!r}, expected a number from 0 to 1")
+        if not isinstance(self.loss, str | None):
+            raise ValueError(f"loss: found {self.loss!r}, expected a string such as {self.default_loss!r}")
+
+    # -- what scikit-learn asks for -----------------------------------------------------------
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.backend not in ("jax", "tensorflow")
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state for joblib and pickle, in which the model has NumPy arrays, whatever its backend."""
+        state = dict(super().__getstate__())
+        if "model_" in state:
+            M = self.model_
+            state["model_"], state["_place"] = M.clone().to("numpy"), (M.engine, M.device)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        place = state.pop("_place", None)
+        super().__setstate__(state)
+        if place is not None:
+            self.model_.to(place[0], device=place[1] if place[0] == "torch" else None)
