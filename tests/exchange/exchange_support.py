@@ -11,9 +11,8 @@ import torch
 
 import matgrad as mg
 from matgrad.datasets import Normalization
-from matgrad.exchange.keras_files import load_keras, save_keras
+from matgrad.exchange import load_torch, save_keras, save_torch
 from matgrad.exchange.keras_models import own_warnings_ignored
-from matgrad.exchange.torch_files import load_torch, save_torch
 from support import TOLERANCE
 
 D, K, N = 5, 3, 40
@@ -95,7 +94,7 @@ class Tool:
             return mg.from_keras(mg.to_keras(M))
         if self.name == "keras file":
             save_keras(M, path)
-            return load_keras(path)
+            return mg.from_keras(path)
         mg.to_onnx(M, path, sparse=self.name == "sparse onnx")
         return mg.from_onnx(path)
 

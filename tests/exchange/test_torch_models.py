@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 import matgrad as mg
-from matgrad.exchange.torch_files import load_torch, save_torch
+from matgrad.exchange import load_torch, save_torch
 
 LAYERS = ("HyperbolicTangent;BatchNormalization;ELU(0.7);Softmax", f"{D};6;4;{K}")
 NAMES = {"weight": "W", "weight_orig": "W", "bias": "b"}

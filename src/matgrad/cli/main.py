@@ -13,6 +13,7 @@ from matgrad.cli.bench import bench
 from matgrad.cli.bench_brain import brain
 from matgrad.cli.bench_methods import sparse_methods
 from matgrad.cli.check import check
+from matgrad.cli.convert import convert
 from matgrad.cli.data import data
 from matgrad.cli.evaluate import evaluate, predict
 from matgrad.cli.files import CommandGroup
@@ -84,7 +85,7 @@ def completion(shell: str) -> None:
 
 bench.add_command(brain)
 bench.add_command(sparse_methods)
-for command in (train, evaluate, predict, plot, runs_command, check, verify, program, bench, inspect):
+for command in (train, evaluate, predict, convert, plot, runs_command, check, verify, program, bench, inspect):
     main.add_command(command)
 for command in (pictures_command, info, data):
     main.add_command(command)

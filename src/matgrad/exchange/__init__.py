@@ -30,6 +30,16 @@ def from_torch(module: Any) -> MultilayerPerceptron:
     return _tool("torch_models", "torch").from_torch(module)
 
 
+def save_torch(M: MultilayerPerceptron, path: str | Path) -> None:
+    """Write the state dictionary of `to_torch(M)` to a safetensors file, under PyTorch's own names (``0.weight``)."""
+    _tool("torch_files", "torch").save_torch(M, path)
+
+
+def load_torch(path: str | Path) -> MultilayerPerceptron:
+    """The model in a file that `save_torch` wrote."""
+    return _tool("torch_files", "torch").load_torch(path)
+
+
 def to_keras(M: MultilayerPerceptron) -> Any:
     """The model as a `keras.Sequential` with the same outputs and dtype, for raw examples, as `M.predict` takes.
 
@@ -43,6 +53,11 @@ def from_keras(model: Any) -> MultilayerPerceptron:
     if isinstance(model, str | Path):
         return _tool("keras_files", "h5py", "keras").load_keras(model)
     return _tool("keras_models", "keras").from_keras(model)
+
+
+def save_keras(M: MultilayerPerceptron, path: str | Path) -> None:
+    """Write `to_keras(M)` to a .keras file, which `from_keras` reads."""
+    _tool("keras_files", "keras").save_keras(M, path)
 
 
 def to_onnx(M: MultilayerPerceptron, path: str | Path, *, sparse: bool = False) -> None:

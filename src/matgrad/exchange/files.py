@@ -1,0 +1,33 @@
+"""Model files of all tools, told apart by how their names end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from matgrad.exchange import from_keras, from_onnx, load_torch, save_keras, save_torch, to_onnx
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.storage.models import load, save_model
+
+
+class Format(NamedTuple):
+    """How a model is read from a file, and written to one."""
+
+    read: Callable[[Path], MultilayerPerceptron]
+    write: Callable[[MultilayerPerceptron, Path], None]
+
+
+FORMATS = {
+    ".npz": Format(load, save_model),
+    ".safetensors": Format(load_torch, save_torch),
+    ".onnx": Format(from_onnx, to_onnx),
+    ".keras": Format(from_keras, save_keras),
+}
+
+
+def format_of(path: Path) -> Format:
+    """The format of a file by the ending of its name."""
+    if path.suffix not in FORMATS:
+        raise ValueError(f"{path}: expected a name that ends in {', '.join(FORMATS)}")
+    return FORMATS[path.suffix]

@@ -1,0 +1,157 @@
+"""ONNX: files of PyTorch's exporter are read, files say what they are of, and odd ones are refused by the node."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from exchange_support import D, K, assert_near, assert_same, examples, normalized, run_onnx, trained
+from onnx import TensorProto, helper, numpy_helper
+from torch import nn
+
+import matgrad as mg
+
+W, B = np.ones((4, D), np.float32), np.ones(4, np.float32)
+
+
+def saved(path, *nodes: onnx.NodeProto, constants: dict | None = None, opset: int = 20) -> str:
+    """A file with these nodes from X to Y."""
+    tensors = [numpy_helper.from_array(A, name) for name, A in ({"W": W, "b": B} | (constants or {})).items()]
+    X, Y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "XY")
+    graph = helper.make_graph(nodes, "graph", [X], [Y], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), path)
+    return str(path)
+
+
+def node(kind: str, inputs: str, output: str = "Y", **attributes) -> onnx.NodeProto:
+    return helper.make_node(kind, inputs.split(), [output], f"my {kind}", **attributes)
+
+
+def constant(name: str, A: np.ndarray) -> onnx.NodeProto:
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(A, name))
+
+
+LINEAR = node("Gemm", "X W b", "Z", transB=1)
+
+
+def test_the_file_is_sound_and_says_what_the_model_is(tmp_path):
+    M = normalized(trained("ReLU;BatchNormalization;Softmax", f"{D};6;{K}", densities="0.5;1"))
+    M.target_normalization = None
+    M.information = {"loss": "NegativeLogLikelihood", "classes": K, "class_names": ["a", "b", "c"]}
+    for sparse in (False, True):
+        mg.to_onnx(M, tmp_path / "m.onnx", sparse=sparse)
+        proto = onnx.load(tmp_path / "m.onnx")
+        onnx.checker.check_model(proto, full_check=not sparse)  # which knows no sparse weights of a Gemm
+        assert [len(x.values.dims) for x in proto.graph.sparse_initializer] == [1] * sparse
+        (entry,) = proto.metadata_props
+        assert json.loads(entry.value)["information"]["class_names"] == ["a", "b", "c"]
+        back = mg.from_onnx(tmp_path / "m.onnx")
+        assert back.information == {**M.information, "normalize": "unit"}
+        assert back.normalization.kind == "unit"
+        if sparse:
+            assert_same(back, M)
+
+
+def test_what_pytorch_exports_is_read(tmp_path):
+    """Its exporter writes a Gemm per linear module, and folds batch normalization where it can."""
+    path = str(tmp_path / "m.onnx")
+    torch.manual_seed(0)
+    parts = (nn.Linear(D, 6), nn.ReLU(), nn.BatchNorm1d(6), nn.Linear(6, 4), nn.LeakyReLU(0.3), nn.Dropout(0.2))
+    module = nn.Sequential(*parts, nn.Linear(4, K), nn.LogSoftmax(dim=1)).eval()
+    X, _ = examples()
+    expected = module(torch.tensor(X)).detach().numpy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # this exporter is the older of two
+        torch.onnx.export(module, (torch.tensor(X),), path, dynamo=False, do_constant_folding=False)
+    M = mg.from_onnx(path)
+    assert [layer.specification().partition("(")[0] for layer in M.layers] == [
+        "ReLU", "BatchNormalization", "LeakyReLU", "LogSoftmax"
+    ]  # fmt: skip
+    assert_near(M.predict(X), expected, "float32")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "expected"),
+    [
+        ([node("MatMul", "X V", "Z"), node("Add", "b Z")], {"V": W.T}, "Linear"),
+        ([node("MatMul", "X V")], {"V": W.T}, "Linear"),
+        ([node("Gemm", "X V")], {"V": W.T}, "Linear"),
+        ([node("Gemm", "X V c")], {"V": W.T, "c": np.array([2], np.float32)}, "Linear"),
+        ([LINEAR, node("Sigmoid", "Z", "S"), node("Mul", "S Z")], {}, "SiLU"),
+        ([LINEAR, node("Sigmoid", "Z")], {}, "Sigmoid"),
+        ([LINEAR, node("LeakyRelu", "Z", alpha=3.0)], {}, "AllReLU(alpha=3.0)"),
+        ([LINEAR, node("PRelu", "Z s")], {"s": np.array([0.25], np.float32)}, "LeakyReLU(alpha=0.25)"),
+        ([LINEAR, node("Identity", "Z", "A"), node("Flatten", "A", "C"), node("Elu", "C")], {}, "ELU"),
+        ([LINEAR, node("ThresholdedRelu", "Z", alpha=0.5)], {}, "TReLU(epsilon=0.50000006)"),
+        ([constant("V", W.T), node("MatMul", "X V", "Z"), node("Softmax", "Z")], {}, "Softmax"),
+    ],
+)
+def test_other_forms_of_the_same_are_read(tmp_path, nodes, constants, expected: str):
+    path = saved(tmp_path / "m.onnx", *nodes, constants=constants)
+    M = mg.from_onnx(path)
+    X, _ = examples()
+    assert [layer.specification() for layer in M.layers] == [expected]
+    assert_near(M.predict(X), run_onnx(path, X), "float32")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([node("Conv", "X W")], r"node 1 'my Conv', Conv: unknown operator; known: Gemm, "),
+        ([LINEAR, node("Relu", "Z", "A"), node("Relu", "A")], "node 3 'my Relu', Relu: expected a linear layer just"),
+        (
+            [LINEAR, node("Gelu", "Z", approximate="tanh")],
+            "node 2 'my Gelu', Gelu: found approximate=tanh",
+        ),
+        ([LINEAR, node("Softmax", "Z", axis=0)], "found axis=0, expected -1 or 1"),
+        ([LINEAR, node("Add", "Z X")], "take the same matrix; expected a chain"),
+        ([LINEAR, node("Relu", "Z"), node("Tanh", "Z", "T")], "take the same matrix; expected a chain"),
+        ([LINEAR, node("Tanh", "Z"), node("Tanh", "b", "T")], "node 3 'my Tanh', Tanh: is not on the way"),
+        ([node("Gemm", "X W b", transB=1, alpha=2.0)], "found alpha=2.0, expected 1.0"),
+        ([node("Gemm", "X W b", transB=1, speed=2.0)], "unknown attribute 'speed'"),
+        ([node("Gemm", "X W b", transB=1.0)], "transB: found 1.0, expected int"),
+        ([node("Gemm", "W X", transB=1)], "found the inputs W, X"),
+        ([node("Gemm", "X W b")], r"found a bias of shape \(4,\), expected 5 numbers"),
+        ([LINEAR, node("BatchNormalization", "Z b b b b", training_mode=1)], "found training_mode=1"),
+        ([LINEAR, node("PRelu", "Z b")], "found several slopes, expected one"),
+        ([LINEAR, node("Mul", "Z b")], "expected an Add after it"),
+        ([LINEAR, node("Relu", "Z", domain="mine")], "belongs to 'mine', expected the operators of ONNX"),
+        ([LINEAR], "no node takes 'Z', which is not the output 'Y'"),
+        ([], "no node takes 'X'"),
+        ([node("Identity", "X", "A"), node("Identity", "A", "X")], "node 1 .*: occurs in a circle of nodes"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_node(tmp_path, nodes, message: str):
+    path = saved(tmp_path / "m.onnx", *nodes)
+    with pytest.raises(ValueError, match=message) as error:
+        mg.from_onnx(path)
+    assert str(error.value).startswith(path)
+
+
+def test_weights_outside_the_file_are_refused(tmp_path):
+    path = saved(tmp_path / "m.onnx", node("Gemm", "X W b", transB=1))
+    proto = onnx.load(path)
+    onnx.save(proto, path, save_as_external_data=True, size_threshold=0, location="secret.bin")
+    with pytest.raises(ValueError, match=r"tensor 'W': is in another file"):
+        mg.from_onnx(path)
+
+
+def test_other_element_types_and_versions_are_refused(tmp_path):
+    path = saved(tmp_path / "m.onnx", node("Gemm", "X W b", transB=1), opset=8)
+    with pytest.raises(ValueError, match="expected an ONNX file of operators version 9 to"):
+        mg.from_onnx(path)
+    path = saved(tmp_path / "m.onnx", node("Gemm", "X V b", transB=1), constants={"V": W.astype(np.float64)})
+    with pytest.raises(ValueError, match=r"tensor 'V': found element type 11, expected 1 \(float32\)"):
+        mg.from_onnx(path)
+
+
+def test_a_number_that_onnx_has_in_float32_only_is_refused_in_float64(tmp_path):
+    for layers in ("ELU(0.1)", "TReLU(0.1)"):
+        M = trained(layers, f"{D};{K}", dtype="float64")
+        with pytest.raises(ValueError, match=r"^layer 1, .*: ONNX has the number 0.1 in float32 only"):
+            mg.to_onnx(M, tmp_path / "m.onnx")
+        mg.to_onnx(M.to(dtype="float32"), tmp_path / "m.onnx")
