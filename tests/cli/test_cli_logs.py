@@ -88,19 +88,9 @@ def values(path: str) -> list[dict[str, str]]:
 def test_a_resumed_run_goes_on_with_its_logs(folder):
     """From a checkpoint in the third epoch, while three lines are there."""
     (folder / "ending.py").write_text(ENDING)
-    run_ = (
-        *FAST[:-2],
-        "--batch-size",
-        10,
-        "--epochs",
-        5,
-        "--plugin",
-        "ending.py",
-        "--layers",
-        "ReLU;Ending",
-        "--quiet",
-    )
-    succeed(*run_, "--log", "whole.csv")
+    layers = ("--plugin", "ending.py", "--layers", "ReLU;Ending")
+    options = (*FAST[:-2], "--batch-size", 10, "--epochs", 5, *layers, "--quiet")
+    succeed(*options, "--log", "whole.csv")
     logs = ("--log", "a.csv", "--log", "a.jsonl", "--tensorboard", "tb", "--pictures", "pictures")
     status, _, errors = in_process_of_its_own(*options, *logs, "--checkpoint", "c", "--every", "4s", ENDING="")
     assert (status, len(values("a.csv"))) == (9, 3), errors
