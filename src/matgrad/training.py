@@ -225,16 +225,8 @@ class Training:
             if own is None:
                 callback.start(self)
             else:
-                self._resume(callback, saved.pop(own)[1])
+                callback.resume(self, saved.pop(own)[1])
             yield callback
-
-    def _resume(self, callback: Callback, state: dict[str, Any]) -> None:
-        """Start a callback with the state that the checkpoint has of it."""
-        try:
-            callback.resume(self, state)
-        except (LookupError, TypeError, AttributeError) as error:
-            name = type(callback).__name__
-            raise ValueError(f"the state of {name} in the checkpoint does not fit it ({error!r})") from error
 
     # -- the loop -----------------------------------------------------------------------------
     def train(self, callbacks: Sequence[Callback] = ()) -> None:

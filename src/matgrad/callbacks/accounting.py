@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from matgrad.callbacks.callback import Callback
@@ -36,6 +37,7 @@ class Accounting(Callback):
     """
 
     state_names = ("_examples", "_flops", "_dense_flops", "_updates")
+    state_types = MappingProxyType(dict.fromkeys(state_names, int))
 
     _supports: dict[str, Support]  # with which training goes on
     _cost: StepCost | None  # of a step with them

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from matgrad.foundation.plain_values import conform
 from matgrad.specifications.parsing import describe
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ class Callback:
     is_training = False  # whether its time counts as time of training
     changes_only_state = False  # whether `batch` changes nothing of the model but its state
     state_names: tuple[str, ...] = ()  # the attributes that a checkpoint has: plain values, matrices, lists and tables
+    state_types: Mapping[str, Any] = MappingProxyType({})  # of those of them that are checked when they come back
     interval = 1  # after how many steps it is called; the engine trains on the batches between by itself
 
     def __init_subclass__(cls) -> None:
@@ -47,9 +50,14 @@ class Callback:
         self.restore(state)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Set the attributes in `state_names`."""
+        """Set the attributes in `state_names`, after a check of those with known types."""
         for name in self.state_names:
-            setattr(self, name, state[name])
+            try:
+                setattr(self, name, conform(state[name], self.state_types.get(name, Any)))
+            except (KeyError, ValueError) as error:
+                raise ValueError(
+                    f"the checkpoint has a damaged state of {type(self).__name__} ({name}: {error})"
+                ) from None
 
     def batch(self, run: Training) -> None:
         """After each batch, ``run.X`` with targets ``run.T``, for a callback that `wants_batches`.

@@ -46,6 +46,7 @@ class Checkpoints(Callback):
     place = 3
     changes_only_state = True
     state_names = ("best",)
+    state_types = MappingProxyType({"best": float | None})
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends.conversion import convert
@@ -26,6 +27,7 @@ class EarlyStopping(Callback):
     """
 
     state_names = ("best", "best_epoch", "_state")
+    state_types = MappingProxyType({"best": float | None, "best_epoch": int, "_state": dict[str, Any]})
 
     def __init__(self, patience: int, measure: str = "validation_loss") -> None:
         self.patience, self.measure = check_size("patience", patience), measure

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from matgrad.callbacks.callback import Callback
 from matgrad.foundation.installing import check_matplotlib
+from matgrad.foundation.plain_values import conform
 from matgrad.foundation.writing import atomic_write, make_folder
 from matgrad.inspection.pictures import FIGURES, Shape, Snapshot, checked_shape, snapshot, write_animation, write_png
 
@@ -43,7 +44,7 @@ class Pictures(Callback):
 
     def resume(self, run: Training, state: Mapping[str, Any]) -> None:
         self._prepare(run)
-        self._shots = [Snapshot(**values) for values in state["shots"]]
+        self._shots = conform(state.get("shots"), list[Snapshot])
 
     def _prepare(self, run: Training) -> None:
         """Check what the pictures are to be of, and make the folder."""

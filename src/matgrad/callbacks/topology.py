@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,6 +46,9 @@ class TopologyCallback(Callback):
 
     is_training = changes_only_state = True
     state_names: tuple[str, ...] = ("updates", "update_flops", "explored", "_explored", "_seed")
+    state_types: Mapping[str, Any] = MappingProxyType(
+        {"updates": int, "update_flops": int, "explored": float, "_explored": dict[str, np.ndarray], "_seed": int}
+    )
 
     def __init__(self, every: int | None = None, until: float = 1.0, seed: int | None = None) -> None:
         if not 0 < until <= 1:

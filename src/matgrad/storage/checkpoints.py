@@ -88,12 +88,6 @@ class Checkpoint:
             if self.model.get(key, found[key]) != found[key]:
                 raise ValueError(f"its model has {key} {self.model[key]}, but this one has {key} {found[key]}")
 
-    def _check_dtype(self, M: MultilayerPerceptron) -> None:
-        """Refuse matrices of another floating-point type than that of M."""
-        for name, A in matrices_of(self.state).items():
-            if A.dtype.kind == "f" and A.dtype != M.dtype:
-                raise ValueError(f"{name} is {A.dtype}, but the model is {M.dtype}")
-
 
 def _load(M: MultilayerPerceptron, state: State) -> None:
     """Give M the state, with its supports where M is dense."""
@@ -106,11 +100,15 @@ def _load(M: MultilayerPerceptron, state: State) -> None:
 
 
 def on_backend(state: Mapping[str, Any], M: MultilayerPerceptron) -> State:
-    """A state in matrices of NumPy, which is checked to be one, as one on the backend and device of M."""
-    for name, X in state.items():
-        if not isinstance(X, Support if name.endswith(SUPPORT) else np.ndarray):
-            expected = "a support" if name.endswith(SUPPORT) else "a matrix"
-            raise ValueError(f"{name}: expected {expected}, found {type(X).__name__}")
+    """A state in matrices of NumPy as one on the backend and device of M, after a check of the types."""
+    for name, A in matrices_of(state).items():
+        if not isinstance(A, np.ndarray):
+            raise ValueError(f"{name}: expected a matrix, found {type(A).__name__}")
+        if A.dtype.kind not in "fiu" or (A.dtype.kind == "f" and A.dtype != M.dtype):
+            raise ValueError(f"{name} is {A.dtype}, but the model is {M.dtype}")
+    for name, S in supports_of(state).items():
+        if not isinstance(S, Support):
+            raise ValueError(f"{name}: expected a support, found {type(S).__name__}")
     moved = {name: convert(A, M.backend, None, M.device) for name, A in matrices_of(state).items()}
     return moved | supports_of(state)
 

@@ -51,10 +51,17 @@ def unpacked(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
     if not isinstance(value, dict):
         return value
     if MATRIX in value:
-        return tensors[value[MATRIX]]
+        return _tensor(value[MATRIX], tensors)
     if SUPPORT in value:
-        return Support(tuple(value["shape"]), *(tensors[f"{value[SUPPORT]}.{part}"] for part in INDEX))
+        index = [_tensor(f"{value[SUPPORT]}.{part}", tensors) for part in INDEX]
+        return Support(tuple(value.get("shape", ())), *index)
     return {key: unpacked(item, tensors) for key, item in value.items()}
+
+
+def _tensor(name: Any, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    if not isinstance(name, str) or name not in tensors:
+        raise ValueError(f"there is no tensor {name!r:.100}")
+    return tensors[name]
 
 
 def write_tree(path: str | Path, strings: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
