@@ -72,7 +72,6 @@ class Checkpoint:
         try:
             self._check_specification(M)
             state = on_backend(self.state, M)
-            self._check_dtype(M)
             for model in (M.clone(), M):  # M stays as it is if the clone does not fit
                 _load(model, state)
         except ValueError as error:
