@@ -100,10 +100,11 @@ def _load(M: MultilayerPerceptron, state: State) -> None:
 
 def on_backend(state: Mapping[str, Any], M: MultilayerPerceptron) -> State:
     """A state in matrices of NumPy as one on the backend and device of M, after a check of the types."""
+    counters = {name for name, X in matrices_of(M.state()).items() if "int" in str(X.dtype)}
     for name, A in matrices_of(state).items():
         if not isinstance(A, np.ndarray):
             raise ValueError(f"{name}: expected a matrix, found {type(A).__name__}")
-        if A.dtype.kind not in "fiu" or (A.dtype.kind == "f" and A.dtype != M.dtype):
+        if A.dtype != M.dtype and not (name in counters and A.dtype.kind in "iu"):
             raise ValueError(f"{name} is {A.dtype}, but the model is {M.dtype}")
     for name, S in supports_of(state).items():
         if not isinstance(S, Support):
