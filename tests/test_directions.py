@@ -89,7 +89,7 @@ def test_imports_point_one_way():
 def test_the_root_holds_the_chapters_of_the_paper():
     chapters = {
         *("matrix_operations", "activation_functions", "softmax_functions", "loss_functions", "weight_initializers"),
-        *("optimizers", "learning_rate", "multilayer_perceptron", "training"),
+        *("optimizers", "learning_rate", "multilayer_perceptron"),
     }
     assert {path.stem for path in SOURCE.glob("*.py")} == {"__init__", "__main__", *chapters}
     rooms = {path.parent.name for path in SOURCE.glob("*/__init__.py")}

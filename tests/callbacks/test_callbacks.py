@@ -243,7 +243,7 @@ def test_the_history_is_kept_where_training_is_interrupted_or_fails():
 def test_seconds_are_those_of_training_without_callbacks(monkeypatch):
     """A clock that goes on by 1 for each batch, and by 1000 in each callback."""
     clock = [0.0]
-    monkeypatch.setattr("matgrad.training.time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr("matgrad.training.run.time", SimpleNamespace(perf_counter=lambda: clock[0]))
 
     class Slow(Callback):
         def pass_time(self, run) -> None:
