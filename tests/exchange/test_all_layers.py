@@ -20,6 +20,7 @@ SETTINGS = {  # other than the defaults
     "AllReLU": "AllReLU(3)",
     "TReLU": "TReLU(0.2)",
     "ELU": "ELU(1.5)",
+    "Dropout": "Dropout(0.25)",
     "BatchNormalization": "BatchNormalization(epsilon=0.001, momentum=0.25)",
 }
 
@@ -60,11 +61,12 @@ def test_a_layer_is_exchanged_or_refused(name: str, dtype: str, tool: Tool):
         assert_near(tool.outputs(M, X), expected, tool.precision(dtype), name)
     back = tool.round_trip(M)
     assert_near(back.predict(X), expected, dtype, name)
-    if not (name == "BatchNormalization" and "onnx" in tool.name and dtype == "float64"):  # whose ε is float32
-        assert_same(back, M)
-        same = {"AllReLU(alpha=3)": "AllReLU(alpha=3.0)"}
-        found, wanted = ([same.get(x.specification(), x.specification()) for x in m.layers] for m in (back, M))
-        assert found == wanted
+    if "onnx" in tool.name and (name == "Dropout" or (name, dtype) == ("BatchNormalization", "float64")):
+        return  # ONNX has the outputs in evaluation mode, and ε in float32
+    assert_same(back, M)
+    same = {"AllReLU(alpha=3)": "AllReLU(alpha=3.0)"}
+    found, wanted = ([same.get(x.specification(), x.specification()) for x in m.layers] for m in (back, M))
+    assert found == wanted
 
 
 @pytest.mark.parametrize("tool", TOOLS, indirect=True)

@@ -66,16 +66,18 @@ def test_a_module_of_a_user():
     first, last = nn.Linear(D, 8), nn.Linear(8, K, bias=False)
     prune.random_unstructured(first, "weight", amount=0.5)
     body = nn.Sequential(first, nn.LeakyReLU(0.2))
-    module = nn.Sequential(nn.Flatten(), body, nn.BatchNorm1d(8, affine=False), nn.Identity(), last, nn.Softmax(dim=-1))
+    normalization = nn.BatchNorm1d(8, affine=False)
+    parts = (nn.Flatten(), nn.Dropout(0.1), body, normalization, nn.Identity(), last, nn.Softmax(dim=-1))
+    module = nn.Sequential(*parts)
     X, _ = examples()
     module(torch.tensor(X))
     M = mg.from_torch(module.eval())
 
     assert not M.training
     assert [layer.specification() for layer in M.layers] == [
-        "LeakyReLU(alpha=0.2)", "BatchNormalization(epsilon=1e-05, momentum=0.1)", "Softmax"
+        "Dropout(0.1)", "LeakyReLU(alpha=0.2)", "BatchNormalization(epsilon=1e-05, momentum=0.1)", "Softmax"
     ]  # fmt: skip
-    assert M.layers[0].nnz == 20
+    assert M.layers[1].nnz == 20
     assert_near(M.predict(X), module(torch.tensor(X)).detach().numpy(), "float32")
     before = M.predict(X)
     with torch.no_grad():
@@ -104,7 +106,7 @@ def hooked() -> nn.Sequential:
         (Own(D, D), r"^Own\(.*: expected an nn.Sequential of modules of these types"),
         (nn.Sequential(nn.Linear(D, D), nn.Sequential(nn.Tanh(), nn.Conv1d(1, 1, 1))), r"^module 1.1, Conv1d\("),
         (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4), nn.ReLU()), r"^module 2, ReLU\(\): expected a linear layer"),
-        (nn.Sequential(nn.Linear(D, 4), nn.Linear(5, 2)), "^module 1, .*: has 5 inputs, but what is before it has 4"),
+        (nn.Sequential(nn.Linear(D, 4), nn.Linear(5, 2)), "^module 1, .*: takes 5 columns, but .* has 4"),
         (nn.Sequential(nn.Linear(D, 4), nn.Softmax(dim=0)), "found dim=0, expected 1 or -1"),
         (nn.Sequential(nn.Linear(D, 1), nn.Softmax(dim=1)), "softmax over one class is constant"),
         (nn.Sequential(nn.Linear(D, 4), nn.GELU(approximate="tanh")), "found approximate=tanh, expected none"),

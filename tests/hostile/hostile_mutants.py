@@ -93,7 +93,7 @@ def in_npz(content: bytes, rng: np.random.Generator) -> bytes:
     k = rng.integers(len(members))
     name, array = members[k]
     if name == "matgrad.npy" or ("matgrad.npy" in dict(members) and rng.random() < 0.6):
-        return _zip([(n, _description(a, rng)) if n == "matgrad.npy" else (n, a) for n, a in members])
+        return zipped([(n, _description(a, rng)) if n == "matgrad.npy" else (n, a) for n, a in members])
     kind = rng.integers(5)
     if kind == 0:
         members.pop(k)
@@ -101,10 +101,10 @@ def in_npz(content: bytes, rng: np.random.Generator) -> bytes:
         members.append((str(rng.choice(["W1.npy", "extra.npy", "matgrad", "../x.npy", name])), array))
     else:
         members[k] = (name, _array(array, rng))
-    return _zip(members)
+    return zipped(members)
 
 
-def _zip(members: list[tuple[str, bytes]]) -> bytes:
+def zipped(members: list[tuple[str, bytes]]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in dict(members).items():

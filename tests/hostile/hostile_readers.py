@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hostile_exchange import in_keras, in_onnx, read_exchanged, save_exchanged
 from hostile_mutants import (
     Inside,
     in_checkpoint,
@@ -28,7 +29,7 @@ from hostile_mutants import (
 )
 
 import matgrad as mg
-from matgrad import datasets
+from matgrad import datasets, exchange
 from matgrad.callbacks import Checkpoints
 from matgrad.callbacks.logging import FORMATS
 from matgrad.callbacks.methods import create_method
@@ -296,6 +297,11 @@ def read_a_checkpoint(path: Path) -> Any:
     return resumed_run(epochs=3, resume=path), load_model(path)
 
 
+@cache
+def exchanged(write: Callable[..., None], **options: Any) -> bytes:
+    return content_of(lambda path: save_exchanged(write, path, **options))
+
+
 READERS = {
     "npz": Reader("data.npz", npz, datasets.npz, in_npz),
     "compressed npz": Reader("data.npz", lambda: npz(np.savez_compressed), datasets.npz, in_npz),
@@ -305,6 +311,12 @@ READERS = {
     "program": Reader("program.safetensors", program, read_program, in_safetensors),
     "checkpoint": Reader("step-00000004.safetensors", checkpoint, read_a_checkpoint, in_checkpoint),
     "checkpoint of a command": Reader("step-00000010.safetensors", resumable, read_resumed, in_checkpoint),
+    "onnx": Reader("a.onnx", lambda: exchanged(mg.to_onnx), read_exchanged(mg.from_onnx), in_onnx),
+    "sparse onnx": Reader("a.onnx", lambda: exchanged(mg.to_onnx, sparse=True), read_exchanged(mg.from_onnx), in_onnx),
+    "keras": Reader("a.keras", lambda: exchanged(exchange.save_keras), read_exchanged(mg.from_keras), in_keras),
+    "torch": Reader(
+        "a.safetensors", lambda: exchanged(exchange.save_torch), read_exchanged(exchange.load_torch), in_safetensors
+    ),
     "csv": Reader("table.csv", table, lambda path: datasets.csv(path, categorical="auto", missing="median")),
     "csv.gz": Reader("table.csv.gz", lambda: gzip.compress(table()), datasets.csv, in_gzip),
     "features": Reader("features.csv", lambda: b"1,2\n3,4\n", datasets.csv_features),

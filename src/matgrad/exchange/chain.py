@@ -17,19 +17,17 @@ from matgrad.activation_functions import ActivationFunction, AllReLUActivation, 
 from matgrad.backends import backend_of
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
-from matgrad.foundation.random_numbers import preserved_generator
 from matgrad.layers import (
     ActivationLayer,
     BatchNormalizationLayer,
+    DropoutLayer,
     Layer,
     LinearLayer,
     LogSoftmaxLayer,
     SoftmaxLayer,
 )
-from matgrad.layers.state import State, matrices_of
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
-from matgrad.specifications.models import OPTIMIZER
 
 T = TypeVar("T")
 
@@ -99,6 +97,7 @@ OPERATIONS: dict[type[Layer], Callable[[Any], list[Operation]]] = {
     SoftmaxLayer: lambda layer: [_affine(layer), Softmax()],
     LogSoftmaxLayer: lambda layer: [_affine(layer), LogSoftmax()],
     BatchNormalizationLayer: lambda layer: [_batch_normalization(layer)],
+    DropoutLayer: lambda layer: [Dropout(layer.dropout)],
 }
 
 
@@ -135,102 +134,6 @@ def _array(X: Any) -> np.ndarray:
 def dense(W: Any) -> np.ndarray:
     """A dense or sparse matrix of NumPy as a dense one."""
     return W.to_dense() if isinstance(W, SparseMatrix) else W
-
-
-# -- to a model -----------------------------------------------------------------------------------
-
-
-def model_of(chain: Chain) -> MultilayerPerceptron:
-    """The model with these operations: it has the optimizers of a new one, and trains where a new one does."""
-    M, is_done = MultilayerPerceptron(), False
-    with preserved_generator():
-        for where, operation in chain:
-            with at(where):
-                if is_done:
-                    raise ValueError("follows the normalization of the targets, which is expected to be the last")
-                _append(M, operation)
-                is_done = isinstance(operation, Denormalize)
-    if not any(layer.parameters for layer in M.layers):
-        raise ValueError("found no layers with weights, expected at least one")
-    _check_dtype(M.state())
-    M.set_optimizer(OPTIMIZER)
-    return M.to("auto")
-
-
-def _append(M: MultilayerPerceptron, operation: Operation) -> None:
-    """Add an operation to a model: a layer, the function of the last layer, or a normalization."""
-    last = M.layers[-1] if M.layers else None
-    if isinstance(operation, Normalize):
-        if last is not None or M.normalization is not None:
-            raise ValueError("expected a normalization of the inputs before all layers")
-        M.normalization = operation.normalization
-        _check_size(operation.normalization.scale.shape[1], M)
-    elif isinstance(operation, Denormalize):
-        _check_size(operation.normalization.scale.shape[1], M)
-        M.target_normalization = operation.normalization
-    elif isinstance(operation, ActivationFunction | Softmax | LogSoftmax):
-        if type(last) is not LinearLayer:
-            raise ValueError("expected a linear layer just before it: a layer of matgrad is linear, then a function")
-        M.layers[-1] = _linear(Affine(last.W, last.b[0]), operation)
-    else:
-        layer = counterpart(LAYERS, operation, "matgrad has no such layer")(operation)
-        _check_size(layer.input_size, M)
-        M.layers.append(layer)
-
-
-def _linear(affine: Affine, function: ActivationFunction | Softmax | LogSoftmax | None = None) -> LinearLayer:
-    """A linear layer, with a function after it."""
-    W, b = affine.W, affine.b
-    K, D = W.shape
-    if b.shape != (K,):
-        raise ValueError(f"found a bias of shape {b.shape}, expected {K} numbers for weights of shape {K} × {D}")
-    options: dict[str, Any] = {"support": W.support} if isinstance(W, SparseMatrix) else {}
-    if isinstance(function, ActivationFunction):
-        layer: LinearLayer = ActivationLayer(D, K, function, **options)
-    else:
-        layer = {Softmax: SoftmaxLayer, LogSoftmax: LogSoftmaxLayer}.get(type(function), LinearLayer)(D, K, **options)
-    layer.W, layer.b = with_values(W, _checked("weights", values_of(W))), _checked("bias", b[None])
-    return layer
-
-
-def _normalizing(operation: BatchNormalization) -> BatchNormalizationLayer:
-    """A batch normalization layer."""
-    D = len(operation.mean)
-    layer = BatchNormalizationLayer(D, epsilon=operation.epsilon, momentum=operation.momentum)
-    for name, attribute in ROWS.items():
-        row = getattr(operation, name)
-        if row.shape != (D,):
-            raise ValueError(f"{name}: found shape {row.shape}, expected {D} numbers")
-        setattr(layer, attribute, _checked(name, row[None]))
-    return layer
-
-
-LAYERS: dict[type, Callable[[Any], Layer]] = {Affine: _linear, BatchNormalization: _normalizing}
-
-
-def _checked(name: str, A: np.ndarray) -> np.ndarray:
-    """A copy of A, after a check that it has finite numbers of a known dtype."""
-    if A.dtype.name not in DTYPES:
-        raise ValueError(f"{name}: found {A.dtype}, expected one of {', '.join(DTYPES)}")
-    if not np.isfinite(A).all():
-        raise ValueError(f"{name}: found elements that are not finite numbers")
-    return np.array(A, order="C")
-
-
-def _check_size(D: int, M: MultilayerPerceptron) -> None:
-    """Refuse an operation with other inputs than the one before it has outputs."""
-    before = M.layers[-1].output_size if M.layers else None
-    if before is None and M.normalization is not None:
-        before = M.normalization.scale.shape[1]
-    if before not in (None, D):
-        raise ValueError(f"has {D} inputs, but what is before it has {before} outputs")
-
-
-def _check_dtype(state: State) -> None:
-    """Refuse matrices of several dtypes."""
-    found = sorted({X.dtype.name for X in matrices_of(state).values() if X.dtype.kind == "f"})
-    if len(found) > 1:
-        raise ValueError(f"found weights of {' and '.join(found)}, expected one dtype")
 
 
 # -- what the tools share -------------------------------------------------------------------------

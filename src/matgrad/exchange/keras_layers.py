@@ -47,6 +47,7 @@ def operations_of(
     for layer in layers:
         if not isinstance(layer, dict):
             raise ValueError(f"found {type(layer).__name__} among the layers, expected tables")
+        _entry(layer, "class_name", str)
         if layer.get("class_name") in MODELS:
             yield from operations_of(layer, weights, (*path, layer))
             continue
@@ -82,7 +83,8 @@ def _check_chain(config: Config, layers: list[Config]) -> None:
             arguments = [argument for node in layer["inbound_nodes"] for argument in node["args"]]
             taken = [argument["config"]["keras_history"] for argument in arguments]
         except (LookupError, TypeError):
-            raise ValueError("inbound_nodes: expected those of a chain of layers") from None
+            where = layer.get("name") if isinstance(layer, dict) else layer
+            raise ValueError(f"layer {where!r}: takes several inputs, expected a chain of layers") from None
         if taken != ([] if before is None else [[before, 0, 0]]):
             raise ValueError(f"layer {layer.get('name')!r}: takes {taken}, expected the output of {before!r} alone")
         before = layer.get("name")
@@ -124,7 +126,11 @@ class _Layer:
 def _dtype(policy: Any) -> str:
     """The dtype of a layer, in which it keeps its weights and computes."""
     name = policy
-    if isinstance(policy, dict) and policy.get("class_name") == "DTypePolicy" and isinstance(policy["config"], dict):
+    if (
+        isinstance(policy, dict)
+        and policy.get("class_name") == "DTypePolicy"
+        and isinstance(policy.get("config"), dict)
+    ):
         name = policy["config"].get("name")
     if name not in DTYPES:
         raise ValueError(f"found dtype {name!r}, expected {' or '.join(DTYPES)}")

@@ -26,10 +26,10 @@ from matgrad.exchange.chain import (
     complement,
     counterpart,
     dense,
-    model_of,
     slope_of,
 )
 from matgrad.exchange.keras_layers import MODELS, SMALLEST, Config, Weights, operations_of
+from matgrad.exchange.models import model_of
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 

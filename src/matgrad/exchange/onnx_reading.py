@@ -25,10 +25,10 @@ from matgrad.exchange.chain import (
     above,
     at,
     complement,
-    model_of,
     normalization_of,
     with_slope,
 )
+from matgrad.exchange.models import model_of
 from matgrad.exchange.onnx_graph import Graph, Node
 from matgrad.exchange.onnx_writing import METADATA
 from matgrad.foundation.files import open_regular, why_unreadable

@@ -30,11 +30,11 @@ from matgrad.exchange.chain import (
     chain_of,
     counterpart,
     dense,
-    model_of,
     normalization_of,
     slope_of,
     with_slope,
 )
+from matgrad.exchange.models import model_of
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
