@@ -45,6 +45,8 @@ EXPRESSIONS = {
     "inv_sqrt": lambda m: table.inv_sqrt(m["P"], 0.1),
     "log_sigmoid": lambda m: table.log_sigmoid(m["X"]),
     "step": lambda m: table.step(m["X"]),
+    "sign": lambda m: table.sign(m["X"]),
+    "clip": lambda m: table.clip(m["X"], 0.5),
     "positive": lambda m: table.positive(m["X"]),
     "product_on": lambda m: table.product_on(m["S"], m["X"].T, m["Y"]),
     "uniform": lambda m: table.uniform(2, 3, seed=5, count=7, like=m["X"]),

@@ -101,9 +101,10 @@ def stem(cls: type, ending: str) -> str:
 def describe(thing: object, ending: str = "", without: Iterable[str] = ()) -> str:
     """The name of a class without the ending, and the attributes that differ from the defaults of its constructor.
 
-    Those called as in `without` are left out.
+    Those called as in `without` are left out, and so is ``*layers``, which no specification can name.
     """
-    parameters = inspect.signature(type(thing)).parameters
+    signature = inspect.signature(type(thing))
+    parameters = {name: p for name, p in signature.parameters.items() if p.kind is not p.VAR_POSITIONAL}
     values = {name: value for name, value in vars(thing).items() if name in {*parameters} - {*without}}
     changed = [
         f"{name}={value!r}"
