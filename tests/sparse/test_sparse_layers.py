@@ -140,7 +140,7 @@ OPTIMIZERS = {
     "Momentum(0.9)": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
     "Momentum(0.9, weight_decay=0.1)": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),
     "Nesterov(0.8)": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.8, nesterov=True),
-    "Adagrad(1e-3, weight_decay=0.1)": lambda p: torch.optim.Adagrad(p, lr=0.1, eps=1e-3, weight_decay=0.1),
+    "Adagrad(1e-3)": lambda p: torch.optim.Adagrad(p, lr=0.1, eps=1e-3),
     "RMSProp(0.9, 1e-3)": lambda p: torch.optim.RMSprop(p, lr=0.1, alpha=0.9, eps=1e-3),
     # the ε keeps down the rounding of gradients that are 0, such as that of b before batch normalization
     "Adam(epsilon=1e-3)": lambda p: torch.optim.Adam(p, lr=0.1, eps=1e-3),
