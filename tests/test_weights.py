@@ -148,6 +148,37 @@ def test_the_core_weighs_the_examples_of_whole_epochs(shuffle: bool):
             np.testing.assert_array_equal(matrix, steps[1].state()[name], err_msg=name)
 
 
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.ones((N, 2)), "s: the array has a different shape or dtype from the program's"),
+        (np.ones((N - 1, 1)), "s: the array has a different shape or dtype from the program's"),
+        (np.ones((N, 1), "float32"), "s: the array has a different shape or dtype from the program's"),
+        (None, "the input s is not bound"),
+    ],
+)
+def test_the_core_refuses_other_weights(weights, message: str):
+    X, t, s = data()
+    step = compile_step(model("native"), mg.SoftmaxCrossEntropyLoss())
+    step.load(model().state())
+    loader = mg.DataLoader(X, t, BATCH, weights=s)
+    executor = step.prepare(*loader.batch(0))
+    with pytest.raises(ValueError, match=message):
+        executor.train(loader.X, loader.T, np.ones(2), None, loader.labels, None, weights)
+    executor.train(loader.X, loader.T, np.ones(2), None, loader.labels, None, loader.weights)
+    plain = step.prepare(*loader.batch(0)[:2])
+    with pytest.raises(ValueError, match="the program has no input s"):
+        plain.train(loader.X, loader.T, np.ones(2), None, loader.labels, None, loader.weights)
+
+
+def test_the_equations_of_a_weighted_step_are_timed():
+    X, t, s = data()
+    M = model()
+    with mg.profile(M) as profile:
+        M.fit(X, t, sample_weight=s, epochs=1, compiled=False)
+    assert "feedforward" in str(profile)
+
+
 class Watch(Callback):
     """Sees every batch, or some, and the model after it."""
 
