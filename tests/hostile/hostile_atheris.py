@@ -5,6 +5,7 @@ It ends with an error, and leaves the file behind, if a mutant is neither read n
 
 from __future__ import annotations
 
+import platform
 import sys
 import tempfile
 import warnings
@@ -29,6 +30,7 @@ def main(name: str, seed: str, runs: str) -> None:
     corpus.mkdir()
     (corpus / "good").write_bytes(reader.good())
     warnings.simplefilter("ignore")
+    platform.processor()  # see `hostile_worker`
     sys.addaudithook(watch)
 
     def read(content: bytes) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import platform
 import resource
 import signal
 import subprocess
@@ -155,6 +156,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     from hostile_readers import READERS
 
+    platform.processor()  # which libraries ask for when they are imported, and which starts a process the first time
     sys.addaudithook(watch)
     resource.setrlimit(resource.RLIMIT_AS, (LARGEST, LARGEST))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
