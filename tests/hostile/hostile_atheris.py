@@ -14,11 +14,11 @@ from pathlib import Path
 import atheris
 import click
 import numpy as np
-from hostile_mutants import mutant
-from hostile_worker import LONGEST, MEGABYTES, forbidden, watch
 
-with atheris.instrument_imports(include=["matgrad"]):
+with atheris.instrument_imports(include=["matgrad"]):  # before any other import of the package
+    from hostile_mutants import mutant
     from hostile_readers import READERS
+    from hostile_worker import LONGEST, MEGABYTES, forbidden, watch
 
 SECONDS = 20  # that a file may take, on a machine that does other things
 
