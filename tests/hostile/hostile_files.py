@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hostile_checkpoints import CHECKPOINT
 from hostile_data import BATCH, CSV, IDX, PICKLE, TAR
 from hostile_models import MODEL, PROGRAM, SPARSE
 from hostile_npz import NPZ
@@ -14,6 +15,7 @@ HOSTILE: dict[str, list[Case]] = {
     "model": MODEL,
     "sparse model": SPARSE,
     "program": PROGRAM,
+    "checkpoint": CHECKPOINT,
     "csv": CSV,
     "idx": [case for case in IDX if "gzip" not in case[0] and "8 MB" not in case[0]],
     "idx.gz": [case for case in IDX if "gzip" in case[0] or "8 MB" in case[0]],
