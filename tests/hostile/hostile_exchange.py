@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py  # noqa: F401 (which starts a process when it is first imported)
 import numpy as np
 import onnx
 from hostile_mutants import damaged, in_json, with_odd_tokens, zipped
