@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import matgrad as mg
+from matgrad.foundation.installing import how_to_install
 from support import PATIENCE
 
 SOURCE = Path(mg.__file__).parent
@@ -75,6 +76,25 @@ except ModuleNotFoundError as error:
     assert found.startswith(f"the backend {name!r} needs {module}, which is not installed: ")
     assert f"pip install '.[{extra}]' in a clone" in found
     assert f"pip install 'matgrad[{extra}]'" in found
+
+
+@pytest.mark.parametrize(
+    ("call", "package", "extra"),
+    [("mg.to_torch(M)", "torch", "torch"), ("mg.from_onnx('a')", "onnx", "onnx"), ("mg.to_keras(M)", "keras", "keras"),
+     ("mg.from_keras('a')", "h5py", "keras")],
+)  # fmt: skip
+def test_a_missing_tool_names_the_extra_to_install(call: str, package: str, extra: str):
+    code = f"""
+import sys
+sys.modules[{package!r}] = None  # as if it were not installed
+import matgrad as mg
+M = mg.MultilayerPerceptron([mg.LinearLayer(2, 1)])
+try:
+    {call}
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    assert python(code) == f"{package} is not installed: {how_to_install(extra)}"
 
 
 def test_without_the_core_everything_else_works():

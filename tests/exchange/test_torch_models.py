@@ -85,6 +85,28 @@ def test_a_module_of_a_user():
     np.testing.assert_array_equal(M.predict(X), before, err_msg="the model has weights of its own")
 
 
+class OwnSequence(nn.Sequential):
+    """A user's own chain, such as torchvision's MLP."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(D, 4), nn.ReLU(), nn.Linear(4, K))
+
+
+class OwnForward(OwnSequence):
+    """One that does something else."""
+
+    def forward(self, X):
+        return 2 * super().forward(X)
+
+
+def test_a_class_that_only_lists_its_modules_is_read():
+    X, _ = examples()
+    module = OwnSequence()
+    assert_near(mg.from_torch(module).predict(X), module(torch.tensor(X)).detach().numpy(), "float32")
+    with pytest.raises(ValueError, match=r"^OwnForward"):
+        mg.from_torch(OwnForward())
+
+
 class Own(nn.Linear):
     """A user's own module."""
 

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save
 
 from matgrad.backends.base import DTYPES
-from matgrad.datasets.normalization import Normalization
+from matgrad.datasets.normalization import KINDS, Normalization
 from matgrad.exchange.torch_models import from_torch, to_torch
 from matgrad.foundation.files import read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
@@ -67,6 +67,8 @@ def _like(description: dict[str, Any], information: dict[str, Any], dtype: str) 
         ("target_normalization", information.get("normalize_targets"), M.layers[-1].output_size),
     ):
         if kind is not None:
+            if kind not in KINDS:
+                raise ValueError(f"unknown normalization {kind!r}; known: {', '.join(KINDS)}")
             rows = Normalization.none(size)
             setattr(M, attribute, Normalization(kind, rows.offset, rows.scale))
     return M

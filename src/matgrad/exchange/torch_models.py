@@ -166,7 +166,8 @@ def _chain(module: nn.Module, dtype: str) -> Iterator[tuple[str, Operation]]:
 
 def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The modules in nested Sequentials, with their names."""
-    if type(module) is not nn.Sequential or _hooks(module):
+    is_chain = isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
+    if not is_chain or _hooks(module):
         yield name, module
         return
     for key, part in module._modules.items():  # named_children leaves out what occurs twice
