@@ -71,6 +71,7 @@ def nested(depth: int) -> bytes:
 ONNX: list[Case] = [
     ("empty", b"", "operators version"),
     ("text", b"hello" * 100, "not an ONNX file"),
+    ("a name in Latin-1", READERS["onnx"].good().replace(b"Gemm3.2", b"Gemm\xe9.2"), "expected a string in UTF-8"),
     ("a terabyte of weights", sized(2**20, 2**20), "elements, expected a tensor of shape (1048576, 1048576)"),
     ("negative sizes", sized(-4, -3), "expected a tensor of shape (-4, -3)"),
     ("2^126 weights", sized(2**63 - 1, 2**63 - 1), "expected a tensor of shape"),

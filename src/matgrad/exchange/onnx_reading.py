@@ -78,7 +78,20 @@ def _read(path: str | Path) -> onnx.ModelProto:
     if len(versions) != 1 or not OLDEST <= versions[0] <= newest:
         raise ValueError(f"{path}: expected an ONNX file of operators version {OLDEST} to {newest}, found {versions}")
     check_count(len(proto.graph.node), MEMBERS, str(path), "nodes")
+    with at(str(path)):
+        _check_strings(proto)
     return proto
+
+
+def _check_strings(message: Any) -> None:
+    """Refuse strings that are not in UTF-8, which protobuf hands out as bytes."""
+    for field, value in message.ListFields():
+        items = [value] if isinstance(value, str | bytes) or not hasattr(value, "__len__") else value
+        if field.type == field.TYPE_STRING and (wrong := [x for x in items if not isinstance(x, str)]):
+            raise ValueError(f"{field.name}: found {wrong[0]!r:.100}, expected a string in UTF-8")
+        if field.type == field.TYPE_MESSAGE:
+            for item in items:
+                _check_strings(item)
 
 
 def _operations(graph: Graph) -> Iterator[tuple[str, Operation]]:
