@@ -6,6 +6,7 @@ It ends with an error, and leaves the file behind, if a mutant is neither read n
 from __future__ import annotations
 
 import platform
+import resource
 import sys
 import tempfile
 import warnings
@@ -37,7 +38,7 @@ def main(name: str, seed: str, runs: str) -> None:
         path.write_bytes(content)
         try:
             reader.read(path)
-        except (ValueError, click.ClickException) as error:
+        except (ValueError, FloatingPointError, click.ClickException) as error:
             if not str(error).strip():
                 raise
         assert not forbidden, forbidden
@@ -48,7 +49,8 @@ def main(name: str, seed: str, runs: str) -> None:
             return atheris.Mutate(content, longest)
         return mutant(content, np.random.default_rng(seed), reader.inside)[:longest]
 
-    limits = [f"-timeout={SECONDS}", f"-rss_limit_mb={2 * MEGABYTES}", f"-max_len={LONGEST}", "-len_control=0"]
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024 + MEGABYTES
+    limits = [f"-timeout={SECONDS}", f"-rss_limit_mb={largest}", f"-max_len={LONGEST}", "-len_control=0"]
     arguments = [sys.argv[0], str(corpus), f"-seed={seed}", f"-runs={runs}", f"-artifact_prefix={folder}/", *limits]
     atheris.Setup(arguments, read, custom_mutator=mutate)
     atheris.Fuzz()

@@ -50,6 +50,7 @@ CHECKPOINT: list[Case] = [
     ("a tensor without a name", resealed(setting("state", "1.b", {"$matrix": []})), "there is no tensor []"),
     ("integers", resealed(**{"1.b": np.ones((1, 4), np.int64)}), "1.b is int64, but the model is float32"),
     ("float64", resealed(**{"1.b": np.ones((1, 4))}), "1.b is float64, but the model is float32"),
+    ("nan", resealed(**{"1.b": np.full((1, 4), np.nan, np.float32)}), "1.b has elements that are not finite"),
     ("other shapes", resealed(**{"1.b": np.ones((1, 5), np.float32)}), "1.b is (1, 5), expected (1, 4)"),
     ("-1 epochs", resealed(setting("run", "epoch", -1)), "epoch: expected a number of 0 or more"),
     ("steps as a truth value", resealed(setting("run", "step", True)), "$.step"),

@@ -60,7 +60,8 @@ Case = tuple[str, bytes | Callable[[], bytes], str | None]  # a title, a hostile
 class Reader:
     """How a file is called, what is in a good one, how it is read, and what changes the inside of its format.
 
-    Reading a hostile file may raise a ValueError or an error of click, with a message, and nothing else.
+    Reading a hostile file may raise a ValueError or an error of click, with a message, and nothing else; where training
+    goes on with it, that may diverge with FloatingPointError.
     """
 
     name: str

@@ -111,7 +111,7 @@ def _outcome(read: Callable[[Path], Any], path: Path) -> Outcome:
     except Exception as error:
         import click
 
-        is_clear = isinstance(error, ValueError | click.ClickException)
+        is_clear = isinstance(error, ValueError | FloatingPointError | click.ClickException)
         message = error.format_message() if isinstance(error, click.ClickException) else str(error)
         outcome = Outcome("refused" if is_clear else type(error).__name__, message)
     finally:

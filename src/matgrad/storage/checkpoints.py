@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends.conversion import convert
+from matgrad.datasets.checking import all_finite
 from matgrad.foundation.plain_values import conform
 from matgrad.foundation.writing import PREFIX, atomic_write
 from matgrad.layers.state import SUPPORT, State, matrices_of, supports_of
@@ -106,6 +107,8 @@ def on_backend(state: Mapping[str, Any], M: MultilayerPerceptron) -> State:
             raise ValueError(f"{name}: expected a matrix, found {type(A).__name__}")
         if A.dtype != M.dtype and not (name in counters and A.dtype.kind in "iu"):
             raise ValueError(f"{name} is {A.dtype}, but the model is {M.dtype}")
+        if not all_finite(A):
+            raise ValueError(f"{name} has elements that are not finite")
     for name, S in supports_of(state).items():
         if not isinstance(S, Support):
             raise ValueError(f"{name}: expected a support, found {type(S).__name__}")
