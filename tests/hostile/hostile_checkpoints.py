@@ -53,6 +53,7 @@ CHECKPOINT: list[Case] = [
     ("nan", resealed(**{"1.b": np.full((1, 4), np.nan, np.float32)}), "1.b has elements that are not finite"),
     ("other shapes", resealed(**{"1.b": np.ones((1, 5), np.float32)}), "1.b is (1, 5), expected (1, 4)"),
     ("-1 epochs", resealed(setting("run", "epoch", -1)), "epoch: expected a number of 0 or more"),
+    ("10^400 epochs", resealed(setting("run", "epoch", 10**400)), "epoch: expected a number of 0 or more, below 2^53"),
     ("steps as a truth value", resealed(setting("run", "step", True)), "$.step"),
     ("rows as a number", resealed(setting("run", "rows", 3)), "$.rows"),
     ("format 99", resealed(setting("format", 99)), "expected format 1, found 99"),

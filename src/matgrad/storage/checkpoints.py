@@ -32,6 +32,7 @@ from matgrad.storage.trees import packed, parse_value, read_tree, unpacked, writ
 
 FORMAT = 1
 FILES, BEST = "step-*.safetensors", "best.safetensors"
+LARGEST = 2**53  # from here on, float64 lacks integers
 KEYS = ("layers", "sizes", "dropouts", "renew")  # what a model must have in common with that of a checkpoint
 
 
@@ -54,8 +55,8 @@ class RunState:
 
     def __post_init__(self) -> None:
         counts = {"epoch": self.epoch, "batch": self.batch, "step": self.step, "examples": self.examples}
-        if wrong := [name for name, n in counts.items() if n < 0]:
-            raise ValueError(f"{wrong[0]}: expected a number of 0 or more, found {counts[wrong[0]]}")
+        if wrong := [name for name, n in counts.items() if not 0 <= n < LARGEST]:
+            raise ValueError(f"{wrong[0]}: expected a number of 0 or more, below 2^53, found {counts[wrong[0]]!s:.30}")
 
 
 @dataclass
