@@ -14,7 +14,7 @@ from hostile_worker import MEGABYTES, Outcome, fuzzed
 
 from support import PATIENCE
 
-FEW, MANY = 20, 500  # mutants of each file, in every run of the tests and in the slow ones
+FEW, MANY = 8, 500  # mutants of each file, in every run of the tests and in the slow ones
 RUNS = 2000  # of Atheris
 HERE = Path(__file__).parent
 

@@ -128,11 +128,12 @@ class Checkpoints(Callback):
             )
 
     def _write(self, run: Training, name: str | None = None) -> None:
-        """Write a checkpoint, and remove the oldest; nothing is written of a model that is no longer finite."""
+        """Write a checkpoint, and remove the oldest; none of a model that is no longer finite."""
         M, newest = run.M, checkpoint_file(self.folder, run.step)
-        if not all(all_finite(M.backend.to_numpy(X)) for X in matrices_of(M.state()).values()):
-            return
+        wrong = [key for key, X in matrices_of(M.state()).items() if not all_finite(M.backend.to_numpy(X))]
         try:
+            if wrong:
+                raise OSError(f"{wrong[0]} has elements that are not finite")
             if name is not None and newest.exists():
                 copy_file(newest, self.folder / name)
             else:
