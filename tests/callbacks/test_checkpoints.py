@@ -10,7 +10,9 @@ from safetensors.numpy import save_file
 
 import matgrad as mg
 from matgrad.backends import backend_of
+from matgrad.callbacks import checkpoints
 from matgrad.callbacks.checkpoints import parse_interval
+from matgrad.foundation.random_numbers import generator
 from matgrad.layers.state import matrices_of, supports_of
 from matgrad.storage.checkpoints import checkpoint_files, find_checkpoint, read_checkpoint
 from support import open_folder, unprivileged
@@ -226,10 +228,10 @@ def test_what_cannot_be_written_is_told_and_training_goes_on():
             def epoch(self, run):
                 os.chmod(folder / "checkpoints", 0o500 if run.epoch in (2, 3) else 0o700)
 
-        checkpoints = mg.Checkpoints(folder / "checkpoints")
+        writer = mg.Checkpoints(folder / "checkpoints")
         with pytest.warns(UserWarning, match=r"after step (16|24): .*Permission denied.*; training goes on"):
-            fit(model("numpy"), Protect(), checkpoints, epochs=3)
-        assert isinstance(checkpoints.failure, PermissionError)
+            fit(model("numpy"), Protect(), writer, epochs=3)
+        assert isinstance(writer.failure, PermissionError)
         assert find_checkpoint(folder / "checkpoints").run.epoch == 1
         os.chmod(folder / "checkpoints", 0o700)
 
@@ -247,6 +249,114 @@ def test_ctrl_c_writes_a_checkpoint(tmp_path):
     assert find_checkpoint(tmp_path).run.step == 11
     fit(other, resume=tmp_path)
     assert_equal(M, other)
+
+
+@pytest.mark.parametrize("backend_name", ["numpy", "native"])
+@pytest.mark.parametrize("step", [9, 10])
+def test_an_interruption_where_an_update_is_due_loses_no_update(tmp_path, backend_name, step):
+    """Ctrl-C, when the engine trains on the batches between two updates by itself."""
+
+    class CtrlC(mg.Callback):
+        def poll(self, run):
+            if run.step >= step and run.resumed_from is None:
+                run.interrupt()
+
+    M, other = model(backend_name), model(backend_name)
+    whole, rest = mg.RigL(every=5), mg.RigL(every=5)
+    fit(M, whole)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model(backend_name), mg.RigL(every=5), CtrlC(), mg.Checkpoints(tmp_path, 100))
+    fit(other, rest, resume=tmp_path)
+    assert whole.updates == rest.updates
+    assert_equal(M, other)
+
+
+@pytest.mark.parametrize("backend_name", ["numpy", "torch"])
+def test_equations_that_run_one_by_one_go_on_too(tmp_path, backend_name):
+    M, other = model(backend_name), model(backend_name)
+    fit(M, compiled=False)
+    crashed(tmp_path, model(backend_name), 17, every="3s", compiled=False)
+    fit(other, compiled=False, resume=tmp_path)
+    assert_equal(M, other)
+
+
+def test_two_folders(tmp_path):
+    """Each callback goes on in its own folder, and what overwrites other runs does not overwrite its own."""
+    M, other = model("numpy"), model("numpy")
+
+    def callbacks():
+        own = [mg.Checkpoints(tmp_path / "a", "3s", overwrite=True), mg.Checkpoints(tmp_path / "b", measure="loss")]
+        return [*own, Crash(17)]
+
+    fit(M)
+    with pytest.raises(RuntimeError, match="crash"):
+        fit(model("numpy"), *callbacks())
+    with pytest.raises(RuntimeError, match="crash"):
+        fit(model("numpy"), *callbacks(), resume=tmp_path / "a")
+    assert find_checkpoint(tmp_path / "a").run.step == 15
+    fit(other, *callbacks()[:2], resume=tmp_path / "a")
+    assert_equal(M, other)
+    assert read_checkpoint(tmp_path / "b" / "best.safetensors").run.epoch == 4
+
+
+def test_the_best_is_not_lost_between_two_files(tmp_path, monkeypatch):
+    """Killed after the first file of an epoch: the epoch is trained again."""
+    calls = []
+
+    def crash_in_the_third_epoch(path, M, run, record):
+        write(path, M, run, record)
+        calls.append(path.name)
+        if run.epoch == 3:
+            raise RuntimeError("crash")
+
+    write = checkpoints.write_checkpoint
+    monkeypatch.setattr(checkpoints, "write_checkpoint", crash_in_the_third_epoch)
+    with pytest.raises(RuntimeError, match="crash"):
+        fit(model("numpy"), mg.Checkpoints(tmp_path))
+    monkeypatch.undo()
+    history = fit(model("numpy"), mg.Checkpoints(tmp_path), resume=tmp_path)
+    best = int(np.argmin(history["validation_loss"])) + 1
+    assert read_checkpoint(tmp_path / "best.safetensors").run.epoch == best
+
+
+def test_a_loader_of_ones_own_goes_on(tmp_path):
+    """With an order and other things that come from the generator of the package."""
+
+    class Mine(mg.DataLoader):
+        pass
+
+    class Draws(mg.Callback):
+        state_names = ("drawn",)
+
+        def start(self, run):
+            self.drawn = []
+
+        def batch(self, run):
+            self.drawn.append(float(generator().random()))
+
+    def train(*callbacks, **options):
+        M, draws = model("numpy"), Draws()
+        data = Mine(X.astype(np.float32), t, 64, shuffle=True)
+        settings = (4, mg.SoftmaxCrossEntropyLoss(), lambda i: 0.1, data)
+        mg.stochastic_gradient_descent(M, *settings, callbacks=[draws, *callbacks], **options)
+        return M, draws.drawn
+
+    M, drawn = train()
+    with pytest.raises(RuntimeError, match="crash"):
+        train(mg.Checkpoints(tmp_path, "2s"), Crash(7))
+    other, again = train(resume=tmp_path)
+    assert_equal(M, other)
+    assert again == drawn
+
+
+def test_a_run_that_a_callback_stops_has_a_last_checkpoint(tmp_path):
+    class Stop(mg.Callback):
+        def batch(self, run):
+            if run.step == 11:
+                run.stop()
+
+    fit(model("numpy"), Stop(), mg.Checkpoints(tmp_path))
+    assert find_checkpoint(tmp_path).run.step == 11
 
 
 def test_early_stopping_stays_stopped(tmp_path):

@@ -63,7 +63,7 @@ def test_a_killed_run_goes_on(tmp_path, engine):
     assert killed("train", "--resume", folder, files=folder, count=49)
     code, output, errors = in_process_of_its_own("train", "--resume", folder)
     assert (code, errors) == (0, "")
-    assert output.startswith("test accuracy")
+    assert output.splitlines()[-1].startswith("test accuracy")
     assert_equal(tmp_path / "whole.npz", tmp_path / "resumed.npz")
     assert not [file for file in folder.iterdir() if file.name.startswith(".")]  # what killed writes have left
 
@@ -119,17 +119,61 @@ def test_the_options_of_a_run_are_those_of_its_checkpoint(tmp_path):
 def test_a_finished_run_resumes_to_its_results(tmp_path):
     folder = tmp_path / "checkpoints"
     first = succeed("train", "--epochs", 2, "--checkpoint", folder, "--quiet")
-    assert succeed("train", "--resume", folder) == first
+    assert succeed("train", "--resume", folder, "--quiet") == first
     run = json.loads(succeed("inspect", checkpoint_files(folder)[-1], "--json"))["run"]
     assert (run["epochs"], run["batches since"], run["steps"]) == (2, 0, 58)
-    assert f"test accuracy {run['test_accuracy']:.3f}\n" == first
+    assert f"test accuracy {run['last test_accuracy']:.3f}\n" == first
+
+
+def test_a_finished_run_is_extended_in_its_own_folder(tmp_path):
+    folder, output = tmp_path / "checkpoints", tmp_path / "run"
+    succeed("train", "--epochs", 2, "--checkpoint", folder, "--output", output, "--quiet")
+    shown = succeed("train", "--resume", folder, "--epochs", 3, "--learning-rate", 0.01)
+    assert len(shown.splitlines()) > 5, "what was quiet was the first command"
+    record = json.loads((output / "run.json").read_text())
+    assert [row["learning_rate"] for row in record["epochs"]] == [0.05, 0.05, 0.01]
+    assert record["resumed_from"].endswith("step-00000058.safetensors")
+    assert (
+        "3 epochs are done, expected as many epochs or more, found 1"
+        in run("train", "--resume", folder, "--epochs", 1).output
+    )
+    assert "nothing is left to train" in succeed("train", "--resume", folder)
+    other = tmp_path / "other"
+    succeed("train", "--epochs", 1, "--output", other, "--quiet")
+    assert "has run.json already" in run("train", "--resume", folder, "--output", other).output
+
+
+def test_data_that_were_moved_are_found_by_an_option(tmp_path):
+    csv = tmp_path / "table.csv"
+    csv.write_text("a,b\n" + "".join(f"{i},{2 * i}\n" for i in range(30)))
+    succeed("train", "--csv", csv, "--epochs", 2, "--checkpoint", tmp_path / "checkpoints", "--quiet")
+    moved = csv.rename(tmp_path / "moved.csv")
+    succeed("train", "--resume", tmp_path / "checkpoints", "--csv", moved, "--epochs", 3)
+
+
+def test_sigterm_writes_a_checkpoint(tmp_path):
+    folder = tmp_path / "checkpoints"
+    process = start(
+        "train", "--epochs", 100_000, "--checkpoint", folder, "--every", 100_000, "--log", tmp_path / "log.csv"
+    )
+    while not (tmp_path / "log.csv").exists() or len((tmp_path / "log.csv").read_text().splitlines()) < 3:
+        assert process.poll() is None, process.communicate()
+    process.terminate()
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert find_checkpoint(folder).run.epoch >= 2
+
+
+@pytest.mark.parametrize("option", [("--every", 5), ("--keep", 5)])
+def test_options_without_a_folder_are_refused(option):
+    assert f"{option[0]} needs --checkpoint DIR" in run("train", *option).output
 
 
 def test_one_file_is_resumed_without_writing_to_its_folder(tmp_path):
     folder = tmp_path / "checkpoints"
     whole = succeed("train", "--epochs", 3, "--checkpoint", folder, "--quiet")
     before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
-    assert succeed("train", "--resume", checkpoint_files(folder)[0]) == whole
+    assert succeed("train", "--resume", checkpoint_files(folder)[0], "--quiet") == whole
     assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
 
 

@@ -23,6 +23,7 @@ from matgrad.storage.checkpoints import (
     checkpoint_files,
     copy_file,
     read_checkpoint,
+    step_of,
     write_checkpoint,
 )
 
@@ -34,8 +35,9 @@ class Checkpoints(Callback):
     """Writes checkpoints to a folder: at the start, after every so many epochs or steps, and at the end.
 
     `every` is a number of epochs, or of steps with a suffix, such as ``"500s"`` or ``"500 steps"``. The newest `keep`
-    checkpoints stay; ``best.safetensors`` is the one with the smallest `measure`, if that is measured. Ctrl-C writes
-    one too. What cannot be written is told in a warning, and training goes on; `failure` has the error of the last one.
+    checkpoints stay; ``best.safetensors`` is the one with the smallest `measure`, if that is measured. Ctrl-C and
+    SIGTERM write one too. What cannot be written is told in a warning, and training goes on; `failure` has the error
+    of the last one.
     `record` is kept in every file. If the folder has checkpoints of another run, it is refused or, with `overwrite`,
     emptied.
 
@@ -65,9 +67,10 @@ class Checkpoints(Callback):
         self.best: float | None = None  # the smallest measure so far
         self.failure: OSError | None = None
         self._lock: int | None = None
+        self._written = -1  # the step of the last one
 
     def start(self, run: Training) -> None:
-        self._open(run)
+        self._open(run, is_own=False)
         self.best = None
         try:
             self._write(run)
@@ -75,8 +78,11 @@ class Checkpoints(Callback):
             self._close()
             raise
 
+    def state(self, run: Training) -> dict[str, Any]:
+        return super().state(run) | {"folder": str(self.folder.resolve())}
+
     def resume(self, run: Training, state: Mapping[str, Any]) -> None:
-        self._open(run)
+        self._open(run, is_own=state.get("folder") == str(self.folder.resolve()))
         self.restore(state)
 
     def batch(self, run: Training) -> None:
@@ -86,21 +92,46 @@ class Checkpoints(Callback):
     def epoch(self, run: Training) -> None:
         if run.is_rescued:  # the model has diverged
             return
-        value = run.row.get(self.measure, math.nan)
-        if is_best := math.isfinite(value) and (self.best is None or value < self.best):
+        value, before = run.row.get(self.measure, math.nan), self.best
+        source = None
+        if math.isfinite(value) and (before is None or value < before):
             self.best = value
+            if self._write(run, self.folder / BEST):
+                source = self.folder / BEST
+            else:
+                self.best = before
         is_due = (run.step if self.wants_batches else run.epoch) % self.every == 0
         if is_due or run.is_stopped or run.epoch == run.epochs:
-            self._write(run)
-        if is_best:
-            self._write(run, BEST)
+            self._write(run, source=source)
 
     def end(self, run: Training) -> None:
         try:
-            if run.is_interrupted:
+            if run.is_stopped and self._written != run.step:
                 self._write(run)
         finally:
             self._close()
+
+    def _open(self, run: Training, is_own: bool) -> None:
+        """Make the folder and keep it for this run; it may have no checkpoints of other runs, nor later ones."""
+        make_folder(self.folder)
+        try:
+            self._lock = lock_folder(self.folder)
+        except BlockingIOError:
+            raise ValueError(f"{self.folder}: another run is writing its checkpoints there") from None
+        files = [file for file in (self.folder / BEST, *checkpoint_files(self.folder)) if file.exists()]
+        if run.resumed_from is not None and run.resumed_from.resolve().parent == self.folder.resolve():
+            files = [file for file in files if step_of(file) > run.step and _is_good(file)]
+        elif is_own:  # beside the folder that the run was resumed from
+            files = []
+        elif self.overwrite:
+            for file in files:
+                file.unlink()
+            files = []
+        if files:
+            self._close()
+            raise ValueError(
+                f"{self.folder}: has {files[-1].name} of another run; expected a new folder, or to resume from this one"
+            )
 
     def _close(self) -> None:
         """Leave the folder to other runs."""
@@ -108,45 +139,32 @@ class Checkpoints(Callback):
             os.close(self._lock)
             self._lock = None
 
-    def _open(self, run: Training) -> None:
-        """Make the folder and keep it for this run; it may have no checkpoints but those that the run goes on from."""
-        make_folder(self.folder)
-        try:
-            self._lock = lock_folder(self.folder)
-        except BlockingIOError:
-            raise ValueError(f"{self.folder}: another run is writing its checkpoints there") from None
-        if self.overwrite:
-            for file in (*checkpoint_files(self.folder), self.folder / BEST):
-                file.unlink(missing_ok=True)
-        files = checkpoint_files(self.folder)
-        if run.resumed_from is not None and run.resumed_from.resolve().parent == self.folder.resolve():
-            files = [file for file in files if file > checkpoint_file(self.folder, run.step) and _is_good(file)]
-        if files:
-            self._close()
-            raise ValueError(
-                f"{self.folder}: has {files[-1].name} of another run; expected a new folder, or to resume from this one"
-            )
+    def _write(self, run: Training, file: Path | None = None, source: Path | None = None) -> bool:
+        """Write a checkpoint, or copy it from a file that has it, and remove the oldest; whether that could be done.
 
-    def _write(self, run: Training, name: str | None = None) -> None:
-        """Write a checkpoint, and remove the oldest; none of a model that is no longer finite."""
+        None is written of a model that is no longer finite.
+        """
         M, newest = run.M, checkpoint_file(self.folder, run.step)
         wrong = [key for key, X in matrices_of(M.state()).items() if not all_finite(M.backend.to_numpy(X))]
         try:
             if wrong:
                 raise OSError(f"{wrong[0]} has elements that are not finite")
-            if name is not None and newest.exists():
-                copy_file(newest, self.folder / name)
+            if source is None:
+                write_checkpoint(file or newest, M, run.snapshot(), self.record)
             else:
-                write_checkpoint(newest if name is None else self.folder / name, M, run.snapshot(), self.record)
+                copy_file(source, newest)
             self.failure = None
         except OSError as error:
             self.failure = error
             warnings.warn(f"no checkpoint after step {run.step}: {error}; training goes on", stacklevel=2)
-            return
-        done = [file for file in checkpoint_files(self.folder) if file <= newest]
-        for file in done[: -self.keep]:
-            with suppress(OSError):
-                file.unlink()
+            return False
+        if file is None:
+            self._written = run.step
+            done = [old for old in checkpoint_files(self.folder) if step_of(old) <= run.step]
+            for old in done[: -self.keep]:
+                with suppress(OSError):
+                    old.unlink()
+        return True
 
 
 def parse_interval(every: int | str) -> tuple[int, bool]:

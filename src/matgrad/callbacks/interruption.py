@@ -1,4 +1,4 @@
-"""Ctrl-C, which ends training between two batches."""
+"""Ctrl-C and other signals, which end training between two batches."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
 
 
 class Interruption(Callback):
-    """Lets Ctrl-C end training between two batches; a second one ends it at once."""
+    """Lets Ctrl-C, or another signal, end training between two batches; a second one ends it at once."""
 
     place = 2
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        self.number = number
         self.is_requested = False
         self._previous: Any = None
 
     def start(self, run: Training) -> None:
         in_main_thread = threading.current_thread() is threading.main_thread()  # others get no signals
-        if in_main_thread and signal.getsignal(signal.SIGINT) not in (None, signal.SIG_IGN):
-            self._previous = signal.signal(signal.SIGINT, self._request)
+        if in_main_thread and signal.getsignal(self.number) not in (None, signal.SIG_IGN):
+            self._previous = signal.signal(self.number, self._request)
 
     def poll(self, run: Training) -> None:
         if self.is_requested:
@@ -35,7 +36,7 @@ class Interruption(Callback):
 
     def end(self, run: Training) -> None:
         if self._previous is not None:
-            signal.signal(signal.SIGINT, self._previous)
+            signal.signal(self.number, self._previous)
             self._previous = None
 
     def _request(self, number: int, frame: FrameType | None) -> None:

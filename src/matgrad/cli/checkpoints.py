@@ -16,12 +16,14 @@ from matgrad.callbacks.checkpoints import parse_interval
 from matgrad.cli.files import FileType, Reads, WritesFolder
 from matgrad.cli.groups import GroupedOption, all_of, option
 from matgrad.cli.options import COUNT, as_given
+from matgrad.cli.saved_models import is_given
 from matgrad.storage.checkpoints import BEST, FILES, Checkpoint, find_checkpoint
 
 RESUMED = "matgrad.resumed"  # in a context: the checkpoint from which the run goes on
 BOUND = ("Model", "Data", "Training", "Sparsity")  # groups of options that a run keeps
-FREE, ALSO_BOUND = ("epochs",), ("dtype",)
-NOT_KEPT = ("resume", "checkpoint", "config", "overwrite")
+FREE, ALSO_BOUND = ("epochs", "learning_rate"), ("dtype",)
+OWN = ("checkpoint", "every", "keep", "resume")
+NOT_KEPT = ("resume", "checkpoint", "config", "overwrite", "quiet", "as_json", "info", "debug")  # of one command
 
 
 class Interval(click.ParamType):
@@ -90,7 +92,7 @@ checkpoint_options = all_of(
         is_eager=True,
         callback=_resume,
         help="Go on from the newest good checkpoint in a folder, or from one file, with the options of that run. Only "
-        "--epochs and the options for output and engine may be others.",
+        "--epochs, --learning-rate, where the data are, and the options for output and engine may be others.",
     ),
 )
 
@@ -117,10 +119,10 @@ def checkpoint_of(options: Mapping[str, Any]) -> Checkpoint | None:
 
 
 def _is_bound(parameter: click.Parameter) -> bool:
-    """Whether a run that goes on must have the same value of an option."""
+    """Whether a run that goes on must have the same value of an option; data are compared by their hash."""
     group = parameter.group if isinstance(parameter, GroupedOption) else "Other"
-    is_own = parameter.name in {"checkpoint", "every", "keep", "resume"}
-    return parameter.name in ALSO_BOUND or (group in BOUND and parameter.name not in FREE and not is_own)
+    is_data = group == "Data" and isinstance(parameter.type, Reads)
+    return parameter.name in ALSO_BOUND or (group in BOUND and parameter.name not in (*FREE, *OWN) and not is_data)
 
 
 def plain_option(parameter: click.Parameter, value: Any) -> Any:
@@ -135,6 +137,9 @@ def checkpoints(options: Mapping[str, Any], sha256: Callable[[], str]) -> Checkp
     resumed = options["resume"] if options["resume"] is not None and options["resume"].is_dir() else None
     folder, is_new = options["checkpoint"] or resumed, options["checkpoint"] is not None
     if folder is None:
+        for name in ("every", "keep"):
+            if options["resume"] is None and is_given(name):
+                raise ValueError(f"--{name} needs --checkpoint DIR")
         return None
     parameters = click.get_current_context().command.params
     kept = {str(p.name): plain_option(p, options[str(p.name)]) for p in parameters if p.name not in NOT_KEPT}

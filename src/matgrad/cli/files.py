@@ -18,6 +18,7 @@ import click
 from click.core import ParameterSource
 
 from matgrad.foundation.writing import replaceable
+from matgrad.storage.models import check_ending
 
 STANDARD_OUTPUT = Path("-")
 
@@ -58,7 +59,7 @@ class Writes(FileType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
-        if type(self) is Writes and str(value).endswith(("/", "/.")):
+        if not isinstance(self, WritesFolder) and str(value).endswith(("/", "/.")):
             self.fail(f"expected the name of a file, found that of a folder: {value}", param, ctx)
         if self.endings and Path(value).suffix not in self.endings:
             self.fail(f"expected a name that ends in {' or '.join(self.endings)}, found {str(value)!r}.", param, ctx)
@@ -105,8 +106,22 @@ class WritesFolder(Writes):
 MNIST = ("*-ubyte", "*-ubyte.gz")
 CIFAR10 = ("*batch*", "*/*batch*", "*.tar.gz")
 
+
+class WritesModel(Writes):
+    """A model file, whose name does not end as those of other tools do."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        try:
+            check_ending(path := super().convert(value, param, ctx))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return path
+
+
 READS = Reads()
 WRITES = Writes()
+WRITES_MODEL = WritesModel()
 
 
 class Command(click.Command):

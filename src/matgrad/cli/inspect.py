@@ -104,7 +104,7 @@ def _summary(program: Program) -> dict[str, Any]:
 
 def _position(run: RunState) -> dict[str, Any]:
     """Where the run of a checkpoint is, and what was measured after its last epoch."""
-    last = {name: x for name, x in (run.rows[-1] if run.rows else {}).items() if name.endswith(MEASURES)}
+    last = {f"last {name}": x for name, x in (run.rows[-1] if run.rows else {}).items() if name.endswith(MEASURES)}
     return {"epochs": run.epoch, "batches since": run.batch, "steps": run.step, **last}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from matgrad.cli.pictures import pictures
 from matgrad.cli.run_record import run_record
 from matgrad.cli.saved_models import load_data_for, make_sparse, normalization_of, start_of, target_normalization_of
 from matgrad.cli.sparsity import densities, sparsity_of
+from matgrad.cli.table_options import flag
 from matgrad.cli.timer import Timer
 from matgrad.cli.topology import sparse_training, starts_dense
 from matgrad.datasets import DataLoader, Dataset, Normalization
@@ -122,11 +124,9 @@ class TrainingRun:
         self.pruned = make_sparse(M, options) if is_started else None
         set_optimizers(M, options["optimizers"])
         _check_fit(M, data)
-        for _, layer in M.walk():
-            for part in layer.optimizer.parts():
-                for name in ("weight_decay", "l1"):
-                    if options[name] is not None:
-                        setattr(part, name, options[name])
+        for name in ("weight_decay", "l1"):
+            if options[name] is not None:
+                _set_in_optimizers(M, name, options[name], options["optimizers"])
         M.normalization, M.features = data.normalization, data.features
         move(M, options)
         options["dtype"] = M.dtype
@@ -232,6 +232,8 @@ class TrainingRun:
         self._introduce(self.report)
         if self.resumed is not None:
             training.resume(self.resumed)
+            if training.epoch == training.epochs or training.is_stopped:
+                self.report.say("nothing is left to train\n")
         try:
             with self.timer.running(), _warnings_in(self.report):
                 training.train(self._callbacks())
@@ -338,6 +340,15 @@ def default_sizes(layers: str, data: Dataset) -> str:
     """The number of features, 128, then 64 for further hidden layers, and the number of outputs."""
     hidden = count_linear(layers) - 1
     return ";".join(map(str, [data.input_size, *([128] + [64] * hidden)[:hidden], data.output_size]))
+
+
+def _set_in_optimizers(M: MultilayerPerceptron, name: str, value: float, optimizers: str) -> None:
+    """Set a parameter of all optimizers, unless their specification has it too."""
+    if re.search(rf"\b{name}\s*=", optimizers):
+        raise ValueError(f"{flag(name)} and --optimizers {optimizers}: expected {name} in one of them")
+    for _, layer in M.walk():
+        for part in layer.optimizer.parts():
+            setattr(part, name, value)
 
 
 def _check_fit(M: MultilayerPerceptron, data: Dataset) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from matgrad.cli.checkpoints import checkpoint_options
-from matgrad.cli.files import READS, WRITES, WritesFolder
+from matgrad.cli.files import READS, WRITES, WRITES_MODEL, WritesFolder
 from matgrad.cli.groups import GroupedCommand, option
 from matgrad.cli.logs import log_options
 from matgrad.cli.options import (
@@ -102,14 +102,14 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 @option(
     "Output",
     "--output",
-    type=WritesFolder("run.json", "model.npz"),
+    type=WritesFolder("run.json", "model.npz", grows=True),
     metavar="DIR",
     help="Write run.json and model.npz to this folder.",
 )
 @option("Output", "--overwrite", is_flag=True, help="Let --output replace the run that a folder has.")
 @log_options
 @picture_options
-@option("Output", "--save-weights", type=WRITES, metavar="FILE", help="Write the trained model to an npz file.")
+@option("Output", "--save-weights", type=WRITES_MODEL, metavar="FILE", help="Write the trained model to an npz file.")
 @option("Output", "--save-dataset", type=WRITES, metavar="FILE", help="Write the data, as read, to an npz file.")
 @option("Output", "--quiet", is_flag=True, help="Print only the last line.")
 @option("Output", "--json", "as_json", is_flag=True, help="Print the record of the run as JSON, and nothing else.")

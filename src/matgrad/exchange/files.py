@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from matgrad.exchange import from_keras, from_onnx, load_torch, save_keras, save_torch, to_onnx
+from matgrad.foundation.files import read_safetensors
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.storage.models import load, save_model
 
@@ -18,9 +19,15 @@ class Format(NamedTuple):
     write: Callable[[MultilayerPerceptron, Path], None]
 
 
+def _load_safetensors(path: Path) -> MultilayerPerceptron:
+    """The model in a checkpoint or a program of matgrad, or in a state dictionary of PyTorch."""
+    _, strings = read_safetensors(path)
+    return load(path) if "model" in strings else load_torch(path)
+
+
 FORMATS = {
     ".npz": Format(load, save_model),
-    ".safetensors": Format(load_torch, save_torch),
+    ".safetensors": Format(_load_safetensors, save_torch),
     ".onnx": Format(from_onnx, to_onnx),
     ".keras": Format(from_keras, save_keras),
 }

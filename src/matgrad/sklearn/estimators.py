@@ -156,6 +156,11 @@ class MLPClassifier(ClassifierMixin, Perceptron):
         Y = self._output(X)
         return self.classes_[Y.argmax(axis=1)]
 
+    def decision_function(self, X: Any) -> np.ndarray:
+        """f_Θ(X), one column per class; for two classes a vector, the second column less the first."""
+        Y = self._output(X)
+        return Y[:, 1] - Y[:, 0] if len(self.classes_) == 2 else Y
+
     def _has_probabilities(self) -> bool:
         """Whether the loss is the softmax cross-entropy, perhaps with label smoothing."""
         return str(self._loss_name()).partition("(")[0].strip() == "SoftmaxCrossEntropy"

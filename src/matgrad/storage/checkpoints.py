@@ -123,7 +123,7 @@ def on_backend(state: Mapping[str, Any], M: MultilayerPerceptron) -> State:
 def write_checkpoint(path: Path, M: MultilayerPerceptron, run: RunState, record: Mapping[str, Any]) -> None:
     """Write the state of the model and of its training to a file."""
     tensors: dict[str, np.ndarray] = {}
-    state = M.state()
+    state = {name: X if isinstance(X, Support) else M.backend.to_numpy(X) for name, X in M.state().items()}
     content = {
         "format": FORMAT,
         "run": packed(vars(run), "run", tensors),
@@ -176,8 +176,7 @@ def find_checkpoint(path: str | Path) -> Checkpoint:
 
 def checkpoint_files(folder: Path) -> list[Path]:
     """The checkpoints in a folder, in the order of their steps."""
-    files = [file for file in folder.glob(FILES) if _step(file) is not None]
-    return sorted(files, key=lambda file: _step(file) or 0)
+    return sorted((file for file in folder.glob(FILES) if step_of(file) >= 0), key=step_of)
 
 
 def checkpoint_file(folder: Path, step: int) -> Path:
@@ -185,10 +184,10 @@ def checkpoint_file(folder: Path, step: int) -> Path:
     return folder / FILES.replace("*", f"{step:08}")
 
 
-def _step(file: Path) -> int | None:
-    """The number of steps in the name of a checkpoint."""
+def step_of(file: Path) -> int:
+    """The number of steps in the name of a checkpoint; -1 if it is none."""
     digits = file.stem.partition("-")[2]
-    return int(digits) if digits.isdecimal() and digits.isascii() else None
+    return int(digits) if digits.isdecimal() and digits.isascii() else -1
 
 
 def copy_file(source: Path, target: Path) -> None:

@@ -42,6 +42,7 @@ from matgrad.specifications.models import create_model, model_bytes, model_speci
 
 FORMAT = 1
 INDEX = ("starts", "columns")  # what is saved of a support
+OTHERS = (".onnx", ".keras", ".safetensors", ".h5", ".pt", ".pth")  # how the names of other tools' files end
 NORMALIZATION = ("offset", "scale")  # and of a normalization: that of the inputs or, as target_offset …, of the targets
 
 
@@ -89,9 +90,16 @@ def save_model(M: MultilayerPerceptron, path: str | Path, *, information: Mappin
     A model that no specification describes, because a layer has parts of its own, is saved too: `load_weights`
     reads it into such a model, and `load_model` says why it cannot make one.
     """
+    check_ending(path)
     description = model_description(SavedModel(M, {**M.information, **(information or {})}))
     with atomic_write(path) as file:
         np.savez(file, matgrad=np.array(json.dumps(description)), **model_arrays(M))  # type: ignore[arg-type]
+
+
+def check_ending(path: str | Path) -> None:
+    """Refuse the name of a file of another tool for an npz file."""
+    if (ending := Path(path).suffix) in OTHERS:
+        raise ValueError(f"{path}: expected a name that ends in .npz, found {ending}; `matgrad convert` writes others")
 
 
 def model_arrays(M: MultilayerPerceptron) -> dict[str, np.ndarray]:
@@ -170,9 +178,13 @@ def load_model(path: str | Path) -> SavedModel:
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """The arrays of a model in an npz file or a program file, its description among them; see above."""
+    if Path(path).suffix in (".onnx", ".keras") and Path(path).is_file():
+        raise ValueError(f"{path}: expected a model of matgrad; `matgrad convert` makes one of this")
     if not is_safetensors(path):
         return read_npz(path)
     tensors, metadata = read_safetensors(path)
+    if "exchange" in metadata:
+        raise ValueError(f"{path}: found weights for PyTorch; `matgrad convert` makes a model of matgrad of them")
     if "model" not in metadata:
         return tensors
     names = tensor_names(metadata["model"], path)

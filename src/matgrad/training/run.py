@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,7 @@ class Training:
     state: State  # of M before that batch; in compiled training, when the epoch began
     _step: CompiledStep
     _epoch_data: Batches
+    _end_of_part: int | None  # the number of its last batch, if it is known
     _is_watched: bool  # whether the callbacks are called after each batch, and not after parts of an epoch
 
     def __init__(
@@ -111,6 +112,7 @@ class Training:
         self._seconds_of_callbacks = 0.0  # between the batches of this epoch
         self._start_of_epoch = 0.0  # as time.perf_counter() has it
         self._order: dict[str, Any] | None = None  # the generator of the data before the order of this epoch
+        self._generator: dict[str, Any] | None = None  # the state that it had when a checkpoint was written
         self._resumed: RunState | None = None  # where this run goes on
         self.resumed_from: Path | None = None  # the file of that checkpoint
 
@@ -189,6 +191,9 @@ class Training:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on where a checkpoint was written: `train` then does what is left of the run."""
+        if self.epochs < checkpoint.run.epoch:
+            done = f"{checkpoint.run.epoch} epochs are done"
+            raise ValueError(f"{checkpoint.path}: {done}, expected as many epochs or more, found {self.epochs}")
         checkpoint.restore(self._model)
         run = self._resumed = checkpoint.run
         self.resumed_from = checkpoint.path
@@ -214,7 +219,9 @@ class Training:
         """Train epoch by epoch, until the last one or until a callback stops training."""
         self._step = (StepWithFallback if self.compiled else EagerStep)(self.M, self.loss, self.clip_norm)
         own = [*checked_callbacks(callbacks), Divergence(), Interruption()]
-        self._callbacks = sorted(own, key=lambda callback: callback.place)
+        if any(isinstance(callback, Checkpoints) for callback in own):
+            own.append(Interruption(signal.SIGTERM))
+        self._callbacks = sorted(own, key=lambda callback: (callback.place, isinstance(callback, Checkpoints)))
         # divergence is reported in words; every callback that was started ends, also if another one fails
         with np.errstate(all="ignore"), ExitStack() as at_end:
             at_end.callback(lambda: setattr(self.M, "history", self.history))
@@ -251,6 +258,7 @@ class Training:
             step.load(M.state())
             try:
                 for batches, first in self._parts(data):
+                    self._end_of_part = first + len(batches) if isinstance(batches, DataLoader) else None
                     step.train(batches, rates, self._poll, first)
                     if not self._is_watched:
                         self._after_batch()
@@ -282,6 +290,7 @@ class Training:
             raise ValueError(f"the checkpoint is of data with {run.batches} batches, found {self.batches}")
         self.batch, self.examples = run.batch, run.examples
         self._start_of_epoch -= run.epoch_seconds
+        self._generator = run.generator
         _set_generator(generator(), run.generator)
         if isinstance(data, DataLoader) and run.order is not None:
             self._order = run.order
@@ -301,13 +310,22 @@ class Training:
         is_plain = isinstance(data, DataLoader) and data.is_plain  # others may form their batches as they like
         self._is_watched = 1 in intervals or (bool(intervals) and not is_plain)
         if self._is_watched or not isinstance(data, DataLoader):
-            yield self._watched(islice(data, done, None)), done
+            yield self._watched(self._rest(data, done)), done
         elif not intervals and not done:
             yield data, 0
         else:
             due = {i for i in range(1, len(data)) if any((start + i) % interval == 0 for interval in intervals)}
             stops = sorted(due | {done} & {*range(1, len(data))})
             yield from (x for x in zip(data.parts(stops), [0, *stops], strict=True) if x[1] >= done)
+
+    def _rest(self, data: Batches, done: int) -> Iterator[tuple[Matrix, ...]]:
+        """The batches after those that are done, of an epoch that goes on from a checkpoint."""
+        batches = iter(data)
+        for _ in range(done):
+            next(batches, None)
+        if done and self._generator is not None:
+            _set_generator(generator(), self._generator)  # the order of the batches may have been drawn from it
+        return batches
 
     def _watched(self, data: Batches) -> Iterator[tuple[Matrix, ...]]:
         """The batches; the one that is trained on is also (self.X, self.T, *self.s)."""
@@ -325,7 +343,8 @@ class Training:
             self.examples += self.X.shape[0]
         if self._is_watched:
             self._after_batch()
-        self._between_batches()
+        if done != self._end_of_part:  # after which first the callbacks are called that want its last batch
+            self._between_batches()
 
     def _between_batches(self) -> None:
         """Call the callbacks that look between two batches; end the epoch if one has asked for it before the last."""
