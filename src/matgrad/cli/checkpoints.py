@@ -16,12 +16,12 @@ from matgrad.callbacks.checkpoints import parse_interval
 from matgrad.cli.files import FileType, Reads, WritesFolder
 from matgrad.cli.groups import GroupedOption, all_of, option
 from matgrad.cli.options import COUNT, as_given
-from matgrad.cli.saved_models import is_given
 from matgrad.storage.checkpoints import BEST, FILES, Checkpoint, find_checkpoint
 
 RESUMED = "matgrad.resumed"  # in a context: the checkpoint from which the run goes on
 BOUND = ("Model", "Data", "Training", "Sparsity")  # groups of options that a run keeps
 FREE, ALSO_BOUND = ("epochs", "learning_rate"), ("dtype",)
+EVERY, KEEP = "1", 3  # defaults
 OWN = ("checkpoint", "every", "keep", "resume")
 NOT_KEPT = ("resume", "checkpoint", "config", "overwrite", "quiet", "as_json", "info", "debug")  # of one command
 
@@ -77,12 +77,12 @@ checkpoint_options = all_of(
         "Training",
         "--every",
         type=Interval(),
-        default="1",
+        default=EVERY,
         metavar="N",
         help="Epochs between two checkpoints, or steps with a suffix: 500s.",
     ),
     option(
-        "Training", "--keep", type=COUNT, default=3, metavar="N", help="How many of the newest checkpoints to keep."
+        "Training", "--keep", type=COUNT, default=KEEP, metavar="N", help="How many of the newest checkpoints to keep."
     ),
     option(
         "Training",
@@ -137,8 +137,8 @@ def checkpoints(options: Mapping[str, Any], sha256: Callable[[], str]) -> Checkp
     resumed = options["resume"] if options["resume"] is not None and options["resume"].is_dir() else None
     folder, is_new = options["checkpoint"] or resumed, options["checkpoint"] is not None
     if folder is None:
-        for name in ("every", "keep"):
-            if options["resume"] is None and is_given(name):
+        for name, default in (("every", EVERY), ("keep", KEEP)):
+            if options["resume"] is None and options[name] != default:
                 raise ValueError(f"--{name} needs --checkpoint DIR")
         return None
     parameters = click.get_current_context().command.params

@@ -44,6 +44,7 @@ def operations_of(
     layers = _entry(_entry(model, "config", dict), "layers", list)
     if model["class_name"] == "Functional":
         _check_chain(_entry(model, "config", dict), layers)
+    shape, is_flat = None, True
     for layer in layers:
         if not isinstance(layer, dict):
             raise ValueError(f"found {type(layer).__name__} among the layers, expected tables")
@@ -53,7 +54,12 @@ def operations_of(
             continue
         config = _entry(layer, "config", dict)
         if layer.get("class_name") == "InputLayer":
+            shape = config.get("batch_shape")
+            is_flat = isinstance(shape, list | tuple) and len(shape) == 2
             continue
+        if not is_flat and layer.get("class_name") != "Flatten":
+            raise ValueError(f"found inputs of shape {shape}, expected examples × features, or a layer Flatten first")
+        is_flat = True
         where = f"layer {config.get('name')!r}, {layer.get('class_name')}"
         with at(where):
             _check_class(layer, dict.fromkeys(READERS, "keras.layers"))
@@ -192,6 +198,11 @@ def _softmax(layer: _Layer) -> list[Operation]:
     return [Softmax()]
 
 
+def _flatten(layer: _Layer) -> list[Operation]:
+    layer.expect(data_format=(None, "channels_last"))
+    return []
+
+
 def _dropout(layer: _Layer) -> list[Operation]:
     layer.expect(noise_shape=(None,))
     return [Dropout(layer.number("rate"))]
@@ -213,7 +224,7 @@ ACTIVATIONS: dict[str, Callable[[], Any]] = {
 
 READERS: dict[str, Callable[[_Layer], list[Operation]]] = {
     "Identity": lambda layer: [],
-    "Flatten": lambda layer: [],
+    "Flatten": _flatten,
     "Normalization": _normalization,
     "Dense": _dense,
     "BatchNormalization": _batch_normalization,

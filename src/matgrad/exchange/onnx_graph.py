@@ -56,6 +56,9 @@ class Graph:
         if kind not in DTYPE_OF:
             raise ValueError(f"the input {self.last} has element type {kind}, expected {' or '.join(DTYPES)}")
         self.dtype = DTYPE_OF[kind]
+        sizes = inputs[0].type.tensor_type.shape.dim
+        if len(sizes) not in (0, 2) and [node.kind for node in self.users.get(self.last, [])] != ["Flatten"]:
+            raise ValueError(f"the input {self.last} has {len(sizes)} dimensions, expected examples × features")
 
     def next(self) -> Node:
         """The node that takes the last output; of x·σ(x), which takes it twice, σ."""
@@ -159,6 +162,8 @@ def matrix_of(name: str, graph: Graph) -> Any:
         check_bytes(64 * sum(map(abs, sizes)), f"sizes {sizes}", graph.limit)
         flat = _array(tensor.indices, "int64")
         if flat.ndim == 2 and flat.shape[1] == 2 and len(sizes) == 2:
+            if ((flat < 0) | (flat >= sizes)).any():
+                raise ValueError(f"found indices outside of the sizes {sizes}")
             flat = flat[:, 0] * sizes[1] + flat[:, 1]
         if flat.ndim != 1 or values.ndim != 1:
             raise ValueError(f"found indices of shape {flat.shape} and values of shape {values.shape}")

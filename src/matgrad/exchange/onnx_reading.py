@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 from google.protobuf.message import DecodeError
 
 from matgrad import activation_functions as af
@@ -194,6 +195,15 @@ def _checked(operation: Operation | None, **allowed: tuple[Any, ...]) -> Callabl
     return read
 
 
+def _no_dropout(node: Node) -> None:
+    """Nothing, as in evaluation mode; a node that drops in any mode is refused."""
+    _, _, mode = (*node.proto.input, "", "")[:3]
+    if mode:
+        tensor = node.graph.constants.get(mode)
+        if not isinstance(tensor, onnx.TensorProto) or onnx.numpy_helper.to_array(tensor).any():
+            raise ValueError("found training_mode, expected a dropout that does nothing in evaluation mode")
+
+
 def _with_alpha(make: Callable[[float], Operation], default: float) -> Callable[[Node], Operation]:
     """A reader of nodes that have a number α."""
     return lambda node: make(*node.attributes(alpha=default))
@@ -219,5 +229,5 @@ READERS: dict[str, Callable[[Node], Operation | None]] = {
     "Softplus": _checked(af.SoftplusActivation()),
     "Identity": _checked(None),
     "Flatten": _checked(None, axis=(1,)),
-    "Dropout": lambda node: None,
+    "Dropout": _no_dropout,
 }

@@ -148,6 +148,8 @@ def from_torch(module: nn.Module) -> MultilayerPerceptron:
     if len(dtypes) != 1 or dtypes[0] not in DTYPES:
         found = ", ".join(dtypes) or "no parameters"
         raise ValueError(f"expected parameters of one dtype, {' or '.join(DTYPES)}, found {found}")
+    if len({part.training for part in module.modules()}) > 1:
+        raise ValueError("some modules are in training mode and others are not: call train() or eval() first")
     return model_of(_chain(module, dtypes[0])).train(module.training)
 
 
@@ -178,13 +180,14 @@ def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def _hooks(module: nn.Module) -> list[Any]:
     """The functions that change what goes in or comes out of a module, except the masks of pruning."""
     hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    hooks += [module.forward] if "forward" in vars(module) else []  # a method of this module alone
     return [hook for hook in hooks if not isinstance(hook, prune.BasePruningMethod)]
 
 
 def _operations(module: nn.Module, dtype: str) -> Iterator[Operation]:
     """The operation that a module is; none for one that does nothing."""
     if _hooks(module):
-        raise ValueError("has hooks, which cannot be exchanged")
+        raise ValueError("has hooks or a forward of its own, which cannot be exchanged")
     if type(module) in (nn.Identity, nn.Flatten):
         if isinstance(module, nn.Flatten):
             _expect(module, start_dim=(1,), end_dim=(-1, 1))

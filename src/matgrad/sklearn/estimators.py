@@ -163,7 +163,8 @@ class MLPClassifier(ClassifierMixin, Perceptron):
 
     def _has_probabilities(self) -> bool:
         """Whether the loss is the softmax cross-entropy, perhaps with label smoothing."""
-        return str(self._loss_name()).partition("(")[0].strip() == "SoftmaxCrossEntropy"
+        name = getattr(self, "_trained_loss", self._loss_name())  # which the parameter may no longer be
+        return str(name).partition("(")[0].strip() == "SoftmaxCrossEntropy"
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:

@@ -121,6 +121,7 @@ class Perceptron(BaseEstimator):
             run.train([*callbacks])
         if run.is_interrupted:
             raise KeyboardInterrupt
+        self._trained_loss = self._loss_name()
         self.n_iter_ += run.epoch
         self.history_ = {name: [*self.history_.get(name, []), *values] for name, values in run.history.items()}
         self.loss_curve_ = self.history_["loss"]
