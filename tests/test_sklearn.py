@@ -14,6 +14,7 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.datasets import load_iris
 from sklearn.metrics import log_loss, mean_squared_error, r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, validation_curve
 from sklearn.pipeline import make_pipeline
@@ -111,6 +112,17 @@ def test_classes_and_probabilities():
     assert estimator.n_iter_ == len(estimator.loss_curve_) == 10
     assert estimator.score(X, y) == estimator.history_["accuracy"][-1]
     assert estimator.validation_scores_ is None
+
+
+def test_decision_functions():
+    X, y = load_iris(return_X_y=True)
+    for loss in ("SoftmaxCrossEntropy", "Hinge"):
+        for t in (y, y > 0):
+            estimator = MLPClassifier(loss=loss, max_iter=3, random_state=0).fit(X, t)
+            found = estimator.decision_function(X)
+            chosen = found.argmax(axis=1) if found.ndim == 2 else (found > 0).astype(int)
+            np.testing.assert_array_equal(estimator.classes_[chosen], estimator.predict(X))
+    assert not hasattr(estimator.set_params(loss="SoftmaxCrossEntropy"), "predict_proba"), "it was trained with another"
 
 
 def test_numbers():

@@ -395,3 +395,10 @@ def test_an_output_that_only_knows_ascii_is_served():
 
     assert status == 0, errors
     assert output.splitlines()[-1].startswith("test accuracy 0.")
+
+
+@pytest.mark.parametrize("name", ["l1", "weight_decay"])
+def test_a_decay_is_given_once(name):
+    flag = f"--{name.replace('_', '-')}"
+    result = run("train", flag, 0.1, "--optimizers", f"Adam({name}=0.2)")
+    assert f"{flag} and --optimizers Adam({name}=0.2): expected {name} in one of them" in result.output

@@ -52,6 +52,26 @@ def test_there_and_back(data, target: str):
     assert score.splitlines()[-1] == succeed("evaluate", "model.npz", "--load-dataset", "data.npz").splitlines()[-1]
 
 
+def test_checkpoints_are_converted(data):
+    succeed("train", "--load-dataset", "data.npz", "--epochs", 1, "--checkpoint", "ck", "--validation", 0.2, "--quiet")
+    succeed("convert", "ck/best.safetensors", "best.onnx")
+    X = data["Xtest"]
+    np.testing.assert_allclose(
+        run_onnx("best.onnx", X), mg.load("ck/best.safetensors").predict(X), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_files_of_other_tools_are_told_from_our_own(data, target: str):
+    succeed("convert", "model.npz", target)
+    for command in (("evaluate", target), ("predict", target, "p.csv"), ("train", "--load-weights", target)):
+        result = run(*command, "--load-dataset", "data.npz")
+        assert (result.exit_code, "`matgrad convert` makes" in result.output) == (2, True), result.output
+    with pytest.raises(ValueError, match=r"expected a name that ends in \.npz"):
+        mg.load("model.npz").save(target)
+    assert "expected a name that ends in .npz" in run("train", "--save-weights", target).output
+
+
 def test_sparse_onnx(data):
     succeed("convert", "model.npz", "m.onnx", "--sparse")
     M = mg.load("model.npz")

@@ -120,6 +120,7 @@ def test_other_forms_of_the_same_are_read(tmp_path, nodes, constants, expected: 
         ([LINEAR, node("PRelu", "Z b")], "found several slopes, expected one"),
         ([LINEAR, node("Mul", "Z b")], "expected an Add after it"),
         ([LINEAR, node("Relu", "Z", domain="mine")], "belongs to 'mine', expected the operators of ONNX"),
+        ([LINEAR, node("Dropout", "Z r training")], "found training_mode, expected a dropout that does nothing"),
         ([LINEAR], "no node takes 'Z', which is not the output 'Y'"),
         ([], "no node takes 'X'"),
         ([node("Identity", "X", "A"), node("Identity", "A", "X")], "node 1 .*: occurs in a circle of nodes"),
@@ -130,6 +131,30 @@ def test_what_cannot_be_read_is_refused_with_its_node(tmp_path, nodes, message: 
     with pytest.raises(ValueError, match=message) as error:
         mg.from_onnx(path)
     assert str(error.value).startswith(path)
+
+
+def test_inputs_of_other_dimensions_are_refused(tmp_path):
+    """Of such an input, axis 1 would not be the columns."""
+    proto = onnx.load(saved(tmp_path / "m.onnx", LINEAR, node("Softmax", "Z", axis=1)))
+    for size in (4, 1, D):
+        proto.graph.input[0].type.tensor_type.shape.dim.add().dim_value = size
+    onnx.save(proto, tmp_path / "m.onnx")
+    with pytest.raises(ValueError, match="the input X has 3 dimensions, expected examples × features"):
+        mg.from_onnx(tmp_path / "m.onnx")
+
+
+def test_indices_of_sparse_weights_outside_of_their_sizes_are_refused(tmp_path):
+    M = mg.create_model("Linear", [5, 3], densities=0.5)
+    mg.to_onnx(M, tmp_path / "m.onnx", sparse=True)
+    proto = onnx.load(tmp_path / "m.onnx")
+    (tensor,) = proto.graph.sparse_initializer
+    flat = numpy_helper.to_array(tensor.indices).reshape(-1)
+    rows, columns = np.divmod(flat, tensor.dims[1])
+    columns[0], rows[0] = tensor.dims[1] + 1, 0
+    tensor.indices.CopyFrom(numpy_helper.from_array(np.stack([rows, columns], axis=1).astype(np.int64)))
+    onnx.save(proto, tmp_path / "m.onnx")
+    with pytest.raises(ValueError, match="found indices outside of the sizes"):
+        mg.from_onnx(tmp_path / "m.onnx")
 
 
 def test_weights_outside_the_file_are_refused(tmp_path):

@@ -122,6 +122,12 @@ def hooked() -> nn.Sequential:
     return nn.Sequential(linear)
 
 
+def with_a_forward_of_its_own() -> nn.Sequential:
+    linear = nn.Linear(D, D)
+    linear.forward = lambda X: X + 1
+    return nn.Sequential(linear)
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [
@@ -142,6 +148,8 @@ def hooked() -> nn.Sequential:
         (nn.Sequential(nn.ReLU()), "found no parameters"),
         (twice(), "^module 2, .*: occurs twice"),
         (hooked(), "^module 0, .*: has hooks"),
+        (with_a_forward_of_its_own(), "^module 0, .*: has hooks or a forward of its own"),
+        (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4).eval()), "some modules are in training mode"),
     ],
 )  # fmt: skip
 def test_what_has_no_counterpart_is_refused_by_its_name(module: nn.Module, message: str):

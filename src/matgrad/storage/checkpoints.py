@@ -48,6 +48,7 @@ class RunState:
     seconds: float  # of finished epochs
     epoch_seconds: float  # of the present epoch
     is_stopped: bool  # whether a callback has ended the run
+    settings: dict[str, str]  # which are expected to be the same when it goes on: the loss, and so on
     rows: list[dict[str, Any]]  # one per finished epoch
     order: dict[str, Any] | None  # the generator of the order of the examples, before it gave that of this epoch
     generator: dict[str, Any]  # the generator that is used where none is given

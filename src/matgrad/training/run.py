@@ -26,6 +26,7 @@ from matgrad.layers.state import State
 from matgrad.learning_rate import LearningRateScheduler
 from matgrad.loss_functions import LossFunction
 from matgrad.program.computations import check_loss, check_probabilities, check_weighable
+from matgrad.specifications.parsing import describe
 from matgrad.storage.checkpoints import Checkpoint, RunState, find_checkpoint
 from matgrad.training.rates import Rates
 
@@ -183,6 +184,7 @@ class Training:
             seconds=sum(row["seconds"] for row in self.rows),
             epoch_seconds=self._seconds_of_epoch() if is_partial else 0.0,
             is_stopped=self.is_stopped and not self.is_interrupted,
+            settings=self._settings(),
             rows=self.rows,
             order=self._order if is_partial else _generator_of(self.data),
             generator=dict(generator().bit_generator.state),
@@ -195,10 +197,20 @@ class Training:
             done = f"{checkpoint.run.epoch} epochs are done"
             raise ValueError(f"{checkpoint.path}: {done}, expected as many epochs or more, found {self.epochs}")
         checkpoint.restore(self._model)
+        for name, now in self._settings().items():
+            if (before := checkpoint.run.settings.get(name, now)) != now:
+                warnings.warn(f"the run in the checkpoint had {name} {before}, and goes on with {now}", stacklevel=3)
         run = self._resumed = checkpoint.run
         self.resumed_from = checkpoint.path
         self.epoch, self.step, self.rows, self.seconds = run.epoch, run.step, list(run.rows), run.seconds
         self.is_stopped = run.is_stopped
+
+    def _settings(self) -> dict[str, str]:
+        """What should be the same in all parts of a run, in words."""
+        parts = [part for _, layer in self._model.walk() for part in layer.optimizer.parts()]
+        rules = dict.fromkeys(describe(part, "Optimizer", without=("x", "Dx")) for part in parts)
+        clip = "none" if self.clip_norm is None else f"{self.clip_norm:g}"
+        return {"the loss": self.loss.specification(), "the optimizers": ", ".join(rules), "the clip norm": clip}
 
     def _start(self, callbacks: list[Callback]) -> Iterator[Callback]:
         """Start the callbacks, those that the checkpoint has a state of with that."""
