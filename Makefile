@@ -13,7 +13,7 @@ PYTEST     := $(ONE_THREAD) $(BIN)/python -m pytest --quiet --durations=5
 CORE     := native/CMakeLists.txt $(shell find native/include native/src native/python -type f)
 PACKAGES := $(sort $(shell find src -name __init__.py))
 
-.PHONY: train test test-smoke test-slow lint lanes test-numpy-torch test-jax-tensorflow always clean
+.PHONY: train test test-smoke test-slow lint lanes test-numpy-torch test-jax-tensorflow test-symbolic always clean
 
 train: $(VENV)/train.done
 	$(BIN)/matgrad train
@@ -26,12 +26,13 @@ lint: $(VENV)/test.done
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-lanes: test-numpy-torch test-jax-tensorflow
+# two at a time: the verifier follows the shorter of the others
+lanes: test-numpy-torch test-jax-tensorflow test-symbolic
 
 # one framework per process: LLVM does not like them together; several processes, for their memory
 MNIST := tests/test_experiments.py
 test-numpy-torch: $(VENV)/test.done
-	$(PYTEST) --ignore $(MNIST)
+	$(PYTEST) --ignore $(MNIST) --ignore tests/symbolic
 	$(PYTEST) $(MNIST)
 
 test-jax-tensorflow: $(VENV)/test.done
@@ -40,6 +41,9 @@ test-jax-tensorflow: $(VENV)/test.done
 	    $(PYTEST) --backend $$backend --ignore tests/engines --ignore $(MNIST) && \
 	    $(PYTEST) --backend $$backend $(MNIST) || exit 1; \
 	done
+
+test-symbolic: $(VENV)/test.done
+	$(PYTEST) tests/symbolic
 
 test-smoke: $(VENV)/test.done
 	@echo "ruff; the table on NumPy and PyTorch; training, dense and sparse, on NumPy, PyTorch and the C++ core;"
