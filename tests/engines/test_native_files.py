@@ -138,8 +138,9 @@ def test_what_was_trained_is_a_program_and_a_model(binaries: Path, files, kind: 
     options = ("--load-dataset", files["other"].with_suffix(".npz"), "--json")
     accuracy = M.score(X, t)
     assert accuracy > 0.6
-    save_model(M, files["again"])
-    for file in (files["result"], files["again"]):
+    again = files["again"].with_suffix(".npz")
+    save_model(M, again)
+    for file in (files["result"], again):
         assert json.loads(matgrad("evaluate", file, *options))["accuracy"] == pytest.approx(accuracy, abs=1e-6)
 
 
