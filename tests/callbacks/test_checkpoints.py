@@ -376,6 +376,32 @@ def test_early_stopping_stays_stopped(tmp_path):
     assert_equal(M, other)
 
 
+def test_a_run_that_was_stopped_within_an_epoch_stays_there(tmp_path):
+    class Stop(mg.Callback):
+        def batch(self, run):
+            if run.step == 11:
+                run.stop()
+
+    fit(model("numpy"), Stop(), mg.Checkpoints(tmp_path))
+    before = find_checkpoint(tmp_path).path.read_bytes()
+    fit(model("numpy"), Stop(), mg.Checkpoints(tmp_path), resume=tmp_path)
+    assert find_checkpoint(tmp_path).path.read_bytes() == before
+
+
+def test_a_run_that_diverges_keeps_its_best_checkpoint(tmp_path):
+    writer = mg.Checkpoints(tmp_path)
+    with pytest.warns(UserWarning, match="kept the model of epoch"):
+        fit(
+            mg.create_model("Linear", [64, 10]),
+            writer,
+            loss="SquaredError",
+            learning_rate=lambda i: 1e-4 if i < 8 else 1e30,
+            epochs=9,
+        )
+    assert writer.failure is None
+    assert read_checkpoint(tmp_path / "best.safetensors").run.epoch == 1
+
+
 def test_a_users_callback_keeps_its_state(tmp_path):
     class Counter(mg.Callback):
         state_names = ("count", "sums")

@@ -84,6 +84,7 @@ class Checkpoints(Callback):
     def resume(self, run: Training, state: Mapping[str, Any]) -> None:
         self._open(run, is_own=state.get("folder") == str(self.folder.resolve()))
         self.restore(state)
+        self._written = run.step
 
     def batch(self, run: Training) -> None:
         if run.batch != run.batches:  # the last one is followed by `epoch`
@@ -106,7 +107,7 @@ class Checkpoints(Callback):
 
     def end(self, run: Training) -> None:
         try:
-            if run.is_stopped and self._written != run.step:
+            if run.is_stopped and not run.is_rescued and self._written != run.step:
                 self._write(run)
         finally:
             self._close()
