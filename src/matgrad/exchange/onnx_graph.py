@@ -33,7 +33,6 @@ class Graph:
 
     def __init__(self, proto: onnx.ModelProto, limit: int) -> None:
         graph, self.limit = proto.graph, limit
-        _check_names(graph)
         self.constants: dict[str, Any] = {tensor.name: tensor for tensor in graph.initializer}
         self.constants |= {tensor.values.name: tensor for tensor in graph.sparse_initializer}
         self.left: dict[int, Node] = {}  # the nodes that are not taken yet
@@ -96,16 +95,6 @@ class Graph:
         D = M.layers[0].input_size
         if len(sizes) == 2 and sizes[1] not in (0, D):
             raise ValueError(f"the input {self.input.name} has {sizes[1]} columns, expected {D}")
-
-
-def _check_names(graph: onnx.GraphProto) -> None:
-    """Refuse names that are no strings; protobuf gives them as bytes."""
-    values = (*graph.input, *graph.output, *graph.initializer, *(x.values for x in graph.sparse_initializer))
-    names = [value.name for value in values]
-    for node in graph.node:
-        names += [node.name, node.op_type, node.domain, *node.input, *node.output, *(x.name for x in node.attribute)]
-    if wrong := [name for name in names if not isinstance(name, str)]:
-        raise ValueError(f"found the name {wrong[0]!r}, expected strings in UTF-8")
 
 
 class Node:
