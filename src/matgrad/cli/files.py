@@ -124,7 +124,14 @@ WRITES = Writes()
 WRITES_MODEL = WritesModel()
 
 
-class Command(click.Command):
+class _WithHelp(click.Command):
+    """A command that shows its help for -h and --help, whichever context was made for it first."""
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        return ["-h", "--help"]
+
+
+class Command(_WithHelp):
     """A command that checks its files before it runs."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -135,7 +142,7 @@ class Command(click.Command):
         return super().invoke(ctx)
 
 
-class CommandGroup(click.Group):
+class CommandGroup(_WithHelp, click.Group):
     """A group of such commands."""
 
     command_class = Command

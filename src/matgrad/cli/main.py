@@ -59,7 +59,7 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=Commands, context_settings={"max_content_width": 100})
 @click.version_option(matgrad.__version__, prog_name="matgrad")
 def main() -> None:
     """Multilayer perceptrons in batch matrix form.
