@@ -37,6 +37,7 @@ ORDER = [
     ("symbolic.checks",),
     ("symbolic.derivations", "symbolic.typesetting"),
     ("symbolic",),
+    ("explanation",),
     ("bench.tools",),
     ("bench.measuring",),
     ("bench.experiments", "bench.reports"),

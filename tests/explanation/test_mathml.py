@@ -1,0 +1,68 @@
+"""MathML of the equations that this package writes: well formed, with every symbol and nothing left of LaTeX."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from xml.etree import ElementTree
+
+import pytest
+
+import matgrad as mg
+from matgrad.explanation.mathml import mathml
+from matgrad.inspection.equations import METHODS, equations
+from matgrad.loss_functions import LOSSES
+from matgrad.program.latex import program_latex
+from matgrad.specifications.models import LAYERS
+from matgrad.symbolic.typesetting.latex import latex_equation, latex_function
+
+EQUATIONS = {
+    f"{equation} {equation.line}": latex_equation(equation)
+    for layer in dict.fromkeys(LAYERS.values())
+    for method in METHODS
+    for equation in equations(layer, method)
+}
+GRADIENTS = {name: latex_function(loss.gradient, loss) for name, loss in LOSSES.items()}
+
+
+def text_of(latex: str) -> str:
+    """All characters of the formula, without spaces."""
+    root = ElementTree.fromstring(mathml(latex))
+    assert root.tag == "{http://www.w3.org/1998/Math/MathML}math"
+    return re.sub(r"\s", "", unicodedata.normalize("NFKC", "".join(root.itertext())))
+
+
+@pytest.mark.parametrize("latex", [*EQUATIONS.values(), *GRADIENTS.values()], ids=[*EQUATIONS, *GRADIENTS])
+def test_nothing_of_latex_is_left(latex):
+    assert not re.search(r"[\\&{}$^_]", text_of(latex).replace("{", "", latex.count(r"\begin{cases}")))
+
+
+@pytest.mark.parametrize(
+    ("latex", "text"),
+    [
+        (r"\mathsf{D}Z = \mathsf{D}Y \odot \mathrm{act}'(Z)", "DZ=DY⊙act′(Z)"),
+        (r"Y = \operatorname{stable-log-softmax}(Z)", "Y=stable-log-softmax(Z)"),
+        (r"Z = X \cdot W^\top + 1_N \cdot b", "Z=X·W⊤+1N·b"),
+        (r"\begin{aligned} H &= T' \\ Y &= \frac{H}{2} \end{aligned}", "H=T′Y=H2"),
+        (r"\mathrm{running\ mean}", "runningmean"),
+    ],
+)
+def test_the_symbols_are_those_of_the_formula(latex, text):
+    assert text_of(latex) == unicodedata.normalize("NFKC", text)
+
+
+def test_words_are_one_piece():
+    word = ElementTree.fromstring(mathml(r"\operatorname{stable-softmax}(Z)"))
+    assert "stable-softmax" in [element.text for element in word.iter()]
+
+
+def test_lines_are_aligned_by_css():
+    cells = ElementTree.fromstring(mathml(r"\begin{aligned} a &= b \\ c &= d \end{aligned}")).iter()
+    styles = [cell.get("style") for cell in cells if cell.tag.endswith("mtd")]
+    assert styles == 2 * ["text-align: right", "text-align: left"]
+
+
+def test_the_lines_of_a_program():
+    lines = program_latex(mg.create_model("ReLU;Softmax", [3, 4, 2]).program()).split(r"\begin{align*}")[1]
+    for line in lines.split(r"\end{align*}")[0].split(r"\\"):
+        assert not re.search(r"[\\&{}$^_]", text_of(line.replace("&", "")))
