@@ -14,7 +14,7 @@ from matgrad.inspection.equations import METHODS, equations
 from matgrad.loss_functions import LOSSES
 from matgrad.program.latex import program_latex
 from matgrad.specifications.models import LAYERS
-from matgrad.symbolic.typesetting.latex import latex_equation, latex_function
+from matgrad.typesetting.latex import latex_equation, latex_function
 
 EQUATIONS = {
     f"{equation} {equation.line}": latex_equation(equation)

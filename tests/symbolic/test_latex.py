@@ -24,8 +24,8 @@ from matgrad.layers import __all__ as LAYER_NAMES
 from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import columns_mean, columns_sum, hadamard, row_repeat, rows_sum
 from matgrad.optimizers import OPTIMIZERS
-from matgrad.symbolic.typesetting.expressions import Typesetter
-from matgrad.symbolic.typesetting.latex import latex_document, latex_equation, latex_function
+from matgrad.typesetting.expressions import Typesetter
+from matgrad.typesetting.latex import latex_document, latex_equation, latex_function
 from support import PATIENCE
 
 LAYERS = [getattr(mg, name) for name in LAYER_NAMES if name != "Layer"]

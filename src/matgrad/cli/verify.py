@@ -96,7 +96,7 @@ def _line(cells: tuple[str, ...]) -> str:
 
 
 def _write_latex(path: Path, checks: list[Check]) -> None:
-    from matgrad.symbolic.typesetting.teaching import validated_equations
+    from matgrad.symbolic.teaching import validated_equations
 
     def write(place: Path) -> None:
         with atomic_write(place) as file:

@@ -7,7 +7,7 @@ Three lines check a layer, activation function or loss of your own:
         assert check.ok, check.message
 
 `suite` is what `matgrad verify` runs: the `checks` of every class that trains, and the paper's `derivations`.
-`typesetting` writes the equations that ran in LaTeX.
+`teaching` writes those that were validated in LaTeX.
 """
 
 from matgrad.symbolic.checks.derivatives import (

@@ -1,7 +1,7 @@
 r"""LaTeX of the equations that run, generated from the source of layers, losses and other classes.
 
-Nothing is typed twice: `matgrad.symbolic.typesetting.method_reader` follows what a method executes, and
-`matgrad.symbolic.typesetting.expressions` has the notation of the paper's table.
+Nothing is typed twice: `matgrad.typesetting.method_reader` follows what a method executes, and
+`matgrad.typesetting.expressions` has the notation of the paper's table.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 from matgrad.foundation.notation import document, escape, symbol
 from matgrad.inspection.equations import METHODS, Equation, equations
 from matgrad.layers.layer import Layer
-from matgrad.symbolic.typesetting.expressions import Typesetter
-from matgrad.symbolic.typesetting.method_reader import Reader
-from matgrad.symbolic.typesetting.name_resolver import method_of, notation, optional, resolved
+from matgrad.typesetting.expressions import Typesetter
+from matgrad.typesetting.method_reader import Reader
+from matgrad.typesetting.name_resolver import method_of, notation, optional, resolved
 
 
 def latex_equation(equation: Equation) -> str:

@@ -16,8 +16,8 @@ from types import FunctionType
 
 from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import METHODS
-from matgrad.symbolic.typesetting.expressions import SizeSymbols, Typesetter, known
-from matgrad.symbolic.typesetting.name_resolver import (
+from matgrad.typesetting.expressions import SizeSymbols, Typesetter, known
+from matgrad.typesetting.name_resolver import (
     Frame,
     Resolver,
     callee,

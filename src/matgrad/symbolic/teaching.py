@@ -13,7 +13,7 @@ from matgrad.loss_functions import LOSSES, LossFunction
 from matgrad.optimizers import Optimizer
 from matgrad.specifications.models import LAYERS
 from matgrad.symbolic.checks.verdicts import Check
-from matgrad.symbolic.typesetting.latex import latex_document, latex_equation, latex_function
+from matgrad.typesetting.latex import latex_document, latex_equation, latex_function
 
 
 def validated_equations(checks: Iterable[Check]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from matgrad.foundation.notation import function_symbol, is_word, symbol
 from matgrad.loss_functions import LossFunction
-from matgrad.symbolic.typesetting.expressions import SizeSymbols, Typesetter, known
+from matgrad.typesetting.expressions import SizeSymbols, Typesetter, known
 
 
 @dataclass
