@@ -19,6 +19,7 @@ from matgrad.datasets import DataLoader, load_digits, one_hot
 from matgrad.engines.registry import compile_step
 from matgrad.evaluation.measures import compute_accuracy, compute_loss
 from matgrad.exchange import from_keras, from_onnx, from_torch, to_keras, to_onnx, to_torch
+from matgrad.explanation.explanation import Explanation, explain
 from matgrad.foundation.random_numbers import manual_seed
 from matgrad.inspection.profiling import Profile, profile
 from matgrad.layers import (
@@ -101,6 +102,7 @@ __all__ = [
     "DropoutLayer",
     "ELUActivation",
     "EarlyStopping",
+    "Explanation",
     "ExponentialScheduler",
     "GELUActivation",
     "GradientDescentOptimizer",
@@ -149,6 +151,7 @@ __all__ = [
     "compute_accuracy",
     "compute_loss",
     "create_model",
+    "explain",
     "from_keras",
     "from_onnx",
     "from_torch",

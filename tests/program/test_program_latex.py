@@ -12,7 +12,7 @@ import matgrad as mg
 from matgrad.loss_functions import create_loss
 from matgrad.program import Program, Value, optimized, record_computation
 from matgrad.program.computations import make_step
-from matgrad.program.latex import _LatexPrinter, program_latex
+from matgrad.program.latex import LatexPrinter, program_latex
 from matgrad.specifications.models import create_model
 from program_support import programs
 
@@ -173,5 +173,5 @@ def test_names_of_matrices_that_are_kept_transposed():
     ],
 )
 def test_names_of_parts(name: str, expected: str):
-    printer = _LatexPrinter(Program({}, {}))
+    printer = LatexPrinter(Program({}, {}))
     assert printer.name(name)[0] == expected

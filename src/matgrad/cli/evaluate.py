@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ from typing import Any
 import click
 import numpy as np
 
+from matgrad.cli.examples import check_features, examples_for, part_of, part_option, seed_option, show
 from matgrad.cli.files import READS, WRITES
 from matgrad.cli.groups import GroupedCommand, option
 from matgrad.cli.options import (
-    SEED,
     data_options,
     data_sources,
     machine_options,
@@ -24,24 +23,13 @@ from matgrad.cli.options import (
 )
 from matgrad.cli.saved_models import class_names, load_data_for
 from matgrad.cli.table_options import check_table_options
-from matgrad.datasets import DataLoader, Dataset
-from matgrad.datasets.checking import stacked
+from matgrad.datasets import DataLoader
 from matgrad.datasets.tables import read_features
 from matgrad.evaluation.measures import Measures, measure, predicted_classes, probabilities
 from matgrad.foundation.files import as_json as as_json_text
 from matgrad.foundation.machine import set_threads
 from matgrad.foundation.writing import atomic_write, write_or_rescue
-from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.storage.models import SavedModel, load_model
-
-part_option = option(
-    "Data",
-    "--part",
-    type=click.Choice(["train", "test", "all"]),
-    default="test",
-    help="The part of the data to use; all is the training part, then the test part.",
-)
-seed_option = option("Data", "--seed", type=SEED, default=0, help="The seed of generated data.")
 
 
 @click.command(cls=GroupedCommand, short_help="Measure a saved model.")
@@ -60,15 +48,8 @@ def evaluate(model: Path, **options: Any) -> None:
     """
     set_threads(options["threads"])
     saved = load_model(model)
-    data = load_data_for(saved, options)
-    X, T = _examples(data, options["part"])
-    _check_features(saved.model, X, model)
+    X, T, data = examples_for(saved, model, options)
     names = class_names(saved)
-    if data.classes is not None:
-        T = _as_classes_of(names, T, data, model)
-    elif names is not None:
-        raise ValueError(f"{model}: the model distinguishes {len(names)} classes, but {data.name} is for regression")
-    _show(data.notes)
     M = move(saved.model, options)
     loader = DataLoader(M.normalize(X), M.normalize_targets(T), 1000, classes=M.layers[-1].output_size)
     loader.to(M.backend.name, dtype=M.dtype, device=M.device)
@@ -115,9 +96,9 @@ def predict(model: Path, output: Path, **options: Any) -> None:
         X, notes = read_features(options["features"], like=saved.model.features)
     else:
         data = load_data_for(saved, options)
-        (X, _), notes = _examples(data, options["part"]), list(data.notes)
-    _check_features(saved.model, X, model)
-    _show(notes)
+        (X, _), notes = part_of(data, options["part"]), list(data.notes)
+    check_features(saved.model, X, model)
+    show(notes)
     M = move(saved.model, options)
     with np.errstate(all="ignore"):  # what overflows is refused
         Y = M.predict(X)
@@ -180,40 +161,6 @@ class Predictions:
             writer.writerow([self.title, *(f"{letter}({name})" for name in names)])
             writer.writerows([self.names[k], *row] for k, row in zip(self.classes, rows, strict=True))
         return text.getvalue()
-
-
-def _show(notes: Iterable[str]) -> None:
-    """Print what was decided on the data, beside the results."""
-    for note in notes:
-        click.echo(note, err=True)
-
-
-def _check_features(M: MultilayerPerceptron, X: Any, path: Path) -> None:
-    """Refuse examples that do not have as many features as the model."""
-    D = M.layers[0].input_size
-    if X.shape[1] != D:
-        raise ValueError(f"{path}: the model has {D} features, but the data has {X.shape[1]}")
-
-
-def _examples(data: Dataset, part: str) -> tuple[Any, np.ndarray]:
-    """X and T of a part of the data."""
-    if part == "all":
-        return stacked(data.Xtrain, data.Xtest), np.concatenate([data.Ttrain, data.Ttest])
-    return (data.Xtrain, data.Ttrain) if part == "train" else (data.Xtest, data.Ttest)
-
-
-def _as_classes_of(names: list[str] | None, T: np.ndarray, data: Dataset, path: Path) -> np.ndarray:
-    """The class indices T in the model's own numbering, where `names` are the names of its classes."""
-    if names is None:
-        raise ValueError(f"{path}: the model is for regression, but {data.name} has {data.classes} classes")
-    own = [str(k) for k in range(data.classes or 0)] if data.class_names is None else list(data.class_names)
-    used = [own[k] for k in np.unique(T)]
-    if unknown := [name for name in used if name not in names]:
-        raise ValueError(
-            f"{path}: the model does not know the class {unknown[0]!r} of {data.name}; it knows {', '.join(names)}"
-        )
-    number = {k: names.index(name) for k, name in enumerate(own) if name in names}
-    return np.array([number[k] for k in T.tolist()], dtype=np.int64)
 
 
 def summary(measures: Measures, classification: bool) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from matgrad.cli.check import check
 from matgrad.cli.convert import convert
 from matgrad.cli.data import data
 from matgrad.cli.evaluate import evaluate, predict
+from matgrad.cli.explain import explain
 from matgrad.cli.files import CommandGroup
 from matgrad.cli.inspect import info, inspect
 from matgrad.cli.pictures import pictures_command
@@ -85,7 +86,7 @@ def completion(shell: str) -> None:
 
 bench.add_command(brain)
 bench.add_command(sparse_methods)
-for command in (train, evaluate, predict, convert, plot, runs_command, check, verify, program, bench, inspect):
+for command in (train, evaluate, predict, explain, convert, plot, runs_command, check, verify, program, bench):
     main.add_command(command)
-for command in (pictures_command, info, data):
+for command in (inspect, pictures_command, info, data):
     main.add_command(command)

@@ -22,13 +22,12 @@ def as_dictionary(program: Program) -> dict[str, Any]:
     It includes, for the C++ core, the buffers of the values when the program runs in place.
     """
     program = with_separate_outputs(program)
-    read = set(program.values)
-    values = [*(x for x in program.inputs.values() if x not in read), *program.values]
+    values = all_values(program)
     indices = {value: i for i, value in enumerate(values)}
     memory = plan(program)
     buffers = {buffer: i for i, buffer in enumerate(dict.fromkeys(memory.buffers.values()))}
     sizes = {n.name: int(n) for value in values for n in value.shape if isinstance(n, Size)}
-    lines = [_value_as_dictionary(value, indices) for value in values]
+    lines = [value_as_dictionary(value, indices) for value in values]
     for value, line in zip(values, lines, strict=True):
         line |= {"buffer": buffers[memory.buffers[value]]} if value in memory.buffers else {}
     return {
@@ -39,6 +38,12 @@ def as_dictionary(program: Program) -> dict[str, Any]:
         "buffers": [{"shape": list(map(int, b.shape)), "dtype": b.dtype, "name": b.name} for b in buffers],
         "copies": [[buffers[to], buffers[source]] for to, source in memory.copies],
     }
+
+
+def all_values(program: Program) -> list[Value]:
+    """The values of a program, after the inputs that it does not read."""
+    read = set(program.values)
+    return [*(x for x in program.inputs.values() if x not in read), *program.values]
 
 
 def from_dictionary(content: Mapping[str, Any]) -> Program:
@@ -66,7 +71,8 @@ def from_dictionary(content: Mapping[str, Any]) -> Program:
     return program
 
 
-def _value_as_dictionary(value: Value, indices: Mapping[Value, int]) -> dict[str, Any]:
+def value_as_dictionary(value: Value, indices: Mapping[Value, int]) -> dict[str, Any]:
+    """What a value is, with its operands as indices."""
     line: dict[str, Any] = {
         "operation": value.operation,
         "operands": [indices[x] for x in value.operands],

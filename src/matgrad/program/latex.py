@@ -14,13 +14,15 @@ from matgrad.program.text import Printer
 
 def program_latex(program: Program) -> str:
     """The inputs, and one line of an ``align*`` environment for each line of the program's text."""
-    printer = _LatexPrinter(program)
+    printer = LatexPrinter(program)
     given = ", ".join(f"${printer.name(printer.names[x])[0]} \\in {_set(x)}$" for x in printer.inputs())
     lines = " \\\\\n".join(f"{name} &= {expression}" for name, expression in printer.equations())
     return f"\\allowdisplaybreaks\nGiven {given}:\n\\begin{{align*}}\n{lines}\n\\end{{align*}}"
 
 
-class _LatexPrinter(Printer):
+class LatexPrinter(Printer):
+    """Names and expressions in LaTeX."""
+
     times, top = r" \cdot ", r"^\top"
 
     def name(self, name: str) -> tuple[str, Level]:
@@ -35,17 +37,21 @@ class _LatexPrinter(Printer):
         return _symbol(variable + primes)
 
     def number(self, x: Any) -> tuple[str, Level]:
+        """A number in decimal notation, or the name of a size."""
         mantissa, e, exponent = getattr(x, "name", f"{x:g}").partition("e")
         text = rf"{mantissa} \cdot 10^{{{int(exponent)}}}".removeprefix(r"1 \cdot ") if e else mantissa
         return text, "sum" if x < 0 else "scaled" if e else "atom"
 
     def size(self, n: Any) -> str:
+        """A size as an index, in braces if it is long."""
         return str(n) if len(str(n)) == 1 else f"{{{n}}}"
 
     def parenthesized(self, text: str) -> str:
+        """(text), with parentheses that grow with its height"""
         return parenthesized(text)
 
     def notation(self, value: Value) -> Notation:
+        """How the operation of a value is written in LaTeX."""
         return OPERATIONS[value.operation].latex_of(value)
 
 

@@ -66,6 +66,7 @@ class Case:
 
     name: str
     check: Callable[[], list[Check]]
+    is_basic: bool = False  # whether it is about symbols, for a batch in training mode
 
     def run(self) -> list[Check]:
         """The verdicts; an error is one too."""
@@ -75,22 +76,25 @@ class Case:
             return [crash(error, default=self.name)]
 
 
-def cases(only: tuple[str, ...] = (), *, quick: bool = False) -> list[Case]:
+def cases(only: tuple[str, ...] = (), *, quick: bool = False, basic: bool = False) -> list[Case]:
     """The cases of all layers, losses, activations, softmax functions, optimizers and derivations.
 
-    `only` selects some of them by name, such as 'Softmax' or 'GELU'; `quick` selects some that take only seconds.
+    `only` selects some of them by name, such as 'Softmax' or 'GELU'; `quick` selects some that take only seconds, and
+    `basic` those that are about symbols, for a batch in training mode.
     """
     found = [*_functions(), *_layers(), *_losses(), *_optimizers(), *_derivations()]
     known = {case.name: case for case in found}
     for name in only:
         lookup(name, known, "equation")
     chosen = QUICK if quick and not only else only
-    return [case for case in found if case.name in chosen] if chosen else found
+    return [case for case in found if (not chosen or case.name in chosen) and (case.is_basic or not basic)]
 
 
-def _new(name: str, check: Callable[..., list[Check]], make: Callable[[], Any], **options: Any) -> Case:
+def _new(
+    name: str, check: Callable[..., list[Check]], make: Callable[[], Any], is_basic: bool = False, **options: Any
+) -> Case:
     """The check of a new object, which is made when the case runs: its constructor may raise an error."""
-    return Case(name, lambda: check(make(), **options))
+    return Case(name, lambda: check(make(), **options), is_basic)
 
 
 def _layers() -> Iterator[Case]:
@@ -114,7 +118,7 @@ def _make_layer(cls: type[Layer], D: int, K: int) -> Layer:
 def _layer(name: str, make: Callable[[int, int], Layer]) -> Iterator[Case]:
     """A layer in training mode, in evaluation mode, and with dropout if it has dropout."""
     for mode in ((True, False), (False, False), (True, True)):
-        yield Case(name, partial(_check_with_symbols, make, *mode))
+        yield Case(name, partial(_check_with_symbols, make, *mode), is_basic=mode == (True, False))
         for sizes in SIZES:
             yield Case(name, partial(_check_with_numbers, make, *mode, *sizes))
 
@@ -155,8 +159,8 @@ def _losses() -> Iterator[Case]:
     """Every loss for one example and for a batch, with arbitrary and one-hot targets, with and without smoothing."""
     for name, cls in LOSSES.items():
         yield _new(name, check_defaults, cls)
-        yield _new(name, check_definition_of_loss, cls)
-        yield _new(name, check_loss, cls)
+        yield _new(name, check_definition_of_loss, cls, is_basic=True)
+        yield _new(name, check_loss, cls, is_basic=True)
         yield _new(name, check_loss, cls, N=1)
         yield _new(name, check_loss, cls, one_hot=True)
         for N, k, scale in LOSS_SIZES:
@@ -185,7 +189,7 @@ def _optimizers() -> Iterator[Case]:
     """Every optimizer."""
     for name, cls in OPTIMIZERS.items():
         yield _new(name, check_defaults, partial(cls, symbols("x", 2, 3), None))
-        yield Case(name, partial(check_optimizer, cls.__name__))
+        yield Case(name, partial(check_optimizer, cls.__name__), is_basic=True)
         yield Case(name, partial(check_first_updates, cls.__name__))
 
 

@@ -1,0 +1,117 @@
+"""`matgrad explain`: every equation of a training step, with its values, in the terminal or as a page."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+import matgrad as mg
+from matgrad.cli.examples import examples_for, part_option, seed_option
+from matgrad.cli.files import READS, WRITES
+from matgrad.cli.groups import GroupedCommand, option
+from matgrad.cli.options import COUNT, POSITIVE, data_options, data_sources, plugin_option
+from matgrad.cli.saved_models import is_given
+from matgrad.cli.sparsity import SPARSITY, density_options, sparsity_of
+from matgrad.explanation.explanation import explain as explained
+from matgrad.loss_functions import create_loss
+from matgrad.specifications.models import OPTIMIZER, WEIGHTS, create_model, set_optimizers
+from matgrad.storage.models import SavedModel, load_model
+from matgrad.training.run import LEARNING_RATE
+
+NEW = ("layers", "layer_sizes", "layer_weights", "dropouts", *SPARSITY)  # the options of a new model
+EXAMPLES = 6
+
+
+@click.command(cls=GroupedCommand, short_help="Show every equation of a training step with its values.")
+@click.argument("model", type=READS, required=False)
+@option("Model", "--layers", default="ReLU;Linear", metavar="LIST", help="The layers of a new model.")
+@option("Model", "--layer-sizes", default="4;5;3", metavar="LIST", help="Its layer sizes.")
+@option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Its initial weights.")
+@option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of its linear layers.")
+@density_options
+@data_options
+@part_option
+@option("Data", "--examples", type=COUNT, default=EXAMPLES, help="How many examples the batch has: the first ones.")
+@seed_option
+@option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="One, or one per layer.")
+@option("Training", "--loss", metavar="NAME", help="The loss function.  [default: that of the model]")
+@option("Training", "--learning-rate", type=POSITIVE, default=LEARNING_RATE, metavar="η", help="The learning rate.")
+@option("Output", "--equation", metavar="NAME", help="Show only this equation, such as 'layer 2 DW', 'DW2' or 'loss'.")
+@option("Output", "--html", type=WRITES, metavar="FILE", help="Write a page to step through in a browser.")
+@option(
+    "Output",
+    "--verify/--no-verify",
+    default=None,
+    help="Check the equations symbolically, which takes seconds.  [default: with --html, if SymPy is installed]",
+)
+@plugin_option
+def explain(model: Path | None, **options: Any) -> None:
+    """Show every equation of one training step in order: LaTeX, source, verdict, size and value.
+
+    The step is one of the saved MODEL on the first examples of its data or, without MODEL, one of a new model on random
+    examples. It is computed in float64 and changes nothing. Small matrices are shown in full, large ones as a summary;
+    the page of --html shows all, and where each entry comes from.
+    """
+    html: Path | None = options["html"]
+    if html is not None and options["equation"] is not None:
+        raise ValueError("--equation and --html: the page has all equations")
+    mg.manual_seed(options["seed"])
+    saved, X, T = _new(options) if model is None else _saved(model, options)
+    set_optimizers(saved.model, options["optimizers"])
+    verify = options["verify"]
+    explanation = explained(
+        saved.model,
+        X,
+        T,
+        loss=create_loss(options["loss"]) if options["loss"] else saved.loss,
+        eta=options["learning_rate"],
+        verify=(html is not None and find_spec("sympy") is not None) if verify is None else verify,
+        progress=_progress,
+    )
+    if html is not None:
+        explanation.save(html)
+        click.echo(f"{len(explanation)} equations in {html}: open it in a browser")
+    elif options["equation"] is not None:
+        click.echo(explanation[options["equation"]])
+    else:
+        click.echo(explanation)
+
+
+def _new(options: dict[str, Any]) -> tuple[SavedModel, np.ndarray, np.ndarray]:
+    """A new model, and random examples."""
+    if given := data_sources(options):
+        raise ValueError(f"{' and '.join(given)}: expected a saved model to explain on this data")
+    M = create_model(
+        options["layers"],
+        options["layer_sizes"],
+        weights=options["layer_weights"],
+        dropouts=options["dropouts"],
+        **sparsity_of(options, options["layer_sizes"]),
+    )
+    rng = np.random.default_rng(options["seed"])
+    N, K = options["examples"], M.layers[-1].output_size
+    X = rng.normal(size=(N, M.layers[0].input_size))
+    T = mg.one_hot(rng.integers(0, K, N), K) if K > 1 else rng.integers(0, 2, (N, 1)).astype(np.float64)
+    return SavedModel(M), X, np.asarray(T)
+
+
+def _saved(path: Path, options: dict[str, Any]) -> tuple[SavedModel, Any, np.ndarray]:
+    """The saved model, and the first examples of its data."""
+    for name in NEW:
+        if is_given(name):
+            raise ValueError(f"--{name.replace('_', '-')} and {path}: it describes a new model, not a saved one")
+    saved = load_model(path)
+    X, T, _ = examples_for(saved, path, options)
+    N = options["examples"]
+    return saved, X[:N], T[:N]
+
+
+def _progress(name: str) -> None:
+    """Say what is being checked where somebody watches."""
+    if sys.stderr.isatty():
+        click.echo(f"checking {name} …", err=True)

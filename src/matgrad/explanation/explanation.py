@@ -1,0 +1,190 @@
+"""`mg.explain`: every equation of a training step in order, with its LaTeX, its source, its size and its value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from matgrad.backends import get_backend
+from matgrad.datasets import DataLoader
+from matgrad.datasets.checking import checked_examples
+from matgrad.explanation.passes import Pass, Phase, Result
+from matgrad.explanation.text import equation_text, explanation_text
+from matgrad.explanation.verdicts import Judge, Verdict
+from matgrad.explanation.writing import Writer, Written
+from matgrad.foundation.writing import atomic_write
+from matgrad.loss_functions import LossFunction, create_loss
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.program.computations import check_loss, check_probabilities, default_loss
+from matgrad.program.program import Program, Value
+from matgrad.program.recorder import record_computation
+from matgrad.sparse.matrix import SparseMatrix
+from matgrad.training.run import LEARNING_RATE
+
+MOST = 1_000_000  # elements in the matrices of an explanation: it is for people, who look at single ones
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One equation of a training step, with its value."""
+
+    phase: Phase
+    layer: str  # '2', or '3.1' for a part of layer 3; '' for the loss
+    name: str  # of the value, such as DW2
+    quantity: str  # what the class calls it, such as DW
+    value: np.ndarray | SparseMatrix | float
+    written: Written  # in LaTeX and in characters, with its source
+    verdict: Verdict
+
+    @property
+    def title(self) -> str:
+        """The equation with its layer: ``layer 2 ActivationLayer.DW``."""
+        return f"{f'layer {self.layer} ' if self.layer else ''}{self.written.owner}.{self.quantity}"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of the value: (m, n), or () for a number."""
+        return tuple(getattr(self.value, "shape", ()))
+
+    def __str__(self) -> str:
+        return equation_text(self)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The equations of one training step of a model on a batch, in order of execution.
+
+    ``explanation["layer 2 DW"]`` is one of them, and `save` writes a page for a browser that shows all. In a
+    notebook, the explanation is that page.
+    """
+
+    M: MultilayerPerceptron  # a copy on NumPy in float64
+    loss: LossFunction
+    eta: float
+    X: np.ndarray
+    T: np.ndarray
+    equations: list[Explained]
+    program: Program = field(repr=False)  # of the step, with the value of every equation as an output
+    values: list[Value] = field(repr=False)  # of the program, one for each equation
+    symbols: dict[Value, str] = field(repr=False)  # in LaTeX
+
+    def __iter__(self) -> Iterator[Explained]:
+        return iter(self.equations)
+
+    def __len__(self) -> int:
+        return len(self.equations)
+
+    def __getitem__(self, name: str) -> Explained:
+        """The equation of this name: ``layer 2 DW``, ``layer 2 ActivationLayer.DW``, ``DW2``, ``loss`` or ``DY``."""
+        for e in self.equations:
+            if name in _names(e):
+                return e
+        known = ", ".join(_names(e)[0] for e in self.equations)
+        raise ValueError(f"unknown equation {name!r} (known: {known})")
+
+    def __str__(self) -> str:
+        return explanation_text(self)
+
+    def page(self) -> str:
+        """A page for a browser, which needs nothing else."""
+        from matgrad.explanation.data import page_data
+        from matgrad.explanation.page import page
+
+        return page(page_data(self))
+
+    def save(self, path: str | Path) -> None:
+        """Write the page to a file."""
+        text = self.page()
+        with atomic_write(Path(path)) as file:
+            file.write(text.encode())
+
+
+def explain(
+    M: MultilayerPerceptron,
+    X: Any,
+    T: Any,
+    *,
+    loss: LossFunction | str | None = None,
+    eta: float = LEARNING_RATE,
+    verify: bool = False,
+    progress: Callable[[str], None] = lambda name: None,
+) -> Explanation:
+    """Every equation of one training step of M on the batch X with targets T, with its value.
+
+    X and T are as in `M.fit`, and so are the default loss and the default learning rate η. The equations run in float64
+    on NumPy, in training mode, on a copy of M, which is not changed. Gradients are compared with central differences;
+    with `verify`, the equations are also checked symbolically, which takes seconds (`progress` is told of what).
+    """
+    X, T = checked_examples(X, T)
+    loss = default_loss(M, T) if loss is None else create_loss(loss)
+    check_loss(M, loss)
+    copy = M.clone().train().to(get_backend("numpy").name, dtype="float64")
+    X, T = _batch(copy, loss, X, T)
+    step, state = Pass(copy, loss), copy.state()
+    program = record_computation(step, state, X, T)
+    _check_size(program)
+    with np.errstate(all="ignore"):
+        step(state, X, T, copy.scalar(eta))
+    results = step.results
+    values = _separated(program, [r.key for r in results])
+    program = Program(program.inputs, program.outputs | {r.key: x for r, x in zip(results, values, strict=True)})
+    writer = Writer(program, results, loss)
+    judge = Judge(copy, loss, X, T)
+    if verify:
+        judge.verify(copy, progress)
+    equations = [_explained(r, writer(r, value), judge(r)) for r, value in zip(results, values, strict=True)]
+    symbols = {value: writer.symbol(value) for value in program.values if value in writer.latex.names}
+    return Explanation(copy, loss, eta, X, T, equations, program, values, symbols)
+
+
+def _explained(r: Result, w: Written, verdict: Verdict) -> Explained:
+    """A result, with how it is written and what is known of it."""
+    value = r.value if isinstance(r.value, SparseMatrix) or np.ndim(r.value) else float(r.value)
+    return Explained(r.phase, r.path, r.name, r.quantity, value, w, verdict)
+
+
+def _batch(M: MultilayerPerceptron, loss: LossFunction, X: Any, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The examples and targets as M trains on them, in float64."""
+    X = X.toarray() if hasattr(X, "toarray") else X
+    T = M.normalize_targets(T)
+    K = M.layers[-1].output_size
+    loader = DataLoader(M.normalize(X).astype(np.float64), T, len(X), classes=K).to("numpy", dtype="float64")
+    if loader.labels is None:
+        check_probabilities(loader.T, loss)
+    ((X, T),) = loader
+    return X, T
+
+
+def _check_size(program: Program) -> None:
+    """Refuse a step with more elements than a person can look at."""
+    count = sum(int(np.prod([int(n) for n in x.shape[:2]])) for x in program.values)
+    if count > MOST:
+        raise ValueError(
+            f"explain: the step has matrices with {count:,} elements in all, expected at most {MOST:,}; "
+            "give fewer examples, or a smaller model"
+        )
+
+
+def _separated(program: Program, keys: list[str]) -> list[Value]:
+    """The output of each key, as a value of its own: a copy where it is an input, or has appeared before."""
+    found: list[Value] = []
+    taken: set[Value] = set()
+    end = max(value.order for value in program.values) + 1
+    for key in keys:
+        value = program.outputs[key]
+        if value in taken or value.kind == "source":
+            value = Value("copy", (value,), value.shape, value.dtype, order=end)
+        taken.add(value)
+        found.append(value)
+    return found
+
+
+def _names(e: Explained) -> list[str]:
+    """The names by which an equation is found."""
+    if not e.layer:
+        return ["loss" if e.phase == "loss" and e.name != "DY" else e.name, e.name, e.title]
+    return [f"layer {e.layer} {e.quantity}", e.title, e.name]

@@ -1,0 +1,96 @@
+"""A training step that keeps the value of every equation, as numbers and as a program."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from matgrad.inspection.equations import Equation, observed_if_readable
+from matgrad.layers.layer import Layer
+from matgrad.layers.state import SUPPORT, State
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.program.computations import Step, check_targets
+from matgrad.sparse.matrix import SparseMatrix, values_of
+
+Phase = Literal["feedforward", "loss", "backpropagate", "optimize"]
+LOSS = "ℒ"  # the mean loss of the batch
+
+
+@dataclass(frozen=True)
+class Result:
+    """The value of an equation, and what computed it."""
+
+    phase: Phase
+    path: str  # the layer or part that executes it, such as '2' or '3.1'; '' for the loss
+    layer: Layer | None
+    name: str  # that of the value in the equations of a program, such as DW2 or W2'
+    quantity: str  # that in the equations of the layer, such as DW
+    value: Any
+    equation: Equation | None = None  # of a layer
+    key: str = ""  # in the outputs of a pass
+
+
+class Pass(Step):
+    """``pass(state, X, T, η)`` is a step that also returns the loss and the value of every equation."""
+
+    results: list[Result]
+
+    def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
+        """The new state, and the value of every equation by its name."""
+        X, T, eta, *s = inputs
+        names = {id(layer): name for name, layer in model.walk()}
+        found: list[Result] = []
+
+        def keep(layer: Layer, equation: Equation, value: Any) -> Any:
+            if hasattr(value, "shape"):
+                path, phase = names[id(layer)], equation.method
+                found.append(Result(phase, path, layer, f"{equation.name}{path}", equation.name, value, equation))  # type: ignore[arg-type]
+            return value
+
+        model.load_state(state)
+        with observed_if_readable((layer for _, layer in model.walk()), keep):
+            Y = model.feedforward(X)
+            check_targets(Y, T)
+            place = len(found)
+            DY = self.loss.mean_gradient(Y, T, *s)
+            model.backpropagate(Y, DY)
+        model.optimize(eta)
+        loss = self.loss(Y, T, *s)
+        loss = loss if self.loss.is_mean else loss / Y.shape[0]
+        found[place:place] = [Result("loss", "", None, *2 * (name,), x) for name, x in ((LOSS, loss), ("DY", DY))]
+        new = model.state()
+        self.results = list(_with_keys([*found, *_updates(model, state, new)], state))
+        return new | {r.key: values_of(r.value) for r in self.results if r.key not in new}
+
+
+def _updates(model: MultilayerPerceptron, old: State, new: State) -> Iterator[Result]:
+    """The matrices of the state that a step replaces: for each parameter its optimizer's, then itself."""
+    for path, layer in model.walk():
+        own = [name.removeprefix(f"{path}.") for name in new if name.startswith(f"{path}.")]
+        for name in sorted(own, key=partial(_rank, layer)):
+            key, (parameter, dot, part) = f"{path}.{name}", name.partition(".")
+            value, support = new[key], new.get(f"{path}.{parameter}{SUPPORT}")
+            is_part = parameter.isdigit()  # of a layer, which has its own turn
+            if is_part or name.endswith(SUPPORT) or value is old[key] or len(value.shape) != 2:
+                continue
+            if support is not None and tuple(value.shape) == (1, support.nnz):
+                value = SparseMatrix(support, value)
+            yield Result("optimize", path, layer, f"{parameter}{path}{dot}{part}'", name, value, key=key)
+
+
+def _rank(layer: Layer, name: str) -> tuple[int, bool]:
+    """Where an entry of the state comes in the order of updates."""
+    parameter, _, part = name.partition(".")
+    order = [*layer._optimizers]
+    return order.index(parameter) if parameter in order else len(order), not part
+
+
+def _with_keys(results: Iterable[Result], state: State) -> Iterator[Result]:
+    """The results, each with a key of its own: its name, and a number if it comes again."""
+    count = Counter(state)
+    for r in results:
+        count[r.name] += not r.key
+        yield replace(r, key=r.key or (r.name if count[r.name] == 1 else f"{r.name}_{count[r.name]}"))

@@ -1,0 +1,90 @@
+"""Matrices and equations in characters: small matrices in full, large ones as a summary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from matgrad.sparse.matrix import SparseMatrix
+
+if TYPE_CHECKING:
+    from matgrad.explanation.explanation import Explained, Explanation
+
+ROWS, COLUMNS = 12, 10  # of a matrix that is shown in full
+HEADINGS = {
+    "feedforward": "Feedforward",
+    "loss": "Loss",
+    "backpropagate": "Backpropagation",
+    "optimize": "Update",
+}
+
+
+def matrix_text(A: np.ndarray | SparseMatrix | float) -> str:
+    """The elements row by row, with a dot where a sparse matrix has none; of a large matrix, statistics."""
+    if isinstance(A, float):
+        return f"{A:.6g}"
+    m, n = A.shape
+    return summary(A) if m > ROWS or n > COLUMNS else "\n".join(_rows(A))
+
+
+def summary(A: np.ndarray | SparseMatrix) -> str:
+    """Least, mean and largest element, the norm, and how many elements are 0 or are stored."""
+    values = np.asarray(A.values if isinstance(A, SparseMatrix) else A, dtype=np.float64)
+    if not values.size:
+        return "no elements"
+    statistics = {"min": values.min(), "mean": values.mean(), "max": values.max(), "norm": np.linalg.norm(values)}
+    parts = [f"{name} {x:.4g}" for name, x in statistics.items()]
+    if isinstance(A, SparseMatrix):
+        parts.append(f"{A.support.nnz} of {A.shape[0] * A.shape[1]} elements are stored")
+    elif zeros := np.count_nonzero(values == 0):
+        parts.append(f"{zeros} of {values.size} elements are 0")
+    return ", ".join(parts)
+
+
+def _rows(A: np.ndarray | SparseMatrix) -> list[str]:
+    """One line per row, with the columns aligned."""
+    holes = np.zeros(A.shape, dtype=bool)
+    if isinstance(A, SparseMatrix):
+        holes[:] = True
+        holes[A.support.row_indices(), A.support.columns] = False
+    dense = np.asarray(A.to_dense() if isinstance(A, SparseMatrix) else A, dtype=np.float64)
+    cells = [
+        ["·" if hole else number(x) for x, hole in zip(*row, strict=True)] for row in zip(dense, holes, strict=True)
+    ]
+    widths = [max(len(row[j]) for row in cells) for j in range(dense.shape[1])]
+    return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells]
+
+
+def number(x: float) -> str:
+    """A number with four digits."""
+    return "0" if x == 0 else f"{x:.4f}" if 1e-3 <= abs(x) < 1e4 else f"{x:.2e}"
+
+
+def equation_text(e: Explained) -> str:
+    """One equation: its title, lines, LaTeX, source, size, verdict and value."""
+    size = " × ".join(map(str, e.shape)) or "a number"
+    verdict = "; ".join([e.verdict.summary, *e.verdict.details])
+    verdicts = [] if e.verdict.ok is None and not e.verdict.details else [f"  verdict  {verdict}"]
+    lines = [
+        e.title,
+        *(f"  {line}" for line in e.written.text.splitlines()),
+        f"  LaTeX    {e.written.latex}",
+        f"  source   {e.written.source}   ({e.written.location})",
+        *verdicts,
+        f"  {e.name} is {size}" + (":" if e.shape else ""),
+        *(f"    {line}" for line in matrix_text(e.value).splitlines()),
+    ]
+    return "\n".join(lines)
+
+
+def explanation_text(explanation: Explanation) -> str:
+    """All equations, under the headings of the phases."""
+    lines: list[Any] = []
+    phase = None
+    for e in explanation:
+        if e.phase != phase:
+            phase = e.phase
+            lines.append(f"── {HEADINGS[phase]} " + "─" * 40)
+        lines.append(str(e))
+    return "\n\n".join(lines)

@@ -1,0 +1,126 @@
+"""How the result of an equation is written: in LaTeX and in characters, and where its source is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import matgrad
+from matgrad.explanation.passes import LOSS, Result
+from matgrad.foundation.notation import symbol
+from matgrad.inspection.equations import Equation, assignment, relative_path
+from matgrad.loss_functions import LossFunction
+from matgrad.optimizers import Optimizer
+from matgrad.program.latex import LatexPrinter
+from matgrad.program.program import Program, Value
+from matgrad.program.text import Printer
+from matgrad.typesetting.latex import latex_equation, latex_function
+
+
+@dataclass(frozen=True)
+class Written:
+    """An equation for people to read, and where its source is."""
+
+    owner: str  # the class that executes it, such as ActivationLayer
+    latex: str  # as the class has it: \mathsf{D}W = …
+    numbered: str  # with the numbers of the layers: \mathsf{D}W_2 = …
+    text: str  # the same in characters: DW2 = DZ2ᵀ Y1
+    source: str
+    location: str  # file and line
+
+
+class Writer:
+    """Writes the results of a pass; the program is that of the pass."""
+
+    def __init__(self, program: Program, results: list[Result], loss: LossFunction) -> None:
+        self.loss = loss
+        self.latex, self.text = LatexPrinter(program), Printer(program)
+        self.values = {program.outputs[r.key]: r for r in results}
+        for printer in (self.latex, self.text):
+            printer.names |= {value: r.name for value, r in self.values.items() if value.kind != "source"}
+
+    def __call__(self, result: Result, value: Value) -> Written:
+        """How a result is written whose value in the program is given."""
+        origin, latex = self._source(result)
+        numbered = self._latex_lines(value)
+        return Written(
+            origin.layer, _or(latex, numbered), numbered, self._text_lines(value), origin.source, _location(origin)
+        )
+
+    def symbol(self, value: Value) -> str:
+        """The name of a value in LaTeX."""
+        name = self.latex.names[value]
+        return r"\mathcal{L}" if name == LOSS else self.latex.name(name)[0]
+
+    def _latex_lines(self, value: Value) -> str:
+        lines = [(self.symbol(x), self.latex.expression(x)[0]) for x in self._needed(value)]
+        if len(lines) == 1:
+            return " = ".join(lines[0])
+        return r"\begin{aligned} " + r" \\ ".join(f"{name} &= {x}" for name, x in lines) + r" \end{aligned}"
+
+    def _text_lines(self, value: Value) -> str:
+        return "\n".join(f"{self.text.names[x]} = {self.text.expression(x)[0]}" for x in self._needed(value))
+
+    def _needed(self, value: Value) -> list[Value]:
+        """The value, after the temporary ones that its line refers to by name."""
+        found: dict[Value, None] = {}
+
+        def visit(x: Value) -> None:
+            for operand in x.operands:
+                is_known = operand.kind == "source" or operand in self.values
+                if not is_known and operand not in found:
+                    visit(operand)
+                    if operand in self.latex.names:
+                        found[operand] = None
+
+        visit(value)
+        return [*found, value]
+
+    def _source(self, result: Result) -> tuple[Equation, Callable[[], str] | None]:
+        """The equation of a result, and what writes it as its class has it."""
+        if result.equation is not None:
+            return result.equation, lambda: latex_equation(result.equation)
+        if result.layer is None:
+            thing: type = type(self.loss)
+            method = "__call__" if result.name == LOSS else "gradient"
+            return assignment(thing, method, method), lambda: latex_function(getattr(thing, method), thing)
+        parameter, _, part = result.quantity.partition(".")
+        optimizer: Optimizer | None = result.layer._optimizers.get(parameter)
+        if optimizer is None:
+            return assignment(type(result.layer), "feedforward", result.quantity), None
+        thing = type(optimizer)
+        return assignment(thing, "update", part or "x"), lambda: _lines_of(
+            part or "x", latex_function(thing.update, thing)
+        )
+
+
+def _lines_of(quantity: str, latex: str) -> str:
+    """Of the lines of an update, that of the quantity, after those of variables that are not part of the state."""
+    begin, end = r"\begin{aligned} ", r" \end{aligned}"
+    lines = latex.removeprefix(begin).removesuffix(end).split(r" \\ ")
+    left = [line.partition(" &=")[0] for line in lines]
+    new = f"{symbol(quantity).text}'"
+    if new not in left:
+        return latex
+    place = left.index(new)
+    *before, line = [line for line, x in zip(lines[: place + 1], left, strict=False) if x == new or not x.endswith("'")]
+    return begin + r" \\ ".join([*before, line]) + end if before else line.replace("&=", "=", 1)
+
+
+def _or(write: Callable[[], str] | None, default: str) -> str:
+    """What `write` gives, if the source of a user's class can be read and written."""
+    with suppress(ValueError, TypeError, OSError, AttributeError):
+        return write() if write else default
+    return default
+
+
+def _location(equation: Equation) -> str:
+    """File and line, relative to the package or to the current folder; of other files only the name."""
+    package = Path(matgrad.__file__).parent.parent
+    file = Path(equation.file)
+    if file.is_relative_to(package):
+        return f"{file.relative_to(package).as_posix()}:{equation.line}"
+    near = Path(relative_path(equation.file))
+    return f"{near.name if near.is_absolute() else near.as_posix()}:{equation.line}"
