@@ -39,9 +39,7 @@ class Judge:
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, X: np.ndarray, T: np.ndarray) -> None:
         self.loss = loss
-        self.differences: dict[str, GradientResult] = {}
-        for result in check_gradients(M, loss, X, T):
-            self.differences.setdefault(result.name, result)
+        self.differences = {(r.name, r.equation.line): r for r in check_gradients(M, loss, X, T)}
         self.checks: Checks = {}
 
     def verify(self, M: MultilayerPerceptron, progress: Callable[[str], None] = lambda name: None) -> None:
@@ -72,9 +70,10 @@ class Judge:
         return Verdict(all(judged) if judged else None, tuple(details))
 
     def _differences(self, result: Result) -> GradientResult | None:
-        if result.name == "DY" and not result.path:
-            return self.differences.get(f"{type(self.loss).__name__}.gradient")
-        return self.differences.get(f"layer {result.path} {result.equation}")
+        if result.equation is not None:
+            return self.differences.get((f"layer {result.path} {result.equation}", result.equation.line))
+        of_loss = (r for (name, _), r in self.differences.items() if name == f"{type(self.loss).__name__}.gradient")
+        return next(of_loss, None) if result.phase == "loss" and result.name != LOSS else None
 
     def _checks(self, result: Result) -> list[Check]:
         """The verifier's checks of what computed the result."""

@@ -1,0 +1,95 @@
+"""`matgrad explain`: the equations of a step in the terminal, of a new model or of a saved one on its data."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import matgrad as mg
+from cli_support import run, succeed
+from matgrad import datasets
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A model of the digits."""
+    path = tmp_path / "model.npz"
+    succeed("train", "--epochs", 1, "--layers", "ReLU;Linear", "--layer-sizes", "64;8;10", "--save-weights", path)
+    return path
+
+
+def matrix(text: str) -> np.ndarray:
+    """The numbers at the end of what is printed of one equation."""
+    rows = [line.split() for line in text.splitlines() if line.startswith("    ")]
+    return np.array(rows, dtype=float)
+
+
+def test_a_new_model_is_explained_in_the_order_of_execution():
+    text = succeed("explain")
+    titles = re.findall(r"^(?:layer \d )?\w+\.\S+$", text, re.MULTILINE)
+    assert titles[:5] == [
+        *("layer 1 ActivationLayer.Z", "layer 1 ActivationLayer.Y", "layer 2 LinearLayer.Y"),
+        *("SoftmaxCrossEntropyLoss.ℒ", "SoftmaxCrossEntropyLoss.DY"),
+    ]
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("──")] == [
+        *("Feedforward", "Loss", "Backpropagation", "Update")
+    ]
+    assert text.count("verdict  right; central differences on this batch agree") == 8
+
+
+def test_one_equation():
+    text = succeed("explain", "--equation", "layer 2 DW", "--layer-sizes", "4;5;3")
+    assert text.splitlines()[:4] == [
+        "layer 2 LinearLayer.DW",
+        "  DW2 = DYᵀ Y1",
+        r"  LaTeX    \mathsf{D}W = (\mathsf{D}Y^\top \cdot X) \odot R",
+        re.sub(r"\d+\)$", "30)", text.splitlines()[3]),
+    ]
+    DY, Y1 = (matrix(succeed("explain", "--equation", name)) for name in ("DY", "layer 1 Y"))
+    np.testing.assert_allclose(matrix(text), DY.T @ Y1, atol=1e-3)
+
+
+def test_the_loss_is_a_number():
+    text = succeed("explain", "--equation", "loss", "--loss", "MeanSquaredError", "--optimizers", "Adam")
+    assert "ℒ is a number" in text
+    assert float(text.splitlines()[-1]) > 0
+
+
+def test_a_saved_model_is_explained_on_the_first_examples_of_its_data(model):
+    X = datasets.digits().Xtest
+    text = succeed("explain", model, "--examples", 2, "--equation", "layer 1 Z")
+    M = mg.load(model)
+    expected = (X[:2] / 16) @ M.layers[0].W.T + M.layers[0].b
+    np.testing.assert_allclose(matrix(text), expected, atol=1e-3)
+
+
+def test_symbolic_checks_on_request():
+    text = succeed("explain", "--layers", "Linear", "--layer-sizes", "2;2", "--loss", "SquaredError", "--verify")
+    assert text.count("symbolic check") >= 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--equation", "DQ9"], "unknown equation 'DQ9' (known: layer 1 Z"),
+        (["--equation", "DW1", "--html", "page.html"], "--equation and --html: the page has all equations"),
+        (["--generate-dataset", "mini"], "--generate-dataset: expected a saved model to explain on this data"),
+        (["--layer-sizes", "4"], "layer sizes"),
+        (["--layer-sizes", "2000;900;10"], "give fewer examples, or a smaller model"),
+        (["--loss", "NegativeLogLikelihood"], "NegativeLogLikelihoodLoss cannot follow"),
+        (["none.npz"], "none.npz"),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments, problem):
+    result = run("explain", *arguments)
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_options_of_a_new_model_are_refused_with_a_saved_one(model):
+    result = run("explain", model, "--layer-sizes", "4;3")
+    assert result.exit_code == 2
+    assert f"--layer-sizes and {model}: it describes a new model" in result.stderr

@@ -1,0 +1,234 @@
+"""Explanations: the equations of a step in order, with values, formulas, sources and verdicts that are right."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import matgrad as mg
+from architectures import random_architecture, torch_gradients
+from matgrad.datasets import Normalization
+from matgrad.explanation.text import matrix_text, summary
+from matgrad.matrix_operations import columns_sum, hadamard
+from matgrad.sparse.matrix import SparseMatrix
+
+PACKAGE = Path(mg.__file__).parents[1]
+CUSTOM = Path(__file__).parents[2] / "docs" / "custom.py"
+
+
+def explained(layers: str, sizes: str, N: int = 5, **options) -> mg.Explanation:
+    """A new model, explained on random examples of random classes."""
+    mg.manual_seed(0)
+    wanted = {name: options.pop(name) for name in ("densities", "dropouts") if name in options}
+    M = mg.create_model(layers, sizes, **wanted)
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(N, M.layers[0].input_size))
+    return mg.explain(M, X, rng.integers(0, M.layers[-1].output_size, N), **options)
+
+
+# -- values ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_gradients_are_those_of_torch(seed):
+    a = random_architecture(seed)
+    found = mg.explain(a.M, a.X, a.T, loss=a.loss)
+    a.M.train().feedforward(a.X)  # draws what dropout drops, which torch is given
+    for name, expected in torch_gradients(a).items():
+        layer, _, parameter = name.rpartition(".")
+        value = found[f"layer {layer or 1} D{parameter}"].value
+        value = value.to_dense() if isinstance(value, SparseMatrix) else value
+        if value.shape != expected.shape:  # a parameter of SReLU that all columns share
+            value = value.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(value, expected, rtol=1e-9, atol=1e-11 * max(np.abs(expected).max(), 1e-3))
+
+
+def test_feedforward_and_loss_are_those_of_torch():
+    e = explained("ReLU;Linear", "4;5;3")
+    (W1, b1), (W2, b2) = ((torch.tensor(x.W), torch.tensor(x.b)) for x in e.M.layers)
+    Z1 = torch.nn.functional.linear(torch.tensor(e.X), W1, b1[0])
+    Y2 = torch.nn.functional.linear(torch.relu(Z1), W2, b2[0])
+    loss = torch.nn.functional.cross_entropy(Y2, torch.tensor(e.T))
+    for name, expected in {"layer 1 Z": Z1, "layer 1 Y": torch.relu(Z1), "layer 2 Y": Y2, "loss": loss}.items():
+        np.testing.assert_allclose(e[name].value, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_the_update_is_that_of_torch():
+    e = explained("ReLU;Linear", "4;5;3", eta=0.1)
+    W = torch.tensor(e.M.layers[0].W, requires_grad=True)
+    W.grad = torch.tensor(e["layer 1 DW"].value)
+    torch.optim.SGD([W], lr=0.1, momentum=0.9).step()
+    np.testing.assert_allclose(e["layer 1 W"].value, W.detach(), rtol=1e-13)
+
+
+def test_the_model_is_not_changed_and_may_be_anywhere():
+    M = mg.create_model("BatchNormalization;ReLU;Linear", "4;5;3", dropouts="0.5;0").to("torch", dtype="float32")
+    before = {name: np.asarray(x).copy() for name, x in M.state().items()}
+    M.eval()
+    e = mg.explain(M, np.ones((3, 4)), [0, 1, 2])
+    assert not M.training
+    assert M.backend.name == "torch"
+    assert all(np.array_equal(x, before[name]) for name, x in M.state().items())
+    assert e["layer 1 mu"].value.dtype == np.float64
+    assert e["layer 1 running_mean"].phase == "optimize"
+
+
+def test_examples_are_normalized_as_in_training():
+    M = mg.create_model("Linear", "2;1")
+    X, T = np.array([[0.0, 4.0], [2.0, 0.0]]), np.array([10.0, 20.0])
+    M.normalization, M.target_normalization = (Normalization.of("standard", A) for A in (X, T[:, None]))
+    e = mg.explain(M, X, T)
+    np.testing.assert_allclose(e.X, [[-1, 1], [1, -1]])
+    np.testing.assert_allclose(e.T, [[-1], [1]])
+
+
+# -- what is shown -----------------------------------------------------------------------------
+
+
+def test_the_order_is_that_of_execution():
+    names = [f"{x.phase} {x.name}" for x in explained("ReLU;Linear", "4;5;3")]
+    assert names[:12] == [
+        *("feedforward Z1", "feedforward Y1", "feedforward Y2", "loss ℒ", "loss DY", "backpropagate DW2"),
+        *("backpropagate Db2", "backpropagate DX2", "backpropagate DZ1", "backpropagate DW1", "backpropagate Db1"),
+        "backpropagate DX1",
+    ]
+    assert names[12:16] == [f"optimize {x}'" for x in ("W1.delta", "W1", "b1.delta", "b1")]
+
+
+@pytest.mark.parametrize("name", ["layer 2 DW", "layer 2 LinearLayer.DW", "DW2"])
+def test_an_equation_has_several_names(name):
+    assert explained("ReLU;Linear", "4;5;3")[name].title == "layer 2 LinearLayer.DW"
+
+
+def test_an_unknown_equation_is_refused_with_those_that_exist():
+    with pytest.raises(ValueError, match=r"unknown equation 'DQ'.*layer 1 Z, layer 1 Y, layer 2 Y, loss, DY"):
+        explained("ReLU;Linear", "4;5;3")["DQ"]
+
+
+@pytest.mark.parametrize(
+    ("layers", "sizes"),
+    [
+        ("BatchNormalization;GELU;LogSoftmax", "3;4;2"),
+        ("SReLU;Dropout(0.5);Softmax", "3;4;2"),
+        ("SiLU;Linear", "3;4;2"),
+    ],
+)
+def test_the_source_is_what_stands_in_the_file(layers, sizes):
+    for x in explained(layers, sizes):
+        file, line = x.written.location.rsplit(":", 1)
+        lines = (PACKAGE / file).read_text().splitlines()
+        assert x.written.source.split("  #")[0].split("\n")[0] in lines[int(line) - 1], x.title
+
+
+def test_formulas():
+    e = explained("ReLU;Softmax", "3;4;2")
+    assert e["layer 1 DZ"].written.latex == r"\mathsf{D}Z = \mathsf{D}Y \odot \mathrm{act}'(Z)"
+    assert e["layer 2 DW"].written.numbered == r"\mathsf{D}W_2 = \mathsf{D}Z_2^\top \cdot Y_1"
+    assert e["layer 2 DW"].written.text == "DW2 = DZ2ᵀ Y1"
+    assert e["layer 2 Y"].written.text.splitlines()[-1].startswith("Y2 = t1 ⊙ ")
+    assert e["loss"].written.numbered.startswith(r"\mathcal{L} = ")
+    assert e["layer 1 W.delta"].written.latex == r"\Delta' = \mu \cdot \Delta - \eta \cdot \mathsf{D}x"
+    assert e["layer 1 W"].written.latex == r"x' = x + \Delta'"
+
+
+def test_parts_of_a_layer_of_ones_own():
+    mg.load_plugin(CUSTOM)
+    e = explained("Residual;Linear", "4;3")
+    assert [x.name for x in e][:4] == ["Z1.1", "Y1.1", "Y1.2", "Z1"]
+    assert e["layer 1.2 DW"].shape == (4, 4)
+    assert e["layer 1 Y"].written.location.endswith("custom.py:" + e["layer 1 Y"].written.location.split(":")[1])
+
+
+def test_sparse_matrices_have_holes():
+    e = explained("ReLU;Linear", "6;8;3", densities="0.25;1")
+    W, DW = e.M.layers[0].W, e["layer 1 DW"].value
+    assert isinstance(DW, SparseMatrix)
+    assert DW.support is W.support
+    assert isinstance(e["layer 1 W"].value, SparseMatrix)
+    assert matrix_text(DW).count("·") == 6 * 8 - W.support.nnz
+
+
+def test_large_matrices_are_summarized():
+    A = np.zeros((50, 20))
+    A[0, 0], A[1, 1] = 3, -4
+    assert matrix_text(A) == "min -4, mean -0.001, max 3, norm 5, 998 of 1000 elements are 0"
+    assert matrix_text(np.array([[1.0, -2e-9], [0.0, 1234.5]])) == "1.0000  -2.00e-09\n     0  1234.5000"
+    assert summary(np.zeros((0, 3))) == "no elements"
+
+
+def test_what_nobody_can_look_at_is_refused():
+    M = mg.create_model("ReLU;Linear", "2000;600;10")
+    with pytest.raises(ValueError, match=r"expected at most 1,000,000; give fewer examples, or a smaller model"):
+        mg.explain(M, np.ones((2, 2000)), [1, 2])
+
+
+# -- verdicts ----------------------------------------------------------------------------------
+
+
+class WrongLayer(mg.LinearLayer):
+    """A linear layer whose Db is wrong."""
+
+    def backpropagate(self, Y, DY):
+        super().backpropagate(Y, DY)
+
+        Db = 2 * columns_sum(DY)
+
+        self.Db = Db
+
+
+class LookingLayer(mg.LinearLayer):
+    """A layer that looks at the numbers in a matrix, so that its step cannot be recorded."""
+
+    def feedforward(self, X):
+        Y = super().feedforward(X)
+        return Y if Y.sum() > 0 else hadamard(Y, Y)
+
+
+def test_every_gradient_is_compared_with_differences():
+    for x in explained("BatchNormalization;ReLU;Softmax", "3;4;2"):
+        is_gradient = x.phase == "backpropagate" and x.quantity not in ("s", "t")
+        assert x.verdict.ok is (True if is_gradient or x.name == "DY" else None), x.title
+
+
+def test_a_wrong_equation_is_called_wrong():
+    M = mg.MultilayerPerceptron([WrongLayer(3, 2)])
+    e = mg.explain(M, np.eye(3), [0, 1, 0])
+    assert e["layer 1 DW"].verdict.ok
+    inherited, wrong = (x for x in e if x.title == "layer 1 WrongLayer.Db")
+    assert inherited.verdict.ok is None
+    assert wrong.verdict.ok is False
+    assert "WRONG" in str(wrong)
+    assert re.search(r"found \S+, central differences give \S+ ", wrong.verdict.details[0])
+
+
+def test_symbolic_verdicts():
+    told = []
+    e = explained("ReLU;Linear", "3;4;2", verify=True, progress=told.append)
+    assert told == ["Linear", "ReLU", "SoftmaxCrossEntropy", "SoftmaxCrossEntropy", "Momentum"]
+    for x in e:
+        assert x.verdict.ok, x.title
+        assert any("symbolic check" in line for line in x.verdict.details), x.title
+
+
+def test_a_step_that_cannot_be_recorded_is_refused():
+    M = mg.MultilayerPerceptron([LookingLayer(3, 2)])
+    with pytest.raises(TypeError, match=r"has no sum: expected an operation of the table in LookingLayer.feedforward"):
+        mg.explain(M, np.eye(3), [0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("X", "T", "problem"),
+    [
+        (np.ones((2, 3)), [0, 1], "4"),
+        (np.ones((2, 4)), [0, 1, 2], "3"),
+        (np.full((2, 4), np.nan), [0, 1], "finite"),
+        (np.ones((0, 4)), [], "at least one row"),
+    ],
+)
+def test_bad_examples_are_refused(X, T, problem):
+    with pytest.raises(ValueError, match=problem):
+        mg.explain(mg.create_model("ReLU;Linear", "4;5;3"), X, T)
