@@ -44,7 +44,7 @@ def test_one_equation():
     assert text.splitlines()[:4] == [
         "layer 2 LinearLayer.DW",
         "  DW2 = DYᵀ Y1",
-        r"  LaTeX    \mathsf{D}W = (\mathsf{D}Y^\top \cdot X) \odot R",
+        r"  LaTeX    \mathsf{D}W = \mathsf{D}Y^\top \cdot X",
         re.sub(r"\d+\)$", "30)", text.splitlines()[3]),
     ]
     DY, Y1 = (matrix(succeed("explain", "--equation", name)) for name in ("DY", "layer 1 Y"))

@@ -126,13 +126,21 @@ def test_the_source_is_what_stands_in_the_file(layers, sizes):
 
 def test_formulas():
     e = explained("ReLU;Softmax", "3;4;2")
-    assert e["layer 1 DZ"].written.latex == r"\mathsf{D}Z = \mathsf{D}Y \odot \mathrm{act}'(Z)"
+    assert e["layer 1 DZ"].written.latex == r"\mathsf{D}Z = \mathsf{D}Y \odot \mathrm{relu}'(Z)"
     assert e["layer 2 DW"].written.numbered == r"\mathsf{D}W_2 = \mathsf{D}Z_2^\top \cdot Y_1"
     assert e["layer 2 DW"].written.text == "DW2 = DZ2ᵀ Y1"
     assert e["layer 2 Y"].written.text.splitlines()[-1].startswith("Y2 = t1 ⊙ ")
     assert e["loss"].written.numbered.startswith(r"\mathcal{L} = ")
     assert e["layer 1 W.delta"].written.latex == r"\Delta' = \mu \cdot \Delta - \eta \cdot \mathsf{D}x"
     assert e["layer 1 W"].written.latex == r"x' = x + \Delta'"
+
+
+def test_what_is_switched_off_is_not_written():
+    e = explained("BatchNormalization;ReLU;Linear", "3;4;2", dropouts="0.5;0")
+    assert e["layer 1 mu"].written.latex == r"\mu = \frac{1_N^\top \cdot X}{N}"
+    assert "if" not in e["layer 1 DX"].written.latex
+    assert e["layer 2 Z"].written.latex == r"Z = X (W \odot R)^\top + 1_N \cdot b"
+    assert e["layer 3 Y"].written.latex == r"Y = X W^\top + 1_N \cdot b"
 
 
 def test_parts_of_a_layer_of_ones_own():

@@ -81,7 +81,7 @@ class Writer:
     def _source(self, result: Result) -> tuple[Equation, Callable[[], str] | None]:
         """The equation of a result, and what writes it as its class has it."""
         if result.equation is not None:
-            return result.equation, lambda: latex_equation(result.equation)
+            return result.equation, lambda: latex_equation(result.equation, result.layer)
         if result.layer is None:
             thing: type = type(self.loss)
             method = "__call__" if result.name == LOSS else "gradient"

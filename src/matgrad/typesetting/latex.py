@@ -12,22 +12,24 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, MethodType
 from typing import Any
 
+from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.notation import document, escape, symbol
 from matgrad.inspection.equations import METHODS, Equation, equations
 from matgrad.layers.layer import Layer
 from matgrad.typesetting.expressions import Typesetter
 from matgrad.typesetting.method_reader import Reader
-from matgrad.typesetting.name_resolver import method_of, notation, optional, resolved
+from matgrad.typesetting.name_resolver import method_of, notation, optional, resolved, words_of
 
 
-def latex_equation(equation: Equation) -> str:
+def latex_equation(equation: Equation, of: Layer | None = None) -> str:
     r"""``name = expression`` in the paper's notation, such as \mathsf{D}Z = \mathsf{D}Y \odot \mathrm{act}'(Z).
 
     The names are those of the layer that executes it, even if a base class uses other names. An equation
-    inside an ``if`` is followed by its condition. A size that the layer does not name is left out.
+    inside an ``if`` is followed by its condition. A size that the layer does not name is left out. For a layer `of`
+    this class, what is switched off in it, such as dropout, is left out, and its activation function is named.
     """
-    layer = next((cls for cls in _subclasses(Layer) if _executes(cls, equation)), None)
-    reader = Reader(layer)
+    layer = type(of) if of else next((cls for cls in _subclasses(Layer) if _executes(cls, equation)), None)
+    reader = Reader(layer, _fixed(of))
     for method in METHODS[: METHODS.index(equation.method) + 1]:
         reader.lines.clear()  # backpropagate needs only the sizes from feedforward
         if function := method_of(layer, method):
@@ -70,6 +72,17 @@ def latex_document(sections: list[tuple[str, list[str]]]) -> str:
     for title, lines in sections:
         content += ["", rf"\section*{{{escape(title)}}}", *(f"\\[\n{line}\n\\]" for line in lines)]
     return document(*content)
+
+
+def _fixed(layer: Layer | None) -> dict[str, ast.expr]:
+    """The attributes of a layer that equations depend on as switches, or that are functions with a name."""
+    found: dict[str, ast.expr] = {}
+    for name, value in vars(layer).items() if layer else ():
+        if value is None or isinstance(value, bool):
+            found[name] = ast.Constant(value)
+        elif isinstance(value, ActivationFunction):
+            found[name] = ast.Name(words_of(type(value)))
+    return found
 
 
 def _subclasses(cls: type) -> Iterator[type]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 
 from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import METHODS
@@ -21,6 +21,7 @@ from matgrad.typesetting.name_resolver import (
     Frame,
     Resolver,
     callee,
+    decided,
     defines,
     is_none,
     method_of,
@@ -48,12 +49,17 @@ class Line:
 
 
 class Reader:
-    """Reads the methods of a class in order of execution; `lines` has the assignments and returned values."""
+    """Reads the methods of a class in order of execution; `lines` has the assignments and returned values.
 
-    def __init__(self, owner: type | None) -> None:
+    `fixed` has attributes of the object whose values are known, such as ``training``: only the branches that are taken
+    are read.
+    """
+
+    def __init__(self, owner: type | None, fixed: Mapping[str, ast.expr] = MappingProxyType({})) -> None:
         self.owner = owner
         self.lines: list[Line] = []
-        self._attributes: dict[str, ast.expr] = {}
+        self._fixed = fixed
+        self._attributes: dict[str, ast.expr] = dict(fixed)
         self._sizes: dict[str, SizeSymbols] = {}
         self._active: list[FunctionType] = []
 
@@ -82,6 +88,8 @@ class Reader:
             match statement:
                 case ast.If(test=test, body=[ast.Return(value=None | ast.Constant(value=None))], orelse=[]):
                     conditions = (*conditions, rf"\text{{unless }} {_condition(test, frame)}")
+                case ast.If(test=test, body=inner, orelse=other) if (choice := decided(test, frame)) is not None:
+                    returned = self._block(inner if choice else other, frame, conditions) or returned
                 case ast.If(test=test, body=inner, orelse=other):
                     returned = self._block(inner, frame, (*conditions, rf"\text{{if }} {_condition(test, frame)}"))
                     returned = self._block(other, frame, (*conditions, r"\text{otherwise}")) or returned
@@ -137,7 +145,7 @@ class Reader:
         match target:
             case ast.Name(id=key):
                 table = frame.names
-            case ast.Attribute(value=ast.Name(id=this), attr=key) if this == frame.this:
+            case ast.Attribute(value=ast.Name(id=this), attr=key) if this == frame.this and key not in self._fixed:
                 table = frame.attributes
             case _:
                 return
@@ -145,7 +153,8 @@ class Reader:
         before = table.get(key)
         name = before.id if isinstance(before, ast.Name) else plain
         stores = table is frame.attributes and isinstance(value, ast.Name | ast.Constant)
-        if stores or (isinstance(value, ast.Name) and value.id == plain):
+        is_fixed = any(value is known_value for known_value in self._fixed.values())
+        if stores or is_fixed or (isinstance(value, ast.Name) and value.id == plain):
             table[key] = value
             return
         shown = name + "'" if name in {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} else plain

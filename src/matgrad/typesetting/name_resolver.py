@@ -85,12 +85,11 @@ class Resolver(ast.NodeTransformer):
         return node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
-        """Its value if something is None that is known to be; else the expression itself."""
-        self.generic_visit(node)
-        match node.test:
-            case ast.Compare(left=left, ops=[ast.Is()], comparators=[right]) if is_none(left) and is_none(right):
-                return node.body
-        return node
+        """Its value if the condition is decided; else the expression itself."""
+        choice = decided(node.test, self.frame)
+        if choice is not None:
+            return self.visit(node.body if choice else node.orelse)
+        return self.generic_visit(node)  # type: ignore[return-value]
 
     def _written_out(self, function: object, call: ast.Call, switch: bool) -> ast.expr | None:
         """What a one-line function returns; for a switch, such as `drop`, what it returns if nothing is None."""
@@ -106,7 +105,9 @@ class Resolver(ast.NodeTransformer):
                 case ast.Return(value=ast.IfExp(test=ast.Compare(ops=[ast.Is() | ast.IsNot()]) as test) as value) if (
                     switch
                 ):
-                    return resolver.visit(deepcopy(value.orelse if isinstance(test.ops[0], ast.Is) else value.body))
+                    choice = decided(test, resolver.frame)
+                    choice = isinstance(test.ops[0], ast.IsNot) if choice is None else choice
+                    return resolver.visit(deepcopy(value.body if choice else value.orelse))
                 case ast.Return(value=ast.expr() as value) if not switch:
                     return resolver.visit(deepcopy(value))
             return None
@@ -145,6 +146,16 @@ class Resolver(ast.NodeTransformer):
         return True
 
 
+def decided(test: ast.expr, frame: Frame) -> bool | None:
+    """Whether a condition holds, if that follows from what is known to be None, True or False; else None."""
+    match Resolver(frame).visit(deepcopy(test)):
+        case ast.Constant(value=bool() as value):
+            return value
+        case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot() as op], comparators=[right]) if is_none(right):
+            return isinstance(op, ast.Is) if is_none(left) else None
+    return None
+
+
 def resolved(value: ast.expr) -> ast.expr:
     """An expression of a method whose class is unknown, with x for ``self.x``."""
     return Resolver(Frame()).visit(deepcopy(value))
@@ -159,8 +170,12 @@ def notation(owner: type | None, method: str) -> str:
         initials = "".join(re.findall("[A-Z]", name))
         index = initials if len(initials) > 1 else name
         return (r"\nabla_Y " if method == "gradient" else "") + rf"\mathcal{{L}}_{{\mathrm{{{index}}}}}"
-    words = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", owner.__name__.removesuffix("Activation")).lower()
-    return function_symbol(words) + ("'" if method == "gradient" else "")
+    return function_symbol(words_of(owner)) + ("'" if method == "gradient" else "")
+
+
+def words_of(activation: type) -> str:
+    """The name of an activation function: ``hyperbolic_tangent`` for HyperbolicTangentActivation."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", activation.__name__.removesuffix("Activation")).lower()
 
 
 def method_of(owner: type | None, name: str) -> FunctionType | None:
