@@ -1,5 +1,5 @@
 # make train: the main job, on embedded data. make test: everything that CI runs. make test-smoke: a choice of it that
-# takes seconds. make test-slow: what takes longer.
+# takes seconds. make test-slow: what takes longer. make docs: the documentation, in site/.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -13,7 +13,7 @@ PYTEST     := $(ONE_THREAD) $(BIN)/python -m pytest --quiet --durations=5
 CORE     := native/CMakeLists.txt $(shell find native/include native/src native/python -type f)
 PACKAGES := $(sort $(shell find src -name __init__.py))
 
-.PHONY: train test test-smoke test-slow lint lanes test-numpy-torch test-jax-tensorflow test-symbolic always clean
+.PHONY: train test test-smoke test-slow lint docs lanes test-numpy-torch test-jax-tensorflow test-symbolic always clean
 
 train: $(VENV)/train.done
 	$(BIN)/matgrad train
@@ -53,6 +53,9 @@ test-smoke: $(VENV)/test.done
 
 test-slow: $(VENV)/test.done
 	$(PYTEST) -m slow
+
+docs: $(VENV)/test.done
+	$(BIN)/mkdocs build --strict
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
