@@ -4,6 +4,10 @@
 
 #include "matgrad/kernels.h"
 
+#if defined(MATGRAD_IS_X86_64)
+#include <cpuid.h>
+#endif
+
 namespace matgrad {
 
 namespace baseline {
@@ -50,6 +54,27 @@ Index SparseIndex::end(const Worker& worker, bool rows_count) const {
 
 namespace {
 
+#if defined(MATGRAD_IS_X86_64)
+constexpr unsigned kFma = 1u << 12, kXgetbv = 1u << 27;                                      // of leaf 1, register c
+constexpr unsigned kAvx2 = 1u << 5, kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // of leaf 7, register b: F, DQ, BW, VL
+constexpr unsigned kSavesAvx = 0x06;
+#if defined(__APPLE__)
+constexpr unsigned kSavesAvx512 = kSavesAvx;  // macOS saves the rest from its first use on, and does not say so before
+#else
+constexpr unsigned kSavesAvx512 = 0xe6;
+#endif
+
+// Whether the processor has the instructions, and the system saves their registers when it switches threads. Not
+// __builtin_cpu_supports, which needs a library that clang-cl does not link.
+bool has(unsigned instructions, unsigned saved) {
+    unsigned a, b, c, d, low, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & (kFma | kXgetbv)) != (kFma | kXgetbv)) return false;
+    asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if ((low & saved) != saved || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    return (b & instructions) == instructions;
+}
+#endif
+
 struct InstructionSet {
     const char* name;
     bool is_supported;
@@ -62,12 +87,8 @@ std::vector<InstructionSet> all() {
     return {
         {"baseline", true, &baseline::single_precision, &baseline::double_precision},
 #if defined(MATGRAD_IS_X86_64)
-        {"avx2", __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"), &avx2::single_precision,
-         &avx2::double_precision},
-        {"avx512",
-         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-             __builtin_cpu_supports("avx512bw"),
-         &avx512::single_precision, &avx512::double_precision},
+        {"avx2", has(kAvx2, kSavesAvx), &avx2::single_precision, &avx2::double_precision},
+        {"avx512", has(kAvx2 | kAvx512, kSavesAvx512), &avx512::single_precision, &avx512::double_precision},
 #endif
     };
 }
