@@ -66,3 +66,9 @@ def test_the_lines_of_a_program():
     lines = program_latex(mg.create_model("ReLU;Softmax", [3, 4, 2]).program()).split(r"\begin{align*}")[1]
     for line in lines.split(r"\end{align*}")[0].split(r"\\"):
         assert not re.search(r"[\\&{}$^_]", text_of(line.replace("&", "")))
+
+
+@pytest.mark.parametrize("latex", [r"\text{<b>&lt;i></b>}", r"\mathrm{a<b}", r"a < b", r"a \& b"])
+def test_what_is_text_stays_text(latex):
+    root = ElementTree.fromstring(mathml(latex))  # well formed
+    assert not {element.tag.partition("}")[2] for element in root.iter()} & {"b", "i"}
