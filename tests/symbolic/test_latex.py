@@ -406,3 +406,17 @@ def test_a_function_without_equations_is_refused():
 
     with pytest.raises(ValueError, match="nothing has no equation"):
         latex_function(nothing)
+
+
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    [
+        (mg.LinearLayer(2, 3), [r"Y = X W^\top + 1_N \cdot b", r"\mathsf{D}W = \mathsf{D}Y^\top \cdot X"]),
+        (mg.LinearLayer(2, 3, dropout=0.5), [r"Y = X (W \odot R)^\top + 1_N \cdot b",
+                                             r"\mathsf{D}W = (\mathsf{D}Y^\top \cdot X) \odot R"]),
+        (mg.DropoutLayer(2, dropout=0), ["Y = X", r"\mathsf{D}X = \mathsf{D}Y"]),
+    ],
+)  # fmt: skip
+def test_the_equations_of_a_layer_without_dropout_have_no_R(layer, expected):
+    found = [latex_equation(equations(type(layer), method)[0], layer) for method in METHODS]
+    assert found == expected

@@ -15,6 +15,7 @@ from typing import Any
 from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.notation import document, escape, symbol
 from matgrad.inspection.equations import METHODS, Equation, equations
+from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.typesetting.expressions import Typesetter
 from matgrad.typesetting.method_reader import Reader
@@ -76,9 +77,10 @@ def latex_document(sections: list[tuple[str, list[str]]]) -> str:
 
 def _fixed(layer: Layer | None) -> dict[str, ast.expr]:
     """The attributes of a layer that equations depend on as switches, or that are functions with a name."""
-    found: dict[str, ast.expr] = {}
+    has_none = isinstance(layer, LayerWithDropout) and not layer.dropout
+    found: dict[str, ast.expr] = {"R": ast.Constant(None)} if has_none else {}
     for name, value in vars(layer).items() if layer else ():
-        if value is None or isinstance(value, bool):
+        if isinstance(value, bool):
             found[name] = ast.Constant(value)
         elif isinstance(value, ActivationFunction):
             found[name] = ast.Name(words_of(type(value)))
