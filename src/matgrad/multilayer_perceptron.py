@@ -261,20 +261,26 @@ class MultilayerPerceptron:
     def __repr__(self) -> str:
         lines: list[tuple[str, ...]] = [("", "layer", "sizes", "density", "parameters")]
         for name, layer in self.walk():
-            sizes, count = f"{layer.input_size} → {layer.output_size}", f"{_count(layer):,}"
-            lines.append((name, f"{'  ' * name.count('.')}{layer!r}", sizes, _density(layer), count))
-        lines.append(("", "total", "", "", f"{sum(_count(layer) for _, layer in self.walk()):,}"))
+            sizes, count = f"{layer.input_size} → {layer.output_size}", f"{parameter_count(layer):,}"
+            lines.append((name, f"{'  ' * name.count('.')}{layer!r}", sizes, density_of(layer), count))
+        lines.append(("", "total", "", "", f"{sum(parameter_count(layer) for _, layer in self.walk()):,}"))
         if not any(layer.is_sparse for layer in self.layers):
             lines = [(*line[:3], line[4]) for line in lines]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        sides = "><<>>"
+        table = ("  ".join(f"{x:{s}{n}}" for x, s, n in zip(line, sides, widths, strict=False)) for line in lines)
+        return "\n".join([self.headline(), *table])
+
+    _repr_html_ = deferred("matgrad.explanation.notebook", "model_html")
+
+    def headline(self) -> str:
+        """The name of the class, and where the model lives."""
         where = f" on {self.engine}, {self.dtype}" if self.layers else ""
         if self.normalization is not None and self.normalization.kind != "none":
             where += f", inputs normalized ({self.normalization})"
         if self.target_normalization is not None:
             where += f", targets normalized ({self.target_normalization})"
-        sides = "><<>>"
-        table = ("  ".join(f"{x:{s}{n}}" for x, s, n in zip(line, sides, widths, strict=False)) for line in lines)
-        return "\n".join([f"MultilayerPerceptron{where}", *table])
+        return f"MultilayerPerceptron{where}"
 
     # -- checks -------------------------------------------------------------------------------
     @property
@@ -325,12 +331,12 @@ class MultilayerPerceptron:
             )
 
 
-def _count(layer: Layer) -> int:
+def parameter_count(layer: Layer) -> int:
     """The number of trained numbers in a layer, not counting its parts."""
     return sum(int(np.prod(values_of(getattr(layer, name)).shape)) for name in layer.parameters)
 
 
-def _density(layer: Layer) -> str:
+def density_of(layer: Layer) -> str:
     """The density of a linear-type layer as a string; empty for other layers."""
     if not isinstance(layer, LinearLayer):
         return ""

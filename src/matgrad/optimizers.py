@@ -17,7 +17,7 @@ import math
 from matgrad.backends import backend_of
 from matgrad.foundation.numbers import as_number
 from matgrad.matrix_operations import Matrix, Scalar, hadamard, ones, reciprocal, sign, sqrt, zeros
-from matgrad.specifications.parsing import create
+from matgrad.specifications.parsing import create, describe
 
 
 class Optimizer:
@@ -59,6 +59,10 @@ class Optimizer:
     def parts(self) -> list[Optimizer]:
         """The optimizers of single parameters that this one consists of."""
         return [self]
+
+    def specification(self) -> str:
+        """The string that names the rule with its settings; of several different rules, all of them."""
+        return ", ".join(dict.fromkeys(describe(part, "Optimizer", without=("x", "Dx")) for part in self.parts()))
 
 
 class CompositeOptimizer(Optimizer):

@@ -13,7 +13,7 @@ from matgrad.callbacks.logging import Log, TensorBoard
 from matgrad.callbacks.matrices import Matrices
 from matgrad.callbacks.methods import GMP, SET, SNIP, RigL
 from matgrad.callbacks.pictures import Pictures
-from matgrad.callbacks.report import Report
+from matgrad.callbacks.report import LiveTable, Report, default_report
 from matgrad.callbacks.statistics import Divergence, Statistics
 from matgrad.callbacks.topology import Topology, TopologyCallback
 
@@ -28,6 +28,7 @@ __all__ = [
     "EarlyStopping",
     "GradientCheck",
     "Interruption",
+    "LiveTable",
     "Log",
     "Matrices",
     "Pictures",
@@ -37,5 +38,6 @@ __all__ = [
     "TensorBoard",
     "Topology",
     "TopologyCallback",
+    "default_report",
     "is_sparse_training",
 ]

@@ -1,9 +1,10 @@
-"""What a run shows: a progress bar and one row per epoch, or plain rows."""
+"""What a run shows: a progress bar and one row per epoch, plain rows, or in a notebook a live table and plot."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -95,12 +96,46 @@ class Report(Callback):
 
     def row(self, values: dict[str, Any]) -> None:
         """Print the values of an epoch as one row, the first time after the headings."""
-        shown = {heading: _shown(values[name], form) for name, (heading, form) in COLUMNS.items() if name in values}
+        shown = shown_values(values)
         if not self._has_headings:
             self.say("  ".join(f"{heading:>{max(7, len(heading))}}" for heading in shown))
             self._has_headings = True
         self.say("  ".join(f"{cell:>{max(7, len(heading))}}" for heading, cell in shown.items()))
 
 
-def _shown(value: Any, form: str | Callable[[Any], str]) -> str:
-    return f"{value:{form}}" if isinstance(form, str) else form(value)
+class LiveTable(Callback):
+    """Shows the table and the plot of a run in a notebook, anew a few times per second while it goes on."""
+
+    place = 1
+    _INTERVAL = 0.5  # seconds from one time to the next
+
+    def start(self, run: Training) -> None:
+        from IPython.display import display
+
+        self._display, self._last = display(run, display_id=True), time.perf_counter()
+
+    def poll(self, run: Training) -> None:
+        if time.perf_counter() - self._last >= self._INTERVAL:
+            self.end(run)
+
+    epoch = poll
+
+    def end(self, run: Training) -> None:
+        self._display.update(run)
+        self._last = time.perf_counter()
+
+
+def default_report() -> Callback:
+    """A live table where Python is the kernel of a notebook, else a report on standard output."""
+    IPython = sys.modules.get("IPython")
+    is_notebook = IPython is not None and getattr(IPython.get_ipython(), "kernel", None) is not None
+    return LiveTable() if is_notebook else Report()
+
+
+def shown_values(row: Mapping[str, Any]) -> dict[str, str]:
+    """The values of an epoch as strings, by heading."""
+    return {
+        heading: f"{row[name]:{form}}" if isinstance(form, str) else form(row[name])
+        for name, (heading, form) in COLUMNS.items()
+        if name in row
+    }

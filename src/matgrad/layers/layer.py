@@ -13,6 +13,7 @@ import numpy as np
 from matgrad.backends import Backend, backend_of
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.backends.conversion import convert
+from matgrad.foundation.deferred import deferred
 from matgrad.foundation.numbers import as_number, check_size
 from matgrad.layers.state import SUPPORT, State, matrices_of
 from matgrad.optimizers import CompositeOptimizer, Optimizer, create_optimizer
@@ -262,6 +263,8 @@ class Layer:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.input_size}, {self.output_size})"
+
+    _repr_html_ = deferred("matgrad.explanation.notebook", "layer_html")
 
 
 def keep(layer: Layer, **matrices: Matrix) -> None:

@@ -15,7 +15,7 @@ from matgrad.program.text import Printer
 def program_latex(program: Program) -> str:
     """The inputs, and one line of an ``align*`` environment for each line of the program's text."""
     printer = LatexPrinter(program)
-    given = ", ".join(f"${printer.name(printer.names[x])[0]} \\in {_set(x)}$" for x in printer.inputs())
+    given = ", ".join(f"${x}$" for x in printer.given())
     lines = " \\\\\n".join(f"{name} &= {expression}" for name, expression in printer.equations())
     return f"\\allowdisplaybreaks\nGiven {given}:\n\\begin{{align*}}\n{lines}\n\\end{{align*}}"
 
@@ -24,6 +24,10 @@ class LatexPrinter(Printer):
     """Names and expressions in LaTeX."""
 
     times, top = r" \cdot ", r"^\top"
+
+    def given(self) -> list[str]:
+        """The inputs, each with the set that it belongs to."""
+        return [rf"{self.name(self.names[x])[0]} \in {_set(x)}" for x in self.inputs()]
 
     def name(self, name: str) -> tuple[str, Level]:
         r"""``DZ1`` is \mathsf{D}Z_1, ``W2.1.delta'`` \Delta_{W_{2.1}}', and Z1ᵀ, stored transposed, Z_1^\top."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from matgrad.foundation.deferred import deferred
 from matgrad.program.operations import OPERATIONS, Kind
 from matgrad.program.shapes import Shape, Size, size_name
 
@@ -112,6 +113,8 @@ class Program:
         from matgrad.program.text import program_text
 
         return program_text(self)
+
+    _repr_html_ = deferred("matgrad.explanation.notebook", "program_html")
 
 
 def _append(value: Value, ordered: dict[Value, None]) -> None:

@@ -71,10 +71,13 @@ class Printer:
         """The inputs that are read."""
         return [x for x in self.program.values if x.operation == "input"]
 
+    def lines(self) -> list[Value]:
+        """The values that have an equation of their own."""
+        return [x for x in self.program.instructions if x in self.names]
+
     def equations(self) -> list[tuple[str, str]]:
         """Names and expressions; outputs without an equation of their own come at the end."""
-        values = [x for x in self.program.instructions if x in self.names]
-        equations = [(self.name(self.names[x])[0], self.expression(x)[0]) for x in values]
+        equations = [(self.name(self.names[x])[0], self.expression(x)[0]) for x in self.lines()]
         for name, x in self.program.outputs.items():
             if self.names.get(x) not in (state_name(name), f"{state_name(name)}'"):
                 equations.append((self.name(self._output_name(name))[0], self.operand(x, "sum")))

@@ -12,6 +12,7 @@ import numpy as np
 
 from matgrad.backends import Backend, backend_of, register_matrix_type
 from matgrad.backends.base import DTYPES, Matrix, Scalar
+from matgrad.foundation.deferred import deferred
 from matgrad.foundation.numbers import as_number
 from matgrad.sparse.backend import SparseBackend
 from matgrad.sparse.support import Support, elements
@@ -97,6 +98,8 @@ class SparseMatrix(_Operand):
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    _repr_html_ = deferred("matgrad.explanation.html", "matrix_html")
 
     # -- products -----------------------------------------------------------------------------
     @property

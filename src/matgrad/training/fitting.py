@@ -13,8 +13,8 @@ from matgrad.callbacks import (
     Accounting,
     Callback,
     EarlyStopping,
-    Report,
     Statistics,
+    default_report,
     is_sparse_training,
 )
 from matgrad.datasets import DataLoader
@@ -83,8 +83,8 @@ def fit(
     unless `statistics` is off, the 'loss' and the 'accuracy' (for targets that are not classes, the 'rmse'), also
     as 'validation_loss' and so on. If a layer is sparse, it also has what `callbacks.Accounting` tells: FLOPs,
     memory, stored and explored weights.
-    `verbose` shows them. `resume` goes on from a checkpoint; `epochs` counts those before it too. See
-    `stochastic_gradient_descent` for the rest.
+    `verbose` shows them, in a notebook as a live table and plot. `resume` goes on from a checkpoint; `epochs` counts
+    those before it too. See `stochastic_gradient_descent` for the rest.
     """
     X, T = checked_examples(X, T)
     loss = default_loss(M, T) if loss is None else create_loss(loss)
@@ -113,7 +113,7 @@ def fit(
     own += [] if early_stopping is None else [EarlyStopping(check_size("early_stopping", early_stopping))]
     own += checked_callbacks(callbacks)
     own += [Accounting()] if is_sparse_training(M, own) else []
-    own += [Report()] if verbose else []
+    own += [default_report()] if verbose else []
     run = Training(M, loss, loaders[""], epochs, create_scheduler(learning_rate), per_step, clip_norm, compiled)
     known, M.information = M.information, {**M.information, "loss": loss.specification(), "classes": classes}
     try:

@@ -19,21 +19,21 @@ from matgrad.datasets import DataLoader
 from matgrad.engines.eager import EagerStep
 from matgrad.engines.engine import Batches, CompiledStep
 from matgrad.engines.fallback import StepWithFallback
+from matgrad.foundation.deferred import deferred
 from matgrad.foundation.numbers import check_size
 from matgrad.foundation.random_numbers import generator
 from matgrad.inspection.profiling import counted
 from matgrad.layers.state import State
 from matgrad.learning_rate import LearningRateScheduler
 from matgrad.loss_functions import LossFunction
+from matgrad.optimizers import CompositeOptimizer
 from matgrad.program.computations import check_loss, check_probabilities, check_weighable
-from matgrad.specifications.parsing import describe
 from matgrad.storage.checkpoints import Checkpoint, RunState, find_checkpoint
 from matgrad.training.rates import Rates
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
-History = dict[str, list]  # one value per epoch of 'loss', 'accuracy', 'validation_loss', 'seconds' …
 Data = Batches | Callable[[int], Batches]  # the batches of every epoch, or those of epoch i = 0, 1, …
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE = 20, 50, 0.05  # defaults
@@ -65,6 +65,12 @@ def stochastic_gradient_descent(
     """
     run = Training(M, loss, train_loader, epochs, learning_rate, per_step, clip_norm, compiled)
     return finished(run, callbacks, resume)
+
+
+class History(dict[str, list]):
+    """One value per epoch of 'loss', 'accuracy', 'validation_loss', 'seconds' …; in a notebook a table and a plot."""
+
+    _repr_html_ = deferred("matgrad.explanation.histories", "history_html")
 
 
 class Training:
@@ -161,7 +167,12 @@ class Training:
     def history(self) -> History:
         """The values of all epochs, by name."""
         names = dict.fromkeys(name for row in self.rows for name in row)
-        return {name: [row[name] for row in self.rows if name in row] for name in names}
+        return History((name, [row[name] for row in self.rows if name in row]) for name in names)
+
+    def __repr__(self) -> str:
+        return f"Training: {self.epoch} of {self.epochs} epochs"
+
+    _repr_html_ = deferred("matgrad.explanation.histories", "run_html")
 
     def stop(self) -> None:
         """End training after this batch or, between two epochs, before the next."""
@@ -207,10 +218,9 @@ class Training:
 
     def _settings(self) -> dict[str, str]:
         """What should be the same in all parts of a run, in words."""
-        parts = [part for _, layer in self._model.walk() for part in layer.optimizer.parts()]
-        rules = dict.fromkeys(describe(part, "Optimizer", without=("x", "Dx")) for part in parts)
+        rules = CompositeOptimizer(*(layer.optimizer for _, layer in self._model.walk()))
         clip = "none" if self.clip_norm is None else f"{self.clip_norm:g}"
-        return {"the loss": self.loss.specification(), "the optimizers": ", ".join(rules), "the clip norm": clip}
+        return {"the loss": self.loss.specification(), "the optimizers": rules.specification(), "the clip norm": clip}
 
     def _start(self, callbacks: list[Callback]) -> Iterator[Callback]:
         """Start the callbacks, those that the checkpoint has a state of with that."""

@@ -1,0 +1,157 @@
+"""Histories and runs of training as HTML: a table of the epochs, and a plot of loss and accuracy as SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from matgrad.callbacks.report import shown_values
+from matgrad.callbacks.statistics import MEASURES, measure_and_part
+from matgrad.explanation.html import LINE, MUTED, PLAIN
+
+if TYPE_CHECKING:
+    from matgrad.training import Training
+
+FIRST, LAST = 4, 6  # epochs in the table of a long history
+MOST_POINTS = 300  # of a curve
+COLORS = {"training": "#3b82f6", "validation": "#f97316", "test": "#10b981"}
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 330, 190, 46, 26, 30  # of a plot, and the margins of its area
+
+
+def history_html(history: Mapping[str, Sequence]) -> str:
+    """The values of the epochs as a table beside plots of the loss and the accuracy or error."""
+    plots = "".join(_plot(measure, _curves(history, measure)) for measure in MEASURES)
+    both = (
+        f'<div style="display:flex;flex-wrap:wrap;gap:8px 28px;align-items:flex-start">'
+        f'<div style="overflow-x:auto">{_table(history)}</div><div>{plots}</div></div>'
+    )
+    return f'<div style="line-height:1.4">{both}</div>'
+
+
+def run_html(run: Training) -> str:
+    """The history of a run so far, under a bar that shows its progress while it goes on."""
+    is_running = run.epoch < run.epochs and not run.is_stopped
+    return (_progress(run) if is_running else "") + history_html(run.history)
+
+
+def _progress(run: Training) -> str:
+    """A bar, and the number of the epoch."""
+    style = "height:8px;border-radius:4px;background:"
+    done = f'<div style="width:{100 * run.progress:.1f}%;{style}{COLORS["training"]}"></div>'
+    place = "display:inline-block;vertical-align:middle;width:220px;margin-right:10px;"
+    bar = f'<div style="{place}{style}rgba(128,128,128,.3)">{done}</div>'
+    return f'<div style="margin:4px 0">{bar}<span style="{MUTED}">epoch {run.epoch + 1} of {run.epochs}</span></div>'
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+
+def _table(history: Mapping[str, Sequence]) -> str:
+    """A row per epoch; of a long history the first and the last. A value that some epochs lack has no column."""
+    count = len(history.get("epoch", ()))
+    complete = {name: values for name, values in history.items() if len(values) == count}
+    rows = [shown_values({name: values[i] for name, values in complete.items()}) for i in range(count)]
+    if not rows:
+        return ""
+    style = f"{PLAIN};padding:2px 0 2px 16px;text-align:right;white-space:nowrap"
+    above = f"{style};border-bottom:{LINE};{MUTED};font-weight:normal"
+    head = "".join(f'<th scope="col" style="{above}">{escape(x)}</th>' for x in rows[0])
+    lines = ["".join(f'<td style="{style}">{escape(x)}</td>' for x in row.values()) for row in rows]
+    if count > FIRST + LAST:
+        gap = f'<td style="{style};{MUTED}" colspan="{len(rows[0])}">… {count - FIRST - LAST} more epochs …</td>'
+        lines[FIRST:-LAST] = [gap]
+    body = "".join(f'<tr style="{PLAIN}">{line}</tr>' for line in (head, *lines))
+    style = "border-collapse:collapse;border:none;margin:4px 0;font-variant-numeric:tabular-nums"
+    return f'<table style="{style}">{body}</table>'
+
+
+# -- the plots ------------------------------------------------------------------------------------
+
+Curve = list[tuple[int, float]]  # epochs and finite values
+
+
+def _curves(history: Mapping[str, Sequence], measure: str) -> dict[str, Curve]:
+    """The values of a measure by the part of the data; those that are not finite are left out."""
+    epochs = history.get("epoch", ())
+    found = {part: values for name, values in history.items() for m, part in [measure_and_part(name)] if m == measure}
+    curves = {
+        part: [(int(i), float(x)) for i, x in zip(epochs, values, strict=True) if math.isfinite(x)]
+        for part, values in found.items()
+        if part and len(values) == len(epochs)
+    }
+    return {part: _thinned(curve) for part, curve in curves.items() if curve}
+
+
+def _thinned(curve: Curve) -> Curve:
+    """At most `MOST_POINTS` points of a curve, the first and last among them."""
+    places = np.unique(np.linspace(0, len(curve) - 1, min(len(curve), MOST_POINTS)).round().astype(int))
+    return [curve[i] for i in places]
+
+
+def _plot(measure: str, curves: Mapping[str, Curve]) -> str:
+    """The curves of one measure over the epochs."""
+    if not curves:
+        return ""
+    points = [point for curve in curves.values() for point in curve]
+    last = max(epoch for epoch, _ in points)
+    x_ticks = [x for x in _ticks(1, last, 5) if x == int(x)]
+    y_ticks = _ticks(min(y for _, y in points), max(y for _, y in points), 4)
+    low, high = y_ticks[0], y_ticks[-1]
+
+    def x(epoch: float) -> float:
+        return LEFT + (WIDTH - LEFT - 10) * ((epoch - 1) / (last - 1) if last > 1 else 0.5)
+
+    def y(value: float) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - low) / (high - low)
+
+    right, bottom = WIDTH - 10, HEIGHT - BOTTOM
+    parts = [_line(LEFT, y(tick), right, y(tick), 0.5 if tick == low else 0.15) for tick in y_ticks]
+    parts += [_text(LEFT - 6, y(tick) + 3.5, f"{tick:g}", "end") for tick in y_ticks]
+    parts += [_text(x(tick), bottom + 15, f"{tick:g}", "middle") for tick in x_ticks if 1 <= tick <= last]
+    parts.append(_text((LEFT + right) / 2, HEIGHT - 2, "epoch", "middle", 0.65))
+    parts.append(_text(LEFT, 12, measure, "start", 1, "bold"))
+    for k, (part, curve) in enumerate(curves.items()):
+        place = right - 78 * (len(curves) - k) + 78 * 0.2
+        parts.append(f'<circle cx="{place:.1f}" cy="8.5" r="4" fill="{COLORS[part]}"/>')
+        parts.append(_text(place + 8, 12, part, "start"))
+        parts.append(_curve([(x(i), y(value)) for i, value in curve], curve, COLORS[part]))
+    size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
+    style = "max-width:100%;height:auto;margin:4px 20px 4px 0;background:none;font:11px sans-serif"
+    label = f'role="img" aria-label="{measure} by epoch"'
+    return f'<svg {label} {size} style="{style}" fill="currentColor">{"".join(parts)}</svg>'
+
+
+def _curve(places: Sequence[tuple[float, float]], curve: Curve, color: str) -> str:
+    """A line, with points that tell their values if there are few."""
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    result = f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2" stroke-linejoin="round"/>'
+    if len(curve) > 30:
+        return result
+    return result + "".join(
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="{color}"><title>epoch {i}: {value:.4g}</title></circle>'
+        for (x, y), (i, value) in zip(places, curve, strict=True)
+    )
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, opacity: float) -> str:
+    ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
+    return f'<line {ends} stroke="currentColor" stroke-opacity="{opacity}"/>'
+
+
+def _text(x: float, y: float, text: str, anchor: str, opacity: float = 0.8, weight: str = "normal") -> str:
+    style = f'text-anchor="{anchor}" fill-opacity="{opacity}" font-weight="{weight}"'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(text)}</text>'
+
+
+def _ticks(low: float, high: float, count: int) -> list[float]:
+    """About so many round numbers with equal distances; the first is at most `low`, and the last at least `high`."""
+    span = (high - low) or abs(high) or 1.0
+    rough = span / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(k * step, 12) for k in range(first, max(last, first + 1) + 1)]

@@ -1,0 +1,190 @@
+"""Matrices as HTML: heat maps with their values, which fit a light or dark page without a style sheet or script."""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from base64 import b64encode
+from collections.abc import Iterable
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from matgrad.backends import backend_of
+from matgrad.explanation.mathml import mathml
+from matgrad.sparse.matrix import SparseMatrix
+
+POSITIVE, NEGATIVE = (37, 124, 235), (240, 128, 30)  # blue and orange, told apart by everybody
+STRONGEST = 0.7  # the opacity of the color of the largest element
+MOST_ROWS, MOST_COLUMNS = 8, 10  # of a matrix that is shown in full
+PICTURE = 96  # the most blocks of a picture in a row or column
+
+MUTED = "opacity:.65"
+PLAIN = "border:none;background:none"  # against the style sheets of notebooks
+LINE = "1px solid rgba(128,128,128,.4)"
+CELL = f"{PLAIN};padding:1px 6px;text-align:right;white-space:nowrap"
+INDEX = f"{CELL};font-weight:normal;font-size:.8em;opacity:.5"
+
+
+def matrix_html(A: Any, symbol: str = "") -> str:
+    """A as a heat map with its values, under its symbol, which is LaTeX, and its size.
+
+    A large matrix is cut: it has its first and last rows and columns, with … between, and a summary of all elements.
+    An element that a sparse matrix does not store is a dot. Rows and columns count from 0.
+    """
+    table = Entries(A)
+    rows, columns = _shown(table.shape[0], MOST_ROWS), _shown(table.shape[1], MOST_COLUMNS)
+    head = "".join(f'<th scope="col" style="{INDEX}">{"…" if j is None else j}</th>' for j in columns)
+    lines = [f'<tr style="{PLAIN}"><td style="{CELL}"></td>{head}</tr>']
+    for i in rows:
+        cells = "".join(_gap() if i is None or j is None else table.cell(i, j) for j in columns)
+        label = "…" if i is None else i
+        lines.append(f'<tr style="{PLAIN}"><th scope="row" style="{INDEX}">{label}</th>{cells}</tr>')
+    style = "border-collapse:separate;border-spacing:1px;border:none;margin:0;font-size:.9em;width:auto"
+    content = f'<table style="{style};font-variant-numeric:tabular-nums">{"".join(lines)}</table>'
+    is_cut = None in rows or None in columns
+    return _figure(content, table, symbol, table.summary() if is_cut else "")
+
+
+def picture_html(A: Any, symbol: str = "") -> str:
+    """A as a small picture, one point for each element or block of elements, with a summary.
+
+    A block has the color of its element that is farthest from 0.
+    """
+    table = Entries(A)
+    if table.shape[0] <= MOST_ROWS and table.shape[1] <= MOST_COLUMNS:
+        return matrix_html(A, symbol)
+    blocks = table.blocks()
+    height, width = blocks.shape
+    zoom = max(1, min(8, 192 // max(height, width)))
+    source = b64encode(_png(_colors(blocks / (table.largest or 1)))).decode()
+    style = f"image-rendering:pixelated;border:{LINE};max-width:none;margin:2px 0;background:none"
+    size = f'width="{width * zoom}" height="{height * zoom}"'
+    image = f'<img {size} style="{style}" alt="{escape(symbol)}" src="data:image/png;base64,{source}"/>'
+    return _figure(image, table, symbol, table.summary())
+
+
+def size_html(shape: Iterable[Any]) -> str:
+    """The sizes of a matrix: ``N × 5``."""
+    return escape(" × ".join(map(str, shape)))
+
+
+class Entries:
+    """The elements of a matrix of any backend, dense or sparse, as numbers of NumPy."""
+
+    def __init__(self, A: Any) -> None:
+        self.support = A.support if isinstance(A, SparseMatrix) else None
+        values = A.values if isinstance(A, SparseMatrix) else A
+        if not isinstance(values, np.ndarray | np.generic | float | int):
+            values = backend_of(values).to_numpy(values)
+        self.values = np.atleast_2d(np.asarray(values))
+        self.shape: tuple[int, int] = self.values.shape if self.support is None else self.support.shape
+        finite = self.values[np.isfinite(self.values)]
+        self.largest = float(np.abs(finite).max(initial=0))
+        self._format = _format(finite)
+
+    def __getitem__(self, position: tuple[int, int]) -> Any:
+        """An element, or None if it is not stored."""
+        i, j = position
+        if self.support is None:
+            return self.values[i, j]
+        start, end = self.support.starts[i : i + 2]
+        k = start + np.searchsorted(self.support.columns[start:end], j)
+        return self.values[0, k] if k < end and self.support.columns[k] == j else None
+
+    def cell(self, i: int, j: int) -> str:
+        """An element as a cell of a table."""
+        a = self[i, j]
+        if a is None:
+            return f'<td style="{CELL};text-align:center;opacity:.35">·</td>'
+        if not np.isfinite(a):
+            return f'<td style="{CELL};color:#e5484d;font-weight:bold">{a}</td>'
+        color = "none" if not a else _css(float(a) / self.largest)
+        return f'<td style="{CELL.replace("background:none", f"background:{color}")}">{self._format(a)}</td>'
+
+    def summary(self) -> str:
+        """The range of all elements, their mean, and how many of them are stored, zero or not finite."""
+        A = self.values
+        finite = A[np.isfinite(A)]
+        parts = []
+        if self.support is not None:
+            parts.append(f"{self.support.nnz:,} of {math.prod(self.shape):,} elements stored")
+        if finite.size:
+            low, mean, high = (f"{x:.3g}" for x in (finite.min(), finite.mean(dtype=np.float64), finite.max()))
+            parts.append(f"from {low} to {high}, mean {mean}")
+        zeros, wrong = A.size - np.count_nonzero(A), A.size - finite.size
+        parts += [f"{zeros:,} zeros"] if zeros else []
+        parts += [f"{wrong:,} not finite"] if wrong else []
+        return "; ".join(parts)
+
+    def blocks(self) -> np.ndarray:
+        """The matrix with at most `PICTURE` rows and columns: the largest elements of blocks, nan where none is."""
+        (m, n), height, width = self.shape, min(self.shape[0], PICTURE), min(self.shape[1], PICTURE)
+        if self.support is None:
+            i, j = (x.ravel() for x in np.indices(self.shape))
+        else:
+            i, j = self.support.row_indices(), self.support.columns
+        values = self.values.ravel().astype(np.float64)
+        order = np.argsort(np.abs(values), kind="stable")  # of those in one block the last one stays; nan comes last
+        result = np.full((height, width), np.nan)
+        result[i[order] * height // m, j[order].astype(np.int64) * width // n] = values[order]
+        return result
+
+
+def _figure(content: str, table: Entries, symbol: str, summary: str) -> str:
+    """A matrix under its symbol and size, with a summary below."""
+    name = f"{mathml(symbol)} " if symbol else ""
+    caption = f'<div style="margin:0 0 2px">{name}<span style="{MUTED}">{size_html(table.shape)}</span></div>'
+    below = f'<div style="{MUTED};font-size:.85em">{escape(summary)}</div>' if summary else ""
+    return (
+        '<div style="display:inline-block;vertical-align:top;margin:4px 20px 8px 0;text-align:left;max-width:100%;'
+        f'overflow-x:auto">{caption}{content}{below}</div>'
+    )
+
+
+def _shown(size: int, most: int) -> list[int | None]:
+    """The indices of the rows or columns that are shown, with None for those between that are not."""
+    if size <= most:
+        return list(range(size))
+    last = most // 3
+    return [*range(most - last - 1), None, *range(size - last, size)]
+
+
+def _gap() -> str:
+    return f'<td style="{CELL};text-align:center;opacity:.5">…</td>'
+
+
+def _format(finite: np.ndarray) -> Any:
+    """How the elements are written: whole numbers as such, others with three digits, alike if they are of a kind."""
+    if np.array_equal(finite, np.round(finite)) and np.abs(finite).max(initial=0) < 1e6:
+        return "{:.0f}".format
+    sizes = np.abs(finite[finite != 0])
+    digits = max(0, 2 - math.floor(math.log10(sizes.max())))
+    return (f"{{:.{digits}f}}" if digits <= 5 and sizes.min() >= 10.0**-digits else "{:.3g}").format
+
+
+def _css(x: float) -> str:
+    """The color of a number from -1 to 1."""
+    return f"rgba({','.join(map(str, POSITIVE if x > 0 else NEGATIVE))},{STRONGEST * abs(x):.2f})"
+
+
+def _colors(A: np.ndarray) -> np.ndarray:
+    """The colors of numbers from -1 to 1, as bytes for red, green, blue and opacity; nan is transparent."""
+    result = np.zeros((*A.shape, 4), np.uint8)
+    result[..., :3] = np.where((A > 0)[..., None], POSITIVE, NEGATIVE)
+    result[..., 3] = np.round(255 * np.minimum(np.nan_to_num(np.abs(A), posinf=1), 1))
+    return result
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    """An m×n×4 array of bytes as a file."""
+    height, width, _ = pixels.shape
+    lines = b"".join(b"\0" + line.tobytes() for line in pixels)
+    chunks = {b"IHDR": struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0), b"IDAT": zlib.compress(lines, 9)}
+    parts = (
+        struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        for name, content in {**chunks, b"IEND": b""}.items()
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)

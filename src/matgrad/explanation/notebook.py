@@ -1,0 +1,210 @@
+"""Models, layers and programs as HTML: what a notebook shows of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import matgrad
+from matgrad.backends import get_backend
+from matgrad.explanation.html import LINE, MUTED, PLAIN, picture_html, size_html
+from matgrad.explanation.mathml import mathml
+from matgrad.foundation.notation import symbol
+from matgrad.inspection.equations import METHODS, Equation, equations, observed_if_readable, relative_path
+from matgrad.layers.layer import Layer
+from matgrad.layers.state import State
+from matgrad.multilayer_perceptron import MultilayerPerceptron, density_of, parameter_count
+from matgrad.program.computations import Computation
+from matgrad.program.latex import LatexPrinter
+from matgrad.program.recorder import record_computation
+from matgrad.program.shapes import size_name
+from matgrad.sparse.matrix import SparseMatrix
+from matgrad.typesetting.latex import latex_equation
+
+if TYPE_CHECKING:
+    from matgrad.program.program import Program
+
+MOST_LINES = 150  # of a program
+NAMES = dict(zip(METHODS, ("feedforward", "backpropagation"), strict=True))
+CELL = f"{PLAIN};border-bottom:{LINE};padding:5px 20px 5px 0;text-align:left;vertical-align:top"
+HEAD = f"{CELL};{MUTED};font-weight:normal"
+RIGHT = "text-align:right"
+SMALL = f"{MUTED};font-size:.85em"
+
+
+# -- models ---------------------------------------------------------------------------------------
+
+
+def model_html(M: MultilayerPerceptron) -> str:
+    """A table of the layers, with their equations, sizes, densities, parameters and optimizers."""
+    has_density = any(layer.is_sparse for layer in M.layers)
+    head = ["", "layer", "equations", "sizes", *(["density"] if has_density else []), "parameters", "optimizer"]
+    sides = [CELL, CELL, CELL, f"{CELL};white-space:nowrap", *([f"{CELL};{RIGHT}"] * (1 + has_density)), CELL]
+    lines = []
+    for path, layer in M.walk():
+        sizes, count = f"{layer.input_size} → {layer.output_size}", f"{parameter_count(layer):,}"
+        numbers = [density_of(layer), count] if has_density else [count]
+        name = f'<span style="padding-left:{path.count(".")}em">{_code(repr(layer))}</span>'
+        lines.append([path, name, _equations_of(layer), sizes, *numbers, escape(layer.optimizer.specification())])
+    total = sum(parameter_count(layer) for _, layer in M.walk())
+    lines.append(["", "total", "", *[""] * has_density, "", f"{total:,}", ""])
+    return _page(f"<div><b>{escape(M.headline())}</b></div>{_table(head, lines, sides)}")
+
+
+def _equations_of(layer: Layer) -> str:
+    """The equations of feedforward, and those of backpropagation folded."""
+    try:
+        forward, backward = ([_formula(e, layer) for e in equations(type(layer), method)] for method in METHODS)
+    except ValueError as error:
+        return _muted(str(error))
+    summary = f'<summary style="{SMALL};cursor:pointer">{NAMES["backpropagate"]}</summary>'
+    return "".join(forward) + (f"<details>{summary}{''.join(backward)}</details>" if backward else "")
+
+
+# -- layers ---------------------------------------------------------------------------------------
+
+
+def layer_html(layer: Layer) -> str:
+    """The definition of a layer, its equations with sizes and source, and pictures of its parameters and its state."""
+    optimizer = layer.optimizer.specification()
+    sizes = f"{layer.input_size} → {layer.output_size}"
+    facts = [sizes, f"{parameter_count(layer):,} parameters", *([optimizer] if optimizer else [])]
+    matrices = [
+        picture_html(A, symbol(name).text)
+        for name in (*layer.parameters, *layer.buffers)
+        for A in [getattr(layer, name)]
+        if len(A.shape) == 2
+    ]
+    parts = [_code(f"{i}  {part!r}") for i, part in enumerate(layer.parts(), start=1)]
+    return _page(
+        f'<div><b>{_code(repr(layer))}</b> &#160;<span style="{SMALL}">{escape(" · ".join(facts))}</span></div>'
+        f'<div style="margin:2px 0 6px">{_definition(type(layer))}</div>'
+        + _table_of_equations(layer)
+        + "".join(f"<div>{part}</div>" for part in parts)
+        + f"<div>{''.join(matrices)}</div>"
+    )
+
+
+def _definition(cls: type) -> str:
+    """The first paragraph of the docstring of a class, or of its nearest base class that has one."""
+    found = (vars(base).get("__doc__") for base in cls.__mro__ if base not in (Layer, object))
+    text = next(filter(None, found), "").strip().partition("\n\n")[0]
+    return re.sub(r"``(.+?)``|`(.+?)`", r"<code>\1\2</code>", escape(text))
+
+
+def _table_of_equations(layer: Layer) -> str:
+    try:
+        found = {method: equations(type(layer), method) for method in METHODS}
+    except ValueError as error:
+        return _muted(str(error))
+    sizes = _sizes(layer)
+    lines = []
+    for method, listed in found.items():
+        for k, equation in enumerate(listed):
+            source = f'{_code(equation.source)}<br/><span style="{SMALL}">{_place(equation)}</span>'
+            lines.append(
+                [_muted(NAMES[method]) if not k else "", _formula(equation, layer), sizes.get(equation, ""), source]
+            )
+    sides = [CELL, CELL, f"{CELL};white-space:nowrap", CELL]
+    return _table(["", "equation", "size", "source"], lines, sides) if lines else ""
+
+
+class _Pass(Computation):
+    """Feedforward and backpropagation of one layer, to see what sizes the values of its equations have."""
+
+    inputs = ("X", "DY")
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__(MultilayerPerceptron([layer]), None)
+        self.sizes: dict[Equation, str] = {}
+
+    def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
+        """Y"""
+        X, DY = inputs
+        (layer,) = model.layers
+
+        def keep(_: Layer, equation: Equation, value: Any) -> Any:
+            size = size_html(map(size_name, getattr(value, "shape", ())))
+            self.sizes[equation] = f"{size}, sparse" if isinstance(value, SparseMatrix) else size
+            return value
+
+        model.load_state(state)
+        with observed_if_readable([layer], keep):
+            Y = layer.feedforward(X)
+            layer.backpropagate(Y, DY)
+        return {"Y": Y}
+
+
+def _sizes(layer: Layer) -> dict[Equation, str]:
+    """The sizes of the values of the equations that a layer executes, N for the number of examples."""
+    layer = layer.clone()
+    own = _Pass(layer)
+    X, DY = (np.zeros((layer.input_size + layer.output_size + 1, n)) for n in (layer.input_size, layer.output_size))
+    with suppress(Exception):  # a layer that is being written may fail in any way: then sizes are missing
+        layer.to(get_backend("numpy"), "float64")
+        record_computation(own, own.template.state(), X, DY)
+    return own.sizes
+
+
+def _place(equation: Equation) -> str:
+    """File and line of an equation: in the package, in the current folder, or in a cell of the notebook."""
+    package, file = Path(matgrad.__file__).parent, Path(equation.file)
+    if "ipykernel" in equation.file:
+        return f"cell of this notebook, line {equation.line}"
+    name = file.relative_to(package.parent) if file.is_relative_to(package) else relative_path(equation.file)
+    return escape(f"{name}:{equation.line}")
+
+
+# -- programs -------------------------------------------------------------------------------------
+
+
+def program_html(program: Program) -> str:
+    """The inputs, and each line of a program with the equation of the layer, loss or optimizer that it is part of."""
+    printer = LatexPrinter(program)
+    given = ", ".join(map(mathml, printer.given()))
+    labels = [value.equation for value in printer.lines()]
+    found = printer.equations()
+    labels += [""] * (len(found) - len(labels))  # of outputs that are copies
+    lines = [
+        [mathml(name), mathml(f"= {right}"), f'<span style="{SMALL}">{escape(label)}</span>']
+        for (name, right), label in zip(found, labels, strict=True)
+    ]
+    rest = len(lines) - MOST_LINES
+    more = _muted(f"… and {rest} more lines: print(program) shows all of them") if rest > 0 else ""
+    cell = f"{PLAIN};padding:2px 6px 2px 0;text-align:left;vertical-align:baseline"
+    sides = [f"{cell};{RIGHT}", cell, f"{cell};padding-left:24px;white-space:nowrap"]
+    return _page(f'<div style="max-width:70em">given {given}</div>{_table([], lines[:MOST_LINES], sides)}{more}')
+
+
+# -- what they share ------------------------------------------------------------------------------
+
+
+def _formula(equation: Equation, layer: Layer) -> str:
+    return f'<div style="margin:2px 0">{mathml(latex_equation(equation, layer))}</div>'
+
+
+def _table(head: Iterable[str], lines: Iterable[list[str]], sides: list[str]) -> str:
+    """A table of cells that are HTML, with a style for each column."""
+    top = "".join(f'<th scope="col" style="{HEAD}">{x}</th>' for x in head)
+    rows = [top] if top else []
+    rows += ("".join(f'<td style="{side}">{x}</td>' for x, side in zip(line, sides, strict=True)) for line in lines)
+    body = "".join(f'<tr style="{PLAIN}">{row}</tr>' for row in rows)
+    return f'<table style="border-collapse:collapse;border:none;margin:6px 0;width:auto">{body}</table>'
+
+
+def _page(content: str) -> str:
+    return f'<div style="overflow-x:auto;line-height:1.5">{content}</div>'
+
+
+def _muted(text: str) -> str:
+    return f'<span style="{SMALL}">{escape(text)}</span>'
+
+
+def _code(text: str) -> str:
+    return f'<code style="background:none;color:inherit;padding:0;white-space:pre-wrap">{escape(text)}</code>'

@@ -1,0 +1,211 @@
+"""Histories of training: dictionaries as before, and in a notebook a table and a plot, live while training goes on."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import re
+import sys
+import time
+from types import ModuleType, SimpleNamespace
+from xml.etree.ElementTree import Element
+
+import numpy as np
+import pytest
+from html_support import parsed, rows, text
+
+import matgrad as mg
+from matgrad.callbacks import Callback, LiveTable, Report, default_report
+from matgrad.training import History
+
+N, D, K = 40, 5, 3
+
+
+def trained(epochs: int = 3, **options) -> History:
+    rng = np.random.default_rng(2)
+    mg.manual_seed(1)
+    M = mg.MultilayerPerceptron([mg.ActivationLayer(D, 8, "ReLU"), mg.LinearLayer(8, K)])
+    return M.fit(rng.normal(size=(N, D)), rng.integers(0, K, N), epochs=epochs, validation=0.2, seed=1, **options)
+
+
+def plots(html: str) -> dict[str, Element]:
+    found = parsed(html).iter("svg")
+    return {svg.get("aria-label").removesuffix(" by epoch"): svg for svg in found}
+
+
+# -- the dictionary -----------------------------------------------------------------------------------
+
+
+def test_a_history_is_a_dictionary_of_lists():
+    history = trained()
+    names = ["epoch", "learning_rate", "seconds", "loss", "accuracy", "validation_loss", "validation_accuracy"]
+    assert [*history] == names
+    assert history == dict(history)
+    assert repr(history) == repr(dict(history))
+    assert json.loads(json.dumps(history)) == history
+    for other in (copy.deepcopy(history), pickle.loads(pickle.dumps(history))):
+        assert other == history
+        assert type(other) is History
+
+
+def test_the_history_of_the_model_is_shown_too():
+    M = mg.MultilayerPerceptron([mg.LinearLayer(2, 2)])
+    assert M.fit(np.zeros((4, 2)), np.array([0, 1, 0, 1]), epochs=1) == M.history
+    assert M.history._repr_html_() == History(M.history)._repr_html_()
+
+
+# -- table and plot -----------------------------------------------------------------------------------
+
+
+def test_the_table_has_the_values_of_every_epoch():
+    history = trained()
+    head, *lines = rows(next(parsed(history._repr_html_()).iter("table")))
+    assert head == ["epoch", "lr", "loss", "train acc", "val loss", "val acc", "train seconds"]
+    for i, line in enumerate(lines):
+        names = ["epoch", "learning_rate", "loss", "accuracy", "validation_loss", "validation_accuracy", "seconds"]
+        assert [float(x) for x in line] == pytest.approx([history[name][i] for name in names], abs=0.0051)
+    assert len(lines) == 3
+
+
+def test_a_long_history_is_cut():
+    history = History(epoch=[*range(1, 501)], loss=[1 / i for i in range(1, 501)])
+    _, *lines = rows(next(parsed(history._repr_html_()).iter("table")))
+    assert [line[0] for line in lines] == [*"1234", "… 490 more epochs …", *map(str, range(495, 501))]
+    assert len(history._repr_html_()) < 20_000
+
+
+def test_the_curves_have_the_values_of_the_history():
+    history = trained(epochs=5)
+    found = plots(history._repr_html_())
+    assert [*found] == ["loss", "accuracy"]
+    for measure, svg in found.items():
+        points = " ".join(line.get("points") for line in svg.iter("polyline")).split()
+        names = (measure, f"validation_{measure}")
+        values = np.array([history[name] for name in names]).ravel()
+        places = np.array([float(point.partition(",")[2]) for point in points])
+        labels = {float(t.get("y")) - 3.5: float(t.text) for t in svg.iter("text") if t.get("text-anchor") == "end"}
+        slope, offset = np.polyfit([*labels], [*labels.values()], 1)  # the axis, as it is labelled
+        np.testing.assert_allclose(slope * places + offset, values, atol=0.01 * np.ptp([*labels.values()]))
+        assert [text(t) for t in svg.iter("text")][-2:] == ["training", "validation"]
+
+
+@pytest.mark.parametrize(
+    ("history", "measures"),
+    [
+        (History(), []),
+        (History(epoch=[], loss=[]), []),
+        (History(epoch=[1], loss=[0.5]), ["loss"]),
+        (History(epoch=[1, 2], loss=[0.5, 0.5]), ["loss"]),
+        (History(epoch=[1, 2], loss=[0.0, 0.0]), ["loss"]),
+        (History(epoch=[1, 2, 3], loss=[0.5, np.inf, np.nan]), ["loss"]),
+        (History(epoch=[1], loss=[np.nan]), []),
+        (History(epoch=[1, 2], rmse=[1e-9, 1e9]), ["rmse"]),
+        (History(epoch=[1, 2], learning_rate=[0.1, 0.1]), []),
+        (History(epoch=[1, 2], loss=[3.0, 2.0], own=[1.0]), ["loss"]),
+        (History(epoch=[1, 2], loss=[3.0, 2.0], test_loss=[3.0, 2.0], nnz=[{"1": 3}, {"1": 4}]), ["loss"]),
+    ],
+)
+def test_odd_histories(history, measures):
+    html = history._repr_html_()
+    assert [*plots(html)] == measures
+    assert "nan" not in "".join(line.get("points") for line in parsed(html).iter("polyline"))
+
+
+# -- live ---------------------------------------------------------------------------------------------
+
+
+class Kernel:
+    """A kernel that keeps what is displayed."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.shown: list[str] = []
+        shell = SimpleNamespace(kernel=self)
+        display = ModuleType("IPython.display")
+        display.display = self.display
+        IPython = ModuleType("IPython")
+        IPython.get_ipython, IPython.display = lambda: shell, display
+        monkeypatch.setitem(sys.modules, "IPython", IPython)
+        monkeypatch.setitem(sys.modules, "IPython.display", display)
+
+    def display(self, thing, display_id):
+        assert display_id
+        self.update(thing)
+        return self
+
+    def update(self, thing):
+        self.shown.append(thing._repr_html_())
+
+
+@pytest.fixture
+def kernel(monkeypatch) -> Kernel:
+    return Kernel(monkeypatch)
+
+
+def test_a_verbose_run_in_a_kernel_is_shown_live(kernel, capsys, monkeypatch):
+    monkeypatch.setattr(LiveTable, "_INTERVAL", 0.0)
+    history = trained(verbose=True)
+    assert len(kernel.shown) >= 5
+    counts = [len([*parsed(html).iter("tr")]) for html in kernel.shown]
+    assert counts == sorted(counts)  # a head and an epoch, two, three
+    assert {*counts} >= {0, 2, 3, 4}
+    assert "epoch1of3" in text(parsed(kernel.shown[0]))
+    assert kernel.shown[-1] == history._repr_html_()
+    assert capsys.readouterr().out == ""
+
+
+def test_progress_grows_within_an_epoch(kernel, monkeypatch):
+    monkeypatch.setattr(LiveTable, "_INTERVAL", 0.0)
+    trained(epochs=1, batch_size=4, verbose=True, callbacks=[EveryBatch()])
+    shares = [float(x) for html in kernel.shown for x in re.findall(r"width:([\d.]+)%;height", html)]
+    assert shares == sorted(shares)
+    assert {0.0, 50.0, 75.0} <= {*shares}
+
+
+class EveryBatch(Callback):
+    def batch(self, run) -> None:
+        pass
+
+
+def test_updates_are_few(kernel):
+    start = time.perf_counter()
+    trained(epochs=200, verbose=True)
+    assert len(kernel.shown) <= 2 + (time.perf_counter() - start) / 0.5
+
+
+def test_a_run_that_fails_shows_what_it_has(kernel):
+    class Failing(Callback):
+        def epoch(self, run) -> None:
+            if run.epoch == 2:
+                raise KeyError("no")
+
+    with pytest.raises(KeyError):
+        trained(verbose=True, callbacks=[Failing()])
+    assert "epoch3of3" in text(parsed(kernel.shown[-1]))
+    assert len([*parsed(kernel.shown[-1]).iter("tr")]) == 3
+
+
+def test_nothing_is_shown_unless_asked_for(kernel):
+    trained()
+    assert kernel.shown == []
+
+
+@pytest.mark.parametrize("shell", [None, SimpleNamespace(), SimpleNamespace(kernel=None)])
+def test_elsewhere_a_report_is_printed(shell, monkeypatch, capsys):
+    IPython = ModuleType("IPython")
+    IPython.get_ipython = lambda: shell
+    monkeypatch.setitem(sys.modules, "IPython", IPython)
+    assert type(default_report()) is Report
+    trained(verbose=True)
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+def test_a_run_in_words():
+    seen = []
+
+    class Words(Callback):
+        def epoch(self, run) -> None:
+            seen.append(repr(run))
+
+    trained(callbacks=[Words()])
+    assert seen == ["Training: 1 of 3 epochs", "Training: 2 of 3 epochs", "Training: 3 of 3 epochs"]

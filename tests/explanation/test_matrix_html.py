@@ -1,0 +1,140 @@
+"""Matrices as HTML: the right numbers and colors, in full or cut, dense or sparse, on every backend."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+
+import numpy as np
+import pytest
+from html_support import formulas, numbers, parsed, rows, text
+from PIL import Image
+
+import matgrad as mg
+from matgrad.explanation.html import matrix_html, picture_html
+
+RNG = np.random.default_rng(3)
+A = RNG.normal(size=(5, 7))
+LARGE = RNG.normal(size=(40, 30)) * (RNG.random((40, 30)) < 0.5)
+
+
+def cells(html: str) -> list[list[str]]:
+    """The cells of a matrix without the indices of rows and columns."""
+    (table,) = parsed(html).iter("table")
+    return [row[1:] for row in rows(table)[1:]]
+
+
+def opacities(html: str) -> np.ndarray:
+    """The opacity of each cell's color, with the sign that the color stands for."""
+    found = [re.search(r"rgba\((\d+),.*?,([\d.]+)\)", td.get("style")) for td in parsed(html).iter("td")]
+    return np.array([float(m[2]) * (1 if m[1] == "37" else -1) for m in found if m])
+
+
+def test_a_small_matrix_is_shown_in_full():
+    html = matrix_html(A, r"\mathsf{D}W")
+    found = np.array([numbers(row) for row in cells(html)])
+    np.testing.assert_allclose(found, A, rtol=0, atol=0.0051)
+    assert formulas(parsed(html)) == ["DW"]
+    assert "5×7" in text(parsed(html))
+
+
+def test_colors_show_sign_and_size():
+    shown = opacities(matrix_html(A))
+    np.testing.assert_allclose(shown, (0.7 * A / np.abs(A).max()).ravel(), atol=0.0051)
+
+
+def test_a_large_matrix_is_cut():
+    html = matrix_html(LARGE)
+    (table,) = parsed(html).iter("table")
+    (_, *head), *body = rows(table)
+    columns, lines = [*range(6), None, 27, 28, 29], [*range(5), None, 38, 39]
+    assert head == ["…" if j is None else str(j) for j in columns]
+    assert [row[0] for row in body] == ["…" if i is None else str(i) for i in lines]
+    for i, (_, *row) in zip(lines, body, strict=True):
+        for j, cell in zip(columns, row, strict=True):
+            if i is None or j is None:
+                assert cell == "…"
+            else:
+                assert float(cell) == pytest.approx(LARGE[i, j], rel=0.006, abs=1e-12)
+
+
+@pytest.mark.parametrize("show", [matrix_html, picture_html])
+def test_the_summary_of_a_large_matrix(show):
+    low, high, mean = LARGE.min(), LARGE.max(), LARGE.mean()
+    zeros = int((LARGE == 0).sum())
+    expected = f"from {low:.3g} to {high:.3g}, mean {mean:.3g}; {zeros} zeros"
+    assert expected.replace(" ", "") in text(parsed(show(LARGE)))
+
+
+def sparse(shape: tuple[int, int], nnz: int) -> mg.SparseMatrix:
+    support = mg.Support.random(*shape, nnz, np.random.default_rng(1))
+    return mg.SparseMatrix(support, RNG.normal(size=(1, nnz)))
+
+
+def test_a_sparse_matrix_has_dots_where_it_stores_nothing():
+    W = sparse((4, 6), 9)
+    dense, stored = W.to_dense(), np.zeros((4, 6), bool)
+    stored[W.support.row_indices(), W.support.columns] = True
+    for i, row in enumerate(cells(W._repr_html_())):
+        for j, cell in enumerate(row):
+            assert (cell != "·") == stored[i, j]
+            assert cell == "·" or float(cell) == pytest.approx(dense[i, j], abs=0.0051)
+
+
+def test_a_large_sparse_matrix_is_not_made_dense():
+    W = sparse((1_000_000, 2_000_000), 50)
+    for show in (matrix_html, picture_html):
+        assert "50of2,000,000,000,000elementsstored" in text(parsed(show(W)))
+
+
+def pixels(html: str) -> np.ndarray:
+    (image,) = parsed(html).iter("img")
+    content = base64.b64decode(image.get("src").partition("base64,")[2])
+    return np.asarray(Image.open(io.BytesIO(content))).astype(int)
+
+
+def test_a_picture_has_a_point_for_every_element():
+    shown = pixels(picture_html(LARGE))
+    assert shown.shape == (40, 30, 4)
+    np.testing.assert_allclose(shown[..., 3], 255 * np.abs(LARGE) / np.abs(LARGE).max(), atol=0.51)
+    assert ((shown[..., 2] > shown[..., 0]) == (LARGE > 0)).all()  # blue is positive
+
+
+def test_the_picture_of_a_wide_matrix_has_a_point_for_every_block():
+    B = np.zeros((300, 12))
+    B[299, 11], B[0, 0], B[1, 0] = -4.0, 2.0, 1.0
+    shown = pixels(picture_html(B))
+    assert shown.shape == (96, 12, 4)
+    assert np.argwhere(shown[..., 3]).tolist() == [[0, 0], [95, 11]]
+    assert shown[0, 0, 3] == 128  # of 2 and 1, the element farther from 0
+    assert shown[95, 11, 0] > shown[95, 11, 2]  # orange is negative
+
+
+def test_a_picture_of_a_sparse_matrix_is_that_of_the_dense_one():
+    W = sparse((50, 20), 100)
+    np.testing.assert_array_equal(pixels(picture_html(W))[..., 3], pixels(picture_html(W.to_dense()))[..., 3])
+
+
+@pytest.mark.parametrize(
+    ("A", "expected"),
+    [
+        (np.array([[1, -2], [0, 30]]), [["1", "-2"], ["0", "30"]]),
+        (np.array([[True, False]]), [["1", "0"]]),
+        (np.array([[np.nan, np.inf], [-np.inf, 2.5]]), [["nan", "inf"], ["-inf", "2.50"]]),
+        (np.array([[1e-9, 2.0]]), [["1e-09", "2"]]),
+        (np.array([[123456.7, 1.5]]), [["123457", "2"]]),
+        (np.array(0.25), [["0.250"]]),
+        (0.25, [["0.250"]]),
+        (np.array([1.0, 2.5]), [["1.00", "2.50"]]),
+        (np.zeros((0, 3)), []),
+        (np.zeros((2, 2)), [["0", "0"], ["0", "0"]]),
+    ],
+)
+def test_the_numbers_of_odd_matrices(A, expected):
+    assert cells(matrix_html(A)) == expected
+
+
+def test_a_matrix_of_another_backend(backend):
+    X = backend.matrix(A)
+    assert matrix_html(X, "X") == matrix_html(A, "X")

@@ -1,0 +1,281 @@
+"""What a notebook shows of models, layers and programs: their equations, sizes and numbers, and no foreign HTML."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from html_support import MATH, formulas, numbers, parsed, rows, text
+
+import matgrad as mg
+from composites import custom, model
+from matgrad.activation_functions import ACTIVATIONS
+from matgrad.foundation.random_numbers import generator
+from matgrad.inspection.equations import METHODS, equations, observed
+from matgrad.program.program import Program
+from support import to_numpy
+
+D, K, N = 4, 3, 11
+SUPPORT = mg.Support.random(K, D, 5, np.random.default_rng(1))
+LAYERS = {
+    "linear": lambda: mg.LinearLayer(D, K),
+    "sparse": lambda: mg.ActivationLayer(D, K, "ReLU", support=SUPPORT),
+    "dropout": lambda: mg.ActivationLayer(D, K, "Sigmoid", dropout=0.5),
+    "softmax": lambda: mg.SoftmaxLayer(D, K),
+    "log-softmax": lambda: mg.LogSoftmaxLayer(D, K),
+    "srelu": lambda: mg.SReLULayer(D, K),
+    "batch normalization": lambda: mg.BatchNormalizationLayer(D),
+    "dropout of neurons": lambda: mg.DropoutLayer(D),
+    "scale": lambda: custom.ScaleLayer(D, D),
+    "residual": lambda: custom.ResidualLayer(D, D),
+    **{name: lambda name=name: mg.ActivationLayer(D, K, name) for name in ACTIVATIONS},
+}
+
+
+def lines_of(html: str) -> list[list[str]]:
+    """The rows of the first table, without its head."""
+    return rows(next(parsed(html).iter("table")))[1:]
+
+
+# -- layers -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_shows_its_equations_with_sizes_and_source(name):
+    layer = LAYERS[name]()
+    html = layer._repr_html_()
+    expected, executed = [e for m in METHODS for e in equations(type(layer), m)], {}
+
+    def keep(_, equation, value):
+        executed[equation] = " × ".join("N" if n == N else str(n) for n in value.shape)
+        return value
+
+    clone = layer.clone()
+    with observed([clone], keep):
+        Y = clone.feedforward(np.ones((N, D), np.float32))
+        clone.backpropagate(Y, Y)
+    shown = lines_of(html)
+    assert len(shown) == len(expected)
+    for equation, (_, _, size, source) in zip(expected, shown, strict=True):
+        assert size.removesuffix(", sparse") == executed.get(equation, "")
+        assert source.startswith(equation.source)
+        assert source.endswith(f"/{equation.file.rpartition('/')[2]}:{equation.line}")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("linear", ["Y=XW⊤+1N·b", "DW=DY⊤·X", "Db=1N⊤·DY", "DX=DY·W"]),
+        ("dropout", ["Z=X(W⊙R)⊤+1N·b", "Y=act(Z)", "DZ=DY⊙act′(Z)", "DW=(DZ⊤·X)⊙R", "Db=1N⊤·DZ", "DX=DZ(W⊙R)"]),
+        ("scale", ["Y=(1N·s)⊙X", "Ds=1N⊤·(DY⊙X)", "DX=(1N·s)⊙DY"]),
+    ],
+)
+def test_the_equations_of_a_layer(name, expected):
+    (table, *_) = parsed(LAYERS[name]()._repr_html_()).iter("table")
+    assert formulas(table) == expected
+
+
+def test_a_layer_shows_its_parameters():
+    layer = LAYERS["linear"]()
+    _, W, b = parsed(layer._repr_html_()).iter("table")
+    shown = np.array([numbers(row[1:]) for row in rows(W)[1:]])
+    np.testing.assert_allclose(shown, to_numpy(layer.W), atol=0.00051)
+    assert [row[1:] for row in rows(b)[1:]] == [["0"] * K]
+
+
+def test_a_layer_shows_its_definition_and_settings():
+    layer = mg.LinearLayer(D, K)
+    layer.set_optimizer("Momentum(0.5)")
+    shown = text(parsed(layer._repr_html_()))
+    assert shown.startswith("LinearLayer(4,3)4→3·15parameters·Momentum(mu=0.5)Y=XWT+1_Nb,withWofsizeK×D")
+
+
+def test_a_sparse_gradient_is_marked_and_the_support_shown():
+    root = parsed(LAYERS["sparse"]()._repr_html_())
+    table, W, _ = root.iter("table")
+    assert [size for _, _, size, _ in rows(table)[1:]] == ["N × 3"] * 3 + ["3 × 4, sparse", "1 × 3", "N × 4"]
+    assert sum(cell == "·" for row in rows(W) for cell in row) == K * D - SUPPORT.nnz
+
+
+def test_large_parameters_are_pictures():
+    root = parsed(mg.LinearLayer(48, 24)._repr_html_())
+    assert {(image.get("width"), image.get("height")) for image in root.iter("img")} == {("192", "96"), ("192", "8")}
+
+
+def test_showing_changes_nothing():
+    M = model()
+    M.fit(np.ones((6, 5)), np.array([0, 1, 2, 0, 1, 2]), epochs=1)
+    before, random = copy.deepcopy(M.state()), copy.deepcopy(generator().bit_generator.state)
+    attributes = [{*vars(layer)} for _, layer in M.walk()]
+    for thing in (M, *(layer for _, layer in M.walk()), M.program()):
+        parsed(thing._repr_html_())
+    assert generator().bit_generator.state == random
+    assert [{*vars(layer)} for _, layer in M.walk()] == attributes
+    for name, X in M.state().items():
+        np.testing.assert_array_equal(to_numpy(X), to_numpy(before[name]), err_msg=name)
+
+
+# -- layers of users ----------------------------------------------------------------------------------
+
+HOSTILE = '''
+import matgrad as mg
+class HostileLayer(mg.LinearLayer):
+    """Y = <b>X</b> & <script>alert(1)</script> of `X<i>`"""
+    def feedforward(self, X):
+        Z = super().feedforward(X)
+        Y = mark(Z, "<img src=x onerror=alert(2)>")
+        return Y
+    def __repr__(self):
+        return "<script>alert(3)</script>"
+def mark(Z, text):
+    return Z
+'''
+
+
+@pytest.fixture
+def hostile(tmp_path, monkeypatch):
+    (tmp_path / "hostile.py").write_text(HOSTILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    import hostile
+
+    return hostile.HostileLayer(D, K)
+
+
+def test_what_users_write_is_text(hostile):
+    M = mg.MultilayerPerceptron([hostile, mg.LinearLayer(K, 2)])
+    for thing in (hostile, M, M.program()):
+        root = parsed(thing._repr_html_())
+        assert not {"script", "i"} & {element.tag for element in root.iter()}
+        assert not [image for image in root.iter("img") if image.get("src") == "x"]
+    shown = text(parsed(hostile._repr_html_()))
+    assert "<script>alert(3)</script>" in shown
+    assert "Y=<b>X</b>&<script>alert(1)</script>ofX<i>" in shown
+    assert 'Y=mark(Z,"<imgsrc=xonerror=alert(2)>")hostile.py:7' in shown
+
+
+def test_a_layer_without_source_says_so():
+    namespace: dict = {}
+    exec(HOSTILE, namespace)
+    layer = namespace["HostileLayer"](D, K)
+    for thing in (layer, mg.MultilayerPerceptron([layer])):
+        assert "thesourceofHostileLayer.feedforwardisnotavailable" in text(parsed(thing._repr_html_()))
+
+
+class FailingLayer(mg.LinearLayer):
+    """Y = a matrix of a wrong size"""
+
+    def feedforward(self, X):
+        Y = X @ X
+        return Y
+
+
+def test_a_layer_that_fails_is_shown_without_sizes():
+    assert formulas(parsed(FailingLayer(D, K)._repr_html_()))[0] == "Y=XX"
+
+
+# -- models -----------------------------------------------------------------------------------------
+
+
+def test_a_model_is_a_table_of_its_layers():
+    M = mg.create_model("ReLU;BatchNormalization;Softmax", [6, 5, 3])
+    for layer, optimizer in zip(M.layers, ("Momentum(0.5)", "GradientDescent", "Adam"), strict=True):
+        layer.set_optimizer(optimizer)
+    first, second, third, total = lines_of(M._repr_html_())
+    assert [(x[0], x[1], *x[3:]) for x in (first, second, third)] == [
+        ("1", "ActivationLayer(6, 5, ReLU)", "6 → 5", "35", "Momentum(mu=0.5)"),
+        ("2", "BatchNormalizationLayer(5, 5)", "5 → 5", "10", "GradientDescent"),
+        ("3", "SoftmaxLayer(5, 3)", "5 → 3", "18", "Adam"),
+    ]
+    assert total == ["", "total", "", "", "63", ""]
+    assert text(parsed(M._repr_html_())).startswith(f"MultilayerPerceptronon{M.engine},float32")
+
+
+def test_backpropagation_is_folded():
+    root = parsed(mg.create_model("ReLU;Linear", [6, 5, 3])._repr_html_())
+    first, second = folded = [formulas(details) for details in root.iter("details")]
+    assert folded == [
+        ["DZ=DY⊙act′(Z)", "DW=DZ⊤·X", "Db=1N⊤·DZ", "DX=DZ·W"],
+        ["DW=DY⊤·X", "Db=1N⊤·DY", "DX=DY·W"],
+    ]
+    assert [x for x in formulas(root) if x not in first + second] == ["Z=XW⊤+1N·b", "Y=act(Z)", "Y=XW⊤+1N·b"]
+
+
+def test_a_sparse_model_shows_densities():
+    M = mg.create_model("ReLU;Linear", [10, 20, 5])
+    M.set_densities("0.1;1")
+    table = next(parsed(M._repr_html_()).iter("table"))
+    head, first, second, total = rows(table)
+    assert head == ["", "layer", "equations", "sizes", "density", "parameters", "optimizer"]
+    assert (first[4:6], second[4:6], total[5]) == (["0.1", "40"], ["1", "105"], "145")
+
+
+def test_parts_of_layers_have_lines_of_their_own():
+    assert [line[0] for line in lines_of(model()._repr_html_())] == [
+        *("1", "2", "2.1", "2.2", "2.2.1", "2.2.2", "2.3", "3", ""),
+    ]
+
+
+def test_an_empty_model():
+    assert lines_of(mg.MultilayerPerceptron()._repr_html_()) == [["", "total", "", "", "0", ""]]
+
+
+def test_a_model_on_another_backend(backend):
+    M = mg.create_model("SReLU;Linear", [6, 5, 3])
+    expected = lines_of(M._repr_html_())
+    assert lines_of(M.to(backend.name)._repr_html_()) == expected
+    parsed(M.layers[0]._repr_html_())
+
+
+# -- programs -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_program_has_its_lines_with_the_equations_that_they_come_from(fused):
+    program = mg.create_model("ReLU;Softmax", [3, 4, 2]).program(fused=fused)
+    (table,) = parsed(program._repr_html_()).iter("table")
+    given, _, *printed = str(program).splitlines()
+    assert len(rows(table)) == len(printed)
+    labels = {value.equation for value in program.instructions}
+    for cells, line in zip(table.iter("tr"), printed, strict=True):
+        name, right, label = cells
+        assert text(name).replace("Δ", "") in {x.replace(".delta", "") for x in _plain(line.partition(" = ")[0])}
+        assert text(right).startswith("=")
+        assert "".join(label.itertext()) in labels
+    assert given.count("×") == text(parsed(program._repr_html_())).partition("Z1")[0].count("×")
+
+
+def _plain(name: str) -> set[str]:
+    """Ways to write a name: W1.delta' is Δ with the index W1 and a prime after the index or before."""
+    name = name.strip().replace("'", "′")
+    return {name, name.replace(".delta", "")}
+
+
+def test_a_long_program_is_cut():
+    program = mg.create_model(";".join(["SReLU"] * 12), [5] * 13).program(fused=False)
+    root = parsed(program._repr_html_())
+    lines = len(str(program).splitlines()) - 2
+    assert len([*root.iter("tr")]) == 150 < lines
+    assert f"and{lines - 150}morelines" in text(root)
+
+
+def test_an_output_that_is_a_copy_has_a_line():
+    program = mg.create_model("Linear", [3, 2]).program(feedforward=True)
+    Y = program.outputs["Y"]
+    (table,) = parsed(Program(program.inputs, {"Y": Y, "A": Y})._repr_html_()).iter("table")
+    assert [text(row) for row in table.iter("tr")] == ["A=X·W1⊤+1N·b1layer1LinearLayer.Y", "Y=A"]
+
+
+def test_formulas_are_mathml():
+    assert parsed(mg.LinearLayer(2, 3)._repr_html_()).find(f".//{MATH}math") is not None
+
+
+# -- elsewhere ----------------------------------------------------------------------------------------
+
+
+def test_text_is_as_before():
+    M = mg.MultilayerPerceptron([mg.LinearLayer(2, 3)])
+    assert repr(M).splitlines()[0] == "MultilayerPerceptron on numpy, float32"
+    assert repr(M.layers[0]) == "LinearLayer(2, 3)"
+    assert str(M.program()).startswith("given W1 3×2")
