@@ -14,6 +14,7 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.explanation.mathml import mathml
+from matgrad.explanation.text import summary
 from matgrad.sparse.matrix import SparseMatrix
 
 POSITIVE, NEGATIVE = (37, 124, 235), (240, 128, 30)  # blue and orange, told apart by everybody
@@ -105,19 +106,9 @@ class Entries:
         return f'<td style="{CELL.replace("background:none", f"background:{color}")}">{self._format(a)}</td>'
 
     def summary(self) -> str:
-        """The range of all elements, their mean, and how many of them are stored, zero or not finite."""
-        A = self.values
-        finite = A[np.isfinite(A)]
-        parts = []
-        if self.support is not None:
-            parts.append(f"{self.support.nnz:,} of {math.prod(self.shape):,} elements stored")
-        if finite.size:
-            low, mean, high = (f"{x:.3g}" for x in (finite.min(), finite.mean(dtype=np.float64), finite.max()))
-            parts.append(f"from {low} to {high}, mean {mean}")
-        zeros, wrong = A.size - np.count_nonzero(A), A.size - finite.size
-        parts += [f"{zeros:,} zeros"] if zeros else []
-        parts += [f"{wrong:,} not finite"] if wrong else []
-        return "; ".join(parts)
+        """What is known of all elements."""
+        with np.errstate(all="ignore"):
+            return summary(self.values if self.support is None else SparseMatrix(self.support, self.values))
 
     def blocks(self) -> np.ndarray:
         """The matrix with at most `PICTURE` rows and columns: the largest elements of blocks, nan where none is."""
@@ -133,11 +124,11 @@ class Entries:
         return result
 
 
-def _figure(content: str, table: Entries, symbol: str, summary: str) -> str:
-    """A matrix under its symbol and size, with a summary below."""
+def _figure(content: str, table: Entries, symbol: str, note: str) -> str:
+    """A matrix under its symbol and size, with a note below."""
     name = f"{mathml(symbol)} " if symbol else ""
     caption = f'<div style="margin:0 0 2px">{name}<span style="{MUTED}">{size_html(table.shape)}</span></div>'
-    below = f'<div style="{MUTED};font-size:.85em">{escape(summary)}</div>' if summary else ""
+    below = f'<div style="{MUTED};font-size:.85em">{escape(note)}</div>' if note else ""
     return (
         '<div style="display:inline-block;vertical-align:top;margin:4px 20px 8px 0;text-align:left;max-width:100%;'
         f'overflow-x:auto">{caption}{content}{below}</div>'

@@ -6,17 +6,16 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import matgrad
 from matgrad.backends import get_backend
 from matgrad.explanation.html import LINE, MUTED, PLAIN, picture_html, size_html
 from matgrad.explanation.mathml import mathml
+from matgrad.explanation.writing import place
 from matgrad.foundation.notation import symbol
-from matgrad.inspection.equations import METHODS, Equation, equations, observed_if_readable, relative_path
+from matgrad.inspection.equations import METHODS, Equation, equations, observed_if_readable
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import State
 from matgrad.multilayer_perceptron import MultilayerPerceptron, density_of, parameter_count
@@ -107,7 +106,7 @@ def _table_of_equations(layer: Layer) -> str:
     lines = []
     for method, listed in found.items():
         for k, equation in enumerate(listed):
-            source = f'{_code(equation.source)}<br/><span style="{SMALL}">{_place(equation)}</span>'
+            source = f'{_code(equation.source)}<br/><span style="{SMALL}">{escape(place(equation))}</span>'
             lines.append(
                 [_muted(NAMES[method]) if not k else "", _formula(equation, layer), sizes.get(equation, ""), source]
             )
@@ -150,15 +149,6 @@ def _sizes(layer: Layer) -> dict[Equation, str]:
         layer.to(get_backend("numpy"), "float64")
         record_computation(own, own.template.state(), X, DY)
     return own.sizes
-
-
-def _place(equation: Equation) -> str:
-    """File and line of an equation: in the package, in the current folder, or in a cell of the notebook."""
-    package, file = Path(matgrad.__file__).parent, Path(equation.file)
-    if "ipykernel" in equation.file:
-        return f"cell of this notebook, line {equation.line}"
-    name = file.relative_to(package.parent) if file.is_relative_to(package) else relative_path(equation.file)
-    return escape(f"{name}:{equation.line}")
 
 
 # -- programs -------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ class Writer:
         origin, latex = self._source(result)
         numbered = self._latex_lines(value)
         return Written(
-            origin.layer, _or(latex, numbered), numbered, self._text_lines(value), origin.source, _location(origin)
+            origin.layer, _or(latex, numbered), numbered, self._text_lines(value), origin.source, place(origin)
         )
 
     def symbol(self, value: Value) -> str:
@@ -116,8 +116,10 @@ def _or(write: Callable[[], str] | None, default: str) -> str:
     return default
 
 
-def _location(equation: Equation) -> str:
+def place(equation: Equation) -> str:
     """File and line, relative to the package or to the current folder; of other files only the name."""
+    if "ipykernel" in equation.file:  # a file that only the kernel of a notebook knows
+        return f"a cell of the notebook, line {equation.line}"
     package = Path(matgrad.__file__).parent.parent
     file = Path(equation.file)
     if file.is_relative_to(package):
