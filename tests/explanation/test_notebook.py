@@ -67,7 +67,7 @@ def test_a_layer_shows_its_equations_with_sizes_and_source(name):
     ("name", "expected"),
     [
         ("linear", ["Y=XW⊤+1N·b", "DW=DY⊤·X", "Db=1N⊤·DY", "DX=DY·W"]),
-        ("dropout", ["Z=X(W⊙R)⊤+1N·b", "Y=act(Z)", "DZ=DY⊙act′(Z)", "DW=(DZ⊤·X)⊙R", "Db=1N⊤·DZ", "DX=DZ(W⊙R)"]),
+        ("dropout", ["Z=X(W⊙R)⊤+1N·b", "Y=σ(Z)", "DZ=DY⊙σ′(Z)", "DW=(DZ⊤·X)⊙R", "Db=1N⊤·DZ", "DX=DZ(W⊙R)"]),
         ("scale", ["Y=(1N·s)⊙X", "Ds=1N⊤·(DY⊙X)", "DX=(1N·s)⊙DY"]),
     ],
 )
@@ -196,10 +196,10 @@ def test_backpropagation_is_folded():
     root = parsed(mg.create_model("ReLU;Linear", [6, 5, 3])._repr_html_())
     first, second = folded = [formulas(details) for details in root.iter("details")]
     assert folded == [
-        ["DZ=DY⊙act′(Z)", "DW=DZ⊤·X", "Db=1N⊤·DZ", "DX=DZ·W"],
+        ["DZ=DY⊙relu′(Z)", "DW=DZ⊤·X", "Db=1N⊤·DZ", "DX=DZ·W"],
         ["DW=DY⊤·X", "Db=1N⊤·DY", "DX=DY·W"],
     ]
-    assert [x for x in formulas(root) if x not in first + second] == ["Z=XW⊤+1N·b", "Y=act(Z)", "Y=XW⊤+1N·b"]
+    assert [x for x in formulas(root) if x not in first + second] == ["Z=XW⊤+1N·b", "Y=relu(Z)", "Y=XW⊤+1N·b"]
 
 
 def test_a_sparse_model_shows_densities():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,11 @@ class Explained:
     def __str__(self) -> str:
         return equation_text(self)
 
+    def _repr_html_(self) -> str:
+        from matgrad.explanation.notebook import explained_html
+
+        return explained_html(self)
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -88,6 +94,11 @@ class Explanation:
 
     def __str__(self) -> str:
         return explanation_text(self)
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, so that nothing of it leaks into the notebook."""
+        style = "width:100%;height:820px;border:1px solid rgba(128,128,128,.4);border-radius:8px"
+        return f'<iframe srcdoc="{escape(self.page())}" style="{style}" title="equations of a training step"></iframe>'
 
     def page(self) -> str:
         """A page for a browser, which needs nothing else."""
