@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from html_support import formulas, parsed, text
 
 import matgrad as mg
 from architectures import random_architecture, torch_gradients
@@ -240,3 +241,14 @@ def test_a_step_that_cannot_be_recorded_is_refused():
 def test_bad_examples_are_refused(X, T, problem):
     with pytest.raises(ValueError, match=problem):
         mg.explain(mg.create_model("ReLU;Linear", "4;5;3"), X, T)
+
+
+# -- in a notebook -----------------------------------------------------------------------------
+
+
+def test_an_equation_is_shown_with_its_value():
+    e = explained("ReLU;Linear", "4;5;3")["layer 2 DW"]
+    root = parsed(e._repr_html_())
+    assert formulas(root)[:2] == ["DW=DY⊤·X", "DW2=DY⊤·Y1"]
+    assert f"{e.value[0, 0]:.3g}"[:5] in text(root)
+    assert "centraldifferencesonthisbatchagree" in text(root)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matgrad.backends import get_backend
-from matgrad.explanation.html import LINE, MUTED, PLAIN, picture_html, size_html
+from matgrad.explanation.html import LINE, MUTED, PLAIN, matrix_html, picture_html, size_html
 from matgrad.explanation.mathml import mathml
 from matgrad.explanation.writing import place
 from matgrad.foundation.notation import symbol
@@ -27,6 +27,7 @@ from matgrad.sparse.matrix import SparseMatrix
 from matgrad.typesetting.latex import latex_equation
 
 if TYPE_CHECKING:
+    from matgrad.explanation.explanation import Explained
     from matgrad.program.program import Program
 
 MOST_LINES = 150  # of a program
@@ -149,6 +150,21 @@ def _sizes(layer: Layer) -> dict[Equation, str]:
         layer.to(get_backend("numpy"), "float64")
         record_computation(own, own.template.state(), X, DY)
     return own.sizes
+
+
+# -- equations of a pass --------------------------------------------------------------------------
+
+
+def explained_html(e: Explained) -> str:
+    """An equation with its source and verdict, and its value as a heat map."""
+    verdict = ", ".join([e.verdict.summary, *e.verdict.details])
+    w = e.written
+    return _page(
+        f"<div>{_muted(e.title)}</div>"
+        f"<div>{mathml(w.latex)}</div><div>{mathml(w.numbered)}</div>"
+        f'<div>{_code(w.source)} &#160;<span style="{SMALL}">{escape(w.location)}</span></div>'
+        f"<div>{_muted(verdict)}</div>{matrix_html(e.value, w.symbol)}"
+    )
 
 
 # -- programs -------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ class Written:
     """An equation for people to read, and where its source is."""
 
     owner: str  # the class that executes it, such as ActivationLayer
+    symbol: str  # the value in LaTeX, with the number of its layer
     latex: str  # as the class has it: \mathsf{D}W = …
     numbered: str  # with the numbers of the layers: \mathsf{D}W_2 = …
     text: str  # the same in characters: DW2 = DZ2ᵀ Y1
@@ -46,7 +47,13 @@ class Writer:
         origin, latex = self._source(result)
         numbered = self._latex_lines(value)
         return Written(
-            origin.layer, _or(latex, numbered), numbered, self._text_lines(value), origin.source, place(origin)
+            owner=origin.layer,
+            symbol=self.symbol(value),
+            latex=_or(latex, numbered),
+            numbered=numbered,
+            text=self._text_lines(value),
+            source=origin.source,
+            location=place(origin),
         )
 
     def symbol(self, value: Value) -> str:
