@@ -18,7 +18,7 @@ PACKAGES := $(sort $(shell find src -name __init__.py))
 train: $(VENV)/train.done
 	$(BIN)/matgrad train
 
-test: lint
+test: lint $(VENV)/browser.done
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lanes
 
 lint: $(VENV)/test.done
@@ -70,6 +70,16 @@ $(VENV)/train.done: pyproject.toml constraints.txt $(CORE) $(VENV)/packages.txt
 $(VENV)/test.done: pyproject.toml constraints.txt $(CORE) $(VENV)/packages.txt
 	$(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/train.done
+
+# the page of `matgrad explain` is tested in Chromium, which root can install on Debian
+BROWSER := which chromium chromium-browser google-chrome 2>/dev/null | grep -q .
+$(VENV)/browser.done: | $(VENV)/bin/python
+	@if ! ($(BROWSER)) && [ "$$(id -u)" = 0 ] && which apt-get >/dev/null; then \
+	    apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium; \
+	fi; \
+	if $(BROWSER); then touch $@; else \
+	    echo "no browser: the tests of the page are skipped; install one, such as with apt-get install chromium"; \
+	fi
 
 clean:
 	rm -rf $(VENV) build dist

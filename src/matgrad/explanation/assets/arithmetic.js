@@ -1,0 +1,297 @@
+// Where an entry of a matrix comes from: the entries of named matrices that it is computed from, and the expression.
+// An unnamed value is followed back to its operands; a named one, such as Z1, is where an expression ends.
+
+const ELEMENTWISE = new Set(
+  "add subtract hadamard negative copy scale divide power exp log log1p reciprocal sqrt tanh erf step".split(" "),
+);
+const isScalar = ({ shape }) => shape.length === 0;
+
+class Arithmetic {
+  constructor(program, named) {
+    this.program = program;
+    this.values = program.values;
+    this.named = named;
+    this.supports = this.#supports();
+  }
+
+  // The support of every 1×nnz value that has the stored elements of a sparse matrix: elementwise operations keep it.
+  #supports() {
+    const found = this.values.map(() => null);
+    const learn = (k, S) => {
+      if (found[k] || isScalar(this.values[k]) || this.values[k].operation === "support") return false;
+      found[k] = S;
+      return true;
+    };
+    const pairs = Object.entries(this.program.outputs).map(([name, k]) => [k, this.values.findIndex((x) => x.name === name)]);
+    this.values.forEach((value, k) => {
+      const [S, first] = value.operands;
+      if (["sampled_product", "uniform_on"].includes(value.operation)) learn(k, this.support(S));
+      if (/^(sparse_|dense)/.test(value.operation)) learn(first, this.support(S));
+      if (ELEMENTWISE.has(value.operation)) pairs.push(...value.operands.map((x) => [k, x]));
+    });
+    let isNew = true;
+    while (isNew) {
+      isNew = false;
+      for (const [a, b] of pairs) {
+        if (found[a] && b >= 0) isNew = learn(b, found[a]) || isNew;
+        if (found[b]) isNew = learn(a, found[b]) || isNew;
+      }
+    }
+    return found;
+  }
+
+  // a support with the size of its matrix, and the positions of its elements by row and column
+  support(k) {
+    const S = this.program.supports[this.values[k].name];
+    const [rows, columns] = this.values[k].shape;
+    S.shape ??= [rows, columns];
+    S.positions ??= new Map(S.rows.map((row, p) => [row * columns + S.columns[p], p]));
+    return S;
+  }
+
+  // the size of the matrix that a value stands for
+  shape(k) {
+    return this.supports[k]?.shape ?? (isScalar(this.values[k]) ? [1, 1] : this.values[k].shape);
+  }
+
+  // the index of an element in a value; undefined where a sparse matrix stores none
+  position(k, i, j) {
+    const n = this.shape(k)[1];
+    return this.supports[k] ? this.supports[k].positions.get(i * n + j) : i * n + j;
+  }
+
+  isLeaf(k) {
+    return this.named.has(k) || this.values[k].operation === "input";
+  }
+
+  // The named matrices that a value is computed from, in the order of its equation, and whether each appears transposed.
+  operands(root) {
+    const found = new Map();
+    const visit = (k, isTransposed) => {
+      const { operation, operands } = this.values[k];
+      if (["number", "support"].includes(operation)) return;
+      if (k !== root && this.isLeaf(k)) {
+        found.set(k, (found.get(k) ?? isTransposed) && isTransposed);
+        return;
+      }
+      const flips = operands.map((_, p) => isTransposed !== this.#flips(operation, p));
+      const order = operands.map((_, p) => p);
+      if (isTransposed && /product$|matmul/.test(operation)) order.reverse(); // (W Xᵀ)ᵀ is X Wᵀ
+      for (const p of order) visit(operands[p], flips[p]);
+    };
+    visit(root, false);
+    return [...found].map(([value, isTransposed]) => ({ value, isTransposed }));
+  }
+
+  #flips(operation, p) {
+    if (operation === "sparse_transposed_product") return p === 1;
+    return operation === "transpose" || (operation === "sampled_product" && p === 2);
+  }
+
+  // Which elements of the named matrices an element of a value is computed from: masks by value.
+  sources(root, i, j) {
+    const masks = new Map();
+    const mask = (k) => {
+      if (!masks.has(k)) masks.set(k, new Uint8Array(sizeOf(this.values[k])));
+      return masks.get(k);
+    };
+    mask(root)[this.position(root, i, j)] = 1;
+    for (let k = root; k >= 0; k--) {
+      if (masks.has(k) && (k === root || !this.isLeaf(k))) this.#spread(k, mask);
+    }
+    return new Map([...masks].filter(([k]) => k !== root && this.isLeaf(k)));
+  }
+
+  #spread(k, mask) {
+    const { operation, operands, operandShapes, shape } = this.values[k];
+    const n = shape[1] ?? 1;
+    const S = /^(sparse_|sampled|dense|uniform_on)/.test(operation) ? this.support(operands[0]) : null;
+    const to = (p, row, column) => {
+      const columns = operandShapes[p][1] ?? 1;
+      const marked = mask(operands[p]);
+      for (const i of row === null ? range(operandShapes[p][0]) : [row]) {
+        for (const j of column === null ? range(columns) : [column]) marked[i * columns + j] = 1;
+      }
+    };
+    const stored = (p) => (mask(operands[1])[p] = 1);
+    const rules = {
+      transpose: (i, j) => to(0, j, i),
+      row_repeat: (i, j) => to(0, 0, j),
+      column_repeat: (i) => to(0, i, 0),
+      full: () => to(0, 0, 0),
+      elements_sum: () => to(0, null, null),
+      columns_sum: (i, j) => to(0, null, j),
+      columns_max: (i, j) => to(0, null, j),
+      rows_sum: (i) => to(0, i, null),
+      rows_max: (i) => to(0, i, null),
+      matmul: (i, j) => (to(0, i, null), to(1, null, j)),
+      sparse_product: (i, j) => {
+        S.rows.forEach((row, p) => row === i && (stored(p), to(2, S.columns[p], j)));
+      },
+      sparse_transposed_product: (i, j) => {
+        S.columns.forEach((column, p) => column === i && (stored(p), to(2, S.rows[p], j)));
+      },
+      sampled_product: (_, p) => (to(1, S.rows[p], null), to(2, S.columns[p], null)),
+      dense: (i, j) => S.positions.has(i * n + j) && stored(S.positions.get(i * n + j)),
+      uniform_on: () => (to(1, 0, 0), to(2, 0, 0)),
+      uniform: () => (to(0, 0, 0), to(1, 0, 0)),
+      diag: (i) => to(0, i, i),
+      Diag: (i, j) => i === j && (operandShapes[0][0] === 1 ? to(0, 0, i) : to(0, i, 0)),
+    };
+    const same = (i, j) => operands.forEach((x, p) => (isScalar(this.values[x]) ? to(p, 0, 0) : to(p, i, j)));
+    mask(k).forEach((isMarked, p) => isMarked && (rules[operation] ?? same)(Math.floor(p / n), p % n));
+  }
+
+  // The expression of an element of a value. An index is a number, or the name of a bound index such as "$0".
+  entry(root, i, j) {
+    let count = 0;
+    const scalar = (k) => build(k, 0, 0);
+    const reduce = (kind, k, i, j, over, body) => ({ kind, k, i, j, over, body });
+    const build = (k, i, j) => {
+      const { operation, operands, operandShapes, number } = this.values[k];
+      const [a, b, c] = operands;
+      const S = /^(sparse_|sampled|dense)/.test(operation) ? this.support(a) : null;
+      if (operation === "number") return { kind: "number", number };
+      if (k !== root && this.isLeaf(k)) return { kind: "element", k, i, j };
+      const bound = (size, of) => ({ name: `$${count++}`, size, ...of });
+      const product = (x, y) => ({ kind: "operation", operation: "times", operands: [x, y] });
+      const [m, n] = operandShapes[0] ?? [];
+      const isOpaque = !ELEMENTWISE.has(operation) && !S && operands.some((x) => this.supports[x]); // a sum of stored elements
+      switch (isOpaque ? "" : operation) {
+        case "transpose":
+          return build(a, j, i);
+        case "row_repeat":
+          return build(a, 0, j);
+        case "column_repeat":
+          return build(a, i, 0);
+        case "full":
+          return scalar(a);
+        case "copy":
+        case "dense":
+          return build(operation === "copy" ? a : b, i, j);
+        case "diag":
+          return build(a, i, i);
+        case "matmul": {
+          const l = bound(n);
+          return reduce("sum", k, i, j, [l], product(build(a, i, l.name), build(b, l.name, j)));
+        }
+        case "sparse_product": {
+          const l = bound(S.shape[1], { support: S, row: i });
+          return reduce("sum", k, i, j, [l], product(build(c, l.name, j), build(b, i, l.name)));
+        }
+        case "sparse_transposed_product": {
+          const l = bound(S.shape[0], { support: S, column: i });
+          return reduce("sum", k, i, j, [l], product(build(c, l.name, j), build(b, l.name, i)));
+        }
+        case "sampled_product": {
+          const l = bound(operandShapes[1][1]);
+          return reduce("sum", k, i, j, [l], product(build(b, i, l.name), build(c, j, l.name)));
+        }
+        case "rows_sum":
+        case "rows_max": {
+          const l = bound(n);
+          return reduce(operation.slice(5), k, i, j, [l], build(a, i, l.name));
+        }
+        case "columns_sum":
+        case "columns_max": {
+          const l = bound(m);
+          return reduce(operation.slice(8), k, i, j, [l], build(a, l.name, j));
+        }
+        case "elements_sum": {
+          const [l, r] = [bound(m), bound(n)];
+          return reduce("sum", k, i, j, [l, r], build(a, l.name, r.name));
+        }
+        default:
+          if (isOpaque || !ELEMENTWISE.has(operation)) return { kind: "opaque", operation, k, i, j };
+          return simplified({
+            kind: "operation",
+            operation,
+            k,
+            i,
+            j,
+            operands: operands.map((x) => (isScalar(this.values[x]) ? scalar(x) : build(x, i, j))),
+          });
+      }
+    };
+    return build(root, i, j);
+  }
+}
+
+const range = (n) => Array.from({ length: n }, (_, i) => i);
+
+// 1·x is x, and c·1 is c
+function simplified(node) {
+  if (node.operation !== "scale") return node;
+  const [c, x] = node.operands;
+  return c.number === 1 ? x : x.number === 1 ? c : node;
+}
+
+const childrenOf = (node) => node.operands ?? (node.body ? [node.body] : []);
+
+// equal strings for equal expressions, whatever the names of their bound indices
+function keyOf(node, names = new Map()) {
+  const index = (i) => names.get(i) ?? i;
+  if (node.kind === "number") return `${node.number}`;
+  if (node.over) {
+    const inner = new Map(names);
+    const sizes = node.over.map((x) => {
+      inner.set(x.name, `#${inner.size}`);
+      return `${x.size}/${x.row === undefined ? "" : index(x.row)}/${x.column === undefined ? "" : index(x.column)}`;
+    });
+    return `${node.kind}[${sizes}](${keyOf(node.body, inner)})`;
+  }
+  if (node.operands) return `${node.operation}(${node.operands.map((x) => keyOf(x, names))})`;
+  return `${node.operation ?? ""}${node.k}[${index(node.i)},${index(node.j)}]`;
+}
+
+// whether an expression has no index that is bound outside of it
+function isClosed(node, bound = []) {
+  const names = [...bound, ...(node.over ?? []).map((x) => x.name)];
+  const isBound = (i) => typeof i !== "string" || names.includes(i);
+  const own = node.kind === "element" || node.kind === "opaque" ? [node.i, node.j] : [];
+  const limits = (node.over ?? []).flatMap((x) => [x.row, x.column]);
+  return [...own, ...limits].every(isBound) && childrenOf(node).every((x) => isClosed(x, names));
+}
+
+// the values of the bound indices of a sum or maximum, one after the other
+function* assignments(over, environment) {
+  if (!over.length) return void (yield environment);
+  const [{ name, size, support, row, column }, ...rest] = over;
+  const at = (i) => (typeof i === "string" ? environment[i] : i);
+  for (let l = 0; l < size; l++) {
+    if (support && !support.positions.has((row === undefined ? l : at(row)) * support.shape[1] + (row === undefined ? at(column) : l))) continue;
+    yield* assignments(rest, { ...environment, [name]: l });
+  }
+}
+
+// the number that an expression stands for
+function evaluate(node, arithmetic, results, environment = {}) {
+  if (node.kind === "number") return node.number;
+  if (node.operation === "times") {
+    return node.operands.reduce((x, y) => x * evaluate(y, arithmetic, results, environment), 1);
+  }
+  const at = (i) => (typeof i === "string" ? environment[i] : i);
+  const p = arithmetic.position(node.k, at(node.i), at(node.j));
+  return p === undefined ? 0 : results[node.k][p];
+}
+
+// The equations of an expression: those of the parts that get a name of their own, then that of the whole. A part gets a
+// name if it occurs twice, or if it is a sum or a maximum inside another operation.
+function statements(root) {
+  const counts = new Map();
+  const visit = (node, isOuter) => {
+    const key = keyOf(node);
+    const seen = counts.get(key);
+    if (seen) return void seen.count++;
+    const entry = { node, key, count: 1, isInner: !isOuter };
+    counts.set(key, entry);
+    const passes = isOuter && ["add", "subtract", "negative", "scale", "divide"].includes(node.operation);
+    for (const x of childrenOf(node)) visit(x, passes);
+    counts.delete(key);
+    counts.set(key, entry); // after its parts
+  };
+  visit(root, true);
+  const isNamed = ({ node, count, isInner }) =>
+    node !== root && childrenOf(node).length > 0 && isClosed(node) && (count > 1 || (node.over && isInner));
+  return [...[...counts.values()].filter(isNamed), { node: root, key: keyOf(root) }];
+}

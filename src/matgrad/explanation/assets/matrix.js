@@ -1,0 +1,241 @@
+// A matrix as a heat map: numbers in the cells where there is room, and entries that can be pointed at.
+
+const SCALES = {
+  light: { negative: [24, 95, 168], zero: [246, 245, 242], positive: [200, 84, 10], dark: "#1f2328", bright: "#ffffff", paper: [255, 255, 255] },
+  dark: { negative: [104, 172, 245], zero: [38, 43, 51], positive: [255, 154, 77], dark: "#14171c", bright: "#eceff4", paper: [24, 28, 34] },
+};
+const MARGIN = 18; // for the indices of rows and columns
+const ROW = 26;
+const TEXT = '12.5px system-ui, "Segoe UI", Roboto, sans-serif';
+const SMALL = '10.5px system-ui, "Segoe UI", Roboto, sans-serif';
+
+const isDark = () => {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+};
+
+// the colour of x/limit in [-1, 1], faded towards the paper where `strength` is below 1
+function heat(x, strength = 1) {
+  const scale = SCALES[isDark() ? "dark" : "light"];
+  const end = x < 0 ? scale.negative : scale.positive;
+  const t = Math.min(1, Math.abs(x)) ** 0.85;
+  return scale.zero.map((z, c) => Math.round((z + (end[c] - z) * t) * strength + scale.paper[c] * (1 - strength)));
+}
+
+function inkOn(rgb) {
+  const scale = SCALES[isDark() ? "dark" : "light"];
+  const [r, g, b] = rgb.map((c) => (c / 255) ** 2.2);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.3 ? scale.dark : scale.bright;
+}
+
+// a colour of the style sheet, for a canvas
+function styleColor(name) {
+  const probe = document.createElement("span");
+  probe.style.color = `var(--${name})`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+class MatrixView {
+  // `at(i, j)` is the element, undefined where a sparse matrix stores none; `shape` is that of what is shown
+  constructor({ name, symbol, shape, at, color, events }) {
+    Object.assign(this, { name, shape, at, color, events });
+    this.isEnlarged = false;
+    this.isSingle = shape[0] * shape[1] === 1;
+    this.marks = () => false;
+    this.selected = null;
+    this.cursor = [0, 0];
+    this.figure = document.createElement("figure");
+    this.figure.className = "matrix";
+    this.figure.innerHTML = `<figcaption><span class="symbol ${color}">${symbol}</span> <span class="size"></span></figcaption>
+      <div class="window" tabindex="0" role="application" aria-roledescription="matrix"><div class="sheet"><canvas></canvas></div></div>`;
+    [this.window, this.sheet, this.canvas] = [".window", ".sheet", "canvas"].map((x) => this.figure.querySelector(x));
+    this.window.setAttribute("aria-label", `${name}, ${shape[0]} by ${shape[1]}: move with the arrow keys`);
+    this.#listen();
+  }
+
+  #listen() {
+    const { window: box, events } = this;
+    const point = (event) => {
+      const cell = this.#cellAt(event);
+      if (cell) events.point(this, ...cell);
+      else events.leave(this);
+    };
+    box.addEventListener("pointermove", point);
+    box.addEventListener("pointerleave", () => events.leave(this));
+    box.addEventListener("pointerdown", (event) => {
+      const cell = this.#cellAt(event);
+      if (cell) events.pin(this, ...(this.cursor = cell));
+    });
+    box.addEventListener("scroll", () => this.draw());
+    box.addEventListener("focus", () => box.matches(":focus-visible") && events.pin(this, ...this.cursor));
+    box.addEventListener("keydown", (event) => this.#move(event));
+  }
+
+  #move(event) {
+    const [m, n] = this.shape;
+    let [i, j] = this.cursor;
+    const moves = {
+      ArrowUp: () => i--,
+      ArrowDown: () => i++,
+      ArrowLeft: () => j--,
+      ArrowRight: () => j++,
+      Home: () => (j = 0),
+      End: () => (j = n - 1),
+      PageUp: () => (i = 0),
+      PageDown: () => (i = m - 1),
+    };
+    if (!moves[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
+    moves[event.key]();
+    event.preventDefault();
+    event.stopPropagation();
+    this.cursor = [Math.min(m - 1, Math.max(0, i)), Math.min(n - 1, Math.max(0, j))];
+    this.#reveal();
+    this.events.pin(this, ...this.cursor);
+  }
+
+  // scroll the cell at the cursor into view
+  #reveal() {
+    const [i, j] = this.cursor;
+    const { window: box, width, height } = this;
+    const fit = (start, size, from, room) => Math.min(Math.max(from, start + size - room), start - MARGIN);
+    box.scrollLeft = fit(MARGIN + j * width, width, box.scrollLeft, box.clientWidth);
+    box.scrollTop = fit(MARGIN + i * height, height, box.scrollTop, box.clientHeight);
+  }
+
+  #cellAt(event) {
+    const place = this.canvas.getBoundingClientRect();
+    const j = Math.floor((event.clientX - place.left + this.window.scrollLeft - MARGIN) / this.width);
+    const i = Math.floor((event.clientY - place.top + this.window.scrollTop - MARGIN) / this.height);
+    return i >= 0 && j >= 0 && i < this.shape[0] && j < this.shape[1] ? [i, j] : null;
+  }
+
+  // read the elements anew, and choose the size of the cells for a given width
+  layout(room) {
+    const [m, n] = this.shape;
+    const finite = [];
+    for (let i = 0; i < m; i++) {
+      for (let j = 0; j < n; j++) finite.push(Math.abs(this.at(i, j) ?? 0));
+    }
+    this.limit = finite.reduce((x, y) => (Number.isFinite(y) && y > x ? y : x), 0);
+    this.digits = this.limit >= 1000 ? 0 : this.limit >= 100 ? 1 : this.limit >= 0.1 || this.limit === 0 ? 2 : this.limit >= 0.01 ? 3 : 4;
+    const widest = Math.max(...[-this.limit, this.limit].map((x) => this.#text(x).length));
+    const numbered = Math.max(40, 8 + 7.4 * widest);
+    this.hasNumbers = this.isEnlarged || (MARGIN + n * numbered <= room && m <= 14);
+    this.width = this.hasNumbers ? numbered : Math.min(24, Math.max(5, (Math.min(room, Math.max(300, room / 2 - 28)) - MARGIN) / n));
+    this.height = this.hasNumbers ? ROW : Math.min(24, Math.max(5, Math.min(340 / m, this.width * 1.6)));
+    this.#caption();
+    this.sheet.style.width = `${MARGIN + n * this.width + 2}px`;
+    this.sheet.style.height = `${MARGIN + m * this.height + 2}px`;
+    this.window.style.maxWidth = `${room}px`;
+    this.draw();
+  }
+
+  #caption() {
+    const [m, n] = this.shape;
+    const size = this.isSingle ? "" : `${m} × ${n}`;
+    const stored = this.stored ? `${this.stored} stored` : "";
+    const limit = this.isSingle ? "" : `±${numberText(this.limit)}`;
+    const box = this.figure.querySelector(".size");
+    box.textContent = [size, stored, limit].filter(Boolean).join(" · ");
+    if (this.isEnlarged || !this.hasNumbers) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "zoom";
+      button.textContent = this.isEnlarged ? "fit" : "numbers";
+      button.setAttribute("aria-label", this.isEnlarged ? `Show all of ${this.name}` : `Show the numbers of ${this.name}`);
+      button.addEventListener("click", () => {
+        this.isEnlarged = !this.isEnlarged;
+        this.events.resize();
+      });
+      box.append(" ", button);
+    }
+  }
+
+  #text(x) {
+    if (!Number.isFinite(x) || (Number.isInteger(x) && this.limit < 1e10 && Math.abs(x) >= 1000)) return numberText(x);
+    if (this.limit !== 0 && (this.limit < 1e-3 || this.limit >= 1e6)) return x === 0 ? "0" : x.toExponential(1).replaceAll("-", "−").replace("+", "");
+    return x === 0 ? "0" : x.toFixed(this.digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−");
+  }
+
+  draw() {
+    const { window: box, canvas, width, height } = this;
+    const [m, n] = this.shape;
+    const visible = [Math.min(box.clientWidth, MARGIN + n * width + 2), Math.min(box.clientHeight, MARGIN + m * height + 2)];
+    const ratio = devicePixelRatio || 1;
+    const [w, h] = visible.map((x) => Math.ceil(x * ratio));
+    if (canvas.width !== w || canvas.height !== h) [canvas.width, canvas.height] = [w, h];
+    [canvas.style.width, canvas.style.height] = visible.map((x) => `${x}px`);
+    this.hole = styleColor("hole");
+    const ink = canvas.getContext("2d");
+    ink.setTransform(ratio, 0, 0, ratio, 0, 0);
+    ink.clearRect(0, 0, ...visible);
+    ink.translate(MARGIN - box.scrollLeft, MARGIN - box.scrollTop);
+    ink.textAlign = "center";
+    ink.textBaseline = "middle";
+    const from = [Math.max(0, Math.floor((box.scrollTop - MARGIN) / height)), Math.max(0, Math.floor((box.scrollLeft - MARGIN) / width))];
+    const to = [Math.min(m, Math.ceil((box.scrollTop + visible[1]) / height)), Math.min(n, Math.ceil((box.scrollLeft + visible[0]) / width))];
+    for (let i = from[0]; i < to[0]; i++) {
+      for (let j = from[1]; j < to[1]; j++) this.#cell(ink, i, j);
+    }
+    this.#outline(ink);
+  }
+
+  #cell(ink, i, j) {
+    const { width, height } = this;
+    const x = this.at(i, j);
+    const gap = width > 9 && height > 9 ? 1 : 0;
+    const isFaded = this.isFading && !this.marks(i, j);
+    if (x === undefined) {
+      ink.fillStyle = this.hole;
+      ink.beginPath();
+      ink.arc((j + 0.5) * width, (i + 0.5) * height, Math.min(2, width / 6), 0, 7);
+      ink.fill();
+      return;
+    }
+    const isColored = this.limit && Number.isFinite(x) && !this.isSingle;
+    const color = heat(isColored ? x / this.limit : 0, isFaded ? 0.38 : 1);
+    ink.fillStyle = `rgb(${color})`;
+    ink.fillRect(j * width, i * height, width - gap, height - gap);
+    if (this.hasNumbers) {
+      ink.globalAlpha = isFaded ? 0.5 : 1;
+      ink.font = TEXT;
+      ink.fillStyle = inkOn(color);
+      ink.fillText(this.#text(x), (j + 0.5) * width, (i + 0.5) * height + 0.5);
+      ink.globalAlpha = 1;
+    }
+  }
+
+  // the marked entries, row by row
+  marked() {
+    const cells = range(this.shape[0]).flatMap((i) => range(this.shape[1]).map((j) => [i, j]));
+    return cells.filter((x) => this.marks(...x));
+  }
+
+  // a frame round the marked entries: one if they form a rectangle, else one each; and their indices
+  #outline(ink) {
+    const { width, height } = this;
+    const [m, n] = this.shape;
+    const marked = this.marked();
+    if (!marked.length) return;
+    const [rows, columns] = [0, 1].map((side) => [...new Set(marked.map((x) => x[side]))].sort((x, y) => x - y));
+    const box = [rows[0], columns[0], rows.at(-1) + 1, columns.at(-1) + 1];
+    const isWhole = (box[2] - box[0]) * (box[3] - box[1]) === marked.length;
+    ink.strokeStyle = ink.fillStyle = styleColor(this.color);
+    ink.lineWidth = 2;
+    for (const [i, j, k, l] of isWhole ? [box] : marked.map(([i, j]) => [i, j, i + 1, j + 1])) {
+      ink.beginPath();
+      ink.roundRect(j * width - 1, i * height - 1, (l - j) * width + 1, (k - i) * height + 1, 3);
+      ink.stroke();
+    }
+    ink.font = SMALL;
+    if (rows.length < m && (height >= 14 || rows.length === 1)) {
+      for (const i of rows) ink.fillText(`${i + 1}`, -10, (i + 0.5) * height);
+    }
+    if (columns.length < n && (width >= 14 || columns.length === 1)) {
+      for (const j of columns) ink.fillText(`${j + 1}`, (j + 0.5) * width, -9);
+    }
+  }
+}

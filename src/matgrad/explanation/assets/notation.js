@@ -1,0 +1,275 @@
+// Expressions as MathML, with symbols or with numbers.
+
+const LETTERS = { max: "m", sum: "s", others: [..."uvpqrhgfdacn"] };
+const SHOWN = 6; // terms of a sum; of a longer one, the first and the last
+const DEEPEST = 3; // operations nested in a factor of a term that is written out, not only as its value
+const TINY = 1e-300; // what is added to a number so that it is not 0
+const SUM = 1;
+const PRODUCT = 2;
+const UNARY = 3;
+const ATOM = 4;
+
+const tag = (name, ...content) => `<${name}>${content.join("")}</${name}>`;
+const row = (...content) => tag("mrow", ...content);
+const operator = (x) => tag("mo", x);
+const infix = (x) => `<mo form="infix">${x}</mo>`;
+const THIN = '<mspace width="0.16em"></mspace>';
+
+// about four significant digits
+function numberText(x) {
+  if (!Number.isFinite(x)) return Number.isNaN(x) ? "NaN" : x < 0 ? "−∞" : "∞";
+  const size = Math.abs(x);
+  if (Number.isInteger(x) && size < 1e10) return `${x}`.replace("-", "−");
+  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return x.toExponential(2).replaceAll("-", "−").replace("+", "");
+  return x.toFixed(Math.max(0, 3 - Math.max(0, Math.floor(Math.log10(size))))).replace("-", "−");
+}
+
+function numberMath(x) {
+  if (x > 0 && x < TINY) return { text: tag("mtext", "tiny"), level: ATOM };
+  const [mantissa, exponent] = numberText(x).split("e");
+  const sign = mantissa.startsWith("−") ? operator("−") : "";
+  const digits = tag("mn", mantissa.replace("−", ""));
+  const power = exponent ? `${operator("·")}${tag("msup", tag("mn", "10"), tag("mn", exponent))}` : "";
+  return { text: row(sign, digits, power), level: sign ? SUM : exponent ? PRODUCT : ATOM };
+}
+
+// a number of the equation itself, such as 0.9 or 10⁻⁸, without zeros at its end
+function constantMath(x) {
+  const size = Math.abs(x);
+  const power = Math.log10(size);
+  if (size >= TINY && size < 1e-3 && Number.isInteger(power)) {
+    return { text: row(x < 0 ? operator("−") : "", tag("msup", tag("mn", "10"), tag("mn", `−${-power}`))), level: x < 0 ? SUM : UNARY };
+  }
+  if (size !== 0 && (size < 1e-4 || size >= 1e6)) return numberMath(x);
+  return { text: row(x < 0 ? operator("−") : "", tag("mn", `${Number(size.toPrecision(6))}`)), level: x < 0 ? SUM : ATOM };
+}
+
+const parenthesized = (text) => row('<mo stretchy="false">(</mo>', text, '<mo stretchy="false">)</mo>');
+
+// The parts of a symbol: what precedes its letter, the letter, and what is below and above it without the layer's number.
+function partsOf(math) {
+  const nodes = symbolNodes(math);
+  const last = nodes.pop();
+  const html = (x) => x?.outerHTML ?? "";
+  const prefix = nodes.map(html).join("");
+  const [base, second, third] = last.children.length ? last.children : [last];
+  const name = last.tagName.toLowerCase();
+  if (!["mi", "mtext", "mn", "msub", "msup", "msubsup"].includes(name)) return { prefix, base: parenthesized(html(last)) };
+  const below = name === "msup" ? undefined : second;
+  const above = name === "msup" ? second : third;
+  const number = below && /^(?:(.*),)?(\d+(?:\.\d+)*)$/.exec(below.textContent);
+  const lower = number ? number[1] && tag("mi", number[1]) : below?.querySelector("msub") ? "" : html(below);
+  return { prefix, base: lowercase(base), lower: lower ?? "", above: html(above) };
+}
+
+function lowercase(node) {
+  return /^[A-Z]$/.test(node.textContent) ? tag("mi", node.textContent.toLowerCase()) : node.outerHTML;
+}
+
+// the elements that make up a symbol
+function symbolNodes(math) {
+  let nodes = [...parsed(math).children];
+  while (nodes.length === 1 && ["math", "mrow", "mstyle"].includes(nodes[0].tagName.toLowerCase())) nodes = [...nodes[0].children];
+  return nodes;
+}
+
+function parsed(html) {
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  return template.content;
+}
+
+const depthOf = (node) => (node.operation === "times" ? 0 : 1 + Math.max(0, ...childrenOf(node).map(depthOf)));
+
+class Notation {
+  // `symbols`: MathML by value; `colors`: the class of each value that has a colour
+  constructor(arithmetic, results, symbols, colors) {
+    Object.assign(this, { arithmetic, results, symbols, colors });
+    this.parts = new Map();
+    const taken = new Map();
+    for (const k of colors.keys()) {
+      const parts = partsOf(symbols[k]);
+      const key = JSON.stringify(parts);
+      if (taken.has(key)) {
+        for (const other of [k, taken.get(key)]) {
+          this.parts.set(other, { prefix: "", base: parenthesized(symbolNodes(symbols[other]).map((x) => x.outerHTML).join("")) });
+        }
+      } else {
+        taken.set(key, k);
+        this.parts.set(k, parts);
+      }
+    }
+    this.letters = new Set([...this.parts.values()].map((x) => parsed(x.base).textContent));
+    this.comma = [...colors.keys()].some((k) => Math.max(...arithmetic.shape(k)) > 9) ? operator(",") : "";
+  }
+
+  colored(k, text) {
+    return this.colors.has(k) ? `<mrow class="${this.colors.get(k)}">${text}</mrow>` : text;
+  }
+
+  // the indices of an element, of a vector only one, with the names of bound ones
+  #indices({ k, i, j }, names) {
+    const [m, n] = this.arithmetic.shape(k);
+    const index = (x) => (typeof x === "string" ? tag("mi", names.get(x)) : tag("mn", `${x + 1}`));
+    return [m > 1 ? index(i) : "", n > 1 ? index(j) : ""].filter(Boolean).join(this.comma);
+  }
+
+  #indexed(text, node, names) {
+    const indices = this.#indices(node, names);
+    return indices ? tag("msub", text, row(indices)) : text;
+  }
+
+  // an element such as z₂₃
+  element(k, i, j, names = new Map()) {
+    const own = this.#indices({ k, i, j }, names);
+    const { prefix, base, lower, above } = this.parts.get(k);
+    const below = [...(lower ? [lower, own ? operator(",") : ""] : []), own].join("");
+    const scripts = [below && row(below), above].filter(Boolean);
+    const name = below && above ? "msubsup" : below ? "msub" : "msup";
+    return this.colored(k, prefix + (scripts.length ? tag(name, base, ...scripts) : base));
+  }
+
+  // The equations of one element as lines of MathML: symbols, numbers and the result.
+  lines(root, i, j) {
+    const found = statements(this.arithmetic.entry(root, i, j));
+    this.names = new Map();
+    const free = LETTERS.others.filter((x) => !this.letters.has(x));
+    const letter = ({ kind }) => {
+      const own = LETTERS[kind];
+      const isFree = own && !this.letters.has(own) && ![...this.names.values()].includes(own);
+      return isFree ? own : free.shift() ?? "t";
+    };
+    return found.map(({ node, key }, p) => {
+      const isLast = p === found.length - 1;
+      this.root = node;
+      const symbol = isLast ? this.element(root, i, j) : tag("mi", letter(node));
+      const symbols = this.write(node, { names: new Map() }).text;
+      const numbers = this.terms(node);
+      if (!isLast) this.names.set(key, parsed(symbol).textContent);
+      const value = evaluate(node, this.arithmetic, this.results);
+      return { symbol, symbols, numbers, result: numberMath(value).text, isLast };
+    });
+  }
+
+  // the terms of a sum with numbers, each with its sign: lines can be broken between them
+  terms(root) {
+    const found = [];
+    const visit = (node, sign, environment) => {
+      const isNamed = node !== this.root && this.names.has(keyOf(node));
+      if (!isNamed && ["add", "subtract"].includes(node.operation)) {
+        visit(node.operands[0], sign, environment);
+        visit(node.operands[1], node.operation === "add" ? sign : -sign, environment);
+      } else if (!isNamed && node.operation === "negative") {
+        visit(node.operands[0], -sign, environment);
+      } else if (!isNamed && node.kind === "sum") {
+        for (const x of elided([...assignments(node.over, environment)])) {
+          if (x === null) found.push(null);
+          else visit(node.body, sign, x);
+        }
+      } else {
+        found.push({ sign, ...this.write(node, { environment }) });
+      }
+    };
+    visit(root, 1, {});
+    return found.map((term, p) => {
+      if (term === null) return row(infix("+"), operator("⋯"));
+      const needed = term.level === SUM && (p > 0 || term.sign < 0);
+      const sign = p > 0 ? infix(term.sign < 0 ? "−" : "+") : term.sign < 0 ? operator("−") : "";
+      return row(sign, needed ? parenthesized(term.text) : term.text);
+    });
+  }
+
+  // MathML of an expression and how tightly it binds: with symbols, or, if there is an environment, with numbers
+  write(node, context) {
+    const { environment } = context;
+    if (node !== this.root && this.names.has(keyOf(node))) {
+      return environment ? numberMath(evaluate(node, this.arithmetic, this.results)) : { text: tag("mi", this.names.get(keyOf(node))), level: ATOM };
+    }
+    if (node.kind === "number") return constantMath(node.number);
+    if (node.kind === "element") {
+      if (!environment) return { text: this.element(node.k, node.i, node.j, context.names), level: ATOM };
+      const { text, level } = numberMath(evaluate(node, this.arithmetic, this.results, environment));
+      return { text: this.colored(node.k, text), level };
+    }
+    if (node.kind === "opaque") {
+      if (environment) return numberMath(evaluate(node, this.arithmetic, this.results, environment));
+      return { text: this.#indexed(tag("mtext", node.operation.replace("_on", "")), node, context.names), level: ATOM };
+    }
+    if (environment && Object.keys(environment).length && depthOf(node) > DEEPEST) {
+      return numberMath(evaluate(node, this.arithmetic, this.results, environment));
+    }
+    if (node.over) return environment ? this.#expanded(node, context) : this.#reduced(node, context);
+    return this.#operation(node, context);
+  }
+
+  // Σₖ or maxₖ of a body
+  #reduced({ kind, over, body }, { names }) {
+    const inner = new Map(names);
+    for (const x of over) inner.set(x.name, "kljprs"[inner.size]);
+    const indices = over.map((x) => tag("mi", inner.get(x.name))).join("");
+    const sign = kind === "sum" ? '<mo movablelimits="false">∑</mo>' : '<mi>max</mi>';
+    const text = this.operand(body, kind === "sum" ? PRODUCT : UNARY, { names: inner });
+    return { text: row(tag("munder", sign, row(indices)), THIN, text), level: kind === "sum" ? PRODUCT : UNARY };
+  }
+
+  #expanded(node, { environment }) {
+    const isInner = Object.keys(environment).length > 0;
+    if (isInner) return numberMath(evaluate(node, this.arithmetic, this.results, environment));
+    const terms = elided([...assignments(node.over, environment)]).map((x) => x && this.write(node.body, { environment: x }));
+    if (node.kind === "max") {
+      const list = terms.map((x) => x?.text ?? operator("…")).join(operator(","));
+      return { text: row(tag("mi", "max"), parenthesized(list)), level: ATOM };
+    }
+    const sum = terms.map((x) => (x === null ? operator("⋯") : x.level === SUM ? parenthesized(x.text) : x.text));
+    return { text: row(sum.join(operator("+"))), level: terms.length > 1 ? SUM : terms[0]?.level ?? ATOM };
+  }
+
+  operand(node, level, context) {
+    const found = this.write(node, context);
+    return found.level >= level ? found.text : parenthesized(found.text);
+  }
+
+  #operation({ operation, operands }, context) {
+    const [x, y] = operands;
+    const at = (node, level) => this.operand(node, level, context);
+    const call = (name, inside) => ({ text: row(tag("mi", name), operator("&#x2061;"), parenthesized(inside)), level: UNARY });
+    switch (operation) {
+      case "add":
+        return { text: row(at(x, SUM), operator("+"), at(y, PRODUCT)), level: SUM };
+      case "subtract":
+        return { text: row(at(x, SUM), operator("−"), at(y, PRODUCT)), level: SUM };
+      case "negative":
+        return { text: row(operator("−"), at(x, PRODUCT)), level: SUM };
+      case "times":
+      case "hadamard":
+      case "scale": {
+        if (y.operation === "reciprocal" && !this.names.has(keyOf(y))) {
+          return { text: tag("mfrac", at(x, SUM), at(y.operands[0], SUM)), level: PRODUCT };
+        }
+        const isSymbolic = !context.environment && [x, y].every((node) => node.kind !== "number");
+        return { text: row(at(x, PRODUCT), isSymbolic ? THIN : operator("·"), at(y, y.over ? ATOM : PRODUCT)), level: PRODUCT };
+      }
+      case "divide":
+        return { text: tag("mfrac", at(x, SUM), at(y, SUM)), level: PRODUCT };
+      case "reciprocal":
+        return { text: tag("mfrac", tag("mn", "1"), at(x, SUM)), level: PRODUCT };
+      case "power":
+        return { text: tag("msup", at(x, ATOM), at(y, SUM)), level: UNARY };
+      case "exp":
+        return { text: tag("msup", tag("mi", "e"), at(x, SUM)), level: UNARY };
+      case "sqrt":
+        return { text: tag("msqrt", at(x, SUM)), level: UNARY };
+      case "log1p":
+        return call("log", row(tag("mn", "1"), operator("+"), at(x, PRODUCT)));
+      case "step":
+        return { text: row(operator("["), at(x, SUM), operator("≥"), tag("mn", "0"), operator("]")), level: ATOM };
+      default:
+        return call(operation, at(x, SUM));
+    }
+  }
+}
+
+// the terms that are written out of a long list, with null for those that are not
+function elided(list) {
+  return list.length <= SHOWN ? list : [...list.slice(0, SHOWN - 3), null, ...list.slice(-2)];
+}

@@ -1,0 +1,202 @@
+"""The page of an explanation in a real browser: stepping, pointing, keys, themes, widths and accessibility."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+import matgrad as mg
+from matgrad.explanation.page import page as page_of
+from matgrad.program.operations import OPERATIONS
+
+FUSED = {"add_scaled", "gate", "product_sum", "transposed_sum", "sampled_sum"}  # are not in programs as recorded
+
+
+def explained(layers="ReLU;Softmax", sizes="3;4;2", N=5, *, loss=None, **options) -> mg.Explanation:
+    mg.manual_seed(1)
+    M = mg.create_model(layers, sizes, **options)
+    rng = np.random.default_rng(1)
+    K = M.layers[-1].output_size
+    X, T = rng.normal(size=(N, M.layers[0].input_size)), mg.one_hot(rng.integers(0, K, N), K)
+    return mg.explain(M, X, T, loss=loss)
+
+
+@pytest.fixture(scope="module")
+def small() -> mg.Explanation:
+    return explained()
+
+
+def cell(page, matrix: int, i: int, j: int) -> tuple[float, float]:
+    """The middle of a cell on the screen."""
+    box = page.locator(".window canvas").nth(matrix).bounding_box()
+    width, height, margin = page.evaluate("k => matgrad.cell(k)", matrix)
+    return box["x"] + margin + (j + 0.5) * width, box["y"] + margin + (i + 0.5) * height
+
+
+def test_steps_with_buttons_and_keys(open_page, small):
+    page = open_page(small)
+    names = [e.name for e in small]
+    current = "() => matgrad.data.steps[matgrad.state.step].name"
+    assert page.evaluate(current) == names[0] == "Z1"
+    page.click("#next")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(current) == names[2]
+    page.keyboard.press("ArrowLeft")
+    page.click("#previous")
+    page.click("#previous")
+    assert page.evaluate(current) == names[0]
+    page.keyboard.press("End")
+    assert page.evaluate(current) == names[-1]
+    page.keyboard.press("Home")
+    assert page.evaluate(current) == names[0]
+    page.locator("#steps button").nth(4).click()
+    assert page.evaluate(current) == names[4]
+    assert page.locator("#steps [aria-current]").get_attribute("data-step") == "4"
+    page.locator("#layers button").nth(0).click()
+    assert page.evaluate("() => matgrad.data.steps[matgrad.state.step].layer") == "1"
+
+
+def test_shows_the_equation_with_its_source_and_verdict(open_page, small):
+    page = open_page(small)
+    page.go("DW1")
+    e = small["DW1"]
+    assert page.text("#equation") == "𝖣W1=𝖣Z1⊤·X"
+    assert page.text("#source") == e.written.source.replace(" ", "")
+    assert page.text("#location") == e.written.location
+    assert e.verdict.summary in page.locator("#verdict").text_content()
+    assert e.verdict.details[0] in page.locator("#verdict").text_content()
+    assert page.locator("#equation .c0").first.text_content() == "𝖣"
+    colored = [page.locator(f"figcaption .{c}").text_content() for c in ("c0", "c1", "c2")]
+    assert colored == ["𝖣W1", "𝖣Z1⊤", "X"]
+    assert page.locator(".matrix .size").all_text_contents()[0].startswith("4 × 3")
+
+
+def test_pointing_at_an_entry_marks_its_sources_and_writes_the_arithmetic(open_page, small):
+    page = open_page(small)
+    page.go("Z1")
+    page.mouse.move(*cell(page, 0, 1, 2))
+    marked = page.evaluate("() => matgrad.marked()")
+    assert marked == [[[1, 2]], [[1, 0], [1, 1], [1, 2]], [[0, 2], [1, 2], [2, 2]], [[0, 2]]]  # of Z1, X, W1ᵀ and b1
+    assert page.text("#arithmetic").startswith("z23=∑kx2kw3k+b3=")
+    X, W, z = small.X, small.M.layers[0].W, small["Z1"].value[1, 2]
+    numbers = [float(x.replace("−", "-")) for x in re.findall(r"−?\d+\.\d+", page.text(".whole"))]
+    terms = np.ravel(np.column_stack([X[1], W[2]]))
+    assert numbers == pytest.approx([*terms, z], abs=6e-4)
+    page.mouse.move(2, 2)
+    assert page.evaluate("() => matgrad.marked()")[0] == [[0, 0]]  # the entry that was chosen last
+
+
+def test_choosing_an_entry_by_keyboard(open_page, small):
+    page = open_page(small)
+    page.go("Y2")
+    page.locator(".window").first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("() => matgrad.marked()") == [[[1, 1]], [[1, 0], [1, 1]]]  # the softmax of a row
+    lines = [page.text(f".line >> nth={k}") for k in range(3)]
+    assert lines[0].startswith("m=maxkz2k=max(")
+    assert lines[1].startswith("s=∑kez2k−m=")
+    assert lines[2].startswith("y22=ez22−ms=")
+    assert lines[2].endswith(f"={small['Y2'].value[1, 1]:.3f}")
+    assert "Y2 row 2 column 2" in page.locator("#live").text_content()
+    page.keyboard.press("End")
+    page.keyboard.press("PageDown")
+    assert page.evaluate("() => matgrad.marked()")[0] == [[4, 1]]
+
+
+def test_sparse_matrices_have_holes(open_page):
+    page = open_page(explained("ReLU;Linear", "4;5;3", densities="0.5"))
+    support = page.evaluate("() => matgrad.data.supports['1.W.support']")
+    page.go("Z1")
+    i, j = 2, support["rows"][0]
+    page.mouse.move(*cell(page, 0, i, j))
+    columns = [c for r, c in zip(support["rows"], support["columns"], strict=True) if r == j]
+    _, X, W, _ = page.evaluate("() => matgrad.marked()")
+    assert X == [[i, c] for c in columns]
+    assert W == [[c, j] for c in columns]  # shown transposed
+    page.go("DW1")
+    hole = next(c for c in range(4) if c not in columns)
+    page.mouse.move(*cell(page, 0, j, hole))
+    assert "notstored" in page.text("#arithmetic")
+
+
+def test_optimizer_steps_lower_the_loss(open_page, small):
+    page = open_page(small)
+    loss = small["loss"].value
+    assert float(page.text("#loss")) == pytest.approx(loss, abs=1e-3)
+    page.click("#step")
+    page.click("#ten")
+    losses = page.evaluate("() => matgrad.state.losses")
+    assert len(losses) == 12
+    assert losses[0] == pytest.approx(loss)
+    assert losses[-1] < losses[0]
+    assert float(page.text("#loss")) == pytest.approx(losses[-1], abs=1e-3)
+    assert len(page.locator("#curve polyline").get_attribute("points").split()) == 12
+    page.locator("#rate").fill("-2")
+    assert page.evaluate("() => matgrad.state.inputs.eta[0]") == pytest.approx(0.01)
+    page.click("#reset")
+    assert page.evaluate("() => matgrad.state.losses") == [pytest.approx(loss)]
+
+
+def test_playing_goes_on_by_itself(open_page, small):
+    page = open_page(small)
+    page.clock.install()
+    page.keyboard.press("p")
+    assert page.locator("#play").get_attribute("aria-pressed") == "true"
+    page.clock.run_for(5000)
+    assert page.evaluate("() => matgrad.state.step") == 2
+    page.keyboard.press("p")
+    page.clock.run_for(5000)
+    assert page.evaluate("() => matgrad.state.step") == 2
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_has_a_light_and_a_dark_theme(open_page, small, scheme):
+    page = open_page(small, color_scheme=scheme)
+    brightness = (
+        "() => getComputedStyle(document.body).backgroundColor.match(/\\d+/g).reduce((x, y) => x + Number(y), 0)"
+    )
+    assert (page.evaluate(brightness) > 400) == (scheme == "light")
+    page.click("#theme")
+    assert (page.evaluate(brightness) > 400) == (scheme == "dark")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_has_no_serious_accessibility_violation(open_page, scheme):
+    page = open_page(explained("ReLU;BatchNormalization;Softmax", "20;4;2", densities="1;0.5"), color_scheme=scheme)
+    for name in ("Z1", "DX2"):
+        page.go(name)
+        found = Axe().run(page.page, options={"resultTypes": ["violations"]}).response["violations"]
+        serious = [f"{x['id']}: {x['nodes'][0]['html']}" for x in found if x["impact"] in ("serious", "critical")]
+        assert serious == []
+
+
+@pytest.mark.parametrize("width", [360, 800, 1200])
+def test_fits_the_width_of_the_window(open_page, width):
+    page = open_page(explained("ReLU;Dropout(0.3);Softmax", "30;20;4"), viewport={"width": width, "height": 740})
+    for name in ("Z1", "Y3", "DZ3", "W1'"):
+        page.go(name)
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    page.locator("#next").click()  # is in reach
+
+
+def test_is_small():
+    html = explained("ReLU;ReLU;Linear", "64;32;16;10", 10).page()
+    assert len(html.encode()) < 400_000
+
+
+def test_data_cannot_end_the_script(small):
+    hostile = "</script><script>alert(1)</script><!--"
+    html = page_of({"title": hostile, "x": [hostile, np.inf, -np.inf, np.nan]})
+    assert hostile not in html
+    assert "&lt;/script&gt;" in html
+    assert '"Infinity","-Infinity","NaN"' in html
+
+
+def test_computes_every_operation_of_recorded_programs():
+    html = page_of({"title": ""})
+    recorded = {name for name, x in OPERATIONS.items() if x.kind != "source"} - FUSED
+    assert {name for name in recorded if not re.search(rf"^  {name}: ", html, re.MULTILINE)} == set()
