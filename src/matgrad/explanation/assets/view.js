@@ -459,6 +459,7 @@ window.matgrad = {
   takeSteps,
   reset,
   setRate,
+  assignments: (over, environment) => [...assignments(over, environment)],
   cell: (k) => [views[k].width, views[k].height, MARGIN],
   marked: () => views.map((view) => view.marked()),
   values: () => data.steps.map((x) => Array.from(state.results[x.value])),
