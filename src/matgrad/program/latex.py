@@ -9,7 +9,7 @@ from matgrad.foundation.notation import POWER, is_word, parenthesized, symbol
 from matgrad.program.operations import OPERATIONS, Level, Notation
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import size_name
-from matgrad.program.text import Printer
+from matgrad.program.text import TINY, Printer
 
 
 def program_latex(program: Program) -> str:
@@ -42,6 +42,8 @@ class LatexPrinter(Printer):
 
     def number(self, x: Any) -> tuple[str, Level]:
         """A number in decimal notation, or the name of a size."""
+        if x in TINY:
+            return r"\mathrm{tiny}", "atom"
         mantissa, e, exponent = getattr(x, "name", f"{x:g}").partition("e")
         text = rf"{mantissa} \cdot 10^{{{int(exponent)}}}".removeprefix(r"1 \cdot ") if e else mantissa
         return text, "sum" if x < 0 else "scaled" if e else "atom"

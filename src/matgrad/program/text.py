@@ -7,11 +7,15 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+import numpy as np
+
+from matgrad.backends.base import DTYPES
 from matgrad.layers.state import SUPPORT
 from matgrad.program.operations import LEVELS, OPERATIONS, Level, Notation
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import size_name
 
+TINY = tuple(float(np.finfo(dtype).tiny) for dtype in DTYPES)  # what `positive` adds, which changes nothing but zeros
 DEEPEST = 25  # the most operations nested in one line; a deeper value gets a line of its own
 
 
@@ -53,7 +57,7 @@ class Printer:
 
     def number(self, x: Any) -> tuple[str, Level]:
         """A number, or the name of a size, and how tightly it binds."""
-        return getattr(x, "name", f"{x:g}"), "atom"
+        return "tiny" if x in TINY else getattr(x, "name", f"{x:g}"), "atom"
 
     def size(self, n: Any) -> str:
         """A size, or its name, as the index of a matrix."""
