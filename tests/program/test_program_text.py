@@ -42,7 +42,7 @@ given W1 4×3, b1 1×4, X N×3, T N×4, η
 Z1  = X W1ᵀ + 1_N b1
 t1  = exp(Z1 - rows_max(Z1) 1_4ᵀ)
 Y1  = t1 ⊙ (1/rows_sum(t1)) 1_4ᵀ
-DY  = -(T ⊙ 1/(Y1 + 2.22507e-308)) / N
+DY  = -(T ⊙ 1/(Y1 + tiny)) / N
 DZ1 = Y1 ⊙ (DY - rows_sum(DY ⊙ Y1) 1_4ᵀ)
 DW1 = DZ1ᵀ X
 Db1 = columns_sum(DZ1)
