@@ -60,6 +60,13 @@ class Arithmetic {
     return this.supports[k] ? this.supports[k].positions.get(i * n + j) : i * n + j;
   }
 
+  // the row and the column of an element
+  place(k, p) {
+    const n = this.shape(k)[1];
+    const S = this.supports[k];
+    return S ? [S.rows[p], S.columns[p]] : [Math.floor(p / n), p % n];
+  }
+
   isLeaf(k) {
     return this.named.has(k) || this.values[k].operation === "input";
   }

@@ -6,8 +6,9 @@ const SCALES = {
 };
 const MARGIN = 18; // for the indices of rows and columns
 const ROW = 26;
-const TEXT = '12.5px system-ui, "Segoe UI", Roboto, sans-serif';
-const SMALL = '10.5px system-ui, "Segoe UI", Roboto, sans-serif';
+const FADED = 0.45; // strength of the entries that are not marked
+const MANY = 4000; // cells that are drawn one by one
+const FONT = 'system-ui, "Segoe UI", Roboto, sans-serif';
 
 const isDark = () => {
   const chosen = document.documentElement.dataset.theme;
@@ -44,8 +45,8 @@ class MatrixView {
     Object.assign(this, { name, shape, at, color, events });
     this.isEnlarged = false;
     this.isSingle = shape[0] * shape[1] === 1;
-    this.marks = () => false;
-    this.selected = null;
+    this.marked = [];
+    this.markedKeys = new Set();
     this.cursor = [0, 0];
     this.figure = document.createElement("figure");
     this.figure.className = "matrix";
@@ -112,20 +113,36 @@ class MatrixView {
     return i >= 0 && j >= 0 && i < this.shape[0] && j < this.shape[1] ? [i, j] : null;
   }
 
-  // read the elements anew, and choose the size of the cells for a given width
-  layout(room) {
+  // read the elements anew
+  measure() {
     const [m, n] = this.shape;
-    const finite = [];
+    this.limit = 0;
+    this.picture = null;
+    let areWhole = true;
     for (let i = 0; i < m; i++) {
-      for (let j = 0; j < n; j++) finite.push(Math.abs(this.at(i, j) ?? 0));
+      for (let j = 0; j < n; j++) {
+        const size = Math.abs(this.at(i, j) ?? 0);
+        if (Number.isFinite(size) && size > this.limit) this.limit = size;
+        areWhole &&= Number.isInteger(size);
+      }
     }
-    this.limit = finite.reduce((x, y) => (Number.isFinite(y) && y > x ? y : x), 0);
-    this.digits = this.limit >= 1000 ? 0 : this.limit >= 100 ? 1 : this.limit >= 0.1 || this.limit === 0 ? 2 : this.limit >= 0.01 ? 3 : 4;
-    const widest = Math.max(...[-this.limit, this.limit].map((x) => this.#text(x).length));
-    const numbered = Math.max(40, 8 + 7.4 * widest);
-    this.hasNumbers = this.isEnlarged || (MARGIN + n * numbered <= room && m <= 14);
-    this.width = this.hasNumbers ? numbered : Math.min(24, Math.max(5, (Math.min(room, Math.max(300, room / 2 - 28)) - MARGIN) / n));
-    this.height = this.hasNumbers ? ROW : Math.min(24, Math.max(5, Math.min(340 / m, this.width * 1.6)));
+    this.digits = areWhole || this.limit >= 1000 ? 0 : this.limit >= 100 ? 1 : this.limit >= 0.1 || this.limit === 0 ? 2 : this.limit >= 0.01 ? 3 : 4;
+    const sign = this.isSingle && this.at(0, 0) >= 0 ? 1 : -1;
+    this.numbered = Math.max(40, 8 + 7.4 * this.#text(sign * this.limit).length);
+  }
+
+  widthOfNumbers(scale) {
+    return MARGIN + this.shape[1] * this.numbered * scale;
+  }
+
+  // choose the size of the cells for a given width
+  layout(room, scale) {
+    const [m, n] = this.shape;
+    this.scale = scale;
+    this.hasNumbers = this.isEnlarged || (this.widthOfNumbers(scale) <= room && m <= 14);
+    this.width = this.hasNumbers ? this.numbered * scale : Math.min(24, Math.max(5, (Math.min(room, Math.max(300, room / 2 - 28)) - MARGIN) / n));
+    this.height = this.hasNumbers ? ROW * scale : Math.min(24, Math.max(5, Math.min(340 / m, this.width * 1.6)));
+    if (!this.hasNumbers) this.width = Math.min(this.width, this.height * 2);
     this.#caption();
     this.sheet.style.width = `${MARGIN + n * this.width + 2}px`;
     this.sheet.style.height = `${MARGIN + m * this.height + 2}px`;
@@ -177,17 +194,41 @@ class MatrixView {
     ink.textBaseline = "middle";
     const from = [Math.max(0, Math.floor((box.scrollTop - MARGIN) / height)), Math.max(0, Math.floor((box.scrollLeft - MARGIN) / width))];
     const to = [Math.min(m, Math.ceil((box.scrollTop + visible[1]) / height)), Math.min(n, Math.ceil((box.scrollLeft + visible[0]) / width))];
-    for (let i = from[0]; i < to[0]; i++) {
+    const isMany = (to[0] - from[0]) * (to[1] - from[1]) > MANY;
+    if (isMany) this.#drawPicture(ink);
+    for (let i = from[0]; i < to[0] && !isMany; i++) {
       for (let j = from[1]; j < to[1]; j++) this.#cell(ink, i, j);
     }
     this.#outline(ink);
+  }
+
+  // many cells at once: a picture with one pixel each, and the marked cells on it
+  #drawPicture(ink) {
+    const [m, n] = this.shape;
+    ink.imageSmoothingEnabled = false;
+    ink.globalAlpha = this.isFading ? FADED : 1;
+    ink.drawImage((this.picture ??= this.#picture()), 0, 0, n * this.width, m * this.height);
+    ink.globalAlpha = 1;
+    for (const cell of this.marked) this.#cell(ink, ...cell);
+  }
+
+  #picture() {
+    const [m, n] = this.shape;
+    const canvas = Object.assign(document.createElement("canvas"), { width: n, height: m });
+    const pixels = new ImageData(n, m);
+    for (let p = 0; p < m * n; p++) {
+      const x = this.at(Math.floor(p / n), p % n);
+      if (x !== undefined) pixels.data.set([...heat(this.limit ? x / this.limit : 0), 255], 4 * p);
+    }
+    canvas.getContext("2d").putImageData(pixels, 0, 0);
+    return canvas;
   }
 
   #cell(ink, i, j) {
     const { width, height } = this;
     const x = this.at(i, j);
     const gap = width > 9 && height > 9 ? 1 : 0;
-    const isFaded = this.isFading && !this.marks(i, j);
+    const isFaded = this.isFading && !this.markedKeys.has(i * this.shape[1] + j);
     if (x === undefined) {
       ink.fillStyle = this.hole;
       ink.beginPath();
@@ -196,29 +237,31 @@ class MatrixView {
       return;
     }
     const isColored = this.limit && Number.isFinite(x) && !this.isSingle;
-    const color = heat(isColored ? x / this.limit : 0, isFaded ? 0.38 : 1);
+    const color = heat(isColored ? x / this.limit : 0, isFaded ? FADED : 1);
     ink.fillStyle = `rgb(${color})`;
     ink.fillRect(j * width, i * height, width - gap, height - gap);
     if (this.hasNumbers) {
       ink.globalAlpha = isFaded ? 0.5 : 1;
-      ink.font = TEXT;
+      ink.font = `${12.5 * this.scale}px ${FONT}`;
       ink.fillStyle = inkOn(color);
       ink.fillText(this.#text(x), (j + 0.5) * width, (i + 0.5) * height + 0.5);
       ink.globalAlpha = 1;
     }
   }
 
-  // the marked entries, row by row
-  marked() {
-    const cells = range(this.shape[0]).flatMap((i) => range(this.shape[1]).map((j) => [i, j]));
-    return cells.filter((x) => this.marks(...x));
+  // mark some cells [i, j]; the others may fade
+  mark(cells, isFading) {
+    this.marked = cells;
+    this.markedKeys = new Set(cells.map(([i, j]) => i * this.shape[1] + j));
+    this.isFading = isFading;
+    this.draw();
   }
 
   // a frame round the marked entries: one if they form a rectangle, else one each; and their indices
   #outline(ink) {
     const { width, height } = this;
     const [m, n] = this.shape;
-    const marked = this.marked();
+    const { marked } = this;
     if (!marked.length) return;
     const [rows, columns] = [0, 1].map((side) => [...new Set(marked.map((x) => x[side]))].sort((x, y) => x - y));
     const box = [rows[0], columns[0], rows.at(-1) + 1, columns.at(-1) + 1];
@@ -230,7 +273,7 @@ class MatrixView {
       ink.roundRect(j * width - 1, i * height - 1, (l - j) * width + 1, (k - i) * height + 1, 3);
       ink.stroke();
     }
-    ink.font = SMALL;
+    ink.font = `10.5px ${FONT}`;
     if (rows.length < m && (height >= 14 || rows.length === 1)) {
       for (const i of rows) ink.fillText(`${i + 1}`, -10, (i + 0.5) * height);
     }

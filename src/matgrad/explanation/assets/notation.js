@@ -4,6 +4,7 @@ const LETTERS = { max: "m", sum: "s", others: [..."uvpqrhgfdacn"] };
 const SHOWN = 6; // terms of a sum; of a longer one, the first and the last
 const DEEPEST = 3; // operations nested in a factor of a term that is written out, not only as its value
 const TINY = 1e-300; // what is added to a number so that it is not 0
+const PRODUCTS = new Set(["times", "hadamard", "scale"]);
 const SUM = 1;
 const PRODUCT = 2;
 const UNARY = 3;
@@ -44,7 +45,9 @@ function constantMath(x) {
   return { text: row(x < 0 ? operator("−") : "", tag("mn", `${Number(size.toPrecision(6))}`)), level: x < 0 ? SUM : ATOM };
 }
 
-const parenthesized = (text) => row('<mo stretchy="false">(</mo>', text, '<mo stretchy="false">)</mo>');
+const OPENING = '<mo stretchy="false">(</mo>';
+const CLOSING = '<mo stretchy="false">)</mo>';
+const parenthesized = (text) => row(OPENING, text, CLOSING);
 
 // The parts of a symbol: what precedes its letter, the letter, and what is below and above it without the layer's number.
 function partsOf(math) {
@@ -78,8 +81,6 @@ function parsed(html) {
   template.innerHTML = html;
   return template.content;
 }
-
-const depthOf = (node) => (node.operation === "times" ? 0 : 1 + Math.max(0, ...childrenOf(node).map(depthOf)));
 
 class Notation {
   // `symbols`: MathML by value; `colors`: the class of each value that has a colour
@@ -155,34 +156,56 @@ class Notation {
   terms(root) {
     const found = [];
     const visit = (node, sign, environment) => {
-      const isNamed = node !== this.root && this.names.has(keyOf(node));
-      if (!isNamed && ["add", "subtract"].includes(node.operation)) {
-        visit(node.operands[0], sign, environment);
-        visit(node.operands[1], node.operation === "add" ? sign : -sign, environment);
-      } else if (!isNamed && node.operation === "negative") {
-        visit(node.operands[0], -sign, environment);
-      } else if (!isNamed && node.kind === "sum") {
-        for (const x of elided([...assignments(node.over, environment)])) {
-          if (x === null) found.push(null);
-          else visit(node.body, sign, x);
+      const operation = this.#isNamed(node) ? "" : node.operation ?? node.kind;
+      const [x, y] = node.operands ?? [];
+      if (operation === "add" || operation === "subtract") {
+        visit(x, sign, environment);
+        visit(y, operation === "add" ? sign : -sign, environment);
+      } else if (operation === "negative") {
+        visit(x, -sign, environment);
+      } else if (operation === "sum") {
+        for (const e of elided([...assignments(node.over, environment)])) {
+          if (e === null) found.push({ sign, text: operator("⋯"), level: ATOM });
+          else visit(node.body, sign, e);
         }
+      } else if (operation === "divide" && this.#hasSum(x)) {
+        enclosed(x, sign, "", `${operator("/")}${this.operand(y, ATOM, { environment })}`);
+      } else if (operation === "scale" && this.#hasSum(y)) {
+        enclosed(y, sign, `${this.operand(x, ATOM, { environment })}${operator("·")}`, "");
       } else {
         found.push({ sign, ...this.write(node, { environment }) });
       }
     };
+    // a sum in parentheses, with what comes before and after them
+    const enclosed = (node, sign, before, after) => {
+      const start = found.length;
+      visit(node, 1, {});
+      found[start] = { ...found[start], outer: sign, before: `${before}${OPENING}` };
+      found.at(-1).after = `${CLOSING}${after}`;
+    };
     visit(root, 1, {});
-    return found.map((term, p) => {
-      if (term === null) return row(infix("+"), operator("⋯"));
-      const needed = term.level === SUM && (p > 0 || term.sign < 0);
-      const sign = p > 0 ? infix(term.sign < 0 ? "−" : "+") : term.sign < 0 ? operator("−") : "";
-      return row(sign, needed ? parenthesized(term.text) : term.text);
-    });
+    return found.map((term, p) => this.#term(term, p === 0));
+  }
+
+  // one term with its sign; `outer` is that of parentheses which open before it
+  #term({ sign, text, level, outer, before = "", after = "" }, isFirst) {
+    const between = isFirst ? (x) => (x < 0 ? operator("−") : "") : (x) => infix(x < 0 ? "−" : "+");
+    const signs = outer === undefined ? [between(sign)] : [between(outer), before, sign < 0 ? operator("−") : ""];
+    const isBare = isFirst && sign > 0 && outer === undefined;
+    return row(...signs, level === SUM && !isBare ? parenthesized(text) : text, after);
+  }
+
+  // whether an expression is a sum over an index, or has one outside of other operations
+  #hasSum(node) {
+    if (this.#isNamed(node)) return false;
+    if (node.kind === "sum") return true;
+    return ["add", "subtract", "negative"].includes(node.operation) && node.operands.some((x) => this.#hasSum(x));
   }
 
   // MathML of an expression and how tightly it binds: with symbols, or, if there is an environment, with numbers
   write(node, context) {
     const { environment } = context;
-    if (node !== this.root && this.names.has(keyOf(node))) {
+    if (this.#isNamed(node)) {
       return environment ? numberMath(evaluate(node, this.arithmetic, this.results)) : { text: tag("mi", this.names.get(keyOf(node))), level: ATOM };
     }
     if (node.kind === "number") return constantMath(node.number);
@@ -195,11 +218,21 @@ class Notation {
       if (environment) return numberMath(evaluate(node, this.arithmetic, this.results, environment));
       return { text: this.#indexed(tag("mtext", node.operation.replace("_on", "")), node, context.names), level: ATOM };
     }
-    if (environment && Object.keys(environment).length && depthOf(node) > DEEPEST) {
+    const isFactor = !PRODUCTS.has(node.operation) && environment && Object.keys(environment).length > 0;
+    if (isFactor && this.#depth(node) > DEEPEST) {
       return numberMath(evaluate(node, this.arithmetic, this.results, environment));
     }
     if (node.over) return environment ? this.#expanded(node, context) : this.#reduced(node, context);
     return this.#operation(node, context);
+  }
+
+  #depth(node) {
+    return this.#isNamed(node) ? 1 : 1 + Math.max(0, ...childrenOf(node).map((x) => this.#depth(x)));
+  }
+
+  // whether a part of the expression has a name of its own
+  #isNamed(node) {
+    return node !== this.root && this.names.has(keyOf(node));
   }
 
   // Σₖ or maxₖ of a body
@@ -243,7 +276,7 @@ class Notation {
       case "times":
       case "hadamard":
       case "scale": {
-        if (y.operation === "reciprocal" && !this.names.has(keyOf(y))) {
+        if (y.operation === "reciprocal" && !this.#isNamed(y)) {
           return { text: tag("mfrac", at(x, SUM), at(y.operands[0], SUM)), level: PRODUCT };
         }
         const isSymbolic = !context.environment && [x, y].every((node) => node.kind !== "number");

@@ -10,6 +10,8 @@ const PHASES = {
 };
 const PALETTE = 6; // classes c1 … c6 of operands; the result is c0
 const PAUSE = 2400; // milliseconds between steps that are played
+const LARGE = 1.25; // of matrices that fit in one line
+const GAP = 30; // pixels between matrices
 const TALLEST = 190; // pixels of an equation of several lines
 const MOST = 5000; // losses that are kept
 
@@ -68,6 +70,8 @@ function show(step) {
   $("matrices").replaceChildren(...views.map((x) => x.figure));
   const [m, n] = arithmetic.shape(current.value);
   state.pinned = [Math.min(state.pinned[0], m - 1), Math.min(state.pinned[1], n - 1)];
+  const support = arithmetic.supports[current.value];
+  if (element(current.value, ...state.pinned) === undefined) state.pinned = [support.rows[0], support.columns[0]];
   views[0].cursor = state.pinned;
   showEquation(current, colors);
   showNetwork(current);
@@ -165,7 +169,9 @@ function fitEquation() {
 function layout() {
   fitEquation();
   const room = $("matrices").clientWidth;
-  for (const view of views) view.layout(Math.min(room, 900));
+  for (const view of views) view.measure();
+  const isWide = views.reduce((sum, x) => sum + x.widthOfNumbers(LARGE) + GAP, 0) <= room;
+  for (const view of views) view.layout(room, isWide ? LARGE : 1);
   highlight(...state.pinned, false);
 }
 
@@ -201,28 +207,21 @@ function highlight(i, j, isFading) {
   const [result, ...operands] = views;
   const isStored = result.at(i, j) !== undefined;
   const masks = isStored ? arithmetic.sources(result.value, i, j) : new Map();
-  result.marks = (row, column) => row === i && column === j;
-  for (const view of operands) {
-    const mask = masks.get(view.value);
-    view.marks = (row, column) => {
-      const p = arithmetic.position(view.value, ...(view.isTransposed ? [column, row] : [row, column]));
-      return p !== undefined && mask?.[p] === 1;
-    };
-  }
-  for (const view of views) {
-    view.isFading = isFading;
-    view.draw();
-  }
+  result.mark([[i, j]], isFading);
+  for (const view of operands) view.mark(cellsOf(view, masks.get(view.value)), isFading);
   writeArithmetic(result.value, i, j, isStored);
+}
+
+// the cells of the elements in a mask
+function cellsOf({ value, isTransposed }, mask) {
+  const cells = [];
+  mask?.forEach((isMarked, p) => isMarked && cells.push(arithmetic.place(value, p)));
+  return isTransposed ? cells.map(([i, j]) => [j, i]) : cells;
 }
 
 // an entry of an operand: its value
 function readOut(view, i, j) {
-  for (const other of views) {
-    other.marks = other === view ? (row, column) => row === i && column === j : () => false;
-    other.isFading = false;
-    other.draw();
-  }
+  for (const other of views) other.mark(other === view ? [[i, j]] : [], false);
   const [row, column] = view.isTransposed ? [j, i] : [i, j];
   const x = element(view.value, row, column);
   const value = x === undefined ? "<mtext>not stored: 0</mtext>" : numberMath(x).text;
@@ -272,7 +271,7 @@ function layerNode(name, title, sizes, definition) {
   for (const phase of Object.keys(PHASES)) {
     const own = steps.filter((x) => x.phase === phase);
     if (own.length) {
-      const lane = Object.assign(document.createElement("span"), { className: `lane ${phase}` });
+      const lane = Object.assign(document.createElement("span"), { className: "lane" });
       const ordered = phase === "backpropagate" ? own.toReversed() : own;
       lane.append(...ordered.map((x) => Object.assign(document.createElement("i"), { id: `dot-${x.p}` })));
       node.querySelector(".dots").append(lane);
@@ -352,12 +351,13 @@ function curve(losses) {
   const [top, bottom] = [Math.max(...finite), Math.min(0, ...finite)];
   const [width, height] = [240, 104];
   const last = Math.max(10, losses.length - 1);
-  const x = (i) => 4 + (i / last) * (width - 12);
+  const x = (i) => 4 + (i / last) * (width - 46);
   const y = (loss) => 8 + (1 - (loss - bottom) / (top - bottom || 1)) * (height - 16);
   const points = losses.map((loss, i) => (Number.isFinite(loss) ? `${x(i).toFixed(1)},${y(loss).toFixed(1)}` : "")).filter(Boolean);
   const [endX, endY] = (points.at(-1) ?? "4,8").split(",");
   const label = `Loss over ${losses.length - 1} steps, from ${numberText(losses[0])} to ${numberText(losses.at(-1))}`;
   return `<svg viewBox="0 0 ${width} ${height}" role="img" aria-label="${label}">
+    <text x="${width - 4}" y="${y(top) + 3}">${numberText(top)}</text><text x="${width - 4}" y="${y(bottom) - 4}">${numberText(bottom)}</text>
     <line class="axis" x1="4" x2="${width - 4}" y1="${y(bottom)}" y2="${y(bottom)}"></line>
     <polyline points="${points.join(" ")}"></polyline><circle cx="${endX}" cy="${endY}" r="3.5"></circle></svg>`;
 }
@@ -461,7 +461,7 @@ window.matgrad = {
   setRate,
   assignments: (over, environment) => [...assignments(over, environment)],
   cell: (k) => [views[k].width, views[k].height, MARGIN],
-  marked: () => views.map((view) => view.marked()),
+  marked: () => views.map((view) => view.marked),
   values: () => data.steps.map((x) => Array.from(state.results[x.value])),
   current: () => Object.fromEntries(Object.entries(state.inputs).map(([name, x]) => [name, Array.from(x)])),
 };
