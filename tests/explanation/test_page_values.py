@@ -18,39 +18,7 @@ from matgrad.specifications.models import LAYERS
 from matgrad.specifications.plugins import load_plugin
 
 STEPS = 3
-# the expressions of the corners of every result, computed from named elements alone, and the elements that are marked
-ARITHMETIC = """() => {
-  const { arithmetic, state, data } = matgrad;
-  const at = (i, environment) => typeof i === "string" ? environment[i] : i;
-  const functions = {
-    add: (x, y) => x + y, subtract: (x, y) => x - y, negative: (x) => -x, divide: (x, y) => x / y, power: Math.pow,
-    times: (x, y) => x * y, hadamard: (x, y) => x * y, scale: (x, y) => x * y, reciprocal: (x) => 1 / x,
-    step: (x) => Number(x >= 0), exp: Math.exp, log: Math.log, log1p: Math.log1p, sqrt: Math.sqrt, tanh: Math.tanh,
-  };
-  const compute = (node, environment, read) => {
-    if (node.kind === "number") return node.number;
-    if (node.over) {
-      const all = matgrad.assignments(node.over, environment).map((x) => compute(node.body, x, read));
-      return node.kind === "sum" ? all.reduce((x, y) => x + y, 0) : Math.max(...all);
-    }
-    if (node.operation in functions) return functions[node.operation](...node.operands.map((x) => compute(x, environment, read)));
-    const p = arithmetic.position(node.k, at(node.i, environment), at(node.j, environment));
-    if (node.kind === "element") read.add(`${node.k} ${p}`);
-    if (node.operation === "erf") node.operands.forEach((x) => compute(x, environment, read));
-    return state.results[node.k][p];
-  };
-  return data.steps.flatMap(({ value }) => {
-    const [m, n] = arithmetic.shape(value);
-    const corners = [[0, 0], [m - 1, n - 1], [0, n - 1]].filter((x) => arithmetic.position(value, ...x) !== undefined);
-    return corners.map(([i, j]) => {
-      const read = new Set();
-      const found = compute(arithmetic.entry(value, i, j), {}, read);
-      const marked = [...arithmetic.sources(value, i, j)].flatMap(([k, mask]) => [...mask].flatMap((x, p) => x ? [`${k} ${p}`] : []));
-      const isOf = (x) => !/seed|renewals/.test(matgrad.program.values[x.split(" ")[0]].name); // of random numbers
-      return [found, state.results[value][arithmetic.position(value, i, j)], [...read].sort(), marked.filter(isOf).sort()];
-    });
-  });
-}"""
+ARITHMETIC = Path(__file__).with_name("entries.js").read_text()
 MIDDLE = ("BatchNormalization", "Dropout(0.3)", "SReLU", "SReLU(shared=True)", "Linear")
 KEEPING = MIDDLE[:2]  # have the size of the layer before
 EPSILON = {"Adagrad", "RMSProp", "Adam", "AdamW"}  # if small, rounding errors of a gradient that is 0 become steps

@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 _ASSETS = files("matgrad.explanation") / "assets"
-_SCRIPTS = ("program.js", "arithmetic.js", "notation.js", "matrix.js", "view.js")
+_SCRIPTS = ("program", "arithmetic", "notation", "matrix", "state", "stage", "network", "view")  # in this order
 
 
 def page(data: Mapping[str, Any]) -> str:
@@ -22,7 +22,7 @@ def page(data: Mapping[str, Any]) -> str:
         style=_text("page.css"),
         font=base64.b64encode((_ASSETS / "stix-two-math.woff2").read_bytes()).decode(),
         data=_embedded(data),
-        script="\n".join(map(_text, _SCRIPTS)),
+        script="\n".join(_text(f"{name}.js") for name in _SCRIPTS),
     )
 
 

@@ -22,7 +22,8 @@ class Arithmetic {
       found[k] = S;
       return true;
     };
-    const pairs = Object.entries(this.program.outputs).map(([name, k]) => [k, this.values.findIndex((x) => x.name === name)]);
+    const inputOf = (name) => this.values.findIndex((x) => x.operation === "input" && x.name === name);
+    const pairs = Object.entries(this.program.outputs).map(([name, k]) => [k, inputOf(name)]);
     this.values.forEach((value, k) => {
       const [S, first] = value.operands;
       if (["sampled_product", "uniform_on"].includes(value.operation)) learn(k, this.support(S));
@@ -71,7 +72,7 @@ class Arithmetic {
     return this.named.has(k) || this.values[k].operation === "input";
   }
 
-  // The named matrices that a value is computed from, in the order of its equation, and whether each appears transposed.
+  // The named matrices that a value is computed from, in the order of its equation, and whether each is transposed.
   operands(root) {
     const found = new Map();
     const visit = (k, isTransposed) => {
@@ -163,8 +164,8 @@ class Arithmetic {
       const bound = (size, of) => ({ name: `$${count++}`, size, ...of });
       const product = (x, y) => ({ kind: "operation", operation: "times", operands: [x, y] });
       const [m, n] = operandShapes[0] ?? [];
-      const isOpaque = !ELEMENTWISE.has(operation) && !S && operands.some((x) => this.supports[x]); // a sum of stored elements
-      switch (isOpaque ? "" : operation) {
+      const isOverStored = !ELEMENTWISE.has(operation) && !S && operands.some((x) => this.supports[x]);
+      switch (isOverStored ? "" : operation) {
         case "transpose":
           return build(a, j, i);
         case "row_repeat":
@@ -209,7 +210,7 @@ class Arithmetic {
           return reduce("sum", k, i, j, [l, r], build(a, l.name, r.name));
         }
         default:
-          if (isOpaque || !ELEMENTWISE.has(operation)) return { kind: "opaque", operation, k, i, j };
+          if (isOverStored || !ELEMENTWISE.has(operation)) return { kind: "opaque", operation, k, i, j };
           return simplified({
             kind: "operation",
             operation,
@@ -266,7 +267,8 @@ function* assignments(over, environment) {
   const [{ name, size, support, row, column }, ...rest] = over;
   const at = (i) => (typeof i === "string" ? environment[i] : i);
   for (let l = 0; l < size; l++) {
-    if (support && !support.positions.has((row === undefined ? l : at(row)) * support.shape[1] + (row === undefined ? at(column) : l))) continue;
+    const [i, j] = row === undefined ? [l, at(column)] : [at(row), l];
+    if (support && !support.positions.has(i * support.shape[1] + j)) continue;
     yield* assignments(rest, { ...environment, [name]: l });
   }
 }
@@ -282,8 +284,8 @@ function evaluate(node, arithmetic, results, environment = {}) {
   return p === undefined ? 0 : results[node.k][p];
 }
 
-// The equations of an expression: those of the parts that get a name of their own, then that of the whole. A part gets a
-// name if it occurs twice, or if it is a sum or a maximum inside another operation.
+// The equations of an expression: those of the parts that get a name of their own, then that of the whole. A part gets
+// a name if it occurs twice, or if it is a sum or a maximum inside another operation.
 function statements(root) {
   const counts = new Map();
   const visit = (node, isOuter) => {

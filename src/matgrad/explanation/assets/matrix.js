@@ -1,8 +1,8 @@
 // A matrix as a heat map: numbers in the cells where there is room, and entries that can be pointed at.
 
 const SCALES = {
-  light: { negative: [24, 95, 168], zero: [246, 245, 242], positive: [200, 84, 10], dark: "#1f2328", bright: "#ffffff", paper: [255, 255, 255] },
-  dark: { negative: [104, 172, 245], zero: [38, 43, 51], positive: [255, 154, 77], dark: "#14171c", bright: "#eceff4", paper: [24, 28, 34] },
+  light: { negative: [24, 95, 168], zero: [246, 245, 242], positive: [200, 84, 10], paper: [255, 255, 255] },
+  dark: { negative: [104, 172, 245], zero: [38, 43, 51], positive: [255, 154, 77], paper: [24, 28, 34] },
 };
 const MARGIN = 18; // for the indices of rows and columns
 const ROW = 26;
@@ -24,9 +24,8 @@ function heat(x, strength = 1) {
 }
 
 function inkOn(rgb) {
-  const scale = SCALES[isDark() ? "dark" : "light"];
   const [r, g, b] = rgb.map((c) => (c / 255) ** 2.2);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.3 ? scale.dark : scale.bright;
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.25 ? "#171a1f" : "#ffffff";
 }
 
 // a colour of the style sheet, for a canvas
@@ -41,17 +40,19 @@ function styleColor(name) {
 
 class MatrixView {
   // `at(i, j)` is the element, undefined where a sparse matrix stores none; `shape` is that of what is shown
-  constructor({ name, symbol, shape, at, color, events }) {
-    Object.assign(this, { name, shape, at, color, events });
+  constructor({ name, symbol, shape, at, stored, color, events }) {
+    Object.assign(this, { name, shape, at, stored, color, events });
     this.isEnlarged = false;
     this.isSingle = shape[0] * shape[1] === 1;
     this.marked = [];
     this.markedKeys = new Set();
     this.cursor = [0, 0];
-    this.figure = document.createElement("figure");
-    this.figure.className = "matrix";
-    this.figure.innerHTML = `<figcaption><span class="symbol ${color}">${symbol}</span> <span class="size"></span></figcaption>
-      <div class="window" tabindex="0" role="application" aria-roledescription="matrix"><div class="sheet"><canvas></canvas></div></div>`;
+    this.figure = make("figure", { className: "matrix" });
+    this.figure.innerHTML = `
+      <figcaption><span class="symbol ${color}">${symbol}</span> <span class="size"></span></figcaption>
+      <div class="window" tabindex="0" role="application" aria-roledescription="matrix">
+        <div class="sheet"><canvas></canvas></div>
+      </div>`;
     [this.window, this.sheet, this.canvas] = [".window", ".sheet", "canvas"].map((x) => this.figure.querySelector(x));
     this.window.setAttribute("aria-label", `${name}, ${shape[0]} by ${shape[1]}: move with the arrow keys`);
     this.#listen();
@@ -126,7 +127,8 @@ class MatrixView {
         areWhole &&= Number.isInteger(size);
       }
     }
-    this.digits = areWhole || this.limit >= 1000 ? 0 : this.limit >= 100 ? 1 : this.limit >= 0.1 || this.limit === 0 ? 2 : this.limit >= 0.01 ? 3 : 4;
+    const digits = 1 - Math.floor(Math.log10(this.limit || 1)); // two significant ones, at least 2 after the point
+    this.digits = areWhole || this.limit >= 1000 ? 0 : this.limit >= 100 ? 1 : Math.min(4, Math.max(2, digits));
     const sign = this.isSingle && this.at(0, 0) >= 0 ? 1 : -1;
     this.numbered = Math.max(40, 8 + 7.4 * this.#text(sign * this.limit).length);
   }
@@ -140,9 +142,12 @@ class MatrixView {
     const [m, n] = this.shape;
     this.scale = scale;
     this.hasNumbers = this.isEnlarged || (this.widthOfNumbers(scale) <= room && m <= 14);
-    this.width = this.hasNumbers ? this.numbered * scale : Math.min(24, Math.max(5, (Math.min(room, Math.max(300, room / 2 - 28)) - MARGIN) / n));
-    this.height = this.hasNumbers ? ROW * scale : Math.min(24, Math.max(5, Math.min(340 / m, this.width * 1.6)));
-    if (!this.hasNumbers) this.width = Math.min(this.width, this.height * 2);
+    const between = (x, low, high) => Math.min(high, Math.max(low, x));
+    const half = Math.max(300, room / 2 - GAP); // for two matrices in a line
+    this.width = between((Math.min(room, half) - MARGIN) / n, 5, 24);
+    this.height = between(Math.min(340 / m, this.width * 1.6), 5, 24);
+    this.width = Math.min(this.width, this.height * 2);
+    if (this.hasNumbers) [this.width, this.height] = [this.numbered * scale, ROW * scale];
     this.#caption();
     this.sheet.style.width = `${MARGIN + n * this.width + 2}px`;
     this.sheet.style.height = `${MARGIN + m * this.height + 2}px`;
@@ -157,49 +162,58 @@ class MatrixView {
     const limit = this.isSingle ? "" : `±${numberText(this.limit)}`;
     const box = this.figure.querySelector(".size");
     box.textContent = [size, stored, limit].filter(Boolean).join(" · ");
-    if (this.isEnlarged || !this.hasNumbers) {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.className = "zoom";
-      button.textContent = this.isEnlarged ? "fit" : "numbers";
-      button.setAttribute("aria-label", this.isEnlarged ? `Show all of ${this.name}` : `Show the numbers of ${this.name}`);
-      button.addEventListener("click", () => {
-        this.isEnlarged = !this.isEnlarged;
-        this.events.resize();
-      });
-      box.append(" ", button);
-    }
+    if (this.isEnlarged || !this.hasNumbers) box.append(" ", this.#zoomButton());
+  }
+
+  // shows the numbers of a matrix that is too large for them, in a window that can be scrolled, or all of it again
+  #zoomButton() {
+    const [textContent, title] = this.isEnlarged ? ["fit", "Show all of"] : ["numbers", "Show the numbers of"];
+    const ariaLabel = `${title} ${this.name}`;
+    const button = make("button", { type: "button", className: "zoom", textContent, ariaLabel });
+    button.addEventListener("click", () => {
+      this.isEnlarged = !this.isEnlarged;
+      this.events.resize();
+      this.figure.querySelector(".zoom")?.focus();
+    });
+    return button;
   }
 
   #text(x) {
-    if (!Number.isFinite(x) || (Number.isInteger(x) && this.limit < 1e10 && Math.abs(x) >= 1000)) return numberText(x);
-    if (this.limit !== 0 && (this.limit < 1e-3 || this.limit >= 1e6)) return x === 0 ? "0" : x.toExponential(1).replaceAll("-", "−").replace("+", "");
-    return x === 0 ? "0" : x.toFixed(this.digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−");
+    if (x === 0) return "0";
+    const isWhole = Number.isInteger(x) && this.digits === 0;
+    if (!Number.isFinite(x) || isWhole) return numberText(x);
+    if (this.limit < 1e-3 || this.limit >= 1e6) return x.toExponential(1).replaceAll("-", "−").replace("+", "");
+    return x.toFixed(this.digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−");
   }
 
+  // the part of the matrix that is in the window
   draw() {
-    const { window: box, canvas, width, height } = this;
+    const { window: box, width, height } = this;
     const [m, n] = this.shape;
-    const visible = [Math.min(box.clientWidth, MARGIN + n * width + 2), Math.min(box.clientHeight, MARGIN + m * height + 2)];
-    const ratio = devicePixelRatio || 1;
-    const [w, h] = visible.map((x) => Math.ceil(x * ratio));
-    if (canvas.width !== w || canvas.height !== h) [canvas.width, canvas.height] = [w, h];
-    [canvas.style.width, canvas.style.height] = visible.map((x) => `${x}px`);
+    const [left, top] = [box.scrollLeft - MARGIN, box.scrollTop - MARGIN];
+    const sizes = [Math.min(box.clientWidth, MARGIN + n * width + 2), Math.min(box.clientHeight, MARGIN + m * height + 2)];
+    const ink = this.#blank(...sizes);
+    ink.translate(-left, -top);
     this.hole = styleColor("hole");
+    const rows = range(m).slice(Math.max(0, Math.floor(top / height)), Math.ceil((top + sizes[1]) / height));
+    const columns = range(n).slice(Math.max(0, Math.floor(left / width)), Math.ceil((left + sizes[0]) / width));
+    if (rows.length * columns.length > MANY) this.#drawPicture(ink);
+    else for (const i of rows) for (const j of columns) this.#cell(ink, i, j);
+    this.#outline(ink);
+  }
+
+  // the canvas, cleared, in a given size
+  #blank(width, height) {
+    const { canvas } = this;
+    const ratio = devicePixelRatio || 1;
+    const sizes = [Math.ceil(width * ratio), Math.ceil(height * ratio)];
+    if (canvas.width !== sizes[0] || canvas.height !== sizes[1]) [canvas.width, canvas.height] = sizes;
+    Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
     const ink = canvas.getContext("2d");
     ink.setTransform(ratio, 0, 0, ratio, 0, 0);
-    ink.clearRect(0, 0, ...visible);
-    ink.translate(MARGIN - box.scrollLeft, MARGIN - box.scrollTop);
-    ink.textAlign = "center";
-    ink.textBaseline = "middle";
-    const from = [Math.max(0, Math.floor((box.scrollTop - MARGIN) / height)), Math.max(0, Math.floor((box.scrollLeft - MARGIN) / width))];
-    const to = [Math.min(m, Math.ceil((box.scrollTop + visible[1]) / height)), Math.min(n, Math.ceil((box.scrollLeft + visible[0]) / width))];
-    const isMany = (to[0] - from[0]) * (to[1] - from[1]) > MANY;
-    if (isMany) this.#drawPicture(ink);
-    for (let i = from[0]; i < to[0] && !isMany; i++) {
-      for (let j = from[1]; j < to[1]; j++) this.#cell(ink, i, j);
-    }
-    this.#outline(ink);
+    ink.clearRect(0, 0, width, height);
+    Object.assign(ink, { textAlign: "center", textBaseline: "middle" });
+    return ink;
   }
 
   // many cells at once: a picture with one pixel each, and the marked cells on it
@@ -214,7 +228,7 @@ class MatrixView {
 
   #picture() {
     const [m, n] = this.shape;
-    const canvas = Object.assign(document.createElement("canvas"), { width: n, height: m });
+    const canvas = make("canvas", { width: n, height: m });
     const pixels = new ImageData(n, m);
     for (let p = 0; p < m * n; p++) {
       const x = this.at(Math.floor(p / n), p % n);

@@ -4,6 +4,7 @@ const LETTERS = { max: "m", sum: "s", others: [..."uvpqrhgfdacn"] };
 const SHOWN = 6; // terms of a sum; of a longer one, the first and the last
 const DEEPEST = 3; // operations nested in a factor of a term that is written out, not only as its value
 const TINY = 1e-300; // what is added to a number so that it is not 0
+const SCRIPTED = new Set(["mi", "mtext", "mn", "msub", "msup", "msubsup"]);
 const PRODUCTS = new Set(["times", "hadamard", "scale"]);
 const SUM = 1;
 const PRODUCT = 2;
@@ -34,36 +35,40 @@ function numberMath(x) {
   return { text: row(sign, digits, power), level: sign ? SUM : exponent ? PRODUCT : ATOM };
 }
 
+const signed = (x, text, level) => (x < 0 ? { text: row(operator("−"), text), level: SUM } : { text, level });
+
 // a number of the equation itself, such as 0.9 or 10⁻⁸, without zeros at its end
 function constantMath(x) {
   const size = Math.abs(x);
   const power = Math.log10(size);
   if (size >= TINY && size < 1e-3 && Number.isInteger(power)) {
-    return { text: row(x < 0 ? operator("−") : "", tag("msup", tag("mn", "10"), tag("mn", `−${-power}`))), level: x < 0 ? SUM : UNARY };
+    return signed(x, tag("msup", tag("mn", "10"), tag("mn", `−${-power}`)), UNARY);
   }
   if (size !== 0 && (size < 1e-4 || size >= 1e6)) return numberMath(x);
-  return { text: row(x < 0 ? operator("−") : "", tag("mn", `${Number(size.toPrecision(6))}`)), level: x < 0 ? SUM : ATOM };
+  return signed(x, tag("mn", `${Number(size.toPrecision(6))}`), ATOM);
 }
 
 const OPENING = '<mo stretchy="false">(</mo>';
 const CLOSING = '<mo stretchy="false">)</mo>';
 const parenthesized = (text) => row(OPENING, text, CLOSING);
 
-// The parts of a symbol: what precedes its letter, the letter, and what is below and above it without the layer's number.
+// The parts of a symbol: what precedes its letter, the letter, and what is below and above it but the layer's number.
 function partsOf(math) {
   const nodes = symbolNodes(math);
   const last = nodes.pop();
-  const html = (x) => x?.outerHTML ?? "";
-  const prefix = nodes.map(html).join("");
+  const prefix = htmlOf(nodes);
   const [base, second, third] = last.children.length ? last.children : [last];
   const name = last.tagName.toLowerCase();
-  if (!["mi", "mtext", "mn", "msub", "msup", "msubsup"].includes(name)) return { prefix, base: parenthesized(html(last)) };
+  if (!SCRIPTED.has(name)) return { prefix, base: parenthesized(last.outerHTML) };
   const below = name === "msup" ? undefined : second;
   const above = name === "msup" ? second : third;
   const number = below && /^(?:(.*),)?(\d+(?:\.\d+)*)$/.exec(below.textContent);
-  const lower = number ? number[1] && tag("mi", number[1]) : below?.querySelector("msub") ? "" : html(below);
-  return { prefix, base: lowercase(base), lower: lower ?? "", above: html(above) };
+  const isState = below?.querySelector("msub"); // as in Δ with the parameter W₁ below it
+  const lower = number ? number[1] && tag("mi", number[1]) : isState ? "" : below?.outerHTML;
+  return { prefix, base: lowercase(base), lower: lower ?? "", above: above?.outerHTML ?? "" };
 }
+
+const htmlOf = (nodes) => nodes.map((x) => x.outerHTML).join("");
 
 function lowercase(node) {
   return /^[A-Z]$/.test(node.textContent) ? tag("mi", node.textContent.toLowerCase()) : node.outerHTML;
@@ -72,7 +77,7 @@ function lowercase(node) {
 // the elements that make up a symbol
 function symbolNodes(math) {
   let nodes = [...parsed(math).children];
-  while (nodes.length === 1 && ["math", "mrow", "mstyle"].includes(nodes[0].tagName.toLowerCase())) nodes = [...nodes[0].children];
+  while (nodes.length === 1 && nodes[0].matches("math, mrow, mstyle")) nodes = [...nodes[0].children];
   return nodes;
 }
 
@@ -83,23 +88,14 @@ function parsed(html) {
 }
 
 class Notation {
-  // `symbols`: MathML by value; `colors`: the class of each value that has a colour
-  constructor(arithmetic, results, symbols, colors) {
-    Object.assign(this, { arithmetic, results, symbols, colors });
-    this.parts = new Map();
-    const taken = new Map();
-    for (const k of colors.keys()) {
-      const parts = partsOf(symbols[k]);
-      const key = JSON.stringify(parts);
-      if (taken.has(key)) {
-        for (const other of [k, taken.get(key)]) {
-          this.parts.set(other, { prefix: "", base: parenthesized(symbolNodes(symbols[other]).map((x) => x.outerHTML).join("")) });
-        }
-      } else {
-        taken.set(key, k);
-        this.parts.set(k, parts);
-      }
-    }
+  // `symbolOf(k)`: the MathML of a value's symbol; `colors`: the class of each value that has a colour
+  constructor(arithmetic, symbolOf, colors) {
+    Object.assign(this, { arithmetic, colors, names: new Map(), results: null });
+    const found = [...colors.keys()].map((k) => [k, partsOf(symbolOf(k))]);
+    const keys = found.map(([, parts]) => JSON.stringify(parts));
+    const isUnique = (p) => keys.indexOf(keys[p]) === keys.lastIndexOf(keys[p]);
+    const whole = (k) => ({ prefix: "", base: parenthesized(htmlOf(symbolNodes(symbolOf(k)))) });
+    this.parts = new Map(found.map(([k, parts], p) => [k, isUnique(p) ? parts : whole(k)]));
     this.letters = new Set([...this.parts.values()].map((x) => parsed(x.base).textContent));
     this.comma = [...colors.keys()].some((k) => Math.max(...arithmetic.shape(k)) > 9) ? operator(",") : "";
   }
@@ -131,7 +127,8 @@ class Notation {
   }
 
   // The equations of one element as lines of MathML: symbols, numbers and the result.
-  lines(root, i, j) {
+  lines(results, root, i, j) {
+    this.results = results;
     const found = statements(this.arithmetic.entry(root, i, j));
     this.names = new Map();
     const free = LETTERS.others.filter((x) => !this.letters.has(x));
@@ -144,11 +141,10 @@ class Notation {
       const isLast = p === found.length - 1;
       this.root = node;
       const symbol = isLast ? this.element(root, i, j) : tag("mi", letter(node));
-      const symbols = this.write(node, { names: new Map() }).text;
+      const expression = this.write(node, { names: new Map() }).text;
       const numbers = this.terms(node);
       if (!isLast) this.names.set(key, parsed(symbol).textContent);
-      const value = evaluate(node, this.arithmetic, this.results);
-      return { symbol, symbols, numbers, result: numberMath(value).text, isLast };
+      return { symbol, expression, numbers, result: this.#number(node).text, isLast };
     });
   }
 
@@ -206,24 +202,27 @@ class Notation {
   write(node, context) {
     const { environment } = context;
     if (this.#isNamed(node)) {
-      return environment ? numberMath(evaluate(node, this.arithmetic, this.results)) : { text: tag("mi", this.names.get(keyOf(node))), level: ATOM };
+      return environment ? this.#number(node) : { text: tag("mi", this.names.get(keyOf(node))), level: ATOM };
     }
     if (node.kind === "number") return constantMath(node.number);
     if (node.kind === "element") {
       if (!environment) return { text: this.element(node.k, node.i, node.j, context.names), level: ATOM };
-      const { text, level } = numberMath(evaluate(node, this.arithmetic, this.results, environment));
+      const { text, level } = this.#number(node, environment);
       return { text: this.colored(node.k, text), level };
     }
     if (node.kind === "opaque") {
-      if (environment) return numberMath(evaluate(node, this.arithmetic, this.results, environment));
-      return { text: this.#indexed(tag("mtext", node.operation.replace("_on", "")), node, context.names), level: ATOM };
+      if (environment) return this.#number(node, environment);
+      const name = tag("mtext", node.operation.replace("_on", ""));
+      return { text: this.#indexed(name, node, context.names), level: ATOM };
     }
     const isFactor = !PRODUCTS.has(node.operation) && environment && Object.keys(environment).length > 0;
-    if (isFactor && this.#depth(node) > DEEPEST) {
-      return numberMath(evaluate(node, this.arithmetic, this.results, environment));
-    }
+    if (isFactor && this.#depth(node) > DEEPEST) return this.#number(node, environment);
     if (node.over) return environment ? this.#expanded(node, context) : this.#reduced(node, context);
     return this.#operation(node, context);
+  }
+
+  #number(node, environment = {}) {
+    return numberMath(evaluate(node, this.arithmetic, this.results, environment));
   }
 
   #depth(node) {
@@ -246,9 +245,9 @@ class Notation {
   }
 
   #expanded(node, { environment }) {
-    const isInner = Object.keys(environment).length > 0;
-    if (isInner) return numberMath(evaluate(node, this.arithmetic, this.results, environment));
-    const terms = elided([...assignments(node.over, environment)]).map((x) => x && this.write(node.body, { environment: x }));
+    if (Object.keys(environment).length > 0) return this.#number(node, environment);
+    const all = elided([...assignments(node.over, environment)]);
+    const terms = all.map((x) => x && this.write(node.body, { environment: x }));
     if (node.kind === "max") {
       const list = terms.map((x) => x?.text ?? operator("…")).join(operator(","));
       return { text: row(tag("mi", "max"), parenthesized(list)), level: ATOM };
@@ -265,7 +264,7 @@ class Notation {
   #operation({ operation, operands }, context) {
     const [x, y] = operands;
     const at = (node, level) => this.operand(node, level, context);
-    const call = (name, inside) => ({ text: row(tag("mi", name), operator("&#x2061;"), parenthesized(inside)), level: UNARY });
+    const call = (name, x) => ({ text: row(tag("mi", name), operator("&#x2061;"), parenthesized(x)), level: UNARY });
     switch (operation) {
       case "add":
         return { text: row(at(x, SUM), operator("+"), at(y, PRODUCT)), level: SUM };
@@ -280,7 +279,8 @@ class Notation {
           return { text: tag("mfrac", at(x, SUM), at(y.operands[0], SUM)), level: PRODUCT };
         }
         const isSymbolic = !context.environment && [x, y].every((node) => node.kind !== "number");
-        return { text: row(at(x, PRODUCT), isSymbolic ? THIN : operator("·"), at(y, y.over ? ATOM : PRODUCT)), level: PRODUCT };
+        const factors = [at(x, PRODUCT), at(y, y.over ? ATOM : PRODUCT)];
+        return { text: row(factors.join(isSymbolic ? THIN : operator("·"))), level: PRODUCT };
       }
       case "divide":
         return { text: tag("mfrac", at(x, SUM), at(y, SUM)), level: PRODUCT };
