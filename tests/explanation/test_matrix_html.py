@@ -124,15 +124,19 @@ def test_a_picture_of_a_sparse_matrix_is_that_of_the_dense_one():
         (np.array([[np.nan, np.inf], [-np.inf, 2.5]]), [["nan", "inf"], ["-inf", "2.50"]]),
         (np.array([[1e-9, 2.0]]), [["1e-09", "2"]]),
         (np.array([[123456.7, 1.5]]), [["123457", "2"]]),
-        (np.array(0.25), [["0.250"]]),
-        (0.25, [["0.250"]]),
-        (np.array([1.0, 2.5]), [["1.00", "2.50"]]),
+        (np.array([[-0.0, 2.5]]), [["0", "2.50"]]),
         (np.zeros((0, 3)), []),
         (np.zeros((2, 2)), [["0", "0"], ["0", "0"]]),
     ],
 )
 def test_the_numbers_of_odd_matrices(A, expected):
     assert cells(matrix_html(A)) == expected
+
+
+@pytest.mark.parametrize("x", [0.25, np.array(0.25), np.float32(0.25)])
+def test_a_scalar_is_a_number(x):
+    assert formulas(parsed(matrix_html(x, "L"))) == ["L=0.25"]
+    assert formulas(parsed(matrix_html(x))) == ["0.25"]
 
 
 def test_a_matrix_of_another_backend(backend):

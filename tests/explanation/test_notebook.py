@@ -12,7 +12,7 @@ import matgrad as mg
 from composites import custom, model
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.foundation.random_numbers import generator
-from matgrad.inspection.equations import METHODS, equations, observed
+from matgrad.inspection.equations import METHODS, Equation, equations, observed
 from matgrad.program.program import Program
 from support import to_numpy
 
@@ -278,4 +278,16 @@ def test_text_is_as_before():
     M = mg.MultilayerPerceptron([mg.LinearLayer(2, 3)])
     assert repr(M).splitlines()[0] == "MultilayerPerceptron on numpy, float32"
     assert repr(M.layers[0]) == "LinearLayer(2, 3)"
+    assert repr(M.program()) == str(M.program())
     assert str(M.program()).startswith("given W1 3×2")
+
+
+def test_an_equation_of_a_pass_in_words():
+    e = mg.explain(mg.create_model("Linear", [2, 3]), np.ones((4, 2)), np.array([0, 1, 2, 0]))["layer 1 DW"]
+    assert repr(e) == str(e)
+    assert str(e).startswith("layer 1 LinearLayer.DW\n  DW1 = DYᵀ X")
+
+
+@pytest.mark.parametrize("file", ["/tmp/ipykernel_3/29.py", r"C:\Temp\ipykernel_3\29.py", "<ipython-input-3-a0b1>"])
+def test_cells_of_notebooks_have_no_path(file):
+    assert Equation("A", "feedforward", "Y", 5, file, "Y = X").location == "notebook cell:5"

@@ -29,7 +29,7 @@ from matgrad.training.run import LEARNING_RATE
 MOST = 1_000_000  # elements in the matrices of an explanation: it is for people, who look at single ones
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explained:
     """One equation of a training step, with its value."""
 
@@ -53,6 +53,8 @@ class Explained:
 
     def __str__(self) -> str:
         return equation_text(self)
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         from matgrad.explanation.notebook import explained_html

@@ -33,9 +33,11 @@ def matrix_html(A: Any, symbol: str = "") -> str:
     """A as a heat map with its values, under its symbol, which is LaTeX, and its size.
 
     A large matrix is cut: it has its first and last rows and columns, with … between, and a summary of all elements.
-    An element that a sparse matrix does not store is a dot. Rows and columns count from 0.
+    An element that a sparse matrix does not store is a dot. Rows and columns count from 0. A scalar is one number.
     """
     table = Entries(A)
+    if not np.ndim(table.values):
+        return mathml(f"{symbol} = {table.values:.6g}" if symbol else f"{table.values:.6g}")
     rows, columns = _shown(table.shape[0], MOST_ROWS), _shown(table.shape[1], MOST_COLUMNS)
     head = "".join(f'<th scope="col" style="{INDEX}">{"…" if j is None else j}</th>' for j in columns)
     lines = [f'<tr style="{PLAIN}"><td style="{CELL}"></td>{head}</tr>']
@@ -80,7 +82,7 @@ class Entries:
         values = A.values if isinstance(A, SparseMatrix) else A
         if not isinstance(values, np.ndarray | np.generic | float | int):
             values = backend_of(values).to_numpy(values)
-        self.values = np.atleast_2d(np.asarray(values))
+        self.values = np.asarray(values)
         self.shape: tuple[int, int] = self.values.shape if self.support is None else self.support.shape
         finite = self.values[np.isfinite(self.values)]
         self.largest = float(np.abs(finite).max(initial=0))
@@ -102,7 +104,9 @@ class Entries:
             return f'<td style="{CELL};text-align:center;opacity:.35">·</td>'
         if not np.isfinite(a):
             return f'<td style="{CELL};color:#e5484d;font-weight:bold">{a}</td>'
-        color = "none" if not a else _css(float(a) / self.largest)
+        if not a:
+            return f'<td style="{CELL}">0</td>'
+        color = _css(float(a) / self.largest)
         return f'<td style="{CELL.replace("background:none", f"background:{color}")}">{self._format(a)}</td>'
 
     def summary(self) -> str:
@@ -128,7 +132,8 @@ def _figure(content: str, table: Entries, symbol: str, note: str) -> str:
     """A matrix under its symbol and size, with a note below."""
     name = f"{mathml(symbol)} " if symbol else ""
     caption = f'<div style="margin:0 0 2px">{name}<span style="{MUTED}">{size_html(table.shape)}</span></div>'
-    below = f'<div style="{MUTED};font-size:.85em">{escape(note)}</div>' if note else ""
+    width = "width:0;min-width:max(100%,12em)"  # that of the matrix, unless it is narrow
+    below = f'<div style="{MUTED};font-size:.85em;{width}">{escape(note)}</div>' if note else ""
     return (
         '<div style="display:inline-block;vertical-align:top;margin:4px 20px 8px 0;text-align:left;max-width:100%;'
         f'overflow-x:auto">{caption}{content}{below}</div>'

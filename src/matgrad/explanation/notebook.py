@@ -157,14 +157,12 @@ def _sizes(layer: Layer) -> dict[Equation, str]:
 
 def explained_html(e: Explained) -> str:
     """An equation with its source and verdict, and its value as a heat map."""
-    verdict = ", ".join([e.verdict.summary, *e.verdict.details])
     w = e.written
-    return _page(
-        f"<div>{_muted(e.title)}</div>"
-        f"<div>{mathml(w.latex)}</div><div>{mathml(w.numbered)}</div>"
-        f'<div>{_code(w.source)} &#160;<span style="{SMALL}">{escape(w.location)}</span></div>'
-        f"<div>{_muted(verdict)}</div>{matrix_html(e.value, w.symbol)}"
-    )
+    source = f'{_code(w.source)} &#160;<span style="{SMALL}">{escape(w.location)}</span>'
+    verdict = _muted("; ".join([e.verdict.summary, *e.verdict.details]) if e.verdict.details else "")
+    parts = [f"<b>{escape(e.title)}</b>", _math(w.latex), _math(w.numbered), source, verdict]
+    lines = "".join(f'<div style="margin:3px 0">{part}</div>' for part in parts)
+    return _page(lines + matrix_html(e.value, w.symbol))
 
 
 # -- programs -------------------------------------------------------------------------------------
@@ -178,7 +176,7 @@ def program_html(program: Program) -> str:
     found = printer.equations()
     labels += [""] * (len(found) - len(labels))  # of outputs that are copies
     lines = [
-        [mathml(name), mathml(f"= {right}"), f'<span style="{SMALL}">{escape(label)}</span>']
+        [mathml(name), _math(f"= {right}"), f'<span style="{SMALL}">{escape(label)}</span>']
         for (name, right), label in zip(found, labels, strict=True)
     ]
     rest = len(lines) - MOST_LINES
@@ -192,7 +190,12 @@ def program_html(program: Program) -> str:
 
 
 def _formula(equation: Equation, layer: Layer) -> str:
-    return f'<div style="margin:2px 0">{mathml(latex_equation(equation, layer))}</div>'
+    return f'<div style="margin:2px 0">{_math(latex_equation(equation, layer))}</div>'
+
+
+def _math(latex: str) -> str:
+    """A formula, with fractions as tall as on a line of their own."""
+    return mathml(rf"\displaystyle {latex}")
 
 
 def _table(head: Iterable[str], lines: Iterable[list[str]], sides: list[str]) -> str:

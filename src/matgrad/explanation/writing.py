@@ -125,8 +125,6 @@ def _or(write: Callable[[], str] | None, default: str) -> str:
 
 def place(equation: Equation) -> str:
     """File and line, relative to the package or to the current folder; of other files only the name."""
-    if "ipykernel" in equation.file:  # a file that only the kernel of a notebook knows
-        return f"a cell of the notebook, line {equation.line}"
     package = Path(matgrad.__file__).parent.parent
     file = Path(equation.file)
     if file.is_relative_to(package):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
@@ -51,7 +52,9 @@ class Equation:
 
 
 def relative_path(file: str) -> str:
-    """The path of a file, relative to the current folder if it is inside."""
+    """The path of a file, relative to the current folder if it is inside; cells of a notebook have no path."""
+    if re.search(r"\Wipykernel_\d+\W|ipython-input-", file):
+        return "notebook cell"
     return os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else file
 
 

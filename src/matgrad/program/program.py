@@ -114,6 +114,7 @@ class Program:
 
         return program_text(self)
 
+    __repr__ = __str__
     _repr_html_ = deferred("matgrad.explanation.notebook", "program_html")
 
 
