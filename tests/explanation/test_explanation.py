@@ -13,6 +13,7 @@ from html_support import formulas, parsed, text
 import matgrad as mg
 from architectures import random_architecture, torch_gradients
 from matgrad.datasets import Normalization
+from matgrad.explanation.data import page_data
 from matgrad.explanation.text import matrix_text, summary
 from matgrad.matrix_operations import columns_sum, hadamard
 from matgrad.sparse.matrix import SparseMatrix
@@ -76,6 +77,27 @@ def test_the_model_is_not_changed_and_may_be_anywhere():
     assert all(np.array_equal(x, before[name]) for name, x in M.state().items())
     assert e["layer 1 mu"].value.dtype == np.float64
     assert e["layer 1 running_mean"].phase == "optimize"
+
+
+def test_random_numbers_are_not_used():
+    mg.manual_seed(5)
+    expected = mg.create_model("Linear", "2;2").layers[0].W
+    M = mg.create_model("BatchNormalization;SReLU;Linear", "3;4;2", dropouts="0.5;0")
+    mg.manual_seed(5)
+    mg.explain(M, np.eye(3), [0, 1, 0]).page()
+    np.testing.assert_array_equal(mg.create_model("Linear", "2;2").layers[0].W, expected)
+
+
+def test_a_layer_is_called_by_its_settings_if_they_are_not_the_defaults():
+    data = page_data(explained("BatchNormalization;BatchNormalization(momentum=0.2);AllReLU(0.2);SReLU", "3;4;2"))
+    names = [layer["specification"] for layer in data["network"]["layers"]]
+    assert names == [
+        "BatchNormalization",
+        "BatchNormalization(epsilon=1e-05, momentum=0.2)",
+        "AllReLU(alpha=0.2)",
+        "SReLU",
+    ]
+    assert data["title"] == f"{';'.join(names)} (3;4;2)"
 
 
 def test_examples_are_normalized_as_in_training():

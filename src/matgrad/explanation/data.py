@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from matgrad.explanation.explanation import Explained, Explanation
 from matgrad.explanation.mathml import mathml
+from matgrad.foundation.random_numbers import preserved_generator
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import supports_of
 from matgrad.program.description import all_values, value_as_dictionary
@@ -39,8 +41,17 @@ def page_data(explanation: Explanation) -> dict[str, Any]:
 
 def _title(explanation: Explanation) -> str:
     """The layers and sizes of the model."""
-    found = model_specification(explanation.M)
-    return f"{found['layers']} ({found['sizes']})"
+    layers = ";".join(map(_name, explanation.M.layers))
+    return f"{layers} ({model_specification(explanation.M)['sizes']})"
+
+
+def _name(layer: Layer) -> str:
+    """The specification of a layer, without settings if all of them are the defaults."""
+    full = layer.specification()
+    with suppress(Exception), preserved_generator():  # its constructor may need more
+        if type(layer)(layer.input_size, layer.output_size).specification() == full:
+            return full.partition("(")[0]
+    return full
 
 
 def _network(explanation: Explanation) -> dict[str, Any]:
@@ -62,7 +73,7 @@ def _layer(name: str, layer: Layer) -> dict[str, Any]:
     return {
         "name": name,
         "class": type(layer).__name__,
-        "specification": layer.specification(),
+        "specification": _name(layer),
         "inputs": layer.input_size,
         "outputs": layer.output_size,
         "density": getattr(layer, "density", 1.0),
