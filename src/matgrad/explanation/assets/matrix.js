@@ -287,7 +287,7 @@ class MatrixView {
       ink.roundRect(j * width - 1, i * height - 1, (l - j) * width + 1, (k - i) * height + 1, 3);
       ink.stroke();
     }
-    ink.font = `10.5px ${FONT}`;
+    ink.font = `${Math.min(12.5, 10.5 * this.scale)}px ${FONT}`;
     if (rows.length < m && (height >= 14 || rows.length === 1)) {
       for (const i of rows) ink.fillText(`${i + 1}`, -10, (i + 0.5) * height);
     }

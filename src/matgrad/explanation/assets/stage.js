@@ -3,7 +3,7 @@
 const PALETTE = 6; // classes c1 … c6 of operands; the result is c0
 const LARGE = 1.25; // of matrices that fit in one line
 const GAP = 30; // pixels between matrices
-const TALLEST = 190; // pixels of an equation of several lines
+const TALLEST = 12; // rem of an equation of several lines
 
 let views = []; // of the result and of the operands
 let notation = null;
@@ -105,13 +105,16 @@ function showVerdict({ ok, summary, details }) {
   $("verdict").replaceChildren(box);
 }
 
+const rootSize = () => parseFloat(getComputedStyle(document.documentElement).fontSize); // pixels of 1 rem
+
 // the sizes of all that is shown, for the width that there is and the numbers as they are
 function layout() {
   fitEquation();
   const room = $("matrices").clientWidth;
+  const unit = rootSize() / 16;
   for (const view of views) view.measure();
-  const isNarrow = views.reduce((sum, x) => sum + x.widthOfNumbers(LARGE) + GAP, 0) > room;
-  for (const view of views) view.layout(room, isNarrow ? 1 : LARGE);
+  const isNarrow = views.reduce((sum, x) => sum + x.widthOfNumbers(LARGE * unit) + GAP * unit, 0) > room;
+  for (const view of views) view.layout(room, isNarrow ? unit : LARGE * unit);
   highlight(...state.pinned, false);
 }
 
@@ -119,7 +122,7 @@ function layout() {
 function fitEquation() {
   const box = $("equation");
   box.style.fontSize = "";
-  const ratio = Math.min(box.clientWidth / box.scrollWidth, TALLEST / box.scrollHeight);
+  const ratio = Math.min(box.clientWidth / box.scrollWidth, (TALLEST * rootSize()) / box.scrollHeight);
   const size = parseFloat(getComputedStyle(box).fontSize);
   if (ratio < 1) box.style.fontSize = `${size * Math.max(0.5, ratio * 0.99)}px`;
 }
