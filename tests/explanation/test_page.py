@@ -89,6 +89,17 @@ def test_pointing_at_an_entry_marks_its_sources_and_writes_the_arithmetic(open_p
     assert page.evaluate("() => matgrad.marked()")[0] == [[0, 0]]  # the entry that was chosen last
 
 
+def test_pointing_at_an_operand_marks_the_entries_that_depend_on_it(open_page, small):
+    page = open_page(small)
+    page.go("Z1")
+    page.mouse.move(*cell(page, 1, 3, 0))
+    assert page.text("#arithmetic") == f"x41={small.X[3, 0]:.3f}".replace("-", "−")
+    assert page.evaluate("() => matgrad.marked()") == [[[3, 0], [3, 1], [3, 2], [3, 3]], [[3, 0]], [], []]
+    page.go("DZ1")  # depends on Z1 by [Z1 ≥ 0] alone
+    page.mouse.move(*cell(page, 2, 2, 1))
+    assert page.evaluate("() => matgrad.marked()") == [[[2, 1]], [], [[2, 1]]]
+
+
 def test_choosing_an_entry_by_keyboard(open_page, small):
     page = open_page(small)
     page.go("Y2")

@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 _ASSETS = files("matgrad.explanation") / "assets"
-_SCRIPTS = ("program", "arithmetic", "notation", "matrix", "state", "stage", "network", "view")  # in this order
+_SCRIPTS = ("program", "arithmetic", "expressions", "notation", "matrix", "state", "stage", "network", "view")
 
 
 def page(data: Mapping[str, Any]) -> str:

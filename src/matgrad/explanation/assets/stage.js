@@ -158,11 +158,15 @@ function cellsOf({ value, isTransposed }, mask) {
   return isTransposed ? cells.map(([i, j]) => [j, i]) : cells;
 }
 
-// mark an entry of an operand, and write its value
+// mark an entry of an operand and the entries of the result that depend on it, and write its value
 function readOut(view, i, j) {
-  for (const other of views) other.mark(other === view ? [[i, j]] : [], false);
-  const symbol = notation.element(view.value, ...(view.isTransposed ? [j, i] : [i, j]));
+  const place = view.isTransposed ? [j, i] : [i, j];
   const x = view.at(i, j);
+  for (const other of views.slice(1)) other.mark(other === view ? [[i, j]] : [], x !== undefined);
+  const p = arithmetic.position(view.value, ...place);
+  const mask = p === undefined ? [] : arithmetic.influence(views[0].value, view.value, p, state.results);
+  views[0].mark(cellsOf(views[0], mask), x !== undefined);
+  const symbol = notation.element(view.value, ...place);
   writeLine(symbol, x === undefined ? "is not stored: it is 0" : `${EQUALS}${inMath(numberMath(x).text)}`);
 }
 
