@@ -44,7 +44,7 @@ def files(tmp_path, monkeypatch) -> None:
 @pytest.mark.usefixtures("files")
 def test_the_commands_on_embedded_data_work_in_order(page):
     own = [x for x in commands(page) if not any(word in part for word in ELSEWHERE for part in x)]
-    assert len(own) > 2
+    assert len(own) > 2 or blocks(page, "python")
     for program, *arguments in own:
         assert program == "matgrad"
         last = succeed(*arguments, *(("--quiet",) if arguments[0] == "train" else ())).splitlines()[-1]

@@ -291,3 +291,10 @@ def test_an_equation_of_a_pass_in_words():
 @pytest.mark.parametrize("file", ["/tmp/ipykernel_3/29.py", r"C:\Temp\ipykernel_3\29.py", "<ipython-input-3-a0b1>"])
 def test_cells_of_notebooks_have_no_path(file):
     assert Equation("A", "feedforward", "Y", 5, file, "Y = X").location == "notebook cell:5"
+
+
+def test_large_layers_take_no_time_and_little_memory():
+    support = mg.Support.from_flat((500_000, 400_000), np.array([0, 7, 10**11]))
+    shown = text(parsed(mg.LinearLayer(400_000, 500_000, support=support)._repr_html_()))
+    assert "N×500000" in shown
+    assert "3of200000000000elementsarestored" in shown

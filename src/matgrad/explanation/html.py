@@ -6,7 +6,8 @@ import math
 import struct
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cached_property
 from html import escape
 from typing import Any
 
@@ -84,9 +85,25 @@ class Entries:
             values = backend_of(values).to_numpy(values)
         self.values = np.asarray(values)
         self.shape: tuple[int, int] = self.values.shape if self.support is None else self.support.shape
-        finite = self.values[np.isfinite(self.values)]
-        self.largest = float(np.abs(finite).max(initial=0))
-        self._format = _format(finite)
+
+    @cached_property
+    def finite(self) -> np.ndarray:
+        """The elements that are finite."""
+        return self.values[np.isfinite(self.values)]
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest absolute value."""
+        return float(np.abs(self.finite).max(initial=0))
+
+    @cached_property
+    def format(self) -> Callable[[Any], str]:
+        """How an element is written: a whole number as such, others with three digits, alike if they are of a kind."""
+        if np.array_equal(self.finite, np.round(self.finite)) and self.largest < 1e6:
+            return "{:.0f}".format
+        smallest = np.abs(self.finite[self.finite != 0]).min()
+        digits = max(0, 2 - math.floor(math.log10(self.largest)))
+        return (f"{{:.{digits}f}}" if digits <= 5 and smallest >= 10.0**-digits else "{:.3g}").format
 
     def __getitem__(self, position: tuple[int, int]) -> Any:
         """An element, or None if it is not stored."""
@@ -107,7 +124,7 @@ class Entries:
         if not a:
             return f'<td style="{CELL}">0</td>'
         color = _css(float(a) / self.largest)
-        return f'<td style="{CELL.replace("background:none", f"background:{color}")}">{self._format(a)}</td>'
+        return f'<td style="{CELL.replace("background:none", f"background:{color}")}">{self.format(a)}</td>'
 
     def summary(self) -> str:
         """What is known of all elements."""
@@ -116,16 +133,24 @@ class Entries:
 
     def blocks(self) -> np.ndarray:
         """The matrix with at most `PICTURE` rows and columns: the largest elements of blocks, nan where none is."""
-        (m, n), height, width = self.shape, min(self.shape[0], PICTURE), min(self.shape[1], PICTURE)
         if self.support is None:
-            i, j = (x.ravel() for x in np.indices(self.shape))
+            high, low = _reduced(np.maximum, self.values), _reduced(np.minimum, self.values)
         else:
-            i, j = self.support.row_indices(), self.support.columns
-        values = self.values.ravel().astype(np.float64)
-        order = np.argsort(np.abs(values), kind="stable")  # of those in one block the last one stays; nan comes last
-        result = np.full((height, width), np.nan)
-        result[i[order] * height // m, j[order].astype(np.int64) * width // n] = values[order]
-        return result
+            shape = tuple(min(n, PICTURE) for n in self.shape)
+            places = self.support.row_indices(), self.support.columns
+            at = tuple(i.astype(np.int64) * k // n for i, k, n in zip(places, shape, self.shape, strict=True))
+            high, low = np.full(shape, -np.inf), np.full(shape, np.inf)
+            np.maximum.at(high, at, self.values[0])
+            np.minimum.at(low, at, self.values[0])
+        return np.where(low > high, np.nan, np.where(high >= -low, high, low))
+
+
+def _reduced(function: np.ufunc, A: np.ndarray) -> np.ndarray:
+    """The results of the function for the blocks of a dense matrix."""
+    for axis, size in enumerate(A.shape):
+        if size > PICTURE:
+            A = function.reduceat(A, -(-np.arange(PICTURE) * size // PICTURE), axis=axis)
+    return A.astype(np.float64)
 
 
 def _figure(content: str, table: Entries, symbol: str, note: str) -> str:
@@ -150,15 +175,6 @@ def _shown(size: int, most: int) -> list[int | None]:
 
 def _gap() -> str:
     return f'<td style="{CELL};text-align:center;opacity:.5">…</td>'
-
-
-def _format(finite: np.ndarray) -> Any:
-    """How the elements are written: whole numbers as such, others with three digits, alike if they are of a kind."""
-    if np.array_equal(finite, np.round(finite)) and np.abs(finite).max(initial=0) < 1e6:
-        return "{:.0f}".format
-    sizes = np.abs(finite[finite != 0])
-    digits = max(0, 2 - math.floor(math.log10(sizes.max())))
-    return (f"{{:.{digits}f}}" if digits <= 5 and sizes.min() >= 10.0**-digits else "{:.3g}").format
 
 
 def _css(x: float) -> str:

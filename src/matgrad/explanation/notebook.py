@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.backends import get_backend
+from matgrad.backends import backend_of, get_backend
+from matgrad.backends.base import DTYPES
 from matgrad.explanation.html import LINE, MUTED, PLAIN, matrix_html, picture_html, size_html
 from matgrad.explanation.mathml import mathml
 from matgrad.explanation.writing import place
 from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import METHODS, Equation, equations, observed_if_readable
 from matgrad.layers.layer import Layer
-from matgrad.layers.state import State
+from matgrad.layers.state import State, matrices_of
 from matgrad.multilayer_perceptron import MultilayerPerceptron, density_of, parameter_count
 from matgrad.program.computations import Computation
 from matgrad.program.latex import LatexPrinter
@@ -143,12 +144,14 @@ class _Pass(Computation):
 
 def _sizes(layer: Layer) -> dict[Equation, str]:
     """The sizes of the values of the equations that a layer executes, N for the number of examples."""
-    layer = layer.clone()
-    own = _Pass(layer)
-    X, DY = (np.zeros((layer.input_size + layer.output_size + 1, n)) for n in (layer.input_size, layer.output_size))
+    own = _Pass(layer.clone())
+    state = own.template.state()
+    matrices = [*matrices_of(state).values()]
+    backend = backend_of(*matrices) if matrices else get_backend("numpy")
+    dtype = next(filter(DTYPES.__contains__, map(backend.dtype, matrices)), "float64")
     with suppress(Exception):  # a layer that is being written may fail in any way: then sizes are missing
-        layer.to(get_backend("numpy"), "float64")
-        record_computation(own, own.template.state(), X, DY)
+        X, DY = (backend.from_numpy(np.zeros((2, n), dtype)) for n in (layer.input_size, layer.output_size))
+        record_computation(own, state, X, DY)
     return own.sizes
 
 
