@@ -200,6 +200,11 @@ def test_elsewhere_a_report_is_printed(shell, monkeypatch, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 4
 
 
+def test_a_live_table_does_no_harm_outside_of_notebooks(kernel, monkeypatch):
+    monkeypatch.setattr(sys.modules["IPython.display"], "display", lambda thing, display_id: None)
+    assert len(trained(callbacks=[LiveTable()])["loss"]) == 3
+
+
 def test_a_run_in_words():
     seen = []
 

@@ -98,6 +98,17 @@ def test_a_sparse_gradient_is_marked_and_the_support_shown():
     assert sum(cell == "·" for row in rows(W) for cell in row) == K * D - SUPPORT.nnz
 
 
+def test_a_layer_shows_its_parts():
+    layer = LAYERS["residual"]()
+    layer.parts()[0].set_optimizer("Adam")
+    root = parsed(layer._repr_html_())
+    assert text(root).startswith("ResidualLayer(4,4)4→4·40parameters·Adam,GradientDescent")
+    first, second = root.iter("details")
+    assert formulas(next(first.iter("table")))[:2] == ["Z=XW⊤+1N·b", "Y=relu(Z)"]
+    assert text(second.find("summary")) == "2LinearLayer(4,4)"
+    assert formulas(second)[0] == "Y=XW⊤+1N·b"
+
+
 def test_large_parameters_are_pictures():
     root = parsed(mg.LinearLayer(48, 24)._repr_html_())
     assert {(image.get("width"), image.get("height")) for image in root.iter("img")} == {("192", "96"), ("192", "8")}

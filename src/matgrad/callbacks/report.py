@@ -121,7 +121,8 @@ class LiveTable(Callback):
     epoch = poll
 
     def end(self, run: Training) -> None:
-        self._display.update(run)
+        if self._display is not None:  # as it is where there is no notebook
+            self._display.update(run)
         self._last = time.perf_counter()
 
 

@@ -20,6 +20,7 @@ from matgrad.inspection.equations import METHODS, Equation, equations, observed_
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import State, matrices_of
 from matgrad.multilayer_perceptron import MultilayerPerceptron, density_of, parameter_count
+from matgrad.optimizers import CompositeOptimizer
 from matgrad.program.computations import Computation
 from matgrad.program.latex import LatexPrinter
 from matgrad.program.recorder import record_computation
@@ -64,30 +65,30 @@ def _equations_of(layer: Layer) -> str:
         forward, backward = ([_formula(e, layer) for e in equations(type(layer), method)] for method in METHODS)
     except ValueError as error:
         return _muted(str(error))
-    summary = f'<summary style="{SMALL};cursor:pointer">{NAMES["backpropagate"]}</summary>'
-    return "".join(forward) + (f"<details>{summary}{''.join(backward)}</details>" if backward else "")
+    return "".join(forward) + (_folded(_muted(NAMES["backpropagate"]), "".join(backward)) if backward else "")
 
 
 # -- layers ---------------------------------------------------------------------------------------
 
 
 def layer_html(layer: Layer) -> str:
-    """The definition of a layer, its equations with sizes and source, and pictures of its parameters and its state."""
-    optimizer = layer.optimizer.specification()
-    sizes = f"{layer.input_size} → {layer.output_size}"
-    facts = [sizes, f"{parameter_count(layer):,} parameters", *([optimizer] if optimizer else [])]
+    """The definition of a layer, its equations with sizes and source, its parts, and pictures of its parameters."""
+    walked = [part for _, part in layer.walk()]
+    optimizer = CompositeOptimizer(*(part.optimizer for part in walked)).specification()
+    count = sum(map(parameter_count, walked))
+    facts = [f"{layer.input_size} → {layer.output_size}", f"{count:,} parameters", *([optimizer] if optimizer else [])]
     matrices = [
         picture_html(A, symbol(name).text)
         for name in (*layer.parameters, *layer.buffers)
         for A in [getattr(layer, name)]
         if len(A.shape) == 2
     ]
-    parts = [_code(f"{i}  {part!r}") for i, part in enumerate(layer.parts(), start=1)]
+    parts = [_folded(_code(f"{i}  {part!r}"), layer_html(part)) for i, part in enumerate(layer.parts(), start=1)]
     return _page(
         f'<div><b>{_code(repr(layer))}</b> &#160;<span style="{SMALL}">{escape(" · ".join(facts))}</span></div>'
         f'<div style="margin:2px 0 6px">{_definition(type(layer))}</div>'
         + _table_of_equations(layer)
-        + "".join(f"<div>{part}</div>" for part in parts)
+        + "".join(parts)
         + f"<div>{''.join(matrices)}</div>"
     )
 
@@ -212,6 +213,10 @@ def _table(head: Iterable[str], lines: Iterable[list[str]], sides: list[str]) ->
 
 def _page(content: str) -> str:
     return f'<div style="overflow-x:auto;line-height:1.5">{content}</div>'
+
+
+def _folded(summary: str, content: str) -> str:
+    return f'<details><summary style="cursor:pointer">{summary}</summary>{content}</details>'
 
 
 def _muted(text: str) -> str:
