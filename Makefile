@@ -1,5 +1,5 @@
 # make train: the main job, on embedded data. make test: everything that CI runs. make test-smoke: a choice of it that
-# takes seconds. make test-slow: what takes longer. make docs: the documentation, in site/.
+# takes seconds. make test-slow: what takes longer. make docs: the documentation as a site, in build/site.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -16,7 +16,7 @@ PACKAGES := $(sort $(shell find src -name __init__.py))
 .PHONY: train test test-smoke test-slow lint docs lanes test-numpy-torch test-jax-tensorflow test-symbolic always clean
 
 train: $(VENV)/train.done
-	$(BIN)/matgrad train
+	$(BIN)/matgrad train --output digits --overwrite
 
 test: lint $(VENV)/browser.done
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lanes
@@ -55,7 +55,7 @@ test-slow: $(VENV)/test.done
 	$(PYTEST) -m slow
 
 docs: $(VENV)/test.done
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -64,7 +64,7 @@ $(VENV)/packages.txt: always | $(VENV)/bin/python
 	@echo $(PACKAGES) | cmp -s - $@ || echo $(PACKAGES) > $@
 
 $(VENV)/train.done: pyproject.toml constraints.txt $(CORE) $(VENV)/packages.txt
-	$(PIP) --editable '.[symbolic]'
+	$(PIP) --editable '.[symbolic,plot]'
 	touch $@
 
 $(VENV)/test.done: pyproject.toml constraints.txt $(CORE) $(VENV)/packages.txt

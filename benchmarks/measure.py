@@ -1,0 +1,107 @@
+"""Measurements of sparse training in the C++ core that docs/sparse.md quotes, beside those of `matgrad bench`.
+
+OMP_NUM_THREADS=1 python benchmarks/measure.py sparse-input
+OMP_NUM_THREADS=1 python benchmarks/measure.py topology-updates
+
+Each writes benchmarks/NAME/bench.json. Times are of the processor, on one thread: the best of several.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+import matgrad as mg
+from matgrad.bench.reports.record import record
+
+BATCH, ROUNDS = 100, 7
+
+
+class Clock(mg.Callback):
+    """The seconds of each epoch."""
+
+    def start(self, run: Any) -> None:
+        self.seconds: list[float] = []
+        self.begun = time.process_time()
+
+    def epoch(self, run: Any) -> None:
+        self.seconds.append(time.process_time() - self.begun)
+        self.begun = time.process_time()
+
+
+def seconds_per_step(M: mg.MultilayerPerceptron, X: Any, t: np.ndarray) -> float:
+    """Of the best epoch of training."""
+    clock = Clock()
+    M.fit(X, t, batch_size=BATCH, epochs=ROUNDS, learning_rate=0.001, statistics=False, callbacks=[clock])
+    return min(clock.seconds) / (len(t) // BATCH)
+
+
+def sparse_input() -> list[dict[str, Any]]:
+    """A step on sparse examples, and on the same examples as a dense matrix."""
+    points = []
+    for features in (10_000, 20_000):
+        A = scipy.sparse.random_array((3000, features), density=0.01, rng=np.random.default_rng(0), format="csr")
+        A, t = A.astype(np.float32), np.arange(3000) % 10
+        for optimizer in ("GradientDescent", "Momentum(0.9)"):
+            mg.manual_seed(0)
+            M = mg.create_model("ReLU;Linear", [features, 256, 10], optimizers=optimizer).to("native")
+            sparse, dense = (seconds_per_step(M.clone(), X, t) for X in (A, A.toarray()))
+            points.append({"features": features, "optimizer": optimizer, "sparse": sparse, "dense": dense})
+    return points
+
+
+def topology_updates() -> list[dict[str, Any]]:
+    """A topology update after each epoch, and a step of static training."""
+    rng = np.random.default_rng(0)
+    X, t = rng.random((2000, 3072), dtype=np.float32), np.arange(2000) % 10
+    points = []
+    for method in (mg.SET, mg.RigL):
+        for density in (0.01, 0.1):
+            mg.manual_seed(0)
+            sizes, optimizer = [3072, 1024, 1024, 10], "Nesterov(0.9)"
+            M = mg.create_model("ReLU;ReLU;Linear", sizes, densities=density, optimizers=optimizer).to("native")
+            step = seconds_per_step(M.clone(), X, t)
+            points.append(
+                {"method": method.__name__, "density": density, "step": step, "update": update(method, M, X, t)}
+            )
+    return points
+
+
+def update(method: type[mg.Topology], M: mg.MultilayerPerceptron, X: np.ndarray, t: np.ndarray) -> float:
+    """The seconds of the best update."""
+    seconds = []
+
+    class Timed(method):  # type: ignore[misc, valid-type]
+        def update(self, *arguments: Any) -> None:
+            start = time.process_time()
+            super().update(*arguments)
+            seconds.append(time.process_time() - start)
+
+    M.fit(
+        X,
+        t,
+        batch_size=BATCH,
+        epochs=22,
+        learning_rate=0.001,
+        statistics=False,
+        callbacks=[Timed(every=None, until=1.0)],
+    )
+    return min(seconds)
+
+
+MEASUREMENTS = {"sparse-input": sparse_input, "topology-updates": topology_updates}
+
+if __name__ == "__main__":
+    (name,) = sys.argv[1:]
+    started = time.time()
+    points = MEASUREMENTS[name]()
+    head = record(name, started, 1, {}) | {"command": f"python benchmarks/measure.py {name}"}
+    target = Path(__file__).parent / name / "bench.json"
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(json.dumps(head | {"points": points}, indent=2) + "\n")

@@ -1,0 +1,44 @@
+"""Notebooks as pages: their text, code and outputs."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+OUTPUT = re.compile(r"<p><!-- output (.*?) --></p>|<!-- output (.*?) -->")
+
+
+def page(path: Path) -> str:
+    """The notebook in Markdown; outputs in HTML are comments, for which `with_outputs` puts them in the end."""
+    cells = json.loads(path.read_text())["cells"]
+    return "\n\n".join(part for k, cell in enumerate(cells) for part in _parts(k, cell))
+
+
+def with_outputs(content: str, path: Path) -> str:
+    """The page in HTML, with the outputs."""
+    cells = json.loads(path.read_text())["cells"]
+
+    def output(found: re.Match[str]) -> str:
+        k, i = map(int, (found[1] or found[2]).split("."))
+        return f'<div class="output">{"".join(cells[k]["outputs"][i]["data"]["text/html"])}</div>'
+
+    return OUTPUT.sub(output, content)
+
+
+def _parts(k: int, cell: dict[str, Any]) -> Iterator[str]:
+    """The text of a cell, or its code and outputs."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield source
+        return
+    yield f"```python\n{source}\n```"
+    for i, output in enumerate(cell["outputs"]):
+        if "text/html" in output.get("data", {}):
+            yield f"<!-- output {k}.{i} -->"
+        else:
+            text = "".join(output.get("text") or output["data"]["text/plain"])
+            yield f'<pre class="printed">{html.escape(text)}</pre>'

@@ -1,0 +1,69 @@
+"""The record of the verifier, docs/verified.json: how many checks each equation passed, and of which source.
+
+matgrad verify --json | python docs/site/verified.py
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import sympy
+
+import matgrad as mg
+from matgrad.activation_functions import ACTIVATIONS
+from matgrad.loss_functions import LOSSES
+from matgrad.optimizers import OPTIMIZERS
+from matgrad.specifications.models import LAYERS
+
+RECORD = Path(__file__).parents[1] / "verified.json"
+LAYER_CLASSES = [*dict.fromkeys((mg.LinearLayer, mg.ActivationLayer, *LAYERS.values()))]
+CLASSES = [*LAYER_CLASSES, *ACTIVATIONS.values(), *LOSSES.values(), *OPTIMIZERS.values()]
+
+
+DESCRIPTIONS = ("specification", "__repr__")  # methods that compute nothing
+
+
+def sources() -> dict[str, str]:
+    """A digest of the code of every class that has equations: not of comments, docstrings and descriptions."""
+    return {cls.__name__: _digest(cls) for cls in CLASSES}
+
+
+def _digest(cls: type) -> str:
+    """Of the class and its bases; `Layer` has no equations."""
+    bases = [base for base in cls.__mro__ if base.__module__.startswith("matgrad.") and base is not mg.Layer]
+    code = "\n".join(ast.unparse(_computing(ast.parse(inspect.getsource(base)))) for base in bases)
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
+
+
+def _computing(tree: ast.Module) -> ast.Module:
+    """What computes something in the source of a class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            node.body = [x for x in body if getattr(x, "name", "") not in DESCRIPTIONS] or [ast.Pass()]
+    return tree
+
+
+def summary(checks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The record: the number of checks, in all and by equation, and of those that failed."""
+    judged = [check for check in checks if not check["note"]]
+    return {
+        "command": "matgrad verify --json",
+        "versions": {"matgrad": mg.__version__, "sympy": sympy.__version__},
+        "checks": len(judged),
+        "seconds": round(sum(check["seconds"] for check in judged)),
+        "wrong": Counter(check["name"] for check in judged if not check["ok"]),
+        "equations": Counter(check["name"] for check in judged),
+        "sources": sources(),
+    }
+
+
+if __name__ == "__main__":
+    RECORD.write_text(json.dumps(summary(json.load(sys.stdin)["checks"]), indent=1, ensure_ascii=False) + "\n")

@@ -1,0 +1,193 @@
+"""Every figure in the documentation is that of a committed record."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import pytest
+
+from cli_support import succeed
+from page_support import DOCS, ROOT, commands
+from support import DATA
+
+PERFORMANCE, SPARSE, VERIFICATION = (
+    (DOCS / f"{name}.md").read_text() for name in ("performance", "sparse", "verification")
+)
+README = (ROOT / "README.md").read_text()
+
+
+def record(name: str) -> dict[str, Any]:
+    return json.loads((ROOT / "benchmarks" / name / "bench.json").read_text())
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def command(start: str) -> list[str]:
+    """The command on the page about performance that starts so."""
+    (found,) = [c[1:] for c in commands(DOCS / "performance.md") if " ".join(c[1:]).startswith(start)]
+    return found
+
+
+# -- performance --------------------------------------------------------------------------------
+
+
+def test_the_experiments_of_the_paper():
+    rows = {cells(line)[0]: cells(line)[1:] for line in PERFORMANCE.splitlines() if line.startswith("| ")}
+    seen = 0
+    for tools in zip(*(experiment["tools"] for experiment in record("paper")["experiments"]), strict=True):
+        if tools[0]["kind"] != "eager":
+            row = rows[tools[0]["title"]]
+            for tool, (seconds, to_torch, by_hand, in_paper) in zip(tools, (row[:4], row[4:]), strict=True):
+                ratios = tool["ratios"]
+                assert seconds == f"{tool['median']:.2f}"
+                assert to_torch == (f"{ratios['reference']['median']:.2f}" if ratios["reference"] else "1.00")
+                assert by_hand in ("", f"{(ratios['own'] or {'median': 0})['median']:.2f}")
+                assert in_paper == (f"{tool['paper']['ratio']:.2f}" if tool["paper"] else "")
+                seen += 1
+    assert seen == 20
+
+
+def test_parameters_in_float64():
+    tools = [tool for experiment in record("float64")["experiments"] for tool in experiment["tools"]]
+    largest = max(tool["difference"]["relative"] for tool in tools if tool["difference"])
+    assert f"agrees with native PyTorch's to within {math.ceil(largest * 1e15)}e-15" in PERFORMANCE
+
+
+def test_sparse_training():
+    found = record("sparse")
+    for point in found["points"]:
+        tools = point["tools"]
+        own, others = tools["matgrad-native"], ("pytorch-csr", "pytorch-masked")
+        seconds = [f"{tool['median']:.2f} s" for tool in (own, *(tools[name] for name in others))]
+        faster = [f"{1 / own['ratios'][name]['median']:.1f}" for name in others]
+        threads = f"{1 / own['ratios']['matgrad-native-1']['median']:.2f}"
+        memory = [f"{tool['memory']['training'] / 1e6:.0f}" for tool in (own, tools["pytorch-masked"])]
+        density = f"{point['density']:g}"
+        assert f"| {' | '.join([density, *seconds, *faster, threads, *memory])} |" in PERFORMANCE
+    fit = found["fit"]
+    assert f"takes at best {fit['step'] * 1e6:.0f} µs and {fit['weight'] * 1e9:.1f} ns for every stored" in PERFORMANCE
+    assert f"(off by at most {fit['largest_error'] * 100:.0f} %)" in PERFORMANCE
+
+
+def test_dense_training():
+    for experiment in record("native")["experiments"]:
+        tools = {tool["tool"]: tool for tool in experiment["tools"]}
+        row = [experiment["title"], f"{tools['pytorch']['median']:.2f} s"]
+        for tool in (tools["matgrad-native"], tools["matgrad-cpp"]):
+            ratios = (tool["ratios"]["reference"], tool["ratios"]["own"])
+            row += [f"{tool['median']:.2f} s", *(f"{ratio['median']:.2f}" for ratio in ratios)]
+        assert f"| {' | '.join(row)} |" in PERFORMANCE
+
+
+def test_the_printed_program_is_the_recorded_one():
+    (printed,) = re.findall(r"```\n(Z1 .*?)…\n```", PERFORMANCE, re.DOTALL)
+    assert printed in succeed(*command("program"))
+
+
+@pytest.mark.skipif(not (DATA / "mnist").is_dir(), reason="no MNIST: set MATGRAD_DATA to a folder with mnist/*.gz")
+def test_the_experiment_of_the_paper_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mnist").symlink_to(DATA / "mnist")
+    assert succeed(*command("train --mnist")).splitlines()[-1] == "test accuracy 0.940"
+
+
+@pytest.mark.skipif(not (DATA / "mnist").is_dir(), reason="no MNIST: set MATGRAD_DATA to a folder with mnist/*.gz")
+def test_the_benchmark_works(tmp_path, monkeypatch):
+    """As printed, but for two steps of one experiment."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").symlink_to(DATA)
+    short = "--rounds 1 --steps 2 --experiments mnist --tools pytorch,matgrad-numpy"
+    printed = " ".join(command("bench paper"))
+    shortened, count = re.subn(r"--rounds \d+", short, printed)
+    assert count == 1
+    assert "matgrad NumPy" in succeed(*shortened.split())
+
+
+# -- the README ---------------------------------------------------------------------------------
+
+
+def test_the_headlines_of_the_readme():
+    mnist = {tool["tool"]: tool for tool in record("paper")["experiments"][0]["tools"]}
+    ratio = mnist["matgrad-native"]["ratios"]["reference"]["median"]
+    tools = next(point["tools"] for point in record("sparse")["points"] if point["density"] == 0.01)
+    own, masked = tools["matgrad-native"], tools["pytorch-masked"]
+    faster = 1 / own["ratios"]["pytorch-masked"]["median"]
+    memory = [f"{tool['memory']['training'] / 1e6:.0f} MB" for tool in (own, masked)]
+    figures = [line.split(" | ")[1] for line in README.splitlines() if line.count(" | ") == 2][2:]
+    assert figures == [f"{ratio:.2f}", f"{faster:.1f} times faster, {' instead of '.join(memory)}", _verdict()]
+
+
+def _verdict() -> str:
+    verified = json.loads((DOCS / "verified.json").read_text())
+    return f"{verified['checks'] - sum(verified['wrong'].values())} of {verified['checks']} right"
+
+
+# -- verification -------------------------------------------------------------------------------
+
+
+def test_the_checks_of_the_verifier():
+    assert f"| {_verdict()} |" in VERIFICATION
+    assert f"there are {_verdict().split()[0]} checks" in VERIFICATION
+
+
+def test_the_mutants(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "symbolic"))
+    from equivalents import EQUIVALENT
+    from mutants import mutants
+    from special_mutants import special_mutants
+
+    total, same = len(mutants()), len(EQUIVALENT)
+    assert f"{total} mutants. Of these, {same} ({same / total:.1%}) compute".replace("%)", " %)") in VERIFICATION
+    assert f"{len(special_mutants())} more are wrong only" in VERIFICATION
+
+
+# -- sparse training ----------------------------------------------------------------------------
+
+
+def test_the_methods_of_sparse_training():
+    runs = record("sparse-methods")["runs"]
+    for data, title in {"cifar10": "CIFAR-10", "fashion-mnist": "Fashion-MNIST"}.items():
+        row = [
+            ", ".join(f"{run['test_accuracy']:.3f}" for run in runs if (run["data"], run["method"]) == (data, method))
+            for method in ("static", "SET", "RigL")
+        ]
+        assert f"| {title} | {' | '.join(row)} |" in SPARSE
+
+
+def test_initial_weights():
+    for weights in ("XavierNormalized", "DenseXavierNormalized", "He", "DenseHe"):
+        row = []
+        for rate in ("0.01", "0.05"):
+            found = json.loads((ROOT / f"benchmarks/initial-weights/{weights}-{rate}.json").read_text())
+            row.append(", ".join(f"{epoch['test_accuracy']:.3f}" for epoch in found["epochs"]))
+        assert re.search(rf"^\| {weights}(?: \(default\))? \| {re.escape(' | '.join(row))} \|$", SPARSE, re.MULTILINE)
+
+
+def test_sparse_input():
+    points = {(p["features"], p["optimizer"]): p for p in record("sparse-input")["points"]}
+    for optimizer in ("GradientDescent", "Momentum(0.9)"):
+        chosen = [points[features, optimizer] for features in (10_000, 20_000)]
+        row = [f"1/{p['dense'] / p['sparse']:.1f} ({p['sparse'] * 1e3:.1f} ms)" for p in chosen]
+        assert f"| {optimizer} | {' | '.join(row)} |" in SPARSE
+
+
+def test_topology_updates():
+    for p in record("topology-updates")["points"]:
+        steps = p["update"] / p["step"]
+        row = [f"{p['method']}, {p['density']}", f"{p['update'] * 1e3:.1f}", f"{steps / 5:.1f} %", f"{steps:.1f} %"]
+        assert f"| {' | '.join(row)} |" in SPARSE
+
+
+def test_brain_scale():
+    found = record("brain")
+    assert f"a step took {found['seconds_per_step']:.0f} seconds" in SPARSE
+    assert f"was built in {found['build_seconds'] / 60:.1f} minutes" in SPARSE
+    assert f"never took more than {found['peak_bytes'] / 1e9:.1f} GB" in SPARSE
+    first, *_, last = found["losses"]
+    assert f"the loss fell from {first:.2f} to {last:.2f} in two steps" in SPARSE
+    assert f"{8 * found['weights'] / 1e9:.1f} GB" in SPARSE
