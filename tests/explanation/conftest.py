@@ -1,4 +1,4 @@
-"""A browser for the tests of the page: one Chromium for all of them."""
+"""A browser for the tests of the page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: while Playwright runs, other tests cannot run an event loop
 def browser():
     """Chromium; without one, the tests of the page are skipped, except in continuous integration."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
