@@ -13,8 +13,9 @@ FOLDER = Path(__file__).parent
 def executed(notebook: Path, folder: Path) -> nbformat.NotebookNode:
     """The notebook with its outputs, after it has run with `folder` as its current one; raises if a cell does."""
     node = nbformat.read(notebook, as_version=4)
-    options = {"resources": {"metadata": {"path": str(folder)}}, "extra_arguments": ["--log-level=ERROR"]}
-    return NotebookClient(node, timeout=300, kernel_name="python3", record_timing=False, **options).execute()
+    where, quietly = {"metadata": {"path": str(folder)}}, ["--log-level=ERROR"]
+    options = {"timeout": 300, "kernel_name": "python3", "record_timing": False, "coalesce_streams": True}
+    return NotebookClient(node, resources=where, extra_arguments=quietly, **options).execute()
 
 
 if __name__ == "__main__":

@@ -66,7 +66,9 @@ def picture_html(A: Any, symbol: str = "") -> str:
     source = b64encode(_png(_colors(blocks / (table.largest or 1)))).decode()
     style = f"image-rendering:pixelated;border:{LINE};max-width:none;margin:2px 0;background:none"
     size = f'width="{width * zoom}" height="{height * zoom}"'
-    image = f'<img {size} style="{style}" alt="heat map, {size_html(table.shape)}" src="data:image/png;base64,{source}"/>'
+    image = (
+        f'<img {size} style="{style}" alt="heat map, {size_html(table.shape)}" src="data:image/png;base64,{source}"/>'
+    )
     return _figure(image, table, symbol, table.summary())
 
 
