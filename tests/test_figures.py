@@ -50,6 +50,8 @@ def test_the_experiments_of_the_paper():
                 assert in_paper == (f"{tool['paper']['ratio']:.2f}" if tool["paper"] else "")
                 seen += 1
     assert seen == 20
+    slower = [row for row in rows if row.startswith("matgrad") for i in (1, 5) if float(rows[row][i]) >= 1]
+    assert slower == ["matgrad NumPy"], "all cases of the table but one"
 
 
 def test_parameters_in_float64():
@@ -69,6 +71,10 @@ def test_sparse_training():
         memory = [f"{tool['memory']['training'] / 1e6:.0f}" for tool in (own, tools["pytorch-masked"])]
         density = f"{point['density']:g}"
         assert f"| {' | '.join([density, *seconds, *faster, threads, *memory])} |" in PERFORMANCE
+    per_example = {b["batch_size"]: b["tools"]["matgrad-native"]["per_example"] for b in found["batches"]}
+    large = [seconds for batch_size, seconds in per_example.items() if 100 <= batch_size <= 1000]
+    assert max(large) <= 1.2 * min(large), "the same, within 20 %"
+    assert min(per_example.values()) in large, "longer in smaller ones"
     fit = found["fit"]
     assert f"takes at best {fit['step'] * 1e6:.0f} µs and {fit['weight'] * 1e9:.1f} ns for every stored" in PERFORMANCE
     assert f"(off by at most {fit['largest_error'] * 100:.0f} %)" in PERFORMANCE

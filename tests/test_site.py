@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from fontTools.ttLib import TTFont
 
 import matgrad as mg
 from matgrad.inspection.equations import METHODS, equations
@@ -97,9 +99,17 @@ def test_mathematics_is_mathml(pages):
     assert sum(page.text.count("<math") for page in pages.values()) > 100
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "native/README.md", *map("docs/{}".format, PAGES)]
-)
+def test_the_font_has_every_character(site, pages):
+    font = TTFont(site / "assets" / "stix-two-math.woff2").getBestCmap()
+    formulas = "".join(x for page in pages.values() for x in re.findall(r"<math.*?</math>", page.text, re.DOTALL))
+    characters = {c for c in html.unescape(re.sub(r"<[^>]*>", "", formulas)) if not c.isspace()}
+    assert {c for c in characters if ord(c) not in font} == set()
+
+
+TEXTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "native/README.md", *(f"docs/{page}" for page in PAGES)]
+
+
+@pytest.mark.parametrize("page", TEXTS)
 def test_links_in_the_repository_exist(page):
     """As a forge shows them, with its anchors of titles and of lines."""
     text = re.sub(r"```.*?```|`[^`\n]*`", "", (ROOT / page).read_text(), flags=re.DOTALL)
