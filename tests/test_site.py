@@ -160,6 +160,14 @@ def test_the_equations_page_has_every_class_with_its_verdict(site):
     assert "src/matgrad/layers/linear.py.html#__codelineno-0-" in text
 
 
+def test_notebooks_have_their_outputs(site):
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        text = (site / "notebooks" / f"{notebook.name}.html").read_text()
+        assert "<!-- output" not in text
+        assert text.count('class="output"') == notebook.read_text().count('"text/html": ')
+        assert 'class="printed"' in text
+
+
 def test_a_wrong_equation_is_shown_as_wrong(monkeypatch):
     record = {"equations": {"A.x": 3}, "wrong": {"A.x": 1}}
     monkeypatch.setattr(equations_page, "record", lambda: record)

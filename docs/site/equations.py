@@ -104,7 +104,9 @@ def _verdict(name: str) -> str:
     checks, wrong = record()["equations"].get(name, 0), record()["wrong"].get(name, 0)
     if wrong:
         return f'<span class="wrong">wrong in {wrong} of {checks} checks</span>'
-    return f'<span class="right">right in {checks} checks</span>' if checks else "part of the next equation"
+    if not checks:
+        return "part of the next equation"
+    return f'<span class="right">right in {checks} {"check" if checks == 1 else "checks"}</span>'
 
 
 def _body(function: Callable[..., Any]) -> tuple[str, int]:
