@@ -13,7 +13,10 @@ PYTEST     := $(ONE_THREAD) $(BIN)/python -m pytest --quiet --durations=5
 CORE     := native/CMakeLists.txt $(shell find native/include native/src native/python -type f)
 PACKAGES := $(sort $(shell find src -name __init__.py))
 
-.PHONY: train test test-smoke test-slow lint docs lanes test-numpy-torch test-jax-tensorflow test-symbolic always clean
+# two at a time, the longest first
+LANES := test-package test-core test-jax test-symbolic test-tensorflow test-pages
+
+.PHONY: train test test-smoke test-slow lint docs lanes $(LANES) always clean
 
 train: $(VENV)/train.done
 	$(BIN)/matgrad train --output digits --overwrite
@@ -26,24 +29,29 @@ lint: $(VENV)/test.done
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# two at a time: the verifier follows the shorter of the others
-lanes: test-numpy-torch test-jax-tensorflow test-symbolic
+# the core is built by its tests and by those of the benchmarks: never at once
+CORE_TESTS  := $(addprefix tests/,bench engines hostile program)
+PAGES_TESTS := tests/explanation $(wildcard $(addprefix tests/test_,docs.py figures.py readme.py site.py))
+lanes: $(LANES)
 
-# one framework per process: LLVM does not like them together; several processes, for their memory
-MNIST := tests/test_experiments.py
-test-numpy-torch: $(VENV)/test.done
-	$(PYTEST) --ignore $(MNIST) --ignore tests/symbolic
-	$(PYTEST) $(MNIST)
+test-package: $(VENV)/test.done
+	$(PYTEST) $(addprefix --ignore=,$(CORE_TESTS) $(PAGES_TESTS) tests/symbolic)
 
-test-jax-tensorflow: $(VENV)/test.done
-	for backend in jax tensorflow; do \
-	    $(PYTEST) --backend $$backend tests/engines && \
-	    $(PYTEST) --backend $$backend --ignore tests/engines --ignore $(MNIST) && \
-	    $(PYTEST) --backend $$backend $(MNIST) || exit 1; \
-	done
+test-core: $(VENV)/test.done
+	$(PYTEST) $(CORE_TESTS)
 
 test-symbolic: $(VENV)/test.done
 	$(PYTEST) tests/symbolic
+
+test-pages: $(VENV)/test.done
+	$(PYTEST) $(PAGES_TESTS)
+
+# one framework per process: LLVM does not like them together; two processes, for their memory. XLA does not optimize what
+# runs for milliseconds; in test-slow it does
+test-jax test-tensorflow: export XLA_FLAGS := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
+test-jax test-tensorflow: test-%: $(VENV)/test.done
+	$(PYTEST) --backend $* tests/engines
+	$(PYTEST) --backend $* --ignore tests/engines
 
 test-smoke: $(VENV)/test.done
 	@echo "ruff; the table on NumPy and PyTorch; training, dense and sparse, on NumPy, PyTorch and the C++ core;"
@@ -53,6 +61,9 @@ test-smoke: $(VENV)/test.done
 
 test-slow: $(VENV)/test.done
 	$(PYTEST) -m slow
+	for backend in jax tensorflow; do \
+	    $(PYTEST) --backend $$backend -m 'slow or not slow' tests/engines tests/test_experiments.py || exit 1; \
+	done
 
 docs: $(VENV)/test.done
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

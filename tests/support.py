@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from matgrad.backends import backend_of, get_backend
 from matgrad.callbacks import Callback
@@ -53,6 +54,11 @@ class Framework:
             return jax.jit(f)
         return f
 
+    def ways(self) -> Iterator[tuple[Framework, bool]]:
+        """Where to train by the equations, and where compiled; JAX would compile each equation: NumPy's instead."""
+        yield Framework("numpy") if self.name == "jax" else self, False
+        yield self, True
+
     def __repr__(self) -> str:
         return self.name
 
@@ -76,6 +82,20 @@ def open_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o777)
         yield Path(name)
+
+
+def spread(rows: Iterable, columns: Sequence, each: int = 1, name: Callable = str) -> list:
+    """All pairs of a row and a column, as parameters of a test; each run has `each` columns of a row, the rest is slow.
+
+    They go round: the next row has the next columns.
+    """
+    pairs = []
+    for i, row in enumerate(rows):
+        chosen = {(each * i + j) % len(columns) for j in range(each)}
+        for k, column in enumerate(columns):
+            marks = () if k in chosen else pytest.mark.slow
+            pairs.append(pytest.param(row, column, id=f"{name(row)}-{column}", marks=marks))
+    return pairs
 
 
 class AfterEpoch(Callback):

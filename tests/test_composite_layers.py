@@ -119,9 +119,9 @@ def test_gradients_are_those_of_autograd(backend: Framework):
 def test_compiled_training_equals_the_equations(backend: Framework, clip_norm: float | None):
     """With dropout, buffers and a composite inside; a warning, that is a fallback, would be an error."""
     states = []
-    for compiled in (False, True):
-        M = model("Adam").to(backend.name)
-        data = mg.DataLoader(*batch(2, 16), batch_size=5).to(backend.name)
+    for framework, compiled in backend.ways():
+        M = model("Adam").to(framework.name)
+        data = mg.DataLoader(*batch(2, 16), batch_size=5).to(framework.name)
         before = copies(M.state())
         mg.stochastic_gradient_descent(
             M, 2, LOSS, mg.ConstantScheduler(0.05), data, compiled=compiled, clip_norm=clip_norm

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -64,13 +65,13 @@ def test_compiled_training_equals_the_equations(backend: Framework, seed: int):
     """Three epochs of batches of 5 and a last one of 1 example; a warning, that is a fallback, would be an error."""
     skip_most(backend, seed)
     states = []
-    for compiled in (False, True):
+    for framework, compiled in backend.ways():
         a = random_architecture(seed)
         for k, layer in enumerate(a.M.layers):
             if hasattr(layer, "renew") and k % 2:
                 layer.renew = "epoch"
-        a.M.to(backend.name)
-        data = mg.DataLoader(*examples(a, DATA[0]), batch_size=DATA[1], shuffle=True, seed=seed).to(backend.name)
+        a.M.to(framework.name)
+        data = mg.DataLoader(*examples(a, DATA[0]), batch_size=DATA[1], shuffle=True, seed=seed).to(framework.name)
         clip_norm, rate = (None, 0.005) if seed % 2 else (1.0, 0.05)
         train(a.M, compiled, a.loss, data=data, rate=rate, clip_norm=clip_norm)
         states.append(a.M.state())
@@ -99,9 +100,9 @@ def test_a_compiled_step_equals_the_step(backend: Framework, seed: int):
 @pytest.mark.parametrize("optimizer", ["Momentum(0.9)", "AdamW(weight_decay=0.1)"])
 def test_float32(backend: Framework, optimizer: str):
     states = []
-    for compiled in (False, True):
-        M = model(backend, dtype="float32", optimizer=optimizer)
-        train(M, compiled, data=batches(backend, dtype="float32"))
+    for framework, compiled in backend.ways():
+        M = model(framework, dtype="float32", optimizer=optimizer)
+        train(M, compiled, data=batches(framework, dtype="float32"))
         assert M.dtype == "float32"
         states.append(M.state())
     assert_equal_states(
@@ -113,8 +114,8 @@ def test_fit(backend: Framework):
     rng = np.random.default_rng(3)
     X, t = rng.normal(size=(22, 4)), rng.integers(0, 3, 22)
     models, histories = [], []
-    for compiled in (False, True):
-        models.append(model(backend))
+    for framework, compiled in backend.ways():
+        models.append(model(framework))
         options = {"epochs": 3, "batch_size": 5, "seed": 1, "learning_rate": "StepBased(0.1; 0.5; 2)", "clip_norm": 0.5}
         histories.append(models[-1].fit(X, t, compiled=compiled, validation=(X[:5], t[:5]), **options))
 
@@ -189,17 +190,15 @@ def test_the_state_of_a_step_is_a_copy(backend: Framework):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_an_exception_in_the_loader_leaves_the_steps_done_so_far(backend: Framework, error: type[BaseException]):
-    data = batches(backend)
-
-    def interrupted():
-        yield from data[:2]
+    def interrupted(framework: Framework):
+        yield from batches(framework)[:2]
         raise error("enough")
 
     states = []
-    for compiled in (False, True):
-        M = model(backend)
+    for framework, compiled in backend.ways():
+        M = model(framework)
         with pytest.raises(error, match="enough"):
-            train(M, compiled, data=interrupted())
+            train(M, compiled, data=interrupted(framework))
         states.append(M.state())
     untouched = copies(model(backend).state())
 
@@ -209,15 +208,15 @@ def test_an_exception_in_the_loader_leaves_the_steps_done_so_far(backend: Framew
 
 def test_weights_that_are_changed_between_epochs_count(backend: Framework):
     states = []
-    for compiled in (False, True):
-        M = model(backend)
+    for framework, compiled in backend.ways():
+        M = model(framework)
         start = M.state()
 
         def reset(run, M=M, start=start) -> None:
             if run.epoch == 2:
                 M.load_state(start)
 
-        train(M, compiled, data=batches(backend), callbacks=[AfterEpoch(reset)])
+        train(M, compiled, data=batches(framework), callbacks=[AfterEpoch(reset)])
         states.append(M.state())
     assert_equal_states(states[1], states[0], str(backend))
 
@@ -236,11 +235,11 @@ CHANGES = {
 def test_settings_that_are_changed_between_epochs_count(backend: Framework, change: str):
     skip_most(backend, list(CHANGES).index(change))
     states = []
-    for compiled in (False, True):
-        M = model(backend)
+    for framework, compiled in backend.ways():
+        M = model(framework)
         M.layers[0].act = mg.LeakyReLUActivation(0.1)
         changes = [AfterEpoch(lambda run: CHANGES[change](run.M))]
-        train(M, compiled, data=batches(backend), epochs=2, callbacks=changes)
+        train(M, compiled, data=batches(framework), epochs=2, callbacks=changes)
         states.append(M.state())
     assert_equal_states(states[1], states[0], f"{backend}, {change}")
 
@@ -347,9 +346,9 @@ def custom_model(framework: Framework, layer: mg.Layer | None = None, optimizer=
 def test_what_users_write_compiles(backend: Framework, layer: type[mg.Layer], optimizer):
     """A warning would be an error."""
     states = []
-    for compiled in (False, True):
-        M = custom_model(backend, layer(5, 5), optimizer)
-        train(M, compiled, custom.PseudoHuberLoss(), data=batches(backend))
+    for framework, compiled in backend.ways():
+        M = custom_model(framework, layer(5, 5), optimizer)
+        train(M, compiled, custom.PseudoHuberLoss(), data=batches(framework))
         states.append(M.state())
     assert_equal_states(states[1], states[0], f"{backend}, {layer.__name__}, {optimizer}")
 
@@ -475,10 +474,10 @@ class CountOptimizer(mg.Optimizer):
         self.x = self.x - eta * (1 / self.t) * self.Dx
 
 
-def both_ways(framework: Framework, **parts) -> tuple[list[dict], list[str], mg.MultilayerPerceptron]:
+def both_ways(ways: Iterable[tuple[Framework, bool]], **parts) -> tuple[list[dict], list[str], mg.MultilayerPerceptron]:
     """The states after training by the equations and compiled, and the warnings of the latter."""
     states = []
-    for compiled in (False, True):
+    for framework, compiled in ways:
         layer = parts["layer"](5, 5) if "layer" in parts else None
         M = custom_model(framework, layer, parts.get("optimizer"))
         with warnings.catch_warnings(record=True) as caught:
@@ -495,7 +494,7 @@ FALLBACK = [CountingLayer, LateLayer, HiddenMatrixLayer, RandomLayer, BranchingL
 
 @pytest.mark.parametrize("layer", FALLBACK)
 def test_what_cannot_be_compiled_is_trained_by_the_equations(backend: Framework, layer: type[mg.Layer]):
-    states, messages, M = both_ways(backend, layer=layer)
+    states, messages, M = both_ways([(backend, False), (backend, True)], layer=layer)
 
     assert len(messages) == 1, messages
     assert messages[0].startswith("training continues uncompiled: ")
@@ -505,20 +504,20 @@ def test_what_cannot_be_compiled_is_trained_by_the_equations(backend: Framework,
 
 
 def test_a_number_that_changes_between_epochs_needs_no_fallback(backend: Framework):
-    states, messages, _ = both_ways(backend, layer=AnnealedLayer)
+    states, messages, _ = both_ways(backend.ways(), layer=AnnealedLayer)
     assert messages == []
     assert_equal_states(states[1], states[0], str(backend))
 
 
 @pytest.mark.parametrize("layer", [SineLayer, ConstantLayer, MethodLayer, AbsoluteLayer])
 def test_what_only_numpy_can_do_is_trained_by_the_equations(layer: type[mg.Layer]):
-    states, messages, _ = both_ways(Framework("numpy"), layer=layer)
+    states, messages, _ = both_ways(Framework("numpy").ways(), layer=layer)
     assert len(messages) == 1, messages
     assert_equal_states(states[1], states[0], layer.__name__, tolerance=0.0)
 
 
 def test_whole_numbers_in_fractions_are_not_cut_off():
-    states, _, _ = both_ways(Framework("numpy"), optimizer=CountOptimizer)
+    states, _, _ = both_ways(Framework("numpy").ways(), optimizer=CountOptimizer)
     assert_equal_states(states[1], states[0], "1 / t", tolerance=1e-12)
 
 
@@ -574,6 +573,6 @@ def test_roots_of_the_table_work_in_optimizers(backend: Framework):
             self.s = self.s + hadamard(self.Dx, self.Dx)
             self.x = self.x - eta * hadamard(self.Dx, 1 / (sqrt(self.s) + 1e-3 * ones(K, D, like=self.x)))
 
-    states, messages, _ = both_ways(backend, optimizer=AdagradOptimizer)
+    states, messages, _ = both_ways(backend.ways(), optimizer=AdagradOptimizer)
     assert messages == []
     assert_equal_states(states[1], states[0], str(backend))

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from odd_layers import Kind, kinds, train
 
+from support import spread
+
 ENGINES = ("numpy", "torch", "native")
 KINDS = list(kinds())
 
@@ -17,8 +19,7 @@ def test_there_are_many_kinds():
     assert len({kind.name for kind in KINDS}) == len(KINDS)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(("kind", "engine"), spread(KINDS, ENGINES, name=lambda kind: kind.name))
 def test_compiled_training_computes_what_the_equations_do(kind: Kind, engine: str):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

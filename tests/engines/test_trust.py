@@ -16,6 +16,7 @@ import matgrad as mg
 from matgrad.backends import get_backend
 from matgrad.evaluation.measures import measure
 from matgrad.matrix_operations import elements_sum, ones
+from support import spread
 
 pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass")
 ENGINES = ("numpy", "torch", "native")
@@ -102,8 +103,7 @@ def test_recording_does_not_advance_generators():
 # -- what changes between epochs -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("twist", SETTINGS, ids=lambda twist: twist.name)
+@pytest.mark.parametrize(("twist", "engine"), spread(SETTINGS, ENGINES, name=lambda twist: twist.name))
 def test_predictions_follow_settings_of_all_kinds(twist, engine: str):
     M, _, change = Kind(twist, "feedforward").make(engine)
     X = np.random.default_rng(0).normal(size=(2500, 3))

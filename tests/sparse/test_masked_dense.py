@@ -13,7 +13,7 @@ from matgrad.activation_functions import ACTIVATIONS
 from matgrad.program.computations import train_batch
 from matgrad.sparse.matrix import values_of
 from matgrad.specifications.models import LAYERS
-from support import assert_close, to_numpy
+from support import assert_close, spread, to_numpy
 
 BACKENDS = ("numpy", "torch", "native")
 SIZES = "7;9;8;4"
@@ -66,8 +66,7 @@ def test_all_optimizers_are_there():
     assert {name.partition("(")[0] for name in OPTIMIZERS} == set(optimizers.OPTIMIZERS)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "optimizer"), spread(KINDS, list(OPTIMIZERS), each=3))
 def test_gradients_and_steps_are_those_of_the_masked_dense_network(kind: str, optimizer: str):
     """The equations on NumPy and PyTorch, and the compiled steps of all backends, over two batches."""
     reference, loss = network(kind, optimizer)
