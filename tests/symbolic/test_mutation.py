@@ -44,13 +44,15 @@ def test_the_known_wrong_variants_are_among_them():
 @pytest.mark.parametrize("target", targets(), ids=str)
 def test_patching_alone_changes_nothing(target: Target):
     assert not differs(unchanged(target))
-    if target.owner.__name__ not in SLOW_OWNERS:
-        assert killed_by(unchanged(target)) == ""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("target", [t for t in targets() if t.owner.__name__ in SLOW_OWNERS], ids=str)
-def test_patching_alone_changes_nothing_in_the_larger_layers(target: Target):
+QUICK = [target for target in targets() if target.owner.__name__ not in SLOW_OWNERS][::4]
+
+
+@pytest.mark.parametrize(
+    "target", [pytest.param(x, id=str(x), marks=() if x in QUICK else pytest.mark.slow) for x in targets()]
+)
+def test_patching_alone_is_not_noticed_by_the_verifier(target: Target):
     assert killed_by(unchanged(target)) == ""
 
 
