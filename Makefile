@@ -14,7 +14,7 @@ CORE     := native/CMakeLists.txt $(shell find native/include native/src native/
 PACKAGES := $(sort $(shell find src -name __init__.py))
 
 # two at a time, the longest first
-LANES := test-package test-core test-jax test-symbolic test-tensorflow test-pages
+LANES := test-core test-package test-jax test-tensorflow test-symbolic test-pages
 
 .PHONY: train test test-smoke test-slow lint docs lanes $(LANES) always clean
 
@@ -31,7 +31,7 @@ lint: $(VENV)/test.done
 
 # the core is built by its tests and by those of the benchmarks: never at once
 CORE_TESTS  := $(addprefix tests/,bench engines hostile program)
-PAGES_TESTS := tests/explanation $(wildcard $(addprefix tests/test_,docs.py figures.py readme.py site.py))
+PAGES_TESTS := tests/explanation $(addprefix tests/test_,docs.py figures.py readme.py site.py)
 lanes: $(LANES)
 
 test-package: $(VENV)/test.done
