@@ -15,7 +15,6 @@ from matgrad.layers.layer import Layer
 from matgrad.layers.state import supports_of
 from matgrad.program.description import all_values, value_as_dictionary
 from matgrad.program.program import Value
-from matgrad.specifications.models import model_specification
 from matgrad.specifications.parsing import describe
 
 
@@ -41,13 +40,17 @@ def page_data(explanation: Explanation) -> dict[str, Any]:
 
 def _title(explanation: Explanation) -> str:
     """The layers and sizes of the model."""
-    layers = ";".join(map(_name, explanation.M.layers))
-    return f"{layers} ({model_specification(explanation.M)['sizes']})"
+    layers = explanation.M.layers
+    sizes = [layers[0].input_size, *(layer.output_size for layer in layers if not layer.keeps_size)]
+    return f"{';'.join(map(_name, layers))} ({';'.join(map(str, sizes))})"
 
 
 def _name(layer: Layer) -> str:
     """The specification of a layer, without settings if all of them are the defaults."""
-    full = layer.specification()
+    try:
+        full = layer.specification()
+    except ValueError:  # it has none
+        return type(layer).__name__.removesuffix("Layer")
     with suppress(Exception), preserved_generator():  # its constructor may need more
         if type(layer)(layer.input_size, layer.output_size).specification() == full:
             return full.partition("(")[0]

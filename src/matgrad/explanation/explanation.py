@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html import escape
@@ -88,7 +89,7 @@ class Explanation:
 
     def __getitem__(self, name: str) -> Explained:
         """The equation of this name: ``layer 2 DW``, ``layer 2 ActivationLayer.DW``, ``DW2``, ``loss`` or ``DY``."""
-        for e in self.equations:
+        for e in reversed(self.equations):  # of several values of one name, the last one counts
             if name in _names(e):
                 return e
         known = ", ".join(_names(e)[0] for e in self.equations)
@@ -132,6 +133,7 @@ def explain(
     on NumPy, in training mode, on a copy of M, which is not changed. Gradients are compared with central differences;
     with `verify`, the equations are also checked symbolically, which takes seconds (`progress` is told of what).
     """
+    eta = _checked_rate(eta)
     X, T = checked_examples(X, T)
     loss = default_loss(M, T) if loss is None else create_loss(loss)
     check_loss(M, loss)
@@ -146,12 +148,23 @@ def explain(
     values = _separated(program, [r.key for r in results])
     program = Program(program.inputs, program.outputs | {r.key: x for r, x in zip(results, values, strict=True)})
     writer = Writer(program, results, loss)
-    judge = Judge(copy, loss, X, T)
+    judge = Judge(copy, loss, X, T, results)
     if verify:
         judge.verify(copy, progress)
     equations = [_explained(r, writer(r, value), judge(r)) for r, value in zip(results, values, strict=True)]
     symbols = {value: writer.symbol(value) for value in program.values if value in writer.latex.names}
     return Explanation(copy, loss, eta, X, T, equations, program, values, symbols)
+
+
+def _checked_rate(eta: Any) -> float:
+    """η as a number."""
+    try:
+        rate = float(eta)
+    except (TypeError, ValueError):
+        rate = math.nan
+    if isinstance(eta, str) or not 0 < rate < math.inf:
+        raise ValueError(f"eta: expected a number above 0, found {eta!r}")
+    return rate
 
 
 def _explained(r: Result, w: Written, verdict: Verdict) -> Explained:

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from matgrad.inspection.equations import Equation, observed_if_readable
+from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import SUPPORT, State
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -45,9 +46,12 @@ class Pass(Step):
         found: list[Result] = []
 
         def keep(layer: Layer, equation: Equation, value: Any) -> Any:
+            path, phase = names[id(layer)], cast(Phase, equation.method)
+            R = layer.R if isinstance(layer, LayerWithDropout) else None
+            if phase == "feedforward" and R is not None and not any(r.value is R for r in found):
+                found.append(Result(phase, path, layer, f"R{path}", "R", R))
             if hasattr(value, "shape"):
-                path, phase = names[id(layer)], equation.method
-                found.append(Result(phase, path, layer, f"{equation.name}{path}", equation.name, value, equation))  # type: ignore[arg-type]
+                found.append(Result(phase, path, layer, f"{equation.name}{path}", equation.name, value, equation))
             return value
 
         model.load_state(state)
@@ -57,6 +61,8 @@ class Pass(Step):
             place = len(found)
             DY = self.loss.mean_gradient(Y, T, *s)
             model.backpropagate(Y, DY)
+        for path, layer in reversed(list(model.walk())):
+            found += _stored(path, layer, found)
         model.optimize(eta)
         loss = self.loss(Y, T, *s)
         loss = loss if self.loss.is_mean else loss / Y.shape[0]
@@ -64,6 +70,15 @@ class Pass(Step):
         new = model.state()
         self.results = list(_with_keys([*found, *_updates(model, state, new)], state))
         return new | {r.key: values_of(r.value) for r in self.results if r.key not in new}
+
+
+def _stored(path: str, layer: Layer, found: list[Result]) -> Iterator[Result]:
+    """The gradients in a layer that are not the value of an equation, but of whatever statement stored them."""
+    known = {id(r.value) for r in found if r.layer is layer}
+    for name in (*layer.parameters, "X"):
+        D = getattr(layer, f"D{name}", None)
+        if hasattr(D, "shape") and id(D) not in known:
+            yield Result("backpropagate", path, layer, f"D{name}{path}", f"D{name}", D)
 
 
 def _updates(model: MultilayerPerceptron, old: State, new: State) -> Iterator[Result]:

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from matgrad.activation_functions import ACTIVATIONS
 from matgrad.backends import get_backend
 from matgrad.explanation.passes import LOSS, Result
-from matgrad.inspection.gradient_check import GradientResult, check_gradients
-from matgrad.loss_functions import LossFunction
+from matgrad.inspection.gradient_check import GradientResult, check_gradients, first_wrong
+from matgrad.layers import ActivationLayer
+from matgrad.loss_functions import LOSSES, LossFunction
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.optimizers import OPTIMIZERS
+from matgrad.specifications.models import LAYERS
 
 if TYPE_CHECKING:
     from matgrad.symbolic.checks.verdicts import Check
 
+METHODS = {"algebra": "by algebra", "points": "at random points", "numbers": "in numbers"}
+ELEMENTS = 12  # of a matrix that are compared one by one; the others are compared together
 Checks = dict[tuple[str, str], list["Check"]]  # by the name of a class in specifications, and that of an equation
 
 
@@ -35,12 +41,21 @@ class Verdict:
 
 
 class Judge:
-    """Knows the verdicts on the equations of a model and a loss."""
+    """Knows the verdicts on the results of a pass."""
 
-    def __init__(self, M: MultilayerPerceptron, loss: LossFunction, X: np.ndarray, T: np.ndarray) -> None:
-        self.loss = loss
-        self.differences = {(r.name, r.equation.line): r for r in check_gradients(M, loss, X, T)}
-        self.checks: Checks = {}
+    def __init__(
+        self, M: MultilayerPerceptron, loss: LossFunction, X: np.ndarray, T: np.ndarray, results: list[Result]
+    ) -> None:
+        self.loss, self.checks, self.is_verified = loss, cast(Checks, {}), False
+        self.last = {(r.path, r.phase, r.quantity): r for r in results}  # of several values of one name
+        self.problem, found = "", cast(list[GradientResult], [])
+        try:
+            found = check_gradients(M, loss, X, T, max_elements=ELEMENTS)
+        except ValueError as error:  # the loss is not finite
+            self.problem = f"not compared: {error}"
+        self.differences = {result.name: result for result in found}
+        wrong = first_wrong(r for r in found if self._is_shown(r.name))
+        self.first_wrong = wrong and wrong.name
 
     def verify(self, M: MultilayerPerceptron, progress: Callable[[str], None] = lambda name: None) -> None:
         """Check the equations of all classes in M symbolically; `progress` is told which."""
@@ -48,7 +63,7 @@ class Judge:
         from matgrad.symbolic.suite import cases
 
         optimizers = (part for _, layer in M.walk() for part in layer._optimizers.values())
-        names = {_kind(x) for x in (*(layer for _, layer in M.walk()), *optimizers, self.loss)}
+        names = {_known_name(x) for x in (*(layer for _, layer in M.walk()), *optimizers, self.loss)}
         found: Checks = defaultdict(list)
         for case in cases(basic=True):
             if case.name in names:
@@ -56,24 +71,45 @@ class Judge:
                 for check in case.run():
                     if not check.note:
                         found[case.name, check.name].append(check)
-        self.checks = dict(found)
+        self.checks, self.is_verified = dict(found), True
 
     def __call__(self, result: Result) -> Verdict:
         """The verdict on the equation of a result."""
-        checks = self._checks(result)
-        differences = self._differences(result)
+        if self.last[result.path, result.phase, result.quantity] is not result:
+            return Verdict(None, ("not compared: a later equation gives it another value",))
+        checks, difference = self._checks(result), self._difference(result)
         details = [_summary(checks)] if checks else []
         judged = [check.ok for check in checks]
-        if differences is not None:
-            details.append(_of_differences(differences))
-            judged += [differences.ok] if differences.tells else []
+        if difference is not None and not difference.ok and difference.name != self.first_wrong:
+            details.append(f"not judged by differences: {self.first_wrong} is wrong, on which it depends")
+        elif difference is not None:
+            details += self._of_differences(difference)
+            judged += [difference.ok] if difference.tells else []
+        elif self.problem and result.phase in ("loss", "backpropagate"):
+            details.append(self.problem)
+        if not details and self.is_verified:
+            details.append("there is nothing independent to compare it with")
         return Verdict(all(judged) if judged else None, tuple(details))
 
-    def _differences(self, result: Result) -> GradientResult | None:
-        if result.equation is not None:
-            return self.differences.get((f"layer {result.path} {result.equation}", result.equation.line))
-        of_loss = (r for (name, _), r in self.differences.items() if name == f"{type(self.loss).__name__}.gradient")
-        return next(of_loss, None) if result.phase == "loss" and result.name != LOSS else None
+    def _name(self, result: Result) -> str:
+        """What `check_gradients` calls a result."""
+        if result.layer is None:
+            return f"{type(self.loss).__name__}.gradient" if result.name != LOSS else ""
+        return f"layer {result.path} {type(result.layer).__name__}.{result.quantity}"
+
+    def _is_shown(self, name: str) -> bool:
+        """Whether a gradient is a result: not the derivative of an activation function in it."""
+        return any(self._name(r) == name for r in self.last.values() if r.phase in ("loss", "backpropagate"))
+
+    def _difference(self, result: Result) -> GradientResult | None:
+        return self.differences.get(self._name(result)) if result.phase in ("loss", "backpropagate") else None
+
+    def _of_differences(self, result: GradientResult) -> list[str]:
+        """How a gradient compares with central differences, after a wrong activation function in it."""
+        place = result.name.rpartition(" ")[0]  # 'layer 2'
+        others = (r for name, r in self.differences.items() if not r.ok and not self._is_shown(name))
+        causes = [r for r in others if not result.ok and r.name.rpartition(" ")[0] == place]
+        return [_comparison(r) for r in (*causes, result)]
 
     def _checks(self, result: Result) -> list[Check]:
         """The verifier's checks of what computed the result."""
@@ -84,17 +120,18 @@ class Judge:
             return self._of(result.layer, result.equation.name)
         parameter, _, part = result.quantity.partition(".")
         optimizer = result.layer._optimizers.get(parameter)
-        return self._of(optimizer, part or "x") if optimizer else self._of(result.layer, result.quantity)
+        return self._of(optimizer, part or "x") if optimizer else []
 
     def _of(self, thing: object, quantity: str) -> list[Check]:
-        return self.checks.get((_kind(thing), f"{type(thing).__name__}.{quantity}"), [])
+        return self.checks.get((_known_name(thing), f"{type(thing).__name__}.{quantity}"), [])
 
 
-def _kind(thing: object) -> str:
-    """The name of a layer, loss or optimizer in specifications, without settings, by which the verifier knows it."""
-    specification = getattr(thing, "specification", None)
-    name = specification() if specification else type(thing).__name__.removesuffix("Optimizer")
-    return str(name).partition("(")[0]
+def _known_name(thing: object) -> str:
+    """The name by which the verifier knows the class of a layer, loss or optimizer; '' if it does not."""
+    act = getattr(thing, "act", None) if type(thing) is ActivationLayer else None
+    cls = type(thing) if act is None else type(act)
+    tables: tuple[dict[str, type], ...] = (LAYERS, LOSSES, OPTIMIZERS) if act is None else (ACTIVATIONS,)
+    return next((name for table in tables for name, known in table.items() if known is cls), "")
 
 
 def _summary(checks: Iterable[Check]) -> str:
@@ -102,12 +139,17 @@ def _summary(checks: Iterable[Check]) -> str:
     checks = list(checks)
     if wrong := [check for check in checks if not check.ok]:
         return f"the verifier says: {wrong[0].message.splitlines()[0]}"
-    methods = ", ".join(dict.fromkeys(check.method for check in checks))
+    methods = ", ".join(dict.fromkeys(METHODS.get(check.method, check.method) for check in checks))
     return f"{len(checks)} symbolic {'check agrees' if len(checks) == 1 else 'checks agree'} ({methods})"
 
 
-def _of_differences(result: GradientResult) -> str:
+def _comparison(result: GradientResult) -> str:
     """How a gradient compares with central differences."""
-    if result.ok and result.tells:
-        return f"central differences on this batch agree to {result.relative_error:.0e}"
-    return str(result)
+    if result.problem:
+        return f"{result.name} is wrong: {result.problem}"
+    if not result.ok:
+        where = f"{result.name} is wrong at row {result.row}, column {result.column}"
+        return f"{where}: found {result.found:.6g}, central differences give {result.expected:.6g}"
+    if not result.tells:
+        return "central differences cannot tell: on this batch it is too near to 0, or at a corner"
+    return f"central differences on this batch agree to {result.relative_error:.0e}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,14 +10,14 @@ from pathlib import Path
 
 import matgrad
 from matgrad.explanation.passes import LOSS, Result
-from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import Equation, assignment, relative_path
 from matgrad.loss_functions import LossFunction
 from matgrad.optimizers import Optimizer
 from matgrad.program.latex import LatexPrinter
 from matgrad.program.program import Program, Value
 from matgrad.program.text import Printer
-from matgrad.typesetting.latex import latex_equation, latex_function
+from matgrad.typesetting.latex import aligned, latex_equation, latex_function, update_lines
+from matgrad.typesetting.method_reader import Line
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,7 @@ class Writer:
         return r"\mathcal{L}" if name == LOSS else self.latex.name(name)[0]
 
     def _latex_lines(self, value: Value) -> str:
-        lines = [(self.symbol(x), self.latex.expression(x)[0]) for x in self._needed(value)]
-        if len(lines) == 1:
-            return " = ".join(lines[0])
-        return r"\begin{aligned} " + r" \\ ".join(f"{name} &= {x}" for name, x in lines) + r" \end{aligned}"
+        return aligned([f"{self.symbol(x)} &= {self.latex.expression(x)[0]}" for x in self._needed(value)])
 
     def _text_lines(self, value: Value) -> str:
         return "\n".join(f"{self.text.names[x]} = {self.text.expression(x)[0]}" for x in self._needed(value))
@@ -96,24 +94,33 @@ class Writer:
         parameter, _, part = result.quantity.partition(".")
         optimizer: Optimizer | None = result.layer._optimizers.get(parameter)
         if optimizer is None:
-            return assignment(type(result.layer), "feedforward", result.quantity), None
-        thing = type(optimizer)
-        return assignment(thing, "update", part or "x"), lambda: _lines_of(
-            part or "x", latex_function(thing.update, thing)
-        )
+            method = "backpropagate" if result.phase == "backpropagate" else "feedforward"
+            return assignment(type(result.layer), method, result.quantity), None
+        return _update(optimizer, part or "x")
 
 
-def _lines_of(quantity: str, latex: str) -> str:
-    """Of the lines of an update, that of the quantity, after those of variables that are not part of the state."""
-    begin, end = r"\begin{aligned} ", r" \end{aligned}"
-    lines = latex.removeprefix(begin).removesuffix(end).split(r" \\ ")
-    left = [line.partition(" &=")[0] for line in lines]
-    new = f"{symbol(quantity).text}'"
-    if new not in left:
-        return latex
-    place = left.index(new)
-    *before, line = [line for line, x in zip(lines[: place + 1], left, strict=False) if x == new or not x.endswith("'")]
-    return begin + r" \\ ".join([*before, line]) + end if before else line.replace("&=", "=", 1)
+def _update(optimizer: Optimizer, name: str) -> tuple[Equation, Callable[[], str] | None]:
+    """The last line by which an optimizer updates x or what it keeps, and what writes it after those that it needs."""
+    cls = type(optimizer)
+    lines: list[Line] = []
+    with suppress(ValueError, TypeError, OSError):  # without source there are none
+        lines = update_lines(cls)
+    places = [i for i, line in enumerate(lines) if line.variable == name]
+    if not places:
+        return assignment(cls, "update", name), None
+    last = lines[places[-1]]
+    kept = {"x", *optimizer.state_names} - {name}
+    needed = [line for line in lines[: places[-1] + 1] if line.variable not in kept]
+    source = linecache.getline(last.file, last.number).strip()
+    equation = Equation(cls.__name__, "update", name, last.number, last.file, source)
+    return equation, lambda: aligned([*_penalty(optimizer), *(line.text(" &= ") for line in needed)])
+
+
+def _penalty(optimizer: Optimizer) -> list[str]:
+    """What is added to the gradient before an update, if anything is; see `Optimizer.apply`."""
+    decay = "" if optimizer.decoupled or not optimizer.weight_decay else r" + \lambda \cdot x"
+    l1 = r" + \lambda_1 \cdot \mathrm{sign}(x)" if optimizer.l1 else ""
+    return [rf"\mathsf{{D}}x &:= \mathsf{{D}}x{decay}{l1}"] if decay or l1 else []
 
 
 def _or(write: Callable[[], str] | None, default: str) -> str:

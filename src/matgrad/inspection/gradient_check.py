@@ -27,6 +27,7 @@ from matgrad.program.computations import check_loss
 
 STEPS = (1e-8, 1e-2)  # smaller differences are lost in rounding, and larger ones are no derivatives
 TEETH = 100  # how many times the tolerance a wrong gradient is off, at least
+ALONG = 1e-4  # how far the derivative along a direction may be off, relative to the gradient
 ROUNDING = 1e-12  # a gradient below this part of ℒ/V is 0 up to rounding
 
 
@@ -86,7 +87,8 @@ def check_gradients(
     loss, then, for the layers from last to first and their parts, everything that has an equation ``DV = …``:
     values of feedforward, parameters, and the input. The gradients of parameters and inputs are those that are in
     the layers afterwards, however they were set. h is relative to the size of an element. At most
-    `max_elements` elements of a matrix are compared: those with the largest gradients, and others at random.
+    `max_elements` elements of a matrix are compared: those with the largest gradients, and others at random. All others
+    are compared together, along random directions; if these are wrong, a wrong element is found and named.
     Elements at a corner of a piecewise function are skipped, unless DV is wrong on both sides of it. Only the
     stored elements of a sparse parameter are compared. M is checked in its present mode, and not changed.
     """
@@ -142,7 +144,10 @@ def _check(
         return [_uncompared(name, V.equation, problem)]
     scale = float(np.max(np.abs(DV), where=np.isfinite(DV), initial=0.0))
     comparison = _Comparison(model, V, h, tolerance, scale)
-    verdicts = [comparison.judge(element, float(DV[element])) for element in _sample(DV, count, seed)]
+    sample = _sample(DV, count, seed)
+    if len(sample) < DV.size and (other := comparison.wrong_element(DV, seed)) is not None:
+        sample.append(other)
+    verdicts = [comparison.judge(element, float(DV[element])) for element in sample]
     compared = [verdict for verdict in verdicts if verdict.kind != "corner"]
     none = _Verdict("right", 0.0, np.nan, np.nan, (0, 0))
     worst = max(compared, key=lambda verdict: (verdict.kind == "wrong", verdict.error), default=none)
@@ -203,6 +208,7 @@ class _Comparison:
         self.model, self.V, self.h, self.tolerance, self.scale = model, V, h, tolerance, scale
         self.typical = float(np.abs(V.value).mean())
         self.loss = model.loss_at(V, (0, 0), 0.0)
+        self.rounding = model.rounding()
 
     def judge(self, element: Element, d: float) -> _Verdict:
         """Whether the element d of DV is right."""
@@ -230,7 +236,7 @@ class _Comparison:
         middle = self.model.loss_at(self.V, element, offset) if offset else self.loss
         right = (self.model.loss_at(self.V, element, offset + h) - middle) / h
         left = (middle - self.model.loss_at(self.V, element, offset - h)) / h
-        noise = 50 * np.finfo(np.float64).eps * abs(middle) / h  # the rounding error of ℒ, divided by h
+        noise = self._noise(middle, h)
         kind, error = self._kind(d, left, right, noise)
         expected = (left + right) / 2
         verdict = _Verdict(kind, float(error) if np.isfinite(error) else np.inf, float(expected), d, element)
@@ -240,6 +246,33 @@ class _Comparison:
         natural = abs(middle) * self.h / h  # ℒ/V
         off = TEETH * self.tolerance * (natural if self.scale <= ROUNDING * natural else unit)
         return verdict._replace(tells=self._kind(d + off, left, right, noise)[0] == "wrong")
+
+    def _noise(self, loss: float, h: float) -> float:
+        """The rounding error of ℒ, divided by h."""
+        return 50 * np.finfo(np.float64).eps * max(abs(loss), self.rounding) / h
+
+    def wrong_element(self, DV: np.ndarray, seed: int) -> Element | None:
+        """An element of DV that is wrong, if DV times a direction is not the derivative along it; else None.
+
+        All elements count for it. Where it differs, halves of the elements are tried until one element is left.
+        """
+        rng, chosen = np.random.default_rng(seed), np.arange(DV.size)
+        signs, *others = (rng.choice([-1.0, 1.0], size=DV.shape) for _ in range(3))
+        if not all(self._differs(DV, x, chosen) for x in (signs, *others)):
+            return None  # a corner may be in the way of a right DV, but along no direction is a wrong one right
+        while len(chosen) > 1:
+            first, second = np.array_split(chosen, 2)
+            chosen = first if self._differs(DV, signs, first) else second
+        return divmod(int(chosen[0]), DV.shape[1])
+
+    def _differs(self, DV: np.ndarray, signs: np.ndarray, chosen: np.ndarray) -> bool:
+        """Whether ⟨DV, R⟩ is not (ℒ(V + hR) - ℒ(V - hR)) / 2h, where R has the signs at the chosen elements, else 0."""
+        R = np.zeros_like(DV)
+        R.flat[chosen] = signs.flat[chosen]
+        h = self.h * (self.typical or 1.0)
+        right, left = (self.model.loss_at(self.V, R, delta) for delta in (h, -h))
+        error = abs(float((DV * R).sum()) - (right - left) / (2 * h))
+        return not error <= ALONG * float(np.linalg.norm(DV * R)) + self._noise(self.loss, h)
 
     def _kind(self, d: float, left: float, right: float, noise: float) -> tuple[str, float]:
         """Whether d is right by the two differences, and its error."""

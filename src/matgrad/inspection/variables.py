@@ -23,6 +23,7 @@ from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 from matgrad.sparse.support import Support
 
 Element = tuple[int, int]
+Direction = np.ndarray  # of the size of a matrix
 Shift = Callable[[np.ndarray], np.ndarray]
 OTHER_INPUT = "self.X is not the input of feedforward, which backpropagation hands on to the layer before"
 
@@ -80,6 +81,12 @@ class ChangeableModel:
         """The equations of a layer that the last run executed, with their values."""
         return [(equation, value) for other, equation, value in self.trace if other is layer]
 
+    def rounding(self) -> float:
+        """What the rounding error of ℒ is proportional to besides ℒ: the largest |Y| and, with logarithms, 1."""
+        is_own = type(self.loss).__module__.startswith("matgrad.")
+        has_logarithms = self.loss.has_probabilities or not is_own
+        return max(float(np.abs(self.inputs[-1]).max(initial=0.0)), 1.0 if has_logarithms else 0.0)
+
     def mean_loss(self, Y: np.ndarray) -> float:
         """ℒ, the mean loss of the batch."""
         value = float(self.loss(Y, self.T))
@@ -113,8 +120,8 @@ class ChangeableModel:
         return first
 
     @contextmanager
-    def shifted(self, V: Variable, element: Element, delta: float) -> Iterator[np.ndarray]:
-        """The output, with delta added to one element of V."""
+    def shifted(self, V: Variable, element: Element | Direction, delta: float) -> Iterator[np.ndarray]:
+        """The output, with delta added to one element of V, or delta times a direction to V."""
         self.trace.clear()
         for part, name, value in chain.from_iterable(self.buffers[V.layer :]):  # so that all runs start with the same
             setattr(part, name, copy.copy(value))
@@ -141,8 +148,8 @@ class ChangeableModel:
             yield
             setattr(V.owner, V.name, parameter)
 
-    def loss_at(self, V: Variable, element: Element, delta: float) -> float:
-        """ℒ with delta added to one element of V."""
+    def loss_at(self, V: Variable, element: Element | Direction, delta: float) -> float:
+        """ℒ with delta added to one element of V, or delta times a direction to V."""
         with self.shifted(V, element, delta) as Y:
             return self.mean_loss(Y)
 
@@ -272,10 +279,12 @@ def inputs_recorded(layers: Iterable[Layer]) -> Iterator[dict[int, list[Any]]]:
         yield found
 
 
-def _shifted(A: np.ndarray, element: Element, delta: float) -> np.ndarray:
-    """A with delta added to one element."""
+def _shifted(A: np.ndarray, element: Element | Direction, delta: float) -> np.ndarray:
+    """A with delta added to one element, or delta times a direction to A."""
     if not delta:
         return A
+    if isinstance(element, np.ndarray):
+        return A + delta * element
     A = A.copy()
     A[element] += delta
     return A

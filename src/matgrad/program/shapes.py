@@ -25,6 +25,10 @@ class Size(int):
         size.name = name
         return size
 
+    def __getnewargs__(self) -> tuple[int, str]:  # type: ignore[override]
+        """What a copy is made from."""
+        return int(self), self.name
+
 
 def size_name(n: Any) -> Any:
     """The name of a size that has one, and anything else as it is."""

@@ -17,8 +17,9 @@ from matgrad.foundation.notation import document, escape, symbol
 from matgrad.inspection.equations import METHODS, Equation, equations
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
+from matgrad.optimizers import Optimizer
 from matgrad.typesetting.expressions import Typesetter
-from matgrad.typesetting.method_reader import Reader
+from matgrad.typesetting.method_reader import Line, Reader
 from matgrad.typesetting.name_resolver import method_of, notation, optional, resolved, words_of
 
 
@@ -38,6 +39,8 @@ def latex_equation(equation: Equation, of: Layer | None = None) -> str:
     for line in reader.lines:
         if (line.file, line.number, line.variable) == (equation.file, equation.line, equation.name):
             return line.text(" = ")
+    if of is not None:
+        return latex_equation(equation)  # of a branch that is not taken
     # the class was not found, so only the equation itself can be read
     value = ast.parse(equation.source).body[0].value  # type: ignore[attr-defined]
     return f"{symbol(equation.name).text} = {Typesetter({})(resolved(value)).text}"
@@ -62,9 +65,22 @@ def latex_function(function: Callable[..., Any], owner: type | None = None) -> s
     head = Typesetter({})(ast.Call(ast.Name(name), arguments, [])).text
     if not reader.lines:
         raise ValueError(f"{plain.__qualname__} has no equation: expected an assignment or a returned value")
-    if len(reader.lines) == 1:
-        return reader.lines[0].text(" = ", head)
-    return r"\begin{aligned} " + r" \\ ".join(line.text(" &= ", head) for line in reader.lines) + r" \end{aligned}"
+    return aligned([line.text(" &= ", head) for line in reader.lines])
+
+
+def aligned(lines: list[str]) -> str:
+    """Lines with an & before the relation in an ``aligned`` environment; a single line stands alone."""
+    if len(lines) == 1:
+        return lines[0].replace(" &", " ", 1)
+    return r"\begin{aligned} " + r" \\ ".join(lines) + r" \end{aligned}"
+
+
+def update_lines(optimizer: type[Optimizer]) -> list[Line]:
+    """What the update of an optimizer executes, with that of its base class where it calls it."""
+    reader = Reader(optimizer)
+    if function := method_of(optimizer, "update"):
+        reader.read(function)
+    return reader.lines
 
 
 def latex_document(sections: list[tuple[str, list[str]]]) -> str:
