@@ -69,6 +69,7 @@ docs: $(VENV)/test.done
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 $(VENV)/bin/python:
+	@echo "installing into $(VENV), with the C++ core: this takes some minutes"
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/packages.txt: always | $(VENV)/bin/python

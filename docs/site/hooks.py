@@ -56,7 +56,7 @@ def example() -> str:
     X, t = mg.load_digits()
     M = mg.create_model("ReLU;Linear", [4, 5, 3])
     few = t < 3
-    return mg.explain(M, X[few][:6, [20, 28, 36, 44]] / 16, t[few][:6]).page()
+    return mg.explain(M, X[few][:6, [20, 28, 36, 44]] / 16, t[few][:6], verify=True).page()
 
 
 def links(markdown: str, page: str) -> Iterator[str]:

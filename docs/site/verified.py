@@ -11,18 +11,22 @@ import inspect
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import sympy
 
 import matgrad as mg
+from matgrad import matrix_operations, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
+from matgrad.backends import base, numpy_backend, sympy_backend
 from matgrad.loss_functions import LOSSES
 from matgrad.optimizers import OPTIMIZERS
 from matgrad.specifications.models import LAYERS
 
 RECORD = Path(__file__).parents[1] / "verified.json"
+MODULES = (matrix_operations, softmax_functions, base, numpy_backend, sympy_backend)  # which all of them use
 LAYER_CLASSES = [*dict.fromkeys((mg.LinearLayer, mg.ActivationLayer, *LAYERS.values()))]
 CLASSES = [*LAYER_CLASSES, *ACTIVATIONS.values(), *LOSSES.values(), *OPTIMIZERS.values()]
 
@@ -31,21 +35,27 @@ DESCRIPTIONS = ("specification", "__repr__")  # methods that compute nothing
 
 
 def sources() -> dict[str, str]:
-    """A digest of the code of every class that has equations: not of comments, docstrings and descriptions."""
-    return {cls.__name__: _digest(cls) for cls in CLASSES}
+    """A digest of the code of every class that has equations, and of what they are written in, without comments."""
+    parts = {cls.__name__: _bases(cls) for cls in CLASSES}
+    parts |= {module.__name__: [module] for module in MODULES}
+    return {name: _digest(found) for name, found in parts.items()}
 
 
-def _digest(cls: type) -> str:
-    """Of the class and its bases; `Layer` has no equations."""
-    bases = [base for base in cls.__mro__ if base.__module__.startswith("matgrad.") and base is not mg.Layer]
-    code = "\n".join(ast.unparse(_computing(ast.parse(inspect.getsource(base)))) for base in bases)
+def _bases(cls: type) -> list[type]:
+    """The class and its bases; `Layer` has no equations."""
+    return [base for base in cls.__mro__ if base.__module__.startswith("matgrad.") and base is not mg.Layer]
+
+
+def _digest(parts: Sequence[Any]) -> str:
+    """Of the code of classes or modules."""
+    code = "\n".join(ast.unparse(_computing(ast.parse(inspect.getsource(part)))) for part in parts)
     return hashlib.sha256(code.encode()).hexdigest()[:16]
 
 
 def _computing(tree: ast.Module) -> ast.Module:
     """What computes something in the source of a class."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             body = node.body[1:] if ast.get_docstring(node) is not None else node.body
             node.body = [x for x in body if getattr(x, "name", "") not in DESCRIPTIONS] or [ast.Pass()]
     return tree

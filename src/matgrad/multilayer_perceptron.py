@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class MultilayerPerceptron:
     """Y = f_Θ(X), the composition of its layers.
 
-    >>> M = MultilayerPerceptron([ActivationLayer(64, 32, ReLUActivation()), LinearLayer(32, 10)])
+        >>> M = MultilayerPerceptron([ActivationLayer(64, 32, ReLUActivation()), LinearLayer(32, 10)])
 
     If it has a `normalization`, as a model saved by `matgrad train` does, `fit`, `predict` and `score` apply it to X.
     If it has a `target_normalization`, it is trained on normalized targets: `fit` and `score` take T, and `predict`

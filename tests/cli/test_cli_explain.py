@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import matgrad as mg
-from cli_support import run, succeed
+from cli_support import run, save_blobs, succeed
 from matgrad import datasets
 
 
@@ -34,7 +34,7 @@ def test_a_new_model_is_explained_in_the_order_of_execution():
         *("SoftmaxCrossEntropyLoss.ℒ", "SoftmaxCrossEntropyLoss.DY"),
     ]
     assert [line.split()[1] for line in text.splitlines() if line.startswith("──")] == [
-        *("Feedforward", "Loss", "Backpropagation", "Update")
+        *("Given", "Feedforward", "Loss", "Backpropagation", "Optimization")
     ]
     assert text.count("verdict  right; central differences on this batch agree") == 8
 
@@ -63,6 +63,35 @@ def test_a_saved_model_is_explained_on_the_first_examples_of_its_data(model):
     M = mg.load(model)
     expected = (X[:2] / 16) @ M.layers[0].W.T + M.layers[0].b
     np.testing.assert_allclose(matrix(text), expected, atol=1e-3)
+
+
+def test_what_is_given_comes_first():
+    text = succeed("explain", "--layer-sizes", "4;5;3").partition("Feedforward")[0]
+    X, T, W1, b1, W2, b2 = (matrix(part) for part in text.split("\n\n")[1:-1])
+    assert [A.shape for A in (X, T, W1, b1, W2, b2)] == [(6, 4), (6, 3), (5, 4), (1, 5), (3, 5), (1, 3)]
+    Z1 = matrix(succeed("explain", "--layer-sizes", "4;5;3", "--equation", "Z1"))
+    np.testing.assert_allclose(Z1, X @ W1.T + b1, atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_class_occurs_in_a_random_batch(seed):
+    text = succeed("explain", "--layer-sizes", "3;4;2", "--seed", seed)
+    T = matrix(text.partition("\nT\n")[2].partition("\n\n")[0])
+    assert T.sum(axis=0).tolist() == [3, 3]
+
+
+def test_the_examples_of_a_saved_model_are_of_all_classes(model):
+    text = succeed("explain", model, "--examples", 10)
+    T = matrix(text.partition("\nT\n")[2].partition("\n\n")[0])
+    assert T.sum(axis=0).tolist() == 10 * [1]
+
+
+def test_data_that_do_not_fit_are_named(tmp_path):
+    save_blobs(tmp_path / "blobs.npz")
+    succeed("train", "--load-dataset", tmp_path / "blobs.npz", "--epochs", 1, "--save-weights", tmp_path / "m.npz",
+            "--layers", "Linear", "--layer-sizes", "4;3")  # fmt: skip
+    result = run("explain", tmp_path / "m.npz")
+    assert "the model has 4 features, but digits has 64; name its data, such as with --csv FILE" in result.stderr
 
 
 def test_symbolic_checks_on_request():

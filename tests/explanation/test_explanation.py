@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 from pathlib import Path
 
@@ -219,6 +221,166 @@ class LookingLayer(mg.LinearLayer):
         return Y if Y.sum() > 0 else hadamard(Y, Y)
 
 
+class WrongLoss(mg.SquaredErrorLoss):
+    """A loss whose gradient is wrong."""
+
+    def gradient(self, Y, T):
+        return 3 * (Y - T)
+
+
+class StoringLayer(mg.LinearLayer):
+    """A linear layer with a right equation of DW, which stores something else, and DX without an equation."""
+
+    def backpropagate(self, Y, DY):
+        X, W = self.X, self.W
+
+        DW = DY.T @ X
+        Db = columns_sum(DY)
+
+        self.DW, self.Db, self.DX = 2 * DW, Db, DY @ W
+
+
+class RepeatingLayer(mg.LinearLayer):
+    """A linear layer whose Db has two values, of which the last is right."""
+
+    def backpropagate(self, Y, DY):
+        super().backpropagate(Y, DY)
+
+        Db = 7 * columns_sum(DY)
+        Db = Db / 7
+
+        self.Db = Db
+
+
+class MomentumOptimizer(mg.GradientDescentOptimizer):
+    """An optimizer with the name of another."""
+
+
+class ScaledLayer(mg.Layer):
+    """Y = c X: a layer whose constructor is not that of others."""
+
+    keeps_size = True
+
+    def __init__(self, factor: float, size: int) -> None:
+        super().__init__(size, size)
+        self.factor = factor
+
+    def feedforward(self, X):
+        Y = self.factor * X
+
+        self.X = X
+        return Y
+
+    def backpropagate(self, Y, DY):
+        DX = self.factor * DY
+
+        self.DX = DX
+
+
+def test_what_a_layer_stores_is_judged_however_it_was_computed():
+    e = mg.explain(mg.MultilayerPerceptron([StoringLayer(3, 2)]), np.eye(3), [0, 1, 0])
+    computed, stored = (x for x in e if x.title == "layer 1 StoringLayer.DW")
+    assert computed.verdict.ok is None
+    assert stored.verdict.ok is False
+    np.testing.assert_array_equal(stored.value, 2 * computed.value)
+    assert e["layer 1 DW"] is stored
+    assert e["layer 1 DX"].verdict.ok
+    assert e["layer 1 DX"].written.source.startswith("self.DW, self.Db, self.DX = ")
+
+
+def test_shared_parameters_have_the_gradient_that_is_used():
+    M = mg.MultilayerPerceptron([mg.SReLULayer(3, 4, al=0.1, ar=0.3, tr=0.2, shared=True)])
+    e = mg.explain(M, np.random.default_rng(0).normal(size=(5, 3)), [0, 1, 2, 3, 0])
+    assert e["layer 1 Dal"].shape == (1, 1)
+    assert e["layer 1 Dal"].verdict.ok
+
+
+def test_of_two_values_the_last_one_is_judged_and_found():
+    e = mg.explain(mg.MultilayerPerceptron([RepeatingLayer(3, 2)]), np.eye(3), [0, 1, 0])
+    assert [x.verdict.ok for x in e if x.quantity == "Db"] == [None, None, True]
+    np.testing.assert_allclose(e["layer 1 Db"].value, e["DY"].value.sum(axis=0, keepdims=True))
+
+
+def test_only_the_first_wrong_equation_is_blamed():
+    e = mg.explain(mg.MultilayerPerceptron([mg.LinearLayer(3, 2)]), np.eye(3), [0, 1, 0], loss=WrongLoss())
+    assert e["DY"].verdict.ok is False
+    assert e["layer 1 DW"].verdict.ok is None
+    assert "WrongLoss.gradient is wrong, on which it depends" in e["layer 1 DW"].verdict.details[0]
+
+
+def test_a_class_is_not_judged_by_the_checks_of_another_of_its_name():
+    M = mg.MultilayerPerceptron([mg.LinearLayer(2, 2)])
+    M.layers[0].set_optimizer("GradientDescent")
+    M.layers[0]._optimizers["W"] = MomentumOptimizer(M.layers[0].W, None)
+    e = mg.explain(M, np.eye(2), [0, 1], verify=True)
+    assert e["layer 1 W"].verdict.ok is None
+    assert e["layer 1 b"].verdict.ok
+
+
+def test_a_model_that_diverged_is_explained():
+    M = mg.create_model("ReLU;Linear", "3;4;2")
+    M.layers[0].W = np.full((4, 3), np.nan, np.float32)
+    e = mg.explain(M, np.eye(3), [0, 1, 0])
+    assert np.isnan(e["layer 1 Z"].value).all()
+    assert e["layer 2 DW"].verdict.details == ("not compared: the loss of this batch is nan: expected a finite number",)
+    assert "NaN" not in e.page().partition("<body")[0]
+
+
+@pytest.mark.parametrize("eta", ["0.1", np.nan, -1, 0, None, np.inf])
+def test_a_learning_rate_is_a_number_above_0(eta):
+    with pytest.raises(ValueError, match="eta: expected a number above 0"):
+        mg.explain(mg.create_model("Linear", "3;2"), np.eye(3), [0, 1, 0], eta=eta)
+
+
+def test_numbers_of_numpy_are_learning_rates():
+    M = mg.create_model("Linear", "3;2")
+    assert '"eta":0.5' in mg.explain(M, np.eye(3), [0, 1, 0], eta=np.float32(0.5)).page().replace(" ", "")
+
+
+def test_explanations_can_be_copied():
+    e = explained("ReLU;Linear", "3;4;2")
+    for copied in (copy.deepcopy(e), pickle.loads(pickle.dumps(e))):
+        assert str(copied) == str(e)
+
+
+def test_layers_with_a_constructor_of_their_own_have_a_page():
+    M = mg.MultilayerPerceptron([ScaledLayer(2.0, 3), mg.LinearLayer(3, 2)])
+    e = mg.explain(M, np.eye(3), [0, 1, 0])
+    np.testing.assert_array_equal(e["layer 1 Y"].value, 2 * np.eye(3))
+    assert "(3;2)" in page_data(e)["title"]
+    assert e.page()
+
+
+def test_what_dropout_drops_is_shown():
+    e = explained("ReLU;Dropout(0.5);Linear", "3;40;2", dropouts="0.25;0")
+    assert {*np.unique(e["layer 1 R"].value).round(6)} == {0, round(1 / 0.75, 6)}
+    assert {*np.unique(e["layer 2 R"].value)} == {0, 2}
+    np.testing.assert_array_equal(e["layer 2 Y"].value, e["layer 1 Y"].value * e["layer 2 R"].value)
+    assert e["layer 2 R"].written.source == "self.R = self.dropout_matrix(X)"
+    assert e["layer 2 Y"].written.text == "Y2 = Y1 ⊙ R2"
+
+
+def test_updates_are_written_as_they_are_computed():
+    M = mg.create_model("Linear", "3;2")
+    M.set_optimizer("AdamW(weight_decay=0.1)")
+    w = mg.explain(M, np.eye(3), [0, 1, 0])["layer 1 W"].written
+    assert w.latex.count(r"\\") == 2
+    assert "x'' &= x' - " in w.latex
+    assert w.source.startswith("self.x = self.x - eta * hadamard(")
+    M.set_optimizer("Momentum(0.9, weight_decay=0.1, l1=0.2)")
+    w = mg.explain(M, np.eye(3), [0, 1, 0])["layer 1 W.delta"].written
+    assert r"\mathsf{D}x &:= \mathsf{D}x + \lambda \cdot x + \lambda_1 \cdot \mathrm{sign}(x) \\" in w.latex
+    assert "0.1·W1 + 0.2·([W1 ≥ 0] - [-W1 ≥ 0])" in w.text
+
+
+def test_what_a_reader_should_know():
+    e = explained("ReLU;Linear", "3;4;2")
+    assert e["layer 1 Z"].written.note == "inherited from LinearLayer, with its letters"
+    assert e["layer 1 Y"].written.note == ""
+    assert e["loss"].written.definition == (mg.SoftmaxCrossEntropyLoss.__doc__ or "").splitlines()[0]
+    assert e["loss"].written.definition in str(e)
+
+
 def test_every_gradient_is_compared_with_differences():
     for x in explained("BatchNormalization;ReLU;Softmax", "3;4;2"):
         is_gradient = x.phase == "backpropagate" and x.quantity not in ("s", "t")
@@ -233,7 +395,7 @@ def test_a_wrong_equation_is_called_wrong():
     assert inherited.verdict.ok is None
     assert wrong.verdict.ok is False
     assert "WRONG" in str(wrong)
-    assert re.search(r"found \S+, central differences give \S+ ", wrong.verdict.details[0])
+    assert re.search(r"found \S+, central differences give \S+$", wrong.verdict.details[0])
 
 
 def test_symbolic_verdicts():

@@ -214,3 +214,11 @@ def test_a_run_in_words():
 
     trained(callbacks=[Words()])
     assert seen == ["Training: 1 of 3 epochs", "Training: 2 of 3 epochs", "Training: 3 of 3 epochs"]
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [[1e-13, 2e-13], [1.0, 1.0 + 1e-15], [0.0, 5e-324], [1e308, -1e308], [0.0, 0.0], [3.0, 3.0]],
+)
+def test_histories_of_any_numbers_are_shown(losses):
+    parsed(History({"epoch": [1, 2], "loss": losses})._repr_html_())

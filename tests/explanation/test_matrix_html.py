@@ -28,7 +28,7 @@ def cells(html: str) -> list[list[str]]:
 def opacities(html: str) -> np.ndarray:
     """The opacity of each cell's color, with the sign that the color stands for."""
     found = [re.search(r"rgba\((\d+),.*?,([\d.]+)\)", td.get("style")) for td in parsed(html).iter("td")]
-    return np.array([float(m[2]) * (1 if m[1] == "37" else -1) for m in found if m])
+    return np.array([float(m[2]) * (1 if m[1] == "240" else -1) for m in found if m])
 
 
 def test_a_small_matrix_is_shown_in_full():
@@ -98,7 +98,7 @@ def test_a_picture_has_a_point_for_every_element():
     shown = pixels(picture_html(LARGE))
     assert shown.shape == (40, 30, 4)
     np.testing.assert_allclose(shown[..., 3], 255 * np.abs(LARGE) / np.abs(LARGE).max(), atol=0.51)
-    assert ((shown[..., 2] > shown[..., 0]) == (LARGE > 0)).all()  # blue is positive
+    assert ((shown[..., 0] > shown[..., 2]) == (LARGE > 0)).all()  # orange is positive
 
 
 def test_the_picture_of_a_wide_matrix_has_a_point_for_every_block():
@@ -108,7 +108,7 @@ def test_the_picture_of_a_wide_matrix_has_a_point_for_every_block():
     assert shown.shape == (96, 12, 4)
     assert np.argwhere(shown[..., 3]).tolist() == [[0, 0], [95, 11]]
     assert shown[0, 0, 3] == 128  # of 2 and 1, the element farther from 0
-    assert shown[95, 11, 0] > shown[95, 11, 2]  # orange is negative
+    assert shown[95, 11, 2] > shown[95, 11, 0]  # blue is negative
 
 
 def test_a_picture_of_a_sparse_matrix_is_that_of_the_dense_one():

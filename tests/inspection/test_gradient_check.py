@@ -458,3 +458,51 @@ def test_all_runs_start_with_the_same_buffers():
     layer = Counting(3, 4)
     assert_right(check_gradients(layer, "SquaredError", *batch(5, 3, 4)))
     assert layer.count == 1
+
+
+# -- elements that are not compared one by one ---------------------------------------------------
+
+
+class ForgettingLayer(mg.LinearLayer):
+    """DW forgets the last feature."""
+
+    buffers = ("kept",)
+
+    def __init__(self, input_size, output_size):
+        super().__init__(input_size, output_size)
+        self.kept = np.ones((1, input_size))
+        self.kept[0, -1] = 0
+
+    def backpropagate(self, Y, DY):
+        X, W, kept = self.X, self.W, self.kept
+
+        DW = hadamard(DY.T @ X, row_repeat(kept, self.output_size))
+        Db = columns_sum(DY)
+        DX = DY @ W
+
+        self.DW, self.Db, self.DX = DW, Db, DX
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_few_wrong_elements_among_many_are_found(seed):
+    mg.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    M = mg.MultilayerPerceptron([mg.ActivationLayer(64, 64, "ReLU"), ForgettingLayer(64, 10)])
+    results = check_gradients(M, "SquaredError", rng.normal(size=(6, 64)), rng.normal(size=(6, 10)), max_elements=4)
+    wrong = first_wrong(results)
+    assert wrong is not None
+    assert wrong.name == "layer 2 ForgettingLayer.DW"
+    assert wrong.column == 63
+    assert [r.name for r in results if not r.ok] == [wrong.name]
+
+
+CERTAIN = {"SoftmaxCrossEntropy": "Linear", "CrossEntropy": "Softmax", "LogProbability": "LogSoftmax"}
+
+
+@pytest.mark.parametrize(("loss", "layer"), [*CERTAIN.items(), ("BinaryCrossEntropy", "Linear")])
+@pytest.mark.parametrize("certainty", [20, 50])
+def test_certain_models_are_not_called_wrong(layer, loss, certainty):
+    M = mg.create_model(layer, "4;4")
+    M.layers[0].W = certainty * np.eye(4)
+    results = check_gradients(M, loss, np.eye(4), np.eye(4))
+    assert first_wrong(results) is None

@@ -90,14 +90,15 @@ def predict(model: Path, output: Path, **options: Any) -> None:
     set_threads(options["threads"])
     saved = load_model(model)
     if options["features"]:
+        name = str(options["features"])
         if given := data_sources(options):
             raise ValueError(f"--features and {' and '.join(given)}: expected one data set")
         check_table_options(options, "features")
         X, notes = read_features(options["features"], like=saved.model.features)
     else:
         data = load_data_for(saved, options)
-        (X, _), notes = part_of(data, options["part"]), list(data.notes)
-    check_features(saved.model, X, model)
+        (X, _), notes, name = part_of(data, options["part"]), list(data.notes), data.name
+    check_features(saved.model, X, model, name)
     show(notes)
     M = move(saved.model, options)
     with np.errstate(all="ignore"):  # what overflows is refused

@@ -31,7 +31,7 @@ def examples_for(saved: SavedModel, path: Path, options: dict[str, Any]) -> tupl
     """X and T of the part that the options name, with classes in the model's numbering, and the data they are from."""
     data = load_data_for(saved, options)
     X, T = part_of(data, options["part"])
-    check_features(saved.model, X, path)
+    check_features(saved.model, X, path, data.name)
     names = class_names(saved)
     if data.classes is not None:
         T = _as_classes_of(names, T, data, path)
@@ -47,11 +47,13 @@ def show(notes: Iterable[str]) -> None:
         click.echo(note, err=True)
 
 
-def check_features(M: MultilayerPerceptron, X: Any, path: Path) -> None:
+def check_features(M: MultilayerPerceptron, X: Any, path: Path, name: str) -> None:
     """Refuse examples that do not have as many features as the model."""
     D = M.layers[0].input_size
     if X.shape[1] != D:
-        raise ValueError(f"{path}: the model has {D} features, but the data has {X.shape[1]}")
+        raise ValueError(
+            f"{path}: the model has {D} features, but {name} has {X.shape[1]}; name its data, such as with --csv FILE"
+        )
 
 
 def part_of(data: Dataset, part: str) -> tuple[Any, np.ndarray]:

@@ -36,7 +36,7 @@ EXAMPLES = 6
 @density_options
 @data_options
 @part_option
-@option("Data", "--examples", type=COUNT, default=EXAMPLES, help="How many examples the batch has: the first ones.")
+@option("Data", "--examples", type=COUNT, default=EXAMPLES, help="How many examples the batch has.")
 @seed_option
 @option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="One, or one per layer.")
 @option("Training", "--loss", metavar="NAME", help="The loss function.  [default: that of the model]")
@@ -53,9 +53,10 @@ EXAMPLES = 6
 def explain(model: Path | None, **options: Any) -> None:
     """Show every equation of one training step in order: LaTeX, source, verdict, size and value.
 
-    The step is one of the saved MODEL on the first examples of its data or, without MODEL, one of a new model on random
-    examples. It is computed in float64 and changes nothing. Small matrices are shown in full, large ones as a summary;
-    the page of --html shows all, and where each entry comes from.
+    The step is one of the saved MODEL, on examples of its data, from all classes in turn, or of a new model on random
+    examples. It is computed in float64 and changes nothing; a file keeps no optimizer, so it is that of --optimizers.
+    Small matrices are shown in full, large ones as a summary; the page of --html shows all, and where each entry comes
+    from.
     """
     html: Path | None = options["html"]
     if html is not None and options["equation"] is not None:
@@ -96,8 +97,8 @@ def _new(options: dict[str, Any]) -> tuple[SavedModel, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(options["seed"])
     N, K = options["examples"], M.layers[-1].output_size
     X = rng.normal(size=(N, M.layers[0].input_size))
-    T = mg.one_hot(rng.integers(0, K, N), K) if K > 1 else rng.integers(0, 2, (N, 1)).astype(np.float64)
-    return SavedModel(M), X, np.asarray(T)
+    t = rng.permutation(np.arange(N) % max(K, 2))  # every class occurs, if there are enough examples
+    return SavedModel(M), X, np.asarray(mg.one_hot(t, K)) if K > 1 else t[:, None].astype(np.float64)
 
 
 def _saved(path: Path, options: dict[str, Any]) -> tuple[SavedModel, Any, np.ndarray]:
@@ -106,9 +107,17 @@ def _saved(path: Path, options: dict[str, Any]) -> tuple[SavedModel, Any, np.nda
         if is_given(name):
             raise ValueError(f"--{name.replace('_', '-')} and {path}: it describes a new model, not a saved one")
     saved = load_model(path)
-    X, T, _ = examples_for(saved, path, options)
-    N = options["examples"]
-    return saved, X[:N], T[:N]
+    X, T, data = examples_for(saved, path, options)
+    chosen = _varied(T)[: options["examples"]] if data.classes is not None else slice(options["examples"])
+    return saved, X[chosen], T[chosen]
+
+
+def _varied(t: np.ndarray) -> np.ndarray:
+    """The indices of the first example of every class, then of the second of every class, and so on."""
+    before = np.zeros(len(t), dtype=np.int64)  # examples of the same class
+    for k in np.unique(t):
+        before[t == k] = np.arange(np.count_nonzero(t == k))
+    return np.argsort(before, kind="stable")
 
 
 def _progress(name: str) -> None:

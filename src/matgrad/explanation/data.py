@@ -113,5 +113,7 @@ def _step(e: Explained, index: int) -> dict[str, Any]:
         "text": e.written.text,
         "source": e.written.source,
         "location": e.written.location,
+        "definition": e.written.definition,
+        "note": e.written.note,
         "verdict": verdict,
     }

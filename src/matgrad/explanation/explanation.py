@@ -95,6 +95,11 @@ class Explanation:
         known = ", ".join(_names(e)[0] for e in self.equations)
         raise ValueError(f"unknown equation {name!r} (known: {known})")
 
+    def given(self) -> dict[str, np.ndarray | SparseMatrix]:
+        """X, T and the parameters of the layers, by the names that they have in the equations."""
+        parameters = {f"{name}{i}": getattr(x, name) for i, x in self.M.walk() for name in x.parameters}
+        return {"X": self.X, "T": self.T, **parameters}
+
     def __str__(self) -> str:
         return explanation_text(self)
 

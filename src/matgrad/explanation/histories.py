@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -71,6 +72,7 @@ def _table(history: Mapping[str, Sequence]) -> str:
 
 # -- the plots ------------------------------------------------------------------------------------
 
+LARGEST = 1e300  # larger numbers are not drawn
 Curve = list[tuple[int, float]]  # epochs and finite values
 
 
@@ -79,11 +81,16 @@ def _curves(history: Mapping[str, Sequence], measure: str) -> dict[str, Curve]:
     epochs = history.get("epoch", ())
     found = {part: values for name, values in history.items() for m, part in [measure_and_part(name)] if m == measure}
     curves = {
-        part: [(int(i), float(x)) for i, x in zip(epochs, values, strict=True) if math.isfinite(x)]
+        part: [(int(i), float(x)) for i, x in zip(epochs, values, strict=True) if _can_be_drawn(x)]
         for part, values in found.items()
         if part and len(values) == len(epochs)
     }
     return {part: _thinned(curve) for part, curve in curves.items() if curve}
+
+
+def _can_be_drawn(x: Any) -> bool:
+    """Whether x is a number of a size that can be drawn."""
+    return isinstance(x, Real) and abs(float(x)) < LARGEST
 
 
 def _thinned(curve: Curve) -> Curve:
@@ -149,9 +156,9 @@ def _text(x: float, y: float, text: str, anchor: str, opacity: float = 0.8, weig
 
 def _ticks(low: float, high: float, count: int) -> list[float]:
     """About so many round numbers with equal distances; the first is at most `low`, and the last at least `high`."""
-    span = (high - low) or abs(high) or 1.0
-    rough = span / count
+    least = 1e-9 * max(abs(low), abs(high)) or 1.0  # a smaller distance cannot be told from 0
+    rough = max(high - low, least, 1e-300) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(k * step, 12) for k in range(first, max(last, first + 1) + 1)]
+    return [float(f"{k * step:.12g}") for k in range(first, max(last, first + 1) + 1)]

@@ -18,7 +18,7 @@ from matgrad.explanation.mathml import mathml
 from matgrad.explanation.text import summary
 from matgrad.sparse.matrix import SparseMatrix
 
-POSITIVE, NEGATIVE = (37, 124, 235), (240, 128, 30)  # blue and orange, told apart by everybody
+POSITIVE, NEGATIVE = (240, 128, 30), (37, 124, 235)  # orange and blue, told apart by everybody
 STRONGEST = 0.7  # the opacity of the color of the largest element
 MOST_ROWS, MOST_COLUMNS = 8, 10  # of a matrix that is shown in full
 PICTURE = 96  # the most blocks of a picture in a row or column

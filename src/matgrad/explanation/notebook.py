@@ -80,8 +80,8 @@ def layer_html(layer: Layer) -> str:
     matrices = [
         picture_html(A, symbol(name).text)
         for name in (*layer.parameters, *layer.buffers)
-        for A in [getattr(layer, name)]
-        if len(A.shape) == 2
+        for A in [getattr(layer, name, None)]
+        if len(getattr(A, "shape", ())) == 2
     ]
     parts = [_folded(_code(f"{i}  {part!r}"), layer_html(part)) for i, part in enumerate(layer.parts(), start=1)]
     return _page(

@@ -16,7 +16,7 @@ _SCRIPTS = ("program", "arithmetic", "expressions", "notation", "matrix", "state
 
 
 def page(data: Mapping[str, Any]) -> str:
-    """The page as HTML, from `Explanation.as_dictionary()`."""
+    """The page as HTML, from `page_data(explanation)`."""
     return Template(_text("page.html")).substitute(
         title=escape(data["title"]),
         style=_text("page.css"),

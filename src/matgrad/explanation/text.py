@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,7 @@ HEADINGS = {
     "feedforward": "Feedforward",
     "loss": "Loss",
     "backpropagate": "Backpropagation",
-    "optimize": "Update",
+    "optimize": "Optimization",
 }
 
 
@@ -68,23 +68,32 @@ def equation_text(e: Explained) -> str:
     verdicts = [] if e.verdict.ok is None and not e.verdict.details else [f"  verdict  {verdict}"]
     lines = [
         e.title,
+        *([f"  defined  {e.written.definition}"] if e.written.definition else []),
         *(f"  {line}" for line in e.written.text.splitlines()),
         f"  LaTeX    {e.written.latex}",
-        f"  source   {e.written.source}   ({e.written.location})",
+        f"  source   {e.written.source}   ({'; '.join(filter(None, [e.written.location, e.written.note]))})",
         *verdicts,
         f"  {e.name} is {size}" + (":" if e.shape else ""),
-        *(f"    {line}" for line in matrix_text(e.value).splitlines()),
+        _indented(matrix_text(e.value)),
     ]
     return "\n".join(lines)
 
 
+def _heading(text: str) -> str:
+    return f"── {text} " + "─" * 40
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
 def explanation_text(explanation: Explanation) -> str:
-    """All equations, under the headings of the phases."""
-    lines: list[Any] = []
+    """What is given, and all equations, under the headings of the phases."""
+    lines = [_heading("Given"), *(f"{name}\n{_indented(matrix_text(A))}" for name, A in explanation.given().items())]
     phase = None
     for e in explanation:
         if e.phase != phase:
             phase = e.phase
-            lines.append(f"── {HEADINGS[phase]} " + "─" * 40)
+            lines.append(_heading(HEADINGS[phase]))
         lines.append(str(e))
     return "\n\n".join(lines)

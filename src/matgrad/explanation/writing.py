@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,6 +32,8 @@ class Written:
     text: str  # the same in characters: DW2 = DZ2ᵀ Y1
     source: str
     location: str  # file and line
+    definition: str = ""  # of the loss, whose code may compute it in another way, for the sake of rounding
+    note: str = ""  # what a reader of the source should know
 
 
 class Writer:
@@ -55,6 +58,8 @@ class Writer:
             text=self._text_lines(value),
             source=origin.source,
             location=place(origin),
+            definition=_definition(self.loss) if result.name == LOSS else "",
+            note=_note(result),
         )
 
     def symbol(self, value: Value) -> str:
@@ -97,6 +102,23 @@ class Writer:
             method = "backpropagate" if result.phase == "backpropagate" else "feedforward"
             return assignment(type(result.layer), method, result.quantity), None
         return _update(optimizer, part or "x")
+
+
+def _definition(loss: LossFunction) -> str:
+    """The first line of the docstring of a loss."""
+    return (inspect.getdoc(type(loss)) or "").partition("\n")[0]
+
+
+def _note(result: Result) -> str:
+    """Of an inherited equation, the class that has it: its letters may be others."""
+    if result.equation is None or result.layer is None:
+        return ""
+    for cls in type(result.layer).__mro__:
+        with suppress(OSError, TypeError, KeyError):
+            lines, first = inspect.getsourcelines(vars(cls)[result.equation.method])
+            if inspect.getsourcefile(cls) == result.equation.file and 0 <= result.equation.line - first < len(lines):
+                return "" if cls is type(result.layer) else f"inherited from {cls.__name__}, with its letters"
+    return ""
 
 
 def _update(optimizer: Optimizer, name: str) -> tuple[Equation, Callable[[], str] | None]:

@@ -63,7 +63,7 @@ def create_model(
     in the C++ core if it is built, else on NumPy; see `M.to`. `on_layer` is called after each layer, as a large one
     takes seconds.
 
-    >>> M = create_model("ReLU;ReLU;Linear", [64, 128, 64, 10])
+        >>> M = create_model("ReLU;ReLU;Linear", [64, 128, 64, 10])
     """
     if densities is not None and supports is not None:
         raise ValueError("densities and supports: expected one of them")
