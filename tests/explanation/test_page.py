@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 import matgrad as mg
+from matgrad.explanation.data import page_data
 from matgrad.explanation.page import page as page_of
 from matgrad.program.operations import OPERATIONS
 
@@ -192,6 +194,86 @@ def test_fits_the_width_of_the_window(open_page, width):
         page.go(name)
         assert page.evaluate("() => document.documentElement.scrollWidth") <= width
     page.locator("#next").click()  # is in reach
+
+
+@pytest.fixture(scope="module")
+def wide() -> mg.Explanation:
+    return explained("ReLU;ReLU;Linear", "64;16;12;10", 6)
+
+
+@pytest.mark.parametrize("step", ["Z1", "ℒ", "DY"])
+@pytest.mark.parametrize(("width", "height"), [(1300, 900), (1300, 700), (900, 800), (360, 780)])
+def test_the_arithmetic_covers_no_matrix(open_page, wide, width, height, step):
+    page = open_page(wide, viewport={"width": width, "height": height})
+    page.go(step)
+    covered = """
+        (box) => [[2, 2], [box.clientWidth - 2, box.clientHeight - 2]].some(([x, y]) => {
+            const { left, top } = box.getBoundingClientRect();
+            return document.elementFromPoint(left + x, top + y)?.closest("#arithmetic");
+        })"""
+    windows = page.locator(".window").all()
+    assert [x.evaluate(covered) for x in windows[1:]] == [False] * (len(windows) - 1)  # as the page opens
+    for x in windows:
+        x.evaluate("box => box.scrollIntoView({ block: 'start' })")
+        assert not x.evaluate(covered)
+    if width == 360:
+        assert page.locator("#arithmetic").evaluate("x => x.scrollHeight <= x.clientHeight + 1")
+
+
+def test_pointing_at_an_operand_moves_nothing(open_page, wide):
+    page = open_page(wide, viewport={"width": 1300, "height": 1800})
+    page.go("DY")
+    before = page.locator(".window").nth(1).bounding_box()
+    page.mouse.move(*cell(page, 1, 0, 0))
+    assert page.text("#arithmetic").startswith("y1,1=")
+    assert page.locator(".window").nth(1).bounding_box() == before
+    assert page.locator(".window").nth(1).get_attribute("title").startswith("y1,1 = ")
+
+
+def test_the_current_equation_is_in_view_in_the_list(open_page, wide):
+    page = open_page(wide, viewport={"width": 1300, "height": 900})
+    for key in ("End", "ArrowLeft", "Home"):
+        page.keyboard.press(key)
+        box = page.locator("#steps [aria-current]").bounding_box()
+        assert 150 < box["y"] < box["y"] + box["height"] < 900
+    page.keyboard.press("End")
+    page.set_viewport_size({"width": 1300, "height": 600})
+    page.wait_for_function("() => document.querySelector('#steps [aria-current]').getBoundingClientRect().bottom < 600")
+    assert page.evaluate("() => scrollY") == 0
+
+
+def test_long_formulas_of_the_source_fit(open_page, wide):
+    page = open_page(wide, viewport={"width": 1300, "height": 900})
+    page.go("ℒ")
+    assert page.locator("#own").evaluate("x => x.scrollWidth <= x.clientWidth")
+
+
+def test_primes_are_close_to_their_letters(open_page, small):
+    page = open_page(small)
+    page.go("W1'")
+    for prime in page.locator("#equation .prime").all():
+        assert prime.evaluate("x => x.getBoundingClientRect().width / parseFloat(getComputedStyle(x).fontSize)") < 0.35
+    assert page.locator("#equation mo:not(.prime)", has_text="′").count() == 0
+
+
+def test_shows_the_definition_and_a_note_if_there_are_any(open_page, small):
+    data = page_data(small)
+    data["steps"][0] |= {"definition": "X Wᵀ <b>", "note": "inherited"}
+    page = open_page(SimpleNamespace(save=lambda path: path.write_text(page_of(data), encoding="utf-8")))
+    assert page.locator("#definition").inner_text().split("\n\n") == ["Definition", "X Wᵀ <b>"]
+    assert page.locator("#note").inner_text() == "inherited"
+    page.click("#next")
+    assert not page.locator("#definition").is_visible()
+    assert page.locator("#note").inner_text() == ""
+
+
+def test_small_numbers_do_not_read_as_0(open_page):
+    mg.manual_seed(1)
+    X = np.array([[3.25, -2e-8, 0.0], [0.004, 0.006, -1.0]])
+    page = open_page(mg.explain(mg.create_model("Linear", "3;2"), X, np.zeros((2, 2)), loss="SquaredError"))
+    page.go("Y1")
+    shown = [page.evaluate("([i, j]) => matgrad.text(1, i, j)", [i, j]) for i in range(2) for j in range(3)]
+    assert shown == ["3.25", "−2e−8", "0", "4e−3", "0.01", "−1.00"]
 
 
 def test_is_small():

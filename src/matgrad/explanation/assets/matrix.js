@@ -28,6 +28,9 @@ function inkOn(rgb) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.25 ? "#171a1f" : "#ffffff";
 }
 
+// whether a number that is not 0 has no digit but zeros
+const isTiny = (x, digits) => x !== 0 && Number(x.toFixed(digits)) === 0;
+
 // a colour of the style sheet, for a canvas
 function styleColor(name) {
   const probe = document.createElement("span");
@@ -129,8 +132,9 @@ class MatrixView {
     }
     const digits = 1 - Math.floor(Math.log10(this.limit || 1)); // two significant ones, at least 2 after the point
     this.digits = areWhole || this.limit >= 1000 ? 0 : this.limit >= 100 ? 1 : Math.min(4, Math.max(2, digits));
+    this.isExponential = this.limit < 1e-3 || this.limit >= 1e6;
     const sign = this.isSingle && this.at(0, 0) >= 0 ? 1 : -1;
-    this.numbered = Math.max(40, 8 + 7.4 * this.#text(sign * this.limit).length);
+    this.numbered = Math.max(40, 8 + 7.4 * this.text(sign * this.limit).length);
   }
 
   widthOfNumbers(scale) {
@@ -178,12 +182,13 @@ class MatrixView {
     return button;
   }
 
-  #text(x) {
+  text(x) {
     if (x === 0) return "0";
     const isWhole = Number.isInteger(x) && this.digits === 0;
     if (!Number.isFinite(x) || isWhole) return numberText(x);
-    if (this.limit < 1e-3 || this.limit >= 1e6) return x.toExponential(1).replaceAll("-", "−").replace("+", "");
-    return x.toFixed(this.digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−");
+    if (this.isExponential) return x.toExponential(1).replaceAll("-", "−").replace("+", "");
+    const text = isTiny(x, this.digits) ? x.toExponential(0) : x.toFixed(this.digits);
+    return text.replaceAll("-", "−");
   }
 
   // the part of the matrix that is in the window
@@ -256,9 +261,10 @@ class MatrixView {
     ink.fillRect(j * width, i * height, width - gap, height - gap);
     if (this.hasNumbers) {
       ink.globalAlpha = isFaded ? 0.5 : 1;
-      ink.font = `${12.5 * this.scale}px ${FONT}`;
+      const isSmall = !this.isExponential && isTiny(x, this.digits);
+      ink.font = `${(isSmall ? 10 : 12.5) * this.scale}px ${FONT}`;
       ink.fillStyle = inkOn(color);
-      ink.fillText(this.#text(x), (j + 0.5) * width, (i + 0.5) * height + 0.5);
+      ink.fillText(this.text(x), (j + 0.5) * width, (i + 0.5) * height + 0.5);
       ink.globalAlpha = 1;
     }
   }

@@ -14,7 +14,7 @@ function showStage(current) {
   operands.forEach(({ value }, p) => colors.set(value, `c${(p % PALETTE) + 1}`));
   notation = new Notation(arithmetic, symbolOf, colors);
   views = [{ value: current.value, isTransposed: false }, ...operands].map((x) => viewOf(x, colors.get(x.value)));
-  $("matrices").replaceChildren(...views.map((x) => x.figure));
+  $("matrices").replaceChildren(...views.map((x) => x.figure), $("panel"));
   choose(current.value);
   showEquation(current, colors);
   layout();
@@ -72,6 +72,9 @@ function showEquation(current, colors) {
   $("own").innerHTML = current.equation;
   $("source").textContent = current.source;
   $("location").textContent = current.location;
+  $("definition").hidden = !current.definition;
+  $("definition").lastElementChild.textContent = current.definition ?? "";
+  $("note").textContent = current.note ?? "";
   showVerdict(current.verdict);
 }
 
@@ -109,22 +112,23 @@ const rootSize = () => parseFloat(getComputedStyle(document.documentElement).fon
 
 // the sizes of all that is shown, for the width that there is and the numbers as they are
 function layout() {
-  fitEquation();
+  fit($("equation"), 0.5);
+  fit($("own"), 0.7);
   const room = $("matrices").clientWidth;
   const unit = rootSize() / 16;
   for (const view of views) view.measure();
   const isNarrow = views.reduce((sum, x) => sum + x.widthOfNumbers(LARGE * unit) + GAP * unit, 0) > room;
+  $("matrices").classList.toggle("apart", isNarrow);
   for (const view of views) view.layout(room, isNarrow ? unit : LARGE * unit);
   highlight(...state.pinned, false);
 }
 
-// make the equation as large as it fits, down to half the size; what is still too wide can be scrolled
-function fitEquation() {
-  const box = $("equation");
+// make an equation as large as it fits, down to a part of its size; what is still too wide can be scrolled
+function fit(box, least) {
   box.style.fontSize = "";
   const ratio = Math.min(box.clientWidth / box.scrollWidth, (TALLEST * rootSize()) / box.scrollHeight);
   const size = parseFloat(getComputedStyle(box).fontSize);
-  if (ratio < 1) box.style.fontSize = `${size * Math.max(0.5, ratio * 0.99)}px`;
+  if (ratio < 1) box.style.fontSize = `${size * Math.max(least, ratio * 0.99)}px`;
 }
 
 // -- pointing ----------------------------------------------------------------------------------
@@ -167,6 +171,7 @@ function readOut(view, i, j) {
   const mask = p === undefined ? [] : arithmetic.influence(views[0].value, view.value, p, state.results);
   views[0].mark(cellsOf(views[0], mask), x !== undefined);
   const symbol = notation.element(view.value, ...place);
+  view.window.title = x === undefined ? "" : `${textOf(symbol)} = ${numberText(x)}`;
   writeLine(symbol, x === undefined ? "is not stored: it is 0" : `${EQUALS}${inMath(numberMath(x).text)}`);
 }
 
@@ -175,6 +180,8 @@ const EQUALS = '<b class="is">=</b>';
 const inMath = (x) => `<math displaystyle="true">${x}</math>`;
 
 function writeLine(symbol, text) {
+  const { height } = $("arithmetic").getBoundingClientRect();
+  $("arithmetic").style.minHeight = `${height}px`; // nothing moves under the pointer
   $("arithmetic").innerHTML = `<div class="line">${inMath(symbol)} <span class="terms">${text}</span></div>`;
 }
 
@@ -186,5 +193,6 @@ function writeArithmetic(k, i, j) {
       <span class="terms">${EQUALS}${inMath(expression)}</span>
       <span class="terms">${terms}<span class="result">${EQUALS}${inMath(result)}</span></span></div>`;
   });
+  $("arithmetic").style.minHeight = "";
   $("arithmetic").innerHTML = lines.join("");
 }

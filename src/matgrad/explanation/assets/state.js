@@ -1,6 +1,8 @@
 // What the page knows: the program of the step, the numbers that it has computed, and which step is shown.
 
-const data = JSON.parse(document.getElementById("data").textContent);
+const PRIME = '<mo class="prime" lspace="0" rspace="0">′</mo>'; // close to its letter
+const closer = (_, x) => (typeof x === "string" ? x.replaceAll("<mo>′</mo>", PRIME) : x);
+const data = JSON.parse(document.getElementById("data").textContent, closer);
 const PHASES = {
   feedforward: ["Feedforward", "→"],
   loss: ["Loss", ""],

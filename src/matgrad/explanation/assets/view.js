@@ -85,6 +85,7 @@ function toggleTheme() {
 }
 
 function redraw() {
+  fitList();
   layout();
   const ink = $("scale").getContext("2d");
   for (let x = 0; x < 160; x++) {
@@ -122,7 +123,8 @@ function listen() {
     event.preventDefault();
     action();
   });
-  new ResizeObserver(redraw).observe($("matrices"));
+  new ResizeObserver(redraw).observe($("bar"));
+  addEventListener("resize", fitList);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   document.fonts.ready.then(redraw);
 }
@@ -144,6 +146,7 @@ window.matgrad = {
   takeSteps,
   assignments: (over, environment) => [...assignments(over, environment)],
   cell: (k) => [views[k].width, views[k].height, MARGIN],
+  text: (k, i, j) => views[k].text(views[k].at(i, j)),
   marked: () => views.map((view) => view.marked),
   values: () => steps.map((x) => Array.from(state.results[x.value])),
   current: () => Object.fromEntries(Object.entries(state.inputs).map(([name, x]) => [name, Array.from(x)])),
