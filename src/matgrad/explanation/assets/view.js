@@ -31,7 +31,7 @@ function advance() {
 function takeSteps(count) {
   optimize(count);
   refresh();
-  say(`After ${state.count} steps the loss is ${numberText(state.losses.at(-1))}`);
+  say(`After ${counted(state.count)} the loss is ${numberText(state.losses.at(-1))}`);
 }
 
 function reset() {
@@ -52,7 +52,7 @@ function refresh() {
 
 function showTraining() {
   const eta = state.inputs.eta[0];
-  $("loss-name").textContent = state.count ? `loss after ${state.count} steps` : "loss";
+  $("loss-name").textContent = state.count ? `loss after ${counted(state.count)}` : "loss";
   $("loss").textContent = numberText(state.losses.at(-1));
   $("rate").value = Math.log10(eta);
   $("rate-value").textContent = $("rate").ariaValueText = `${Number(eta.toPrecision(2))}`;
@@ -60,6 +60,8 @@ function showTraining() {
 }
 
 // the loss by step
+const counted = (count) => `${count} ${count === 1 ? "step" : "steps"}`;
+
 function curve(losses) {
   const finite = losses.filter(Number.isFinite);
   const [top, bottom] = finite.length ? [Math.max(...finite), Math.min(0, ...finite)] : [1, 0];
@@ -70,7 +72,7 @@ function curve(losses) {
   const at = (loss, i) => (Number.isFinite(loss) ? [`${x(i).toFixed(1)},${y(loss).toFixed(1)}`] : []);
   const points = losses.flatMap(at);
   const [cx, cy] = (points.at(-1) ?? "4,8").split(",");
-  const label = `Loss over ${losses.length - 1} steps, from ${numberText(losses[0])} to ${numberText(losses.at(-1))}`;
+  const label = `Loss of the last ${counted(losses.length - 1)}, from ${numberText(losses[0])} to ${numberText(losses.at(-1))}`;
   return `<svg viewBox="0 0 ${width} ${height}" role="img" aria-label="${label}">
     <text x="${end}" y="${y(top) + 3}">${numberText(top)}</text>
     <text x="${end}" y="${y(bottom) - 4}">${numberText(bottom)}</text>
