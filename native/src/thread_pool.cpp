@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -62,8 +63,8 @@ private:
 #endif
 };
 
-// Sleeps while the number is as it was seen, and wakes those who sleep for it. On Linux by a futex: `wait` of std::atomic yields
-// several times before it sleeps, and where others use the core, each time takes milliseconds.
+// Sleeps while the number is as it was seen, and wakes those who sleep for it. On Linux by a futex. Not by `wait` of std::atomic:
+// it yields several times before it sleeps, where others use the core for milliseconds each, and does not wake up with MinGW.
 #if defined(__linux__)
 void sleep(std::atomic<unsigned>& number, unsigned seen) {
     static_assert(sizeof number == sizeof(unsigned));
@@ -71,8 +72,16 @@ void sleep(std::atomic<unsigned>& number, unsigned seen) {
 }
 void wake(std::atomic<unsigned>& number) { syscall(SYS_futex, &number, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
 #else
-void sleep(std::atomic<unsigned>& number, unsigned seen) { number.wait(seen); }
-void wake(std::atomic<unsigned>& number) { number.notify_all(); }
+std::mutex sleeping;
+std::condition_variable changed;
+void sleep(std::atomic<unsigned>& number, unsigned seen) {
+    std::unique_lock<std::mutex> lock(sleeping);
+    changed.wait(lock, [&] { return number.load() != seen; });
+}
+void wake(std::atomic<unsigned>&) {
+    { std::lock_guard<std::mutex> lock(sleeping); }  // whoever saw the old number sleeps by now
+    changed.notify_all();
+}
 #endif
 
 std::atomic<unsigned> fork_count{0};
