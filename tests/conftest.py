@@ -15,6 +15,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 import pytest
 
 from matgrad.bench.measuring import memory
+from matgrad.specifications.plugins import REGISTRIES
 from support import Framework
 
 DEFAULT_BACKENDS = ("numpy", "torch")
@@ -46,6 +47,16 @@ def pytest_collection_modifyitems(config, items):
 def backend(request) -> Framework:
     """The framework under test."""
     return Framework(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _plugins_forgotten():
+    """What plugins define is known by name in the whole process: the next test does not know it."""
+    registries = [(registry, dict(registry)) for _, registry, _ in REGISTRIES]
+    yield
+    for registry, original in registries:
+        registry.clear()
+        registry.update(original)
 
 
 _limit = ENOUGH

@@ -55,7 +55,7 @@ def test_the_example_works(tmp_path):
     (tmp_path / "example.py").write_text(EXAMPLE.text)
     output = run(f"{sys.executable} example.py", tmp_path)
     assert float(output.splitlines()[0]) > 0.9, "the accuracy"
-    assert "layer 3 LinearLayer.DW" in output
+    assert "layer 3 LinearLayer.Db" in output
     assert mg.load(tmp_path / "digits.npz").layers[-1].output_size == 10
 
 

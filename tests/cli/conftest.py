@@ -7,10 +7,7 @@ import signal
 import numpy as np
 import pytest
 
-from matgrad.activation_functions import ACTIVATIONS
 from matgrad.foundation.machine import THREADS
-from matgrad.loss_functions import LOSSES
-from matgrad.specifications.models import LAYERS
 
 # a shell ignores Ctrl-C in what it runs in the background, and so would the programs that the tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -18,14 +15,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """An empty working directory; the registries, the environment and NumPy's printing are restored afterwards."""
+    """An empty working directory; the environment and NumPy's printing are restored afterwards."""
     monkeypatch.chdir(tmp_path)
     for variable in THREADS:
         monkeypatch.setenv(variable, "1")
     monkeypatch.setenv("XLA_FLAGS", "")
-    registries = [(registry, dict(registry)) for registry in (LAYERS, ACTIVATIONS, LOSSES)]
     with np.printoptions():
         yield tmp_path
-    for registry, original in registries:
-        registry.clear()
-        registry.update(original)

@@ -14,8 +14,6 @@ from matgrad.layers.state import matrices_of
 from matgrad.loss_functions import LOSSES
 from matgrad.optimizers import OPTIMIZERS
 from matgrad.sparse.matrix import values_of
-from matgrad.specifications.models import LAYERS
-from matgrad.specifications.plugins import load_plugin
 
 STEPS = 3
 ARITHMETIC = Path(__file__).with_name("entries.js").read_text()
@@ -70,19 +68,8 @@ def test_every_activation_loss_and_optimizer_is_covered():
     assert len(CASES) >= max(len(ACTIVATIONS), len(OPTIMIZERS), len(MIDDLE))
 
 
-@pytest.fixture
-def plugin():
-    """The layers of docs/custom.py by name, while a test runs."""
-    registries = [(registry, dict(registry)) for registry in (LAYERS, ACTIVATIONS, LOSSES)]
-    load_plugin(Path(__file__).parents[2] / "docs" / "custom.py")
-    yield
-    for registry, original in registries:
-        registry.clear()
-        registry.update(original)
-
-
-@pytest.mark.usefixtures("plugin")
 def test_composite_layers(open_page):
+    mg.load_plugin(Path(__file__).parents[2] / "docs" / "custom.py")
     mg.manual_seed(3)
     M = mg.create_model("SquaredReLU;Scale;Residual;Linear", "4;5;3")
     rng = np.random.default_rng(3)

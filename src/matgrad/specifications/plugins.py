@@ -17,6 +17,16 @@ from matgrad.sparse.pruning import PRUNERS, Prune
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import stem
 
+# what a plugin may define: a base class, the classes by name, and the ending that the names leave out
+REGISTRIES: tuple[tuple[type, dict, str], ...] = (
+    (Layer, LAYERS, "Layer"),
+    (ActivationFunction, ACTIVATIONS, "Activation"),
+    (LossFunction, LOSSES, "Loss"),
+    (Prune, PRUNERS, "Prune"),
+    (Grow, GROWERS, "Grow"),
+    (Callback, METHODS, "Callback"),
+)
+
 
 def load_plugin(path: str | Path) -> ModuleType:
     """Run a Python file and make what it defines usable by name: layers, activation functions, losses, and rules and
@@ -38,21 +48,13 @@ def load_plugin(path: str | Path) -> ModuleType:
     except Exception as error:
         del sys.modules[name]
         raise ValueError(f"plugin {str(path)!r}: {type(error).__name__}: {error}") from error
-    registries: list[tuple[type, dict, str]] = [
-        (Layer, LAYERS, "Layer"),
-        (ActivationFunction, ACTIVATIONS, "Activation"),
-        (LossFunction, LOSSES, "Loss"),
-        (Prune, PRUNERS, "Prune"),
-        (Grow, GROWERS, "Grow"),
-        (Callback, METHODS, "Callback"),
-    ]
     found = 0
     for cls in vars(module).values():
-        for base, registry, ending in registries:
+        for base, registry, ending in REGISTRIES:
             if isinstance(cls, type) and issubclass(cls, base) and cls.__module__ == name:
                 registry[stem(cls, ending)] = cls
                 found += 1
     if not found:
-        bases = ", ".join(base.__name__ for base, *_ in registries)
+        bases = ", ".join(base.__name__ for base, *_ in REGISTRIES)
         raise ValueError(f"plugin {str(path)!r}: no class in it derives from one of {bases}")
     return module
