@@ -15,11 +15,12 @@ from matgrad.cli.examples import examples_for, part_option, seed_option
 from matgrad.cli.files import READS, WRITES
 from matgrad.cli.groups import GroupedCommand, option
 from matgrad.cli.options import COUNT, POSITIVE, data_options, data_sources, plugin_option
+from matgrad.cli.program import new_model
 from matgrad.cli.saved_models import is_given
-from matgrad.cli.sparsity import SPARSITY, density_options, sparsity_of
+from matgrad.cli.sparsity import SPARSITY, density_options
 from matgrad.explanation.explanation import explain as explained
 from matgrad.loss_functions import create_loss
-from matgrad.specifications.models import OPTIMIZER, WEIGHTS, create_model, set_optimizers
+from matgrad.specifications.models import OPTIMIZER, WEIGHTS, set_optimizers
 from matgrad.storage.models import SavedModel, load_model
 from matgrad.training.run import LEARNING_RATE
 
@@ -87,13 +88,7 @@ def _new(options: dict[str, Any]) -> tuple[SavedModel, np.ndarray, np.ndarray]:
     """A new model, and random examples."""
     if given := data_sources(options):
         raise ValueError(f"{' and '.join(given)}: expected a saved model to explain on this data")
-    M = create_model(
-        options["layers"],
-        options["layer_sizes"],
-        weights=options["layer_weights"],
-        dropouts=options["dropouts"],
-        **sparsity_of(options, options["layer_sizes"]),
-    )
+    M = new_model(options)
     rng = np.random.default_rng(options["seed"])
     N, K = options["examples"], M.layers[-1].output_size
     X = rng.normal(size=(N, M.layers[0].input_size))

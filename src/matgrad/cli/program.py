@@ -79,7 +79,7 @@ def program(**options: Any) -> None:
         if note := make_sparse(saved.model, options):
             click.echo(note, err=True)
     else:
-        saved = SavedModel(_new_model(options))
+        saved = SavedModel(new_model(options))
     set_optimizers(saved.model, options["optimizers"])
     M = saved.model.to(dtype=options["dtype"])
     loss = None
@@ -101,7 +101,7 @@ def program(**options: Any) -> None:
         click.echo(json_text(as_dictionary(result)) if options["as_json"] else str(result))
 
 
-def _new_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
+def new_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
     """The model that the options describe."""
     return create_model(
         options["layers"],

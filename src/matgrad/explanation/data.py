@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from contextlib import suppress
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from matgrad.explanation.explanation import Explained, Explanation
 from matgrad.explanation.mathml import mathml
+from matgrad.explanation.writing import definition
 from matgrad.foundation.random_numbers import preserved_generator
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import supports_of
@@ -80,7 +80,7 @@ def _layer(name: str, layer: Layer) -> dict[str, Any]:
         "inputs": layer.input_size,
         "outputs": layer.output_size,
         "density": getattr(layer, "density", 1.0),
-        "definition": (inspect.getdoc(type(layer)) or "").partition("\n")[0],
+        "definition": definition(type(layer)),
     }
 
 

@@ -7,17 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.backends import get_backend
 from matgrad.datasets import DataLoader
 from matgrad.datasets.checking import checked_examples
 from matgrad.explanation.passes import Pass, Phase, Result
 from matgrad.explanation.text import equation_text, explanation_text
 from matgrad.explanation.verdicts import Judge, Verdict
-from matgrad.explanation.writing import Writer, Written
 from matgrad.foundation.writing import atomic_write
 from matgrad.loss_functions import LossFunction, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -26,6 +24,9 @@ from matgrad.program.program import Program, Value
 from matgrad.program.recorder import record_computation
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.training.run import LEARNING_RATE
+
+if TYPE_CHECKING:
+    from matgrad.explanation.writing import Written
 
 MOST = 1_000_000  # elements in the matrices of an explanation: it is for people, who look at single ones
 
@@ -138,11 +139,13 @@ def explain(
     on NumPy, in training mode, on a copy of M, which is not changed. Gradients are compared with central differences;
     with `verify`, the equations are also checked symbolically, which takes seconds (`progress` is told of what).
     """
+    from matgrad.explanation.writing import Writer  # reads source, which `import matgrad` need not know how to do
+
     eta = _checked_rate(eta)
     X, T = checked_examples(X, T)
     loss = default_loss(M, T) if loss is None else create_loss(loss)
     check_loss(M, loss)
-    copy = M.clone().train().to(get_backend("numpy").name, dtype="float64")
+    copy = M.clone().train().to("numpy", dtype="float64")
     X, T = _batch(copy, loss, X, T)
     step, state = Pass(copy, loss), copy.state()
     program = record_computation(step, state, X, T)

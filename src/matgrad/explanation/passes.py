@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 from matgrad.inspection.equations import Equation, observed_if_readable
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
-from matgrad.layers.state import SUPPORT, State
+from matgrad.layers.state import SUPPORT, State, sized_by_supports
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program.computations import Step, check_targets
 from matgrad.sparse.matrix import SparseMatrix, values_of
@@ -83,16 +83,17 @@ def _stored(path: str, layer: Layer, found: list[Result]) -> Iterator[Result]:
 
 def _updates(model: MultilayerPerceptron, old: State, new: State) -> Iterator[Result]:
     """The matrices of the state that a step replaces: for each parameter its optimizer's, then itself."""
+    supports = sized_by_supports(new)
     for path, layer in model.walk():
         own = [name.removeprefix(f"{path}.") for name in new if name.startswith(f"{path}.")]
         for name in sorted(own, key=partial(_rank, layer)):
             key, (parameter, dot, part) = f"{path}.{name}", name.partition(".")
-            value, support = new[key], new.get(f"{path}.{parameter}{SUPPORT}")
+            value = new[key]
             is_part = parameter.isdigit()  # of a layer, which has its own turn
             if is_part or name.endswith(SUPPORT) or value is old[key] or len(value.shape) != 2:
                 continue
-            if support is not None and tuple(value.shape) == (1, support.nnz):
-                value = SparseMatrix(support, value)
+            if key in supports:
+                value = SparseMatrix(new[supports[key]], value)
             yield Result("optimize", path, layer, f"{parameter}{path}{dot}{part}'", name, value, key=key)
 
 

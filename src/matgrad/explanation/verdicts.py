@@ -46,15 +46,17 @@ class Judge:
     def __init__(
         self, M: MultilayerPerceptron, loss: LossFunction, X: np.ndarray, T: np.ndarray, results: list[Result]
     ) -> None:
-        self.loss, self.checks, self.is_verified = loss, cast(Checks, {}), False
+        self.loss = loss
+        self.checks: Checks | None = None  # until they are made
         self.last = {(r.path, r.phase, r.quantity): r for r in results}  # of several values of one name
+        self.shown = {self._name(r) for r in self.last.values()}
         self.problem, found = "", cast(list[GradientResult], [])
         try:
             found = check_gradients(M, loss, X, T, max_elements=ELEMENTS)
         except ValueError as error:  # the loss is not finite
             self.problem = f"not compared: {error}"
         self.differences = {result.name: result for result in found}
-        wrong = first_wrong(r for r in found if self._is_shown(r.name))
+        wrong = first_wrong(r for r in found if r.name in self.shown)
         self.first_wrong = wrong and wrong.name
 
     def verify(self, M: MultilayerPerceptron, progress: Callable[[str], None] = lambda name: None) -> None:
@@ -71,13 +73,13 @@ class Judge:
                 for check in case.run():
                     if not check.note:
                         found[case.name, check.name].append(check)
-        self.checks, self.is_verified = dict(found), True
+        self.checks = dict(found)
 
     def __call__(self, result: Result) -> Verdict:
         """The verdict on the equation of a result."""
         if self.last[result.path, result.phase, result.quantity] is not result:
             return Verdict(None, ("not compared: a later equation gives it another value",))
-        checks, difference = self._checks(result), self._difference(result)
+        checks, difference = self._checks(result), self.differences.get(self._name(result))
         details = [_summary(checks)] if checks else []
         judged = [check.ok for check in checks]
         if difference is not None and not difference.ok and difference.name != self.first_wrong:
@@ -85,29 +87,24 @@ class Judge:
         elif difference is not None:
             details += self._of_differences(difference)
             judged += [difference.ok] if difference.tells else []
-        elif self.problem and result.phase in ("loss", "backpropagate"):
+        elif self.problem and self._name(result):
             details.append(self.problem)
-        if not details and self.is_verified:
+        if not details and self.checks is not None:
             details.append("there is nothing independent to compare it with")
         return Verdict(all(judged) if judged else None, tuple(details))
 
     def _name(self, result: Result) -> str:
-        """What `check_gradients` calls a result."""
+        """What `check_gradients` calls a result; '' if it is no gradient."""
+        if result.name == LOSS or result.phase not in ("loss", "backpropagate"):
+            return ""
         if result.layer is None:
-            return f"{type(self.loss).__name__}.gradient" if result.name != LOSS else ""
+            return f"{type(self.loss).__name__}.gradient"
         return f"layer {result.path} {type(result.layer).__name__}.{result.quantity}"
-
-    def _is_shown(self, name: str) -> bool:
-        """Whether a gradient is a result: not the derivative of an activation function in it."""
-        return any(self._name(r) == name for r in self.last.values() if r.phase in ("loss", "backpropagate"))
-
-    def _difference(self, result: Result) -> GradientResult | None:
-        return self.differences.get(self._name(result)) if result.phase in ("loss", "backpropagate") else None
 
     def _of_differences(self, result: GradientResult) -> list[str]:
         """How a gradient compares with central differences, after a wrong activation function in it."""
         place = result.name.rpartition(" ")[0]  # 'layer 2'
-        others = (r for name, r in self.differences.items() if not r.ok and not self._is_shown(name))
+        others = (r for name, r in self.differences.items() if not r.ok and name not in self.shown)
         causes = [r for r in others if not result.ok and r.name.rpartition(" ")[0] == place]
         return [_comparison(r) for r in (*causes, result)]
 
@@ -123,7 +120,7 @@ class Judge:
         return self._of(optimizer, part or "x") if optimizer else []
 
     def _of(self, thing: object, quantity: str) -> list[Check]:
-        return self.checks.get((_known_name(thing), f"{type(thing).__name__}.{quantity}"), [])
+        return (self.checks or {}).get((_known_name(thing), f"{type(thing).__name__}.{quantity}"), [])
 
 
 def _known_name(thing: object) -> str:
@@ -145,11 +142,8 @@ def _summary(checks: Iterable[Check]) -> str:
 
 def _comparison(result: GradientResult) -> str:
     """How a gradient compares with central differences."""
-    if result.problem:
-        return f"{result.name} is wrong: {result.problem}"
     if not result.ok:
-        where = f"{result.name} is wrong at row {result.row}, column {result.column}"
-        return f"{where}: found {result.found:.6g}, central differences give {result.expected:.6g}"
+        return result.fault
     if not result.tells:
         return "central differences cannot tell: on this batch it is too near to 0, or at a corner"
     return f"central differences on this batch agree to {result.relative_error:.0e}"

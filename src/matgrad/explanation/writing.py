@@ -58,7 +58,7 @@ class Writer:
             text=self._text_lines(value),
             source=origin.source,
             location=place(origin),
-            definition=_definition(self.loss) if result.name == LOSS else "",
+            definition=definition(type(self.loss)) if result.name == LOSS else "",
             note=_note(result),
         )
 
@@ -104,9 +104,9 @@ class Writer:
         return _update(optimizer, part or "x")
 
 
-def _definition(loss: LossFunction) -> str:
-    """The first line of the docstring of a loss."""
-    return (inspect.getdoc(type(loss)) or "").partition("\n")[0]
+def definition(cls: type) -> str:
+    """The first line of the docstring of a class."""
+    return (inspect.getdoc(cls) or "").partition("\n")[0]
 
 
 def _note(result: Result) -> str:

@@ -53,21 +53,28 @@ class GradientResult:
         """Whether a wrong gradient would have been noticed; if not, that it is not wrong means nothing."""
         return not self.ok or self.checked > self.hidden
 
+    @property
+    def fault(self) -> str:
+        """What is wrong; '' if nothing is."""
+        if self.ok:
+            return ""
+        if self.problem:
+            return f"{self.name} is wrong: {self.problem}"
+        return (
+            f"{self.name} is wrong at row {self.row}, column {self.column}: "
+            f"found {self.found:.6g}, central differences give {self.expected:.6g}"
+        )
+
     def __str__(self) -> str:
         where = f"({self.equation.location}: {self.equation.source})"
-        if self.problem:
-            return f"{self.name} is wrong: {self.problem} {where}"
+        if not self.ok:
+            return f"{self.fault} {where}"
         skipped = f", {self.skipped} at corners skipped" if self.skipped else ""
         if not self.tells:
             hidden = f"of {self.hidden} elements a wrong one would not be noticed{skipped}"
             return f"{self.name} cannot be judged: {hidden} {where}"
-        if self.ok:
-            checked = f"{self.checked} elements checked{skipped}"
-            return f"{self.name} is right: {checked}, relative error {self.relative_error:.1e}"
-        return (
-            f"{self.name} is wrong at row {self.row}, column {self.column}: "
-            f"found {self.found:.6g}, central differences give {self.expected:.6g} {where}"
-        )
+        checked = f"{self.checked} elements checked{skipped}"
+        return f"{self.name} is right: {checked}, relative error {self.relative_error:.1e}"
 
 
 def check_gradients(
