@@ -19,8 +19,9 @@ from matgrad.program.shapes import SCALAR, ShapeRule
 if TYPE_CHECKING:
     from matgrad.program.program import Value
 
-# how a value comes about: it is given, it is another view of an operand's memory, or it is computed
-Kind = Literal["source", "view", "elementwise", "reduction", "product", "sparse", "other"]
+# how a value comes about: it is given, it is another view of an operand's memory, or it is computed, by all ranks together
+# if it is a collective
+Kind = Literal["source", "view", "elementwise", "reduction", "product", "sparse", "other", "collective"]
 # operands and result: floats; floats or counters, which are whole numbers; counters as operands of a float result
 Dtypes = Literal["float", "any", "counts"]
 Level = Literal["sum", "product", "scaled", "unary", "atom"]
@@ -234,5 +235,16 @@ _ROWS = (
     Operation("diag", "n n -> n 1", "other", latex=Notation(r"\mathrm{{diag}}({0:sum})")),
     Operation("Diag", "1 n -> n n or n 1 -> n n", "other", latex=Notation(r"\mathrm{{Diag}}({0:sum})")),
     Operation("uniform", "(), () -> m n", "other", dtypes="counts"),
+    # -- collectives: X is that of this rank; see `matgrad.program.sharding`
+    Operation("all_reduce", "* -> *", "collective", latex=Notation(r"\sum_r {0:product}", "product"), in_place=(0,)),
+    Operation("all_max", "* -> *", "collective", latex=Notation(r"\max_r {0:product}", "product"), in_place=(0,)),
+    Operation("all_gather_rows", "m n -> p n", "collective"),
+    Operation("all_gather_columns", "m n -> m p", "collective"),
+    Operation("reduce_scatter_rows", "m n -> p n", "collective"),
+    Operation("reduce_scatter_columns", "m n -> m p", "collective"),
+    Operation("take_rows", "m n -> p n", "collective"),
+    Operation("take_columns", "m n -> m p", "collective"),
+    Operation("send", "* -> *", "collective", in_place=(0,)),  # all_reduce(X) = receive(send(X))
+    Operation("receive", "* -> *", "collective", in_place=(0,)),
 )  # fmt: skip
 OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _ROWS}

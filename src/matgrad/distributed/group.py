@@ -1,0 +1,80 @@
+"""A group of ranks: what they do together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from matgrad.backends.base import Matrix
+
+
+class Group(ABC):
+    """`size` ranks that compute together, of which this is number `rank`: from 0 to size - 1.
+
+    All ranks call the same methods in the same order. Matrices are contiguous NumPy arrays or PyTorch tensors; some
+    methods change them in place.
+    """
+
+    rank: int
+    size: int
+
+    @abstractmethod
+    def start_sum(self, X: Matrix) -> Any:
+        """Begin to replace X by its sum over all ranks; returns the work to `wait` for."""
+
+    @abstractmethod
+    def wait(self, work: Any) -> None:
+        """Wait until a sum has arrived."""
+
+    @abstractmethod
+    def maximum(self, X: Matrix) -> None:
+        """Replace X by its largest elements over all ranks."""
+
+    @abstractmethod
+    def broadcast(self, X: Matrix) -> None:
+        """Replace X by that of rank 0."""
+
+    @abstractmethod
+    def gather(self, X: Matrix, shapes: Sequence[tuple[int, ...]]) -> list[Matrix]:
+        """The X of every rank, which have these shapes."""
+
+    @abstractmethod
+    def exchange(self, item: Any) -> list[Any]:
+        """What every rank gives, in the order of the ranks: a plain value that JSON can hold."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is rank 0, which alone prints and writes."""
+        return self.rank == 0
+
+    def part(self, n: int) -> slice:
+        """This rank's share of n things."""
+        return part(n, self.rank, self.size)
+
+
+def part(n: int, rank: int, size: int) -> slice:
+    """The consecutive share of n things that one of `size` ranks has; the first ranks have one more."""
+    share, rest = divmod(n, size)
+    start = rank * share + min(rank, rest)
+    return slice(start, start + share + (rank < rest))
+
+
+_group: ContextVar[Group | None] = ContextVar("group", default=None)
+
+
+def current() -> Group | None:
+    """The group that training belongs to now; None if this process trains alone."""
+    return _group.get()
+
+
+@contextmanager
+def using(group: Group | None) -> Iterator[Group | None]:
+    """Train as a rank of this group within the block."""
+    token = _group.set(group)
+    try:
+        yield group
+    finally:
+        _group.reset(token)
