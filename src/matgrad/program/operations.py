@@ -19,8 +19,8 @@ from matgrad.program.shapes import SCALAR, ShapeRule
 if TYPE_CHECKING:
     from matgrad.program.program import Value
 
-# how a value comes about: it is given, it is another view of an operand's memory, or it is computed, by all ranks together
-# if it is a collective
+# how a value comes about: it is given, it is another view of an operand's memory, or it is computed, by all ranks
+# together if it is a collective
 Kind = Literal["source", "view", "elementwise", "reduction", "product", "sparse", "other", "collective"]
 # operands and result: floats; floats or counters, which are whole numbers; counters as operands of a float result
 Dtypes = Literal["float", "any", "counts"]
