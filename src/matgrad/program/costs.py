@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,7 +47,7 @@ def product_cost(value: Value) -> Cost | None:
     sizes = operation.shapes.sizes(value.shape, [x.shape for x in value.operands])
     assert sizes is not None, value
     flops = product_of(operation.flops, sizes)
-    return Cost(flops, _bytes(value) + sum(_operand_bytes(x, value) for x in value.operands))
+    return Cost(flops, value.nbytes + sum(_operand_bytes(x, value) for x in value.operands))
 
 
 def _operand_bytes(x: Value, user: Value) -> int:
@@ -58,11 +57,7 @@ def _operand_bytes(x: Value, user: Value) -> int:
         # by columns, the positions of the elements are read too
         by_columns = user.operation in ("sparse_transposed_product", "transposed_sum")
         return 8 * (D + 1) + 8 * nnz if by_columns else 8 * (K + 1) + 4 * nnz
-    return 0 if x.is_scalar else _bytes(base(x))
-
-
-def _bytes(value: Value) -> int:
-    return int(math.prod(value.shape)) * np.dtype(value.dtype).itemsize
+    return 0 if x.is_scalar else base(x).nbytes
 
 
 def equations_of(program: Program) -> dict[Value, str]:

@@ -44,7 +44,8 @@ class Operation:
 
     `rule` gives the shapes of its operands and its result, see `ShapeRule`. `in_place` has the positions of
     the operands whose memory the result may take over. `flops` has the factors of the number of
-    floating-point operations of a product. `text` and `latex` say how it is written: ``name(X, Y)`` if both
+    floating-point operations of a product. `over` says what it does with the sizes that its result lacks: it sums over
+    them, or takes the maximum. `text` and `latex` say how it is written: ``name(X, Y)`` if both
     are missing; the text is also the LaTeX if only `latex` is missing.
     """
 
@@ -56,6 +57,7 @@ class Operation:
     dtypes: Dtypes = "float"
     in_place: tuple[int, ...] = ()
     flops: str = ""
+    over: Literal["", "sum", "max"] = ""
 
     @cached_property
     def shapes(self) -> ShapeRule:
@@ -170,20 +172,26 @@ _ROWS = (
     # -- reductions
     Operation(
         "elements_sum", "m n -> ()", "reduction",
-        latex=Notation(r"1_{m}^\top \cdot {0:scaled} \cdot 1_{n}", "scaled"),
+        latex=Notation(r"1_{m}^\top \cdot {0:scaled} \cdot 1_{n}", "scaled"), over="sum",
     ),
     Operation(
-        "columns_sum", "m n -> 1 n", "reduction", latex=Notation(r"1_{m}^\top \cdot {0:scaled}", "scaled")
+        "columns_sum", "m n -> 1 n", "reduction",
+        latex=Notation(r"1_{m}^\top \cdot {0:scaled}", "scaled"), over="sum",
     ),
-    Operation("rows_sum", "m n -> m 1", "reduction", latex=Notation(r"{0:scaled} \cdot 1_{n}", "scaled")),
+    Operation("rows_sum", "m n -> m 1", "reduction", latex=Notation(r"{0:scaled} \cdot 1_{n}", "scaled"), over="sum"),
     Operation(
-        "columns_max", "m n -> 1 n", "reduction", latex=Notation(r"\max({0:sum})_{{\text{{col}}}}", "unary")
+        "columns_max", "m n -> 1 n", "reduction",
+        latex=Notation(r"\max({0:sum})_{{\text{{col}}}}", "unary"), over="max",
     ),
-    Operation("rows_max", "m n -> m 1", "reduction", latex=Notation(r"\max({0:sum})_{{\text{{row}}}}", "unary")),
+    Operation(
+        "rows_max", "m n -> m 1", "reduction",
+        latex=Notation(r"\max({0:sum})_{{\text{{row}}}}", "unary"), over="max",
+    ),
     # -- products
     Operation(
         "matmul", "m k, k n -> m n", "product",
-        Notation("{0:unary} {1:atom}", "product"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled"), flops="2 m k n",
+        Notation("{0:unary} {1:atom}", "product"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled"),
+        flops="2 m k n", over="sum",
     ),
     Operation(  # β·C + α·A B
         "product_sum", "(), m n, (), m k, k n -> m n", "product",
@@ -200,12 +208,13 @@ _ROWS = (
     # -- sparse matrices: W has the values w (1×nnz) on the K×D support S
     Operation(
         "sparse_product", "K D nnz, 1 nnz, D N -> K N", "sparse",
-        Notation("{1:atom} {2:atom}", "product"), Notation(r"{1:scaled} \cdot {2:scaled}", "scaled"), flops="2 nnz N",
+        Notation("{1:atom} {2:atom}", "product"), Notation(r"{1:scaled} \cdot {2:scaled}", "scaled"),
+        flops="2 nnz N", over="sum",
     ),
     Operation(
         "sparse_transposed_product", "K D nnz, 1 nnz, K N -> D N", "sparse",
         Notation("{1:atom}ᵀ {2:atom}", "product"), Notation(r"{1:atom}^\top \cdot {2:scaled}", "scaled"),
-        flops="2 nnz N",
+        flops="2 nnz N", over="sum",
     ),
     Operation(  # β·C + α·Wᵀ B
         "transposed_sum", "K D nnz, (), D N, (), 1 nnz, K N -> D N", "sparse",
@@ -218,7 +227,7 @@ _ROWS = (
         "sampled_product", "K D nnz, K N, D N -> 1 nnz", "sparse",
         Notation("({1:unary} {2:transposed})_{0:atom}", "product"),
         Notation(r"({1:scaled} \cdot {2:transposed})_{{{0:atom}}}", "unary"),
-        flops="2 nnz N",
+        flops="2 nnz N", over="sum",
     ),
     Operation(  # β·C + α·(A Bᵀ)_S
         "sampled_sum", "K D nnz, (), 1 nnz, (), K N, D N -> 1 nnz", "sparse",

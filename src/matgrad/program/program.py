@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from matgrad.foundation.deferred import deferred
 from matgrad.program.operations import OPERATIONS, Kind
@@ -46,6 +49,11 @@ class Value:
     def is_scalar(self) -> bool:
         """Whether it is a scalar."""
         return self.shape == ()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its elements."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def derived(self, operation: str, *operands: Value) -> Value:
         """A value equal to this one that is computed in another way."""

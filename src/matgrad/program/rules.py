@@ -170,6 +170,14 @@ def transposed_repeat(value: Value, uses: Uses) -> Value | None:
     return None
 
 
+def transposed_collective(value: Value, uses: Uses) -> Value | None:
+    """Σ Xᵀ = (Σ X)ᵀ over the ranks: a matrix is sent, not a view of one"""
+    match value:
+        case Value(operation="all_reduce", operands=(Value(operation="transpose", operands=(X,)),)):
+            return _transposed(value, value.derived("all_reduce", X))
+    return None
+
+
 def _is_transposed(value: Value) -> bool:
     """Whether it is the transpose of a computed value, or of an input that is stored transposed."""
     if value.operation != "transpose":
@@ -208,7 +216,13 @@ def _transposed(value: Value, result: Value) -> Value:
     return Value("transpose", (inner,), value.shape, value.dtype, equation=value.equation, order=value.order)
 
 
-TRANSPOSITIONS: tuple[Rule, ...] = (transposed_repeat, transposed_sums, transposed_elements, transposed_twice)
+TRANSPOSITIONS: tuple[Rule, ...] = (
+    transposed_repeat,
+    transposed_sums,
+    transposed_elements,
+    transposed_collective,
+    transposed_twice,
+)
 
 
 def contiguous(value: Value, uses: Uses) -> Value | None:

@@ -57,6 +57,15 @@ class ShapeRule:
         found = (_match(patterns, [*operands, result], {}) for patterns in self.alternatives)
         return next((sizes for sizes in found if sizes is not None), None)
 
+    def patterns(self, result: Shape, operands: Sequence[Shape]) -> list[Pattern]:
+        """The patterns of the operands and the result that these shapes fit; ``*`` of a matrix has two names."""
+        shapes = [*operands, result]
+        patterns = next(x for x in self.alternatives if _match(x, shapes, {}) is not None)
+        return [
+            tuple(f"*{axis}" for axis in range(len(shape))) if pattern == ANY else pattern
+            for pattern, shape in zip(patterns, shapes, strict=True)
+        ]
+
     def result(self, operands: Sequence[Shape], given: Mapping[str, int]) -> Shape | None:
         """The shape of the result; None if those of the operands do not fit.
 

@@ -1,0 +1,68 @@
+"""When the ranks send what they add up, what they send together, and when they wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from matgrad.program.program import Program, Value
+from matgrad.program.rules import Uses, rewritten
+
+MESSAGE = 4 << 20  # bytes from which on sums are sent without waiting for more of them
+
+
+def scheduled(program: Program) -> Program:
+    """The program in which ``all_reduce(X)`` is ``receive(send(X))``, in an order that waits as late as it can.
+
+    What needs nothing that is under way comes first. When all that is left waits for something, the oldest message is
+    waited for, and those who read it come next: so sums are sent during backpropagation, and the last layer is updated
+    while the gradient of the first one is under way.
+    """
+    program = rewritten(program, (sent_and_received,))
+    left = program.values
+    order: dict[Value, None] = {}
+    arrived = 0  # messages
+    while left:
+        for value in left:
+            if value.operation != "receive" and all(x in order for x in value.operands):
+                order[value] = None
+        left = [value for value in left if value not in order]
+        if left:
+            message = messages(order)[arrived]
+            order |= {value: None for value in left if value.operation == "receive" and value.operands[0] in message}
+            arrived += 1
+    return _in_order(program, order)
+
+
+def messages(values: Iterable[Value]) -> list[list[Value]]:
+    """The sums that are sent together, of values in the order in which they are computed.
+
+    A message is sent when it is large enough, or when the next sum is waited for.
+    """
+    found: list[list[Value]] = []
+    is_open = False
+    for value in values:
+        if value.operation == "send":
+            if not is_open or found[-1][0].dtype != value.dtype:
+                found.append([])
+            found[-1].append(value)
+            is_open = sum(x.nbytes for x in found[-1]) < MESSAGE
+        elif value.operation == "receive":
+            is_open = False
+    return found
+
+
+def sent_and_received(value: Value, uses: Uses) -> Value | None:
+    """Σ X over the ranks is sent, and received later"""
+    if value.operation != "all_reduce":
+        return None
+    return value.derived("receive", replace(value, operation="send", name=""))
+
+
+def _in_order(program: Program, order: Iterable[Value]) -> Program:
+    """The program with its values in this order."""
+    new: dict[Value, Value] = {}
+    for i, value in enumerate(order):
+        new[value] = replace(value, operands=tuple(new[x] for x in value.operands), order=i)
+    inputs = {name: new.get(value, value) for name, value in program.inputs.items()}
+    return Program(inputs, {name: new[value] for name, value in program.outputs.items()})

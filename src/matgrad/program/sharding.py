@@ -1,0 +1,224 @@
+"""Sharding: the program of one rank, made from the program of all.
+
+Every value of a program is on every rank in one of these ways:
+
+    WHOLE      all of it, equal on all ranks
+    ROWS       some of its rows, COLUMNS some of its columns: the ranks have consecutive parts of it
+    SUM        a matrix of its size; the value is the sum of those of all ranks
+
+How the inputs are placed is given; in data-parallel training X and T are in ROWS and the state is WHOLE. For all other
+values it follows from the shape rule of their operation, as in ``m k, k n -> m n``. To share out m is to have the first
+operand and the result in ROWS; to share out k is to have the operands in COLUMNS and in ROWS, and the result is a SUM,
+because a product sums over k. Where an operation cannot do with what it is given, a collective comes before it:
+``all_reduce`` makes a SUM WHOLE, ``all_gather`` makes ROWS or COLUMNS WHOLE, ``reduce_scatter`` makes a SUM ROWS or
+COLUMNS. So every program can be sharded.
+
+The sizes in the numbers of a program, such as the N that a mean divides by, stay those of the whole batch; the sizes in
+its shapes become those of the rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import NamedTuple
+
+from matgrad.distributed.group import part
+from matgrad.program.operations import OPERATIONS
+from matgrad.program.program import EXAMPLES, Program, Value
+from matgrad.program.shapes import Pattern, Shape, Size, size_name
+
+
+class Placement(Enum):
+    """How a value is on the ranks."""
+
+    WHOLE = "whole"
+    ROWS = "rows"
+    COLUMNS = "columns"
+    SUM = "sum"
+
+
+WHOLE, ROWS, COLUMNS, SUM = Placement
+AXES = (ROWS, COLUMNS)  # by the axis that is shared out
+
+
+class Choice(NamedTuple):
+    """A way to share out an operation: how it needs its operands, and how its result is then."""
+
+    operands: tuple[Placement, ...]
+    result: Placement
+
+
+def data_parallel(program: Program) -> dict[str, Placement]:
+    """X, T and the weights s of the examples in ROWS; of sparse examples, the support and, with it, its values."""
+    examples = {name: ROWS for name in ("X", "T", "s") if name in program.inputs}
+    return examples | ({EXAMPLES: ROWS, "X": COLUMNS} if EXAMPLES in program.supports else {})
+
+
+def sharded(program: Program, placements: Mapping[str, Placement], rank: int, size: int) -> Program:
+    """The program of one of `size` ranks, for inputs that are placed so; other inputs are WHOLE.
+
+    An output is placed like the input that it replaces.
+    """
+    return _Sharder(program, placements, rank, size).result()
+
+
+class _Sharder:
+    def __init__(self, program: Program, placements: Mapping[str, Placement], rank: int, size: int) -> None:
+        self.program, self.placements, self.rank, self.size = program, placements, rank, size
+        self.uses = program.uses()
+        self.wishes = self._wishes()
+        self.own: dict[Value, tuple[Value, Placement]] = {}  # what a value has become on this rank
+        self.known: dict[tuple[Value, Placement], Value] = {}  # the same in other placements
+
+    def result(self) -> Program:
+        """The program of the rank."""
+        read = set(self.program.values)
+        unread = [x for x in self.program.inputs.values() if x not in read]
+        for i, value in enumerate([*unread, *self.program.values]):
+            new, placement = self._placed(value)
+            self.own[value] = replace(new, order=2 * i), placement  # those between are for collectives
+        inputs = {name: self.own[value][0] for name, value in self.program.inputs.items()}
+        outputs = {name: self.at(value, self._given(name)) for name, value in self.program.outputs.items()}
+        return Program(inputs, outputs)
+
+    def _given(self, name: str) -> Placement:
+        return self.placements.get(name, WHOLE)
+
+    def _wishes(self) -> dict[Value, Placement]:
+        """The parts that outputs need of values from which they are computed element by element."""
+        wishes = {x: self._given(name) for name, x in self.program.outputs.items() if self._given(name) in AXES}
+        for value in reversed(self.program.values):
+            if value in wishes and value.kind == "elementwise":
+                for x in value.operands:
+                    if not x.is_scalar:
+                        wishes.setdefault(x, wishes[value])
+        return wishes
+
+    # -- how operations place their results ---------------------------------------------------------
+    def _placed(self, value: Value) -> tuple[Value, Placement]:
+        """The value on this rank, and how it is placed."""
+        if value.kind == "source":
+            return self._source(value)
+        if self._stays_sum(value):
+            return self._made(value, Choice(tuple(SUM for _ in value.operands), SUM))
+        places = [self._place_of(x) for x in value.operands]
+        choices = list(self._choices(value, places))
+        if not choices:  # all of it by every rank
+            return self._made(value, Choice(tuple(WHOLE for _ in places), WHOLE))
+        best = min(choices, key=lambda choice: (_gathered(places, choice), choice.result == SUM))
+        new, placement = self._made(value, best)
+        if placement == SUM and OPERATIONS[value.operation].over == "max":
+            return self._collective("all_max", value, replace(new, order=2 * len(self.own)), WHOLE), WHOLE
+        return new, placement
+
+    def _source(self, value: Value) -> tuple[Value, Placement]:
+        """An input or a support as it is placed, and a number, in which N is that of all ranks."""
+        if value.operation == "number":
+            return replace(value, number=int(value.number) if isinstance(value.number, Size) else value.number), WHOLE
+        placement = self._given(value.name)
+        return replace(value, shape=self._shape(value, placement)), placement
+
+    def _stays_sum(self, value: Value) -> bool:
+        """Whether to add up what is added up further, or with another sum, before it is sent: that is less to send."""
+        if OPERATIONS[value.operation].over != "sum" and value.operation not in ("add", "subtract"):
+            return False
+        return all(self.own[x][1] == SUM and self.uses[x] == 1 for x in value.operands)
+
+    def _place_of(self, x: Value) -> Placement:
+        """How an operand is placed, or will be if it is a SUM."""
+        place = self.own[x][1]
+        return self.wishes.get(x, WHOLE) if place == SUM else place
+
+    def _choices(self, value: Value, places: list[Placement]) -> Iterator[Choice]:
+        """The ways to share out an operation, one for each size by which an operand is."""
+        operation = OPERATIONS[value.operation]
+        *operands, result = operation.shapes.patterns(value.shape, [x.shape for x in value.operands])
+        names = [x[AXES.index(place)] for x, place in zip(operands, places, strict=True) if place in AXES]
+        for name in dict.fromkeys(names):
+            shared = {"K", "nnz"} if value.kind == "sparse" and name in ("K", "nnz") else {name}
+            needed = [place for x in operands if (place := _shared_out(x, shared))]
+            to = _shared_out(result, shared)
+            if to == WHOLE:
+                to = SUM if operation.over else None
+            is_possible = len(needed) == len(operands) and operation.kind != "other" and name != "1"
+            if (
+                to
+                and is_possible
+                and all(place == need for x, place, need in zip(operands, places, needed, strict=True) if len(x) == 3)
+            ):  # a support cannot be moved
+                yield Choice(tuple(needed), to)
+
+    def _made(self, value: Value, choice: Choice) -> tuple[Value, Placement]:
+        """The value from operands that are placed so."""
+        operands = tuple(self.at(x, place) for x, place in zip(value.operands, choice.operands, strict=True))
+        return replace(value, operands=operands, shape=self._shape(value, choice.result)), choice.result
+
+    # -- other placements of a value ------------------------------------------------------------------
+    def at(self, value: Value, placement: Placement) -> Value:
+        """The value in this placement."""
+        new, own = self.own[value]
+        if own == placement:
+            return new
+        if (value, placement) not in self.known:
+            self.known[value, placement] = self._moved(value, own, placement)
+        return self.known[value, placement]
+
+    def _moved(self, value: Value, own: Placement, placement: Placement) -> Value:
+        """The value in another placement than its own."""
+        new, axis = self.own[value][0], placement.value
+        if own == WHOLE:
+            return self._part(value, placement) or self._collective(f"take_{axis}", value, new, placement)
+        if placement == WHOLE:
+            return self._collective("all_reduce" if own == SUM else f"all_gather_{own.value}", value, new, WHOLE)
+        if own == SUM:
+            return self._collective(f"reduce_scatter_{axis}", value, new, placement)
+        return self._collective(f"take_{axis}", value, self.at(value, WHOLE), placement)
+
+    def _part(self, value: Value, placement: Placement) -> Value | None:
+        """This rank's part of a WHOLE value, computed as such: of a view, or element by element."""
+        if value.kind not in ("view", "elementwise"):
+            return None
+        *operands, result = OPERATIONS[value.operation].shapes.patterns(value.shape, [x.shape for x in value.operands])
+        name = result[AXES.index(placement)]
+        places = [AXES[x.index(name)] if name in x else WHOLE for x in operands]
+        parts = tuple(self.at(x, place) for x, place in zip(value.operands, places, strict=True))
+        return replace(self.own[value][0], operands=parts, shape=self._shape(value, placement), name="")
+
+    def _collective(self, operation: str, value: Value, x: Value, placement: Placement) -> Value:
+        """What a collective makes of x, which is the value in another placement."""
+        shape = self._shape(value, placement)
+        return Value(operation, (x,), shape, value.dtype, equation=value.equation, order=x.order + 1)
+
+    def _shape(self, value: Value, placement: Placement) -> Shape:
+        """The shape of what this rank has of a value."""
+        if placement not in AXES:
+            return value.shape
+        axis = AXES.index(placement)
+        n = value.shape[axis]
+        if str(size_name(n)).startswith("nnz("):  # the elements of the rank's rows of a support
+            return value.shape
+        if n < self.size:
+            what = value.name or value.operation
+            raise ValueError(f"{what} has {n} {placement.value}, expected at least one for each of {self.size} ranks")
+        rows = part(n, self.rank, self.size)
+        own = Size(rows.stop - rows.start, f"{size_name(n)}/{self.size}")
+        return (*value.shape[:axis], own, *value.shape[axis + 1 :])
+
+
+def _shared_out(pattern: Pattern, names: set[str]) -> Placement | None:
+    """How an operand or a result of this pattern is placed if sizes with these names are shared out; None if it cannot.
+
+    A support can be shared out by its rows, together with its elements.
+    """
+    if len(pattern) == 3:
+        return ROWS if "K" in names else None if "D" in names else WHOLE
+    axes = [axis for axis, name in enumerate(pattern) if name in names]
+    return WHOLE if not axes else AXES[axes[0]] if len(axes) == 1 else None
+
+
+def _gathered(places: list[Placement], choice: Choice) -> int:
+    """How many operands have to be gathered."""
+    pairs = zip(places, choice.operands, strict=True)
+    return sum(place in AXES and place != need for place, need in pairs)
