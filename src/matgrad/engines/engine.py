@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends.base import Backend, Matrix, Scalar
+from matgrad.distributed.group import Group
 from matgrad.layers.state import State
 from matgrad.program.computations import Computation, Step
 from matgrad.sparse.growing import largest_products
@@ -88,6 +89,11 @@ class Engine(ABC):
     @abstractmethod
     def step(self, step: Step) -> CompiledStep:
         """The training step, ready to run."""
+
+    def sharded_step(self, step: Step, group: Group) -> CompiledStep:
+        """The training step of a rank, ready to run: it is given whole batches, and computes its rows of them."""
+        name = self.backend.name
+        raise TypeError(f"{name} has no training on several processes; expected jax, native, numpy or torch")
 
     @abstractmethod
     def evaluation(self, computation: Computation) -> CompiledEvaluation:

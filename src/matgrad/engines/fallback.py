@@ -13,9 +13,10 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, RecordingError, Scalar
+from matgrad.distributed.group import current
 from matgrad.engines.eager import EagerEvaluation, EagerStep
 from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, Poll
-from matgrad.engines.registry import engine_of
+from matgrad.engines.registry import engine_of, step_of
 from matgrad.inspection.profiling import profile_of
 from matgrad.layers.state import State, copied, matrices_of
 from matgrad.loss_functions import LossFunction
@@ -26,6 +27,16 @@ from matgrad.program.surroundings import Surroundings, is_own, preserved
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
+
+
+def training_step(
+    M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None, *, compiled: bool = True
+) -> CompiledStep:
+    """The training step of M, which follows every change of M: compiled, or its equations."""
+    if compiled:
+        return StepWithFallback(M, loss, clip_norm)
+    _check_alone("compiled is False")
+    return EagerStep(M, loss, clip_norm)
 
 
 class StepWithFallback(CompiledStep):
@@ -79,6 +90,7 @@ class StepWithFallback(CompiledStep):
         except Exception as error:
             self.eager.load(self.step.state())
             self.eager(X, T, eta, *s)  # raises the original error if the fault is in the model or the batch
+            _check_alone(_reason(error), error)
             _warn("training", error)
             self.step = self.eager
         else:
@@ -119,7 +131,7 @@ class StepWithFallback(CompiledStep):
                 M.forget()
         step = self.step
         if step.is_timed:  # the batches that it counts are those that are trained on
-            step = engine_of(M).step(self._computation())
+            step = step_of(self._computation())
             step.load(before)
         step(X, T, eta, *s)
         found = step.state()
@@ -131,11 +143,12 @@ class StepWithFallback(CompiledStep):
 
     def _compile(self) -> None:
         M, loss = self.eager.M, self.eager.loss
-        self.step = engine_of(M).step(self._computation())
+        self.step = step_of(self._computation())
         self.checked, self.loads = set(), 0
         self.frame, self.look = _frame(M), _Look(M, loss)
         profile = profile_of(M)
         if profile is not None and not profile.time(self.step):
+            _check_alone(f"{M.engine} cannot measure the equations of a compiled step")
             self.step = self.eager
 
 
@@ -267,8 +280,19 @@ class _Look:
 
 def _warn(what: str, error: Exception) -> None:
     """Warn that the equations run one by one, and why; the warning points to the code that called the package."""
-    reason = str(error).partition("\n")[0] or type(error).__name__
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "matgrad":
         frame, level = frame.f_back, level + 1
-    warnings.warn(f"{what} continues uncompiled: {reason}", stacklevel=level)
+    warnings.warn(f"{what} continues uncompiled: {_reason(error)}", stacklevel=level)
+
+
+def _reason(error: Exception) -> str:
+    """An error in one line."""
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
+def _check_alone(reason: str, cause: Exception | None = None) -> None:
+    """Refuse to run equations one by one on several ranks, each of which would train a model of its own."""
+    group = current()
+    if group is not None and group.size > 1:
+        raise RecordingError(f"training on {group.size} ranks needs a compiled step: {reason}") from cause

@@ -7,9 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from matgrad.backends import get_backend
+from matgrad.distributed.group import current
 from matgrad.engines.engine import CompiledStep, Engine
 from matgrad.loss_functions import LossFunction
-from matgrad.program.computations import make_step
+from matgrad.program.computations import Step, make_step
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -47,4 +48,10 @@ def compile_step(M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: floa
     >>> for X, T in batches: step(X, T, eta)
     >>> M.load_state(step.state())
     """
-    return engine_of(M).step(make_step(M, loss, clip_norm=clip_norm))
+    return step_of(make_step(M, loss, clip_norm=clip_norm))
+
+
+def step_of(step: Step) -> CompiledStep:
+    """The training step, compiled by the engine of its model: for this process alone, or for a rank of its group."""
+    group, engine = current(), engine_of(step.template)
+    return engine.step(step) if group is None else engine.sharded_step(step, group)

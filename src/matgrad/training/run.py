@@ -16,9 +16,8 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix
 from matgrad.callbacks import Callback, Checkpoints, Divergence, Interruption
 from matgrad.datasets import DataLoader
-from matgrad.engines.eager import EagerStep
 from matgrad.engines.engine import Batches, CompiledStep
-from matgrad.engines.fallback import StepWithFallback
+from matgrad.engines.fallback import training_step
 from matgrad.foundation.deferred import deferred
 from matgrad.foundation.numbers import check_size
 from matgrad.foundation.random_numbers import generator
@@ -239,7 +238,7 @@ class Training:
     # -- the loop -----------------------------------------------------------------------------
     def train(self, callbacks: Sequence[Callback] = ()) -> None:
         """Train epoch by epoch, until the last one or until a callback stops training."""
-        self._step = (StepWithFallback if self.compiled else EagerStep)(self.M, self.loss, self.clip_norm)
+        self._step = training_step(self.M, self.loss, self.clip_norm, compiled=self.compiled)
         own = [*checked_callbacks(callbacks), Divergence(), Interruption()]
         if any(isinstance(callback, Checkpoints) for callback in own):
             own.append(Interruption(signal.SIGTERM))

@@ -1,0 +1,83 @@
+"""What several ranks cannot do is refused: each would train a model of its own instead."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import matgrad as mg
+from matgrad.backends.base import RecordingError
+from matgrad.distributed import Group, using
+from matgrad.engines.engine import Engine
+from matgrad.engines.registry import engine_of
+from support import Framework
+
+X, T = np.random.default_rng(0).normal(size=(8, 3)), np.arange(8) % 2
+
+
+class Alone(Group):
+    """A group in which nobody answers."""
+
+    def __init__(self, size: int) -> None:
+        self.rank, self.size = 0, size
+
+    def start_sum(self, X):
+        raise AssertionError
+
+    wait = maximum = broadcast = exchange = start_sum
+
+    def gather(self, X, shapes):
+        raise AssertionError
+
+
+class Unrecordable(mg.LinearLayer):
+    """Y = c X Wᵀ + 1_N b, with a c that depends on the numbers in X"""
+
+    def feedforward(self, X):
+        return super().feedforward((2.0 if float(X[0, 0]) > 0 else 1.0) * X)
+
+
+def fit(layer: mg.Layer, backend: Framework, size: int, **options):
+    mg.manual_seed(0)
+    M = mg.MultilayerPerceptron([layer, mg.LinearLayer(4, 2)]).to(backend.name)
+    with using(Alone(size)):
+        M.fit(X, T, epochs=1, statistics=False, **options)
+
+
+@pytest.fixture
+def stub(backend: Framework, monkeypatch):
+    """Replaces `sharded_step` of the backend's engine."""
+    M = mg.MultilayerPerceptron([mg.LinearLayer(3, 2)]).to(backend.name)
+    return lambda method: monkeypatch.setattr(type(engine_of(M)), "sharded_step", method)
+
+
+def test_an_engine_without_training_on_several_processes_says_so(backend: Framework, stub):
+    if backend.name != "tensorflow":
+        stub(Engine.sharded_step)
+    expected = f"^{backend} has no training on several processes; expected jax, native, numpy or torch$"
+    with pytest.raises(TypeError, match=expected):
+        fit(mg.LinearLayer(3, 4), backend, 2)
+
+
+def test_a_step_that_cannot_be_compiled_is_refused_on_several_ranks(backend: Framework, stub):
+    stub(lambda engine, step, group: engine.step(step))
+    with pytest.raises(RecordingError, match="training on 2 ranks needs a compiled step: "):
+        fit(Unrecordable(3, 4), backend, 2)
+    with pytest.warns(UserWarning, match="training continues uncompiled"):
+        fit(Unrecordable(3, 4), backend, 1)
+
+
+def test_equations_one_by_one_are_refused_on_several_ranks(backend: Framework):
+    with pytest.raises(RecordingError, match="training on 2 ranks needs a compiled step: compiled is False"):
+        fit(mg.LinearLayer(3, 4), backend, 2, compiled=False)
+    fit(mg.LinearLayer(3, 4), backend, 1, compiled=False)
+
+
+def test_an_error_of_the_model_is_told_as_by_one_process(backend: Framework, stub):
+    class Wrong(mg.LinearLayer):
+        def feedforward(self, X):
+            raise ZeroDivisionError("this layer is wrong")
+
+    stub(lambda engine, step, group: engine.step(step))
+    with pytest.raises(ZeroDivisionError, match="this layer is wrong"):
+        fit(Wrong(3, 4), backend, 2)
