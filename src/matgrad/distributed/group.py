@@ -6,9 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from enum import IntEnum
 from typing import Any
 
 from matgrad.backends.base import Matrix
+
+
+class Request(IntEnum):
+    """What a rank can ask all ranks to do: to go on, to stop, or to stop because its user has interrupted it."""
+
+    NONE = 0
+    STOP = 1
+    INTERRUPT = 2
 
 
 class Group(ABC):
@@ -20,6 +29,12 @@ class Group(ABC):
 
     rank: int
     size: int
+    asked = Request.NONE  # what this rank asks all to do
+    heard = Request.NONE  # the most that any rank was heard to ask for; all ranks hear it after the same step
+
+    def listen(self) -> None:
+        """Hear now what any rank asks for: all of them listen at the same time."""
+        self.heard = Request(max(self.heard, *self.exchange(self.asked)))
 
     @abstractmethod
     def start_sum(self, X: Matrix) -> Any:

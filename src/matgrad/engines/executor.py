@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from matgrad.backends.base import Matrix
+from matgrad.engines.exchange import Exchange
 from matgrad.engines.kernels import Kernels
 from matgrad.layers.state import State
 from matgrad.program.buffers import Buffer, base, plan
@@ -21,8 +22,8 @@ class Executor:
     The outputs that are not part of the state are returned, in memory that the next run overwrites.
     """
 
-    def __init__(self, program: Program, kernels: Kernels, state: State) -> None:
-        self.program, self.kernels, self.state = program, kernels, state
+    def __init__(self, program: Program, kernels: Kernels, state: State, exchange: Exchange | None = None) -> None:
+        self.program, self.kernels, self.state, self.exchange = program, kernels, state, exchange
         self.runs = 0
         self.seconds: dict[Value, float] = {}  # that each value took, if they are timed
         self.slots: list[Any] = []  # matrices, views, supports and numbers: the operands of the kernels
@@ -85,7 +86,10 @@ class Executor:
     def _add(self, value: Value) -> None:
         """Give a view its slot, or append an instruction."""
         operands = tuple(self._operand(x, value) for x in value.operands)
-        if value.kind != "view":
+        if value.kind == "collective":
+            self.code.append((self._collective(value), self._buffer_slot(self._plan.buffers[value]), ()))
+            self.computed.append(value)
+        elif value.kind != "view":
             slot = self._buffer_slot(self._plan.buffers[value])
             self.code.append((getattr(self.kernels, value.operation), slot, operands))
             self.computed.append(value)
@@ -95,6 +99,12 @@ class Executor:
             slot = self._slot(value, self._view(value, self.slots[operands[0]]))
             if base(value).name in self.state:
                 self.state_views.append((slot, value, operands[0]))
+
+    def _collective(self, value: Value) -> Callable[..., None]:
+        """The kernel of a collective, which works in the memory of the exchange."""
+        assert self.exchange is not None
+        perform = self.exchange.perform
+        return lambda out: perform(value)
 
     def _operand(self, x: Value, user: Value) -> int:
         """The slot of an operand: a view, a support, a matrix in a buffer, or a number."""
@@ -124,6 +134,8 @@ class Executor:
         if buffer.name in self.program.inputs:
             self.input_slots[buffer.name] = self._slot(buffer, None)
             return self.input_slots[buffer.name]
+        if self.exchange is not None and buffer.name in self.exchange.arrays:
+            return self._slot(buffer, self.exchange.arrays[buffer.name])
         slot = self._slot(buffer, self.kernels.empty(buffer.shape, buffer.dtype, self._like))
         if buffer.name:
             self.output_slots[buffer.name] = slot
