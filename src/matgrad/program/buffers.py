@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import count
 
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
@@ -12,7 +13,7 @@ from matgrad.program.shapes import Shape
 
 @dataclass(eq=False)
 class Buffer:
-    """Memory for one matrix or scalar; `name` is that of the input or output it belongs to, if any."""
+    """Memory for one matrix or scalar; `name` is that of the input, output or exchange it belongs to, if any."""
 
     shape: Shape
     dtype: str
@@ -32,9 +33,41 @@ def plan(program: Program) -> Plan:
 
     A result takes over the buffer of the input it replaces, or of an operand, if nothing reads that buffer
     any more and the operation can work in place; otherwise it gets a free buffer of its shape. No output may
-    be a view, another input or another output: `rules.with_separate_outputs` ensures that.
+    be a view, another input or another output: `rules.with_separate_outputs` ensures that. What collectives read
+    and write has the buffers that `exchanged` names, alone.
     """
     return _Planner(program).plan
+
+
+def exchanged(program: Program) -> dict[Value, str]:
+    """The operands and results of collectives, with the names of their buffers: "exchange 0", "exchange 1", …
+
+    A collective that works in place has the buffer of its operand. `rules.with_separate_exchange` ensures that all
+    operands can have such buffers.
+    """
+    names: dict[Value, str] = {}
+    new_names = map("exchange {}".format, count())
+    for value in program.values:
+        if value.kind != "collective":
+            continue
+        (X,) = value.operands
+        if X.kind in ("source", "view"):
+            raise ValueError(f"{value.operation} needs memory of its own, and so a copy of {X.name or X.operation}")
+        if X not in names:
+            names[X] = next(new_names)
+        names[value] = names[X] if OPERATIONS[value.operation].in_place else next(new_names)
+    return names
+
+
+def last_uses(program: Program) -> dict[Value, int]:
+    """The last instruction that reads the memory of each value; that of an output is read at the end."""
+    last = dict.fromkeys(program.inputs.values(), -1)  # an input may be replaced without being read
+    last |= {base(value): i for i, value in enumerate(program.values)}
+    for i, value in enumerate(program.values):
+        for operand in value.operands:
+            last[base(operand)] = i
+    end = len(program.values)
+    return last | {base(value): end for value in program.outputs.values()}
 
 
 class _Planner:
@@ -42,13 +75,14 @@ class _Planner:
         self.program = program
         self.plan = Plan()
         self.free: dict[tuple[Shape, str], list[Buffer]] = defaultdict(list)
-        self.last_use = self._last_uses()
-        self.homes: dict[str, Buffer] = {}  # where an input starts and an output ends, by name
+        self.last_use = last_uses(program)
+        self.exchanged = exchanged(program)
+        self.homes: dict[str, Buffer] = {}  # where an input starts, an output ends and a collective works, by name
         self.holder: dict[Buffer, Value] = {}  # the value that is in a buffer now
         for name, value in program.inputs.items():
             self.homes[name] = self.plan.buffers[value] = Buffer(value.shape, value.dtype, name)
             self.holder[self.homes[name]] = value
-        for name, value in program.outputs.items():
+        for name, value in (*program.outputs.items(), *((name, value) for value, name in self.exchanged.items())):
             self.homes.setdefault(name, Buffer(value.shape, value.dtype, name))
         self.replaces = {value: name for name, value in program.outputs.items()}
         for i, value in enumerate(program.values):
@@ -61,27 +95,27 @@ class _Planner:
             if self.plan.buffers[value] is not self.homes[name]
         ]
 
-    def _last_uses(self) -> dict[Value, int]:
-        """The last instruction that reads the memory of each value; that of an output is read at the end."""
-        last = dict.fromkeys(self.program.inputs.values(), -1)  # an input may be replaced without being read
-        last |= {base(value): i for i, value in enumerate(self.program.values)}
-        for i, value in enumerate(self.program.values):
-            for operand in value.operands:
-                last[base(operand)] = i
-        end = len(self.program.values)
-        return last | {base(value): end for value in self.program.outputs.values()}
-
     def _choose_buffer(self, i: int, value: Value) -> None:
         """Choose a buffer for the result of instruction i."""
+        buffer = self._exchange_buffer(i, value) if value in self.exchanged else self._own_buffer(i, value)
+        self.plan.buffers[value], self.holder[buffer] = buffer, value
+
+    def _exchange_buffer(self, i: int, value: Value) -> Buffer:
+        """The buffer that a collective reads or writes."""
+        buffer = self.homes[self.exchanged[value]]
+        if not self._is_free(buffer, i, value):
+            raise ValueError(f"value {i}: {value.operation} overwrites what is read later, and so needs a copy of it")
+        return buffer
+
+    def _own_buffer(self, i: int, value: Value) -> Buffer:
+        """The home of an output, the buffer of an operand, or a free one."""
         candidates = [self.homes[self.replaces[value]]] if value in self.replaces else []
         candidates += [self.plan.buffers[x] for x in in_place_operands(value)]
         for buffer in candidates:
             if self._may_hold(buffer, value) and self._is_free(buffer, i, value):
-                break
-        else:
-            free = self.free[value.shape, value.dtype]
-            buffer = free.pop() if free else Buffer(value.shape, value.dtype)
-        self.plan.buffers[value], self.holder[buffer] = buffer, value
+                return buffer
+        free = self.free[value.shape, value.dtype]
+        return free.pop() if free else Buffer(value.shape, value.dtype)
 
     def _is_free(self, buffer: Buffer, i: int, value: Value) -> bool:
         """Whether instruction i may write to the buffer: nothing reads it later, and i reads it only in place."""

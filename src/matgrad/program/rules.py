@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from matgrad.program.buffers import last_uses
+from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import EXAMPLES, Program, Value, number
 
 PADDED = ("sparse_product", "sparse_transposed_product")
@@ -43,7 +45,7 @@ def with_separate_outputs(program: Program) -> Program:
     An output that is a view, a number, another input, another output, a sparse product or a dense factor of one becomes
     a copy of it: the C++ core has padded rows in sparse products, which the memory of an output does not have.
     """
-    factors = {x for value in program.values if value.kind == "sparse" for x in _dense_operands(value)}
+    factors = _dense_factors(program)
     outputs: dict[str, Value] = {}
     taken: set[Value] = set()
     end = max(value.order for value in program.values) + 1
@@ -55,6 +57,25 @@ def with_separate_outputs(program: Program) -> Program:
         outputs[name] = copy if needs_copy else value
         taken.add(outputs[name])
     return Program(program.inputs, outputs)
+
+
+def with_separate_exchange(program: Program) -> Program:
+    """The program in which every collective has an operand with memory of its own, which it may overwrite.
+
+    A collective of a view, an input, a number, a sparse product or a dense factor of one becomes that of a copy; so
+    does one that works in place, of a value that is read later.
+    """
+    factors, last_use = _dense_factors(program), last_uses(program)
+    new: dict[Value, Value] = {}
+    for i, value in enumerate(program.values):
+        operands = tuple(new[x] for x in value.operands)
+        if value.kind == "collective":
+            (X,) = value.operands
+            is_unsuitable = X.kind in ("source", "view") or X.operation in PADDED or X in factors
+            if is_unsuitable or (OPERATIONS[value.operation].in_place and last_use[X] > i):
+                operands = (Value("copy", operands, X.shape, X.dtype, equation=value.equation, order=value.order),)
+        new[value] = value if operands == value.operands else replace(value, operands=operands)
+    return Program(program.inputs, {name: new[value] for name, value in program.outputs.items()})
 
 
 # -- sparse examples: X Wᵀ reads rows of Wᵀ, and DWᵀ = Xᵀ DZ has rows for the features that occur -----------
@@ -226,14 +247,22 @@ TRANSPOSITIONS: tuple[Rule, ...] = (
 
 
 def contiguous(value: Value, uses: Uses) -> Value | None:
-    """A sparse product reads rows of its dense operands: a view or an input is copied once, for all products"""
+    """A sparse product reads rows of its dense operands: what has other memory is copied once, for all products"""
     if value.kind != "sparse":
         return None
     dense = _dense_operands(value)
-    operands = [
-        _copied(x) if x.kind == "view" or (x in dense and x.operation == "input") else x for x in value.operands
-    ]
+    operands = [_copied(x) if x.kind == "view" or (x in dense and _is_bound(x)) else x for x in value.operands]
     return value.derived(value.operation, *operands)
+
+
+def _is_bound(value: Value) -> bool:
+    """Whether its memory is the caller's, with rows that are not padded: that of an input, or of a collective."""
+    return value.operation == "input" or value.kind == "collective"
+
+
+def _dense_factors(program: Program) -> set[Value]:
+    """The dense factors of all sparse and sampled products."""
+    return {x for value in program.values if value.kind == "sparse" for x in _dense_operands(value)}
 
 
 def _dense_operands(value: Value) -> tuple[Value, ...]:
