@@ -89,8 +89,11 @@ class DataLoader:
 
     def batch(self, start: int, order: np.ndarray | None = None) -> tuple[Matrix, ...]:
         """The batch that begins at position `start` of an order, by default that of the data."""
-        batch = slice(start, min(start + self.batch_size, self.size))
-        rows = batch if order is None else order[batch]
+        return self.examples(start, min(start + self.batch_size, self.size), order)
+
+    def examples(self, start: int, stop: int, order: np.ndarray | None = None) -> tuple[Matrix, ...]:
+        """The examples from position `start` to `stop` of an order, by default that of the data: X and T, or X, T and s."""
+        rows = slice(start, stop) if order is None else order[start:stop]
         s = () if self.weights is None else (rows_of(self.weights, rows),)
         return rows_of(self.X, rows), rows_of(self.T, rows if self.labels is None else self.labels[rows]), *s
 
@@ -98,15 +101,22 @@ class DataLoader:
         """One pass as several loaders, which end after the numbers of batches in `stops`, and one for the rest."""
         order, N = self.order(), self.batch_size
         for first, last in pairwise([0, *stops, len(self)]):
-            part, start, end = copy(self), first * N, min(last * N, self.size)
+            start, end = first * N, min(last * N, self.size)
             if order is not None:
+                part = copy(self)
                 part._part = np.roll(order, -start), end - start  # an order has all rows
+                yield part
             else:
-                part.X = rows_of(self.X, slice(start, end))
-                part.T = self.T if self.labels is not None else rows_of(self.T, slice(start, end))
-                part.labels = None if self.labels is None else self.labels[start:end]
-                part.weights = None if self.weights is None else rows_of(self.weights, slice(start, end))
-            yield part
+                yield self.between(start, end)
+
+    def between(self, start: int, end: int) -> DataLoader:
+        """A loader of the examples from `start` to `end` in the order of the data, without a copy of them."""
+        part, rows = copy(self), slice(start, end)
+        part.X = rows_of(self.X, rows)
+        part.T = self.T if self.labels is not None else rows_of(self.T, rows)
+        part.labels = None if self.labels is None else self.labels[rows]
+        part.weights = None if self.weights is None else rows_of(self.weights, rows)
+        return part
 
     def to(self, backend: str | None = None, *, dtype: str | None = None, device: str | None = None) -> DataLoader:
         """Move the data to another backend, element type or device, in place; returns the loader.

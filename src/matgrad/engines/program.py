@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
 from matgrad.backends.base import Backend, Matrix, Scalar
+from matgrad.distributed.group import Group
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
@@ -41,6 +42,11 @@ class ProgramEngine(Engine):
 
     def step(self, step: Step) -> CompiledStep:
         return ProgramStep(step, self.kernels, type(self).executor_class)
+
+    def sharded_step(self, step: Step, group: Group) -> CompiledStep:
+        from matgrad.engines.sharded import ShardedStep
+
+        return ShardedStep(step, self.kernels, type(self).executor_class, group)
 
     def evaluation(self, computation: Computation) -> CompiledEvaluation:
         return ProgramEvaluation(computation, self.kernels, type(self).executor_class)
@@ -121,7 +127,10 @@ class Programs:
 
         The computation is recorded if it is not known to be the same.
         """
-        key = tuple((type(x), x.shape, x.dtype) for x in inputs if x is not None)
+        return self._executor(signature(inputs), inputs)
+
+    def _executor(self, key: Any, inputs: tuple[Matrix | None, ...]) -> Any:
+        """The executor that is known by this key, or one for inputs of these sizes."""
         if key not in self.current or key not in self.executors:
             start = time.perf_counter()
             self._record(key, inputs)
@@ -140,8 +149,12 @@ class Programs:
         self.resizable -= {key}
         self.resizable |= {key} if recorded.is_resizable else set()
         self._transpose(transposed_names(recorded))
-        program = optimized(with_transposed(recorded, self.transposed))
+        program = self._optimized(with_transposed(recorded, self.transposed))
         self.listings[key], self.executors[key] = found, self._planned(program)
+
+    def _optimized(self, program: Program) -> Program:
+        """The program as it is run."""
+        return optimized(program)
 
     def _transpose(self, names: set[str]) -> None:
         """Store these entries of the state transposed; the programs so far, which read them otherwise, are given up."""
@@ -158,10 +171,19 @@ class Programs:
         """An executor of the program for the present numbers of elements of the supports."""
         supports = {name: value for name, value in program.supports.items() if name in self.matrices}
         sizes = {size_name(value.shape[2]): self.matrices[name].nnz for name, value in supports.items()}
-        executor = self.executor_class(program.resized(sizes), self.kernels, self.matrices)
+        executor = self._made(program.resized(sizes))
         if self.is_timed:
             executor.time()
         return executor
+
+    def _made(self, program: Program) -> Any:
+        """An executor of the program."""
+        return self.executor_class(program, self.kernels, self.matrices)
+
+
+def signature(inputs: Iterable[Matrix | None]) -> tuple:
+    """The types, shapes and dtypes of inputs."""
+    return tuple((type(x), x.shape, x.dtype) for x in inputs if x is not None)
 
 
 class ProgramStep(Programs, CompiledStep):
@@ -191,7 +213,10 @@ class ProgramStep(Programs, CompiledStep):
         return copy
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
-        executor = self.prepare(X, T, *s)
+        self._execute(self.prepare(X, T, *s), X, T, eta, *s)
+
+    def _execute(self, executor: Any, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+        """Train on one batch with this executor."""
         like = values_of(X)
         eta = eta if isinstance(eta, type(like)) else self.kernels.backend.scalar(eta, like)
         executor.execute(**self._named(X, T, eta, *s))

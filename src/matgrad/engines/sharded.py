@@ -1,0 +1,148 @@
+"""The training step of a rank: its rows of every batch, and what all ranks add up, by the program of a rank."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from matgrad.backends.base import Matrix, Scalar
+from matgrad.datasets.loader import rows_of
+from matgrad.distributed.group import Group
+from matgrad.engines.engine import Batches, Poll
+from matgrad.engines.exchange import Exchange
+from matgrad.engines.kernels import Kernels
+from matgrad.engines.program import ProgramStep, signature
+from matgrad.layers.state import State, matrices_of, sized_by_supports, supports_of
+from matgrad.program.computations import Step
+from matgrad.program.description import value_as_dictionary
+from matgrad.program.program import Program
+from matgrad.program.rules import optimized, with_separate_exchange
+from matgrad.program.schedule import scheduled
+from matgrad.program.sharding import data_parallel, sharded
+from matgrad.sparse.matrix import SparseMatrix
+from matgrad.sparse.support import Support
+
+
+class ShardedStep(ProgramStep):
+    """A training step of which every rank of a group does its rows.
+
+    It is given whole batches. One with fewer rows than there are ranks is not shared out: all ranks compute all of it.
+    """
+
+    takes_epochs = True
+
+    def __init__(self, step: Step, kernels: Kernels, executor_class: Callable[..., Any], group: Group) -> None:
+        super().__init__(step, kernels, executor_class)
+        self.group = group
+
+    # -- the state, which all ranks have --------------------------------------------------------------
+    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
+        """Go on from the state of rank 0."""
+        super().load(self._with_common_supports(state))
+        for X in matrices_of(self.matrices).values():
+            self.group.broadcast(X)
+
+    def _with_common_supports(self, state: Mapping[str, Matrix]) -> State:
+        """The state with the supports of rank 0, and matrices of their sizes."""
+        supports, common = supports_of(state), dict(state)
+        first, *others = self.group.exchange({name: [S.nnz, _digest(S)] for name, S in supports.items()})
+        for name, S in supports.items():
+            if any(other[name] != first[name] for other in others):
+                starts, columns = S.starts.copy(), np.resize(S.columns, first[name][0])
+                self.group.broadcast(starts)
+                self.group.broadcast(columns)
+                common[name] = Support(S.shape, starts, columns)
+        for name, support in sized_by_supports(state).items():
+            X, shape = state[name], (1, common[support].nnz)
+            if tuple(X.shape) != shape:
+                common[name] = self.kernels.empty(shape, self.kernels.backend.dtype(X), X)
+        return common
+
+    # -- batches ----------------------------------------------------------------------------------------
+    def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> Any:
+        return self._prepare(X.shape[0], *self._own_rows(X, T, *s))
+
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+        self._run(X.shape[0], eta, *self._own_rows(X, T, *s))
+
+    def train(
+        self,
+        batches: Batches,
+        rate: Callable[[int], Scalar],
+        poll: Poll = lambda done: None,
+        first: int = 0,
+    ) -> None:
+        loader: Any = batches
+        if not getattr(loader, "is_plain", False):
+            return super().train(batches, rate, poll, first)
+        order = loader.order()
+        for i, start in enumerate(range(0, loader.size, loader.batch_size), first):
+            N = min(loader.batch_size, loader.size - start)
+            rows = self._rows(N)
+            self._run(N, rate(i), *loader.examples(start + rows.start, start + rows.stop, order))
+            poll(i + 1)
+
+    def _rows(self, N: int) -> slice:
+        """The rows of this rank of a batch of N."""
+        return self.group.part(N) if N >= self.group.size else slice(0, N)
+
+    def _own_rows(self, *batch: Matrix) -> list[Matrix]:
+        """The rows of this rank of a whole batch."""
+        return [rows_of(A, self._rows(A.shape[0])) for A in batch]
+
+    def _run(self, N: int, eta: Scalar, X: Matrix, T: Matrix, *s: Matrix) -> None:
+        """Train on these rows of a batch of N."""
+        self._execute(self._prepare(N, X, T, *s), X, T, eta, *s)
+
+    # -- the program of a rank ----------------------------------------------------------------------------
+    def _prepare(self, N: int, X: Matrix, T: Matrix, *s: Matrix) -> Any:
+        """The executor for these rows of a batch of N."""
+        if self.is_shared:
+            self.load(self._present())
+        key = N, signature((X, T, *s))
+        if key in self.current and key in self.executors:
+            return self.executors[key]
+        whole = [self._of_size(N, A) for A in (X, T, *s)]
+        return self._executor(key, (*whole[:2], None, *whole[2:]))
+
+    def _of_size(self, N: int, A: Matrix) -> Matrix:
+        """A matrix like A with N rows, which only stands for its shape."""
+        if isinstance(A, SparseMatrix):
+            return SparseMatrix(Support((N, A.shape[1]), [0] * (N + 1), []), A.values[:, :0])
+        return self.kernels.repeat(self.kernels.empty((1, 1), self.kernels.backend.dtype(A), A), (N, A.shape[1]))
+
+    def _optimized(self, program: Program) -> Program:
+        """The program of this rank, after a check that all ranks have recorded the same."""
+        self._compare(program)
+        is_shared_out = program.inputs["T"].shape[0] >= self.group.size
+        placements = data_parallel(program) if is_shared_out else {}
+        own = sharded(program, placements, self.group.rank, self.group.size)
+        return scheduled(with_separate_exchange(optimized(own)))
+
+    def _made(self, program: Program) -> Any:
+        like = next(iter(self.matrices.values()))
+        exchange = Exchange(program, self.group, lambda shape, dtype: self.kernels.empty(shape, dtype, like))
+        return self.executor_class(program, self.kernels, self.matrices, exchange)
+
+    def _compare(self, program: Program) -> None:
+        """Refuse ranks whose programs differ: they would not compute the same, or wait for one another for ever."""
+        indices = {value: i for i, value in enumerate(program.values)}
+        lines = [value_as_dictionary(value, indices) for value in program.values]
+        found = self.group.exchange(hashlib.sha256(json.dumps(lines).encode()).hexdigest())
+        if len(set(found)) == 1:
+            return
+        texts = self.group.exchange(str(program).splitlines())
+        rank = next(rank for rank, text in enumerate(found) if text != found[0])
+        pairs = zip_longest(texts[0], texts[rank], fillvalue="nothing")
+        a, b = next(((a, b) for a, b in pairs if a != b), ("a number", "another one"))
+        raise ValueError(f"the model of rank {rank} computes {b.strip()!r}, where that of rank 0 has {a.strip()!r}")
+
+
+def _digest(S: Support) -> str:
+    """The hash of a support."""
+    return hashlib.sha256(S.starts.tobytes() + S.columns.tobytes()).hexdigest()

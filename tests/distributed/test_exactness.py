@@ -1,0 +1,35 @@
+"""Several ranks compute what one process computes: ranks as threads, float64, against training alone."""
+
+from __future__ import annotations
+
+import cases
+import numpy as np
+import pytest
+from cases import CASES, RATE, Case, numbers
+from threads import on_ranks
+
+import matgrad as mg
+
+
+def train_on_ranks(name: str, backend: str, ranks: int, epochs: int = 3) -> list[dict[str, np.ndarray]]:
+    """The states of a case on every rank after some epochs."""
+    parts = [cases.model(name, backend) for _ in range(ranks)]
+
+    def work(rank: int) -> dict[str, np.ndarray]:
+        M, loss, clip_norm, loader = parts[rank]
+        mg.stochastic_gradient_descent(M, epochs, loss, mg.ConstantScheduler(RATE), loader, clip_norm=clip_norm)
+        return numbers(M)
+
+    return on_ranks(ranks, work)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+@pytest.mark.parametrize("name", CASES)
+def test_ranks_compute_what_one_process_computes(name, ranks, backend):
+    case: Case = CASES[name]
+    expected = cases.train(name, backend.name)
+    found = train_on_ranks(name, backend.name, ranks)
+    for key, A in expected.items():
+        np.testing.assert_allclose(found[0][key], A, rtol=0, atol=case.tolerance, err_msg=key)
+        for other in found[1:]:
+            np.testing.assert_array_equal(other[key], found[0][key], err_msg=key)
