@@ -111,7 +111,7 @@ public:
     }
 
     void train(nb::handle inputs, nb::handle targets, nb::handle learning_rates, nb::handle order_of_rows, nb::handle classes,
-               nb::handle weights_of_rows, nb::object poll, nb::handle starts_of_rows, nb::handle columns_of_elements) {
+               nb::handle weights_of_rows, nb::object poll, nb::handle starts_of_rows, nb::handle columns_of_elements, bool every_batch) {
         const auto X = imported<ConstArray>("X", inputs, "an array"), T = imported<ConstArray>("T", targets, "an array"),
                    rates = imported<ConstArray>("eta", learning_rates, "an array");
         const auto order = optional_indices("order", order_of_rows), labels = optional_indices("labels", classes);
@@ -139,12 +139,26 @@ public:
         Index done = 0;
         executor_.run(examples, rates.data(), rows(rates), [&] {
             ++done;
-            if (done < rows(rates) && std::chrono::steady_clock::now() - last_poll < kPollInterval) return;
+            if (!every_batch && done < rows(rates) && std::chrono::steady_clock::now() - last_poll < kPollInterval) return;
             nb::gil_scoped_acquire acquire;
             if (PyErr_CheckSignals()) throw nb::python_error();
             if (!poll.is_none()) poll(done);
             last_poll = std::chrono::steady_clock::now();
         });
+    }
+
+    nb::object collective() const { return collective_; }
+
+    void set_collective(nb::object function) {
+        Turn turn(*this);
+        nb::gil_scoped_acquire acquire;
+        std::swap(collective_, function);  // the old one is given up after the turn
+        executor_.collective = nullptr;
+        if (collective_.is_none()) return;
+        executor_.collective = [this](int value) {
+            nb::gil_scoped_acquire within;
+            collective_(value);
+        };
     }
 
     Executor executor_;
@@ -212,12 +226,12 @@ private:
     };
 
     // While it lives, its thread alone uses the executor, without the GIL; other threads wait for their turn. A thread that
-    // would wait for itself, in `poll`, or for a thread that a fork has left behind, gets an error.
+    // would wait for itself, in `poll` or `collective`, or for a thread that a fork has left behind, gets an error.
     class Turn {
     public:
         explicit Turn(BoundExecutor& executor) : executor_(executor) {
             const std::thread::id user = executor.user_;
-            if (user == std::this_thread::get_id()) throw std::runtime_error("the program is running: it cannot be used by its own poll");
+            if (user == std::this_thread::get_id()) throw std::runtime_error("the program is running: it cannot be used by what it calls");
             if (user != std::thread::id() && executor.forks_ != forks())
                 throw std::runtime_error("the program was running in another thread when this process was forked");
             executor.mutex_.lock();
@@ -240,6 +254,7 @@ private:
     std::atomic<std::thread::id> user_{};  // the thread whose turn it is
     std::atomic<unsigned> forks_{0};       // and its process
     std::vector<ConstArray> arrays_;
+    nb::object collective_ = nb::none();
     std::map<std::string, Arrays> supports_;
 };
 
@@ -301,8 +316,11 @@ NB_MODULE(_native, m) {
              "the values of the elements, which come with the starts of the rows and the columns of the elements.")
         .def("train", &BoundExecutor::train, nb::arg("X"), nb::arg("T"), nb::arg("rates"), nb::arg("order") = nb::none(),
              nb::arg("labels") = nb::none(), nb::arg("weights") = nb::none(), nb::arg("poll") = nb::none(), nb::arg("starts") = nb::none(), nb::arg("columns") = nb::none(),
-             "Run the program on one batch after another, each with its own learning rate. poll(done) is called now and then "
-             "with the number of batches done, and at the end; it may raise to stop.")
+             nb::arg("every_batch") = false,
+             "Run the program on one batch after another, each with its own learning rate. poll(done) is called now and then, or "
+             "after every batch, with the number of batches done, and at the end; it may raise to stop.")
+        .def_prop_rw("collective", &BoundExecutor::collective, &BoundExecutor::set_collective,
+                     "What is called with the index of every value that is a collective, while the program waits; see matgrad/program.h.")
         .def_prop_rw(
             "timed", [](BoundExecutor& e) { return e.executor_.timed; },
             [](BoundExecutor& e, bool timed) { e.executor_.timed = timed; }, "Whether the seconds of the values are counted.")

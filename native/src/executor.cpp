@@ -304,6 +304,7 @@ Executor::Executor(Program program, std::shared_ptr<ThreadPool> pool, const std:
         implementation_ = std::make_unique<TypedExecutor<float>>(std::move(program), std::move(pool), instruction_set);
     else
         implementation_ = std::make_unique<TypedExecutor<double>>(std::move(program), std::move(pool), instruction_set);
+    implementation_->collective = &collective;
 }
 
 Executor::~Executor() = default;
@@ -351,6 +352,8 @@ void Executor::run() {
     for (std::size_t i = 0; i < implementation_->pointers.size(); ++i)
         if (!implementation_->pointers[i])
             refuse("the input " + readable(implementation_->program.buffers[i].name) + " is not bound");
+    if (implementation_->program.has_collectives && !collective)
+        refuse("the program has collectives: expected a function that exchanges matrices with other ranks");
     implementation_->run(timed, seconds);
     ++runs;
 }

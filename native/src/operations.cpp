@@ -83,6 +83,16 @@ const std::map<std::string, Operation>& rows() {
         {"diag", row(other, {"n n -> n 1"})},
         {"Diag", row(other, {"1 n -> n n", "n 1 -> n n"})},
         {"uniform", row(other, {"(), () -> m n"}, counts)},
+        {"all_reduce", row(collective, {"* -> *"}, floats, 0)},
+        {"all_max", row(collective, {"* -> *"}, floats, 0)},
+        {"all_gather_rows", row(collective, {"m n -> p n"})},
+        {"all_gather_columns", row(collective, {"m n -> m p"})},
+        {"reduce_scatter_rows", row(collective, {"m n -> p n"})},
+        {"reduce_scatter_columns", row(collective, {"m n -> m p"})},
+        {"take_rows", row(collective, {"m n -> p n"})},
+        {"take_columns", row(collective, {"m n -> m p"})},
+        {"send", row(collective, {"* -> *"}, floats, 0)},
+        {"receive", row(collective, {"* -> *"}, floats, 0)},
     };
     return all;
 }

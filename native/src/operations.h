@@ -9,8 +9,9 @@
 
 namespace matgrad {
 
-// How a value comes about: it is given, it is another view of an operand's memory, or it is computed.
-enum class Kind { source, view, elementwise, product, sparse, other };
+// How a value comes about: it is given, it is another view of an operand's memory, or it is computed, by all ranks together if it
+// is a collective.
+enum class Kind { source, view, elementwise, product, sparse, other, collective };
 
 // The dtypes of operands and result: floats; floats or counters, which are whole numbers; counters for a result of floats.
 enum class Dtypes { floats, any, counts };
@@ -22,7 +23,7 @@ struct Operation {
     std::vector<std::vector<Pattern>> rules;  // of the operands, then of the result; if there are two, either will do
     Kind kind;
     Dtypes dtypes;
-    std::size_t in_place;  // of a product: the operand whose memory the result may take over
+    std::size_t in_place;  // of a product: the operand whose memory the result may take over; a collective's must
 
     // The multiplications, or the elements, that a value takes; -1 if the shapes of operands and result do not fit.
     Index work(const std::vector<Shape>& operands, const Shape& result) const;

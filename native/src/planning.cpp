@@ -2,6 +2,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "operations.h"
 #include "typed_executor.h"
 
 namespace matgrad {
@@ -45,7 +46,9 @@ void TypedExecutor<T>::plan(int i) {
     const Value& v = program.values[i];
     operands_.push_back(place(i));
     if (v.operation == "input" || v.operation == "number" || v.buffer < 0) return;
-    if (v.shape.empty())
+    if (operation_of(v.operation).kind == Kind::collective)
+        plan_collective(i);
+    else if (v.shape.empty())
         plan_scalar(i);
     else if (const auto found = kElementwise.find(v.operation); found != kElementwise.end())
         plan_elementwise(i, found->second);
@@ -289,6 +292,15 @@ void TypedExecutor<T>::plan_other(int i) {
     } else {
         plan_reduction(i);
     }
+}
+
+// Its operand and its result are in buffers with names, which are neither padded nor split.
+template <class T>
+void TypedExecutor<T>::plan_collective(int i) {
+    add(i, Split::alone, [=, this](const Worker&) {
+        const Subnormals as_elsewhere(Subnormals::kept);
+        (*collective)(i);
+    });
 }
 
 template <class T>

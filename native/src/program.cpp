@@ -187,8 +187,18 @@ private:
             if (held_[place] != base) refuse("it reads value " + std::to_string(base) + ", which has been overwritten");
             if (place == b && !(operation.works_in_place(k) && base == value.operands[k])) refuse("it overwrites what it reads");
         }
+        if (operation.kind == Kind::collective) check_collective(value, operation, b);
         held_[b] = i;
         value.buffer = b;
+    }
+
+    // What a collective reads and writes is in the caller's memory, as it is: whoever exchanges it with the other ranks has that.
+    void check_collective(const Value& value, const Operation& operation, int b) {
+        const int place = program_.values[value.operands[0]].buffer;  // -1 for views and numbers
+        if (place < 0 || program_.buffers[place].name.empty() || program_.buffers[b].name.empty())
+            refuse(value.operation + ": expected its operand and its result in buffers with names");
+        if (operation.works_in_place(0) && place != b) refuse(value.operation + ": expected its result in the buffer of its operand");
+        program_.has_collectives = true;
     }
 
     void read_copy(const Json::Array& pair) {

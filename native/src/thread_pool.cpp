@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "matgrad/cores.h"
@@ -42,26 +43,24 @@ inline void pause_briefly() {
 #endif
 }
 
-// Flushes subnormal numbers to 0 while it lives: arithmetic with them is a hundred times slower.
-class FlushSubnormals {
-public:
+// The flags of the processor's floating-point unit, and those among them that flush subnormal numbers.
 #if defined(__x86_64__)
-    FlushSubnormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
-    ~FlushSubnormals() { _mm_setcsr(before_); }
-
-private:
-    unsigned before_;
+constexpr std::uint64_t kFlush = 0x8040;
+std::uint64_t flags() { return _mm_getcsr(); }
+void set_flags(std::uint64_t flags) { _mm_setcsr(static_cast<unsigned>(flags)); }
 #elif defined(__aarch64__)
-    FlushSubnormals() {
-        asm volatile("mrs %0, fpcr" : "=r"(before_));
-        asm volatile("msr fpcr, %0" : : "r"(before_ | (1ull << 24)));
-    }
-    ~FlushSubnormals() { asm volatile("msr fpcr, %0" : : "r"(before_)); }
-
-private:
-    unsigned long long before_;
+constexpr std::uint64_t kFlush = 1ull << 24;
+std::uint64_t flags() {
+    std::uint64_t flags;
+    asm volatile("mrs %0, fpcr" : "=r"(flags));
+    return flags;
+}
+void set_flags(std::uint64_t flags) { asm volatile("msr fpcr, %0" : : "r"(flags)); }
+#else
+constexpr std::uint64_t kFlush = 0;
+std::uint64_t flags() { return 0; }
+void set_flags(std::uint64_t) {}
 #endif
-};
 
 // Sleeps while the number is as it was seen, and wakes those who sleep for it. On Linux by a futex. Not by `wait` of std::atomic:
 // it yields several times before it sleeps, where others use the core for milliseconds each, and does not wake up with MinGW.
@@ -95,6 +94,9 @@ unsigned forks() {
 #endif
     return fork_count.load(std::memory_order_relaxed);
 }
+
+Subnormals::Subnormals(Treatment treatment) : before_(flags()) { set_flags(treatment == flushed ? before_ | kFlush : before_ & ~kFlush); }
+Subnormals::~Subnormals() { set_flags(before_); }
 
 Counter::Counter(int threads)
     : long_spin_(threads <= cores() ? kLongSpin : kCrowdedSpin), short_spin_(threads <= cores() ? kShortSpin : kCrowdedSpin) {}
@@ -179,14 +181,14 @@ public:
         if (size_ > 1) finished_.wait(finished);
         if (!failure_) return;
         barrier_.mend();
-        std::rethrow_exception(failure_);
+        std::rethrow_exception(std::exchange(failure_, nullptr));
     }
 
     const unsigned born = forks();  // the process that it belongs to
 
 private:
     void work(int index) {
-        FlushSubnormals flush;
+        const Subnormals subnormals(Subnormals::flushed);
         try {
             (*job_)(Worker{index, size_, &barrier_});
         } catch (const Barrier::Broken&) {

@@ -124,6 +124,7 @@ struct Executor::Implementation {
 
     Program program;
     std::shared_ptr<ThreadPool> pool;
+    const std::function<void(int)>* collective = nullptr;  // the executor's
     const Index line, lanes;      // elements per cache line and per vector of the kernels
     std::vector<void*> pointers;  // of the buffers
     std::vector<Index> strides;   // the distances between their rows
@@ -173,6 +174,7 @@ private:
     void plan_sampled_product(int value);
     void plan_sparse_sum(int value);
     void plan_dense(int value);
+    void plan_collective(int value);
     void plan_other(int value);
     void plan_reduction(int value);
     void plan_waits();

@@ -17,6 +17,7 @@ class ThreadPool:
 
 class Executor:
     timed: bool
+    collective: Callable[[int], object] | None
     def __init__(self, program: str, pool: ThreadPool, instruction_set: str = "") -> None: ...
     def bind(self, name: str, array: np.ndarray) -> None: ...
     def bind_support(
@@ -46,6 +47,7 @@ class Executor:
         poll: Callable[[int], None] | None = None,
         starts: np.ndarray | None = None,
         columns: np.ndarray | None = None,
+        every_batch: bool = False,
     ) -> None: ...
     @property
     def runs(self) -> int: ...

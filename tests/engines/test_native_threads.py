@@ -87,7 +87,7 @@ def test_executors_share_a_pool():
 def test_poll_may_not_use_its_own_program():
     executor, _ = training()
     batches = examples()
-    with pytest.raises(RuntimeError, match="the program is running: it cannot be used by its own poll"):
+    with pytest.raises(RuntimeError, match="the program is running: it cannot be used by what it calls"):
         executor.train(**batches, poll=lambda done: executor.train(**batches))
     executor.train(**batches)
 

@@ -23,7 +23,8 @@ constexpr const char* kExamples = "X.support";  // the support of sparse example
 // The names of the operations that a program may contain.
 std::vector<std::string> operations();
 
-// Memory for a matrix (two sizes) or a scalar (no sizes); the buffer of an input has a name.
+// Memory for a matrix (two sizes) or a scalar (no sizes). That of an input or an output, and what a collective reads or writes, has a
+// name: it is the caller's.
 struct Buffer {
     Shape shape;
     std::string dtype, name;
@@ -57,6 +58,7 @@ struct Program {
     std::vector<std::pair<int, int>> copies;  // (to, from), at the end
     std::map<std::string, Shape> supports;    // by name
     std::string dtype;                        // of all matrices
+    bool has_collectives = false;             // whether it exchanges something with other ranks
     Limits limits;
 
     // The program that a JSON value describes; throws std::invalid_argument if it is not sound, or asks for too much.
@@ -100,6 +102,11 @@ public:
     // is not a training step, there are too few examples, or an index is out of range.
     void run(const Examples& examples, const void* rates, Index batches, const std::function<void()>& after_batch = [] {});
     Index runs = 0;  // so far
+
+    // What exchanges matrices with other ranks: it is called with the index of every value that is a collective, in the order of
+    // the program, by the thread that called run(). The operand is complete then, and the result must be in its buffer at the
+    // end, both in the memory that their names are bound to. It may throw to end the run. A program without collectives needs none.
+    std::function<void(int)> collective;
 
     // The seconds that each value has taken so far, counted while `timed` is set; operations fused with a product count as
     // part of it.

@@ -17,8 +17,9 @@ from matgrad.engines.program import ProgramEngine, ProgramStep
 from matgrad.foundation.machine import threads
 from matgrad.layers.state import State, matrices_of
 from matgrad.program.computations import Step
-from matgrad.program.description import as_dictionary
+from matgrad.program.description import all_values, as_dictionary
 from matgrad.program.program import EXAMPLES, Program, Value
+from matgrad.program.rules import with_separate_outputs
 from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.sparse.support import Support
 
@@ -26,10 +27,15 @@ from matgrad.sparse.support import Support
 class NativeExecutor:
     """A program in the C++ core: ``execute(X=X, T=T, eta=eta)`` changes the arrays of `state` in place."""
 
-    def __init__(self, program: Program, kernels: Kernels, state: State) -> None:
-        self.program = program
-        self.core = _native.Executor(json.dumps(as_dictionary(program)), thread_pool(threads()))
+    def __init__(self, program: Program, kernels: Kernels, state: State, exchange: Exchange | None = None) -> None:
+        self.program = with_separate_outputs(program)
+        self.values = all_values(self.program)
+        # a rank waits for the others while it runs: where they are threads of one process, they cannot take turns
+        pool = _native.ThreadPool(threads()) if exchange else thread_pool(threads())
+        self.core = _native.Executor(json.dumps(as_dictionary(self.program)), pool)
         self.bind(state)
+        if exchange:
+            self._join(exchange)
         self.outputs = {name: value for name, value in program.outputs.items() if name not in program.inputs}
 
     def bind(self, state: State) -> None:
@@ -41,6 +47,13 @@ class NativeExecutor:
                 continue
             S: Support = value.support or state[name]
             self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
+
+    def _join(self, exchange: Exchange) -> None:
+        """Exchange matrices with other ranks."""
+        values = self.values
+        for name, X in exchange.arrays.items():
+            self.core.bind(name, X)
+        self.core.collective = lambda i: exchange.perform(values[i])  # without a reference to itself
 
     def execute(self, **inputs: Any) -> State:
         """Run the program once; the outputs are new matrices, so that several threads may do so."""
@@ -58,10 +71,15 @@ class NativeExecutor:
         labels: np.ndarray | None,
         poll: Poll | None = None,
         weights: Matrix | None = None,
+        every_batch: bool = False,
     ) -> None:
-        """Run the program on full batches, one for each learning rate; see `DataLoader` for the other arguments."""
+        """Run the program on full batches, one for each learning rate; see `DataLoader` for the other arguments.
+
+        `poll` is called ten times per second, or after every batch.
+        """
         rows = _rows(X.support if isinstance(X, SparseMatrix) else None)
-        self.core.train(values_of(X), np.ascontiguousarray(T), rates, order, labels, weights, poll, *rows)
+        arrays = values_of(X), np.ascontiguousarray(T), rates, order, labels, weights
+        self.core.train(*arrays, poll, *rows, every_batch=every_batch)
 
     @property
     def runs(self) -> int:
@@ -75,8 +93,7 @@ class NativeExecutor:
     @property
     def seconds(self) -> dict[Value, float]:
         """The seconds of every value so far; of values computed in one pass, the first has them all."""
-        values = self.program.values
-        return dict(zip(values, self.core.seconds[-len(values) :], strict=True))  # unread inputs come first
+        return dict(zip(self.values, self.core.seconds, strict=True))
 
 
 class NativeEngine(ProgramEngine):
