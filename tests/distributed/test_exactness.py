@@ -10,6 +10,8 @@ from threads import on_ranks
 
 import matgrad as mg
 
+BACKENDS = ("numpy", "torch", "native")
+
 
 def train_on_ranks(name: str, backend: str, ranks: int, epochs: int = 3) -> list[dict[str, np.ndarray]]:
     """The states of a case on every rank after some epochs."""

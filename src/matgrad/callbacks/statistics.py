@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from matgrad.callbacks.callback import Callback
 from matgrad.datasets.checking import all_finite
 from matgrad.evaluation.measures import evaluation_batch, measure
@@ -34,12 +36,24 @@ class Statistics(Callback):
         """The measures of the current model, by name."""
         values: dict[str, float] = {}
         for prefix, data in self.parts.items():
-            batches = data.in_order(evaluation_batch(run.M))
-            measures = measure(run.M, batches, run.loss, compiled=run.compiled)
-            values[f"{prefix}loss"] = measures.loss
             metric = self.metric or ("rmse" if data.labels is None else "accuracy")
-            values[f"{prefix}{metric}"] = getattr(measures, metric)
+            values[f"{prefix}loss"], values[f"{prefix}{metric}"] = _loss_and(metric, run, data)
         return values
+
+
+def _loss_and(metric: str, run: Training, data: DataLoader) -> tuple[float, float]:
+    """The mean loss and the accuracy or RMSE of the current model; ranks that train together measure a part each."""
+    group, N = run.group, data.size
+    rows = slice(0, N) if group is None or N < group.size else group.part(N)
+    batches = data.between(rows.start, rows.stop).in_order(evaluation_batch(run.M))
+    measures = measure(run.M, batches, run.loss, compiled=run.compiled)
+    own = measures.loss, getattr(measures, metric)
+    if group is None:
+        return own
+    counts, losses, metrics = zip(*group.exchange([rows.stop - rows.start, *own]), strict=True)
+    power = 2 if metric == "rmse" else 1
+    mean = float(np.average(np.power(metrics, power), weights=counts))
+    return float(np.average(losses, weights=counts)), mean ** (1 / power)
 
 
 MEASURES = ("loss", "accuracy", "rmse")

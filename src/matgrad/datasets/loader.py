@@ -92,7 +92,7 @@ class DataLoader:
         return self.examples(start, min(start + self.batch_size, self.size), order)
 
     def examples(self, start: int, stop: int, order: np.ndarray | None = None) -> tuple[Matrix, ...]:
-        """The examples from position `start` to `stop` of an order, by default that of the data: X and T, or X, T and s."""
+        """The examples from position `start` to `stop` of an order, by default that of the data: X, T and maybe s."""
         rows = slice(start, stop) if order is None else order[start:stop]
         s = () if self.weights is None else (rows_of(self.weights, rows),)
         return rows_of(self.X, rows), rows_of(self.T, rows if self.labels is None else self.labels[rows]), *s

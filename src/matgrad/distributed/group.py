@@ -20,6 +20,10 @@ class Request(IntEnum):
     INTERRUPT = 2
 
 
+class Disagreement(ValueError):
+    """Ranks have not been given the same model, data or options."""
+
+
 class Group(ABC):
     """`size` ranks that compute together, of which this is number `rank`: from 0 to size - 1.
 

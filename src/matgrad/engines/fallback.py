@@ -13,7 +13,7 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, RecordingError, Scalar
-from matgrad.distributed.group import current
+from matgrad.distributed.group import Disagreement, current
 from matgrad.engines.eager import EagerEvaluation, EagerStep
 from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, Poll
 from matgrad.engines.registry import engine_of, step_of
@@ -87,6 +87,8 @@ class StepWithFallback(CompiledStep):
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
         try:
             self.prepare(X, T, *s)
+        except (ConnectionError, Disagreement):
+            raise  # between ranks
         except Exception as error:
             self.eager.load(self.step.state())
             self.eager(X, T, eta, *s)  # raises the original error if the fault is in the model or the batch

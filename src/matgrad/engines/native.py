@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -11,9 +12,12 @@ import numpy as np
 
 import matgrad._native as _native  # not `from matgrad import`: so the error names the missing module
 from matgrad.backends.base import Matrix, Scalar
+from matgrad.distributed.group import Group
 from matgrad.engines.engine import Batches, CompiledStep, Poll
+from matgrad.engines.exchange import Exchange
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramEngine, ProgramStep
+from matgrad.engines.sharded import ShardedStep
 from matgrad.foundation.machine import threads
 from matgrad.layers.state import State, matrices_of
 from matgrad.program.computations import Step
@@ -22,6 +26,8 @@ from matgrad.program.program import EXAMPLES, Program, Value
 from matgrad.program.rules import with_separate_outputs
 from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.sparse.support import Support
+
+POLL_INTERVAL = 0.1  # seconds
 
 
 class NativeExecutor:
@@ -79,7 +85,7 @@ class NativeExecutor:
         """
         rows = _rows(X.support if isinstance(X, SparseMatrix) else None)
         arrays = values_of(X), np.ascontiguousarray(T), rates, order, labels, weights
-        self.core.train(*arrays, poll, *rows, every_batch=every_batch)
+        self.core.train(*arrays, poll, *rows, every_batch)
 
     @property
     def runs(self) -> int:
@@ -103,6 +109,9 @@ class NativeEngine(ProgramEngine):
 
     def step(self, step: Step) -> CompiledStep:
         return NativeStep(step, self.kernels, NativeExecutor)
+
+    def sharded_step(self, step: Step, group: Group) -> CompiledStep:
+        return ShardedNativeStep(step, self.kernels, NativeExecutor, group)
 
     def largest_products(self, A: np.ndarray, B: np.ndarray, taken: Support, count: int) -> np.ndarray:
         A, B = np.ascontiguousarray(A), np.ascontiguousarray(B)
@@ -130,18 +139,46 @@ class NativeStep(ProgramStep):
                 rates.append(rate(i))
         finally:  # if the rate of a batch raises an error, the batches before it are still trained on
             if rates:
-                executor = self.prepare(*loader.batch(0))
-                arrays = loader.X, loader.T, np.array(rates, values_of(loader.X).dtype), order, loader.labels
-                executor.train(*arrays, lambda done: poll(first + done), loader.weights)
+                self._train(loader, order, np.array(rates, values_of(loader.X).dtype), lambda done: poll(first + done))
         if full_batches < len(loader):
             X, T, *s = loader.batch(full_batches * loader.batch_size, order)
             self(X, T, rate(first + full_batches), *s)
             poll(first + full_batches + 1)
 
+    def _train(self, loader: Any, order: np.ndarray | None, rates: np.ndarray, poll: Poll) -> None:
+        """Train on full batches, one for each learning rate."""
+        executor = self.prepare(*loader.batch(0))
+        executor.train(loader.X, loader.T, rates, order, loader.labels, poll, loader.weights)
 
-def _rows(S: Support | None) -> tuple[np.ndarray, ...]:
+
+class ShardedNativeStep(NativeStep, ShardedStep):
+    """The training step of a rank in the C++ core, where messages are tasks of the program."""
+
+    def _train(self, loader: Any, order: np.ndarray | None, rates: np.ndarray, poll: Poll) -> None:
+        N, rows = loader.batch_size, self._rows(loader.batch_size)
+        order = np.arange(loader.size) if order is None else order
+        own = order[: N * len(rates)].reshape(-1, N)[:, rows].reshape(-1)
+        padded = np.concatenate([own, np.zeros(loader.X.shape[0] - len(own), own.dtype)])  # an order has all rows
+        executor = self.prepare(*loader.batch(0))
+        poll = self._sparing(poll, len(rates))
+        executor.train(loader.X, loader.T, rates, padded, loader.labels, poll, loader.weights, every_batch=True)
+
+    def _sparing(self, poll: Poll, last: int) -> Poll:
+        """Poll ten times per second, after the last batch, and whenever ranks are heard to ask for something."""
+        polled = time.monotonic()
+
+        def sparing(done: int) -> None:
+            nonlocal polled
+            if done == last or self.group.heard or time.monotonic() - polled >= POLL_INTERVAL:
+                poll(done)
+                polled = time.monotonic()
+
+        return sparing
+
+
+def _rows(S: Support | None) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Where the elements of sparse examples are: the starts of the rows, and the columns of the elements."""
-    return () if S is None else (S.starts, S.columns)
+    return (None, None) if S is None else (S.starts, S.columns)
 
 
 @cache

@@ -44,7 +44,7 @@ class ProgramEngine(Engine):
         return ProgramStep(step, self.kernels, type(self).executor_class)
 
     def sharded_step(self, step: Step, group: Group) -> CompiledStep:
-        from matgrad.engines.sharded import ShardedStep
+        from matgrad.engines.sharded import ShardedStep  # which imports this module
 
         return ShardedStep(step, self.kernels, type(self).executor_class, group)
 

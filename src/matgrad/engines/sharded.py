@@ -12,7 +12,7 @@ import numpy as np
 
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.datasets.loader import rows_of
-from matgrad.distributed.group import Group
+from matgrad.distributed.group import Disagreement, Group
 from matgrad.engines.engine import Batches, Poll
 from matgrad.engines.exchange import Exchange
 from matgrad.engines.kernels import Kernels
@@ -140,7 +140,7 @@ class ShardedStep(ProgramStep):
         rank = next(rank for rank, text in enumerate(found) if text != found[0])
         pairs = zip_longest(texts[0], texts[rank], fillvalue="nothing")
         a, b = next(((a, b) for a, b in pairs if a != b), ("a number", "another one"))
-        raise ValueError(f"the model of rank {rank} computes {b.strip()!r}, where that of rank 0 has {a.strip()!r}")
+        raise Disagreement(f"the model of rank {rank} computes {b.strip()!r}, where that of rank 0 has {a.strip()!r}")
 
 
 def _digest(S: Support) -> str:

@@ -16,6 +16,7 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix
 from matgrad.callbacks import Callback, Checkpoints, Divergence, Interruption
 from matgrad.datasets import DataLoader
+from matgrad.distributed.group import Request, current
 from matgrad.engines.engine import Batches, CompiledStep
 from matgrad.engines.fallback import training_step
 from matgrad.foundation.deferred import deferred
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 Data = Batches | Callable[[int], Batches]  # the batches of every epoch, or those of epoch i = 0, 1, …
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE = 20, 50, 0.05  # defaults
+LAST = 3  # the place of callbacks that are called after all others
 
 
 def stochastic_gradient_descent(
@@ -96,6 +98,7 @@ class Training:
         compiled: bool = True,
     ) -> None:
         self.loss, self.data, self.compiled = loss, data, compiled
+        self.group = current()  # of the ranks that train together; None if this process trains alone
         self._model, self._is_between_batches, self._is_current, self._is_in_epoch = M, False, False, False
         self.epochs = check_size("epochs", epochs, least=0)
         self.rows: list[dict[str, Any]] = []  # one per epoch
@@ -174,12 +177,29 @@ class Training:
     _repr_html_ = deferred("matgrad.explanation.histories", "run_html")
 
     def stop(self) -> None:
-        """End training after this batch or, between two epochs, before the next."""
-        self.is_stopped = True
+        """End training after this batch or, between two epochs, before the next; all ranks stop after the same."""
+        self._ask(Request.STOP)
 
     def interrupt(self) -> None:
         """End training after this batch because the user asked for it."""
-        self.is_stopped = self.is_interrupted = True
+        self._ask(Request.INTERRUPT)
+
+    def _ask(self, request: Request) -> None:
+        """Do what is requested, at once or, where ranks train together, as soon as all have heard it."""
+        if self.group is None:
+            self._obey(request)
+        else:
+            self.group.asked = max(self.group.asked, request)
+
+    def _listen(self) -> None:
+        """Do what a rank requests; all ranks ask one another now."""
+        if self.group is not None:
+            self.group.listen()
+            self._obey(self.group.heard)
+
+    def _obey(self, request: Request) -> None:
+        self.is_stopped |= request >= Request.STOP
+        self.is_interrupted |= request == Request.INTERRUPT
 
     # -- checkpoints --------------------------------------------------------------------------
     def snapshot(self) -> RunState:
@@ -239,6 +259,8 @@ class Training:
     def train(self, callbacks: Sequence[Callback] = ()) -> None:
         """Train epoch by epoch, until the last one or until a callback stops training."""
         self._step = training_step(self.M, self.loss, self.clip_norm, compiled=self.compiled)
+        if self.group is not None:
+            self.group.asked = self.group.heard = Request.NONE
         own = [*checked_callbacks(callbacks), Divergence(), Interruption()]
         if any(isinstance(callback, Checkpoints) for callback in own):
             own.append(Interruption(signal.SIGTERM))
@@ -251,7 +273,10 @@ class Training:
             while self.epoch < self.epochs and not self.is_stopped:
                 if self._train_epoch():
                     for callback in self._callbacks:
+                        if callback.place == LAST:  # it may look whether the run is stopped
+                            self._listen()
                         self._after_epoch(callback)
+                    self._listen()
 
     def _after_epoch(self, callback: Callback) -> None:
         """Call a callback after an epoch; what it takes counts as training if it is part of it."""
@@ -273,7 +298,7 @@ class Training:
             data = self._go_on(data, self._resumed)
         self._epoch_data, self._is_in_epoch = data, True
         rates.start(self.epoch, self.step - self.batch)
-        is_whole = True
+        is_whole, is_lost = True, False
         with counted(M):
             M.train()
             step.load(M.state())
@@ -286,8 +311,12 @@ class Training:
                         self._between_batches()
             except _Stopped:
                 is_whole = False
+            except ConnectionError:  # a rank is lost, and this one may have done a part of a step
+                is_lost = True
+                raise
             finally:
-                M.load_state(step.state())
+                if not is_lost:
+                    M.load_state(step.state())
             if not self.batch:
                 raise ValueError("there are no batches to train on: the data is empty, or an iterator that is used up")
             if is_whole:
@@ -373,6 +402,8 @@ class Training:
         for callback in self._callbacks:
             callback.poll(self)
         self._seconds_of_callbacks += time.perf_counter() - start
+        if self.group is not None:
+            self._obey(self.group.heard)  # with the last step
         if self.is_stopped and self.batch != self.batches:
             raise _Stopped
 
@@ -384,6 +415,7 @@ class Training:
         for callback in due:
             callback.batch(self)
         self._is_between_batches = False
+        self._listen()
         if self._is_current:
             self._step.load(self._model.state(), only_state=all(callback.changes_only_state for callback in due))
         if not any(callback.is_training for callback in due):
