@@ -74,7 +74,10 @@ UNSUITABLE = {
     "a value that is read later": program(of("add", SUM, of("exp", SQUARE, order=3), order=4)),
     "a value whose view is read later": program(of("transpose", SQUARE, shape=(3, 4), order=3), SUM),
     "an output": program(SUM, SQUARE),
-    "the operand of two": program(SUM, of("all_max", SQUARE, order=3)),
+    "a value that is read before, now": program(of("add", SUM, of("exp", SQUARE, order=1), order=4)),
+    "a value of which a part of the sum is taken": program(
+        of("exp", SQUARE, order=1), of("reduce_scatter_rows", SQUARE, shape=(2, 3), order=2)
+    ),
 }  # fmt: skip
 
 
@@ -87,9 +90,18 @@ def test_what_a_collective_cannot_have_alone_is_copied_before_it(case: str):
     assert next(value for value in after.values if value.kind == "collective").operands[0].operation == "copy"
     plan(with_separate_outputs(after))
     assert [value.operation for value in with_separate_exchange(after).values] == [x.operation for x in after.values]
-    if "sparse" not in case and "factor" not in case:  # those are padded in the C++ core alone
-        with pytest.raises(ValueError, match="copy of"):
-            plan(before)
+
+
+@pytest.mark.parametrize("case", ["an input", "a view", "a number", "a value that is read later", "an output"])
+def test_a_plan_refuses_what_should_have_been_copied(case: str):
+    with pytest.raises(ValueError, match="copy of"):
+        plan(UNSUITABLE[case])
+
+
+def test_collectives_of_one_value_have_a_copy_each():
+    found = with_separate_exchange(program(SUM, of("all_max", SQUARE, order=3)))
+    assert copies(found) == ["hadamard", "hadamard"]
+    assert [name for _, name in names(found)] == ["exchange 0", "exchange 0", "exchange 1", "exchange 1"]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +109,6 @@ def test_what_a_collective_cannot_have_alone_is_copied_before_it(case: str):
     [
         program(SUM),
         program(of("receive", of("send", SQUARE, order=2), order=3)),
-        program(of("add", SUM, of("exp", SQUARE, order=1), order=4)),  # read before
         program(of("take_rows", SQUARE, shape=(2, 3), order=2), SQUARE),  # not in place
         program(of("exp", of("all_max", SUM, order=3), order=4)),
     ],

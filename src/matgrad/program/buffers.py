@@ -59,23 +59,12 @@ def exchanged(program: Program) -> dict[Value, str]:
     return names
 
 
-def last_uses(program: Program) -> dict[Value, int]:
-    """The last instruction that reads the memory of each value; that of an output is read at the end."""
-    last = dict.fromkeys(program.inputs.values(), -1)  # an input may be replaced without being read
-    last |= {base(value): i for i, value in enumerate(program.values)}
-    for i, value in enumerate(program.values):
-        for operand in value.operands:
-            last[base(operand)] = i
-    end = len(program.values)
-    return last | {base(value): end for value in program.outputs.values()}
-
-
 class _Planner:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.plan = Plan()
         self.free: dict[tuple[Shape, str], list[Buffer]] = defaultdict(list)
-        self.last_use = last_uses(program)
+        self.last_use = self._last_uses()
         self.exchanged = exchanged(program)
         self.homes: dict[str, Buffer] = {}  # where an input starts, an output ends and a collective works, by name
         self.holder: dict[Buffer, Value] = {}  # the value that is in a buffer now
@@ -94,6 +83,16 @@ class _Planner:
             for value, name in self.replaces.items()
             if self.plan.buffers[value] is not self.homes[name]
         ]
+
+    def _last_uses(self) -> dict[Value, int]:
+        """The last instruction that reads the memory of each value; that of an output is read at the end."""
+        last = dict.fromkeys(self.program.inputs.values(), -1)  # an input may be replaced without being read
+        last |= {base(value): i for i, value in enumerate(self.program.values)}
+        for i, value in enumerate(self.program.values):
+            for operand in value.operands:
+                last[base(operand)] = i
+        end = len(self.program.values)
+        return last | {base(value): end for value in self.program.outputs.values()}
 
     def _choose_buffer(self, i: int, value: Value) -> None:
         """Choose a buffer for the result of instruction i."""

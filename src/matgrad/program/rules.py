@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from matgrad.program.buffers import last_uses
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import EXAMPLES, Program, Value, number
 
@@ -63,19 +62,24 @@ def with_separate_exchange(program: Program) -> Program:
     """The program in which every collective has an operand with memory of its own, which it may overwrite.
 
     A collective of a view, an input, a number, a sparse product or a dense factor of one becomes that of a copy; so
-    does one that works in place, of a value that is read later.
+    does one that overwrites its operand, of a value that anything else reads, in whatever order.
     """
-    factors, last_use = _dense_factors(program), last_uses(program)
+    factors, uses = _dense_factors(program), program.uses()
     new: dict[Value, Value] = {}
-    for i, value in enumerate(program.values):
+    for value in program.values:
         operands = tuple(new[x] for x in value.operands)
         if value.kind == "collective":
             (X,) = value.operands
             is_unsuitable = X.kind in ("source", "view") or X.operation in PADDED or X in factors
-            if is_unsuitable or (OPERATIONS[value.operation].in_place and last_use[X] > i):
+            if is_unsuitable or (_overwrites(value) and uses[X] > 1):
                 operands = (Value("copy", operands, X.shape, X.dtype, equation=value.equation, order=value.order),)
         new[value] = value if operands == value.operands else replace(value, operands=operands)
     return Program(program.inputs, {name: new[value] for name, value in program.outputs.items()})
+
+
+def _overwrites(value: Value) -> bool:
+    """Whether a collective leaves something else where its operand was: its result, or the sum it takes a part of."""
+    return bool(OPERATIONS[value.operation].in_place) or value.operation.startswith("reduce_scatter")
 
 
 # -- sparse examples: X Wᵀ reads rows of Wᵀ, and DWᵀ = Xᵀ DZ has rows for the features that occur -----------
