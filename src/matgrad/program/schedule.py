@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from matgrad.program.program import Program, Value
-from matgrad.program.rules import Uses, rewritten
 
 MESSAGE = 4 << 20  # bytes from which on sums are sent without waiting for more of them
 
@@ -18,7 +17,7 @@ def scheduled(program: Program) -> Program:
     waited for, and those who read it come next: so sums are sent during backpropagation, and the last layer is updated
     while the gradient of the first one is under way.
     """
-    program = rewritten(program, (sent_and_received,))
+    program = _lowered(program)
     left = program.values
     order: dict[Value, None] = {}
     arrived = 0  # messages
@@ -52,11 +51,14 @@ def messages(values: Iterable[Value]) -> list[list[Value]]:
     return found
 
 
-def sent_and_received(value: Value, uses: Uses) -> Value | None:
-    """Σ X over the ranks is sent, and received later"""
-    if value.operation != "all_reduce":
-        return None
-    return value.derived("receive", replace(value, operation="send", name=""))
+def _lowered(program: Program) -> Program:
+    """The program in which every ``all_reduce(X)`` is ``receive(send(X))``."""
+    new: dict[Value, Value] = {}
+    for value in program.values:
+        new[value] = replace(value, operands=tuple(new[x] for x in value.operands))
+        if value.operation == "all_reduce":
+            new[value] = value.derived("receive", replace(new[value], operation="send", name=""))
+    return _renewed(program, new)
 
 
 def _in_order(program: Program, order: Iterable[Value]) -> Program:
@@ -64,5 +66,10 @@ def _in_order(program: Program, order: Iterable[Value]) -> Program:
     new: dict[Value, Value] = {}
     for i, value in enumerate(order):
         new[value] = replace(value, operands=tuple(new[x] for x in value.operands), order=i)
+    return _renewed(program, new)
+
+
+def _renewed(program: Program, new: Mapping[Value, Value]) -> Program:
+    """The program with new values in place of its own; inputs that it does not read stay as they are."""
     inputs = {name: new.get(value, value) for name, value in program.inputs.items()}
     return Program(inputs, {name: new[value] for name, value in program.outputs.items()})
