@@ -5,12 +5,13 @@ from __future__ import annotations
 import cases
 import numpy as np
 import pytest
-from cases import CASES, RATE, Case, numbers
+from cases import CASES, RATE, numbers
 from threads import on_ranks
 
 import matgrad as mg
 
 BACKENDS = ("numpy", "torch", "native")
+RANKS = (2, 3, 5)
 
 
 def train_on_ranks(name: str, backend: str, ranks: int, epochs: int = 3) -> list[dict[str, np.ndarray]]:
@@ -25,13 +26,23 @@ def train_on_ranks(name: str, backend: str, ranks: int, epochs: int = 3) -> list
     return on_ranks(ranks, work)
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 5])
-@pytest.mark.parametrize("name", CASES)
-def test_ranks_compute_what_one_process_computes(name, ranks, backend):
-    case: Case = CASES[name]
-    expected = cases.train(name, backend.name)
-    found = train_on_ranks(name, backend.name, ranks)
+def check(name: str, backend: str, ranks: int) -> None:
+    expected = cases.train(name, backend)
+    found = train_on_ranks(name, backend, ranks)
     for key, A in expected.items():
-        np.testing.assert_allclose(found[0][key], A, rtol=0, atol=case.tolerance, err_msg=key)
+        np.testing.assert_allclose(found[0][key], A, rtol=0, atol=CASES[name].tolerance, err_msg=key)
         for other in found[1:]:
             np.testing.assert_array_equal(other[key], found[0][key], err_msg=key)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ranks_compute_what_one_process_computes(name, backend):
+    ranks = RANKS[(list(CASES).index(name) + BACKENDS.index(backend.name)) % len(RANKS)]
+    check(name, backend.name, ranks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("name", CASES)
+def test_any_number_of_ranks(name, ranks, backend):
+    check(name, backend.name, ranks)

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from program_support import GIVEN, STATE, kernels_of, numbers, outputs, programs
 from threads import on_ranks
 
-import matgrad as mg
 from matgrad.distributed import current
 from matgrad.distributed.group import part
 from matgrad.engines.exchange import Exchange
 from matgrad.engines.executor import Executor
-from matgrad.loss_functions import create_loss
-from matgrad.program import optimized, record_computation
-from matgrad.program.computations import make_step
-from matgrad.program.program import Program, Value
+from matgrad.program import optimized
+from matgrad.program.program import Program
 from matgrad.program.rules import with_separate_exchange
-from matgrad.program.schedule import MESSAGE, messages, scheduled
-from matgrad.program.sharding import COLUMNS, ROWS, WHOLE, Placement, data_parallel, sharded
-from matgrad.specifications.models import create_model
+from matgrad.program.schedule import scheduled
+from matgrad.program.sharding import COLUMNS, ROWS, WHOLE, Placement, sharded
+from program_support import GIVEN, STATE, kernels_of, numbers, outputs, programs
 
 RANKS = 2
 
