@@ -1,0 +1,118 @@
+"""Ranks that are processes of torch.distributed: gloo between CPUs, NCCL between GPUs."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from matgrad.backends.base import Matrix
+from matgrad.distributed.board import PATIENCE, Board, limited
+from matgrad.distributed.group import Group
+
+
+class TorchGroup(Group):
+    """The ranks of a process group of torch.distributed; NumPy arrays are seen as tensors, without a copy.
+
+    What goes wrong between ranks is a ConnectionError that says which one has ended, and why.
+    """
+
+    def __init__(self, processes: dist.ProcessGroup | None, board: Board, timeout: float) -> None:
+        self.processes, self.board, self.timeout = processes, board, timeout
+        self.rank, self.size = board.rank, board.size
+
+    def start_sum(self, X: Matrix) -> Any:
+        """Begin to replace X by its sum over all ranks."""
+        with self._told():
+            return dist.all_reduce(_tensor(X), group=self.processes, async_op=True)
+
+    def wait(self, work: Any) -> None:
+        """Wait until a sum has arrived."""
+        with self._told():
+            work.wait()
+
+    def maximum(self, X: Matrix) -> None:
+        """Replace X by its largest elements over all ranks."""
+        with self._told():
+            dist.all_reduce(_tensor(X), op=dist.ReduceOp.MAX, group=self.processes)
+
+    def broadcast(self, X: Matrix) -> None:
+        """Replace X by that of rank 0."""
+        with self._told():
+            dist.broadcast(_tensor(X), src=0, group=self.processes)
+
+    def gather(self, X: Matrix, shapes: Sequence[tuple[int, ...]]) -> list[Matrix]:
+        """The X of every rank, which have these shapes."""
+        own, sizes = _tensor(X), [prod(shape) for shape in shapes]
+        flat = own.new_zeros(max(sizes))  # parts may be unequal, messages may not
+        flat[: own.numel()] = own.reshape(-1)
+        rows = [torch.empty_like(flat) for _ in shapes]
+        with self._told():
+            dist.all_gather(rows, flat, group=self.processes)
+        parts = [row[:n].reshape(shape) for row, n, shape in zip(rows, sizes, shapes, strict=True)]
+        return [part.numpy() for part in parts] if isinstance(X, np.ndarray) else parts
+
+    def exchange(self, item: Any) -> list[Any]:
+        """What every rank gives: plain values, which are sent as JSON."""
+        data = np.frombuffer(json.dumps(item).encode(), np.uint8).copy()
+        sizes = self.gather(np.array([len(data)]), [(1,)] * self.size)
+        return [json.loads(part.tobytes()) for part in self.gather(data, [(int(n[0]),) for n in sizes])]
+
+    def fail(self, reason: str = "") -> bool:
+        """End the group, and tell the others why; without a reason, another rank is it.
+
+        Returns whether rank 0 ends too: it then has the reason.
+        """
+        limited(self._destroy, PATIENCE)  # the others notice
+        return self.board.end(reason)
+
+    def close(self) -> None:
+        """Leave the group, together with all ranks."""
+        self.exchange("closed")
+        self._destroy()
+
+    def _destroy(self) -> None:
+        dist.destroy_process_group(self.processes)
+        gc.collect()  # connections are closed when nothing refers to them
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say which rank is to blame for an error."""
+        try:
+            yield
+        except RuntimeError as error:
+            silence = f" (no answer within {self.timeout:g} s)" if "timed out" in str(error).lower() else ""
+            raise ConnectionError(self.board.why() + silence) from None
+
+
+def connected(store: dist.Store, rank: int, size: int, timeout: float) -> TorchGroup:
+    """The group of ranks that meet at a store; they come together in `timeout` seconds, or not at all."""
+    board = Board(dist.PrefixStore("board", store), rank, size)
+    board.arrive(timeout)
+    seconds = timedelta(seconds=timeout)
+    dist.init_process_group(_kinds(), store=store, rank=rank, world_size=size, timeout=seconds)
+    return TorchGroup(None, board, timeout)
+
+
+def adopted(timeout: float) -> TorchGroup:
+    """The ranks of a process group that is there already, such as Ray Train's, which outlives this one."""
+    processes = dist.new_group(backend=_kinds(), timeout=timedelta(seconds=timeout))
+    store = dist.PrefixStore("matgrad", dist.distributed_c10d._get_default_store())
+    return TorchGroup(processes, Board(store, dist.get_rank(), dist.get_world_size()), timeout)
+
+
+def _kinds() -> str:
+    """What carries messages between devices of each kind."""
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+
+
+def _tensor(X: Matrix) -> torch.Tensor:
+    return X if isinstance(X, torch.Tensor) else torch.from_numpy(X)
