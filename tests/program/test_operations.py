@@ -19,7 +19,7 @@ from program_support import MEANING
 native = pytest.importorskip("matgrad._native")
 
 SHAPES: tuple[Shape, ...] = ((), (1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (2, 3, 2), (1, 2, 3))
-COMPUTED = [name for name, row in OPERATIONS.items() if row.kind not in ("source", "view")]
+COMPUTED = [name for name, row in OPERATIONS.items() if row.kind not in ("source", "view", "collective")]
 
 
 def kernels() -> list[type[Kernels]]:
@@ -35,7 +35,7 @@ def test_every_operation_has_kernels(name: str):
 
 
 def test_every_operation_of_dense_matrices_has_a_meaning_in_the_tests():
-    dense = {name for name, row in OPERATIONS.items() if row.kind not in ("source", "sparse")}
+    dense = {name for name, row in OPERATIONS.items() if row.kind not in ("source", "sparse", "collective")}
     assert set(MEANING) == dense
 
 
@@ -48,7 +48,7 @@ def test_the_core_knows_exactly_these_operations():
 
 def description(operation: str, result: Shape, operands: tuple[Shape, ...]) -> str:
     """The smallest program with the operation, as JSON; a matrix is there in any case, so that it has a dtype."""
-    values: list[dict] = []
+    row, values = OPERATIONS[operation], list[dict]()
     buffers: list[dict] = []
 
     def add(operation: str, shape: Shape, operands: list[int], dtype: str = "float64", **details: object) -> int:
@@ -60,14 +60,17 @@ def description(operation: str, result: Shape, operands: tuple[Shape, ...]) -> s
 
     def add_operand(shape: Shape) -> int:
         name = f"x{len(values)}"
-        dtype = "int64" if shape == () and OPERATIONS[operation].dtypes == "counts" else "float64"
+        dtype = "int64" if shape == () and row.dtypes == "counts" else "float64"
         place = add("support" if len(shape) == 3 else "input", shape, [], dtype, name=name)
-        return add("copy", shape, [place]) if len(shape) == 2 else place  # sparse products read no inputs
+        return add("copy", shape, [place]) if row.kind == "sparse" and len(shape) == 2 else place  # it reads no inputs
 
     add_operand((2, 2))
     places = [add_operand(shape) for shape in operands]
     details = {"number": {"number": 1}, "input": {"name": "y"}, "support": {"name": "S"}}.get(operation, {})
     add(operation, result, places, "float64", **details)
+    if row.kind == "collective":  # it has named buffers, one if it works in place
+        buffers[-1]["name"] = "y"
+        values[-1]["buffer"] = values[places[0]].get("buffer") if row.in_place and places else len(buffers) - 1
     return json.dumps(
         {"format": FORMAT, "sizes": {}, "values": values, "buffers": buffers, "outputs": {}, "copies": []}
     )

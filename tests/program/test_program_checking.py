@@ -62,6 +62,14 @@ CASES = {
     "scale": ([(A, S, A), (S, S, S)], [(A, A, S), (A, A, A), (A, S, ROW)]),
     "divide": ([(A, A, S), (S, S, S)], [(A, S, A), (A, A, A), (A, ROW, S)]),
     "power": ([(A, A, S)], [(A, A, A), (A, S, A)]),
+    **dict.fromkeys(
+        ("all_gather_rows", "reduce_scatter_rows", "take_rows"),
+        ([((9, 4), A), (A, A), ((1, 4), A)], [((3, 9), A), (A, S), (S, A), (S, S), (A,), (A, A, A), (W, W)]),
+    ),
+    **dict.fromkeys(
+        ("all_gather_columns", "reduce_scatter_columns", "take_columns"),
+        ([((3, 9), A), (A, A), ((3, 1), A)], [((9, 4), A), (A, S), (S, A), (S, S), (A,), (A, A, A), (W, W)]),
+    ),
     "add_scaled": ([(A, A, S, A)], [(A, A, A, S), (A, A, S, ROW), (A, A, A)]),
 }  # fmt: skip
 SAME = {  # shapes of operands and result
