@@ -111,7 +111,7 @@ public:
     }
 
     void train(nb::handle inputs, nb::handle targets, nb::handle learning_rates, nb::handle order_of_rows, nb::handle classes,
-               nb::handle weights_of_rows, nb::object poll, nb::handle starts_of_rows, nb::handle columns_of_elements, bool every_batch) {
+               nb::handle weights_of_rows, nb::object poll, bool every_batch, nb::handle starts_of_rows, nb::handle columns_of_elements) {
         const auto X = imported<ConstArray>("X", inputs, "an array"), T = imported<ConstArray>("T", targets, "an array"),
                    rates = imported<ConstArray>("eta", learning_rates, "an array");
         const auto order = optional_indices("order", order_of_rows), labels = optional_indices("labels", classes);
@@ -315,8 +315,8 @@ NB_MODULE(_native, m) {
              "Run the program once, with these arrays as inputs that it does not change and as outputs. If X is sparse, it has "
              "the values of the elements, which come with the starts of the rows and the columns of the elements.")
         .def("train", &BoundExecutor::train, nb::arg("X"), nb::arg("T"), nb::arg("rates"), nb::arg("order") = nb::none(),
-             nb::arg("labels") = nb::none(), nb::arg("weights") = nb::none(), nb::arg("poll") = nb::none(), nb::arg("starts") = nb::none(), nb::arg("columns") = nb::none(),
-             nb::arg("every_batch") = false,
+             nb::arg("labels") = nb::none(), nb::arg("weights") = nb::none(), nb::arg("poll") = nb::none(), nb::arg("every_batch") = false,
+             nb::arg("starts") = nb::none(), nb::arg("columns") = nb::none(),
              "Run the program on one batch after another, each with its own learning rate. poll(done) is called now and then, or "
              "after every batch, with the number of batches done, and at the end; it may raise to stop.")
         .def_prop_rw("collective", &BoundExecutor::collective, &BoundExecutor::set_collective,

@@ -45,9 +45,9 @@ class Executor:
         labels: np.ndarray | None = None,
         weights: np.ndarray | None = None,
         poll: Callable[[int], None] | None = None,
+        every_batch: bool = False,
         starts: np.ndarray | None = None,
         columns: np.ndarray | None = None,
-        every_batch: bool = False,
     ) -> None: ...
     @property
     def runs(self) -> int: ...

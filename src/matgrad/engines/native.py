@@ -85,7 +85,7 @@ class NativeExecutor:
         """
         rows = _rows(X.support if isinstance(X, SparseMatrix) else None)
         arrays = values_of(X), np.ascontiguousarray(T), rates, order, labels, weights
-        self.core.train(*arrays, poll, *rows, every_batch)
+        self.core.train(*arrays, poll, every_batch, *rows)
 
     @property
     def runs(self) -> int:
