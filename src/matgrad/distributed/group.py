@@ -36,9 +36,11 @@ class Group(ABC):
     asked = Request.NONE  # what this rank asks all to do
     heard = Request.NONE  # the most that any rank was heard to ask for; all ranks hear it after the same step
 
-    def listen(self) -> None:
-        """Hear now what any rank asks for: all of them listen at the same time."""
-        self.heard = Request(max(self.heard, *self.exchange(self.asked)))
+    def listen(self, news: bool = False) -> bool:
+        """Hear what any rank asks for, and whether any has news; all of them listen at the same time."""
+        asked, others = zip(*self.exchange([self.asked, news]), strict=True)
+        self.heard = Request(max(self.heard, *asked))
+        return any(others)
 
     @abstractmethod
     def start_sum(self, X: Matrix) -> Any:

@@ -43,9 +43,26 @@ class ShardedStep(ProgramStep):
     # -- the state, which all ranks have --------------------------------------------------------------
     def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
         """Go on from the state of rank 0."""
+        self._compare_sizes(state)
         super().load(self._with_common_supports(state))
         for X in matrices_of(self.matrices).values():
             self.group.broadcast(X)
+
+    def _compare_sizes(self, state: Mapping[str, Matrix]) -> None:
+        """Refuse ranks whose models have other matrices."""
+        of_elements = sized_by_supports(state)
+        own = {
+            name: "one value per element" if name in of_elements else " × ".join(map(str, X.shape))
+            for name, X in state.items()
+        }
+        first, *others = self.group.exchange(own)
+        for rank, other in enumerate(others, 1):
+            for name in [*first, *other]:
+                found, expected = (sizes.get(name, "nothing") for sizes in (other, first))
+                if found != expected:
+                    raise Disagreement(
+                        f"the model of rank {rank} has {found} for {name}, that of rank 0 has {expected}"
+                    )
 
     def _with_common_supports(self, state: Mapping[str, Matrix]) -> State:
         """The state with the supports of rank 0, and matrices of their sizes."""

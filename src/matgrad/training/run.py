@@ -191,11 +191,13 @@ class Training:
         else:
             self.group.asked = max(self.group.asked, request)
 
-    def _listen(self) -> None:
-        """Do what a rank requests; all ranks ask one another now."""
-        if self.group is not None:
-            self.group.listen()
-            self._obey(self.group.heard)
+    def _listen(self, has_changed: bool = False) -> bool:
+        """Do what any rank requests, and whether the model of any has changed; all ranks ask one another now."""
+        if self.group is None:
+            return has_changed
+        has_changed = self.group.listen(has_changed)
+        self._obey(self.group.heard)
+        return has_changed
 
     def _obey(self, request: Request) -> None:
         self.is_stopped |= request >= Request.STOP
@@ -272,11 +274,11 @@ class Training:
                 at_end.callback(callback.end, self)
             while self.epoch < self.epochs and not self.is_stopped:
                 if self._train_epoch():
-                    for callback in self._callbacks:
-                        if callback.place == LAST:  # it may look whether the run is stopped
-                            self._listen()
-                        self._after_epoch(callback)
-                    self._listen()
+                    for is_last in (False, True):  # the last ones may look whether the run is stopped
+                        for callback in self._callbacks:
+                            if (callback.place == LAST) == is_last:
+                                self._after_epoch(callback)
+                        self._listen()
 
     def _after_epoch(self, callback: Callback) -> None:
         """Call a callback after an epoch; what it takes counts as training if it is part of it."""
@@ -357,6 +359,8 @@ class Training:
         """
         done, start = self.batch, self.step - self.batch
         intervals = {callback.interval for callback in self._callbacks if callback.wants_batches}
+        if self.group is not None:  # all ranks do what one of them needs
+            intervals = {n for others in self.group.exchange(sorted(intervals)) for n in others}
         is_plain = isinstance(data, DataLoader) and data.is_plain  # others may form their batches as they like
         self._is_watched = 1 in intervals or (bool(intervals) and not is_plain)
         if self._is_watched or not isinstance(data, DataLoader):
@@ -415,8 +419,7 @@ class Training:
         for callback in due:
             callback.batch(self)
         self._is_between_batches = False
-        self._listen()
-        if self._is_current:
+        if self._listen(self._is_current):
             self._step.load(self._model.state(), only_state=all(callback.changes_only_state for callback in due))
         if not any(callback.is_training for callback in due):
             self._seconds_of_callbacks += time.perf_counter() - start
