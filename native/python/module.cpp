@@ -147,7 +147,7 @@ public:
         });
     }
 
-    nb::object collective() const { return collective_; }
+    const nb::object& collective() const { return collective_; }
 
     void set_collective(nb::object function) {
         Turn turn(*this);
@@ -258,6 +258,20 @@ private:
     std::map<std::string, Arrays> supports_;
 };
 
+// What an executor calls may refer to the executor: so that Python can give up both.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<BoundExecutor>(self)->collective().ptr());
+    return 0;
+}
+
+int clear(PyObject* self) {
+    nb::inst_ptr<BoundExecutor>(self)->set_collective(nb::none());
+    return 0;
+}
+
+PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear)}, {0, nullptr}};
+
 // The positions of the largest elements of A B; see matgrad/largest.h.
 template <class T>
 std::vector<std::int64_t> largest_of(const ConstArray& A, const ConstArray& B, const SparseIndex& taken, Index count, ThreadPool& pool) {
@@ -304,7 +318,7 @@ NB_MODULE(_native, m) {
     nb::class_<ThreadPool>(m, "ThreadPool", "Threads that run programs, one at a time.")
         .def(nb::init<int>(), nb::arg("threads"))
         .def_prop_ro("size", &ThreadPool::size, "The number of threads, including the caller's.");
-    nb::class_<BoundExecutor>(m, "Executor", "A program with memory; see matgrad.program.")
+    nb::class_<BoundExecutor>(m, "Executor", nb::type_slots(slots), "A program with memory; see matgrad.program.")
         .def(nb::init<const std::string&, std::shared_ptr<ThreadPool>, const std::string&>(), nb::arg("program"), nb::arg("pool"),
              nb::arg("instruction_set") = "")
         .def("bind", &BoundExecutor::bind, nb::arg("name"), nb::arg("array"), "Bind an input to an array.")
@@ -319,7 +333,7 @@ NB_MODULE(_native, m) {
              nb::arg("starts") = nb::none(), nb::arg("columns") = nb::none(),
              "Run the program on one batch after another, each with its own learning rate. poll(done) is called now and then, or "
              "after every batch, with the number of batches done, and at the end; it may raise to stop.")
-        .def_prop_rw("collective", &BoundExecutor::collective, &BoundExecutor::set_collective,
+        .def_prop_rw("collective", &BoundExecutor::collective, &BoundExecutor::set_collective, nb::for_setter(nb::arg("function").none()),
                      "What is called with the index of every value that is a collective, while the program waits; see matgrad/program.h.")
         .def_prop_rw(
             "timed", [](BoundExecutor& e) { return e.executor_.timed; },
