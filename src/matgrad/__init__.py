@@ -1,5 +1,6 @@
 """matgrad: multilayer perceptrons in batch matrix form, from one source of equations."""
 
+from matgrad import distributed
 from matgrad.activation_functions import (
     ActivationFunction,
     AllReLUActivation,
@@ -153,6 +154,7 @@ __all__ = [
     "compute_accuracy",
     "compute_loss",
     "create_model",
+    "distributed",
     "explain",
     "from_keras",
     "from_onnx",

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import IntEnum
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from matgrad.backends.base import Matrix
 
@@ -66,6 +67,29 @@ class Group(ABC):
     def exchange(self, item: Any) -> list[Any]:
         """What every rank gives, in the order of the ranks: a plain value that JSON can hold."""
 
+    def fail(self, reason: str = "") -> bool:
+        """End the group because this rank fails and, if the reason is its own, tell the others.
+
+        Returns whether rank 0 ends too, and so says it.
+        """
+        leave(self)
+        return False
+
+    def close(self) -> None:
+        """End the group, together with all ranks."""
+        leave(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.fail(reason_of(error))
+
     @property
     def is_first(self) -> bool:
         """Whether this is rank 0, which alone prints and writes."""
@@ -89,6 +113,33 @@ _group: ContextVar[Group | None] = ContextVar("group", default=None)
 def current() -> Group | None:
     """The group that training belongs to now; None if this process trains alone."""
     return _group.get()
+
+
+def join(group: Group) -> Group:
+    """Train as a rank of this group from now on."""
+    _group.set(group)
+    return group
+
+
+def leave(group: Group) -> None:
+    """Train alone from now on, if not as a rank of another group."""
+    if current() is group:
+        _group.set(None)
+
+
+def is_first() -> bool:
+    """Whether this process prints and writes: it trains alone, or is rank 0."""
+    group = current()
+    return group is None or group.is_first
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a rank fails, in one line; empty if it only noticed that another one did."""
+    if isinstance(error, ConnectionError):
+        return ""
+    return " ".join(str(error).split()) or (
+        "interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+    )
 
 
 @contextmanager

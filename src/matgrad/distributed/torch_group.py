@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
+from itertools import count
 from math import prod
 from typing import Any
 
@@ -17,6 +19,7 @@ import torch.distributed as dist
 from matgrad.backends.base import Matrix
 from matgrad.distributed.board import PATIENCE, Board, limited
 from matgrad.distributed.group import Group
+from matgrad.distributed.starting import Place
 
 
 class TorchGroup(Group):
@@ -67,16 +70,15 @@ class TorchGroup(Group):
         return [json.loads(part.tobytes()) for part in self.gather(data, [(int(n[0]),) for n in sizes])]
 
     def fail(self, reason: str = "") -> bool:
-        """End the group, and tell the others why; without a reason, another rank is it.
-
-        Returns whether rank 0 ends too: it then has the reason.
-        """
-        limited(self._destroy, PATIENCE)  # the others notice
+        """End the group because this rank fails; the others notice, and find the reason on the board."""
+        super().fail(reason)
+        limited(self._destroy, PATIENCE)
         return self.board.end(reason)
 
     def close(self) -> None:
-        """Leave the group, together with all ranks."""
+        """End the group, together with all ranks."""
         self.exchange("closed")
+        super().close()
         self._destroy()
 
     def _destroy(self) -> None:
@@ -93,19 +95,44 @@ class TorchGroup(Group):
             raise ConnectionError(self.board.why() + silence) from None
 
 
-def connected(store: dist.Store, rank: int, size: int, timeout: float) -> TorchGroup:
-    """The group of ranks that meet at a store; they come together in `timeout` seconds, or not at all."""
+_starts = count()  # of this process; all ranks start the same groups
+
+
+def connected(place: Place, timeout: float) -> TorchGroup:
+    """The ranks that were started together; they meet within `timeout` seconds, or fail.
+
+    The store has a prefix per start, because it may be older than this process: in it are the addresses of the dead.
+    """
+    rank, size, seconds = place.rank, place.size, timedelta(seconds=timeout)
+    store = dist.PrefixStore(f"matgrad/{place.attempt}/{next(_starts)}", _store(place, timeout))
     board = Board(dist.PrefixStore("board", store), rank, size)
     board.arrive(timeout)
-    seconds = timedelta(seconds=timeout)
-    dist.init_process_group(_kinds(), store=store, rank=rank, world_size=size, timeout=seconds)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
+    try:
+        dist.init_process_group(_kinds(), store=store, rank=rank, world_size=size, timeout=seconds)
+    except RuntimeError:
+        raise ConnectionError(board.why()) from None
     return TorchGroup(None, board, timeout)
 
 
-def adopted(timeout: float) -> TorchGroup:
-    """The ranks of a process group that is there already, such as Ray Train's, which outlives this one."""
+@cache  # one per process and address
+def _store(place: Place, timeout: float) -> dist.Store:
+    """The store where ranks meet."""
+    is_host, seconds = place.rank == 0 and not place.is_served, timedelta(seconds=timeout)
+    try:
+        return dist.TCPStore(place.host, place.port, place.size, is_host, seconds, wait_for_workers=False)
+    except RuntimeError as error:
+        where, reason = f"{place.host}:{place.port}", str(error).partition("\n")[0]
+        raise ConnectionError(f"the ranks cannot meet at {where} within {timeout:g} s: {reason}") from None
+
+
+def adopted(timeout: float) -> TorchGroup | None:
+    """The ranks of the process group that there is already, such as Ray Train's, which outlives this one; else None."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
     processes = dist.new_group(backend=_kinds(), timeout=timedelta(seconds=timeout))
-    store = dist.PrefixStore("matgrad", dist.distributed_c10d._get_default_store())
+    store = dist.PrefixStore(f"matgrad/{next(_starts)}", dist.distributed_c10d._get_default_store())
     return TorchGroup(processes, Board(store, dist.get_rank(), dist.get_world_size()), timeout)
 
 
