@@ -7,7 +7,7 @@ import pytest
 
 import matgrad as mg
 from matgrad.backends.base import RecordingError
-from matgrad.distributed import Group, using
+from matgrad.distributed import Collectives, using
 from matgrad.engines.engine import Engine
 from matgrad.engines.registry import engine_of
 from support import Framework
@@ -15,7 +15,7 @@ from support import Framework
 X, T = np.random.default_rng(0).normal(size=(8, 3)), np.arange(8) % 2
 
 
-class Alone(Group):
+class Alone(Collectives):
     """A group whose other ranks say what this one says, and compute nothing."""
 
     def __init__(self, size: int) -> None:

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from matgrad.distributed import Group, using
+from matgrad.distributed import Collectives, using
 
 T = TypeVar("T")
 
 
-class ThreadGroup(Group):
+class ThreadGroup(Collectives):
     """A rank that is a thread; all ranks share `barrier` and `slots`."""
 
     def __init__(self, rank: int, size: int, barrier: threading.Barrier, slots: list[Any]) -> None:

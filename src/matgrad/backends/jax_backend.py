@@ -31,7 +31,7 @@ class JaxBackend(NumpyBackend):
         return jax.nn.log_sigmoid(X)
 
     def from_numpy(self, A, device=None):
-        where = None if device is None else _device(device)
+        where = None if device is None else find_device(device)
         return jax.device_put(jnp.array(A), where)
 
     def rows(self, X, start, stop):
@@ -47,13 +47,13 @@ class JaxBackend(NumpyBackend):
         if isinstance(X, jax.core.Tracer):
             return None
         (device,) = X.devices()
-        return f"{device.platform}:{device.id}"
+        return f"{device.platform}:{jax.local_devices(backend=device.platform).index(device)}"
 
     def check_device(self, device):
         try:
-            _device(device)
+            find_device(device)
         except (RuntimeError, IndexError, ValueError) as error:
-            known = ", ".join(f"{d.platform}:{d.id}" for d in jax.devices())
+            known = ", ".join(f"{d.platform}:{i}" for i, d in enumerate(jax.local_devices()))
             raise ValueError(f"device {device!r}: {str(error).splitlines()[0]}; found {known}") from None
 
     def check_dtype(self, dtype):
@@ -70,7 +70,7 @@ _slice = jax.jit(jax.lax.dynamic_slice_in_dim, static_argnums=2)
 _take = jax.jit(partial(jnp.take, axis=0))
 
 
-def _device(name: str) -> jax.Device:
-    """The JAX device called `name`, such as 'cpu', 'gpu' or 'gpu:1'."""
+def find_device(name: str) -> jax.Device:
+    """The device of this process called `name`, such as 'cpu', 'gpu' or 'gpu:1'."""
     platform, _, index = name.partition(":")
-    return jax.devices(platform)[int(index or 0)]
+    return jax.local_devices(backend=platform)[int(index or 0)]

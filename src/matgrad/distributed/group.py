@@ -21,6 +21,9 @@ class Request(IntEnum):
     INTERRUPT = 2
 
 
+REQUESTS = (Request.INTERRUPT, Request.STOP)  # which are counted over all ranks
+
+
 class Disagreement(ValueError):
     """Ranks have not been given the same model, data or options."""
 
@@ -28,8 +31,7 @@ class Disagreement(ValueError):
 class Group(ABC):
     """`size` ranks that compute together, of which this is number `rank`: from 0 to size - 1.
 
-    All ranks call the same methods in the same order. Matrices are contiguous NumPy arrays or PyTorch tensors; some
-    methods change them in place.
+    All ranks call the same methods in the same order.
     """
 
     rank: int
@@ -43,25 +45,13 @@ class Group(ABC):
         self.heard = Request(max(self.heard, *asked))
         return any(others)
 
-    @abstractmethod
-    def start_sum(self, X: Matrix) -> Any:
-        """Begin to replace X by its sum over all ranks; returns the work to `wait` for."""
+    def requests(self) -> list[bool]:
+        """What this rank asks for, to be added up with the messages of a step: whether it is each of `REQUESTS`."""
+        return [self.asked == request for request in REQUESTS]
 
-    @abstractmethod
-    def wait(self, work: Any) -> None:
-        """Wait until a sum has arrived."""
-
-    @abstractmethod
-    def maximum(self, X: Matrix) -> None:
-        """Replace X by its largest elements over all ranks."""
-
-    @abstractmethod
-    def broadcast(self, X: Matrix) -> None:
-        """Replace X by that of rank 0."""
-
-    @abstractmethod
-    def gather(self, X: Matrix, shapes: Sequence[tuple[int, ...]]) -> list[Matrix]:
-        """The X of every rank, which have these shapes."""
+    def hear(self, counts: Sequence[float]) -> None:
+        """Hear how many ranks ask for each of `REQUESTS`."""
+        self.heard = max(self.heard, *(request for n, request in zip(counts, REQUESTS, strict=True) if n), Request.NONE)
 
     @abstractmethod
     def exchange(self, item: Any) -> list[Any]:
@@ -98,6 +88,33 @@ class Group(ABC):
     def part(self, n: int) -> slice:
         """This rank's share of n things."""
         return part(n, self.rank, self.size)
+
+
+class Collectives(Group):
+    """A group whose ranks also exchange matrices: contiguous NumPy arrays or PyTorch tensors.
+
+    Some methods change them in place.
+    """
+
+    @abstractmethod
+    def start_sum(self, X: Matrix) -> Any:
+        """Begin to replace X by its sum over all ranks; returns the work to `wait` for."""
+
+    @abstractmethod
+    def wait(self, work: Any) -> None:
+        """Wait until a sum has arrived."""
+
+    @abstractmethod
+    def maximum(self, X: Matrix) -> None:
+        """Replace X by its largest elements over all ranks."""
+
+    @abstractmethod
+    def broadcast(self, X: Matrix) -> None:
+        """Replace X by that of rank 0."""
+
+    @abstractmethod
+    def gather(self, X: Matrix, shapes: Sequence[tuple[int, ...]]) -> list[Matrix]:
+        """The X of every rank, which have these shapes."""
 
 
 def part(n: int, rank: int, size: int) -> slice:

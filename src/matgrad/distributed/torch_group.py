@@ -18,11 +18,11 @@ import torch.distributed as dist
 
 from matgrad.backends.base import Matrix
 from matgrad.distributed.board import PATIENCE, Board, limited
-from matgrad.distributed.group import Group
+from matgrad.distributed.group import Collectives
 from matgrad.distributed.starting import Place
 
 
-class TorchGroup(Group):
+class TorchGroup(Collectives):
     """The ranks of a process group of torch.distributed; NumPy arrays are seen as tensors, without a copy.
 
     What goes wrong between ranks is a ConnectionError that says which one has ended, and why.

@@ -10,14 +10,13 @@ from typing import Any
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix
-from matgrad.distributed.group import Group, Request, part
+from matgrad.distributed.group import REQUESTS, Collectives, part
 from matgrad.program.buffers import exchanged
 from matgrad.program.program import Program, Value
 from matgrad.program.schedule import messages
 from matgrad.program.shapes import Shape
 
 Empty = Callable[[Shape, str], Matrix]  # makes a matrix of this shape and dtype
-REQUESTS = (Request.INTERRUPT, Request.STOP)  # at the end of a message: how many ranks ask for each
 FAR = 32  # messages after which the requests in one on another device are read, for which the host has to wait
 
 
@@ -27,7 +26,7 @@ class Exchange:
     What is sent together lies side by side in one message, which ends with the requests of this rank to stop.
     """
 
-    def __init__(self, program: Program, group: Group, empty: Empty) -> None:
+    def __init__(self, program: Program, group: Collectives, empty: Empty) -> None:
         self.group = group
         self.arrays: dict[str, Matrix] = {}
         self.seconds = 0.0  # spent on waiting for other ranks
@@ -64,16 +63,15 @@ class Exchange:
         self._actions[first] = partial(self._receive, row, sent)
 
     def _send(self, row: Matrix, sent: list[Any]) -> None:
-        for i, request in enumerate(REQUESTS, len(row) - len(REQUESTS)):
-            row[i] = self.group.asked == request
+        for i, is_asked in enumerate(self.group.requests(), len(row) - len(REQUESTS)):
+            row[i] = is_asked
         sent.append(self.group.start_sum(row))
 
     def _receive(self, row: Matrix, sent: list[Any]) -> None:
         self.group.wait(sent.pop())
         self._received += 1
         if backend_of(row).device(row) == "cpu" or self._received % FAR == 0:
-            counts = zip(row[-len(REQUESTS) :].tolist(), REQUESTS, strict=True)
-            self.group.heard = max(self.group.heard, *(request for n, request in counts if n), Request.NONE)
+            self.group.hear(row[-len(REQUESTS) :].tolist())
 
     def _run(self, value: Value) -> None:
         """A collective that all ranks wait for."""

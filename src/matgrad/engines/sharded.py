@@ -12,7 +12,7 @@ import numpy as np
 
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.datasets.loader import rows_of
-from matgrad.distributed.group import Disagreement, Group
+from matgrad.distributed.group import Collectives, Disagreement, Group
 from matgrad.engines.engine import Batches, Poll
 from matgrad.engines.exchange import Exchange
 from matgrad.engines.kernels import Kernels
@@ -38,6 +38,9 @@ class ShardedStep(ProgramStep):
 
     def __init__(self, step: Step, kernels: Kernels, executor_class: Callable[..., Any], group: Group) -> None:
         super().__init__(step, kernels, executor_class)
+        if not isinstance(group, Collectives):
+            name = kernels.backend.name
+            raise TypeError(f"{name} trains on several processes of torch.distributed, found a {type(group).__name__}")
         self.group = group
 
     # -- the state, which all ranks have --------------------------------------------------------------

@@ -1,0 +1,141 @@
+"""The training step of JAX on several devices, also those of several processes: each has its rows of a batch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from matgrad.backends.base import Matrix, Scalar
+from matgrad.backends.jax_backend import find_device
+from matgrad.datasets.loader import rows_of
+from matgrad.distributed.group import Disagreement, Group
+from matgrad.distributed.jax_group import JaxGroup
+from matgrad.engines.engine import Batches, Poll
+from matgrad.engines.jit import JitStep, copies
+from matgrad.layers.state import State
+from matgrad.program.computations import Step
+
+RANKS = "ranks"  # the axis of the mesh
+
+
+class ShardedJitStep(JitStep):
+    """The step under `jax.jit` on all devices of a group, with X, T and s in rows, and the state whole on each device.
+
+    It is given whole batches, and XLA's partitioner finds what the devices have to send. JAX shares out equal parts
+    only: every device computes all of a batch whose rows cannot be shared out so.
+    """
+
+    takes_epochs = True
+    counts: Matrix | None = None  # how many ranks asked for each request in the last step
+
+    def __init__(self, step: Step, group: Group) -> None:
+        if not isinstance(group, JaxGroup):
+            raise TypeError(f"jax trains on several processes in a JaxGroup, found a {type(group).__name__}")
+        self.group, self.device = group, find_device(str(step.template.device))
+        devices = sorted(jax.devices(self.device.platform), key=lambda device: (device.process_index, device.id))
+        places = [i for i, device in enumerate(devices) if device.process_index == group.rank]
+        self.places, self.size = slice(places[0], places[-1] + 1), len(devices)  # of this process, and of all
+        mesh = Mesh(np.array(devices), (RANKS,))
+        self.whole, self.rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(RANKS))
+        self.sums = jax.jit(lambda state: {name: _sum(X) for name, X in state.items()}, out_shardings=self.whole)
+        self.asking: dict[Any, Matrix] = {}  # by what this rank asks for
+        super().__init__(step)
+
+    # -- the state, which all devices have --------------------------------------------------------------
+    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
+        """Go on from the state of rank 0."""
+        self.matrices = self.sums({name: self._once(X, self.group.is_first) for name, X in state.items()})
+
+    def state(self) -> State:
+        """The present state on the model's own device."""
+        return copies({name: jax.device_put(X.addressable_data(0), self.device) for name, X in self.matrices.items()})
+
+    def _once(self, X: Matrix, is_given: bool = True) -> Matrix:
+        """What this process gives to a sum over all devices: X on the first of its own, if at all, and 0 elsewhere."""
+        block = np.zeros((self.places.stop - self.places.start, *X.shape), X.dtype)
+        if is_given:
+            block[0] = X
+        return _placed(block, self.rows, (self.size, *X.shape))
+
+    # -- batches ----------------------------------------------------------------------------------------
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+        self.prepare(X, T, *s)
+        self._run(X.shape[0], eta, *self._own_rows(X, T, *s))
+
+    def train(
+        self,
+        batches: Batches,
+        rate: Callable[[int], Scalar],
+        poll: Poll = lambda done: None,
+        first: int = 0,
+    ) -> None:
+        loader: Any = batches
+        order = loader.order()
+        for i, start in enumerate(range(0, loader.size, loader.batch_size), first):
+            N = min(loader.batch_size, loader.size - start)
+            rows = self._rows(N)
+            self._run(N, rate(i), *loader.examples(start + rows.start, start + rows.stop, order))
+            poll(i + 1)
+
+    def _rows(self, N: int) -> slice:
+        """The rows of this process of a batch of N."""
+        share, rest = divmod(N, self.size)
+        return slice(0, N) if rest else slice(self.places.start * share, self.places.stop * share)
+
+    def _own_rows(self, *batch: Matrix) -> list[Matrix]:
+        """The rows of this process of a whole batch."""
+        return [rows_of(A, self._rows(A.shape[0])) for A in batch]
+
+    def _run(self, N: int, eta: Scalar, *own: Matrix) -> None:
+        """Train on these rows of a batch of N, and hear what ranks asked for in the step before: it has ended."""
+        before = self.counts
+        self.matrices, self.counts = self.compiled(self.matrices, *self._inputs(N, eta, *own))
+        if before is not None:
+            self.group.hear(np.asarray(before.addressable_data(0)).tolist())
+
+    def _inputs(self, N: int, eta: Scalar, *own: Matrix) -> list[Matrix]:
+        """The inputs of a step on a batch of N, of which this process gives its rows."""
+        dtype, sharding = own[0].dtype, self.whole if N % self.size else self.rows
+        X, T, *s = (_placed(A, sharding, (N, A.shape[1])) for A in own)
+        return [self._requests(dtype), X, T, np.asarray(eta, dtype), *s]
+
+    def _requests(self, dtype: Any) -> Matrix:
+        """What the ranks ask for, to be added up; in the dtype of the gradients, since it is sent with them."""
+        key = dtype, self.group.asked
+        if key not in self.asking:
+            self.asking[key] = self._once(np.array(self.group.requests(), dtype))
+        return self.asking[key]
+
+    # -- compiling --------------------------------------------------------------------------------------
+    def _jitted(self, step: Step) -> Any:
+        """The step that also adds up what the ranks ask for."""
+
+        def sharded(state: State, requests: Matrix, *inputs: Matrix) -> tuple[State, Matrix]:
+            return step(state, *inputs), _sum(requests)
+
+        return jax.jit(sharded, donate_argnums=0, out_shardings=self.whole)
+
+    def _compile(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+        """Compile the step for batches like these, after a check that all ranks have traced the same."""
+        lowered = self.compiled.lower(self.matrices, *self._inputs(X.shape[0], eta, *self._own_rows(X, T, *s)))
+        found = self.group.exchange(hashlib.sha256(lowered.as_text().encode()).hexdigest())
+        for rank, digest in enumerate(found):
+            if digest != found[0]:
+                raise Disagreement(f"the model of rank {rank} does not compute what that of rank 0 does")
+        lowered.compile()
+
+
+def _placed(own: Matrix, sharding: NamedSharding, shape: tuple[int, ...]) -> Matrix:
+    """A matrix of all devices, of which this process gives its rows, or all."""
+    return jax.make_array_from_process_local_data(sharding, own, shape)
+
+
+def _sum(X: Matrix) -> Matrix:
+    """The sum over the first axis, along which the devices lie."""
+    return jnp.sum(X, axis=0, dtype=X.dtype)
