@@ -11,9 +11,6 @@ import sys
 
 import jax
 import numpy as np
-
-jax.config.update("jax_enable_x64", True)
-
 from cases import train
 
 from matgrad.distributed import using
@@ -42,6 +39,7 @@ FUNCTIONS = {function.__name__: function for function in (same,)}
 
 
 def main(name: str, rank: str, size: str, port: str, *arguments: str) -> None:
+    jax.config.update("jax_enable_x64", True)
     alone = size == "1"
     group = JaxGroup(PATIENCE) if alone else connected(f"localhost:{port}", int(rank), int(size), PATIENCE)
     print(json.dumps(FUNCTIONS[name](group, *arguments)))
