@@ -1,6 +1,6 @@
-"""One process of a test with JAX: ``jax_worker.py FUNCTION RANK SIZE PORT ARGUMENT…`` prints what the function returns.
+"""One process of a test with JAX: ``jax_worker.py RANK SIZE PORT '{"FUNCTION": [ARGUMENT, …], …}'``.
 
-It is a line of JSON, the last one that is printed.
+The last line that it prints is what the functions return, by name, as JSON.
 """
 
 from __future__ import annotations
@@ -8,42 +8,135 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from typing import Any
 
 import jax
 import numpy as np
-from cases import train
+from cases import RATE, model, numbers, train
+from xla_traffic import N, partitioned, traffic
 
+import matgrad as mg
 from matgrad.distributed import using
+from matgrad.distributed.group import Disagreement
 from matgrad.distributed.jax_group import JaxGroup, connected
+from matgrad.training.run import Training
 from support import PATIENCE
 
+STOP_AT = 3  # steps after which the last rank asks to stop
 
-def same(group: JaxGroup, *names: str) -> dict[str, list]:
-    """For every case how far this group is from one process of NumPy, and a hash of what this rank has."""
+
+def same(group: JaxGroup, *names: str) -> dict[str, Any]:
+    """For every case how far this group is from one process of NumPy, and what this rank has."""
     found = {}
     for name in names:
         # eight examples are shared out; those of the last batch are not, because five is odd
-        options = {} if name == "one" else {"batch_size": 8}
+        options = {} if name == "one" else {"batch_size": N}
         expected = train(name, "numpy", **options)
         with using(group):
             state = train(name, "jax", **options)
-        found[name] = [max(float(np.abs(state[key] - expected[key]).max()) for key in expected), digest(state)]
+        found[name] = {"error": difference(state, expected), "digest": digest(state)}
     return found
+
+
+def stopped(group: JaxGroup) -> dict[str, Any]:
+    """After which step this rank stops if the last one asks for it, and how far it is from NumPy after as many."""
+    with using(group):
+        state, step = trained("jax", StopAt(STOP_AT, group.size - 1))
+    expected, _ = trained("numpy", StopAt(step, 0))
+    return {"step": step, "error": difference(state, expected), "digest": digest(state)}
+
+
+class StopAt(mg.Callback):
+    """A rank asks to stop after some steps."""
+
+    def __init__(self, step: int, rank: int) -> None:
+        self.step, self.rank = step, rank
+
+    def poll(self, run: Training) -> None:
+        if run.step == self.step and (run.group is None or run.group.rank == self.rank):
+            run.stop()
+
+
+def trained(backend: str, callback: mg.Callback) -> tuple[dict[str, np.ndarray], int]:
+    M, loss, _, loader = model("mlp", backend, batch_size=2)
+    run = Training(M, loss, loader, 2, mg.ConstantScheduler(RATE))
+    run.train([callback])
+    return numbers(M), run.step
+
+
+def fitted(group: JaxGroup) -> dict[str, Any]:
+    """How far what is measured and predicted is from NumPy, and where the model is."""
+    rng = np.random.default_rng(0)
+    X, T = rng.normal(size=(40, 5)), rng.integers(0, 3, 40)
+    models = []
+    for backend in (None, group):
+        mg.manual_seed(1)
+        M = mg.MultilayerPerceptron([mg.ActivationLayer(5, 6, "ReLU"), mg.LinearLayer(6, 3)])
+        M.to("numpy" if backend is None else "jax", dtype="float64")
+        with using(backend):
+            M.fit(X, T, epochs=2, batch_size=N, seed=2, validation=0.25)
+        models.append(M)
+    A, B = models
+    names = ("loss", "accuracy", "validation_loss", "validation_accuracy")
+    return {
+        "history": max(float(np.abs(np.subtract(A.history[name], B.history[name])).max()) for name in names),
+        "prediction": float(np.abs(A.predict(X) - B.predict(X)).max()),
+        "device": B.device,
+    }
+
+
+def different_models(group: JaxGroup) -> str:
+    """The error if the ranks have different rules."""
+    M, loss, _, loader = model("mlp", "jax")
+    M.set_optimizer(f"Momentum(0.{9 - group.rank})")
+    try:
+        with using(group):
+            mg.stochastic_gradient_descent(M, 1, loss, mg.ConstantScheduler(RATE), loader)
+    except Disagreement as error:
+        return str(error)
+    return "none"
+
+
+def different_weights(group: JaxGroup) -> str:
+    """What this rank has if the ranks began with different weights, one of them with nan."""
+    M, loss, _, loader = model("mlp", "jax", batch_size=N)
+    if group.rank:
+        M.load_state({name: X * np.nan if name == "1.W" else X for name, X in M.state().items()})
+    with using(group):
+        mg.stochastic_gradient_descent(M, 3, loss, mg.ConstantScheduler(RATE), loader)
+    return digest(numbers(M))
+
+
+def sent(group: JaxGroup, *names: str) -> dict[str, Any]:
+    """What our step sends, and what XLA's partitioner sends for the step alone."""
+    found = {}
+    for name in names:
+        M, loss, clip_norm, loader = model(name, "jax", batch_size=N)
+        with using(group):
+            step: Any = mg.compile_step(M, loss, clip_norm=clip_norm)
+        step.load(M.state())
+        ours = step.compiled.lower(step.matrices, *step._inputs(N, RATE, *loader.batch(0))).compile().as_text()
+        found[name] = {"ours": traffic(ours), "alone": traffic(partitioned(name))}
+    return found
+
+
+def difference(state: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
+    return max(float(np.abs(state[name] - A).max()) for name, A in expected.items())
 
 
 def digest(state: dict[str, np.ndarray]) -> str:
     return hashlib.sha256(b"".join(A.tobytes() for A in state.values())).hexdigest()
 
 
-FUNCTIONS = {function.__name__: function for function in (same,)}
+FUNCTIONS = (same, stopped, fitted, different_models, different_weights, sent)
 
 
-def main(name: str, rank: str, size: str, port: str, *arguments: str) -> None:
+def main(rank: int, size: int, port: str, tasks: dict[str, list[str]]) -> None:
     jax.config.update("jax_enable_x64", True)
-    alone = size == "1"
-    group = JaxGroup(PATIENCE) if alone else connected(f"localhost:{port}", int(rank), int(size), PATIENCE)
-    print(json.dumps(FUNCTIONS[name](group, *arguments)))
+    group = JaxGroup(PATIENCE) if size == 1 else connected(f"localhost:{port}", rank, size, PATIENCE)
+    functions = {function.__name__: function for function in FUNCTIONS}
+    print(json.dumps({name: functions[name](group, *arguments) for name, arguments in tasks.items()}))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4]))

@@ -63,9 +63,7 @@ class ShardedStep(ProgramStep):
             for name in [*first, *other]:
                 found, expected = (sizes.get(name, "nothing") for sizes in (other, first))
                 if found != expected:
-                    raise Disagreement(
-                        f"the model of rank {rank} has {found} for {name}, that of rank 0 has {expected}"
-                    )
+                    raise Disagreement(f"rank {rank} has {found} for {name}, rank 0 has {expected}")
 
     def _with_common_supports(self, state: Mapping[str, Matrix]) -> State:
         """The state with the supports of rank 0, and matrices of their sizes."""
