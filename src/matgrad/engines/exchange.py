@@ -6,7 +6,10 @@ import math
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 from typing import Any
+
+import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix
@@ -17,6 +20,7 @@ from matgrad.program.schedule import messages
 from matgrad.program.shapes import Shape
 
 Empty = Callable[[Shape, str], Matrix]  # makes a matrix of this shape and dtype
+LINE = 64  # bytes of a cache line, at which the matrices of a message begin: products are written there a third faster
 FAR = 32  # messages after which the requests in one on another device are read, for which the host has to wait
 
 
@@ -52,11 +56,11 @@ class Exchange:
     def _add_message(self, message: list[Value], program: Program, empty: Empty) -> None:
         """Put the sums of a message into one row, and send and receive it at the right moments."""
         sizes = [math.prod(value.shape) for value in message]
-        row = empty((sum(sizes) + len(REQUESTS),), message[0].dtype)
-        start = 0
-        for value, size in zip(message, sizes, strict=True):
+        *starts, end = accumulate((_in_lines(value) for value in message), initial=0)
+        row = empty((end + len(REQUESTS),), message[0].dtype)
+        row[...] = 0  # also between the matrices
+        for value, start, size in zip(message, starts, sizes, strict=True):
             self.arrays[self._names[value]] = row[start : start + size].reshape(tuple(map(int, value.shape)))
-            start += size
         sent: list[Any] = []  # the work of sending it, one at most
         self._actions[message[-1]] = partial(self._send, row, sent)
         first = next(x for x in program.values if x.operation == "receive" and x.operands[0] in message)
@@ -87,6 +91,11 @@ class Exchange:
             if name == "reduce_scatter":
                 self.group.wait(self.group.start_sum(X))
             out[...] = X[_part(tuple(X.shape), axis, self.group.rank, self.group.size)]
+
+
+def _in_lines(value: Value) -> int:
+    """The number of elements in the cache lines that a value takes."""
+    return -(-value.nbytes // LINE) * LINE // np.dtype(value.dtype).itemsize
 
 
 def _part(shape: Shape, axis: str, rank: int, size: int) -> tuple[slice, ...]:

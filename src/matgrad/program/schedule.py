@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from matgrad.program.program import Program, Value
@@ -23,8 +23,8 @@ def scheduled(program: Program) -> Program:
     arrived = 0  # messages
     while left:
         for value in left:
-            if value.operation != "receive" and all(x in order for x in value.operands):
-                order[value] = None
+            if value.operation != "receive" and _is_ready(value, order):
+                order |= dict.fromkeys([*_sent_with(value, left, order), value])
         left = [value for value in left if value not in order]
         if left:
             message = messages(order)[arrived]
@@ -59,6 +59,20 @@ def _lowered(program: Program) -> Program:
         if value.operation == "all_reduce":
             new[value] = value.derived("receive", replace(new[value], operation="send", name=""))
     return _renewed(program, new)
+
+
+def _is_ready(value: Value, order: Container[Value]) -> bool:
+    """Whether it can be computed after those."""
+    return all(x in order for x in value.operands)
+
+
+def _sent_with(value: Value, left: list[Value], order: Container[Value]) -> Iterator[Value]:
+    """The smaller sums that can be computed before a sum is sent, and that they are sent: one message is enough."""
+    if value.operation == "send":
+        for other in left:
+            if other.operation == "send" and other.nbytes < value.nbytes and _is_ready(other.operands[0], order):
+                yield from other.operands
+                yield other
 
 
 def _in_order(program: Program, order: Iterable[Value]) -> Program:
