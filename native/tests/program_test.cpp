@@ -184,6 +184,50 @@ void test_counters() {
                  "a quotient of whole numbers");
 }
 
+// b = r(2·Σ X) + Σ X over the rows of X, where r is a collective
+const std::string kCollective = R"({"format": 2, "sizes": {},
+    "buffers": [{"shape": [2, 3], "dtype": "float64", "name": "X"}, {"shape": [1, 3], "dtype": "float64", "name": "b"},
+                {"shape": [1, 3], "dtype": "float64"}, {"shape": [1, 3], "dtype": "float64", "name": "exchange 0"}],
+    "values": [{"operation": "input", "operands": [], "shape": [2, 3], "dtype": "float64", "name": "X", "buffer": 0},
+               {"operation": "columns_sum", "operands": [0], "shape": [1, 3], "dtype": "float64", "buffer": 2},
+               {"operation": "add", "operands": [1, 1], "shape": [1, 3], "dtype": "float64", "buffer": 3},
+               {"operation": "all_reduce", "operands": [2], "shape": [1, 3], "dtype": "float64", "buffer": 3},
+               {"operation": "add", "operands": [3, 1], "shape": [1, 3], "dtype": "float64", "buffer": 1}],
+    "outputs": {"b": 4}, "copies": []})";
+
+void test_collectives() {
+    const auto changed = [](const std::string& from, const std::string& to) {
+        std::string text = kCollective;
+        return text.replace(text.find(from), from.size(), to);
+    };
+    for (const auto& [from, to] : std::initializer_list<std::pair<std::string, std::string>>{
+             {"\"exchange 0\"", "\"\""},
+             {"\"operands\": [2]", "\"operands\": [1]"},
+             {"\"all_reduce\"", "\"take_rows\""},
+             {"\"operands\": [3, 1]", "\"operands\": [2, 1]"}})
+        check_throws([&, text = changed(from, to)] { Program{Json::parse(text)}; }, "a collective with " + to);
+    double X[] = {1, 2, 3, 4, 5, 6}, b[3] = {}, sum[3] = {};
+    for (int threads : {1, 2, 3}) {
+        Executor executor(Program(Json::parse(kCollective)), std::make_shared<ThreadPool>(threads));
+        executor.bind("X", X), executor.bind("b", b), executor.bind("exchange 0", sum);
+        check_throws([&] { executor.run(); }, "collectives without a function");
+        executor.collective = [](int) { throw std::runtime_error("a rank is gone"); };
+        std::string message;
+        try {
+            executor.run();
+        } catch (const std::runtime_error& error) {
+            message = error.what();
+        }
+        check(message == "a rank is gone", "the exception of a collective");
+        executor.collective = [&](int value) {
+            check(value == 3 && sum[0] == 10 && sum[1] == 14 && sum[2] == 18, "the operand of a collective");
+            sum[0] = 100;
+        };
+        executor.run();
+        check(b[0] == 105 && b[1] == 21 && b[2] == 27 && executor.runs == 1, "the result of a collective");
+    }
+}
+
 void test_files() {
     check_throws([] { Safetensors::read("no such file"); }, "a missing file");
     const char* path = "damaged.safetensors";
@@ -281,6 +325,7 @@ int main() {
     test_run();
     test_batches();
     test_counters();
+    test_collectives();
     test_files();
     test_supports();
     test_sparse();

@@ -327,6 +327,29 @@ for k in (-1, 3, 99, 2**31, 2**63, 1.5, None, "0"):
     CASES[f"output {k}"] = lambda p, k=k: p.outputs.update(X=k)
 
 
+# -- collectives, which nobody is there to run ---------------------------------------------------------
+
+
+@case
+def collective_of_X(p):
+    p.add("all_reduce", [2, 3], p.X, buffer=0)
+
+
+@case
+def collective_of_the_rate(p):
+    p.outputs["Y"] = p.add("all_max", [], p.eta, buffer=2)
+
+
+@case
+def gathered_rows(p):
+    p.outputs["Y"] = p.add("all_gather_rows", [4, 3], p.X, buffer=p.buffer([4, 3], name="Y"))
+
+
+@case
+def gathered_rows_of_8_GB(p):
+    p.outputs["Y"] = p.add("all_gather_rows", [700_000_000, 3], p.X, buffer=p.buffer([700_000_000, 3], name="Y"))
+
+
 # -- supports ----------------------------------------------------------------------------------------
 
 
