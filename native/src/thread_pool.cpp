@@ -9,7 +9,6 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "matgrad/cores.h"
@@ -181,7 +180,7 @@ public:
         if (size_ > 1) finished_.wait(finished);
         if (!failure_) return;
         barrier_.mend();
-        std::rethrow_exception(std::exchange(failure_, nullptr));
+        std::rethrow_exception(failure_);
     }
 
     const unsigned born = forks();  // the process that it belongs to

@@ -37,10 +37,10 @@ class NativeExecutor:
         self.program = with_separate_outputs(program)
         self.values = all_values(self.program)
         # a rank waits for the others while it runs: where they are threads of one process, they cannot take turns
-        pool = _native.ThreadPool(threads()) if exchange else thread_pool(threads())
+        pool = thread_pool(threads()) if exchange is None else _native.ThreadPool(threads())
         self.core = _native.Executor(json.dumps(as_dictionary(self.program)), pool)
         self.bind(state)
-        if exchange:
+        if exchange is not None:
             self._join(exchange)
         self.outputs = {name: value for name, value in program.outputs.items() if name not in program.inputs}
 
