@@ -13,26 +13,26 @@ from matgrad.distributed import current
 from matgrad.distributed.group import Disagreement
 from matgrad.specifications.models import create_model
 
-BACKENDS = ("numpy", "torch", "native")
+ENGINES = ("numpy", "torch", "native")
 X = np.random.default_rng(0).normal(size=(60, 8))
 T = (X @ np.random.default_rng(1).normal(size=(8, 3))).argmax(axis=1)
 
 
-def model(backend: str, densities: str = "1;1;1", layers: str = "ReLU;BatchNormalization;ReLU;Linear"):
+def model(engine: str, densities: str = "1;1;1", layers: str = "ReLU;BatchNormalization;ReLU;Linear"):
     mg.manual_seed(0)
     return create_model(layers, "8;12;10;3", densities=densities, optimizers="Momentum(0.9)").to(
         backend, dtype="float64"
     )
 
 
-def run_alone(backend: str, fit, **options):
-    M = model(backend, **options)
+def run_alone(engine: str, fit, **options):
+    M = model(engine, **options)
     return M, fit(M)
 
 
-def run_on_ranks(backend: str, fit, ranks: int = 2, **options):
+def run_on_ranks(engine: str, fit, ranks: int = 2, **options):
     """The models of all ranks, and what `fit` returns on each."""
-    models = [model(backend, **options) for _ in range(ranks)]
+    models = [model(engine, **options) for _ in range(ranks)]
     results = on_ranks(ranks, lambda rank: fit(models[rank]))
     return list(zip(models, results, strict=True))
 
@@ -49,16 +49,18 @@ def check_equal(alone, ranks, tolerance: float = 1e-12) -> None:
                 np.testing.assert_allclose(found[name], values, rtol=0, atol=tolerance, err_msg=name)
 
 
-def test_statistics_are_those_of_one_process(backend):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_statistics_are_those_of_one_process(engine):
     def fit(M):
         return M.fit(X, T, epochs=3, batch_size=7, seed=1, validation=0.25)
 
-    alone, ranks = run_alone(backend.name, fit), run_on_ranks(backend.name, fit, 3)
+    alone, ranks = run_alone(engine, fit), run_on_ranks(engine, fit, 3)
     assert {"loss", "accuracy", "validation_loss"} <= alone[1].keys()
     check_equal(alone, ranks)
 
 
-def test_a_regression_and_class_weights(backend):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_regression_and_class_weights(engine):
     Y = np.stack([X[:, 0], X[:, 1] * X[:, 2], X[:, 3] ** 2], axis=1)
 
     def regression(M):
@@ -68,26 +70,28 @@ def test_a_regression_and_class_weights(backend):
         return M.fit(X, T, epochs=2, batch_size=8, seed=1, class_weight="balanced", sample_weight=np.linspace(0, 2, 60))
 
     for fit in (regression, weighted):
-        check_equal(run_alone(backend.name, fit), run_on_ranks(backend.name, fit))
+        check_equal(run_alone(engine, fit), run_on_ranks(engine, fit))
 
 
-def test_early_stopping_after_the_same_epoch(backend):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_early_stopping_after_the_same_epoch(engine):
     def fit(M):
         return M.fit(X, T, epochs=60, batch_size=10, seed=1, learning_rate=0.5, validation=0.3, early_stopping=2)
 
-    alone, ranks = run_alone(backend.name, fit), run_on_ranks(backend.name, fit)
+    alone, ranks = run_alone(engine, fit), run_on_ranks(engine, fit)
     assert 2 < len(alone[1]["loss"]) < 60
     check_equal(alone, ranks, 1e-9)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("method", [mg.SET(0.3), mg.SET(0.3, every=5), mg.RigL(0.3, every=4)])
-def test_supports_change_as_in_one_process(backend, method):
+def test_supports_change_as_in_one_process(engine, method):
     def fit(M):
         mg.manual_seed(5)
         return M.fit(X, T, epochs=4, batch_size=9, seed=1, callbacks=[type(method)(0.3, every=method.every, seed=3)])
 
     options = {"densities": "0.4;0.5;1", "layers": "ReLU;ReLU;Linear"}
-    alone, ranks = run_alone(backend.name, fit, **options), run_on_ranks(backend.name, fit, **options)
+    alone, ranks = run_alone(engine, fit, **options), run_on_ranks(engine, fit, **options)
     expected = [layer.W.support.flat() for layer in alone[0].layers[:2]]
     for M, _ in ranks:
         for layer, flat in zip(M.layers, expected, strict=False):
@@ -109,8 +113,9 @@ class StopAt(Callback):
         self.steps = run.step
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("rank", [0, 1, 2])
-def test_all_ranks_stop_after_the_same_step_when_one_is_interrupted(backend, rank):
+def test_all_ranks_stop_after_the_same_step_when_one_is_interrupted(engine, rank):
     callbacks = [StopAt(13, rank) for _ in range(3)]
 
     def fit(M):
@@ -118,7 +123,7 @@ def test_all_ranks_stop_after_the_same_step_when_one_is_interrupted(backend, ran
             M.fit(X, T, epochs=5000, batch_size=6, seed=1, callbacks=[callbacks[current().rank]], statistics=False)
         return {}
 
-    ranks = run_on_ranks(backend.name, fit, 3)
+    ranks = run_on_ranks(engine, fit, 3)
     steps = {callback.steps for callback in callbacks}
     assert len(steps) == 1
     assert 13 <= steps.pop() < 50_000
@@ -135,14 +140,16 @@ class StopInBatch(Callback):
             run.stop()
 
 
-def test_a_callback_that_stops_in_a_batch_stops_there(backend):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_callback_that_stops_in_a_batch_stops_there(engine):
     def fit(M):
         return M.fit(X, T, epochs=3, batch_size=6, seed=1, callbacks=[StopInBatch()])
 
-    check_equal(run_alone(backend.name, fit), run_on_ranks(backend.name, fit))
+    check_equal(run_alone(engine, fit), run_on_ranks(engine, fit))
 
 
-def test_a_run_goes_on_from_a_checkpoint_with_another_number_of_ranks(backend, tmp_path):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_goes_on_from_a_checkpoint_with_another_number_of_ranks(engine, tmp_path):
     options = {"batch_size": 7, "seed": 1}
 
     def whole(M):
@@ -154,13 +161,14 @@ def test_a_run_goes_on_from_a_checkpoint_with_another_number_of_ranks(backend, t
     def rest(M):
         return M.fit(X, T, epochs=4, resume=tmp_path, **options)
 
-    alone = run_alone(backend.name, whole)
-    run_on_ranks(backend.name, half, 3)
-    check_equal(alone, run_on_ranks(backend.name, rest, 2))
-    check_equal(alone, [run_alone(backend.name, rest)])
+    alone = run_alone(engine, whole)
+    run_on_ranks(engine, half, 3)
+    check_equal(alone, run_on_ranks(engine, rest, 2))
+    check_equal(alone, [run_alone(engine, rest)])
 
 
-def test_ranks_with_different_models_are_told_apart(backend):
-    models = [model(backend.name), create_model("ReLU;ReLU;Linear", "8;12;10;3").to(backend.name, dtype="float64")]
+@pytest.mark.parametrize("engine", ENGINES)
+def test_ranks_with_different_models_are_told_apart(engine):
+    models = [model(engine), create_model("ReLU;ReLU;Linear", "8;12;10;3").to(engine, dtype="float64")]
     with pytest.raises(Disagreement, match=r"^rank 1 has nothing for 2\.gamma, rank 0 has 1 × 12$"):
         on_ranks(2, lambda rank: models[rank].fit(X, T, epochs=1, seed=1))
