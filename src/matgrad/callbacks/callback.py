@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ from matgrad.specifications.parsing import describe
 
 if TYPE_CHECKING:
     from matgrad.training import Training
+
+
+METHODS = {"start", "resume", "batch", "poll", "epoch", "end"}
 
 
 class Callback:
@@ -27,12 +31,15 @@ class Callback:
     changes_only_state = False  # whether `batch` changes nothing of the model but its state
     state_names: tuple[str, ...] = ()  # the attributes that a checkpoint has: plain values, matrices, lists and tables
     state_types: Mapping[str, Any] = MappingProxyType({})  # of those of them that are checked when they come back
+    only_first = False  # whether it only prints or writes, so that of several ranks only the first calls it
     interval = 1  # after how many steps it is called; the engine trains on the batches between by itself
 
     def __init_subclass__(cls) -> None:
-        """A class with a method `batch` wants batches, unless it says otherwise."""
+        """A class with a method `batch` wants batches, unless it says otherwise; rank 0 alone has some methods."""
         if "batch" in vars(cls) and "wants_batches" not in vars(cls):
             cls.wants_batches = True
+        for name in METHODS & vars(cls).keys() if cls.only_first else ():
+            setattr(cls, name, _by_first(vars(cls)[name]))
 
     def __repr__(self) -> str:
         return describe(self)
@@ -76,3 +83,14 @@ class Callback:
 
     def end(self, run: Training) -> None:
         """After the last epoch, also if training was stopped, was interrupted or failed."""
+
+
+def _by_first(method: Callable[..., None]) -> Callable[..., None]:
+    """A method of a callback that does nothing where several ranks train, except on rank 0."""
+
+    @wraps(method)
+    def called(self: Callback, run: Training, *arguments: Any) -> None:
+        if run.group is None or run.group.is_first:
+            method(self, run, *arguments)
+
+    return called

@@ -45,6 +45,7 @@ class Checkpoints(Callback):
     a folder, no other can.
     """
 
+    only_first = True
     place = 3
     changes_only_state = True
     state_names = ("best",)

@@ -34,6 +34,7 @@ class _RowsFile(Callback):
     a warning, and is tried again after the next epoch.
     """
 
+    only_first = True
     place = 1
     _path: Path
     _format: _Format

@@ -28,6 +28,7 @@ class Pictures(Callback):
     inputs form an image: (channels, rows, columns). A callback that changes supports belongs before it.
     """
 
+    only_first = True
     _shots: list[Snapshot]
 
     def __init__(self, folder: str | Path, epochs: Iterable[int] | None = None, shape: Shape | None = None) -> None:

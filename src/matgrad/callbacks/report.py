@@ -41,6 +41,8 @@ class Report(Callback):
     the error as its `failure`: training goes on.
     """
 
+    only_first = True
+
     def __init__(self, *, silent: bool = False, patient: bool = False) -> None:
         self.silent, self.patient = silent, patient
         self.failure: OSError | None = None
@@ -106,6 +108,7 @@ class Report(Callback):
 class LiveTable(Callback):
     """Shows the table and the plot of a run in a notebook, anew a few times per second while it goes on."""
 
+    only_first = True
     place = 1
     _INTERVAL = 0.5  # seconds from one time to the next
 

@@ -16,6 +16,7 @@ from matgrad.callbacks.checkpoints import parse_interval
 from matgrad.cli.files import FileType, Reads, WritesFolder
 from matgrad.cli.groups import GroupedOption, all_of, option
 from matgrad.cli.options import COUNT, as_given
+from matgrad.distributed.starting import run_name
 from matgrad.storage.checkpoints import BEST, FILES, Checkpoint, find_checkpoint
 
 RESUMED = "matgrad.resumed"  # in a context: the checkpoint from which the run goes on
@@ -23,7 +24,10 @@ BOUND = ("Model", "Data", "Training", "Sparsity")  # groups of options that a ru
 FREE, ALSO_BOUND = ("epochs", "learning_rate"), ("dtype",)
 EVERY, KEEP = "1", 3  # defaults
 OWN = ("checkpoint", "every", "keep", "resume")
-NOT_KEPT = ("resume", "checkpoint", "config", "overwrite", "quiet", "as_json", "info", "debug")  # of one command
+NOT_KEPT = (  # options of one command
+    *("resume", "checkpoint", "config", "overwrite", "quiet", "as_json", "info", "debug"),
+    *("processes", "max_restarts", "timeout"),
+)
 
 
 class Interval(click.ParamType):
@@ -148,5 +152,5 @@ def checkpoints(options: Mapping[str, Any], sha256: Callable[[], str]) -> Checkp
         options["every"],
         options["keep"],
         overwrite=is_new and options["overwrite"],
-        record={"configuration": kept, "sha256": sha256()},
+        record={"configuration": kept, "sha256": sha256(), "run": run_name(os.environ)},
     )

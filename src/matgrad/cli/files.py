@@ -17,6 +17,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from matgrad.distributed import is_first
 from matgrad.foundation.writing import replaceable
 from matgrad.storage.models import check_ending
 
@@ -135,10 +136,11 @@ class Command(_WithHelp):
     """A command that checks its files before it runs."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, if nothing that it reads is written, and nothing is written twice."""
+        """Run the command, if nothing that it reads is written, and nothing is written twice; rank 0 writes."""
         is_resumed = ctx.params.get("resume") is not None
         known = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP]
-        check_files(self, ctx.params, known if is_resumed else ())
+        if is_first():
+            check_files(self, ctx.params, known if is_resumed else ())
         return super().invoke(ctx)
 
 

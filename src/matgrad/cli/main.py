@@ -15,6 +15,7 @@ from matgrad.cli.bench_methods import sparse_methods
 from matgrad.cli.check import check
 from matgrad.cli.convert import convert
 from matgrad.cli.data import data
+from matgrad.cli.errors import as_click_error
 from matgrad.cli.evaluate import evaluate, predict
 from matgrad.cli.explain import explain
 from matgrad.cli.files import CommandGroup
@@ -25,9 +26,6 @@ from matgrad.cli.runs import plot, runs_command
 from matgrad.cli.train import train
 from matgrad.cli.verify import verify
 
-# what the package raises for bad input; anything else is a bug and shows its traceback
-BAD_INPUT = (ValueError, TypeError, OSError, ModuleNotFoundError, MemoryError, OverflowError, RecursionError)
-
 
 class Commands(CommandGroup):
     """A group that turns the package's own errors into one line."""
@@ -36,13 +34,13 @@ class Commands(CommandGroup):
         """Run the command; bad input ends it with exit status 2."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:
-            raise  # the reader of a pipe is gone: not our error
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             raise click.exceptions.Exit(130) from None
-        except BAD_INPUT as error:
-            raise click.UsageError(" ".join(str(error).splitlines()) or type(error).__name__, ctx=None) from error
+        except Exception as error:
+            if (shown := as_click_error(error)) in (None, error):
+                raise
+            raise shown from error
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Run the command line, whatever standard output is."""

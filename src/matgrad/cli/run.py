@@ -38,6 +38,7 @@ from matgrad.cli.timer import Timer
 from matgrad.cli.topology import sparse_training, starts_dense
 from matgrad.datasets import DataLoader, Dataset, Normalization
 from matgrad.datasets.weighting import class_weights, weights_by_class
+from matgrad.distributed import is_first
 from matgrad.foundation.files import as_json
 from matgrad.foundation.machine import set_threads
 from matgrad.foundation.writing import make_folder, write_json, write_or_rescue
@@ -84,7 +85,7 @@ class TrainingRun:
         self.M.information = self._information()
         self.checkpoints = checkpoints(options, lambda: self.sha256)
         is_saved = any(options[name] for name in ("output", "save_weights", "save_dataset", "checkpoint"))
-        self.report = Report(silent=options["quiet"] or options["as_json"], patient=is_saved)
+        self.report = Report(silent=options["quiet"] or options["as_json"] or not is_first(), patient=is_saved)
 
     # -- set-up -------------------------------------------------------------------------------
     @cached_property
@@ -241,6 +242,14 @@ class TrainingRun:
             results = self._results(training)
         except ArithmeticError as error:
             raise click.ClickException(str(error)) from None
+        if is_first():
+            self._finish(training, results, started)
+        if training.is_interrupted:
+            raise click.exceptions.Exit(130)
+
+    def _finish(self, training: Training, results: dict[str, float], started: float) -> None:
+        """Write the files that were asked for, and print the last line."""
+        options, M = self.options, self.M
         problems = self._write(results)
         if self.checkpoints is not None and self.checkpoints.failure is not None:
             problems.append(f"the last checkpoint could not be written: {self.checkpoints.failure}")
@@ -258,8 +267,6 @@ class TrainingRun:
             raise ValueError("; ".join(filter(None, problems)))
         if self.report.failure is not None:
             raise self.report.failure
-        if training.is_interrupted:
-            raise click.exceptions.Exit(130)
 
     def _conclude(self, training: Training) -> None:
         """Say how training ended."""

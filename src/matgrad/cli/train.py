@@ -8,7 +8,7 @@ import click
 
 from matgrad.cli.checkpoints import checkpoint_options
 from matgrad.cli.files import READS, WRITES, WRITES_MODEL, WritesFolder
-from matgrad.cli.groups import GroupedCommand, option
+from matgrad.cli.groups import option
 from matgrad.cli.logs import log_options
 from matgrad.cli.options import (
     COUNT,
@@ -22,6 +22,7 @@ from matgrad.cli.options import (
     plugin_option,
 )
 from matgrad.cli.pictures import picture_options
+from matgrad.cli.ranks import RankedCommand, rank_options
 from matgrad.cli.run import TrainingRun
 from matgrad.cli.sparsity import density_options
 from matgrad.cli.table_options import feature_options
@@ -30,7 +31,7 @@ from matgrad.specifications.models import OPTIMIZER, WEIGHTS
 from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 
 
-@click.command(cls=GroupedCommand, short_help="Train a multilayer perceptron.")
+@click.command(cls=RankedCommand, short_help="Train a multilayer perceptron.")
 @option("Model", "--layers", default="ReLU;ReLU;Linear", metavar="LIST", help="The layers, from first to last.")
 @option(
     "Model",
@@ -150,6 +151,7 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     help="Rows and columns of a printed matrix at each edge.",
 )
 @machine_options
+@rank_options
 @option("Engine", "--eager", is_flag=True, help="Run the equations one by one instead of compiling the step.")
 @config_option
 def train(**options: Any) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 from matgrad.distributed.group import Group, join
 
@@ -95,6 +96,22 @@ def _place_of_slurm(variables: Mapping[str, str]) -> Place:
         host=first_host(variables["SLURM_STEP_NODELIST"]),
         port=10_000 + (job + step) % 20_000,  # below those that systems give to anyone
     )
+
+
+def run_name(variables: Mapping[str, str]) -> str | None:
+    """What tells a run that may be started again from all others; None if nothing would start it again.
+
+    torchrun tells it with --rdzv-id or --standalone; else it is torchrun's process that does.
+    """
+    name = variables.get("TORCHELASTIC_RUN_ID")
+    if name != "none":
+        return name
+    parent = os.getppid()
+    try:
+        start = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:  # not on Linux
+        start = ""
+    return f"{parent} {start}".strip()
 
 
 def first_host(nodes: str) -> str:

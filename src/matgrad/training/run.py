@@ -416,6 +416,8 @@ class Training:
         due = [x for x in self._callbacks if x.wants_batches and self.step % x.interval == 0]
         start = time.perf_counter()
         self._is_between_batches, self._is_current = True, False
+        if due and self.group is not None:
+            _ = self.M  # on all ranks, since callbacks of the first may look at it
         for callback in due:
             callback.batch(self)
         self._is_between_batches = False
