@@ -30,7 +30,7 @@ def scheduled(program: Program) -> Program:
             message = messages(order)[arrived]
             order |= {value: None for value in left if value.operation == "receive" and value.operands[0] in message}
             arrived += 1
-    return _in_order(program, order)
+    return _in_order(program, _beside_readers(program, order))
 
 
 def messages(values: Iterable[Value]) -> list[list[Value]]:
@@ -61,6 +61,11 @@ def _lowered(program: Program) -> Program:
     return _renewed(program, new)
 
 
+def _is_computed_elementwise(value: Value) -> bool:
+    """Whether it is a matrix that is computed element by element."""
+    return value.kind == "elementwise" and not value.is_scalar
+
+
 def _is_ready(value: Value, order: Container[Value]) -> bool:
     """Whether it can be computed after those."""
     return all(x in order for x in value.operands)
@@ -73,6 +78,25 @@ def _sent_with(value: Value, left: list[Value], order: Container[Value]) -> Iter
             if other.operation == "send" and other.nbytes < value.nbytes and _is_ready(other.operands[0], order):
                 yield from other.operands
                 yield other
+
+
+def _beside_readers(program: Program, order: Iterable[Value]) -> Iterator[Value]:
+    """The values in this order, but μ·Δ right before μ·Δ - η·Σ DW: an engine can then compute both in one pass.
+
+    That is so for all that is computed element by element, waits for nothing, and is read only by those who wait.
+    """
+    waiting: set[Value] = set()
+    early = set(program.outputs.values())  # and what is read by those who do not wait
+    for value in program.values:
+        if value.operation == "receive" or any(x in waiting for x in value.operands):
+            waiting.add(value)
+        else:
+            early.update(value.operands)
+    for value in order:
+        postponed = [x for x in (value, *value.operands) if _is_computed_elementwise(x) and x not in early | waiting]
+        yield from postponed if value in waiting else ()
+        if value not in postponed:
+            yield value
 
 
 def _in_order(program: Program, order: Iterable[Value]) -> Program:
