@@ -21,7 +21,7 @@ T = (X @ np.random.default_rng(1).normal(size=(8, 3))).argmax(axis=1)
 def model(engine: str, densities: str = "1;1;1", layers: str = "ReLU;BatchNormalization;ReLU;Linear"):
     mg.manual_seed(0)
     return create_model(layers, "8;12;10;3", densities=densities, optimizers="Momentum(0.9)").to(
-        backend, dtype="float64"
+        engine, dtype="float64"
     )
 
 
