@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from threads import on_ranks
@@ -11,11 +12,15 @@ from matgrad.distributed import current
 from matgrad.distributed.group import part
 from matgrad.engines.exchange import Exchange
 from matgrad.engines.executor import Executor
-from matgrad.program import optimized
-from matgrad.program.program import Program
+from matgrad.loss_functions import create_loss
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.program import optimized, record_computation
+from matgrad.program.computations import make_step
+from matgrad.program.program import Program, Value
 from matgrad.program.rules import with_separate_exchange
-from matgrad.program.schedule import scheduled
-from matgrad.program.sharding import COLUMNS, ROWS, WHOLE, Placement, sharded
+from matgrad.program.schedule import MESSAGE, messages, scheduled
+from matgrad.program.sharding import COLUMNS, ROWS, WHOLE, Placement, data_parallel, sharded
+from matgrad.specifications.models import create_model
 from program_support import GIVEN, STATE, kernels_of, numbers, outputs, programs
 
 RANKS = 2
@@ -69,3 +74,37 @@ def test_any_program_can_be_sharded_with_any_placements(drawn):
     for rank, found in enumerate(run_on_ranks(program, placements, state, inputs)):
         for name, A in expected.items():
             np.testing.assert_array_equal(found[name], own_part(A, placements.get(name, WHOLE), rank), err_msg=name)
+
+
+def step_of_a_rank(M: MultilayerPerceptron) -> Program:
+    """The step of rank 0 on four examples."""
+    D, K = M.layers[0].input_size, M.layers[-1].output_size
+    step = make_step(M, create_loss("SoftmaxCrossEntropy"))
+    program = record_computation(step, M.state(), np.zeros((4, D)), np.zeros((4, K)))
+    return scheduled(optimized(sharded(program, data_parallel(program), 0, RANKS)))
+
+
+def test_the_program_of_a_rank_needs_others():
+    M = create_model("ReLU;Linear", "4;3;2").to(dtype="float64")
+    with pytest.raises(ValueError, match="send: the program of a rank cannot run without other ranks"):
+        Executor(step_of_a_rank(M), kernels_of("numpy"), M.state())
+
+
+def test_too_few_rows_are_not_shared_out():
+    X = Value("input", (), (1, 3), name="X")
+    program = Program({"X": X}, {"X": Value("negative", (X,), (1, 3))})
+    with pytest.raises(ValueError, match="X has 1 rows, expected at least one for each of 2 ranks"):
+        sharded(program, {"X": ROWS}, 0, RANKS)
+
+
+def test_sums_are_sent_while_products_are_computed_and_large_ones_at_once():
+    M = create_model("ReLU;ReLU;Linear", "64;1200;1200;10").to(dtype="float64")  # W2 has 11.5 MB
+    values = step_of_a_rank(M).values
+    first, second = messages(values)
+    assert sum(value.nbytes for value in first) >= MESSAGE
+    places = {value: i for i, value in enumerate(values)}
+    products = [places[value] for value in values if value.operation == "matmul"]
+    received = [places[value] for value in values if value.operation == "receive"]
+    assert places[first[-1]] < max(products) < min(received)  # the first message is under way during a product
+    assert {value.shape for value in second} == {(1200, 64), (1, 1200)}
+    assert len(received) == len([*first, *second]) == 6

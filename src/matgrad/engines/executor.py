@@ -102,7 +102,8 @@ class Executor:
 
     def _collective(self, value: Value) -> Callable[..., None]:
         """The kernel of a collective, which works in the memory of the exchange."""
-        assert self.exchange is not None
+        if self.exchange is None:
+            raise ValueError(f"{value.operation}: the program of a rank cannot run without other ranks")
         perform = self.exchange.perform
         return lambda out: perform(value)
 
