@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from threads import on_ranks
 
@@ -64,6 +64,7 @@ def placed_programs(draw) -> tuple[Program, dict[str, Placement], int]:
     return program, placements, draw(st.integers(0, 99))
 
 
+@settings(deadline=None)
 @given(placed_programs())
 def test_any_program_can_be_sharded_with_any_placements(drawn):
     program, placements, seed = drawn
