@@ -11,9 +11,11 @@ from typing import Any
 import click
 
 from matgrad import distributed
+from matgrad.cli.checkpoints import BOUND, OWN
 from matgrad.cli.errors import as_click_error
-from matgrad.cli.files import check_files
-from matgrad.cli.groups import GroupedCommand, all_of, option
+from matgrad.cli.files import FileType, check_files
+from matgrad.cli.groups import GroupedCommand, GroupedOption, all_of, option
+from matgrad.distributed.agreement import agree
 from matgrad.distributed.group import Group, reason_of
 from matgrad.distributed.launching import LOST, launch
 from matgrad.distributed.starting import KINDS, TIMEOUT, place_of, run_name
@@ -85,6 +87,7 @@ class RankedCommand(GroupedCommand):
         with _ranks(_kind(options), options["timeout"]) as group:
             if group is not None:
                 _check_options(options, group.size)
+                agree(group, _facts(self, options))
             return super().invoke(ctx)
 
 
@@ -101,6 +104,13 @@ def _check_options(options: Mapping[str, Any], size: int) -> None:
         raise ValueError(f"--processes {options['processes']}: this process was started as one of {size} ranks")
     if size > 1 and (name := next((name for name in ("eager", "debug") if options[name]), None)):
         raise ValueError(f"--{name} runs the equations one by one, which {size} ranks cannot do together")
+
+
+def _facts(command: click.Command, options: Mapping[str, Any]) -> dict[str, str]:
+    """The options that all ranks must have in common; files may lie elsewhere, and their content is compared later."""
+    bound = [p for p in command.params if isinstance(p, GroupedOption) and p.group in (*BOUND, "Engine")]
+    names = [p for p in bound if not isinstance(p.type, FileType) and p.name not in ("threads", "device", *OWN)]
+    return {p.opts[0]: str(options[str(p.name)]) for p in names}
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix
 from matgrad.callbacks import Callback, Checkpoints, Divergence, Interruption
 from matgrad.datasets import DataLoader
+from matgrad.distributed.agreement import agree
 from matgrad.distributed.group import Request, current
 from matgrad.engines.engine import Batches, CompiledStep
 from matgrad.engines.fallback import training_step
@@ -29,6 +30,7 @@ from matgrad.loss_functions import LossFunction
 from matgrad.optimizers import CompositeOptimizer
 from matgrad.program.computations import check_loss, check_probabilities, check_weighable
 from matgrad.storage.checkpoints import Checkpoint, RunState, find_checkpoint
+from matgrad.training.facts import facts_of
 from matgrad.training.rates import Rates
 
 if TYPE_CHECKING:
@@ -267,6 +269,8 @@ class Training:
         if any(isinstance(callback, Checkpoints) for callback in own):
             own.append(Interruption(signal.SIGTERM))
         self._callbacks = sorted(own, key=lambda callback: (callback.place, isinstance(callback, Checkpoints)))
+        if self.group is not None:
+            agree(self.group, facts_of(self, self._rates.schedule, self._settings()))
         # divergence is reported in words; every callback that was started ends, also if another one fails
         with np.errstate(all="ignore"), ExitStack() as at_end:
             at_end.callback(lambda: setattr(self.M, "history", self.history))

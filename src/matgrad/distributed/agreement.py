@@ -1,0 +1,36 @@
+"""What all ranks must have in common, compared before they train: ranks that differ would wait, or compute nonsense."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from matgrad.distributed.group import Disagreement, Group
+
+
+def agree(group: Group, facts: Mapping[str, str]) -> None:
+    """Refuse, on all ranks, ranks whose facts are not those of rank 0; the error names them all.
+
+    A fact has a name such as 'the batch size'; a long value, such as a hash, is shown in part.
+    """
+    first, *others = group.exchange(dict(facts))
+    told = [
+        f"rank {rank} differs from rank 0 in {_listed([_difference(name, first, own) for name in names])}"
+        for rank, own in enumerate(others, 1)
+        if (names := [name for name in {**first, **own} if first.get(name) != own.get(name)])
+    ]
+    if told:
+        raise Disagreement("; ".join(told))
+
+
+def _difference(name: str, first: Mapping[str, str], own: Mapping[str, str]) -> str:
+    found, expected = (_shown(facts.get(name, "none")) for facts in (own, first))
+    return f"{name} ({found}, expected {expected})"
+
+
+def _shown(value: str) -> str:
+    return value if len(value) <= 40 else f"{value[:15]}…{value[-8:]}"
+
+
+def _listed(items: list[str]) -> str:
+    *most, last = items
+    return f"{', '.join(most)} and {last}" if most else last

@@ -1,0 +1,65 @@
+"""The facts of a run that all ranks must have in common."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from matgrad.backends import backend_of
+from matgrad.backends.base import Matrix
+from matgrad.datasets import DataLoader
+from matgrad.datasets.loader import rows_of
+from matgrad.foundation.machine import versions
+from matgrad.layers.state import flattened
+from matgrad.learning_rate import LearningRateScheduler
+from matgrad.sparse.support import Support
+
+if TYPE_CHECKING:
+    from matgrad.training.run import Training
+
+MOST = 100_000_000  # bytes of an array that are hashed; of a larger one, rows that are spread over it
+BLOCK = 1_000_000  # bytes that are hashed at once
+
+
+def facts_of(run: Training, schedule: Callable[[int], float], settings: dict[str, str]) -> dict[str, str]:
+    """What decides the result of a run, by name; matrices by their hash."""
+    M, data = run.M, run.data
+    found = versions()
+    known = {f"the version of {name}": found[name] for name in ("matgrad", "numpy", M.backend.name) if name in found}
+    known |= {"the backend": M.engine, "the element type": M.dtype, "the initial model": _sha256(M.state())}
+    known |= {"the epochs": str(run.epochs), "the steps that are done": str(run.step), **settings}
+    known["the learning rate"] = repr(schedule if isinstance(schedule, LearningRateScheduler) else schedule(0))
+    known["the callbacks"] = ", ".join(type(callback).__name__ for callback in run.callbacks)
+    if isinstance(data, DataLoader):
+        matrices = flattened({"X": data.X, "T": data.T, "s": data.weights, "labels": data.labels})
+        known |= {"the examples": str(data.size), "the batch size": str(data.batch_size), "the data": _sha256(matrices)}
+        known["the seed of their order"] = _hash(json.dumps(data.rng.bit_generator.state, default=str).encode())
+    return known
+
+
+def _sha256(matrices: dict[str, Any]) -> str:
+    """A hash of matrices and supports, by name; of large ones, of a part of their rows."""
+    digest = hashlib.sha256()
+    for name, X in matrices.items():
+        for A in (X.starts, X.columns) if isinstance(X, Support) else () if X is None else (X,):
+            digest.update(f"{name} {tuple(A.shape)} {A.dtype}\n".encode())
+            for block in _blocks(A):
+                digest.update(block)
+    return f"sha256 {digest.hexdigest()}"
+
+
+def _blocks(A: Matrix) -> Iterator[memoryview]:
+    """The bytes of a matrix, or of rows that are spread over it, without a copy of all."""
+    N = A.shape[0] if A.shape else 1
+    rows = max(1, BLOCK * N // max(1, A.nbytes))
+    for start in range(0, N, rows * -(-A.nbytes // MOST) or 1):
+        part = rows_of(A, slice(start, min(start + rows, N))) if A.shape else A
+        yield np.ascontiguousarray(backend_of(part).to_numpy(part)).reshape(-1).view(np.uint8).data
+
+
+def _hash(data: bytes) -> str:
+    return f"sha256 {hashlib.sha256(data).hexdigest()}"
