@@ -1,4 +1,4 @@
-"""One process of a test with JAX: ``jax_worker.py RANK SIZE PORT '{"FUNCTION": [ARGUMENT, …], …}'``.
+"""One process of a test with JAX: ``jax_worker.py '{"FUNCTION": [ARGUMENT, …], …}'``, with the variables of torchrun.
 
 The last line that it prints is what the functions return, by name, as JSON.
 """
@@ -18,9 +18,8 @@ from xla_traffic import N, partitioned, traffic
 import matgrad as mg
 from matgrad.distributed import using
 from matgrad.distributed.group import Disagreement
-from matgrad.distributed.jax_group import JaxGroup, connected
+from matgrad.distributed.jax_group import JaxGroup
 from matgrad.training.run import Training
-from support import PATIENCE
 
 STOP_AT = 3  # steps after which the last rank asks to stop
 
@@ -131,12 +130,15 @@ def digest(state: dict[str, np.ndarray]) -> str:
 FUNCTIONS = (same, stopped, fitted, different_models, different_weights, sent)
 
 
-def main(rank: int, size: int, port: str, tasks: dict[str, list[str]]) -> None:
+def main(tasks: dict[str, list[str]]) -> None:
     jax.config.update("jax_enable_x64", True)
-    group = JaxGroup(PATIENCE) if size == 1 else connected(f"localhost:{port}", rank, size, PATIENCE)
     functions = {function.__name__: function for function in FUNCTIONS}
-    print(json.dumps({name: functions[name](group, *arguments) for name, arguments in tasks.items()}))
+    group = mg.distributed.start(backend="jax")
+    with using(None):  # the functions choose
+        found = {name: functions[name](group, *arguments) for name, arguments in tasks.items()}
+    group.close()
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4]))
+    main(json.loads(sys.argv[1]))

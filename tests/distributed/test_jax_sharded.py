@@ -22,19 +22,17 @@ TRAFFIC = ("mlp", "batchnorm", "srelu")
 
 def on_ranks(tasks: dict[str, list[str]], *, processes: int = 1, devices: int = 1) -> list[dict]:
     """What functions of jax_worker.py return in each of some processes, which have some devices each."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
-    environment = os.environ | {
+    common = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {QUICK}",
         "OMP_NUM_THREADS": "1",
     }
-    worker = [sys.executable, str(FOLDER / "jax_worker.py")]
+    if processes > 1:
+        common |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes)}
     started = [
         subprocess.Popen(
-            [*worker, str(rank), str(processes), port, json.dumps(tasks)],
-            env=environment,
+            [sys.executable, FOLDER / "jax_worker.py", json.dumps(tasks)],
+            env=common | ({"RANK": str(rank), "LOCAL_RANK": str(rank)} if processes > 1 else {}),
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -47,6 +45,13 @@ def on_ranks(tasks: dict[str, list[str]], *, processes: int = 1, devices: int = 
             process.kill()
     assert [process.returncode for process in started] == [0] * processes
     return [json.loads(output.splitlines()[-1]) for output in outputs]
+
+
+def free_port() -> int:
+    """A port before one that nobody has: JAX takes the next."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1] - 1
 
 
 @pytest.fixture(scope="module")

@@ -3,59 +3,122 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
 import jax
-from jax._src import distributed
+import numpy as np
+from jax._src import distributed  # which alone has the store
+from jax.errors import JaxRuntimeError
+from jax.experimental.multihost_utils import process_allgather
 
+from matgrad.distributed.board import Board
 from matgrad.distributed.group import Group
+from matgrad.distributed.starting import Place, place_of
 
-_rounds = count()  # of exchanges; all processes do the same ones
+# of JAX, where it has them: messages between CPUs, no exit of a process because another one has ended, and no hold of
+# SIGTERM, which ends a run after a checkpoint
+OPTIONS = {
+    "jax_cpu_collectives_implementation": "gloo",
+    "jax_enable_recoverability": True,
+    "jax_enable_preemption_service": False,
+}
+
+_groups = count()  # of this process; all ranks make the same ones
 
 
 class JaxGroup(Group):
-    """The processes of `jax.distributed`; without it, this process alone, with all its devices."""
+    """The processes of `jax.distributed`; without it, this process alone, with all its devices.
 
-    def __init__(self, timeout: float) -> None:
-        self.rank, self.size, self.timeout = jax.process_index(), jax.process_count(), timeout
+    The compiled step itself has what JAX adds up; `engines/jit_sharded.py` makes it. What goes wrong between ranks is a
+    ConnectionError that says which one has ended, and why.
+    """
+
+    def __init__(self) -> None:
+        self.rank, self.size = jax.process_index(), jax.process_count()
+        self.board = Board(_Store(f"matgrad/{next(_groups)}"), self.rank, self.size)
 
     def exchange(self, item: Any) -> list[Any]:
-        """What every rank gives, in the order of the ranks: a plain value that JSON can hold."""
-        if self.size == 1:
-            return [item]
-        i = next(_rounds)
-        self._store.key_value_set(_key(i, self.rank), json.dumps(item))
-        found = [json.loads(self._read(_key(i, rank), rank)) for rank in range(self.size)]
-        if i:  # all have read the round before
-            self._store.key_value_delete(_key(i - 1, self.rank))
-        return found
+        """What every rank gives: plain values, which are sent as JSON."""
+        data = np.frombuffer(json.dumps(item).encode(), np.uint8)
+        with self.told():
+            sizes = process_allgather(np.array([len(data)])).reshape(-1)
+            width = 1 << int(max(sizes)).bit_length()  # for each width, XLA compiles a program
+            rows = process_allgather(np.pad(data, (0, width - len(data)))).reshape(self.size, -1)
+        return [json.loads(row[:n].tobytes()) for row, n in zip(rows, sizes, strict=True)]
 
-    @property
-    def _store(self) -> Any:
-        """The keys and values that all processes see; JAX has no public name for it."""
-        return distributed.global_state.client
+    def fail(self, reason: str = "") -> bool:
+        """End the group because this rank fails; the others notice when its process ends, and look at the board."""
+        super().fail(reason)
+        return self.size > 1 and self.board.end(reason)
 
-    def _read(self, key: str, rank: int) -> str:
-        """What a rank has left under a key, as soon as it is there."""
+    def close(self) -> None:
+        """End the group, together with all ranks; the processes stay connected, which JAX does once."""
+        self.exchange("closed")
+        super().close()
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Say which rank is to blame for an error."""
         try:
-            return self._store.blocking_key_value_get(key, round(1000 * self.timeout))
-        except jax.errors.JaxRuntimeError as error:
-            raise ConnectionError(f"rank {rank} gave no answer within {self.timeout:g} s") from error
+            yield
+        except JaxRuntimeError as error:
+            if self.size == 1 or "RESOURCE_EXHAUSTED" in str(error):  # out of memory
+                raise
+            raise ConnectionError(self.board.why()) from error
 
 
-def _key(i: int, rank: int) -> str:
-    return f"matgrad/exchange/{i}/{rank}"
+class _Store:
+    """The keys and values of `jax.distributed`, which rank 0 has, behind a prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.client: Any = distributed.global_state.client
+
+    def set(self, key: str, value: str, /) -> None:
+        self.client.key_value_set(f"{self.prefix}/{key}", value, allow_overwrite=True)
+
+    def get(self, key: str, /) -> bytes:
+        return self.client.key_value_try_get(f"{self.prefix}/{key}").encode()
+
+    def check(self, keys: list[str], /) -> bool:
+        try:
+            for key in keys:
+                self.get(key)
+        except JaxRuntimeError as error:
+            if not str(error).startswith("NOT_FOUND"):
+                raise
+            return False
+        return True
 
 
-def connected(address: str, rank: int, size: int, timeout: float, device: int | None = None) -> JaxGroup:
-    """The group of processes that meet at rank 0's ``host:port``, each with its GPU of this number, or with all."""
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    devices = None if device is None else [device]
+def connected(place: Place, timeout: float) -> JaxGroup:
+    """The ranks that were started together; they meet within `timeout` seconds, or fail.
+
+    The port is another one after each restart, because the dead may still be at the last; torchrun has the first.
+    """
+    for name, value in OPTIONS.items():
+        if hasattr(jax.config, name):
+            jax.config.update(name, value)
+    address, seconds = f"{place.host}:{place.port + 1 + place.attempt}", max(1, round(timeout))
     try:
-        jax.distributed.initialize(
-            address, size, rank, devices, initialization_timeout=round(timeout), cluster_detection_method="deactivate"
-        )
+        jax.distributed.initialize(address, place.size, place.rank, [_gpu(place)], initialization_timeout=seconds)
     except RuntimeError as error:
-        raise ConnectionError(f"jax.distributed at {address}: {str(error).splitlines()[0]}") from error
-    return JaxGroup(timeout)
+        reason = str(error).splitlines()[0]
+        raise ConnectionError(f"the ranks cannot meet at {address} within {timeout:g} s: {reason}") from error
+    return JaxGroup()
+
+
+def adopted(timeout: float) -> JaxGroup | None:
+    """The processes that JAX has connected already or, if this one was started alone, its devices; else None."""
+    is_connected = distributed.global_state.client is not None
+    return JaxGroup() if is_connected or (place_of(os.environ) is None and jax.device_count() > 1) else None
+
+
+def _gpu(place: Place) -> int:
+    """The number of the GPU of a rank on its machine, if there is any, among those that it sees."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return place.local_rank % len(visible.split(",")) if visible else place.local_rank

@@ -50,11 +50,14 @@ class ShardedJitStep(JitStep):
     # -- the state, which all devices have --------------------------------------------------------------
     def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
         """Go on from the state of rank 0."""
-        self.matrices = self.sums({name: self._once(X, self.group.is_first) for name, X in state.items()})
+        with self.group.told():
+            self.matrices = self.sums({name: self._once(X, self.group.is_first) for name, X in state.items()})
 
     def state(self) -> State:
         """The present state on the model's own device."""
-        return copies({name: jax.device_put(X.addressable_data(0), self.device) for name, X in self.matrices.items()})
+        own = {name: X.addressable_data(0) for name, X in self.matrices.items()}
+        with self.group.told():  # as soon as it is known
+            return jax.block_until_ready(copies(jax.device_put(own, self.device)))
 
     def _once(self, X: Matrix, is_given: bool = True) -> Matrix:
         """What this process gives to a sum over all devices: X on the first of its own, if at all, and 0 elsewhere."""
@@ -95,9 +98,10 @@ class ShardedJitStep(JitStep):
     def _run(self, N: int, eta: Scalar, *own: Matrix) -> None:
         """Train on these rows of a batch of N, and hear what ranks asked for in the step before: it has ended."""
         before = self.counts
-        self.matrices, self.counts = self.compiled(self.matrices, *self._inputs(N, eta, *own))
-        if before is not None:
-            self.group.hear(np.asarray(before.addressable_data(0)).tolist())
+        with self.group.told():
+            self.matrices, self.counts = self.compiled(self.matrices, *self._inputs(N, eta, *own))
+            if before is not None:
+                self.group.hear(np.asarray(before.addressable_data(0)).tolist())
 
     def _inputs(self, N: int, eta: Scalar, *own: Matrix) -> list[Matrix]:
         """The inputs of a step on a batch of N, of which this process gives its rows."""
