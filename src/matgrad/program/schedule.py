@@ -30,7 +30,7 @@ def scheduled(program: Program) -> Program:
             message = messages(order)[arrived]
             order |= {value: None for value in left if value.operation == "receive" and value.operands[0] in message}
             arrived += 1
-    return _in_order(program, _beside_readers(program, order))
+    return _in_order(program, dict.fromkeys(_beside_readers(program, order)))
 
 
 def messages(values: Iterable[Value]) -> list[list[Value]]:
@@ -61,11 +61,6 @@ def _lowered(program: Program) -> Program:
     return _renewed(program, new)
 
 
-def _is_computed_elementwise(value: Value) -> bool:
-    """Whether it is a matrix that is computed element by element."""
-    return value.kind == "elementwise" and not value.is_scalar
-
-
 def _is_ready(value: Value, order: Container[Value]) -> bool:
     """Whether it can be computed after those."""
     return all(x in order for x in value.operands)
@@ -92,10 +87,10 @@ def _beside_readers(program: Program, order: Iterable[Value]) -> Iterator[Value]
             waiting.add(value)
         else:
             early.update(value.operands)
+    postponed = {x for x in program.values if x.kind == "elementwise" and not x.is_scalar} - waiting - early
     for value in order:
-        postponed = [x for x in (value, *value.operands) if _is_computed_elementwise(x) and x not in early | waiting]
-        yield from postponed if value in waiting else ()
         if value not in postponed:
+            yield from (x for x in value.operands if x in postponed)
             yield value
 
 
