@@ -170,5 +170,28 @@ def test_a_run_goes_on_from_a_checkpoint_with_another_number_of_ranks(engine, tm
 @pytest.mark.parametrize("engine", ENGINES)
 def test_ranks_with_different_models_are_told_apart(engine):
     models = [model(engine), create_model("ReLU;ReLU;Linear", "8;12;10;3").to(engine, dtype="float64")]
-    with pytest.raises(Disagreement, match=r"^rank 1 has nothing for 2\.gamma, rank 0 has 1 × 12$"):
+    with pytest.raises(Disagreement, match=r"^rank 1 differs from rank 0 in the initial model \(sha256 "):
         on_ranks(2, lambda rank: models[rank].fit(X, T, epochs=1, seed=1))
+
+
+def test_steps_of_different_models_are_told_apart():
+    """Where a step is used without a run, which compares everything."""
+    models = [model("numpy"), create_model("ReLU;ReLU;Linear", "8;12;10;3").to("numpy", dtype="float64")]
+
+    def step(M):
+        step = mg.compile_step(M, mg.SoftmaxCrossEntropyLoss())
+        step.load(M.state())
+        return step
+
+    with pytest.raises(Disagreement, match=r"^rank 1 has nothing for 2\.gamma, rank 0 has 1 × 12$"):
+        on_ranks(2, lambda rank: step(models[rank]))
+    others = [create_model(f"{name};Linear", "8;12;3").to(dtype="float64") for name in ("ReLU", "Sigmoid")]
+    Y = np.eye(3)[T]
+    with pytest.raises(Disagreement, match=r"^the model of rank 1 computes 'Y1 = 1/"):
+        on_ranks(2, lambda rank: step(others[rank])(X, Y, 0.1))
+
+
+def test_statistics_of_one_rank_only_are_refused():
+    models = [model("numpy") for _ in range(2)]
+    with pytest.raises(Disagreement, match="the callbacks in which ranks work together .none, expected Statistics."):
+        on_ranks(2, lambda rank: models[rank].fit(X, T, epochs=1, seed=1, statistics=rank == 0))

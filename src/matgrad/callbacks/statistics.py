@@ -26,6 +26,8 @@ class Statistics(Callback):
     targets that are class indices.
     """
 
+    is_collective = True
+
     def __init__(self, parts: Mapping[str, DataLoader], metric: str | None = None) -> None:
         self.parts, self.metric = dict(parts), metric
 

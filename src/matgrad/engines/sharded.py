@@ -154,11 +154,11 @@ class ShardedStep(ProgramStep):
         found = self.group.exchange(hashlib.sha256(json.dumps(lines).encode()).hexdigest())
         if len(set(found)) == 1:
             return
-        texts = self.group.exchange(str(program).splitlines())
+        texts = self.group.exchange([" ".join(line.split()) for line in str(program).splitlines()])
         rank = next(rank for rank, text in enumerate(found) if text != found[0])
         pairs = zip_longest(texts[0], texts[rank], fillvalue="nothing")
         a, b = next(((a, b) for a, b in pairs if a != b), ("a number", "another one"))
-        raise Disagreement(f"the model of rank {rank} computes {b.strip()!r}, where that of rank 0 has {a.strip()!r}")
+        raise Disagreement(f"the model of rank {rank} computes {b!r}, where that of rank 0 has {a!r}")
 
 
 def _digest(S: Support) -> str:

@@ -33,7 +33,8 @@ def facts_of(run: Training, schedule: Callable[[int], float], settings: dict[str
     known |= {"the backend": M.engine, "the element type": M.dtype, "the initial model": _sha256(M.state())}
     known |= {"the epochs": str(run.epochs), "the steps that are done": str(run.step), **settings}
     known["the learning rate"] = repr(schedule if isinstance(schedule, LearningRateScheduler) else schedule(0))
-    known["the callbacks"] = ", ".join(type(callback).__name__ for callback in run.callbacks)
+    shared = [type(callback).__name__ for callback in run.callbacks if callback.is_collective]
+    known["the callbacks in which ranks work together"] = ", ".join(shared) or "none"
     if isinstance(data, DataLoader):
         matrices = flattened({"X": data.X, "T": data.T, "s": data.weights, "labels": data.labels})
         known |= {"the examples": str(data.size), "the batch size": str(data.batch_size), "the data": _sha256(matrices)}
