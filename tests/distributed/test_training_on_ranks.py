@@ -193,5 +193,5 @@ def test_steps_of_different_models_are_told_apart():
 
 def test_statistics_of_one_rank_only_are_refused():
     models = [model("numpy") for _ in range(2)]
-    with pytest.raises(Disagreement, match="the callbacks in which ranks work together .none, expected Statistics."):
+    with pytest.raises(Disagreement, match=r"the callbacks in which ranks work together .none, expected Statistics."):
         on_ranks(2, lambda rank: models[rank].fit(X, T, epochs=1, seed=1, statistics=rank == 0))
