@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 
 PATIENCE = 2.0  # seconds in which a rank that is alive has noticed that another one is not
+LATE = 60.0  # seconds after which a rank that has nothing left to do has left
 PAUSE = 0.02  # between two looks
 
 
@@ -73,6 +74,13 @@ class Board:
         is_told = not self._missing([0], PATIENCE, "ended")
         self._write("left")
         return is_told
+
+    def leave(self) -> None:
+        """Look at the store no more, because all is done; rank 0, whose store it may be, waits for the others."""
+        if self.rank:
+            self._write("left")
+        else:
+            self._missing(range(1, self.size), LATE, "left")
 
     def _reason(self) -> str:
         """The reason of the first rank that has left one; else nothing."""

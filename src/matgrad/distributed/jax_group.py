@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
@@ -40,6 +41,8 @@ class JaxGroup(Group):
     def __init__(self) -> None:
         self.rank, self.size = jax.process_index(), jax.process_count()
         self.board = Board(_Store(f"matgrad/{next(_groups)}"), self.rank, self.size)
+        if self.size > 1:
+            atexit.register(self._leave)
 
     def exchange(self, item: Any) -> list[Any]:
         """What every rank gives: plain values, which are sent as JSON."""
@@ -53,12 +56,20 @@ class JaxGroup(Group):
     def fail(self, reason: str = "") -> bool:
         """End the group because this rank fails; the others notice when its process ends, and look at the board."""
         super().fail(reason)
+        atexit.unregister(self._leave)
         return self.size > 1 and self.board.end(reason)
 
     def close(self) -> None:
         """End the group, together with all ranks; the processes stay connected, which JAX does once."""
         self.exchange("closed")
         super().close()
+
+    def _leave(self) -> None:
+        """Let rank 0 end last: it has JAX's service, without which JAX aborts a process."""
+        with suppress(RuntimeError):
+            self.board.leave()
+            if self.rank:
+                jax.distributed.shutdown()
 
     @contextmanager
     def told(self) -> Iterator[None]:
