@@ -45,6 +45,16 @@ def stopped(group: JaxGroup) -> dict[str, Any]:
     return {"step": step, "error": difference(state, expected), "digest": digest(state)}
 
 
+def broken(group: JaxGroup) -> str:
+    """The error of this rank if the last one fails, or is killed; the group is then at its end."""
+    try:
+        with using(group), group:
+            trained("jax", FailAt(STOP_AT, group.size - 1))
+    except (ValueError, ConnectionError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "none"
+
+
 class StopAt(mg.Callback):
     """A rank asks to stop after some steps."""
 
@@ -54,6 +64,14 @@ class StopAt(mg.Callback):
     def poll(self, run: Training) -> None:
         if run.step == self.step and (run.group is None or run.group.rank == self.rank):
             run.stop()
+
+
+class FailAt(StopAt):
+    """A rank fails after some steps."""
+
+    def poll(self, run: Training) -> None:
+        if run.step == self.step and run.group.rank == self.rank:
+            raise ValueError("no luck")
 
 
 def trained(backend: str, callback: mg.Callback) -> tuple[dict[str, np.ndarray], int]:
@@ -89,21 +107,29 @@ def different_models(group: JaxGroup) -> str:
     M, loss, _, loader = model("mlp", "jax")
     M.set_optimizer(f"Momentum(0.{9 - group.rank})")
     try:
-        with using(group):
-            mg.stochastic_gradient_descent(M, 1, loss, mg.ConstantScheduler(RATE), loader)
+        one_step(M, loss, loader, group)
     except Disagreement as error:
         return str(error)
     return "none"
 
 
-def different_weights(group: JaxGroup) -> str:
-    """What this rank has if the ranks began with different weights, one of them with nan."""
-    M, loss, _, loader = model("mlp", "jax", batch_size=N)
+def different_weights(group: JaxGroup) -> dict[str, Any]:
+    """How far this rank is from NumPy after a step that only rank 0 begins with the right weights."""
+    (M, *rest), (expected, *others) = (model("mlp", backend, batch_size=N) for backend in ("jax", "numpy"))
     if group.rank:
-        M.load_state({name: X * np.nan if name == "1.W" else X for name, X in M.state().items()})
+        M.load_state({name: np.nan * X for name, X in M.state().items()})
+    state = one_step(M, rest[0], rest[-1], group)
+    return {"error": difference(state, one_step(expected, others[0], others[-1], None)), "digest": digest(state)}
+
+
+def one_step(M: Any, loss: Any, loader: Any, group: JaxGroup | None) -> dict[str, np.ndarray]:
     with using(group):
-        mg.stochastic_gradient_descent(M, 3, loss, mg.ConstantScheduler(RATE), loader)
-    return digest(numbers(M))
+        step = mg.compile_step(M, loss)
+    step.load(M.state())
+    X, T = loader.batch(0)
+    step(X, T, M.scalar(RATE))
+    M.load_state(step.state())
+    return numbers(M)
 
 
 def sent(group: JaxGroup, *names: str) -> dict[str, Any]:
@@ -127,7 +153,7 @@ def digest(state: dict[str, np.ndarray]) -> str:
     return hashlib.sha256(b"".join(A.tobytes() for A in state.values())).hexdigest()
 
 
-FUNCTIONS = (same, stopped, fitted, different_models, different_weights, sent)
+FUNCTIONS = (same, stopped, broken, fitted, different_models, different_weights, sent)
 
 
 def main(tasks: dict[str, list[str]]) -> None:
@@ -136,7 +162,8 @@ def main(tasks: dict[str, list[str]]) -> None:
     group = mg.distributed.start(backend="jax")
     with using(None):  # the functions choose
         found = {name: functions[name](group, *arguments) for name, arguments in tasks.items()}
-    group.close()
+    if "broken" not in tasks:
+        group.close()
     print(json.dumps(found))
 
 

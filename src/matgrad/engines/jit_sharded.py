@@ -14,7 +14,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.backends.jax_backend import find_device
 from matgrad.datasets.loader import rows_of
-from matgrad.distributed.group import Disagreement, Group
+from matgrad.distributed.agreement import agree
+from matgrad.distributed.group import Group
 from matgrad.distributed.jax_group import JaxGroup
 from matgrad.engines.engine import Batches, Poll
 from matgrad.engines.jit import JitStep, copies
@@ -128,10 +129,7 @@ class ShardedJitStep(JitStep):
     def _compile(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
         """Compile the step for batches like these, after a check that all ranks have traced the same."""
         lowered = self.compiled.lower(self.matrices, *self._inputs(X.shape[0], eta, *self._own_rows(X, T, *s)))
-        found = self.group.exchange(hashlib.sha256(lowered.as_text().encode()).hexdigest())
-        for rank, digest in enumerate(found):
-            if digest != found[0]:
-                raise Disagreement(f"the model of rank {rank} does not compute what that of rank 0 does")
+        agree(self.group, {"what it computes": hashlib.sha256(lowered.as_text().encode()).hexdigest()})
         lowered.compile()
 
 
