@@ -123,6 +123,7 @@ def _ranks(backend: str, timeout: float) -> Iterator[Group | None]:
         yield None
         return
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # what goes wrong, we say in one line
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # JAX's, of which this leaves errors
     group = distributed.start(timeout=timeout, backend=backend)
     try:
         with open(os.devnull, "w") as nowhere, redirect_stdout(sys.stdout if group.is_first else nowhere):

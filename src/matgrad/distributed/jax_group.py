@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -120,13 +121,30 @@ def connected(place: Place, timeout: float) -> JaxGroup:
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise ConnectionError(f"the ranks cannot meet at {address} within {timeout:g} s: {reason}") from error
-    return JaxGroup()
+    group = JaxGroup()
+    with _silence():
+        group.exchange("here")
+    return group
 
 
 def adopted(timeout: float) -> JaxGroup | None:
     """The processes that JAX has connected already or, if this one was started alone, its devices; else None."""
     is_connected = distributed.global_state.client is not None
     return JaxGroup() if is_connected or (place_of(os.environ) is None and jax.device_count() > 1) else None
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Nothing on standard output, where gloo writes when it connects."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _gpu(place: Place) -> int:
