@@ -19,8 +19,9 @@ from typing import IO
 from matgrad.foundation.machine import THREADS, cores
 
 LOST = 75  # the exit status of a rank that ends because another one has ended
-FINAL = (2, 130)  # bad input, and an interruption, would only happen again
-GRACE = 6.0  # seconds in which ranks find out by themselves that one has ended, or obey a signal
+INTERRUPTED = 130
+FINAL = (2, INTERRUPTED)  # bad input, and an interruption, would only happen again
+GRACE = 5.0  # seconds in which ranks find out by themselves that one has ended, or obey a signal
 PAUSE = 0.05  # between two looks
 
 
@@ -36,50 +37,54 @@ def launch(command: Sequence[str], size: int, *, restarts: int = 0, say: Callabl
             ranks = Ranks(command, size, {"TORCHELASTIC_RUN_ID": name, "TORCHELASTIC_RESTART_COUNT": str(attempt)})
             at_end.callback(ranks.end)
             at_end.enter_context(ranks.forwarding())
-            failed = ranks.wait()
-        if failed is None:
-            return 0
+            ranks.wait()
+        if (failed := ranks.failed()) is None:
+            return 0 if ranks.signals < 2 else INTERRUPTED
         for line in ranks.account(failed):
             say(line)
         status = ranks.status(failed)
-        if status in FINAL or ranks.is_interrupted or attempt == restarts:
+        if status in FINAL or ranks.signals or attempt == restarts:
             break
         say(f"the run starts again ({attempt + 1} of {restarts})")
     return status
 
 
 class Ranks:
-    """The processes of one attempt."""
+    """The processes of one attempt, which must come to an `end`."""
 
     def __init__(self, command: Sequence[str], size: int, variables: Mapping[str, str]) -> None:
         common = {**dict.fromkeys(THREADS, str(max(1, cores() // size))), **os.environ, **variables}
         common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
         common |= {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
-        self.is_interrupted = False
+        self.signals = 0  # that were handed on
         self._outputs: list[IO[bytes] | None] = [None, *(tempfile.TemporaryFile() for _ in range(1, size))]  # noqa: SIM115
         self._processes = [
             _start(command, common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, output)
             for rank, output in enumerate(self._outputs)
         ]
 
-    def wait(self) -> int | None:
-        """Wait until all ranks are done, or one fails: its number."""
-        while True:
-            found = {rank: process.poll() for rank, process in enumerate(self._processes)}
-            if failed := [rank for rank, status in found.items() if status]:
-                return min(failed, key=lambda rank: (found[rank] == LOST, rank))
-            if None not in found.values():
-                return None
+    def wait(self) -> None:
+        """Wait until all ranks are done, one has failed, or there was a second signal."""
+        while self.signals < 2 and not self._failures() and any(process.poll() is None for process in self._processes):
             time.sleep(PAUSE)
 
     def end(self) -> None:
         """Wait for those who end by themselves, and end the others."""
+        first = self._failures()
+        is_over = self._are_gone(GRACE)
+        self._failed = [*first, *(rank for rank in self._failures() if rank not in first)]
         for number in (signal.SIGTERM, signal.SIGKILL):
-            if self._are_gone(GRACE):
-                break
-            self._send(number)
-        for process in self._processes:
-            process.wait()
+            if not is_over:
+                self._send(number)
+                is_over = self._are_gone(GRACE)
+        self._printed = [_content(output) for output in self._outputs]
+
+    def failed(self) -> int | None:
+        """The first rank that has failed by itself, not because another one had."""
+        return min(self._failed, key=lambda rank: self.status(rank) == LOST, default=None)
+
+    def _failures(self) -> list[int]:
+        return [rank for rank, process in enumerate(self._processes) if process.poll()]
 
     @contextmanager
     def forwarding(self) -> Iterator[None]:
@@ -101,12 +106,10 @@ class Ranks:
         """What there is to say about a rank that failed: its signal, and what it has printed."""
         if (code := self._processes[rank].returncode) < 0:
             yield f"rank {rank} was ended by {signal.Signals(-code).name}"
-        if (output := self._outputs[rank]) is not None:
-            output.seek(0)
-            yield from (f"rank {rank}: {line}" for line in output.read().decode(errors="replace").splitlines())
+        yield from (f"rank {rank}: {line}" for line in self._printed[rank].splitlines())
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
-        self.is_interrupted = True
+        self.signals += 1
         self._send(number)
 
     def _send(self, number: int) -> None:
@@ -135,6 +138,15 @@ def _start(command: Sequence[str], variables: dict[str, str], output: IO[bytes] 
         process_group=0,
         preexec_fn=_end_with_parent if is_linux else None,
     )
+
+
+def _content(output: IO[bytes] | None) -> str:
+    """What was printed to a file, which is closed; nothing if it was printed to the terminal."""
+    if output is None:
+        return ""
+    with output:
+        output.seek(0)
+        return output.read().decode(errors="replace")
 
 
 def _end_with_parent() -> None:

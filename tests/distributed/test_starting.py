@@ -1,0 +1,98 @@
+"""How a process finds its rank: the variables of torchrun and SLURM, and what is wrong with them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import matgrad as mg
+from matgrad.distributed.starting import Place, first_host, place_of, run_name
+
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_ADDR": "node7", "MASTER_PORT": "29500"}
+SLURM = {
+    **{"SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "12345", "SLURM_STEP_ID": "2"},
+    "SLURM_STEP_NODELIST": "gpu[003-004,7]",
+}
+
+
+def test_the_variables_of_torchrun():
+    assert place_of(TORCHRUN) == Place(1, 4, 0, "node7", 29500)
+    again = TORCHRUN | {"TORCHELASTIC_RESTART_COUNT": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    assert place_of(again) == Place(1, 4, 0, "node7", 29500, attempt=2, is_served=True)
+
+
+def test_the_variables_of_slurm():
+    assert place_of(SLURM) == Place(3, 8, 1, "gpu003", 10_000 + 12347)
+    assert place_of(SLURM | TORCHRUN) == place_of(TORCHRUN)  # torchrun within a job
+
+
+def test_a_batch_script_of_slurm_that_starts_no_steps_is_alone():
+    assert place_of({name: x for name, x in SLURM.items() if name != "SLURM_STEP_NODELIST"}) is None
+    assert place_of({}) is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("node7", "node7"),
+        ("node[01-04,7]", "node01"),
+        ("node[7,01-04],other[1-2]", "node7"),
+        ("a-b.example.org,c", "a-b.example.org"),
+        ("rack[2-3]-gpu", "rack2-gpu"),
+    ],
+)
+def test_the_first_host_of_a_list(nodes: str, first: str):
+    assert first_host(nodes) == first
+
+
+@pytest.mark.parametrize("nodes", ["", "[1-2]", "node[1-2", "a b", "node[]"])
+def test_a_list_of_hosts_that_is_none(nodes: str):
+    with pytest.raises(ValueError, match=r"^SLURM_STEP_NODELIST: expected names such as node\[01-04,7\], found"):
+        first_host(nodes)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("RANK", "one", "RANK: expected a whole number of 0 or more, found 'one'"),
+        ("RANK", "4", "found rank 4 of 4 ranks, expected one of 0 to 3"),
+        ("WORLD_SIZE", "0", "WORLD_SIZE: expected a whole number of 1 or more, found '0'"),
+        ("LOCAL_RANK", "", "LOCAL_RANK: expected a whole number of 0 or more, found nothing"),
+        ("MASTER_ADDR", "", "MASTER_ADDR: expected the name of the machine of rank 0, found nothing"),
+        ("MASTER_PORT", "70000", "MASTER_PORT: expected a whole number from 1 to 65535, found '70000'"),
+        ("TORCHELASTIC_RESTART_COUNT", "-1", "TORCHELASTIC_RESTART_COUNT: expected a whole number of 0 or more, found"),
+    ],
+)
+def test_malformed_variables_are_named(name: str, value: str, message: str):
+    with pytest.raises(ValueError, match=message):
+        place_of(TORCHRUN | {name: value})
+
+
+def test_a_run_is_told_from_others_by_what_started_it():
+    assert run_name({}) is None
+    assert run_name({"TORCHELASTIC_RUN_ID": "job 7"}) == "job 7"
+    own = run_name({"TORCHELASTIC_RUN_ID": "none"})  # as torchrun has it by default
+    assert own.startswith(f"{os.getppid()} ")
+    code = "from matgrad.distributed.starting import run_name; print(run_name({'TORCHELASTIC_RUN_ID': 'none'}))"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert other.strip() != own
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "this process is alone: expected that torchrun, srun or `matgrad train --processes N` started it"),
+        ({"backend": "tensorflow"}, "tensorflow cannot train on several ranks; expected one of numpy, native, torch"),
+        ({"timeout": 0}, "timeout: expected a number of seconds above 0, found 0"),
+    ],
+)
+def test_what_cannot_start(options: dict, message: str, monkeypatch):
+    for name in (*TORCHRUN, *SLURM):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match=message):
+        mg.distributed.start(**options)
+    assert mg.distributed.current() is None
+    assert mg.distributed.is_first()
