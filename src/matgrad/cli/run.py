@@ -32,6 +32,7 @@ from matgrad.cli.options import REPEATED, load_data, move
 from matgrad.cli.pictures import pictures
 from matgrad.cli.run_record import run_record
 from matgrad.cli.saved_models import load_data_for, make_sparse, normalization_of, start_of, target_normalization_of
+from matgrad.cli.shared_data import read_once
 from matgrad.cli.sparsity import densities, sparsity_of
 from matgrad.cli.table_options import flag
 from matgrad.cli.timer import Timer
@@ -62,11 +63,8 @@ class TrainingRun:
         mg.manual_seed(options["seed"])
         self.resumed = checkpoint_of(options)
         self.saved = start_of(options) if self.resumed is None else load_model(self.resumed.path)
-        self.raw = load_data(options, options["seed"]) if self.saved is None else load_data_for(self.saved, options)
-        self._check_data()
-        if self.saved is not None:
-            _check_fit(self.saved.model, self.raw)
-        self.data, self.validation = self._data()
+        known = "float32" if self.saved is None else self.saved.model.dtype
+        self.data, self.validation = read_once(self._read, options["dtype"] or known)
         self.M = self._model()
         self.loss = self._loss()
         check_loss(self.M, self.loss)
@@ -83,11 +81,20 @@ class TrainingRun:
         patience = options["early_stopping"]
         self.early_stopping = EarlyStopping(patience) if patience else None
         self.M.information = self._information()
-        self.checkpoints = checkpoints(options, lambda: self.sha256)
+        self.checkpoints = checkpoints(options, lambda: self.sha256 if is_first() else "")
         is_saved = any(options[name] for name in ("output", "save_weights", "save_dataset", "checkpoint"))
         self.report = Report(silent=options["quiet"] or options["as_json"] or not is_first(), patient=is_saved)
 
     # -- set-up -------------------------------------------------------------------------------
+    def _read(self) -> tuple[Dataset, tuple[Any, np.ndarray] | None]:
+        """Read and check the data; normalize them, and hold some out."""
+        options = self.options
+        self.raw = load_data(options, options["seed"]) if self.saved is None else load_data_for(self.saved, options)
+        self._check_data()
+        if self.saved is not None:
+            _check_fit(self.saved.model, self.raw)
+        return self._data()
+
     @cached_property
     def sha256(self) -> str:
         """The hash of the data, which takes a while."""
