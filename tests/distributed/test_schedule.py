@@ -9,10 +9,11 @@ from threads import on_ranks
 from matgrad.distributed import current
 from matgrad.engines.exchange import LINE, Exchange
 from matgrad.program import optimized
+from matgrad.program.placements import data_parallel
 from matgrad.program.program import Program
 from matgrad.program.rules import with_separate_exchange
 from matgrad.program.schedule import messages, scheduled
-from matgrad.program.sharding import data_parallel, sharded
+from matgrad.program.sharding import sharded
 from matgrad.specifications.models import create_model
 
 LARGE = "1100;1024;1100;3"  # weights of more than 4 MB, and small ones

@@ -26,12 +26,12 @@ from program_support import GIVEN, STATE, kernels_of, numbers, outputs, programs
 RANKS = 2
 
 
-def own_part(A: np.ndarray, placement: Placement, rank: int) -> np.ndarray:
+def own_part(A: np.ndarray, placement: Placement, rank: int, ranks: int = RANKS) -> np.ndarray:
     """What a rank has of A."""
     if placement == WHOLE:
         return np.array(A)
     axis = (ROWS, COLUMNS).index(placement)
-    rows = part(A.shape[axis], rank, RANKS)
+    rows = part(A.shape[axis], rank, ranks)
     return np.array(A[rows] if axis == 0 else A[:, rows])
 
 

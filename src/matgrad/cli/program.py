@@ -20,6 +20,7 @@ from matgrad.cli.options import (
 from matgrad.cli.saved_models import is_given, make_sparse, rebuilt
 from matgrad.cli.sparsity import density_options, sparsity_of
 from matgrad.foundation.files import as_json as json_text
+from matgrad.foundation.table import Table
 from matgrad.foundation.writing import atomic_write
 from matgrad.loss_functions import create_loss
 from matgrad.program.models import BATCH_SIZE
@@ -28,6 +29,32 @@ from matgrad.storage.models import SavedModel
 
 if TYPE_CHECKING:
     from matgrad.program import Program
+
+OPTIMIZER_IN_PARTS = "optimizer"
+
+
+class Placements(click.ParamType):
+    """How inputs are shared out among ranks: names with rows or columns, or the word for what optimizers remember."""
+
+    name = "placements"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The placements by name."""
+        from matgrad.program.sharding import AXES, Placement
+
+        if not isinstance(value, str) or value == OPTIMIZER_IN_PARTS:
+            return value
+        known = {axis.value: axis for axis in AXES}
+        found: dict[str, Placement] = {}
+        for item in value.split(";"):
+            name, _, axis = (part.strip() for part in item.partition("="))
+            if axis not in known:
+                self.fail(f"{item!r}: expected {OPTIMIZER_IN_PARTS}, or NAME=rows and NAME=columns.", param, ctx)
+            found[name] = known[axis]
+        return found
+
+
+PLACEMENTS = Placements()
 
 
 @click.command(cls=GroupedCommand, short_help="Show or save a training step, or feedforward, as equations.")
@@ -46,6 +73,16 @@ if TYPE_CHECKING:
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
 @dtype_option
 @option("Training", "--seed", type=SEED, default=0, help="Seed of the weights.")
+@option("Training", "--ranks", type=COUNT, metavar="P", help="The program of one of P ranks that train together.")
+@option("Training", "--rank", type=click.IntRange(min=0), default=0, help="Which one, from 0 to P - 1.")
+@option(
+    "Training",
+    "--placements",
+    type=PLACEMENTS,
+    metavar="LIST",
+    help="What ranks have only a part of, such as 1.W=rows;1.b=columns;2.W=columns, or optimizer: X, T and what "
+    "optimizers remember.  [default: X=rows;T=rows]",
+)
 @option("Output", "--as-recorded", is_flag=True, help="Show the program before operations are fused.")
 @option(
     "Output", "--save", type=WRITES, metavar="FILE", help="Write the program and the weights to a safetensors file."
@@ -65,6 +102,7 @@ def program(**options: Any) -> None:
     x' is x after the step, ⊙ multiplies elements, [x ≥ 0] is 1 or 0, and 1_N b repeats the row b.
     """
     from matgrad.program.description import as_dictionary
+    from matgrad.program.rules import with_separate_exchange
     from matgrad.storage.programs import save_program
 
     path: Path | None = options["save"]
@@ -72,7 +110,8 @@ def program(**options: Any) -> None:
     if latex == STANDARD_OUTPUT and options["as_json"]:
         raise click.UsageError("--latex - and --json: expected one of them, as each prints nothing else")
     if options["feedforward"]:
-        _refuse(("loss", "clip", "optimizers"), "--feedforward", "it belongs to a training step")
+        _refuse(("loss", "clip", "optimizers", "ranks"), "--feedforward", "it belongs to a training step")
+    _check_ranks(options)
     mg.manual_seed(options["seed"])
     if options["load_weights"]:
         saved = rebuilt(options)
@@ -91,14 +130,21 @@ def program(**options: Any) -> None:
         loss=loss,
         batch_size=options["batch_size"],
         clip_norm=options["clip"],
-        fused=not options["as_recorded"],
+        fused=not options["as_recorded"] and options["ranks"] is None,
     )
+    messages = None
+    if options["ranks"] is not None:
+        result, messages = _of_rank(result, options)
     if path is not None:
         save_program(result, path, saved)
     if latex is not None:
         _write_latex(latex, result)
     if latex != STANDARD_OUTPUT:
-        click.echo(json_text(as_dictionary(result)) if options["as_json"] else str(result))
+        if options["as_json"]:
+            content = as_dictionary(with_separate_exchange(result))
+            click.echo(json_text(content if messages is None else content | {"messages": messages}))
+        else:
+            click.echo(str(result) if messages is None else f"{result}\n\n{_messages_text(messages, options['ranks'])}")
 
 
 def new_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
@@ -117,6 +163,51 @@ def _refuse(names: tuple[str, ...], flag: str, reason: str) -> None:
     for name in names:
         if is_given(name):
             raise ValueError(f"--{name.replace('_', '-')} and {flag}: {reason}")
+
+
+def _check_ranks(options: dict[str, Any]) -> None:
+    """Refuse options of a rank that do not go together, or with others."""
+    if options["ranks"] is None:
+        for name in ("rank", "placements"):
+            if is_given(name):
+                raise ValueError(f"--{name}: expected --ranks with it")
+        return
+    _refuse(("save",), "--ranks", "the program of a rank runs only together with those of the others")
+    if options["rank"] >= options["ranks"]:
+        raise ValueError(f"--rank {options['rank']}: expected 0 to {options['ranks'] - 1}")
+
+
+def _of_rank(program: Program, options: dict[str, Any]) -> tuple[Program, list[dict[str, Any]]]:
+    """The program of a rank, and what it exchanges with the others in a step."""
+    from matgrad.program.placements import data_parallel, shared_optimizer, with_optimizers
+    from matgrad.program.rules import optimized, with_separate_exchange
+    from matgrad.program.schedule import scheduled, traffic
+    from matgrad.program.sharding import sharded
+    from matgrad.program.text import Printer
+
+    size, placements = options["ranks"], options["placements"]
+    if placements == OPTIMIZER_IN_PARTS:
+        placed = shared_optimizer(program, size)
+    else:
+        placed = data_parallel(program) if placements is None else with_optimizers(program, placements)
+    own = sharded(program, placed, options["rank"], size)
+    fused = optimized(own)
+    executed = scheduled(with_separate_exchange(fused))
+    printer = Printer(executed)
+    messages = [
+        {"operation": x.operation, "carries": [printer.operand(A, "sum") for A in x.matrices], "bytes": x.nbytes}
+        for x in traffic(executed)
+    ]
+    return own if options["as_recorded"] else fused, messages
+
+
+def _messages_text(messages: list[dict[str, Any]], ranks: int) -> str:
+    """What a rank exchanges with the others, as a table."""
+    total = sum(message["bytes"] for message in messages)
+    number = f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
+    rows = [[f"{x['operation']} of {', '.join(x['carries'])}", f"{x['bytes']:,}"] for x in messages]
+    title = f"{number} of {total:,} bytes per step, for each of {ranks} ranks"
+    return Table(title, ["message", "bytes"], rows).text() if rows else title
 
 
 def _write_latex(path: Path, program: Program) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from matgrad.program.program import Program, Value
 
@@ -48,6 +49,28 @@ def messages(values: Iterable[Value]) -> list[list[Value]]:
             is_open = sum(x.nbytes for x in found[-1]) < MESSAGE
         elif value.operation == "receive":
             is_open = False
+    return found
+
+
+class Message(NamedTuple):
+    """What the ranks exchange at once: matrices that are added up or gathered, of so many bytes when they are whole."""
+
+    operation: str
+    matrices: list[Value]
+    nbytes: int
+
+
+def traffic(program: Program) -> list[Message]:
+    """What a rank exchanges with the others in a scheduled program, in its order."""
+    found = []
+    by_last = {message[-1]: message for message in messages(program.values)}
+    for value in program.values:
+        if value in by_last:
+            sums = [x.operands[0] for x in by_last[value]]
+            found.append(Message("all_reduce", sums, sum(x.nbytes for x in sums)))
+        elif value.operation.startswith(("all_", "reduce_scatter")):
+            (X,) = value.operands
+            found.append(Message(value.operation, [X], max(X.nbytes, value.nbytes)))
     return found
 
 

@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matgrad.distributed.group import part
 from matgrad.program.operations import OPERATIONS
-from matgrad.program.program import EXAMPLES, Program, Value
+from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Pattern, Shape, Size, size_name
 
 
@@ -50,17 +50,12 @@ class Choice(NamedTuple):
     result: Placement
 
 
-def data_parallel(program: Program) -> dict[str, Placement]:
-    """X, T and the weights s of the examples in ROWS; of sparse examples, the support and, with it, its values."""
-    examples = {name: ROWS for name in ("X", "T", "s") if name in program.inputs}
-    return examples | ({EXAMPLES: ROWS, "X": COLUMNS} if EXAMPLES in program.supports else {})
-
-
 def sharded(program: Program, placements: Mapping[str, Placement], rank: int, size: int) -> Program:
     """The program of one of `size` ranks, for inputs that are placed so; other inputs are WHOLE.
 
     An output is placed like the input that it replaces.
     """
+    _check(program, placements)
     return _Sharder(program, placements, rank, size).result()
 
 
@@ -197,7 +192,7 @@ class _Sharder:
             return value.shape
         axis = AXES.index(placement)
         n = value.shape[axis]
-        if str(size_name(n)).startswith("nnz("):  # the elements of the rank's rows of a support
+        if is_number_of_elements(n):  # those of the rank's rows of a support
             return value.shape
         if n < self.size:
             what = value.name or value.operation
@@ -205,6 +200,29 @@ class _Sharder:
         rows = part(n, self.rank, self.size)
         own = Size(rows.stop - rows.start, f"{size_name(n)}/{self.size}")
         return (*value.shape[:axis], own, *value.shape[axis + 1 :])
+
+
+def _check(program: Program, placements: Mapping[str, Placement]) -> None:
+    """Refuse placements of what the program does not have, and of elements without their support."""
+    known = [*program.inputs, *program.supports]
+    for name in placements:
+        if name not in known:
+            raise ValueError(f"{name}: the program has no such input; known: {', '.join(known)}")
+    supports = {size_name(S.shape[2]): S.name for S in program.supports.values()}
+    for name, x in program.inputs.items():
+        if not x.is_scalar and size_name(x.shape[-1]) in supports:
+            found, support = placements.get(name, WHOLE), supports[size_name(x.shape[-1])]
+            of_support = placements.get(support, WHOLE)
+            if (found, of_support) not in ((WHOLE, WHOLE), (COLUMNS, ROWS)):
+                raise ValueError(
+                    f"{name}, one value per element of {support}: expected both whole, or {name} in columns and "
+                    f"{support} in rows, found {found.value} and {of_support.value}"
+                )
+
+
+def is_number_of_elements(n: Any) -> bool:
+    """Whether a size is the number of stored elements of a sparse matrix."""
+    return str(size_name(n)).startswith("nnz(")
 
 
 def _shared_out(pattern: Pattern, names: set[str]) -> Placement | None:
