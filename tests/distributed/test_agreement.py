@@ -69,7 +69,7 @@ def changed(X: np.ndarray) -> np.ndarray:
         ({"learning_rate": 0.1}, "the learning rate (ConstantScheduler(lr=0.1), expected ConstantScheduler(lr=0.05))"),
         ({"loss": "SquaredError"}, "the loss (SquaredError, expected SoftmaxCrossEntropy)"),
         ({"clip_norm": 1.0}, "the clip norm (1, expected none)"),
-        ({"callbacks": [mg.Callback()]}, "the callbacks (Statistics, Cal"),
+        ({"statistics": False}, "the callbacks in which ranks work together (none, expected Statistics)"),
     ],
 )
 def test_fit_tells_ranks_apart(of_rank_1: dict, named: str):

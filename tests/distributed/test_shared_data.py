@@ -14,7 +14,7 @@ from threads import on_ranks
 import matgrad as mg
 from cli_support import blobs
 from matgrad.cli import shared_data
-from matgrad.datasets import Dataset, DataLoader
+from matgrad.datasets import DataLoader, Dataset
 from matgrad.distributed import current
 
 ARRAYS = ("Xtrain", "Ttrain", "Xtest", "Ttest")
