@@ -168,6 +168,10 @@ class Backend(ABC):
     def from_numpy(self, A: np.ndarray, device: str | None = None) -> Matrix:
         """The NumPy array A as an array of this backend, of the same dtype, never sharing memory."""
 
+    def shown(self, A: np.ndarray, device: str | None = None) -> Matrix:
+        """The NumPy array A as an array that is only read, without a copy if the framework allows it."""
+        return self.from_numpy(A, device)
+
     @abstractmethod
     def to_numpy(self, X: Matrix) -> np.ndarray:
         """The array X as a NumPy array of the same dtype."""

@@ -118,6 +118,10 @@ class TorchBackend(Backend):
     def from_numpy(self, A, device=None):
         return torch.tensor(np.asarray(A), device=device)
 
+    def shown(self, A, device=None):
+        is_here = A.flags.writeable and device in (None, "cpu")  # torch warns of memory that cannot be written
+        return torch.from_numpy(A) if is_here else self.from_numpy(A, device)
+
     def to_numpy(self, X):
         return X.detach().cpu().numpy()
 

@@ -7,6 +7,7 @@ from functools import wraps
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from matgrad.distributed import is_first
 from matgrad.foundation.plain_values import conform
 from matgrad.specifications.parsing import describe
 
@@ -91,7 +92,7 @@ def _by_first(method: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(method)
     def called(self: Callback, run: Training, *arguments: Any) -> None:
-        if run.group is None or run.group.is_first:
+        if is_first():
             method(self, run, *arguments)
 
     return called

@@ -121,7 +121,7 @@ class DataLoader:
     def to(self, backend: str | None = None, *, dtype: str | None = None, device: str | None = None) -> DataLoader:
         """Move the data to another backend, element type or device, in place; returns the loader.
 
-        Data that is there already is not copied.
+        Data that is there already is not copied, nor are examples that another backend can read where they are.
         """
         values = values_of(self.X)
         current = backend_of(values)
@@ -134,8 +134,9 @@ class DataLoader:
             device = current.device(values) if device is None else device
             if dtype in (None, current.dtype(values)) and device == current.device(values):
                 return self
-        values, self.T = (convert(A, target, dtype, device) for A in (values, self.T))
-        self.X = with_values(self.X, values)
+        A = current.to_numpy(values)
+        self.X = with_values(self.X, target.shown(A if dtype is None else A.astype(dtype, copy=False), device))
+        self.T = convert(self.T, target, dtype, device)
         self.weights = None if self.weights is None else convert(self.weights, target, dtype, device)
         return self
 
