@@ -7,7 +7,7 @@ import pytest
 
 import matgrad as mg
 from matgrad.backends.base import RecordingError
-from matgrad.distributed import Collectives, using
+from matgrad.distributed import Collectives, Group, using
 from matgrad.engines.engine import Engine
 from matgrad.engines.registry import engine_of
 from support import Framework
@@ -40,10 +40,10 @@ class Unrecordable(mg.LinearLayer):
         return super().feedforward((2.0 if float(X[0, 0]) > 0 else 1.0) * X)
 
 
-def fit(layer: mg.Layer, backend: Framework, size: int, **options):
+def fit(layer: mg.Layer, backend: Framework, group: Group, **options):
     mg.manual_seed(0)
     M = mg.MultilayerPerceptron([layer, mg.LinearLayer(4, 2)]).to(backend.name)
-    with using(Alone(size)):
+    with using(group):
         M.fit(X, T, epochs=1, statistics=False, **options)
 
 
@@ -59,21 +59,21 @@ def test_an_engine_without_training_on_several_processes_says_so(backend: Framew
         stub(Engine.sharded_step)
     expected = f"^{backend} has no training on several processes; expected jax, native, numpy or torch$"
     with pytest.raises(TypeError, match=expected):
-        fit(mg.LinearLayer(3, 4), backend, 2)
+        fit(mg.LinearLayer(3, 4), backend, Alone(2))
 
 
 def test_a_step_that_cannot_be_compiled_is_refused_on_several_ranks(backend: Framework, stub):
     stub(lambda engine, step, group: engine.step(step))
     with pytest.raises(RecordingError, match="training on 2 ranks needs a compiled step: "):
-        fit(Unrecordable(3, 4), backend, 2)
+        fit(Unrecordable(3, 4), backend, Alone(2))
     with pytest.warns(UserWarning, match="training continues uncompiled"):
-        fit(Unrecordable(3, 4), backend, 1)
+        fit(Unrecordable(3, 4), backend, Alone(1))
 
 
 def test_equations_one_by_one_are_refused_on_several_ranks(backend: Framework):
     with pytest.raises(RecordingError, match="training on 2 ranks needs a compiled step: compiled is False"):
-        fit(mg.LinearLayer(3, 4), backend, 2, compiled=False)
-    fit(mg.LinearLayer(3, 4), backend, 1, compiled=False)
+        fit(mg.LinearLayer(3, 4), backend, Alone(2), compiled=False)
+    fit(mg.LinearLayer(3, 4), backend, Alone(1), compiled=False)
 
 
 def test_an_error_of_the_model_is_told_as_by_one_process(backend: Framework, stub):
@@ -83,4 +83,21 @@ def test_an_error_of_the_model_is_told_as_by_one_process(backend: Framework, stu
 
     stub(lambda engine, step, group: engine.step(step))
     with pytest.raises(ZeroDivisionError, match="this layer is wrong"):
-        fit(Wrong(3, 4), backend, 2)
+        fit(Wrong(3, 4), backend, Alone(2))
+
+
+class Small(Group):
+    """A group that exchanges plain values only."""
+
+    rank, size = 0, 1
+
+    def exchange(self, item):
+        return [item]
+
+
+def test_a_group_that_the_backend_cannot_use_is_refused(backend: Framework):
+    if backend.name == "tensorflow":
+        pytest.skip("it refuses every group")
+    expected = f"models on {backend} train in a group from distributed.start"
+    with pytest.raises(TypeError, match=rf"{expected}\(backend='{backend}'\), found Small"):
+        fit(mg.LinearLayer(3, 4), backend, Small())

@@ -102,3 +102,9 @@ class Engine(ABC):
     def largest_products(self, A: np.ndarray, B: np.ndarray, taken: Support, count: int) -> np.ndarray:
         """The positions of the largest elements of a product; see `matgrad.sparse.growing.largest_products`."""
         return largest_products(A, B, taken, count)
+
+
+def wrong_group(backend: str, group: Group) -> TypeError:
+    """What is wrong with a group that models on a backend cannot train in."""
+    kind = type(group).__name__
+    return TypeError(f"models on {backend} train in a group from distributed.start(backend={backend!r}), found {kind}")

@@ -17,7 +17,7 @@ from matgrad.datasets.loader import rows_of
 from matgrad.distributed.agreement import agree
 from matgrad.distributed.group import Group
 from matgrad.distributed.jax_group import JaxGroup
-from matgrad.engines.engine import Batches, Poll
+from matgrad.engines.engine import Batches, Poll, wrong_group
 from matgrad.engines.jit import JitStep, copies
 from matgrad.layers.state import State
 from matgrad.program.computations import Step
@@ -37,7 +37,7 @@ class ShardedJitStep(JitStep):
 
     def __init__(self, step: Step, group: Group) -> None:
         if not isinstance(group, JaxGroup):
-            raise TypeError(f"jax trains on several processes in a JaxGroup, found a {type(group).__name__}")
+            raise wrong_group("jax", group)
         self.group, self.device = group, find_device(str(step.template.device))
         devices = sorted(jax.devices(self.device.platform), key=lambda device: (device.process_index, device.id))
         places = [i for i, device in enumerate(devices) if device.process_index == group.rank]

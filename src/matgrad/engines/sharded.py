@@ -13,7 +13,7 @@ import numpy as np
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.datasets.loader import rows_of
 from matgrad.distributed.group import Collectives, Disagreement, Group
-from matgrad.engines.engine import Batches, Poll
+from matgrad.engines.engine import Batches, Poll, wrong_group
 from matgrad.engines.exchange import Exchange
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramStep, signature
@@ -40,8 +40,7 @@ class ShardedStep(ProgramStep):
     def __init__(self, step: Step, kernels: Kernels, executor_class: Callable[..., Any], group: Group) -> None:
         super().__init__(step, kernels, executor_class)
         if not isinstance(group, Collectives):
-            name = kernels.backend.name
-            raise TypeError(f"{name} trains on several processes of torch.distributed, found a {type(group).__name__}")
+            raise wrong_group(kernels.backend.name, group)
         self.group = group
 
     # -- the state, which all ranks have --------------------------------------------------------------

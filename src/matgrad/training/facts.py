@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -56,8 +57,9 @@ def _sha256(matrices: dict[str, Any]) -> str:
 def _blocks(A: Matrix) -> Iterator[memoryview]:
     """The bytes of a matrix, or of rows that are spread over it, without a copy of all."""
     N = A.shape[0] if A.shape else 1
-    rows = max(1, BLOCK * N // max(1, A.nbytes))
-    for start in range(0, N, rows * -(-A.nbytes // MOST) or 1):
+    size = math.prod(A.shape) * np.dtype(backend_of(A).dtype(A)).itemsize  # tensors of TensorFlow have no nbytes
+    rows = max(1, BLOCK * N // max(1, size))
+    for start in range(0, N, rows * -(-size // MOST) or 1):
         part = rows_of(A, slice(start, min(start + rows, N))) if A.shape else A
         yield np.ascontiguousarray(backend_of(part).to_numpy(part)).reshape(-1).view(np.uint8).data
 
