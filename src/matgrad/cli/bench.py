@@ -10,7 +10,7 @@ import click
 
 from matgrad.backends.base import DTYPES
 from matgrad.bench.measuring.problems import DESCRIPTION, EXPERIMENTS, OPTIMIZERS, Experiment, load
-from matgrad.bench.tools.registry import NATIVE_TOOLS, SPARSE_DEFAULT, SPARSE_TOOLS, TOOLS, Tool
+from matgrad.bench.tools.registry import DISTRIBUTED_TOOLS, NATIVE_TOOLS, SPARSE_DEFAULT, SPARSE_TOOLS, TOOLS, Tool
 from matgrad.cli.bench_run import BenchRun
 from matgrad.cli.files import CIFAR10, MNIST, READS, CommandGroup, Reads, WritesFolder
 from matgrad.cli.groups import all_of
@@ -266,6 +266,46 @@ def sparse(**options: Any) -> None:
 
         plan = Plan(*(options[key] for key in ("densities", "batch_sizes", "sizes", "steps")))
         run.finish(run_sparse(plan, run.tools, **run.arguments()))
+
+
+@bench.command(short_help="Measure training on several processes.")
+@click.option(
+    "--batch-sizes", type=Sizes(), default="100,1000", show_default=True, metavar="LIST", help="Examples per step."
+)
+@click.option(
+    "--densities",
+    type=Densities(),
+    default="1,0.05",
+    show_default=True,
+    metavar="LIST",
+    help="Fractions of the weights that are stored; with 1, nothing is sparse.",
+)
+@click.option(
+    "--sizes",
+    type=Sizes(),
+    default="3072,1024,512,10",
+    show_default=True,
+    metavar="LIST",
+    help="Layer sizes of the model.",
+)
+@click.option(
+    "--examples", type=click.IntRange(min=1), default=20_000, show_default=True, help="Training examples per round."
+)
+@common_options(DISTRIBUTED_TOOLS)
+def distributed(**options: Any) -> None:
+    """Train on one process and on two that share its threads, beside PyTorch and its DistributedDataParallel.
+
+    The record has the milliseconds per step, the messages and bytes that ranks exchange, the share of waiting, and
+    what a model of the cost, fitted to these times, predicts for many machines.
+    """
+    if len(options["sizes"]) < 2:
+        raise ValueError(f"--sizes: expected the number of features and those of the layers, found {options['sizes']}")
+    points = len(options["batch_sizes"]) * len(options["densities"])
+    with BenchRun("distributed", options, settings=points, known=DISTRIBUTED_TOOLS) as run:
+        from matgrad.bench.experiments.distributed import Plan, run_distributed
+
+        plan = Plan(*(options[key] for key in ("batch_sizes", "densities", "examples", "sizes")))
+        run.finish(run_distributed(plan, run.tools, **run.arguments()))
 
 
 def _beside(ctx: click.Context, parameter: click.Parameter, folder: Path | None) -> Path | None:

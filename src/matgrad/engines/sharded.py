@@ -42,6 +42,7 @@ class ShardedStep(ProgramStep):
         if not isinstance(group, Collectives):
             raise wrong_group(kernels.backend.name, group)
         self.group = group
+        self.exchanges: list[Exchange] = []  # one for each program
 
     # -- the state, which all ranks have --------------------------------------------------------------
     def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
@@ -145,6 +146,7 @@ class ShardedStep(ProgramStep):
     def _made(self, program: Program) -> Any:
         like = next(iter(self.matrices.values()))
         exchange = Exchange(program, self.group, lambda shape, dtype: self.kernels.empty(shape, dtype, like))
+        self.exchanges.append(exchange)
         return self.executor_class(program, self.kernels, self.matrices, exchange)
 
     def _compare(self, program: Program) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from matgrad.bench.experiments.comparison import times
 from matgrad.bench.measuring.files import write_problem
 from matgrad.bench.measuring.problems import generated, initial_parameters
 from matgrad.bench.measuring.processes import Team
-from matgrad.bench.measuring.turns import Report
+from matgrad.bench.measuring.turns import Report, with_prefix
 from matgrad.bench.tools.registry import TOOLS
 from matgrad.bench.tools.training_tool import Setting
 
@@ -58,17 +57,12 @@ def run_cost(
             for axis in axes:
                 points = []
                 for value, setting in axis.settings(dtype):
-                    team.report = partial(_say, report, f"{axis.title} {value}: ")
+                    team.report = with_prefix(report, f"{axis.title} {value}: ")
                     points.append({"value": value} | _point(team, folder, setting, examples, rounds, seed))
                 fixed = {"batch_size": axis.batch_size, "width": axis.width}
                 fixed.pop(axis.name)
                 curves.append({"axis": axis.name, "title": axis.title, "fixed": fixed, "points": points})
     return {"tools": {name: TOOLS[name].about() for name in names}, "curves": curves, "failures": team.failures}
-
-
-def _say(report: Report, prefix: str, text: str) -> None:
-    """Report a message that begins with the point it belongs to."""
-    report(prefix + text)
 
 
 def _point(team: Team, folder: Path, setting: Setting, examples: int, rounds: int, seed: int) -> dict[str, Any]:

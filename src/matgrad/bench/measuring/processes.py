@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 
 from matgrad.bench.measuring.files import read_parameters
 from matgrad.bench.measuring.memory import available_memory
+from matgrad.bench.tools.registry import ALL_TOOLS
 from matgrad.bench.tools.training_tool import Parameters, Setting
 
 LINES = 5  # the last lines that a tool printed, shown with its error
@@ -32,9 +35,17 @@ WORKER = "matgrad.bench.measuring.worker"
 class Process:
     """The process of one tool, or of another worker."""
 
-    def __init__(self, name: str, folder: Path, threads: int, dtype: str, worker: str = WORKER) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        threads: int,
+        dtype: str,
+        worker: str = WORKER,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
-        self.log = folder / f"{name}.log"
+        self.log = folder / f"{name}{(variables or {}).get('RANK', '')}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", worker, name, str(threads)],
@@ -42,7 +53,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=os.environ | _environment(dtype),
+                env=os.environ | _environment(dtype) | dict(variables or {}),
             )
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -74,6 +85,38 @@ class Process:
         return f"; it printed last: {' | '.join(said)}" if said else ""
 
 
+class Ranks:
+    """The processes of one tool that train together: all are asked at the same time, and rank 0 answers."""
+
+    def __init__(self, name: str, folder: Path, threads: int, dtype: str, size: int) -> None:
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(size)}
+        places = [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
+        self.processes = [Process(name, folder, threads, dtype, variables=place) for place in places]
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """The reply of rank 0 to a request; if a rank fails, all are ended, which would wait for it."""
+        with ThreadPoolExecutor(len(self.processes)) as pool:
+            replies = [pool.submit(process.ask, **request) for process in self.processes]
+            for reply in as_completed(replies):
+                if error := reply.exception():
+                    for process in self.processes:
+                        process.process.kill()
+                    raise error
+        return replies[0].result()
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self.processes:
+            process.close()
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
 def _environment(dtype: str) -> dict[str, str]:
     """Environment variables for the frameworks: only the CPU as device, and 64 bits if they are asked for."""
     return {
@@ -94,9 +137,12 @@ class Team(AbstractContextManager):
     def __init__(self, names: list[str], folder: Path, threads: int, dtype: str, report: Callable[[str], None]) -> None:
         self.folder, self.report = folder, report
         self.failures: dict[str, str] = {}
-        self._processes: dict[str, Process] = {}
+        self.waiting: dict[str, list[float]] = {}  # the seconds of each tool, in every round
+        self._processes: dict[str, Process | Ranks] = {}
         for name in names:
-            self._processes[name] = Process(name, folder, threads, dtype)
+            size = ALL_TOOLS[name].processes
+            common = name, folder, threads, dtype
+            self._processes[name] = Process(*common) if size == 1 else Ranks(*common, size)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -120,6 +166,7 @@ class Team(AbstractContextManager):
     def rounds(self, number: int) -> dict[str, list[float]]:
         """The seconds of each tool for one epoch per round; another tool begins each round."""
         seconds: dict[str, list[float]] = {name: [] for name in self._processes}
+        self.waiting = {name: [] for name in self._processes}
         for r in range(number):
             names = list(self._processes)
             first = r % max(len(names), 1)
@@ -128,6 +175,7 @@ class Team(AbstractContextManager):
                 reply = self._ask(name, do="epoch", keep=self._keep)
                 if reply is not None:
                     seconds[name].append(reply["seconds"])
+                    self.waiting[name].append(reply["waiting"])
                     self.report(f"round {r + 1} of {number}: {name} {reply['seconds']:.3f} s")
         return {name: seconds[name] for name in self._processes}
 

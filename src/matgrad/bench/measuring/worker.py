@@ -24,6 +24,7 @@ from matgrad.bench.measuring.memory import Growth
 from matgrad.bench.measuring.problems import generated, sparse_parameters
 from matgrad.bench.tools.registry import ALL_TOOLS
 from matgrad.bench.tools.training_tool import Setting, TrainingTool
+from matgrad.distributed import is_first, start
 from matgrad.foundation.machine import set_threads, thread_pools
 
 
@@ -76,16 +77,17 @@ class Worker:
         self._load(tool)
         tool.start(self.parameters)
         gc.collect()
-        begin = time.perf_counter()
+        waited, begin = tool.waited(), time.perf_counter()
         own = tool.train(self.batches)
         seconds = time.perf_counter() - begin
         self._release(tool, keep)
-        return {"seconds": seconds if own is None else own}
+        return {"seconds": seconds if own is None else own, "waiting": tool.waited() - waited}
 
     def save(self, path: str) -> dict[str, Any]:
         """Write the present parameters."""
         assert self.tool is not None
-        write_parameters(Path(path), self.tool.parameters())
+        if is_first():
+            write_parameters(Path(path), self.tool.parameters())
         return {}
 
     def _rehearse(self, setting: Setting) -> None:
@@ -138,9 +140,11 @@ def serve(methods: Methods) -> None:
 
 def main(name: str, threads: int) -> None:
     """Answer requests for a tool."""
-    own = ALL_TOOLS[name].threads
-    threads = threads if own is None else own
+    tool = ALL_TOOLS[name]
+    threads = max(threads // tool.processes, 1) if tool.threads is None else tool.threads
     set_threads(threads)
+    if tool.processes > 1:
+        start()
     worker = Worker(name, threads)
     serve({"setup": worker.setup, "epoch": worker.epoch, "save": worker.save})
 

@@ -177,10 +177,33 @@ def _megabytes(row: Record) -> float | None:
     return None if bytes_ is None else bytes_ / 1e6
 
 
+# -- several processes ----------------------------------------------------------------------------
+
+
+def distributed_figure(record: Record) -> Figure:
+    """One panel per point: the milliseconds per step of each tool as a bar."""
+    points, tools = record["points"], record["tools"]
+    figure, axes = new_figure(1.2 + 3.6 * len(points), 1.5 + 0.36 * len(tools), len(points), sharey=True)
+    for ax, point in zip(axes, points, strict=True):
+        for y, (name, tool) in enumerate(tools.items()):
+            if name in point["tools"]:
+                milliseconds = 1e3 * point["tools"][name]["per_step"]
+                look: dict[str, Any] = {"alpha": 1.0 if tool["processes"] == 1 else 0.5}
+                ax.barh(y, milliseconds, height=0.68, color=COLOURS.get(tool["framework"], GREY), **look)
+                ax.text(milliseconds, y, f" {milliseconds:.3g}", va="center", fontsize=8.5)
+        ax.set_yticks(range(len(tools)), [tool["title"] for tool in tools.values()])
+        ax.margins(x=0.2)
+        ax.set(title=f"batch {point['batch_size']}, density {point['density']:g}", xlabel="ms per step")
+    axes[0].invert_yaxis()
+    _footnote(figure, record)
+    return figure
+
+
 KINDS: dict[str, Callable[[Record], Figure]] = {
     "paper": paper_figure,
     "native": paper_figure,
     "cost": cost_figure,
     "sparse": sparse_figure,
     "sparse-methods": methods_figure,
+    "distributed": distributed_figure,
 }

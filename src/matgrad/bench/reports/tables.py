@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from matgrad.bench.reports.distributed_tables import distributed_notes, distributed_tables
 from matgrad.bench.reports.method_tables import method_notes, method_tables
 from matgrad.bench.reports.record import Record
 from matgrad.bench.tools.registry import DENSE, MASKED, SPARSE
@@ -29,6 +30,8 @@ def tables(record: Record) -> list[Table]:
         return sparse_tables(record)
     if record["kind"] == "sparse-methods":
         return method_tables(record)
+    if record["kind"] == "distributed":
+        return distributed_tables(record)
     if record["kind"] == "cost":
         return [_curve(curve, record["tools"]) for curve in record["curves"]]
     columns = COLUMNS if record["kind"] == "paper" else NATIVE_COLUMNS
@@ -41,6 +44,7 @@ TITLES = {
     "native": "Dense training in the C++ core",
     "sparse": "Sparse training",
     "sparse-methods": "Methods of sparse training",
+    "distributed": "Training on several processes",
 }
 
 # heading and content of every column of the paper's table
@@ -134,6 +138,7 @@ EXPLANATIONS: dict[str, Callable[[Record], list[str]]] = {
         f"and libraries; {_DIFFERENCE}",
     ],
     "sparse-methods": lambda record: method_notes(record),
+    "distributed": lambda record: distributed_notes(record),
 }
 
 

@@ -107,6 +107,10 @@ class Matgrad(TrainingTool):
         for X in matrices_of(self.step.state()).values():
             self.M.backend.to_numpy(X)  # waits until it is computed
 
+    def waited(self) -> float:
+        """The seconds of the exchanges of its steps."""
+        return sum(exchange.seconds for exchange in getattr(self.step, "exchanges", ()))
+
     def parameters(self) -> Parameters:
         """The parameters as NumPy arrays."""
         state = {name: self.M.backend.to_numpy(X) for name, X in matrices_of(self.step.state()).items()}

@@ -32,6 +32,7 @@ class Tool:
     paper: str | None = None
     lacks: Callable[[], str | None] = lambda: None  # what else is missing, in words
     threads: int | None = None  # if they are not those of the run
+    processes: int = 1  # that train together, and share the threads
 
     def missing(self) -> str | None:
         """The first requirement that is missing, in words."""
@@ -127,7 +128,34 @@ SPARSE_TOOLS = {
 }
 SPARSE_DEFAULT = tuple(SPARSE_TOOLS)[:5]  # the other two only if they are asked for
 
-ALL_TOOLS = SPARSE_TOOLS | PRODUCTS | TOOLS  # for a process that knows only the name
+# one process and several, beside DistributedDataParallel, and what it takes to add up gradients or nothing much
+RANKS = 2
+
+
+def _on_ranks(tool: Tool, *baselines: str) -> Tool:
+    """The tool as several processes that train together."""
+    return replace(tool, title=f"{tool.title}, {RANKS} processes", processes=RANKS, baselines=baselines)
+
+
+def _sums(title: str, *arguments: Any) -> Tool:
+    """Sums over the ranks alone."""
+    class_name = "matgrad.bench.tools.baselines.ddp.AllReduce"
+    return Tool(title, "sums", "PyTorch", ("torch",), class_name, arguments, processes=RANKS)
+
+
+DDP, SUMS, LATENCY = "pytorch-ddp", "all-reduce", "all-reduce-small"
+_ddp = replace(_baseline("PyTorch DDP", "ddp.DistributedPyTorch", "PyTorch", "torch"), processes=RANKS)
+RANKS_OF = {name: f"{name}-ranks" for name in ("matgrad-native", "matgrad-torch")}
+DISTRIBUTED_TOOLS = {
+    "pytorch": TOOLS["pytorch"],
+    **{name: TOOLS[name] for name in RANKS_OF},
+    DDP: replace(_ddp, title=f"PyTorch DDP, {RANKS} processes"),
+    **{ranks: _on_ranks(TOOLS[name], DDP, name) for name, ranks in RANKS_OF.items()},
+    SUMS: _sums("all-reduce alone"),
+    LATENCY: _sums("all-reduce of one number", True),
+}
+
+ALL_TOOLS = DISTRIBUTED_TOOLS | SPARSE_TOOLS | PRODUCTS | TOOLS  # for a process that knows only the name
 
 
 def chosen_tools(names: tuple[str, ...], known: Mapping[str, Tool] = TOOLS) -> list[str]:

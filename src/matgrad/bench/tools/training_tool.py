@@ -64,6 +64,10 @@ class TrainingTool(ABC):
     def parameters(self) -> Parameters:
         """The present parameters; an empty list if nothing is trained."""
 
+    def waited(self) -> float:
+        """The seconds for which it has waited for other processes so far."""
+        return 0.0
+
     def prepare(self) -> None:
         """Do what happens once, such as compiling, and warm up; the parameters may change."""
         self.train(2)
