@@ -16,8 +16,8 @@ from support import PATIENCE
 
 FOLDER = Path(__file__).parent
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # what XLA compiles is used once
-CHOSEN = ("mlp", "batchnorm", "dropout", "clip", "adamw", "srelu", "one", "largest")
-TRAFFIC = ("mlp", "batchnorm", "srelu")
+CHOSEN = ("mlp", "batchnorm", "dropout", "adamw", "one", "largest")
+TRAFFIC = ("mlp", "batchnorm")
 
 
 def on_ranks(tasks: dict[str, list[str]], *, processes: int = 1, devices: int = 1) -> list[dict]:

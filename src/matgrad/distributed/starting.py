@@ -48,7 +48,7 @@ def start(*, timeout: float = TIMEOUT, backend: str = "torch") -> Group:
     ``with mg.distributed.start() as group: …`` ends it after the block, and tells the others if the block fails. The
     ranks are those of a process group of torch.distributed, if there is one, such as Ray Train's; else those that the
     variables of torchrun or SLURM tell of. A rank that does not answer for `timeout` seconds is lost. JAX has groups of
-    its own: `backend` is that of the model.
+    its own, also of one process with several devices: `backend` is that of the model.
     """
     if backend not in KINDS:
         raise ValueError(f"{backend} cannot train on several ranks; expected one of {', '.join(KINDS)}")
