@@ -21,6 +21,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(page.name for page in DOCS.glob("*.md"))
 
 SETUP = ("make", "pip", ".")  # commands that install
+LAUNCHERS = ("torchrun", "srun")
 ELSEWHERE = ("bench", "mnist", "cifar", "svmlight", "verified.py")  # arguments that need data, or minutes
 
 
@@ -53,7 +54,7 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 def runs_here(command: list[str]) -> bool:
     """Whether a command needs only embedded data and seconds."""
-    return command[0] not in SETUP and not any(word in part for word in ELSEWHERE for part in command)
+    return command[0] not in (*SETUP, *LAUNCHERS) and not any(word in part for word in ELSEWHERE for part in command)
 
 
 def make_files() -> None:
@@ -71,12 +72,17 @@ def make_files() -> None:
 
 def run_command(command: list[str]) -> None:
     """Run `matgrad …`; what is trained must end with its accuracy or error."""
-    from cli_support import succeed
+    from cli_support import in_process_of_its_own, succeed
 
     program, *arguments = command
     assert program == "matgrad", command
     quiet = ("--quiet",) if arguments[0] == "train" and "--quiet" not in arguments else ()
-    last = succeed(*arguments, *quiet).splitlines()[-1]
+    if "--processes" in arguments:  # which print to the terminal themselves
+        status, output, errors = in_process_of_its_own(*arguments, *quiet)
+        assert status == 0, errors
+    else:
+        output = succeed(*arguments, *quiet)
+    last = output.splitlines()[-1]
     if arguments[0] == "train":
         assert re.fullmatch(r"test accuracy 0\.\d{3}|test RMSE \d+\.\d{3}", last), command
 

@@ -64,6 +64,8 @@ class RankedCommand(GroupedCommand):
             ctx = super().make_context(info_name, list(arguments), parent, **extra)
             if again := _resuming(self, ctx.params):
                 ctx = super().make_context(info_name, again, parent, **extra)
+        except click.exceptions.Exit:  # after --help
+            raise
         except Exception as error:
             with suppress(ImportError), _ranks("torch", TIMEOUT):
                 raise error
