@@ -92,6 +92,7 @@ def test_what_a_framework_prints_is_no_reply(problem):
     )
 
     replies = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [set(reply) for reply in replies] == [{"import", "load", "prepare", "pools", "memory"}, {"seconds", "waiting"}]
+    expected = [{"import", "load", "prepare", "pools", "memory"}, {"seconds", "waiting"}]
+    assert [set(reply) for reply in replies] == expected
     assert "chatter" in result.stderr
     assert "more chatter" in result.stderr

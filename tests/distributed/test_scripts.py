@@ -11,7 +11,7 @@ import pytest
 from ranks_support import largest_difference
 
 import matgrad as mg
-from matgrad.distributed.launching import _free_port, launch
+from matgrad.distributed.launching import free_port, launch
 
 WORKER = Path(__file__).parent / "script_worker.py"
 
@@ -23,7 +23,7 @@ def folder(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-        status = launch([sys.executable, str(WORKER), str(folder), str(_free_port())], 2, say=said.append)
+        status = launch([sys.executable, str(WORKER), str(folder), str(free_port())], 2, say=said.append)
     assert status == 0, "\n".join(said)
     return folder
 

@@ -54,7 +54,7 @@ class Ranks:
 
     def __init__(self, command: Sequence[str], size: int, variables: Mapping[str, str]) -> None:
         common = {**dict.fromkeys(THREADS, str(max(1, cores() // size))), **os.environ, **variables}
-        common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+        common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         common |= {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
         self.signals = 0  # that were handed on
         self._outputs: list[IO[bytes] | None] = [None, *(tempfile.TemporaryFile() for _ in range(1, size))]  # noqa: SIM115
@@ -154,7 +154,7 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A port that nobody uses now."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))

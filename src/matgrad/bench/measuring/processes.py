@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from matgrad.bench.measuring.files import read_parameters
 from matgrad.bench.measuring.memory import available_memory
 from matgrad.bench.tools.registry import ALL_TOOLS
 from matgrad.bench.tools.training_tool import Parameters, Setting
+from matgrad.distributed.launching import free_port
 
 LINES = 5  # the last lines that a tool printed, shown with its error
 PAUSE = 0.1  # seconds between two turns, in which the threads of the previous tool come to rest
@@ -108,13 +108,6 @@ class Ranks:
         """End the processes."""
         for process in self.processes:
             process.close()
-
-
-def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def _environment(dtype: str) -> dict[str, str]:
