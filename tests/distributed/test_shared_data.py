@@ -13,6 +13,7 @@ from threads import on_ranks
 
 import matgrad as mg
 from cli_support import blobs
+from matgrad.backends import backend_of
 from matgrad.cli import shared_data
 from matgrad.datasets import DataLoader, Dataset
 from matgrad.distributed import current
@@ -96,3 +97,10 @@ def test_fit_does_not_copy_what_is_mapped(name, tmp_path: Path):
     M = mg.MultilayerPerceptron([mg.LinearLayer(4, 2)]).to(name)
     M.fit(X, np.arange(50) % 2, epochs=1, callbacks=[watched])
     assert np.shares_memory(M.backend.to_numpy(watched.data.X), X)
+
+
+def test_examples_move_to_the_backend_of_the_model(backend):
+    X = np.random.default_rng(0).normal(size=(6, 3))
+    loader = mg.DataLoader(X, np.arange(6) % 2).to(backend.name)
+    assert backend_of(loader.X).name == backend.name
+    np.testing.assert_array_equal(backend.backend.to_numpy(loader.X), X)

@@ -22,6 +22,7 @@ class JaxBackend(NumpyBackend):
     sparse_transposed_product = Backend.sparse_transposed_product
     sampled_product = Backend.sampled_product
     uniform_on = Backend.uniform_on
+    shown = Backend.shown
     shares_memory = Backend.shares_memory  # arrays cannot be changed in place
 
     def erf(self, X):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,26 +13,25 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.backends.jax_backend import find_device
-from matgrad.datasets.loader import rows_of
 from matgrad.distributed.agreement import agree
 from matgrad.distributed.group import Group
 from matgrad.distributed.jax_group import JaxGroup
-from matgrad.engines.engine import Batches, Poll, wrong_group
+from matgrad.engines.engine import wrong_group
 from matgrad.engines.jit import JitStep, copies
+from matgrad.engines.rows import OwnRows
 from matgrad.layers.state import State
 from matgrad.program.computations import Step
 
 RANKS = "ranks"  # the axis of the mesh
 
 
-class ShardedJitStep(JitStep):
+class ShardedJitStep(OwnRows, JitStep):
     """The step under `jax.jit` on all devices of a group, with X, T and s in rows, and the state whole on each device.
 
     It is given whole batches, and XLA's partitioner finds what the devices have to send. JAX shares out equal parts
     only: every device computes all of a batch whose rows cannot be shared out so.
     """
 
-    takes_epochs = True
     counts: Matrix | None = None  # how many ranks asked for each request in the last step
 
     def __init__(self, step: Step, group: Group) -> None:
@@ -43,7 +42,7 @@ class ShardedJitStep(JitStep):
         places = [i for i, device in enumerate(devices) if device.process_index == group.rank]
         self.places, self.size = slice(places[0], places[-1] + 1), len(devices)  # of this process, and of all
         mesh = Mesh(np.array(devices), (RANKS,))
-        self.whole, self.rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(RANKS))
+        self.whole, self.in_rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(RANKS))
         self.sums = jax.jit(lambda state: {name: _sum(X) for name, X in state.items()}, out_shardings=self.whole)
         self.asking: dict[Any, Matrix] = {}  # by what this rank asks for
         super().__init__(step)
@@ -65,38 +64,19 @@ class ShardedJitStep(JitStep):
         block = np.zeros((self.places.stop - self.places.start, *X.shape), X.dtype)
         if is_given:
             block[0] = X
-        return _placed(block, self.rows, (self.size, *X.shape))
+        return _placed(block, self.in_rows, (self.size, *X.shape))
 
     # -- batches ----------------------------------------------------------------------------------------
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
         self.prepare(X, T, *s)
-        self._run(X.shape[0], eta, *self._own_rows(X, T, *s))
+        OwnRows.__call__(self, X, T, eta, *s)
 
-    def train(
-        self,
-        batches: Batches,
-        rate: Callable[[int], Scalar],
-        poll: Poll = lambda done: None,
-        first: int = 0,
-    ) -> None:
-        loader: Any = batches
-        order = loader.order()
-        for i, start in enumerate(range(0, loader.size, loader.batch_size), first):
-            N = min(loader.batch_size, loader.size - start)
-            rows = self._rows(N)
-            self._run(N, rate(i), *loader.examples(start + rows.start, start + rows.stop, order))
-            poll(i + 1)
-
-    def _rows(self, N: int) -> slice:
+    def rows(self, N: int) -> slice:
         """The rows of this process of a batch of N."""
         share, rest = divmod(N, self.size)
         return slice(0, N) if rest else slice(self.places.start * share, self.places.stop * share)
 
-    def _own_rows(self, *batch: Matrix) -> list[Matrix]:
-        """The rows of this process of a whole batch."""
-        return [rows_of(A, self._rows(A.shape[0])) for A in batch]
-
-    def _run(self, N: int, eta: Scalar, *own: Matrix) -> None:
+    def run(self, N: int, eta: Scalar, *own: Matrix) -> None:
         """Train on these rows of a batch of N, and hear what ranks asked for in the step before: it has ended."""
         before = self.counts
         with self.group.told():
@@ -106,7 +86,7 @@ class ShardedJitStep(JitStep):
 
     def _inputs(self, N: int, eta: Scalar, *own: Matrix) -> list[Matrix]:
         """The inputs of a step on a batch of N, of which this process gives its rows."""
-        dtype, sharding = own[0].dtype, self.whole if N % self.size else self.rows
+        dtype, sharding = own[0].dtype, self.whole if N % self.size else self.in_rows
         X, T, *s = (_placed(A, sharding, (N, A.shape[1])) for A in own)
         return [self._requests(dtype), X, T, np.asarray(eta, dtype), *s]
 
@@ -128,7 +108,7 @@ class ShardedJitStep(JitStep):
 
     def _compile(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
         """Compile the step for batches like these, after a check that all ranks have traced the same."""
-        lowered = self.compiled.lower(self.matrices, *self._inputs(X.shape[0], eta, *self._own_rows(X, T, *s)))
+        lowered = self.compiled.lower(self.matrices, *self._inputs(X.shape[0], eta, *self.own_rows(X, T, *s)))
         agree(self.group, {"what it computes": hashlib.sha256(lowered.as_text().encode()).hexdigest()})
         lowered.compile()
 

@@ -155,7 +155,7 @@ class ShardedNativeStep(NativeStep, ShardedStep):
     """The training step of a rank in the C++ core, where messages are tasks of the program."""
 
     def _train(self, loader: Any, order: np.ndarray | None, rates: np.ndarray, poll: Poll) -> None:
-        N, rows = loader.batch_size, self._rows(loader.batch_size)
+        N, rows = loader.batch_size, self.rows(loader.batch_size)
         order = np.arange(loader.size) if order is None else order
         own = order[: N * len(rates)].reshape(-1, N)[:, rows].reshape(-1)
         padded = np.concatenate([own, np.zeros(loader.X.shape[0] - len(own), own.dtype)])  # an order has all rows

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends.base import Matrix, Scalar
-from matgrad.datasets.loader import rows_of
 from matgrad.distributed.group import Collectives, Disagreement, Group
-from matgrad.engines.engine import Batches, Poll, wrong_group
+from matgrad.engines.engine import wrong_group
 from matgrad.engines.exchange import Exchange
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramStep, signature
+from matgrad.engines.rows import OwnRows
 from matgrad.layers.state import State, matrices_of, sized_by_supports, supports_of
 from matgrad.program.computations import Step
 from matgrad.program.description import value_as_dictionary
@@ -29,13 +29,11 @@ from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 
 
-class ShardedStep(ProgramStep):
+class ShardedStep(OwnRows, ProgramStep):
     """A training step of which every rank of a group does its rows.
 
     It is given whole batches. One with fewer rows than there are ranks is not shared out: all ranks compute all of it.
     """
-
-    takes_epochs = True
 
     def __init__(self, step: Step, kernels: Kernels, executor_class: Callable[..., Any], group: Group) -> None:
         super().__init__(step, kernels, executor_class)
@@ -84,38 +82,13 @@ class ShardedStep(ProgramStep):
 
     # -- batches ----------------------------------------------------------------------------------------
     def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> Any:
-        return self._prepare(X.shape[0], *self._own_rows(X, T, *s))
+        return self._prepare(X.shape[0], *self.own_rows(X, T, *s))
 
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
-        self._run(X.shape[0], eta, *self._own_rows(X, T, *s))
-
-    def train(
-        self,
-        batches: Batches,
-        rate: Callable[[int], Scalar],
-        poll: Poll = lambda done: None,
-        first: int = 0,
-    ) -> None:
-        loader: Any = batches
-        if not getattr(loader, "is_plain", False):
-            return super().train(batches, rate, poll, first)
-        order = loader.order()
-        for i, start in enumerate(range(0, loader.size, loader.batch_size), first):
-            N = min(loader.batch_size, loader.size - start)
-            rows = self._rows(N)
-            self._run(N, rate(i), *loader.examples(start + rows.start, start + rows.stop, order))
-            poll(i + 1)
-
-    def _rows(self, N: int) -> slice:
-        """The rows of this rank of a batch of N."""
+    def rows(self, N: int) -> slice:
         return self.group.part(N) if N >= self.group.size else slice(0, N)
 
-    def _own_rows(self, *batch: Matrix) -> list[Matrix]:
-        """The rows of this rank of a whole batch."""
-        return [rows_of(A, self._rows(A.shape[0])) for A in batch]
-
-    def _run(self, N: int, eta: Scalar, X: Matrix, T: Matrix, *s: Matrix) -> None:
-        """Train on these rows of a batch of N."""
+    def run(self, N: int, eta: Scalar, *own: Matrix) -> None:
+        X, T, *s = own
         self._execute(self._prepare(N, X, T, *s), X, T, eta, *s)
 
     # -- the program of a rank ----------------------------------------------------------------------------
