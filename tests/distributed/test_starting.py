@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import matgrad as mg
+from matgrad.distributed import starting
 from matgrad.distributed.starting import Place, first_host, place_of, run_name
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_ADDR": "node7", "MASTER_PORT": "29500"}
@@ -96,3 +97,10 @@ def test_what_cannot_start(options: dict, message: str, monkeypatch):
         mg.distributed.start(**options)
     assert mg.distributed.current() is None
     assert mg.distributed.is_first()
+
+
+def test_a_missing_framework_names_the_extra_to_install(monkeypatch):
+    monkeypatch.setattr(starting, "find_spec", lambda name: None)
+    expected = "^several ranks need torch, which is not installed: .*pip install 'matgrad\\[torch\\]'$"
+    with pytest.raises(ModuleNotFoundError, match=expected):
+        mg.distributed.start()

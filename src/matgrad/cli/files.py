@@ -137,11 +137,15 @@ class Command(_WithHelp):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if nothing that it reads is written, and nothing is written twice; rank 0 writes."""
+        if is_first():
+            self.check(ctx)
+        return super().invoke(ctx)
+
+    def check(self, ctx: click.Context) -> None:
+        """Refuse files that the command could not write, or should not."""
         is_resumed = ctx.params.get("resume") is not None
         known = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP]
-        if is_first():
-            check_files(self, ctx.params, known if is_resumed else ())
-        return super().invoke(ctx)
+        check_files(self, ctx.params, known if is_resumed else ())
 
 
 class CommandGroup(_WithHelp, click.Group):

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
+from functools import partial
 from typing import Any
 
 import click
@@ -13,12 +14,12 @@ import click
 from matgrad import distributed
 from matgrad.cli.checkpoints import BOUND, OWN
 from matgrad.cli.errors import as_click_error
-from matgrad.cli.files import FileType, check_files
+from matgrad.cli.files import FileType
 from matgrad.cli.groups import GroupedCommand, GroupedOption, all_of, option
 from matgrad.distributed.agreement import agree
 from matgrad.distributed.group import Group, reason_of
 from matgrad.distributed.launching import LOST, launch
-from matgrad.distributed.starting import KINDS, TIMEOUT, place_of, run_name
+from matgrad.distributed.starting import TIMEOUT, framework_of, place_of, run_name
 from matgrad.storage.checkpoints import find_checkpoint
 
 ARGUMENTS = "matgrad.arguments"  # in a context: the command line
@@ -75,17 +76,16 @@ class RankedCommand(GroupedCommand):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, as a rank if it was started as one; or start the ranks."""
-        options, place = ctx.params, place_of(os.environ)
-        if place is None and options["max_restarts"] and options["processes"] is None:
-            raise ValueError("--max-restarts needs --processes N")
-        if place is None and (options["processes"] or 1) > 1:
-            _check_options(options, options["processes"])
-            check_files(self, options)
-            command = [sys.executable, "-m", "matgrad", str(ctx.info_name), *ctx.meta[ARGUMENTS]]
-            say = lambda line: click.echo(line, err=True)  # noqa: E731
-            raise click.exceptions.Exit(
-                launch(command, options["processes"], restarts=options["max_restarts"], say=say)
-            )
+        options, size = ctx.params, ctx.params["processes"] or 1
+        if place_of(os.environ) is None:
+            if size == 1 and options["max_restarts"]:
+                raise ValueError("--max-restarts needs --processes N, with N above 1")
+            if size > 1:
+                _check_options(options, size)
+                self.check(ctx)
+                command = [sys.executable, "-m", "matgrad", str(ctx.info_name), *ctx.meta[ARGUMENTS]]
+                say = partial(click.echo, err=True)
+                raise click.exceptions.Exit(launch(command, size, restarts=options["max_restarts"], say=say))
         with _ranks(_kind(options), options["timeout"]) as group:
             if group is not None:
                 _check_options(options, group.size)
@@ -100,8 +100,7 @@ def _kind(options: Mapping[str, Any]) -> str:
 
 def _check_options(options: Mapping[str, Any], size: int) -> None:
     """Refuse what several ranks cannot do."""
-    if _kind(options) not in KINDS:
-        raise ValueError(f"--backend {options['backend']} cannot train on several ranks; expected {', '.join(KINDS)}")
+    framework_of(_kind(options))
     if options["processes"] not in (None, size):
         raise ValueError(f"--processes {options['processes']}: this process was started as one of {size} ranks")
     if size > 1 and (name := next((name for name in ("eager", "debug") if options[name]), None)):

@@ -7,9 +7,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from matgrad.distributed.group import Group, join
+from matgrad.foundation.installing import how_to_install
 
 TIMEOUT = 300.0  # seconds after which a rank that does not answer is lost
 
@@ -18,11 +20,9 @@ ALONE = (
     "WORLD_SIZE and so on, or that there is a process group of torch.distributed"
 )
 
-# the module that joins the ranks of a model of each backend, by `adopted(timeout)` and `connected(place, timeout)`
-KINDS = {
-    **dict.fromkeys(("numpy", "native", "torch"), "matgrad.distributed.torch_group"),
-    "jax": "matgrad.distributed.jax_group",
-}
+# the framework that joins the ranks of a model of each backend: `torch_group` has `adopted(timeout)`, which takes the
+# group that there is, and `connected(place, timeout)`; so has `jax_group`
+KINDS = {**dict.fromkeys(("numpy", "native", "torch"), "torch"), "jax": "jax"}
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,28 @@ def start(*, timeout: float = TIMEOUT, backend: str = "torch") -> Group:
     variables of torchrun or SLURM tell of. A rank that does not answer for `timeout` seconds is lost. JAX has groups of
     its own, also of one process with several devices: `backend` is that of the model.
     """
-    if backend not in KINDS:
-        raise ValueError(f"{backend} cannot train on several ranks; expected one of {', '.join(KINDS)}")
+    framework = framework_of(backend)
     if not timeout > 0:
         raise ValueError(f"timeout: expected a number of seconds above 0, found {timeout}")
-    kind = import_module(KINDS[backend])
+    kind = import_module(f"matgrad.distributed.{framework}_group")
     group = kind.adopted(timeout)
     if group is None:
         if (place := place_of(os.environ)) is None:
             raise ValueError(ALONE)
         group = kind.connected(place, timeout)
     return join(group)
+
+
+def framework_of(backend: str) -> str:
+    """The framework that joins the ranks of a model of a backend, after a check that it is installed."""
+    if backend not in KINDS:
+        raise ValueError(f"{backend} cannot train on several ranks; expected one of {', '.join(KINDS)}")
+    framework = KINDS[backend]
+    if find_spec(framework) is None:
+        raise ModuleNotFoundError(
+            f"several ranks need {framework}, which is not installed: {how_to_install(framework)}", name=framework
+        )
+    return framework
 
 
 def place_of(variables: Mapping[str, str]) -> Place | None:
