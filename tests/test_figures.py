@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from cli_support import succeed
+from matgrad.bench.reports.distributed_tables import distributed_tables
 from page_support import DOCS, ROOT, commands
 from support import DATA
 
-PERFORMANCE, SPARSE, VERIFICATION = (
-    (DOCS / f"{name}.md").read_text() for name in ("performance", "sparse", "verification")
+PERFORMANCE, SPARSE, VERIFICATION, DISTRIBUTED = (
+    (DOCS / f"{name}.md").read_text() for name in ("performance", "sparse", "verification", "distributed")
 )
 README = (ROOT / "README.md").read_text()
 
@@ -112,6 +113,67 @@ def test_the_benchmark_works(tmp_path, monkeypatch):
     shortened, count = re.subn(r"--rounds \d+", short, printed)
     assert count == 1
     assert "matgrad NumPy" in succeed(*shortened.split())
+
+
+# -- several processes --------------------------------------------------------------------------
+
+measured = pytest.mark.skipif(
+    not (ROOT / "benchmarks" / "distributed" / "bench.json").is_file(), reason="not yet measured on a quiet machine"
+)
+
+
+@measured
+def test_training_on_several_processes():
+    """The page has the tables of the record."""
+    for table in distributed_tables(record("distributed")):
+        for line in table.markdown().splitlines()[2:]:
+            assert line in DISTRIBUTED, table.title
+
+
+@measured
+def test_the_model_of_the_cost_explains_the_measurements():
+    for fit in record("distributed")["fits"]:
+        assert fit["largest_error"] <= 0.25, (fit["engine"], fit["density"])
+        times = {(step["batch_size"], step["processes"]): step for step in fit["steps"]}
+        for batch_size in {step["batch_size"] for step in fit["steps"]}:
+            one, two = times[batch_size, 1], times[batch_size, 2]
+            assert two["predicted"] / one["predicted"] == pytest.approx(two["measured"] / one["measured"], rel=0.3)
+
+
+@measured
+def test_bytes_and_messages_of_the_record_are_those_of_the_program():
+    found = record("distributed")
+    sizes = ";".join(map(str, found["sizes"]))
+    for point in found["points"]:
+        options = () if point["density"] == 1 else ("--overall-density", point["density"])
+        arguments = ("--layer-sizes", sizes, "--batch-size", point["batch_size"], "--ranks", 2, "--json", *options)
+        messages = json.loads(succeed("program", *arguments))["messages"]
+        assert len(messages) == point["costs"]["2"]["messages"]
+        assert sum(message["bytes"] for message in messages) == pytest.approx(point["costs"]["2"]["bytes"], rel=0.01)
+
+
+@measured
+def test_two_processes_are_about_as_fast_as_one_and_as_ddp():
+    """Batch 1000, dense: against one process with all threads, and against DistributedDataParallel."""
+    (point,) = [p for p in record("distributed")["points"] if (p["batch_size"], p["density"]) == (1000, 1)]
+    core, torch = (point["tools"][f"matgrad-{name}-ranks"]["ratios"] for name in ("native", "torch"))
+    assert core["matgrad-native"]["median"] <= 1.2
+    assert core["pytorch-ddp"]["median"] <= 0.95
+    assert torch["pytorch-ddp"]["median"] <= 1.05
+
+
+def test_the_printed_programs_of_ranks_are_those_of_the_commands():
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", DISTRIBUTED, re.DOTALL | re.MULTILINE)
+    printed = [line for language, text in fences if not language for line in text.splitlines()]
+    found = [
+        line.replace(" ", "")
+        for command in commands(DOCS / "distributed.md")
+        if command[1] == "program"
+        for line in succeed(*command[1:]).splitlines()
+    ]
+    lines = [line.replace(" ", "") for line in printed if "=" in line or line.startswith(("all_reduce", "4 messages"))]
+    assert len(lines) > 10
+    assert not [line for line in lines if line not in found]
 
 
 # -- the README ---------------------------------------------------------------------------------

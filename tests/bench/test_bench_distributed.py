@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from cli_support import run, succeed
+from matgrad.bench.experiments.distributed import _is_for_sparse
 from matgrad.bench.experiments.prediction import NETWORKS, RankCost, fits, network, predictions, rank_cost
 from matgrad.bench.reports import plots, tables
 from matgrad.bench.tools.registry import DDP, DISTRIBUTED_TOOLS, LATENCY, RANKS_OF, SUMS
@@ -137,3 +138,7 @@ def test_without_sums_nothing_is_predicted():
     point = measured(NATIVE, 100)
     del point["tools"][SUMS]
     assert (network([point]), fits([point, point])) == (None, [])
+
+
+def test_what_trains_sparse_weights():
+    assert [name for name in DISTRIBUTED_TOOLS if _is_for_sparse(name)] == [NATIVE, RANKS_OF[NATIVE], SUMS, LATENCY]
