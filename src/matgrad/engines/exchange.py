@@ -88,7 +88,7 @@ class Exchange:
             for own, Y in zip(parts, self.group.gather(X, [out[own].shape for own in parts]), strict=True):
                 out[own] = Y
         else:
-            if name == "reduce_scatter":
+            if name == "reduce_scatter":  # of which each rank keeps its part: gloo's own sends as many bytes
                 self.group.wait(self.group.start_sum(X))
             out[...] = X[_part(tuple(X.shape), axis, self.group.rank, self.group.size)]
 
