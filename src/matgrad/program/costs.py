@@ -47,10 +47,10 @@ def product_cost(value: Value) -> Cost | None:
     sizes = operation.shapes.sizes(value.shape, [x.shape for x in value.operands])
     assert sizes is not None, value
     flops = product_of(operation.flops, sizes)
-    return Cost(flops, value.nbytes + sum(_operand_bytes(x, value) for x in value.operands))
+    return Cost(flops, value.nbytes + sum(operand_bytes(x, value) for x in value.operands))
 
 
-def _operand_bytes(x: Value, user: Value) -> int:
+def operand_bytes(x: Value, user: Value) -> int:
     """The bytes of an operand; a view has those of the matrix behind it."""
     if x.operation == "support":
         K, D, nnz = map(int, x.shape)

@@ -20,8 +20,7 @@ from matgrad.bench.tools.registry import LATENCY, RANKS, RANKS_OF, SUMS
 from matgrad.bench.tools.training_tool import Setting
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program import Program, optimized
-from matgrad.program.buffers import base
-from matgrad.program.costs import product_cost
+from matgrad.program.costs import operand_bytes, product_cost
 from matgrad.program.placements import data_parallel
 from matgrad.program.rules import with_separate_exchange
 from matgrad.program.schedule import scheduled, traffic
@@ -62,18 +61,18 @@ class RankCost:
 def rank_cost(M: MultilayerPerceptron, batch_size: int, size: int) -> RankCost:
     """The cost of a step on batches of this size for the first of `size` ranks, from its program."""
     recorded = M.program(batch_size=batch_size, fused=False)
-    own = scheduled(with_separate_exchange(optimized(sharded(recorded, data_parallel(recorded), 0, size))))
-    costs = [cost for cost in map(product_cost, own.instructions) if cost]
-    messages = traffic(own) if size > 1 else []
-    return RankCost(
-        size, sum(cost.flops for cost in costs), _passes(own), sum(x.nbytes for x in messages), len(messages)
-    )
+    if size > 1:
+        recorded = sharded(recorded, data_parallel(recorded), 0, size)
+    own = scheduled(with_separate_exchange(optimized(recorded)))
+    flops = sum(cost.flops for cost in map(product_cost, own.instructions) if cost)
+    messages = traffic(own)
+    return RankCost(size, flops, _passes(own), sum(x.nbytes for x in messages), len(messages))
 
 
 def _passes(program: Program) -> int:
     """The bytes that instructions read and write."""
     computed = [x for x in program.instructions if x.kind not in ("view", "collective")]
-    return sum(x.nbytes + sum(base(y).nbytes for y in x.operands if not y.is_scalar) for x in computed)
+    return sum(x.nbytes + sum(operand_bytes(y, x) for y in x.operands) for x in computed)
 
 
 # -- what was measured ----------------------------------------------------------------------------
