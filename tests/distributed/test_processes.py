@@ -76,6 +76,7 @@ def test_a_run_goes_on_with_another_number_of_ranks(alone, undisturbed, tmp_path
     own = ("--checkpoint", tmp_path / "ck", "--every", "10s")
     trouble_at = ("--plugin", trouble(tmp_path, 1, signal.SIGKILL))
     assert matgrad(*RUN, "--processes", 2, *own, *trouble_at)[0] == 128 + 9
+    trouble(tmp_path, 1, signal.SIGKILL, step=10**9)  # which the run has kept, and which is over
     saved = ("--output", tmp_path / "run")
     status, _, errors = matgrad("train", "--resume", tmp_path / "ck", "--processes", 3, "--quiet", *saved)
     assert status == 0, errors
