@@ -26,7 +26,7 @@ class Alone(Collectives):
 
     wait = maximum = broadcast = start_sum
 
-    def exchange(self, item):
+    def _exchange(self, item):
         return [item] * self.size
 
     def gather(self, X, shapes):
@@ -91,7 +91,7 @@ class Small(Group):
 
     rank, size = 0, 1
 
-    def exchange(self, item):
+    def _exchange(self, item):
         return [item]
 
 

@@ -110,3 +110,17 @@ def test_sums_are_sent_while_products_are_computed_and_large_ones_at_once():
     assert places[first[-1]] < max(products) < min(received)  # the first message is under way during a product
     assert {value.shape for value in second} == {(1200, 64), (1, 1200)}
     assert len(received) == len([*first, *second]) == 6
+
+
+def test_the_product_of_two_sums_is_not_the_sum_of_products():
+    X, Y = (Value("input", (), (4, 2), name=name) for name in "XY")
+    flipped = Value("transpose", (X,), (2, 4), order=1)
+    sums = [Value("matmul", (flipped, A), (2, 2), order=2) for A in (X, Y)]
+    program = Program(
+        {"X": X, "Y": Y, "a": Value("input", (), (2, 2), name="a")}, {"a": Value("matmul", (*sums,), (2, 2), order=3)}
+    )
+    rng = np.random.default_rng(0)
+    given = {name: rng.normal(size=(4, 2)) for name in "XY"}
+    state = {"a": np.zeros((2, 2))}
+    for found in run_on_ranks(program, {"X": ROWS, "Y": ROWS}, state, given):
+        np.testing.assert_allclose(found["a"], given["X"].T @ given["X"] @ (given["X"].T @ given["Y"]), rtol=1e-13)

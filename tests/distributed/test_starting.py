@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
+from threads import ThreadGroup
 
 import matgrad as mg
-from matgrad.distributed import starting
+from matgrad.distributed import current, is_first, starting, using
+from matgrad.distributed.group import join, leave
 from matgrad.distributed.starting import Place, first_host, place_of, run_name
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_ADDR": "node7", "MASTER_PORT": "29500"}
@@ -62,7 +65,11 @@ def test_a_list_of_hosts_that_is_none(nodes: str):
         ("RANK", "4", "found rank 4 of 4 ranks, expected one of 0 to 3"),
         ("WORLD_SIZE", "0", "WORLD_SIZE: expected a whole number of 1 or more, found '0'"),
         ("LOCAL_RANK", "", "LOCAL_RANK: expected a whole number of 0 or more, found nothing"),
-        ("MASTER_ADDR", "", "MASTER_ADDR: expected the name of the machine of rank 0, found nothing"),
+        (
+            "MASTER_ADDR",
+            "",
+            "MASTER_ADDR: with RANK or WORLD_SIZE, expected the name of rank 0's machine, found nothing",
+        ),
         ("MASTER_PORT", "70000", "MASTER_PORT: expected a whole number from 1 to 65535, found '70000'"),
         ("TORCHELASTIC_RESTART_COUNT", "-1", "TORCHELASTIC_RESTART_COUNT: expected a whole number of 0 or more, found"),
     ],
@@ -104,3 +111,19 @@ def test_a_missing_framework_names_the_extra_to_install(monkeypatch):
     expected = "^several ranks need torch, which is not installed: .*pip install 'matgrad\\[torch\\]'$"
     with pytest.raises(ModuleNotFoundError, match=expected):
         mg.distributed.start()
+
+
+def test_a_group_is_that_of_all_threads_of_its_process():
+    group = ThreadGroup(1, 2, threading.Barrier(1), [None])
+    join(group)
+    try:
+        found: list = []
+        thread = threading.Thread(target=lambda: found.extend([current(), is_first()]))
+        thread.start()
+        thread.join()
+        with using(None):
+            assert current() is None
+    finally:
+        leave(group)
+    assert found == [group, False]
+    assert current() is None

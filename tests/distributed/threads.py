@@ -48,7 +48,7 @@ class ThreadGroup(Collectives):
         assert [tuple(part.shape) for part in parts] == [tuple(shape) for shape in shapes]
         return parts if isinstance(X, np.ndarray) else [_like(X, part) for part in parts]
 
-    def exchange(self, item):
+    def _exchange(self, item):
         return [json.loads(text) for text in self.all(json.dumps(item))]
 
 

@@ -28,7 +28,6 @@ class Callback:
 
     wants_batches = False  # whether `batch` is called
     place = 0  # where it is called: 0, 1 (the row of the epoch is complete), 2 (Divergence) or 3 (after all others)
-    is_collective = False  # whether ranks that train together work together in it, and so all need it
     is_training = False  # whether its time counts as time of training
     changes_only_state = False  # whether `batch` changes nothing of the model but its state
     state_names: tuple[str, ...] = ()  # the attributes that a checkpoint has: plain values, matrices, lists and tables

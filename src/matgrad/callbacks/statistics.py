@@ -12,6 +12,7 @@ from matgrad.callbacks.callback import Callback
 from matgrad.datasets.checking import all_finite
 from matgrad.evaluation.measures import evaluation_batch, measure
 from matgrad.layers.state import matrices_of
+from matgrad.program.surroundings import is_own
 
 if TYPE_CHECKING:
     from matgrad.datasets import DataLoader
@@ -25,8 +26,6 @@ class Statistics(Callback):
     validation_loss and validation_accuracy. The `metric` is 'accuracy' or 'rmse', by default the accuracy of
     targets that are class indices.
     """
-
-    is_collective = True
 
     def __init__(self, parts: Mapping[str, DataLoader], metric: str | None = None) -> None:
         self.parts, self.metric = dict(parts), metric
@@ -45,14 +44,15 @@ class Statistics(Callback):
 
 def _loss_and(metric: str, run: Training, data: DataLoader) -> tuple[float, float]:
     """The mean loss and the accuracy or RMSE of the current model; ranks that train together measure a part each."""
-    group, N = run.group, data.size
-    rows = slice(0, N) if group is None or N < group.size else group.part(N)
+    N, is_alone = data.size, not is_own(run.M, run.loss)  # code of users may look at several examples at once
+    group = None if is_alone or run.group is None or run.group.size > N else run.group
+    rows = slice(0, N) if group is None else group.part(N)
     batches = data.between(rows.start, rows.stop).in_order(evaluation_batch(run.M))
     measures = measure(run.M, batches, run.loss, compiled=run.compiled)
     own = measures.loss, getattr(measures, metric)
     if group is None:
         return own
-    counts, losses, metrics = zip(*group.exchange([rows.stop - rows.start, *own]), strict=True)
+    counts, losses, metrics = zip(*group.exchange([rows.stop - rows.start, *own], "the statistics"), strict=True)
     power = 2 if metric == "rmse" else 1
     mean = float(np.average(np.power(metrics, power), weights=counts))
     return float(np.average(losses, weights=counts)), mean ** (1 / power)

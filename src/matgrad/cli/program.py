@@ -50,6 +50,8 @@ class Placements(click.ParamType):
             name, _, axis = (part.strip() for part in item.partition("="))
             if axis not in known:
                 self.fail(f"{item!r}: expected {OPTIMIZER_IN_PARTS}, or NAME=rows and NAME=columns.", param, ctx)
+            if name in found:
+                self.fail(f"{name} twice: expected it once.", param, ctx)
             found[name] = known[axis]
         return found
 

@@ -19,7 +19,7 @@ from matgrad.cli.groups import GroupedCommand, GroupedOption, all_of, option
 from matgrad.distributed.agreement import agree
 from matgrad.distributed.group import Group, reason_of
 from matgrad.distributed.launching import LOST, launch
-from matgrad.distributed.starting import TIMEOUT, framework_of, place_of, run_name
+from matgrad.distributed.starting import TIMEOUT, Place, framework_of, place_of, run_name
 from matgrad.storage.checkpoints import find_checkpoint
 
 ARGUMENTS = "matgrad.arguments"  # in a context: the command line
@@ -77,7 +77,7 @@ class RankedCommand(GroupedCommand):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, as a rank if it was started as one; or start the ranks."""
         options, size = ctx.params, ctx.params["processes"] or 1
-        if place_of(os.environ) is None:
+        if _place() is None:
             if size == 1 and options["max_restarts"]:
                 raise ValueError("--max-restarts needs --processes N, with N above 1")
             if size > 1:
@@ -96,6 +96,12 @@ class RankedCommand(GroupedCommand):
 def _kind(options: Mapping[str, Any]) -> str:
     """The backend that decides how ranks exchange matrices."""
     return "torch" if options["backend"] == "auto" else options["backend"]
+
+
+def _place() -> Place | None:
+    """The place of this process among several; of one that something but torchrun started alone, none."""
+    place = place_of(os.environ)
+    return None if place is not None and place.size == 1 and run_name(os.environ) is None else place
 
 
 def _check_options(options: Mapping[str, Any], size: int) -> None:
@@ -120,7 +126,7 @@ def _ranks(backend: str, timeout: float) -> Iterator[Group | None]:
 
     All ranks but the first print nothing else.
     """
-    if place_of(os.environ) is None:
+    if _place() is None:
         yield None
         return
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # what goes wrong, we say in one line
@@ -154,7 +160,7 @@ def _fail(group: Group, error: BaseException) -> None:
 
 def _resuming(command: click.Command, options: Mapping[str, Any]) -> list[str] | None:
     """The command line that goes on from the last checkpoint, if this is a new start of a run that has written one."""
-    place = place_of(os.environ)
+    place = _place()
     folder = options["checkpoint"] or options["resume"]
     if place is None or not place.attempt or folder is None or not folder.is_dir():
         return None

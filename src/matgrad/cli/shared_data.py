@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -55,8 +57,18 @@ def _folder(is_made: bool) -> Iterator[Path | None]:
     if not is_made:
         yield None
         return
-    with TemporaryDirectory(prefix="matgrad-") as folder:
+    with _exit_by(signal.SIGTERM), TemporaryDirectory(prefix="matgrad-") as folder:
         yield Path(folder)
+
+
+@contextmanager
+def _exit_by(number: int) -> Iterator[None]:
+    """Let a signal raise SystemExit within the block, so that what has to be removed is removed."""
+    before = signal.signal(number, lambda *_: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def _write(folder: Path, data: Dataset, held: Held, dtype: str) -> None:
@@ -65,9 +77,17 @@ def _write(folder: Path, data: Dataset, held: Held, dtype: str) -> None:
     for key, A in arrays.items():
         B = A.astype(dtype, copy=False) if key.startswith("X") else A
         for name, part in parts_of(key, B).items():
-            np.save(folder / f"{name}.npy", part)
+            _save(folder / f"{name}.npy", part)
     for name, A in (("offset", data.normalization.offset), ("scale", data.normalization.scale)):
-        np.save(folder / f"{name}.npy", A)
+        _save(folder / f"{name}.npy", A)
+
+
+def _save(path: Path, A: np.ndarray) -> None:
+    try:
+        np.save(path, A)
+    except OSError as error:
+        problem = f"cannot write {A.nbytes:,} bytes of data, which ranks read there"
+        raise OSError(f"{path.parent}: {problem} ({error}); TMPDIR names another folder") from None
 
 
 def _mapped(folder: Path, plain: dict[str, Any]) -> tuple[Dataset, Held]:

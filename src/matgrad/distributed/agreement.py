@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from matgrad.distributed.group import Disagreement, Group
 
 
-def agree(group: Group, facts: Mapping[str, str]) -> None:
+def agree(group: Group, facts: Mapping[str, str], where: str = "the start of a run") -> None:
     """Refuse, on all ranks, ranks whose facts are not those of rank 0; the error names them all.
 
-    A fact has a name such as 'the batch size'; a long value, such as a hash, is shown in part.
+    A fact has a name such as 'the batch size'; a hash is shown in part.
     """
-    first, *others = group.exchange(dict(facts))
+    first, *others = group.exchange(dict(facts), where)
     told = [
         f"rank {rank} differs from rank 0 in {_listed([_difference(name, first, own) for name in names])}"
         for rank, own in enumerate(others, 1)
@@ -28,7 +28,7 @@ def _difference(name: str, first: Mapping[str, str], own: Mapping[str, str]) -> 
 
 
 def _shown(value: str) -> str:
-    return value if len(value) <= 40 else f"{value[:15]}…{value[-8:]}"
+    return f"{value[:15]}…{value[-8:]}" if value.startswith("sha256 ") else value
 
 
 def _listed(items: list[str]) -> str:

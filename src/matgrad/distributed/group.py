@@ -41,7 +41,7 @@ class Group(ABC):
 
     def listen(self, news: bool = False) -> bool:
         """Hear what any rank asks for, and whether any has news; all of them listen at the same time."""
-        asked, others = zip(*self.exchange([self.asked, news]), strict=True)
+        asked, others = zip(*self.exchange([self.asked, news], "the end of a batch or an epoch"), strict=True)
         self.heard = Request(max(self.heard, *asked))
         return any(others)
 
@@ -53,9 +53,20 @@ class Group(ABC):
         """Hear how many ranks ask for each of `REQUESTS`."""
         self.heard = max(self.heard, *(request for n, request in zip(counts, REQUESTS, strict=True) if n), Request.NONE)
 
+    def exchange(self, item: Any, where: str = "an exchange") -> list[Any]:
+        """What every rank gives, in the order of the ranks: a plain value that JSON can hold.
+
+        `where` says at which point of a run the ranks are: at different ones, they disagree.
+        """
+        places, items = zip(*self._exchange([where, item]), strict=True)
+        for rank, place in enumerate(places):
+            if place != places[0]:
+                raise Disagreement(f"rank {rank} is at {place}, rank 0 is at {places[0]}")
+        return list(items)
+
     @abstractmethod
-    def exchange(self, item: Any) -> list[Any]:
-        """What every rank gives, in the order of the ranks: a plain value that JSON can hold."""
+    def _exchange(self, item: Any) -> list[Any]:
+        """What every rank gives, wherever it is."""
 
     def fail(self, reason: str = "") -> bool:
         """End the group because this rank fails and, if the reason is its own, tell the others.
@@ -124,24 +135,28 @@ def part(n: int, rank: int, size: int) -> slice:
     return slice(start, start + share + (rank < rest))
 
 
-_group: ContextVar[Group | None] = ContextVar("group", default=None)
+_joined: Group | None = None  # the group of this process
+_using: ContextVar[tuple[Group | None] | None] = ContextVar("group", default=None)  # that of a block, if it has one
 
 
 def current() -> Group | None:
     """The group that training belongs to now; None if this process trains alone."""
-    return _group.get()
+    block = _using.get()
+    return _joined if block is None else block[0]
 
 
 def join(group: Group) -> Group:
-    """Train as a rank of this group from now on."""
-    _group.set(group)
+    """Train as a rank of this group from now on, in all threads."""
+    global _joined
+    _joined = group
     return group
 
 
 def leave(group: Group) -> None:
     """Train alone from now on, if not as a rank of another group."""
-    if current() is group:
-        _group.set(None)
+    global _joined
+    if _joined is group:
+        _joined = None
 
 
 def is_first() -> bool:
@@ -154,6 +169,8 @@ def reason_of(error: BaseException) -> str:
     """Why a rank fails, in one line; empty if it only noticed that another one did."""
     if isinstance(error, ConnectionError):
         return ""
+    if isinstance(error, SystemExit):
+        return f"exit status {error.code}"
     return " ".join(str(error).split()) or (
         "interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
     )
@@ -162,8 +179,8 @@ def reason_of(error: BaseException) -> str:
 @contextmanager
 def using(group: Group | None) -> Iterator[Group | None]:
     """Train as a rank of this group within the block."""
-    token = _group.set(group)
+    token = _using.set((group,))
     try:
         yield group
     finally:
-        _group.reset(token)
+        _using.reset(token)

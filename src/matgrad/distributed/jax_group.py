@@ -45,7 +45,7 @@ class JaxGroup(Group):
         if self.size > 1:
             atexit.register(self._leave)
 
-    def exchange(self, item: Any) -> list[Any]:
+    def _exchange(self, item: Any) -> list[Any]:
         """What every rank gives: plain values, which are sent as JSON."""
         data = np.frombuffer(json.dumps(item).encode(), np.uint8)
         with self.told():
@@ -62,7 +62,7 @@ class JaxGroup(Group):
 
     def close(self) -> None:
         """End the group, together with all ranks; the processes stay connected, which JAX does once."""
-        self.exchange("closed")
+        self.exchange("closed", "the end of the group")
         super().close()
 
     def _leave(self) -> None:
@@ -123,7 +123,7 @@ def connected(place: Place, timeout: float) -> JaxGroup:
         raise ConnectionError(f"the ranks cannot meet at {address} within {timeout:g} s: {reason}") from error
     group = JaxGroup()
     with _silence():
-        group.exchange("here")
+        group.exchange("here", "the start of the group")
     return group
 
 

@@ -43,6 +43,8 @@ def launch(command: Sequence[str], size: int, *, restarts: int = 0, say: Callabl
         for line in ranks.account(failed):
             say(line)
         status = ranks.status(failed)
+        if ranks.signals and status == 1:  # a signal came before they could obey it
+            return INTERRUPTED
         if status in FINAL or ranks.signals or attempt == restarts:
             break
         say(f"the run starts again ({attempt + 1} of {restarts})")

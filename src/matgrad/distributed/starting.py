@@ -86,7 +86,7 @@ def place_of(variables: Mapping[str, str]) -> Place | None:
 def _place_of_torchrun(variables: Mapping[str, str]) -> Place:
     host = variables.get("MASTER_ADDR", "")
     if not host:
-        raise ValueError("MASTER_ADDR: expected the name of the machine of rank 0, found nothing")
+        raise ValueError("MASTER_ADDR: with RANK or WORLD_SIZE, expected the name of rank 0's machine, found nothing")
     return Place(
         rank=_number(variables, "RANK"),
         size=_number(variables, "WORLD_SIZE", least=1),

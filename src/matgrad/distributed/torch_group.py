@@ -63,7 +63,7 @@ class TorchGroup(Collectives):
         parts = [row[:n].reshape(shape) for row, n, shape in zip(rows, sizes, shapes, strict=True)]
         return [part.numpy() for part in parts] if isinstance(X, np.ndarray) else parts
 
-    def exchange(self, item: Any) -> list[Any]:
+    def _exchange(self, item: Any) -> list[Any]:
         """What every rank gives: plain values, which are sent as JSON."""
         data = np.frombuffer(json.dumps(item).encode(), np.uint8).copy()
         sizes = self.gather(np.array([len(data)]), [(1,)] * self.size)
@@ -77,7 +77,7 @@ class TorchGroup(Collectives):
 
     def close(self) -> None:
         """End the group, together with all ranks."""
-        self.exchange("closed")
+        self.exchange("closed", "the end of the group")
         super().close()
         self._destroy()
 

@@ -57,7 +57,7 @@ class ShardedStep(OwnRows, ProgramStep):
             name: "one value per element" if name in of_elements else " × ".join(map(str, X.shape))
             for name, X in state.items()
         }
-        first, *others = self.group.exchange(own)
+        first, *others = self.group.exchange(own, "the start of an epoch")
         for rank, other in enumerate(others, 1):
             for name in [*first, *other]:
                 found, expected = (sizes.get(name, "nothing") for sizes in (other, first))
@@ -67,7 +67,9 @@ class ShardedStep(OwnRows, ProgramStep):
     def _with_common_supports(self, state: Mapping[str, Matrix]) -> State:
         """The state with the supports of rank 0, and matrices of their sizes."""
         supports, common = supports_of(state), dict(state)
-        first, *others = self.group.exchange({name: [S.nnz, _digest(S)] for name, S in supports.items()})
+        first, *others = self.group.exchange(
+            {name: [S.nnz, _digest(S)] for name, S in supports.items()}, "the supports"
+        )
         for name, S in supports.items():
             if any(other[name] != first[name] for other in others):
                 starts, columns = S.starts.copy(), np.resize(S.columns, first[name][0])
@@ -126,7 +128,7 @@ class ShardedStep(OwnRows, ProgramStep):
         """Refuse ranks whose programs differ: they would not compute the same, or wait for one another for ever."""
         indices = {value: i for i, value in enumerate(program.values)}
         lines = [value_as_dictionary(value, indices) for value in program.values]
-        found = self.group.exchange(hashlib.sha256(json.dumps(lines).encode()).hexdigest())
+        found = self.group.exchange(hashlib.sha256(json.dumps(lines).encode()).hexdigest(), "a new program")
         if len(set(found)) == 1:
             return
         texts = self.group.exchange([" ".join(line.split()) for line in str(program).splitlines()])

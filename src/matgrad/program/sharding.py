@@ -117,9 +117,10 @@ class _Sharder:
 
     def _stays_sum(self, value: Value) -> bool:
         """Whether to add up what is added up further, or with another sum, before it is sent: that is less to send."""
-        if OPERATIONS[value.operation].over != "sum" and value.operation not in ("add", "subtract"):
-            return False
-        return all(self.own[x][1] == SUM and self.uses[x] == 1 for x in value.operands)
+        is_sum = value.kind == "reduction" and OPERATIONS[value.operation].over == "sum"  # not a product of two sums
+        return (is_sum or value.operation in ("add", "subtract")) and all(
+            self.own[x][1] == SUM and self.uses[x] == 1 for x in value.operands
+        )
 
     def _place_of(self, x: Value) -> Placement:
         """How an operand is placed, or will be if it is a SUM."""
@@ -208,6 +209,8 @@ def _check(program: Program, placements: Mapping[str, Placement]) -> None:
     for name in placements:
         if name not in known:
             raise ValueError(f"{name}: the program has no such input; known: {', '.join(known)}")
+        if name in program.inputs and program.inputs[name].is_scalar:
+            raise ValueError(f"{name} is a scalar: expected a matrix to be in {placements[name].value}")
     supports = {size_name(S.shape[2]): S.name for S in program.supports.values()}
     for name, x in program.inputs.items():
         if not x.is_scalar and size_name(x.shape[-1]) in supports:

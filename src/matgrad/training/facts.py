@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix
+from matgrad.callbacks import Callback, Interruption, Statistics
 from matgrad.datasets import DataLoader
 from matgrad.datasets.loader import rows_of
+from matgrad.engines.engine import Batches
 from matgrad.foundation.machine import versions
 from matgrad.layers.state import flattened
-from matgrad.learning_rate import LearningRateScheduler
 from matgrad.sparse.support import Support
 
 if TYPE_CHECKING:
@@ -26,21 +27,52 @@ MOST = 100_000_000  # bytes of an array that are hashed; of a larger one, rows t
 BLOCK = 1_000_000  # bytes that are hashed at once
 
 
-def facts_of(run: Training, schedule: Callable[[int], float], settings: dict[str, str]) -> dict[str, str]:
+def facts_of(run: Training, settings: dict[str, str]) -> dict[str, str]:
     """What decides the result of a run, by name; matrices by their hash."""
     M, data = run.M, run.data
     found = versions()
     known = {f"the version of {name}": found[name] for name in ("matgrad", "numpy", M.backend.name) if name in found}
     known |= {"the backend": M.engine, "the element type": M.dtype, "the initial model": _sha256(M.state())}
     known |= {"the epochs": str(run.epochs), "the steps that are done": str(run.step), **settings}
-    known["the learning rate"] = repr(schedule if isinstance(schedule, LearningRateScheduler) else schedule(0))
-    shared = [type(callback).__name__ for callback in run.callbacks if callback.is_collective]
-    known["the callbacks in which ranks work together"] = ", ".join(shared) or "none"
-    if isinstance(data, DataLoader):
-        matrices = flattened({"X": data.X, "T": data.T, "s": data.weights, "labels": data.labels})
-        known |= {"the examples": str(data.size), "the batch size": str(data.batch_size), "the data": _sha256(matrices)}
-        known["the seed of their order"] = _hash(json.dumps(data.rng.bit_generator.state, default=str).encode())
-    return known
+    steering = [x for x in run.callbacks if not x.only_first and not isinstance(x, Interruption)]
+    known["the callbacks"] = ", ".join(map(_named, steering))
+    for callback in run.callbacks:
+        if isinstance(callback, Statistics):
+            others = {prefix: part for prefix, part in callback.parts.items() if part is not data}
+            known |= {f"the {prefix}data".replace("_", " "): _sha256(_arrays(part)) for prefix, part in others.items()}
+    return known | (facts_of_data(data) if isinstance(data, DataLoader) else {})
+
+
+def facts_of_data(data: DataLoader) -> dict[str, str]:
+    """What decides the batches of a loader."""
+    return {
+        "the examples": str(data.size),
+        "the batch size": str(data.batch_size),
+        "the data": _sha256(_arrays(data)),
+        "the order": "shuffled" if data.shuffle else "that of the data",
+        "the seed of the order": _hash(json.dumps(data.rng.bit_generator.state, default=str).encode()),
+    }
+
+
+def facts_of_epoch(run: Training, data: Batches) -> dict[str, str]:
+    """What decides an epoch: the first learning rate, the number of batches and, if they are new, the batches."""
+    known = {"the learning rate": repr(run.learning_rate), "the number of batches": str(run.batches)}
+    return known | (facts_of_data(data) if callable(run.data) and isinstance(data, DataLoader) else {})
+
+
+def facts_of_batch(*batch: Matrix) -> dict[str, str]:
+    """The hash of a batch."""
+    return {"the first batch": _sha256(flattened({str(i): A for i, A in enumerate(batch)}))}
+
+
+def _named(callback: Callback) -> str:
+    """The name of a callback; of one of the package, with its settings."""
+    is_own = type(callback).__module__.startswith("matgrad.")
+    return repr(callback) if is_own and not isinstance(callback, Statistics) else type(callback).__name__
+
+
+def _arrays(data: DataLoader) -> dict[str, Any]:
+    return flattened({"X": data.X, "T": data.T, "s": data.weights, "labels": data.labels})
 
 
 def _sha256(matrices: dict[str, Any]) -> str:

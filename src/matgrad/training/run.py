@@ -30,7 +30,7 @@ from matgrad.loss_functions import LossFunction
 from matgrad.optimizers import CompositeOptimizer
 from matgrad.program.computations import check_loss, check_probabilities, check_weighable
 from matgrad.storage.checkpoints import Checkpoint, RunState, find_checkpoint
-from matgrad.training.facts import facts_of
+from matgrad.training.facts import facts_of, facts_of_batch, facts_of_epoch
 from matgrad.training.rates import Rates
 
 if TYPE_CHECKING:
@@ -163,6 +163,11 @@ class Training:
         return data.batch(0, rng.choice(len(data.X), min(data.batch_size, len(data.X)), replace=False))
 
     @property
+    def learning_rate(self) -> float:
+        """That of the last step or, when an epoch begins, of its first."""
+        return self._rates.last
+
+    @property
     def row(self) -> dict[str, Any]:
         """The values of the last epoch, by name."""
         return self.rows[-1]
@@ -270,7 +275,8 @@ class Training:
             own.append(Interruption(signal.SIGTERM))
         self._callbacks = sorted(own, key=lambda callback: (callback.place, isinstance(callback, Checkpoints)))
         if self.group is not None:
-            agree(self.group, facts_of(self, self._rates.schedule, self._settings()))
+            schedule = "every step" if self._rates.per_step else "every epoch"
+            agree(self.group, facts_of(self, self._settings() | {"the learning rate": f"changes {schedule}"}))
         # divergence is reported in words; every callback that was started ends, also if another one fails
         with np.errstate(all="ignore"), ExitStack() as at_end:
             at_end.callback(lambda: setattr(self.M, "history", self.history))
@@ -304,6 +310,8 @@ class Training:
             data = self._go_on(data, self._resumed)
         self._epoch_data, self._is_in_epoch = data, True
         rates.start(self.epoch, self.step - self.batch)
+        if self.group is not None:
+            agree(self.group, facts_of_epoch(self, data), "the start of an epoch")
         is_whole, is_lost = True, False
         with counted(M):
             M.train()
@@ -364,7 +372,9 @@ class Training:
         done, start = self.batch, self.step - self.batch
         intervals = {callback.interval for callback in self._callbacks if callback.wants_batches}
         if self.group is not None:  # all ranks do what one of them needs
-            intervals = {n for others in self.group.exchange(sorted(intervals)) for n in others}
+            intervals = {
+                n for others in self.group.exchange(sorted(intervals), "the parts of an epoch") for n in others
+            }
         is_plain = isinstance(data, DataLoader) and data.is_plain  # others may form their batches as they like
         self._is_watched = 1 in intervals or (bool(intervals) and not is_plain)
         if self._is_watched or not isinstance(data, DataLoader):
@@ -387,7 +397,9 @@ class Training:
 
     def _watched(self, data: Batches) -> Iterator[tuple[Matrix, ...]]:
         """The batches; the one that is trained on is also (self.X, self.T, *self.s)."""
-        for self.X, self.T, *self.s in data:
+        for i, (self.X, self.T, *self.s) in enumerate(data):
+            if i == 0 and self.group is not None:
+                agree(self.group, facts_of_batch(self.X, self.T, *self.s), "the first batch")
             self.state = self.M.state()
             yield self.X, self.T, *self.s
 
