@@ -28,10 +28,10 @@ def errors_of(size: int, task) -> list[str]:
 
 def test_all_ranks_name_all_that_differ():
     def task(group):
-        seeds, data = ["0", "1", "0"], ["a" * 64, "b" * 64, "a" * 64]
+        seeds, data = ["0", "1", "0"], [f"sha256 {x * 64}" for x in "aba"]
         agree(group, {"the seed": seeds[group.rank], "the data": data[group.rank], "the dtype": "float32"})
 
-    one = "rank 1 differs from rank 0 in the seed (1, expected 0) and the data (bbbbbbbbbbbbbbb…bbbbbbbb, expected aaa"
+    one = "rank 1 differs from rank 0 in the seed (1, expected 0) and the data (sha256 bbbbbbbb…bbbbbbbb, expected sha256 aaa"
     found = errors_of(3, task)
     assert len(set(found)) == 1
     assert found[0].startswith(one)

@@ -55,7 +55,7 @@ def test_fit_trains_what_one_process_does(folder):
 
 def test_ranks_that_differ_say_so_and_can_go_on(found):
     assert found[0]["disagreement"] == found[1]["disagreement"]
-    assert found[0]["disagreement"].startswith("rank 1 differs from rank 0 in the seed of their order (sha256 ")
+    assert found[0]["disagreement"].startswith("rank 1 differs from rank 0 in the seed of the order (sha256 ")
 
 
 def test_a_process_group_of_the_users_stays(found):

@@ -209,7 +209,7 @@ def _check(program: Program, placements: Mapping[str, Placement]) -> None:
     for name in placements:
         if name not in known:
             raise ValueError(f"{name}: the program has no such input; known: {', '.join(known)}")
-        if name in program.inputs and program.inputs[name].is_scalar:
+        if placements[name] != WHOLE and name in program.inputs and program.inputs[name].is_scalar:
             raise ValueError(f"{name} is a scalar: expected a matrix to be in {placements[name].value}")
     supports = {size_name(S.shape[2]): S.name for S in program.supports.values()}
     for name, x in program.inputs.items():
