@@ -31,7 +31,7 @@ def test_all_ranks_name_all_that_differ():
         seeds, data = ["0", "1", "0"], [f"sha256 {x * 64}" for x in "aba"]
         agree(group, {"the seed": seeds[group.rank], "the data": data[group.rank], "the dtype": "float32"})
 
-    one = "rank 1 differs from rank 0 in the seed (1, expected 0) and the data (sha256 bbbbbbbb…bbbbbbbb, expected sha256 aaa"
+    one = "rank 1 differs from rank 0 in the seed (1, expected 0) and the data (sha256 bbbbbbbb…bbbbbbbb, expected "
     found = errors_of(3, task)
     assert len(set(found)) == 1
     assert found[0].startswith(one)
