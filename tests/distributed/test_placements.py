@@ -147,4 +147,5 @@ def test_placements_that_cannot_be_are_refused(placements: Placements, message: 
 
 
 def test_data_parallel_keeps_the_state_whole():
-    assert data_parallel(step()) == {"X": ROWS, "T": ROWS}
+    assert data_parallel(step(), 2) == {"X": ROWS, "T": ROWS}
+    assert data_parallel(step(), 100) == {}

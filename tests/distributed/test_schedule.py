@@ -21,7 +21,7 @@ LARGE = "1100;1024;1100;3"  # weights of more than 4 MB, and small ones
 
 def step_of_a_rank(sizes: str, layers: str = "ReLU;ReLU;Linear", optimizers: str = "Momentum(0.9)") -> Program:
     program = create_model(layers, sizes, optimizers=optimizers).program(batch_size=4, fused=False)
-    return scheduled(with_separate_exchange(optimized(sharded(program, data_parallel(program), 0, 2))))
+    return scheduled(with_separate_exchange(optimized(sharded(program, data_parallel(program, 2), 0, 2))))
 
 
 def carried(program: Program) -> list[list[str]]:

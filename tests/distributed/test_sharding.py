@@ -83,7 +83,7 @@ def step_of_a_rank(M: MultilayerPerceptron) -> Program:
     D, K = M.layers[0].input_size, M.layers[-1].output_size
     step = make_step(M, create_loss("SoftmaxCrossEntropy"))
     program = record_computation(step, M.state(), np.zeros((4, D)), np.zeros((4, K)))
-    return scheduled(optimized(sharded(program, data_parallel(program), 0, RANKS)))
+    return scheduled(optimized(sharded(program, data_parallel(program, RANKS), 0, RANKS)))
 
 
 def test_the_program_of_a_rank_needs_others():

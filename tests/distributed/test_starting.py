@@ -12,7 +12,9 @@ from threads import ThreadGroup
 
 import matgrad as mg
 from matgrad.distributed import current, is_first, starting, using
-from matgrad.distributed.group import join, leave
+from matgrad.cli.ranks import own_device
+from matgrad.distributed import group as group_module
+from matgrad.distributed.group import Alone, join, leave
 from matgrad.distributed.starting import Place, first_host, place_of, run_name
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_ADDR": "node7", "MASTER_PORT": "29500"}
@@ -92,7 +94,6 @@ def test_a_run_is_told_from_others_by_what_started_it():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "this process is alone: expected that torchrun, srun or `matgrad train --processes N` started it"),
         ({"backend": "tensorflow"}, "tensorflow cannot train on several ranks; expected one of numpy, native, torch"),
         ({"timeout": 0}, "timeout: expected a number of seconds above 0, found 0"),
     ],
@@ -106,6 +107,19 @@ def test_what_cannot_start(options: dict, message: str, monkeypatch):
     assert mg.distributed.is_first()
 
 
+def test_a_process_that_was_started_alone_is_a_group_of_one(monkeypatch):
+    for name in (*TORCHRUN, *SLURM):
+        monkeypatch.delenv(name, raising=False)
+    X, t = mg.load_digits()
+    M = mg.create_model("Linear", [64, 10])
+    with mg.distributed.start() as group:
+        assert isinstance(group, Alone)
+        assert (group.rank, group.size, group.is_first) == (0, 1, True)
+        assert group.exchange({"a": 1}) == [{"a": 1}]
+        assert mg.distributed.current() is None  # it trains as ever
+        M.fit(X[:20] / 16, t[:20], epochs=1)
+
+
 def test_a_missing_framework_names_the_extra_to_install(monkeypatch):
     monkeypatch.setattr(starting, "find_spec", lambda name: None)
     expected = "^several ranks need torch, which is not installed: .*pip install 'matgrad\\[torch\\]'$"
@@ -113,7 +127,7 @@ def test_a_missing_framework_names_the_extra_to_install(monkeypatch):
         mg.distributed.start()
 
 
-def test_a_group_is_that_of_all_threads_of_its_process():
+def test_a_group_is_that_of_all_threads_of_its_process(monkeypatch):
     group = ThreadGroup(1, 2, threading.Barrier(1), [None])
     join(group)
     try:
@@ -125,5 +139,15 @@ def test_a_group_is_that_of_all_threads_of_its_process():
             assert current() is None
     finally:
         leave(group)
+        still_first = is_first()
+        monkeypatch.setattr(group_module, "_last", None)
     assert found == [group, False]
     assert current() is None
+    assert not still_first  # what a script does after its group has ended is still done by one rank
+
+
+def test_every_rank_of_a_machine_has_a_gpu_of_its_own():
+    place = place_of(TORCHRUN | {"LOCAL_RANK": "3"})
+    assert own_device("cuda", place) == "cuda:3"
+    assert own_device("cuda", None) == "cuda"
+    assert own_device("cpu", place) == "cpu"

@@ -29,7 +29,7 @@ def program_of(name: str, rank: int = 0) -> Program:
     """The step of a case on one of two ranks, which send 8 examples."""
     M, loss, clip_norm, loader = cases.model(name, "numpy", batch_size=N)
     program = record_computation(make_step(M, loss, clip_norm=clip_norm), M.state(), *loader.batch(0))
-    return scheduled(optimized(sharded(program, data_parallel(program), rank, RANKS)))
+    return scheduled(optimized(sharded(program, data_parallel(program, RANKS), rank, RANKS)))
 
 
 @pytest.fixture(scope="module")

@@ -75,15 +75,15 @@ PLACEMENTS = Placements()
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
 @dtype_option
 @option("Training", "--seed", type=SEED, default=0, help="Seed of the weights.")
-@option("Training", "--ranks", type=COUNT, metavar="P", help="The program of one of P ranks that train together.")
+@option("Training", "--ranks", type=COUNT, metavar="P", help="The program of one of P ranks: processes that train together. all_reduce adds up a matrix of all ranks.")
 @option("Training", "--rank", type=click.IntRange(min=0), default=0, help="Which one, from 0 to P - 1.")
 @option(
     "Training",
     "--placements",
     type=PLACEMENTS,
     metavar="LIST",
-    help="What ranks have only a part of, such as 1.W=rows;1.b=columns;2.W=columns, or optimizer: X, T and what "
-    "optimizers remember.  [default: X=rows;T=rows]",
+    help="What each rank has only a part of, such as 1.W=rows;1.b=columns;2.W=columns, or the word optimizer for X, T and "
+    "what optimizers remember.  [default: X=rows;T=rows]",
 )
 @option("Output", "--as-recorded", is_flag=True, help="Show the program before operations are fused.")
 @option(
@@ -146,7 +146,9 @@ def program(**options: Any) -> None:
             content = as_dictionary(with_separate_exchange(result))
             click.echo(json_text(content if messages is None else content | {"messages": messages}))
         else:
-            click.echo(str(result) if messages is None else f"{result}\n\n{_messages_text(messages, options['ranks'])}")
+            click.echo(str(result))
+            if messages is not None:
+                click.echo(f"\n{_share_text(result, options)}; {_messages_text(messages)}")
 
 
 def new_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
@@ -191,7 +193,7 @@ def _of_rank(program: Program, options: dict[str, Any]) -> tuple[Program, list[d
     if placements == OPTIMIZER_IN_PARTS:
         placed = shared_optimizer(program, size)
     else:
-        placed = data_parallel(program) if placements is None else with_optimizers(program, placements)
+        placed = data_parallel(program, size) if placements is None else with_optimizers(program, placements)
     own = sharded(program, placed, options["rank"], size)
     fused = optimized(own)
     executed = scheduled(with_separate_exchange(fused))
@@ -199,16 +201,23 @@ def _of_rank(program: Program, options: dict[str, Any]) -> tuple[Program, list[d
     messages = [
         {"operation": x.operation, "carries": [printer.operand(A, "sum") for A in x.matrices], "bytes": x.nbytes}
         for x in traffic(executed)
+        if size > 1
     ]
     return own if options["as_recorded"] else fused, messages
 
 
-def _messages_text(messages: list[dict[str, Any]], ranks: int) -> str:
+def _share_text(program: Program, options: dict[str, Any]) -> str:
+    """Which rank it is, and how many examples it has."""
+    n, N = program.inputs["T"].shape[0], options["batch_size"]
+    return f"rank {options['rank']} of {options['ranks']} has {n:d} of {N} examples"
+
+
+def _messages_text(messages: list[dict[str, Any]]) -> str:
     """What a rank exchanges with the others, as a table."""
     total = sum(message["bytes"] for message in messages)
     number = f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
     rows = [[f"{x['operation']} of {', '.join(x['carries'])}", f"{x['bytes']:,}"] for x in messages]
-    title = f"{number} of {total:,} bytes per step, for each of {ranks} ranks"
+    title = f"{number} of {total:,} bytes per step" if messages else "nothing is sent"
     return Table(title, ["message", "bytes"], rows).text() if rows else title
 
 

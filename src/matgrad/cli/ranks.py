@@ -31,7 +31,7 @@ rank_options = all_of(
         "--processes",
         type=click.IntRange(1, 1024),
         metavar="N",
-        help="Train in N processes on this machine, exactly as in one. Needs PyTorch or JAX. torchrun and srun start "
+        help="Train in N processes on this machine, as in one, to rounding. Needs PyTorch or JAX. torchrun and srun start "
         "processes on several machines.",
     ),
     option(
@@ -90,6 +90,7 @@ class RankedCommand(GroupedCommand):
             if group is not None:
                 _check_options(options, group.size)
                 agree(group, _facts(self, options))
+                options["device"] = own_device(options["device"], _place())
             return super().invoke(ctx)
 
 
@@ -102,6 +103,11 @@ def _place() -> Place | None:
     """The place of this process among several; of one that something but torchrun started alone, none."""
     place = place_of(os.environ)
     return None if place is not None and place.size == 1 and run_name(os.environ) is None else place
+
+
+def own_device(device: str | None, place: Place | None) -> str | None:
+    """The device of a rank: each rank of a machine has a GPU of its own."""
+    return f"cuda:{place.local_rank}" if device == "cuda" and place is not None else device
 
 
 def _check_options(options: Mapping[str, Any], size: int) -> None:

@@ -39,9 +39,9 @@ from matgrad.cli.timer import Timer
 from matgrad.cli.topology import sparse_training, starts_dense
 from matgrad.datasets import DataLoader, Dataset, Normalization
 from matgrad.datasets.weighting import class_weights, weights_by_class
-from matgrad.distributed import is_first
+from matgrad.distributed import current, is_first
 from matgrad.foundation.files import as_json
-from matgrad.foundation.machine import set_threads
+from matgrad.foundation.machine import set_threads, threads
 from matgrad.foundation.writing import make_folder, write_json, write_or_rescue
 from matgrad.layers.linear import LinearLayer
 from matgrad.learning_rate import create_scheduler
@@ -300,6 +300,8 @@ class TrainingRun:
         targets = "" if scaling is None else f", targets {scaling}"
         weights = f" with class weights {self.options['class_weights']}" if self.options["class_weights"] else ""
         report.say(f"{self.M}\n")
+        if (group := current()) is not None:
+            report.say(f"{group.size} ranks, with {threads()} thread{'' if threads() == 1 else 's'} each\n")
         report.say(
             f"data {data.name}: {data.Xtrain.shape[0]} training and {data.Xtest.shape[0]} test examples, "
             f"{data.input_size} features, {what}; "

@@ -6,6 +6,11 @@ from collections.abc import Mapping
 
 from matgrad.distributed.group import Disagreement, Group
 
+HINTS = {
+    "the initial model": "mg.manual_seed(n), with the same n on all ranks, before the model is made, makes it the same",
+    "the data": "every rank is given all of the data, and takes its rows of each batch",
+}
+
 
 def agree(group: Group, facts: Mapping[str, str], where: str = "the start of a run") -> None:
     """Refuse, on all ranks, ranks whose facts are not those of rank 0; the error names them all.
@@ -19,7 +24,8 @@ def agree(group: Group, facts: Mapping[str, str], where: str = "the start of a r
         if (names := [name for name in {**first, **own} if first.get(name) != own.get(name)])
     ]
     if told:
-        raise Disagreement("; ".join(told))
+        hints = [hint for name, hint in HINTS.items() if any(name in text for text in told)]
+        raise Disagreement("; ".join([*told, *hints]))
 
 
 def _difference(name: str, first: Mapping[str, str], own: Mapping[str, str]) -> str:

@@ -91,6 +91,9 @@ class Group(ABC):
         else:
             self.fail(reason_of(error))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(rank {self.rank} of {self.size})"
+
     @property
     def is_first(self) -> bool:
         """Whether this is rank 0, which alone prints and writes."""
@@ -99,6 +102,15 @@ class Group(ABC):
     def part(self, n: int) -> slice:
         """This rank's share of n things."""
         return part(n, self.rank, self.size)
+
+
+class Alone(Group):
+    """The only process, as a group of one."""
+
+    rank, size = 0, 1
+
+    def _exchange(self, item: Any) -> list[Any]:
+        return [item]
 
 
 class Collectives(Group):
@@ -136,6 +148,7 @@ def part(n: int, rank: int, size: int) -> slice:
 
 
 _joined: Group | None = None  # the group of this process
+_last: Group | None = None  # the same, also after it has ended
 _using: ContextVar[tuple[Group | None] | None] = ContextVar("group", default=None)  # that of a block, if it has one
 
 
@@ -147,8 +160,8 @@ def current() -> Group | None:
 
 def join(group: Group) -> Group:
     """Train as a rank of this group from now on, in all threads."""
-    global _joined
-    _joined = group
+    global _joined, _last
+    _joined = _last = group
     return group
 
 
@@ -160,8 +173,8 @@ def leave(group: Group) -> None:
 
 
 def is_first() -> bool:
-    """Whether this process prints and writes: it trains alone, or is rank 0."""
-    group = current()
+    """Whether this process prints and writes: it trains alone, or is rank 0, also after its group has ended."""
+    group = current() or _last
     return group is None or group.is_first
 
 

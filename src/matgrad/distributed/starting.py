@@ -10,15 +10,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from matgrad.distributed.group import Group, join
+from matgrad.distributed.group import Alone, Group, join
 from matgrad.foundation.installing import how_to_install
 
 TIMEOUT = 300.0  # seconds after which a rank that does not answer is lost
-
-ALONE = (
-    "this process is alone: expected that torchrun, srun or `matgrad train --processes N` started it, which set RANK, "
-    "WORLD_SIZE and so on, or that there is a process group of torch.distributed"
-)
 
 # the framework that joins the ranks of a model of each backend: `torch_group` has `adopted(timeout)`, which takes the
 # group that there is, and `connected(place, timeout)`; so has `jax_group`
@@ -48,7 +43,8 @@ def start(*, timeout: float = TIMEOUT, backend: str = "torch") -> Group:
     ``with mg.distributed.start() as group: …`` ends it after the block, and tells the others if the block fails. The
     ranks are those of a process group of torch.distributed, if there is one, such as Ray Train's; else those that the
     variables of torchrun or SLURM tell of. A rank that does not answer for `timeout` seconds is lost. JAX has groups of
-    its own, also of one process with several devices: `backend` is that of the model.
+    its own, also of one process with several devices: `backend` is that of the model. A process that nothing has
+    started together with others is a group of one, and trains as ever.
     """
     framework = framework_of(backend)
     if not timeout > 0:
@@ -57,7 +53,7 @@ def start(*, timeout: float = TIMEOUT, backend: str = "torch") -> Group:
     group = kind.adopted(timeout)
     if group is None:
         if (place := place_of(os.environ)) is None:
-            raise ValueError(ALONE)
+            return Alone()
         group = kind.connected(place, timeout)
     return join(group)
 

@@ -113,9 +113,7 @@ class ShardedStep(OwnRows, ProgramStep):
     def _optimized(self, program: Program) -> Program:
         """The program of this rank, after a check that all ranks have recorded the same."""
         self._compare(program)
-        is_shared_out = program.inputs["T"].shape[0] >= self.group.size
-        placements = data_parallel(program) if is_shared_out else {}
-        own = sharded(program, placements, self.group.rank, self.group.size)
+        own = sharded(program, data_parallel(program, self.group.size), self.group.rank, self.group.size)
         return scheduled(with_separate_exchange(optimized(own)))
 
     def _made(self, program: Program) -> Any:

@@ -10,8 +10,13 @@ from matgrad.program.sharding import AXES, COLUMNS, ROWS, WHOLE, Placement, is_n
 Placements = dict[str, Placement]  # by the names of inputs; others are WHOLE
 
 
-def data_parallel(program: Program) -> Placements:
-    """X, T and the weights s of the examples in ROWS; of sparse examples, the support and, with it, its values."""
+def data_parallel(program: Program, size: int) -> Placements:
+    """X, T and the weights s of the examples in ROWS; of sparse examples, the support and, with it, its values.
+
+    A batch with fewer rows than there are ranks is not shared out: all of them compute all of it.
+    """
+    if program.inputs["T"].shape[0] < size:
+        return {}
     examples = {name: ROWS for name in ("X", "T", "s") if name in program.inputs}
     return examples | ({EXAMPLES: ROWS, "X": COLUMNS} if EXAMPLES in program.supports else {})
 
@@ -23,7 +28,7 @@ def shared_optimizer(program: Program, size: int) -> Placements:
     so does what has one value per element of a sparse matrix.
     """
     remembered = [name for name in program.inputs if any(name.startswith(f"{other}.") for other in program.inputs)]
-    return data_parallel(program) | {name: _by_size(program.inputs[name], size) for name in remembered}
+    return data_parallel(program, size) | {name: _by_size(program.inputs[name], size) for name in remembered}
 
 
 def _by_size(x: Value, size: int) -> Placement:

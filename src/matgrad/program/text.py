@@ -61,7 +61,7 @@ class Printer:
 
     def size(self, n: Any) -> str:
         """A size, or its name, as the index of a matrix."""
-        return str(n)
+        return f"({n})" if "/" in str(n) else str(n)
 
     def parenthesized(self, text: str) -> str:
         """(text)"""

@@ -62,7 +62,7 @@ def rank_cost(M: MultilayerPerceptron, batch_size: int, size: int) -> RankCost:
     """The cost of a step on batches of this size for the first of `size` ranks, from its program."""
     recorded = M.program(batch_size=batch_size, fused=False)
     if size > 1:
-        recorded = sharded(recorded, data_parallel(recorded), 0, size)
+        recorded = sharded(recorded, data_parallel(recorded, size), 0, size)
     own = scheduled(with_separate_exchange(optimized(recorded)))
     flops = sum(cost.flops for cost in map(product_cost, own.instructions) if cost)
     messages = traffic(own)
