@@ -11,8 +11,8 @@ import pytest
 from threads import ThreadGroup
 
 import matgrad as mg
-from matgrad.distributed import current, is_first, starting, using
 from matgrad.cli.ranks import own_device
+from matgrad.distributed import current, is_first, starting, using
 from matgrad.distributed import group as group_module
 from matgrad.distributed.group import Alone, join, leave
 from matgrad.distributed.starting import Place, first_host, place_of, run_name

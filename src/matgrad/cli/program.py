@@ -75,15 +75,21 @@ PLACEMENTS = Placements()
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
 @dtype_option
 @option("Training", "--seed", type=SEED, default=0, help="Seed of the weights.")
-@option("Training", "--ranks", type=COUNT, metavar="P", help="The program of one of P ranks: processes that train together. all_reduce adds up a matrix of all ranks.")
+@option(
+    "Training",
+    "--ranks",
+    type=COUNT,
+    metavar="P",
+    help="The program of one of P ranks: processes that train together.",
+)
 @option("Training", "--rank", type=click.IntRange(min=0), default=0, help="Which one, from 0 to P - 1.")
 @option(
     "Training",
     "--placements",
     type=PLACEMENTS,
     metavar="LIST",
-    help="What each rank has only a part of, such as 1.W=rows;1.b=columns;2.W=columns, or the word optimizer for X, T and "
-    "what optimizers remember.  [default: X=rows;T=rows]",
+    help="What each rank has only a part of, such as 1.W=rows;1.b=columns;2.W=columns, or the word optimizer for X, T "
+    "and what optimizers remember.  [default: X=rows;T=rows]",
 )
 @option("Output", "--as-recorded", is_flag=True, help="Show the program before operations are fused.")
 @option(

@@ -31,8 +31,8 @@ rank_options = all_of(
         "--processes",
         type=click.IntRange(1, 1024),
         metavar="N",
-        help="Train in N processes on this machine, as in one, to rounding. Needs PyTorch or JAX. torchrun and srun start "
-        "processes on several machines.",
+        help="Train in N processes on this machine, as in one, to rounding. Needs PyTorch or JAX. torchrun and srun "
+        "start processes on several machines.",
     ),
     option(
         "Engine",
