@@ -127,7 +127,7 @@ def test_a_missing_framework_names_the_extra_to_install(monkeypatch):
         mg.distributed.start()
 
 
-def test_a_group_is_that_of_all_threads_of_its_process(monkeypatch):
+def test_a_group_is_that_of_all_threads_of_its_process():
     group = ThreadGroup(1, 2, threading.Barrier(1), [None])
     join(group)
     try:
@@ -140,7 +140,7 @@ def test_a_group_is_that_of_all_threads_of_its_process(monkeypatch):
     finally:
         leave(group)
         still_first = is_first()
-        monkeypatch.setattr(group_module, "_last", None)
+        group_module._last = None
     assert found == [group, False]
     assert current() is None
     assert not still_first  # what a script does after its group has ended is still done by one rank
