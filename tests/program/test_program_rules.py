@@ -9,7 +9,7 @@ import pytest
 
 import matgrad as mg
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, product_on, row_repeat, step
-from matgrad.program import Program, optimized, record, record_computation
+from matgrad.program import Program, Value, optimized, record, record_computation
 from matgrad.program.computations import make_step
 from matgrad.program.rules import (
     FUSIONS,
@@ -226,3 +226,13 @@ def test_every_output_has_memory_of_its_own():
         *("copy", "input", "copy", "copy", "input")
     ]
     assert len(set(program.outputs.values())) == 5
+
+
+def test_a_counter_is_not_the_number_that_it_equals():
+    """The core takes whole numbers only as counters: 2 must not become the 2.0 that stands elsewhere."""
+    half, count = (Value("number", dtype="float64", number=x) for x in (2.0, 2))
+    U = Value("uniform", (count, count), (2, 2), order=1)
+    scaled = Value("full", (half,), (2, 2), order=1)
+    program = Program({}, {"Y": Value("hadamard", (scaled, U), (2, 2), order=2)})
+    kept = rewritten(program, ()).outputs["Y"].operands[1]
+    assert [type(x.number) for x in kept.operands] == [int, int]

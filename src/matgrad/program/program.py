@@ -63,7 +63,8 @@ class Value:
         """What is equal for values that are computed in the same way."""
         name = self.name if self.operation in ("input", "support") else ""
         sizes = tuple(map(size_name, (*self.shape, self.number)))  # N is not the number that it stands for
-        return (self.operation, *map(id, self.operands), *sizes, self.dtype, name, id(self.support))
+        is_whole = isinstance(self.number, int)  # counters are
+        return (self.operation, *map(id, self.operands), *sizes, is_whole, self.dtype, name, id(self.support))
 
 
 class Program:
