@@ -230,9 +230,8 @@ def test_every_output_has_memory_of_its_own():
 
 def test_a_counter_is_not_the_number_that_it_equals():
     """The core takes whole numbers only as counters: 2 must not become the 2.0 that stands elsewhere."""
-    half, count = (Value("number", dtype="float64", number=x) for x in (2.0, 2))
-    U = Value("uniform", (count, count), (2, 2), order=1)
-    scaled = Value("full", (half,), (2, 2), order=1)
-    program = Program({}, {"Y": Value("hadamard", (scaled, U), (2, 2), order=2)})
+    half, count = (Value("number", number=x, order=order) for order, x in enumerate((2.0, 2)))
+    U, H = Value("uniform", (count, count), (2, 2), order=2), Value("full", (half,), (2, 2), order=2)
+    program = Program({}, {"Y": Value("hadamard", (H, U), (2, 2), order=3)})
     kept = rewritten(program, ()).outputs["Y"].operands[1]
     assert [type(x.number) for x in kept.operands] == [int, int]
