@@ -130,7 +130,8 @@ def test_a_tool_that_is_not_installed_is_left_out_with_a_note(monkeypatch):
 
 
 def test_a_tool_that_fails_ends_with_status_1_and_the_others_are_shown(monkeypatch):
-    monkeypatch.setitem(registry.TOOLS, "broken", registry.TOOLS["matgrad-numpy"])  # which its process does not know
+    for tools in (registry.TOOLS, registry.ALL_TOOLS):  # of which its process does not know
+        monkeypatch.setitem(tools, "broken", registry.TOOLS["matgrad-numpy"])
     result = run(*QUICK, "--rounds", 1, "--tools", "broken,matgrad-numpy")
     assert result.exit_code == 1
     assert re.search(r"^broken (failed|ended).*KeyError: 'broken'", result.stdout, re.M)

@@ -50,7 +50,7 @@ def test_statistics_and_predictions_do_not_depend_on_the_size_of_these_batches(m
     sizes: list[int] = []
 
     def measured() -> tuple[np.ndarray, dict[str, float]]:
-        run: Any = SimpleNamespace(M=M, loss=mg.SoftmaxCrossEntropyLoss(), compiled=True)
+        run: Any = SimpleNamespace(M=M, loss=mg.SoftmaxCrossEntropyLoss(), compiled=True, group=None)
         return M.predict(X), Statistics({"": DataLoader(X, t, 8, classes=3)}).measured(run)
 
     (Y, values), original = measured(), DataLoader.in_order

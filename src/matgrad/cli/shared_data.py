@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -64,6 +65,9 @@ def _folder(is_made: bool) -> Iterator[Path | None]:
 @contextmanager
 def _exit_by(number: int) -> Iterator[None]:
     """Let a signal raise SystemExit within the block, so that what has to be removed is removed."""
+    if threading.current_thread() is not threading.main_thread():  # others get no signals
+        yield
+        return
     before = signal.signal(number, lambda *_: sys.exit(128 + number))
     try:
         yield
