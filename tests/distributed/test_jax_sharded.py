@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from cases import CASES, DENSE
 
+from matgrad.distributed.launching import free_port
 from support import PATIENCE
 
 FOLDER = Path(__file__).parent
@@ -28,7 +28,11 @@ def on_ranks(tasks: dict[str, list[str]], *, processes: int = 1, devices: int = 
         "OMP_NUM_THREADS": "1",
     }
     if processes > 1:
-        common |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes)}
+        common |= {
+            "MASTER_ADDR": "localhost",
+            "MASTER_PORT": str(free_port() - 1),
+            "WORLD_SIZE": str(processes),
+        }  # JAX takes the next port
     started = [
         subprocess.Popen(
             [sys.executable, FOLDER / "jax_worker.py", json.dumps(tasks)],
@@ -45,13 +49,6 @@ def on_ranks(tasks: dict[str, list[str]], *, processes: int = 1, devices: int = 
             process.kill()
     assert [process.returncode for process in started] == [0] * processes
     return [json.loads(output.splitlines()[-1]) for output in outputs]
-
-
-def free_port() -> int:
-    """A port before one that nobody has: JAX takes the next."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return free.getsockname()[1] - 1
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,10 @@ from threads import on_ranks
 from matgrad.distributed import current
 from matgrad.engines.exchange import Exchange
 from matgrad.engines.executor import Executor
-from matgrad.program import Program, optimized, record_computation
+from matgrad.program import Program, record_computation
 from matgrad.program.computations import make_step
 from matgrad.program.placements import Placements, data_parallel, shared_optimizer, tensor_parallel, with_optimizers
-from matgrad.program.rules import with_separate_exchange
-from matgrad.program.schedule import scheduled
+from matgrad.program.schedule import executable
 from matgrad.program.sharding import COLUMNS, ROWS, WHOLE, sharded
 from matgrad.specifications.models import create_model
 from program_support import kernels_of
@@ -42,7 +41,7 @@ def train_in_parts(name: str, place: Place, ranks: int) -> list[tuple[State, Pla
                 recorded = record_computation(step, whole, X, T)
                 placed = place(recorded) | ({} if len(X) >= ranks else {"X": WHOLE, "T": WHOLE})  # not shared out
                 state = state or {key: own_part(A, placed.get(key, WHOLE), rank, ranks) for key, A in whole.items()}
-                own = scheduled(with_separate_exchange(optimized(sharded(recorded, placed, rank, ranks))))
+                own = executable(sharded(recorded, placed, rank, ranks))
                 exchange = Exchange(own, current(), lambda shape, dtype: np.empty(shape, dtype))
                 executors[len(X)] = placed, Executor(own, kernels_of("numpy"), state, exchange)
             placed, executor = executors[len(X)]

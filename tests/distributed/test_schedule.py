@@ -8,11 +8,9 @@ from threads import on_ranks
 
 from matgrad.distributed import current
 from matgrad.engines.exchange import LINE, Exchange
-from matgrad.program import optimized
 from matgrad.program.placements import data_parallel
 from matgrad.program.program import Program
-from matgrad.program.rules import with_separate_exchange
-from matgrad.program.schedule import messages, scheduled
+from matgrad.program.schedule import executable, messages
 from matgrad.program.sharding import sharded
 from matgrad.specifications.models import create_model
 
@@ -21,7 +19,7 @@ LARGE = "1100;1024;1100;3"  # weights of more than 4 MB, and small ones
 
 def step_of_a_rank(sizes: str, layers: str = "ReLU;ReLU;Linear", optimizers: str = "Momentum(0.9)") -> Program:
     program = create_model(layers, sizes, optimizers=optimizers).program(batch_size=4, fused=False)
-    return scheduled(with_separate_exchange(optimized(sharded(program, data_parallel(program, 2), 0, 2))))
+    return executable(sharded(program, data_parallel(program, 2), 0, 2))
 
 
 def carried(program: Program) -> list[list[str]]:

@@ -18,8 +18,7 @@ from matgrad.program import optimized, record_computation
 from matgrad.program.computations import make_step
 from matgrad.program.placements import data_parallel
 from matgrad.program.program import Program, Value
-from matgrad.program.rules import with_separate_exchange
-from matgrad.program.schedule import MESSAGE, messages, scheduled
+from matgrad.program.schedule import MESSAGE, executable, messages, scheduled
 from matgrad.program.sharding import COLUMNS, ROWS, WHOLE, Placement, sharded
 from matgrad.specifications.models import create_model
 from program_support import GIVEN, STATE, kernels_of, numbers, outputs, programs
@@ -41,8 +40,7 @@ def run_on_ranks(program: Program, placements: dict[str, Placement], state, give
 
     def work(rank: int) -> dict[str, np.ndarray]:
         group, kernels = current(), kernels_of("numpy")
-        own = with_separate_exchange(optimized(sharded(program, placements, rank, RANKS)))
-        own = scheduled(own)
+        own = executable(sharded(program, placements, rank, RANKS))
         matrices = {name: own_part(A, placements.get(name, WHOLE), rank) for name, A in state.items()}
         inputs = {name: own_part(A, placements.get(name, WHOLE), rank) for name, A in given.items()}
         exchange = Exchange(own, group, lambda shape, dtype: kernels.empty(shape, dtype, None))

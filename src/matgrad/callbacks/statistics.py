@@ -46,13 +46,12 @@ def _loss_and(metric: str, run: Training, data: DataLoader) -> tuple[float, floa
     """The mean loss and the accuracy or RMSE of the current model; ranks that train together measure a part each."""
     N, is_alone = data.size, not is_own(run.M, run.loss)  # code of users may look at several examples at once
     group = None if is_alone or run.group is None or run.group.size > N else run.group
-    rows = slice(0, N) if group is None else group.part(N)
-    batches = data.between(rows.start, rows.stop).in_order(evaluation_batch(run.M))
-    measures = measure(run.M, batches, run.loss, compiled=run.compiled)
+    own_data = data if group is None else data.between(group.part(N).start, group.part(N).stop)
+    measures = measure(run.M, own_data.in_order(evaluation_batch(run.M)), run.loss, compiled=run.compiled)
     own = measures.loss, getattr(measures, metric)
     if group is None:
         return own
-    counts, losses, metrics = zip(*group.exchange([rows.stop - rows.start, *own], "the statistics"), strict=True)
+    counts, losses, metrics = zip(*group.exchange([own_data.size, *own], "the statistics"), strict=True)
     power = 2 if metric == "rmse" else 1
     mean = float(np.average(np.power(metrics, power), weights=counts))
     return float(np.average(losses, weights=counts)), mean ** (1 / power)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +225,22 @@ def native(**options: Any) -> None:
         run.finish({"setting": DESCRIPTION | {"optimizer": " and ".join(optimizers)}, "experiments": records})
 
 
+sizes_option = click.option(
+    "--sizes",
+    type=Sizes(),
+    default="3072,1024,512,10",
+    show_default=True,
+    metavar="LIST",
+    help="Layer sizes of the model.",
+)
+
+
+def _check_sizes(sizes: Sequence[int]) -> None:
+    """Refuse layer sizes that have no layer."""
+    if len(sizes) < 2:
+        raise ValueError(f"--sizes: expected the number of features and those of the layers, found {sizes}")
+
+
 @bench.command(short_help="Measure sparse training against the density.")
 @click.option(
     "--densities",
@@ -242,14 +258,7 @@ def native(**options: Any) -> None:
     metavar="LIST",
     help="Batch sizes that are also measured, at one density.",
 )
-@click.option(
-    "--sizes",
-    type=Sizes(),
-    default="3072,1024,512,10",
-    show_default=True,
-    metavar="LIST",
-    help="Layer sizes of the model.",
-)
+@sizes_option
 @click.option("--steps", type=click.IntRange(min=2), default=500, show_default=True, help="Batches of 100 per epoch.")
 @common_options(SPARSE_TOOLS, SPARSE_DEFAULT)
 def sparse(**options: Any) -> None:
@@ -258,8 +267,7 @@ def sparse(**options: Any) -> None:
     The record has time and memory against the density, for the C++ core, masked PyTorch, PyTorch with CSR
     matrices and dense training in the C++ core, and the time against the batch size.
     """
-    if len(options["sizes"]) < 2:
-        raise ValueError(f"--sizes: expected the number of features and those of the layers, found {options['sizes']}")
+    _check_sizes(options["sizes"])
     points = len(options["densities"]) + len(options["batch_sizes"])
     with BenchRun("sparse", options, settings=points, known=SPARSE_TOOLS) as run:
         from matgrad.bench.experiments.sparse import Plan, run_sparse
@@ -280,14 +288,7 @@ def sparse(**options: Any) -> None:
     metavar="LIST",
     help="Fractions of the weights that are stored; with 1, nothing is sparse.",
 )
-@click.option(
-    "--sizes",
-    type=Sizes(),
-    default="3072,1024,512,10",
-    show_default=True,
-    metavar="LIST",
-    help="Layer sizes of the model.",
-)
+@sizes_option
 @click.option(
     "--examples", type=click.IntRange(min=1), default=20_000, show_default=True, help="Training examples per round."
 )
@@ -298,8 +299,7 @@ def distributed(**options: Any) -> None:
     The record has the milliseconds per step, the messages and bytes that ranks exchange, the share of waiting, and
     what a model of the cost, fitted to these times, predicts for many machines.
     """
-    if len(options["sizes"]) < 2:
-        raise ValueError(f"--sizes: expected the number of features and those of the layers, found {options['sizes']}")
+    _check_sizes(options["sizes"])
     points = len(options["batch_sizes"]) * len(options["densities"])
     with BenchRun("distributed", options, settings=points, known=DISTRIBUTED_TOOLS) as run:
         from matgrad.bench.experiments.distributed import Plan, run_distributed

@@ -190,8 +190,8 @@ def _check_ranks(options: dict[str, Any]) -> None:
 def _of_rank(program: Program, options: dict[str, Any]) -> tuple[Program, list[dict[str, Any]]]:
     """The program of a rank, and what it exchanges with the others in a step."""
     from matgrad.program.placements import data_parallel, shared_optimizer, with_optimizers
-    from matgrad.program.rules import optimized, with_separate_exchange
-    from matgrad.program.schedule import scheduled, traffic
+    from matgrad.program.rules import optimized
+    from matgrad.program.schedule import executable, traffic
     from matgrad.program.sharding import sharded
     from matgrad.program.text import Printer
 
@@ -201,15 +201,14 @@ def _of_rank(program: Program, options: dict[str, Any]) -> tuple[Program, list[d
     else:
         placed = data_parallel(program, size) if placements is None else with_optimizers(program, placements)
     own = sharded(program, placed, options["rank"], size)
-    fused = optimized(own)
-    executed = scheduled(with_separate_exchange(fused))
+    executed = executable(own)
     printer = Printer(executed)
     messages = [
         {"operation": x.operation, "carries": [printer.operand(A, "sum") for A in x.matrices], "bytes": x.nbytes}
         for x in traffic(executed)
         if size > 1
     ]
-    return own if options["as_recorded"] else fused, messages
+    return own if options["as_recorded"] else optimized(own), messages
 
 
 def _share_text(program: Program, options: dict[str, Any]) -> str:

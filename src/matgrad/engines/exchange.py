@@ -64,17 +64,18 @@ class Exchange:
         sent: list[Any] = []  # the work of sending it, one at most
         self._actions[message[-1]] = partial(self._send, row, sent)
         first = next(x for x in program.values if x.operation == "receive" and x.operands[0] in message)
-        self._actions[first] = partial(self._receive, row, sent)
+        is_near = backend_of(row).device(row) in (None, "cpu")
+        self._actions[first] = partial(self._receive, row, sent, is_near)
 
     def _send(self, row: Matrix, sent: list[Any]) -> None:
         for i, is_asked in enumerate(self.group.requests(), len(row) - len(REQUESTS)):
             row[i] = is_asked
         sent.append(self.group.start_sum(row))
 
-    def _receive(self, row: Matrix, sent: list[Any]) -> None:
+    def _receive(self, row: Matrix, sent: list[Any], is_near: bool) -> None:
         self.group.wait(sent.pop())
         self._received += 1
-        if backend_of(row).device(row) in (None, "cpu") or self._received % FAR == 0:
+        if is_near or self._received % FAR == 0:
             self.group.hear(row[-len(REQUESTS) :].tolist())
 
     def _run(self, value: Value) -> None:

@@ -22,8 +22,7 @@ from matgrad.program.computations import Step
 from matgrad.program.description import value_as_dictionary
 from matgrad.program.placements import data_parallel
 from matgrad.program.program import Program
-from matgrad.program.rules import optimized, with_separate_exchange
-from matgrad.program.schedule import scheduled
+from matgrad.program.schedule import executable
 from matgrad.program.sharding import sharded
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
@@ -114,7 +113,7 @@ class ShardedStep(OwnRows, ProgramStep):
         """The program of this rank, after a check that all ranks have recorded the same."""
         self._compare(program)
         own = sharded(program, data_parallel(program, self.group.size), self.group.rank, self.group.size)
-        return scheduled(with_separate_exchange(optimized(own)))
+        return executable(own)
 
     def _made(self, program: Program) -> Any:
         like = next(iter(self.matrices.values()))

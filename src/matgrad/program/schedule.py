@@ -7,8 +7,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from matgrad.program.program import Program, Value
+from matgrad.program.rules import optimized, with_separate_exchange
 
 MESSAGE = 4 << 20  # bytes from which on sums are sent without waiting for more of them
+
+
+def executable(program: Program) -> Program:
+    """The program of a rank as it is run: optimized, with memory for what is exchanged, and in order."""
+    return scheduled(with_separate_exchange(optimized(program)))
 
 
 def scheduled(program: Program) -> Program:

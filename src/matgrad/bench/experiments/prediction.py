@@ -19,11 +19,10 @@ from matgrad.bench.tools.matgrad_tool import model
 from matgrad.bench.tools.registry import LATENCY, RANKS, RANKS_OF, SUMS
 from matgrad.bench.tools.training_tool import Setting
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.program import Program, optimized
+from matgrad.program import Program
 from matgrad.program.costs import operand_bytes, product_cost
 from matgrad.program.placements import data_parallel
-from matgrad.program.rules import with_separate_exchange
-from matgrad.program.schedule import scheduled, traffic
+from matgrad.program.schedule import executable, traffic
 from matgrad.program.sharding import sharded
 
 NETWORKS = {"10 Gb/s": (1.25e9, 30e-6), "100 Gb/s": (12.5e9, 10e-6)}  # bytes per second, and seconds per message
@@ -63,7 +62,7 @@ def rank_cost(M: MultilayerPerceptron, batch_size: int, size: int) -> RankCost:
     recorded = M.program(batch_size=batch_size, fused=False)
     if size > 1:
         recorded = sharded(recorded, data_parallel(recorded, size), 0, size)
-    own = scheduled(with_separate_exchange(optimized(recorded)))
+    own = executable(recorded)
     flops = sum(cost.flops for cost in map(product_cost, own.instructions) if cost)
     messages = traffic(own)
     return RankCost(size, flops, _passes(own), sum(x.nbytes for x in messages), len(messages))
