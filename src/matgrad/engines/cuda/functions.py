@@ -1,0 +1,98 @@
+"""Functions that generated kernels call: they round as PyTorch's do, where Triton's own are approximations.
+
+Triton's interpreter, with which kernels are tested on machines without a GPU, lacks NVIDIA's functions: there are
+formulas for it.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+
+
+@triton.jit
+def exp(x):
+    """e^x"""
+    return tl.exp(x) if INTERPRETED else libdevice.exp(x)
+
+
+@triton.jit
+def log(x):
+    """log(x)"""
+    return tl.log(x) if INTERPRETED else libdevice.log(x)
+
+
+@triton.jit
+def log1p(x):
+    """log(1 + x), also for a small x"""
+    if INTERPRETED:
+        u = 1.0 + x
+        return tl.where(u == 1.0, x, tl.log(u) * (x / tl.where(u == 1.0, 1.0, u - 1.0)))
+    else:
+        return libdevice.log1p(x)
+
+
+@triton.jit
+def tanh(x):
+    """tanh(x)"""
+    if INTERPRETED:
+        t = tl.exp(-2.0 * tl.abs(x))
+        return tl.where(x >= 0, 1.0, -1.0).to(x.dtype) * (1.0 - t) / (1.0 + t)
+    else:
+        return libdevice.tanh(x)
+
+
+@triton.jit
+def erf(x):
+    """erf(x)"""
+    return tl.erf(x) if INTERPRETED else libdevice.erf(x)
+
+
+@triton.jit
+def sqrt(x):
+    """√x"""
+    return tl.sqrt(x) if INTERPRETED else libdevice.sqrt(x)
+
+
+@triton.jit
+def power(x, c):
+    """x^c"""
+    if INTERPRETED:
+        return tl.where(x == 0, tl.where(c == 0, 1.0, 0.0), tl.exp(c * tl.log(tl.where(x == 0, 1.0, x))))
+    else:
+        return libdevice.pow(x, c)
+
+
+@triton.jit
+def divide(x, y):
+    """x / y, rounded to nearest"""
+    if x.dtype == tl.float32:
+        return tl.div_rn(x, y)
+    else:
+        return x / y
+
+
+@triton.jit
+def larger(x, y):
+    """The maximum of x and y, nan if one of them is."""
+    return tl.where((x > y) | (x != x), x, y)
+
+
+@triton.jit
+def mix(x):
+    """A permutation of the integers below 2^32 that scatters them: see `matgrad.backends.hashing`."""
+    x = x ^ (x >> 16)
+    x = x * tl.full((), 0x7FEB352D, tl.uint32)
+    x = x ^ (x >> 15)
+    x = x * tl.full((), 0x846CA68B, tl.uint32)
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def uniform(position, seed, count, dtype: tl.constexpr):
+    """Numbers from [0, 1), one per position."""
+    key = mix(mix(count.to(tl.uint32)) ^ seed.to(tl.uint32))
+    return (mix(mix(position.to(tl.uint32)) ^ key) >> 8).to(tl.int32).to(dtype) * (1.0 / 16777216.0)

@@ -1,0 +1,238 @@
+"""Execution of programs by few kernels, which are generated from the program."""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from matgrad.backends.base import Matrix
+from matgrad.engines.cuda import functions
+from matgrad.engines.cuda.fusion import Group, grouped, located, ordered
+from matgrad.engines.cuda.source import Source, write
+from matgrad.engines.cuda.tiles import method, product_tile
+from matgrad.engines.kernels import Kernels
+from matgrad.layers.state import State
+from matgrad.program.buffers import in_place_operands
+from matgrad.program.operations import OPERATIONS
+from matgrad.program.program import Program, Value
+
+ALIGNED = 4  # elements: rows of a matrix that is stored by columns begin at multiples of so many
+
+
+class FusedExecutor:
+    """A program with memory, as `matgrad.engines.executor.Executor`: its values are computed in groups.
+
+    Its inputs have fixed memory, `inputs`, of which X may be stored by columns; so it can be captured in a CUDA graph.
+    """
+
+    def __init__(self, program: Program, kernels: Kernels, state: State, matmul: str = "float32") -> None:
+        self.program, self.kernels, self.matmul = program, kernels, matmul
+        self.runs = 0
+        self.seconds: dict[Value, float] = {}
+        self.home: dict[Value, Group] = {}
+        self.groups = grouped(program, lambda product: method(product, matmul))
+        for group in self.groups:
+            if group.kind != "parts":
+                self.home |= dict.fromkeys(group.values, group)
+        self.written = {group: self._outgoing(group) for group in self.groups}
+        self.flipped = self._flips()
+        self.replaced: dict[Value, str] = {}  # outputs that are computed in the memory of the input of their name
+        self.copied: dict[str, Value] = {}  # outputs that are copied there at the end
+        self._replace_inputs(state)
+        self.sources = {g: write(g, self.written[g], self.strides, matmul) for g in self.groups if g.kind != "call"}
+        self._like = next(x for x in state.values() if isinstance(x, torch.Tensor))
+        names = {name: x for name, x in program.inputs.items() if name not in state}
+        self.inputs = {name: self._empty(x) for name, x in names.items() if x.operation != "support"}
+        self._allocate()
+        self.bind(state)
+
+    # -- what is computed where ----------------------------------------------------------------
+    def _outgoing(self, group: Group) -> list[Value]:
+        """The values of a group that others read, or that are outputs."""
+        if group.kind == "parts":
+            return []
+        readers = {x for other in self.groups if other is not group for x in other.operands}
+        readers |= set(self.program.outputs.values())
+        return [value for value in group.values if value in readers]
+
+    def _flips(self) -> set[Value]:
+        """The values that are stored by columns: of two factors that are both read along the sum, the one that can be."""
+        fixed = {x for group in self.groups if group.kind == "call" for x in (*group.values, *group.operands)}
+        fixed |= set(self.program.outputs.values())
+        fixed |= {x for name, x in self.program.inputs.items() if name in self.program.outputs or x.kind == "support"}
+        flipped: set[Value] = set()
+        for group in self.groups:
+            if group.kind not in ("product", "parts"):
+                continue
+            (a, a_turned), (b, b_turned) = (located(x) for x in group.values[0].operands[-2:])
+            a_is_along, b_is_along = (a in flipped) == a_turned, (b in flipped) != b_turned
+            if a_is_along and b_is_along:
+                flipped |= {next((x for x in (a, b) if x not in fixed), a)} - fixed
+        return flipped
+
+    def strides(self, value: Value) -> tuple[int, int]:
+        """The strides of a matrix."""
+        m, n = value.shape
+        return (1, -(-m // ALIGNED) * ALIGNED) if value in self.flipped else (n, 1)
+
+    def _replace_inputs(self, state: State) -> None:
+        """Order the groups so that outputs can be computed where the inputs of the same names are, if that is possible."""
+        later: list[tuple[Group, Group]] = []
+        for name, value in self.program.outputs.items():
+            old = self.program.inputs.get(name)
+            if old is None:
+                continue
+            own = self.home.get(value)
+            if own is None:
+                self.copied[name] = value
+                continue
+            readers = [(g, own) for g in self.groups if g is not own and old in g.operands]
+            try:
+                if not self._reads_in_place(own, old, value):
+                    raise ValueError(f"{name} is read elsewhere")
+                self.groups = ordered(self.groups, self.home, [*later, *readers])
+            except ValueError:
+                self.copied[name] = value
+            else:
+                later += readers
+                self.replaced[value] = name
+
+    def _reads_in_place(self, group: Group, old: Value, new: Value) -> bool:
+        """Whether a group that computes `new` in the memory of `old` reads each element of it before."""
+        if group.kind == "call":
+            return old not in group.operands or old in in_place_operands(new)
+        reads = [x for value in group.values for x in value.operands if located(x)[0] is old]
+        factors = group.product.operands[-2:] if group.product is not None and group.kind == "product" else ()
+        is_exact = all(x.shape == old.shape and located(x) == (old, False) for x in reads if x not in factors)
+        return (is_exact and not any(located(x)[0] is old for x in factors)) or old not in group.operands
+
+    # -- memory --------------------------------------------------------------------------------
+    def _empty(self, value: Value) -> Matrix:
+        """Memory for a value."""
+        dtype = getattr(torch, value.dtype)
+        if not value.shape:
+            return torch.empty((), dtype=dtype, device=self._like.device)
+        strides = self.strides(value) if value in self.flipped else (value.shape[1], 1)
+        return torch.empty_strided(value.shape, strides, dtype=dtype, device=self._like.device)
+
+    def _allocate(self) -> None:
+        """Memory for all values that are written and are not in the memory of an input; large matrices share it."""
+        last = {x: k for k, group in enumerate(self.groups) for x in group.operands}
+        kept = set(self.program.outputs.values())
+        free: dict[tuple, list[Matrix]] = defaultdict(list)
+        self.memory: dict[Value, Matrix] = {}
+        self.parts: dict[Value, Matrix] = {}
+        for k, group in enumerate(self.groups):
+            if group.kind == "parts":
+                value = group.values[0]
+                tile = product_tile(value, self.matmul, "parts", False)
+                size = tile.parts * value.shape[0] * value.shape[1]
+                self.parts[value] = torch.empty(size, dtype=getattr(torch, value.dtype), device=self._like.device)
+                continue
+            for value in self.written[group]:
+                if value not in self.replaced:
+                    key = value.shape, value.dtype, value in self.flipped
+                    self.memory[value] = free[key].pop() if free[key] else self._empty(value)
+            for x in {*group.operands, *self.written[group]} & self.memory.keys():
+                if last.get(x, -1) <= k and x not in kept:
+                    free[x.shape, x.dtype, x in self.flipped].append(self.memory[x])
+
+    def bind(self, state: State) -> None:
+        """Go on with other matrices and supports of the same sizes."""
+        self.state = state
+        self.launches = [self._launch(group) for group in self.groups]
+        self.launches += [
+            partial(self.kernels.copy, self.state[name], self._tensor(value)) for name, value in self.copied.items()
+        ]
+        self.computed = [self._heaviest(group) for group in self.groups] + list(self.copied.values())
+
+    @staticmethod
+    def _heaviest(group: Group) -> Value:
+        """The value to which the time of a group is ascribed."""
+        return group.product or group.values[0]
+
+    def _tensor(self, operand: Value) -> Any:
+        """What a kernel gets for an operand: a matrix, a view of one, a support, or a number."""
+        if operand.kind == "view":
+            X = self._tensor(operand.operands[0])
+            return X.T if operand.operation == "transpose" else self.kernels.repeat(X, operand.shape)
+        if operand.operation == "support":
+            return operand.support or self.state[operand.name]
+        if operand.operation == "number":
+            constant = self.kernels.empty((), operand.dtype, self._like)
+            constant[...] = operand.number
+            return constant
+        name = self.replaced.get(operand, operand.name if operand.operation == "input" else "")
+        if name:
+            return self.state[name] if name in self.state else self.inputs[name]
+        return self.memory[operand]
+
+    def _launch(self, group: Group) -> Callable[[], None]:
+        """The call that computes a group."""
+        if group.kind == "call":
+            (value,) = group.values
+            takes_numbers = OPERATIONS[value.operation].takes_numbers
+            operands = [
+                x.number if x.operation == "number" and takes_numbers else self._tensor(x) for x in value.operands
+            ]
+            return partial(getattr(self.kernels, value.operation), self._tensor(value), *operands)
+        source = self.sources[group]
+        own = group.values[0]
+        read = [self.parts[x] if x is own else self._tensor(x) for x in source.read]
+        written = [self.parts[own]] if group.kind == "parts" else [self._tensor(x) for x in source.written]
+        return partial(_launch, source, read + written)
+
+    # -- running -------------------------------------------------------------------------------
+    def execute(self, **inputs: Any) -> State:
+        """Run the program once, with these inputs or those that are in its memory; returns outputs beside the state."""
+        for name, X in inputs.items():
+            if X is not self.inputs[name]:
+                self.inputs[name].copy_(X)
+        with torch.no_grad():
+            for launch in self.launches:
+                launch()
+        self.runs += 1
+        return {name: self._tensor(x) for name, x in self.program.outputs.items() if name not in self.program.inputs}
+
+    def time(self) -> None:
+        """Measure the seconds of every group from now on."""
+        self.launches = [self._timed(*x) for x in zip(self.launches, self.computed, strict=True)]
+
+    def _timed(self, launch: Callable[[], None], value: Value) -> Callable[[], None]:
+        wait, seconds = self.kernels.backend.wait, self.seconds
+        seconds[value] = 0.0
+
+        def timed() -> None:
+            start = time.perf_counter()
+            launch()
+            wait(self._like)
+            seconds[value] += time.perf_counter() - start
+
+        return timed
+
+
+def _launch(source: Source, arguments: list[Matrix]) -> None:
+    """Launch a kernel."""
+    compiled(source.text)[source.programs,](*arguments, num_warps=source.tile.warps)
+
+
+@cache
+def compiled(text: str) -> Any:
+    """A kernel from its source code, which Triton compiles when it is first launched, and keeps in its own cache."""
+    name = f"<matgrad kernel {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+    namespace = {"tl": tl, **{x: getattr(functions, x) for x in FUNCTIONS}, "__name__": __name__}
+    exec(compile(text, name, "exec"), namespace)
+    return triton.jit(namespace["kernel"])
+
+
+FUNCTIONS = ("divide", "erf", "exp", "larger", "log", "log1p", "power", "sqrt", "tanh", "uniform")

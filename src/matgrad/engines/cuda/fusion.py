@@ -1,0 +1,284 @@
+"""Which values of a program one kernel computes: a product with what follows it, or a map with its sums and maxima.
+
+A kernel has a domain, m×n, which it covers with tiles. A value in it is as large as the domain, or a row, a column or a
+scalar of it. What only this kernel needs never leaves the registers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from matgrad.program.program import Program, Value
+from matgrad.program.shapes import Shape
+
+Method = Literal["tile", "split", "library"]  # how a product is computed
+Kind = Literal["call", "product", "parts", "map"]
+
+LONGEST = 4096  # row or column that a kernel may sum up in one tile
+LARGEST = 4096  # elements of a tile that has both
+NARROW = 64  # columns of a product that is followed by sums of rows
+
+
+@dataclass(eq=False)
+class Group:
+    """The values of one kernel.
+
+    A ``call`` is one instruction of `Kernels`. A ``product`` is the product of two matrices, and what follows it element
+    by element. ``parts`` are the sums of parts of a product, which the ``map`` that begins with it adds up. A ``map`` is
+    made of elementwise operations, sums and maxima.
+    """
+
+    kind: Kind
+    values: list[Value]
+    domain: Shape
+    whole_rows: bool = False  # whether a tile has whole rows, to sum them up
+    whole_columns: bool = False
+    operands: set[Value] = field(default_factory=set)  # whose memory it reads, apart from its own values
+
+    @property
+    def product(self) -> Value | None:
+        """The product that it computes, or adds up from its parts."""
+        first = self.values[0]
+        return first if self.kind != "call" and first.kind == "product" else None
+
+    def holds(self, value: Value) -> bool:
+        """Whether it can compute the value, whose operands are in memory or among its own values."""
+        if value.kind == "reduction":
+            return self._reduces(value)
+        if value.kind != "elementwise" and value.operation != "uniform":
+            return False
+        return self._has_layout(value.shape) and self._reads(value)
+
+    def _reduces(self, value: Value) -> bool:
+        """Whether it can compute a sum or a maximum, for which its tiles must be long enough."""
+        (X,) = value.operands
+        rows, columns = self._lengths(value)
+        m, n = self.domain
+        if X.shape != self.domain or not self._reads(value):
+            return False
+        if self.kind == "product":
+            return rows and not columns and n <= NARROW
+        rows, columns = rows or self.whole_rows, columns or self.whole_columns
+        return (
+            (not rows or n <= LONGEST)
+            and (not columns or m <= LONGEST)
+            and (not (rows and columns) or m * n <= LARGEST)
+        )
+
+    @staticmethod
+    def _lengths(value: Value) -> tuple[bool, bool]:
+        """Whether a sum or maximum needs whole rows, and whole columns."""
+        return value.operation in ("rows_sum", "rows_max", "elements_sum"), value.operation.startswith(
+            ("columns", "elements")
+        )
+
+    def _has_layout(self, shape: Shape) -> bool:
+        """Whether one tile computes every element of a value of that shape, and no other tile does."""
+        m, n = self.domain
+        each_column, each_row = self.whole_columns or m == 1, self.whole_rows or n == 1
+        found = {(m, n): True, (1, n): each_column, (m, 1): each_row}
+        return found.get(shape, False) or (shape in ((), (1, 1)) and each_column and each_row)
+
+    def _reads(self, value: Value) -> bool:
+        """Whether all operands have layouts of the domain, its own values as they are and not transposed."""
+        m, n = self.domain
+        for operand in value.operands:
+            base, is_flipped = located(operand)
+            shape = base.shape[::-1] if is_flipped else base.shape
+            if shape not in ((m, n), (1, n), (m, 1), (1, 1), ()) or (is_flipped and base in self.values):
+                return False
+        return True
+
+    def add(self, value: Value) -> None:
+        """Compute the value too."""
+        if value.kind == "reduction":
+            rows, columns = self._lengths(value)
+            self.whole_rows |= rows
+            self.whole_columns |= columns
+        self.values.append(value)
+        self.operands |= bases(value)
+        self.operands -= set(self.values)
+
+
+def located(value: Value) -> tuple[Value, bool]:
+    """The value whose memory this one refers to, and whether it is transposed; repeated rows and columns are implied."""
+    is_flipped = False
+    while value.kind == "view":
+        is_flipped ^= value.operation == "transpose"
+        value = value.operands[0]
+    return value, is_flipped
+
+
+def is_free(value: Value) -> bool:
+    """Whether a value is a scalar made of scalars that are given: every kernel computes it for itself, as -η."""
+    is_made = value.is_scalar and value.kind == "elementwise"
+    return is_made and all(x.kind == "source" or is_free(x) for x in value.operands)
+
+
+def bases(value: Value) -> set[Value]:
+    """The values whose memory is read to compute a value from its operands; numbers have none."""
+    found: set[Value] = set()
+    for base, _ in map(located, value.operands):
+        if is_free(base):
+            found |= bases(base)
+        elif base.operation != "number":
+            found.add(base)
+    return found
+
+
+def grouped(program: Program, method: Callable[[Value], Method]) -> list[Group]:
+    """The values of a program in groups, in an order in which they can be computed."""
+    builder = _Builder(program, method)
+    for value in program.values:
+        if value.kind not in ("source", "view") and not is_free(value):
+            builder.place(value)
+    for value in program.outputs.values():
+        if is_free(value):
+            builder.place_scalar(value)
+    return ordered(builder.groups, builder.home)
+
+
+class _Builder:
+    def __init__(self, program: Program, method: Callable[[Value], Method]) -> None:
+        self.method = method
+        self.number = {value: k for k, value in enumerate(program.values)}
+        self.groups: list[Group] = []
+        self.home: dict[Value, Group] = {}  # the group that has a value in memory or computes it
+
+    def place(self, value: Value) -> None:
+        """Put a value into a group: that of an operand, with which the groups of others are joined, or a new one."""
+        if value.kind == "product":
+            self._place_product(value)
+            return
+        found = self._candidates(value)
+        group = next((g for g in found if g.holds(value) and self._stays_acyclic(g, value)), None)
+        if group is None:
+            for g in found:
+                self._join(found, g)
+                if g in self.groups and g.holds(value) and self._stays_acyclic(g, value):
+                    group = g
+                    break
+        if group is None:
+            self._begin(value)
+            return
+        self._join(found, group)
+        group.add(value)
+        self.home[value] = group
+
+    def place_scalar(self, value: Value) -> None:
+        """Compute a scalar that every kernel can compute for itself, because it is needed in memory."""
+        if value not in self.home:
+            last = next(
+                (g for g in reversed(self.groups) if g.domain == (1, 1) and self._stays_acyclic(g, value)), None
+            )
+            group = last or Group("map", [], (1, 1))
+            if last is None:
+                self.groups.append(group)
+            group.add(value)
+            self.home[value] = group
+
+    def _place_product(self, value: Value) -> None:
+        kinds: dict[Method, Kind] = {"library": "call", "tile": "product", "split": "map"}
+        kind = kinds[self.method(value)]
+        if kind == "call":
+            self._call(value)
+            return
+        factors = {located(x)[0] for x in value.operands[-2:]}
+        if kind == "map":
+            self.groups.append(Group("parts", [value], value.shape, operands=factors))
+        others = bases(replace(value, operands=value.operands[:-2]))
+        group = Group(kind, [value], value.shape, operands=others | (factors if kind == "product" else set()))
+        self.groups.append(group)
+        self.home[value] = group
+
+    def _candidates(self, value: Value) -> list[Group]:
+        """The groups of its operands, the largest and last first."""
+        found = {self.home[base] for base in bases(value) if base in self.home}
+        fitting = [g for g in reversed(self.groups) if g in found and g.kind in ("product", "map")]
+        return sorted(fitting, key=lambda g: (-math.prod(g.domain), g.product is None))
+
+    def _begin(self, value: Value) -> None:
+        """A new group for a value."""
+        domain = value.operands[0].shape if value.kind == "reduction" else value.shape
+        group = Group("map", [], domain or (1, 1))
+        if not group.holds(value):
+            self._call(value)
+            return
+        self.groups.append(group)
+        group.add(value)
+        self.home[value] = group
+
+    def _call(self, value: Value) -> None:
+        """One instruction of `Kernels`, which reads scalars from memory too."""
+        operands = {located(x)[0] for x in value.operands}
+        for x in operands:
+            if is_free(x):
+                self.place_scalar(x)
+        group = Group("call", [value], value.shape, operands={x for x in operands if x.operation != "number"})
+        self.groups.append(group)
+        self.home[value] = group
+
+    def _join(self, found: list[Group], group: Group) -> None:
+        """Take other groups into this one where it can compute their values too."""
+        for other in found:
+            if other is group or other not in self.groups or other.kind != "map" or other.product is not None:
+                continue
+            trial = replace(group, values=list(group.values), operands=set(group.operands))
+            for value in other.values:
+                if not trial.holds(value):
+                    break
+                trial.add(value)
+            else:
+                if not self._needs(group, other) and not self._needs(other, group):
+                    trial.values.sort(key=self.number.__getitem__)
+                    group.__dict__ |= trial.__dict__
+                    self.groups.remove(other)
+                    self.home |= dict.fromkeys(other.values, group)
+
+    def _needs(self, group: Group, other: Group) -> bool:
+        """Whether a group needs the other by way of a third."""
+        between = {self.home[x] for x in group.operands if x in self.home} - {group, other}
+        return self._reach(between, other)
+
+    def _stays_acyclic(self, group: Group, value: Value) -> bool:
+        """Whether nothing that the value needs from other groups needs this one."""
+        return not self._reach({self.home[x] for x in bases(value) if x in self.home} - {group}, group)
+
+    def _reach(self, groups: set[Group], target: Group) -> bool:
+        """Whether one of the groups needs the target, or is it."""
+        pending, seen = list(groups), set(groups)
+        while pending:
+            group = pending.pop()
+            if group is target:
+                return True
+            new = {self.home[x] for x in group.operands if x in self.home} - seen - {group}
+            new |= {g for g in self.groups if g.kind == "parts" and g.values[0] is group.product} - seen
+            seen |= new
+            pending += new
+        return False
+
+
+def ordered(
+    groups: Iterable[Group], home: dict[Value, Group], after: Iterable[tuple[Group, Group]] = ()
+) -> list[Group]:
+    """The groups in an order in which each comes after those it needs, and after those that pairs (before, after) name.
+
+    Raises ValueError if there is none.
+    """
+    groups = list(groups)
+    needs: dict[Group, set[Group]] = {g: {home[x] for x in g.operands if x in home} - {g} for g in groups}
+    for g in groups:
+        if g.kind == "map" and g.product is not None:
+            needs[g] |= {p for p in groups if p.kind == "parts" and p.product is g.product}
+    for before, later in after:
+        needs[later].add(before)
+    done: dict[Group, None] = {}
+    while len(done) < len(groups):
+        ready = next((g for g in groups if g not in done and needs[g] <= done.keys()), None)
+        if ready is None:
+            raise ValueError("the groups need one another")
+        done[ready] = None
+    return list(done)

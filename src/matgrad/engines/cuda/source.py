@@ -1,0 +1,259 @@
+"""The source code of kernels in Triton's dialect of Python: one function for each group of values.
+
+All sizes and strides are numbers in the code. A variable of a kernel is a tile of a matrix, or a part of a row, a
+column or a scalar, which has the sizes 1 where it is repeated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from matgrad.engines.cuda.fusion import Group, is_free, located
+from matgrad.engines.cuda.tiles import Tile, map_tile, product_tile
+from matgrad.program.program import Value
+from matgrad.program.shapes import Shape
+
+Strides = Callable[[Value], tuple[int, int]]
+
+EXPRESSIONS = {
+    "add": "{0} + {1}",
+    "subtract": "{0} - {1}",
+    "hadamard": "{0} * {1}",
+    "scale": "{0} * {1}",
+    "negative": "-{0}",
+    "copy": "{0}",
+    "divide": "divide({0}, {1})",
+    "power": "power({0}, {1})",
+    "exp": "exp({0})",
+    "log": "log({0})",
+    "log1p": "log1p({0})",
+    "sqrt": "sqrt({0})",
+    "tanh": "tanh({0})",
+    "erf": "erf({0})",
+    "reciprocal": "divide(tl.full((1, 1), 1.0, tl.{dtype}), {0})",
+    "step": "({0} >= 0).to(tl.{dtype})",
+    "add_scaled": "{0} + {1} * {2}",
+    "gate": "{0} * ({1} >= 0).to(tl.{dtype})",
+    "uniform": "uniform(i * {n} + j, {0}, {1}, tl.{dtype})",
+}
+POWERS = {2: "{0} * {0}", 1: "{0}", 0.5: "sqrt({0})"}  # as PyTorch computes them
+REDUCTIONS = {
+    "rows_sum": "tl.sum({0}, axis=1, keep_dims=True)",
+    "columns_sum": "tl.sum({0}, axis=0, keep_dims=True)",
+    "elements_sum": "tl.sum(tl.sum({0}, axis=1, keep_dims=True), axis=0, keep_dims=True)",
+    "rows_max": "tl.reduce({0}, 1, larger, keep_dims=True)",
+    "columns_max": "tl.reduce({0}, 0, larger, keep_dims=True)",
+}
+
+
+@dataclass
+class Source:
+    """The code of a kernel, the values whose memory its arguments point to, and how to launch it."""
+
+    text: str
+    read: list[Value]  # then those that are written; parts of a product are either
+    written: list[Value]
+    programs: int
+    tile: Tile
+
+
+def write(group: Group, written: list[Value], strides: Strides, matmul: str) -> Source:
+    """The kernel that computes a group, and writes some of its values."""
+    return _Writer(group, written, strides, matmul).source()
+
+
+class _Writer:
+    def __init__(self, group: Group, written: list[Value], strides: Strides, matmul: str) -> None:
+        self.group, self.written, self.strides, self.matmul = group, written, strides, matmul
+        self.m, self.n = group.domain
+        self.lines: list[str] = []
+        self.variables: dict[tuple[Value, bool], str] = {}
+        self.pointers: dict[Value, str] = {}  # of what is read
+        product = group.product
+        if product is not None and group.kind != "map":
+            self.tile = product_tile(product, matmul, group.kind, group.whole_rows)
+        else:
+            steps = [strides(x) for x in (*group.operands, *written) if x.shape in (group.domain, group.domain[::-1])]
+            self.tile = map_tile(group, any(s[1] == 1 for s in steps) or not steps, any(s[1] != 1 for s in steps))
+        self.across = math.ceil(self.n / self.tile.columns)  # tiles in a row of them
+
+    def source(self) -> Source:
+        """The code, with everything that is needed to launch it."""
+        tiles = math.ceil(self.m / self.tile.rows) * self.across
+        product, parts = self.group.product, 1
+        if self.group.kind == "parts":
+            parts = self.tile.parts
+            self._product(product)
+            self._say(f"tl.store(out0 + part * {self.m * self.n} + {self._parts_offset(product)}, total, mask=inside)")
+        else:
+            if self.group.kind == "product":
+                self._product(product)
+            else:
+                self._place()
+            for value in self.group.values:
+                self._compute(value)
+            for k, value in enumerate(self.written):
+                self._store(k, value)
+        arguments = [*self.pointers.values(), *(f"out{k}" for k in range(max(1, len(self.written))))]
+        head = f"def kernel({', '.join(arguments)}):\n"
+        written = self.written or self.group.values
+        return Source(head + "\n".join(self.lines) + "\n", [*self.pointers], written, tiles * parts, self.tile)
+
+    def _say(self, line: str, indent: int = 1) -> None:
+        self.lines.append("    " * indent + line)
+
+    # -- where a tile lies ---------------------------------------------------------------------
+    def _place(self) -> None:
+        """The rows i and the columns j of a tile."""
+        self._say("tile = tl.program_id(0)")
+        self._say(f"i = (tile // {self.across}) * {self.tile.rows} + tl.arange(0, {self.tile.rows})[:, None]")
+        self._say(f"j = (tile % {self.across}) * {self.tile.columns} + tl.arange(0, {self.tile.columns})[None, :]")
+        self._bounds()
+
+    def _bounds(self) -> None:
+        if self.m * self.n >= 2**31:
+            self._say("i, j = i.to(tl.int64), j.to(tl.int64)")
+        self._say(f"inside_i, inside_j = i < {self.m}, j < {self.n}")
+        self._say("inside = inside_i & inside_j")
+
+    # -- products ------------------------------------------------------------------------------
+    def _product(self, product: Value) -> None:
+        """`total`, a tile of A B, or of a part of the sum."""
+        A, B = product.operands[-2:]
+        k = B.shape[0]
+        (a, (ai, ak)), (b, (bk, bj)) = self._factor(A), self._factor(B)
+        t = self.tile
+        length = math.ceil(k / t.parts / t.terms) * t.terms
+        tiles = math.ceil(self.m / t.rows) * self.across
+        self._say(f"part, tile = tl.program_id(0) // {tiles}, tl.program_id(0) % {tiles}")
+        self._say(f"i = (tile // {self.across}) * {t.rows} + tl.arange(0, {t.rows})")
+        self._say(f"j = (tile % {self.across}) * {t.columns} + tl.arange(0, {t.columns})")
+        self.is_turned = bk == 1 and ak != 1  # then it is (Bᵀ Aᵀ)ᵀ: a second factor is read along its rows
+        first, second = ("i", "j") if not self.is_turned else ("j", "i")
+        sizes = (t.rows, t.columns) if not self.is_turned else (t.columns, t.rows)
+        self._say(f"total = tl.zeros({sizes}, tl.{product.dtype})")
+        stop = f"tl.minimum(part * {length} + {length}, {k})" if t.parts > 1 else f"{k}"
+        self._say(f"for start in tl.range(part * {length}, {stop}, {t.terms}, num_stages={t.stages}):")
+        self._say(f"k = start + tl.arange(0, {t.terms})", 2)
+        ends = f" & (k[{{}}] < {k})" if k % t.terms else ""
+        left, right = ((a, ai, ak), (b, bj, bk)) if not self.is_turned else ((b, bj, bk), (a, ai, ak))
+        bounds = {"i": self.m, "j": self.n}
+        lower = ".to(tl.bfloat16)" if self.matmul == "bf16" else ""
+        p, outer, inner = left
+        self._say(
+            f"x = tl.load({p} + {first}[:, None] * {outer} + k[None, :] * {inner}, "
+            f"mask=({first}[:, None] < {bounds[first]}){ends.format('None, :')}, other=0.0){lower}",
+            2,
+        )
+        p, outer, inner = right
+        self._say(
+            f"y = tl.load({p} + k[:, None] * {inner} + {second}[None, :] * {outer}, "
+            f"mask=({second}[None, :] < {bounds[second]}){ends.format(':, None')}, other=0.0){lower}",
+            2,
+        )
+        precision = "tf32" if self.matmul == "tf32" else "ieee"
+        self._say(f'total = tl.dot(x, y, total, input_precision="{precision}")', 2)
+        if self.is_turned:
+            self._say("total = tl.trans(total)")
+        self._say("i, j = i[:, None], j[None, :]")
+        self._bounds()
+
+    def _factor(self, operand: Value) -> tuple[str, tuple[int, int]]:
+        """The pointer to a factor of a product, and its strides."""
+        base, is_flipped = located(operand)
+        strides = self.strides(base)
+        return self._pointer(base), strides[::-1] if is_flipped else strides
+
+    def _parts_offset(self, product: Value) -> str:
+        """Where an element is in a part of the sum: in the order in which the tile of a product has it."""
+        (_, (_, ak)), (_, (bk, _)) = ((x, self._strides_of(x)) for x in product.operands[-2:])
+        return f"i + j * {self.m}" if bk == 1 and ak != 1 else f"i * {self.n} + j"
+
+    def _strides_of(self, operand: Value) -> tuple[int, int]:
+        base, is_flipped = located(operand)
+        strides = self.strides(base)
+        return strides[::-1] if is_flipped else strides
+
+    # -- values --------------------------------------------------------------------------------
+    def _compute(self, value: Value) -> None:
+        """A variable for a value."""
+        name = f"v{len(self.variables)}"
+        if value.kind == "product":
+            self._say(f"{name} = {self._product_expression(value)}")
+        elif value.kind == "reduction":
+            self._say(f"{name} = {self._reduction(value)}")
+        else:
+            operands = [self._variable(x) for x in value.operands]
+            exponent = value.operands[1].number if value.operation == "power" else None
+            template = POWERS.get(exponent) or EXPRESSIONS[value.operation]  # type: ignore[arg-type]
+            self._say(f"{name} = {template.format(*operands, dtype=value.dtype, n=self.n)}")
+        self.variables[value, False] = name
+
+    def _product_expression(self, value: Value) -> str:
+        """A B, or β·C + α·A B."""
+        if self.group.kind == "map":
+            pointer, offset = self._pointer(value), self._parts_offset(value)
+            tile = product_tile(value, self.matmul, "parts", False)
+            size = self.m * self.n
+            loads = (f"tl.load({pointer} + {k * size} + {offset}, mask=inside, other=0.0)" for k in range(tile.parts))
+            self._say("total = " + " + ".join(loads))
+        if value.operation == "matmul":
+            return "total"
+        beta, C, alpha = (self._variable(x) for x in value.operands[:3])
+        return f"{beta} * {C} + {alpha} * total"
+
+    def _reduction(self, value: Value) -> str:
+        neutral = 'float("-inf")' if value.operation.endswith("max") else "0.0"
+        tile = f"tl.broadcast_to({self._variable(value.operands[0])}, ({self.tile.rows}, {self.tile.columns}))"
+        return REDUCTIONS[value.operation].format(f"tl.where(inside, {tile}, {neutral})")
+
+    def _variable(self, operand: Value) -> str:
+        """The variable of an operand, which is loaded when it is first needed."""
+        key = base, is_flipped = located(operand)
+        if base.operation == "number":
+            return _literal(base)
+        if key not in self.variables:
+            if base in self.group.values:
+                return self.variables[base, False]  # a scalar, whichever way it is turned
+            if is_free(base):
+                self._compute(base)
+                return self.variables[base, False]
+            name = f"x{len(self.variables)}"
+            offset, mask = self._offset(base, is_flipped)
+            other = "" if mask == "None" else ", other=0" if "int" in base.dtype else ", other=0.0"
+            self._say(f"{name} = tl.load({self._pointer(base)} + {offset}, mask={mask}{other})")
+            self.variables[key] = name
+        return self.variables[key]
+
+    def _store(self, k: int, value: Value) -> None:
+        offset, mask = self._offset(value, False)
+        sizes = {"inside": (self.tile.rows, self.tile.columns), "inside_j": (1, self.tile.columns)}
+        sizes |= {"inside_i": (self.tile.rows, 1), "None": (1, 1)}
+        self._say(
+            f"tl.store(out{k} + {offset}, tl.broadcast_to({self.variables[value, False]}, {sizes[mask]}), mask={mask})"
+        )
+
+    def _offset(self, value: Value, is_flipped: bool) -> tuple[str, str]:
+        """Where the elements of a value are, and which of them exist."""
+        shape: Shape = value.shape[::-1] if is_flipped else value.shape
+        down, right = self.strides(value)[:: -1 if is_flipped else 1] if shape else (0, 0)
+        if shape == (self.m, self.n):
+            return f"i * {down} + j * {right}", "inside"
+        if shape == (1, self.n):
+            return f"j * {right}", "inside_j"
+        if shape == (self.m, 1):
+            return f"i * {down}", "inside_i"
+        return "tl.zeros((1, 1), tl.int32)", "None"
+
+    def _pointer(self, value: Value) -> str:
+        return self.pointers.setdefault(value, f"p{len(self.pointers)}")
+
+
+def _literal(number: Value) -> str:
+    """A number of the code, exact in its type."""
+    x = number.number
+    assert x is not None
+    plain = repr(int(x)) if "int" in number.dtype else repr(float(x)) if math.isfinite(x) else f'float("{x}")'
+    return f"tl.full((1, 1), {plain}, tl.{number.dtype})"
