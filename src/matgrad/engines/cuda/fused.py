@@ -6,7 +6,7 @@ import hashlib
 import linecache
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import Any
 
@@ -16,6 +16,7 @@ import triton.language as tl
 
 from matgrad.backends.base import Matrix
 from matgrad.engines.cuda import functions
+from matgrad.engines.cuda.branches import Launch, run_side_by_side
 from matgrad.engines.cuda.fusion import Group, grouped, located, ordered
 from matgrad.engines.cuda.source import Source, write
 from matgrad.engines.cuda.tiles import method, product_tile
@@ -65,7 +66,7 @@ class FusedExecutor:
         return [value for value in group.values if value in readers]
 
     def _flips(self) -> set[Value]:
-        """The values that are stored by columns: of two factors that are both read along the sum, the one that can be."""
+        """The values that are stored by columns: one of two factors that would both be read along the sum."""
         fixed = {x for group in self.groups if group.kind == "call" for x in (*group.values, *group.operands)}
         fixed |= set(self.program.outputs.values())
         fixed |= {x for name, x in self.program.inputs.items() if name in self.program.outputs or x.kind == "support"}
@@ -85,11 +86,11 @@ class FusedExecutor:
         return (1, -(-m // ALIGNED) * ALIGNED) if value in self.flipped else (n, 1)
 
     def _replace_inputs(self, state: State) -> None:
-        """Order the groups so that outputs can be computed where the inputs of the same names are, if that is possible."""
+        """Order the groups so that outputs can be computed where the inputs of their names are, where possible."""
         later: list[tuple[Group, Group]] = []
         for name, value in self.program.outputs.items():
             old = self.program.inputs.get(name)
-            if old is None:
+            if old is None or old is value:
                 continue
             own = self.home.get(value)
             if own is None:
@@ -108,12 +109,14 @@ class FusedExecutor:
 
     def _reads_in_place(self, group: Group, old: Value, new: Value) -> bool:
         """Whether a group that computes `new` in the memory of `old` reads each element of it before."""
+        if old not in group.operands:
+            return True
         if group.kind == "call":
-            return old not in group.operands or old in in_place_operands(new)
-        reads = [x for value in group.values for x in value.operands if located(x)[0] is old]
-        factors = group.product.operands[-2:] if group.product is not None and group.kind == "product" else ()
-        is_exact = all(x.shape == old.shape and located(x) == (old, False) for x in reads if x not in factors)
-        return (is_exact and not any(located(x)[0] is old for x in factors)) or old not in group.operands
+            return old in in_place_operands(new)
+        if group.kind == "product" and old in (located(x)[0] for x in group.values[0].operands[-2:]):
+            return False
+        reads = [located(x) for value in group.values for x in value.operands]
+        return (old, True) not in reads and group.has_layout(old.shape)
 
     # -- memory --------------------------------------------------------------------------------
     def _empty(self, value: Value) -> Matrix:
@@ -151,7 +154,7 @@ class FusedExecutor:
         self.state = state
         self.launches = [self._launch(group) for group in self.groups]
         self.launches += [
-            partial(self.kernels.copy, self.state[name], self._tensor(value)) for name, value in self.copied.items()
+            self._call("copy", self.state[name], [self._tensor(value)]) for name, value in self.copied.items()
         ]
         self.computed = [self._heaviest(group) for group in self.groups] + list(self.copied.values())
 
@@ -176,20 +179,25 @@ class FusedExecutor:
             return self.state[name] if name in self.state else self.inputs[name]
         return self.memory[operand]
 
-    def _launch(self, group: Group) -> Callable[[], None]:
+    def _launch(self, group: Group) -> Launch:
         """The call that computes a group."""
         if group.kind == "call":
             (value,) = group.values
             takes_numbers = OPERATIONS[value.operation].takes_numbers
+            is_number = [x.operation == "number" and takes_numbers for x in value.operands]
             operands = [
-                x.number if x.operation == "number" and takes_numbers else self._tensor(x) for x in value.operands
+                x.number if is_plain else self._tensor(x) for x, is_plain in zip(value.operands, is_number, strict=True)
             ]
-            return partial(getattr(self.kernels, value.operation), self._tensor(value), *operands)
-        source = self.sources[group]
-        own = group.values[0]
+            return self._call(value.operation, self._tensor(value), operands)
+        source, own = self.sources[group], group.product
         read = [self.parts[x] if x is own else self._tensor(x) for x in source.read]
         written = [self.parts[own]] if group.kind == "parts" else [self._tensor(x) for x in source.written]
-        return partial(_launch, source, read + written)
+        return Launch(partial(_launch, source, read + written), _addresses(read), _addresses(written), may_move=True)
+
+    def _call(self, operation: str, out: Matrix, operands: list[Any]) -> Launch:
+        """A call of one of the kernels, which may use memory and libraries that belong to the present stream."""
+        run = partial(getattr(self.kernels, operation), out, *operands)
+        return Launch(run, _addresses(operands), _addresses([out]), may_move=False)
 
     # -- running -------------------------------------------------------------------------------
     def execute(self, **inputs: Any) -> State:
@@ -198,26 +206,36 @@ class FusedExecutor:
             if X is not self.inputs[name]:
                 self.inputs[name].copy_(X)
         with torch.no_grad():
-            for launch in self.launches:
-                launch()
+            if self._like.is_cuda and torch.cuda.is_current_stream_capturing():
+                run_side_by_side(self.launches)
+            else:
+                for launch in self.launches:
+                    launch.run()
         self.runs += 1
         return {name: self._tensor(x) for name, x in self.program.outputs.items() if name not in self.program.inputs}
 
     def time(self) -> None:
         """Measure the seconds of every group from now on."""
-        self.launches = [self._timed(*x) for x in zip(self.launches, self.computed, strict=True)]
+        timed = (self._timed(launch.run, value) for launch, value in zip(self.launches, self.computed, strict=True))
+        self.launches = [launch._replace(run=run) for launch, run in zip(self.launches, timed, strict=True)]
 
-    def _timed(self, launch: Callable[[], None], value: Value) -> Callable[[], None]:
+    def _timed(self, run: Callable[[], None], value: Value) -> Callable[[], None]:
+        """The call with a clock, which waits for the device."""
         wait, seconds = self.kernels.backend.wait, self.seconds
         seconds[value] = 0.0
 
         def timed() -> None:
             start = time.perf_counter()
-            launch()
+            run()
             wait(self._like)
             seconds[value] += time.perf_counter() - start
 
         return timed
+
+
+def _addresses(operands: Iterable[Any]) -> frozenset[int]:
+    """The addresses of the memory of matrices; supports are only read."""
+    return frozenset(x.untyped_storage().data_ptr() for x in operands if isinstance(x, torch.Tensor))
 
 
 def _launch(source: Source, arguments: list[Matrix]) -> None:

@@ -26,9 +26,9 @@ NARROW = 64  # columns of a product that is followed by sums of rows
 class Group:
     """The values of one kernel.
 
-    A ``call`` is one instruction of `Kernels`. A ``product`` is the product of two matrices, and what follows it element
-    by element. ``parts`` are the sums of parts of a product, which the ``map`` that begins with it adds up. A ``map`` is
-    made of elementwise operations, sums and maxima.
+    A ``call`` is one instruction of `Kernels`. A ``product`` is the product of two matrices, and what follows it
+    element by element. A ``map`` is made of elementwise operations, sums and maxima. ``parts`` are sums of parts of a
+    product, which the ``map`` that has this product adds up.
     """
 
     kind: Kind
@@ -37,12 +37,7 @@ class Group:
     whole_rows: bool = False  # whether a tile has whole rows, to sum them up
     whole_columns: bool = False
     operands: set[Value] = field(default_factory=set)  # whose memory it reads, apart from its own values
-
-    @property
-    def product(self) -> Value | None:
-        """The product that it computes, or adds up from its parts."""
-        first = self.values[0]
-        return first if self.kind != "call" and first.kind == "product" else None
+    product: Value | None = None  # that it computes, or adds up from its parts
 
     def holds(self, value: Value) -> bool:
         """Whether it can compute the value, whose operands are in memory or among its own values."""
@@ -50,7 +45,7 @@ class Group:
             return self._reduces(value)
         if value.kind != "elementwise" and value.operation != "uniform":
             return False
-        return self._has_layout(value.shape) and self._reads(value)
+        return self.has_layout(value.shape) and self._reads(value)
 
     def _reduces(self, value: Value) -> bool:
         """Whether it can compute a sum or a maximum, for which its tiles must be long enough."""
@@ -75,7 +70,7 @@ class Group:
             ("columns", "elements")
         )
 
-    def _has_layout(self, shape: Shape) -> bool:
+    def has_layout(self, shape: Shape) -> bool:
         """Whether one tile computes every element of a value of that shape, and no other tile does."""
         m, n = self.domain
         each_column, each_row = self.whole_columns or m == 1, self.whole_rows or n == 1
@@ -104,7 +99,7 @@ class Group:
 
 
 def located(value: Value) -> tuple[Value, bool]:
-    """The value whose memory this one refers to, and whether it is transposed; repeated rows and columns are implied."""
+    """The value whose memory this one refers to, and whether it is transposed; repetitions are implied."""
     is_flipped = False
     while value.kind == "view":
         is_flipped ^= value.operation == "transpose"
@@ -135,9 +130,7 @@ def grouped(program: Program, method: Callable[[Value], Method]) -> list[Group]:
     for value in program.values:
         if value.kind not in ("source", "view") and not is_free(value):
             builder.place(value)
-    for value in program.outputs.values():
-        if is_free(value):
-            builder.place_scalar(value)
+    builder.place_scalars(program.outputs.values())
     return ordered(builder.groups, builder.home)
 
 
@@ -168,17 +161,15 @@ class _Builder:
         group.add(value)
         self.home[value] = group
 
-    def place_scalar(self, value: Value) -> None:
-        """Compute a scalar that every kernel can compute for itself, because it is needed in memory."""
-        if value not in self.home:
-            last = next(
-                (g for g in reversed(self.groups) if g.domain == (1, 1) and self._stays_acyclic(g, value)), None
-            )
-            group = last or Group("map", [], (1, 1))
-            if last is None:
-                self.groups.append(group)
-            group.add(value)
-            self.home[value] = group
+    def place_scalars(self, values: Iterable[Value]) -> None:
+        """Compute scalars that every kernel can compute for itself, because they are needed in memory."""
+        missing = [value for value in values if is_free(value) and value not in self.home]
+        if missing:
+            group = Group("map", [], (1, 1))
+            self.groups.append(group)
+            for value in missing:
+                group.add(value)
+                self.home[value] = group
 
     def _place_product(self, value: Value) -> None:
         kinds: dict[Method, Kind] = {"library": "call", "tile": "product", "split": "map"}
@@ -188,9 +179,10 @@ class _Builder:
             return
         factors = {located(x)[0] for x in value.operands[-2:]}
         if kind == "map":
-            self.groups.append(Group("parts", [value], value.shape, operands=factors))
+            self.groups.append(Group("parts", [value], value.shape, operands=factors, product=value))
         others = bases(replace(value, operands=value.operands[:-2]))
-        group = Group(kind, [value], value.shape, operands=others | (factors if kind == "product" else set()))
+        operands = others | (factors if kind == "product" else set())
+        group = Group(kind, [value], value.shape, operands=operands, product=value)
         self.groups.append(group)
         self.home[value] = group
 
@@ -214,9 +206,7 @@ class _Builder:
     def _call(self, value: Value) -> None:
         """One instruction of `Kernels`, which reads scalars from memory too."""
         operands = {located(x)[0] for x in value.operands}
-        for x in operands:
-            if is_free(x):
-                self.place_scalar(x)
+        self.place_scalars(operands)
         group = Group("call", [value], value.shape, operands={x for x in operands if x.operation != "number"})
         self.groups.append(group)
         self.home[value] = group
@@ -240,12 +230,15 @@ class _Builder:
 
     def _needs(self, group: Group, other: Group) -> bool:
         """Whether a group needs the other by way of a third."""
-        between = {self.home[x] for x in group.operands if x in self.home} - {group, other}
-        return self._reach(between, other)
+        return self._reach(self._direct(group) - {other}, other)
 
     def _stays_acyclic(self, group: Group, value: Value) -> bool:
         """Whether nothing that the value needs from other groups needs this one."""
         return not self._reach({self.home[x] for x in bases(value) if x in self.home} - {group}, group)
+
+    def _direct(self, group: Group) -> set[Group]:
+        """The groups that a group reads from."""
+        return _read_from(group, self.groups, self.home)
 
     def _reach(self, groups: set[Group], target: Group) -> bool:
         """Whether one of the groups needs the target, or is it."""
@@ -254,11 +247,16 @@ class _Builder:
             group = pending.pop()
             if group is target:
                 return True
-            new = {self.home[x] for x in group.operands if x in self.home} - seen - {group}
-            new |= {g for g in self.groups if g.kind == "parts" and g.values[0] is group.product} - seen
+            new = self._direct(group) - seen
             seen |= new
             pending += new
         return False
+
+
+def _read_from(group: Group, groups: list[Group], home: dict[Value, Group]) -> set[Group]:
+    """The groups that a group reads from: those of its operands, and the parts of its product."""
+    parts = {g for g in groups if g.kind == "parts" and g.product is group.product and g is not group}
+    return {home[x] for x in group.operands if x in home} - {group} | parts
 
 
 def ordered(
@@ -269,10 +267,7 @@ def ordered(
     Raises ValueError if there is none.
     """
     groups = list(groups)
-    needs: dict[Group, set[Group]] = {g: {home[x] for x in g.operands if x in home} - {g} for g in groups}
-    for g in groups:
-        if g.kind == "map" and g.product is not None:
-            needs[g] |= {p for p in groups if p.kind == "parts" and p.product is g.product}
+    needs = {g: _read_from(g, groups, home) for g in groups}
     for before, later in after:
         needs[later].add(before)
     done: dict[Group, None] = {}

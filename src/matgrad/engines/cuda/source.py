@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
 from matgrad.engines.cuda.fusion import Group, is_free, located
 from matgrad.engines.cuda.tiles import Tile, map_tile, product_tile
@@ -70,6 +71,7 @@ class _Writer:
         self.m, self.n = group.domain
         self.lines: list[str] = []
         self.variables: dict[tuple[Value, bool], str] = {}
+        self.names = map("v{}".format, count())
         self.pointers: dict[Value, str] = {}  # of what is read
         product = group.product
         if product is not None and group.kind != "map":
@@ -179,7 +181,7 @@ class _Writer:
     # -- values --------------------------------------------------------------------------------
     def _compute(self, value: Value) -> None:
         """A variable for a value."""
-        name = f"v{len(self.variables)}"
+        name = next(self.names)
         if value.kind == "product":
             self._say(f"{name} = {self._product_expression(value)}")
         elif value.kind == "reduction":
@@ -220,7 +222,7 @@ class _Writer:
             if is_free(base):
                 self._compute(base)
                 return self.variables[base, False]
-            name = f"x{len(self.variables)}"
+            name = next(self.names)
             offset, mask = self._offset(base, is_flipped)
             other = "" if mask == "None" else ", other=0" if "int" in base.dtype else ", other=0.0"
             self._say(f"{name} = tl.load({self._pointer(base)} + {offset}, mask={mask}{other})")
