@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any
 
@@ -55,6 +57,8 @@ class FusedExecutor:
         self.inputs = {name: self._empty(x) for name, x in names.items() if x.operation != "support"}
         self._allocate()
         self.bind(state)
+        if self._like.is_cuda:
+            _compile([launch.run.args for launch in self.launches if launch.may_move])
 
     # -- what is computed where ----------------------------------------------------------------
     def _outgoing(self, group: Group) -> list[Value]:
@@ -241,6 +245,17 @@ def _addresses(operands: Iterable[Any]) -> frozenset[int]:
 def _launch(source: Source, arguments: list[Matrix]) -> None:
     """Launch a kernel."""
     compiled(source.text)[source.programs,](*arguments, num_warps=source.tile.warps)
+
+
+def _compile(kernels: list[tuple[Source, list[Matrix]]]) -> None:
+    """Compile kernels for their arguments, all at once: most of it is done outside of Python."""
+
+    def compile_one(kernel: tuple[Source, list[Matrix]]) -> None:
+        source, arguments = kernel
+        compiled(source.text).warmup(*arguments, grid=(source.programs,), num_warps=source.tile.warps)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_one, kernels))
 
 
 @cache
