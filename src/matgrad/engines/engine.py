@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -19,12 +20,20 @@ Batches = Iterable[tuple[Matrix, ...]]  # (X, T), or (X, T, s) if the examples h
 Poll = Callable[[int], None]  # gets the number of batches done in this epoch; may raise an error to stop there
 
 
+POLL_INTERVAL = 0.1  # seconds
+
+
 class CompiledStep(ABC):
     """A training step with a state of its own, which every batch changes."""
 
     takes_epochs = False  # whether `train` runs whole epochs instead of calling the step for every batch
     can_be_timed = False  # whether it can measure the seconds of every equation
     is_timed = False  # whether it measures them
+
+    @property
+    def compilation_seconds(self) -> float:
+        """How long compiling took so far, where that is known."""
+        return 0.0
 
     @abstractmethod
     def renew(self, step: Step, is_same: bool) -> None:
@@ -66,6 +75,19 @@ class CompiledStep(ABC):
         for i, (X, T, *s) in enumerate(batches, first):
             self(X, T, rate(i), *s)
             poll(i + 1)
+
+
+def spared(poll: Poll, last: int, is_urgent: Callable[[], object] = lambda: False) -> Poll:
+    """`poll`, called ten times per second, after the last batch, and whenever it is urgent."""
+    polled = time.monotonic()
+
+    def spared_poll(done: int) -> None:
+        nonlocal polled
+        if done == last or is_urgent() or time.monotonic() - polled >= POLL_INTERVAL:
+            poll(done)
+            polled = time.monotonic()
+
+    return spared_poll
 
 
 class CompiledEvaluation(ABC):

@@ -87,8 +87,8 @@ class StepWithFallback(CompiledStep):
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
         try:
             self.prepare(X, T, *s)
-        except (ConnectionError, Disagreement):
-            raise  # between ranks
+        except (ConnectionError, Disagreement, MemoryError):
+            raise  # between ranks; and equations need more memory than a compiled step
         except Exception as error:
             self.eager.load(self.step.state())
             self.eager(X, T, eta, *s)  # raises the original error if the fault is in the model or the batch
@@ -115,6 +115,8 @@ class StepWithFallback(CompiledStep):
         try:
             for i in {0, len(loader) - 1}:
                 self.prepare(*loader.batch(i * loader.batch_size))
+        except MemoryError:
+            raise
         except Exception:
             return False
         return True
@@ -203,6 +205,8 @@ class EvaluationWithFallback(CompiledEvaluation):
                 expected = self.eager(state, *inputs)
                 _compare(expected, expected, outputs)
                 self.is_checked = True
+        except MemoryError:
+            raise
         except Exception as error:
             outputs = self.eager(state, *inputs)  # raises the original error if the fault is not the engine's
             _warn("evaluation", error)

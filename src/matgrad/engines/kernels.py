@@ -32,6 +32,16 @@ class Kernels(ABC):
         """X as programs read it; a copy only if they cannot read X itself."""
         return X
 
+    def copied(self, X: Matrix) -> Matrix:
+        """X in memory of its own."""
+        copy = self.empty(tuple(X.shape), self.backend.dtype(X), X)
+        self.copy(copy, X)
+        return copy
+
+    def index(self, S: Support, like: Matrix, kept: Any = None) -> Any:
+        """S as the kernels read it beside matrices such as `like`: in the memory of `kept`, if that has its size."""
+        return S
+
     @abstractmethod
     def repeat(self, x: Matrix, shape: Shape) -> Matrix:
         """x repeated to that shape as a view, without a copy."""

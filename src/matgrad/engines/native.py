@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import matgrad._native as _native  # not `from matgrad import`: so the error names the missing module
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.distributed.group import Group
-from matgrad.engines.engine import Batches, CompiledStep, Poll
+from matgrad.engines.engine import Batches, CompiledStep, Poll, spared
 from matgrad.engines.exchange import Exchange
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramEngine, ProgramStep
@@ -26,8 +25,6 @@ from matgrad.program.program import EXAMPLES, Program, Value
 from matgrad.program.rules import with_separate_outputs
 from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.sparse.support import Support
-
-POLL_INTERVAL = 0.1  # seconds
 
 
 class NativeExecutor:
@@ -160,20 +157,8 @@ class ShardedNativeStep(NativeStep, ShardedStep):
         own = order[: N * len(rates)].reshape(-1, N)[:, rows].reshape(-1)
         padded = np.concatenate([own, np.zeros(loader.X.shape[0] - len(own), own.dtype)])  # an order has all rows
         executor = self.prepare(*loader.batch(0))
-        poll = self._sparing(poll, len(rates))
+        poll = spared(poll, len(rates), lambda: self.group.heard)
         executor.train(loader.X, loader.T, rates, padded, loader.labels, poll, loader.weights, every_batch=True)
-
-    def _sparing(self, poll: Poll, last: int) -> Poll:
-        """Poll ten times per second, after the last batch, and whenever ranks are heard to ask for something."""
-        polled = time.monotonic()
-
-        def sparing(done: int) -> None:
-            nonlocal polled
-            if done == last or self.group.heard or time.monotonic() - polled >= POLL_INTERVAL:
-                poll(done)
-                polled = time.monotonic()
-
-        return sparing
 
 
 def _rows(S: Support | None) -> tuple[np.ndarray | None, np.ndarray | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
@@ -12,6 +11,7 @@ from matgrad.distributed.group import Group
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
+from matgrad.foundation.stopwatch import Stopwatch
 from matgrad.layers.state import State, flattened, matrices_of, supports_of
 from matgrad.program.computations import Computation, Step
 from matgrad.program.program import Program
@@ -66,7 +66,12 @@ class Programs:
         self.current: set[Any] = set()  # those whose programs are known to be those of the computation
         self.resizable: set[Any] = set()  # those whose programs are the same for any numbers of elements
         self.retired: list[Any] = []  # executors for other numbers of elements, with the time they took
-        self.compilation_seconds = 0.0  # for recording and planning
+        self.compilation = Stopwatch()  # for recording and planning
+
+    @property
+    def compilation_seconds(self) -> float:
+        """How long compiling took so far."""
+        return self.compilation.seconds
 
     def renew(self, computation: Any, is_same: bool = False) -> None:
         """Go on with the computation as it is now: it is recorded again, and planned again if it has changed.
@@ -80,8 +85,11 @@ class Programs:
     def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
         """Go on with these matrices and supports; programs are planned again if numbers of elements change."""
         sizes = {name: X.shape for name, X in matrices_of(self.matrices).items()}
-        own = {self._place(name): self._own(self._turned(name, X)) for name, X in matrices_of(state).items()}
-        self.matrices = own | supports_of(state)
+        given = {self._place(name): self._turned(name, X) for name, X in matrices_of(state).items()}
+        own = {name: self._own(name, X) for name, X in given.items()}
+        like = next(iter(own.values()), None)
+        indices = {name: self.kernels.index(S, like, self.matrices.get(name)) for name, S in supports_of(state).items()}
+        self.matrices = own | indices
         if any(sizes.get(name) != X.shape for name, X in own.items()):
             self._resize()
         else:
@@ -101,8 +109,8 @@ class Programs:
         if self.is_timed:  # else nobody asks for it, and it has memory
             self.retired.append(executor)
 
-    def _own(self, X: Matrix) -> Matrix:
-        """A matrix of the state as programs use it."""
+    def _own(self, name: str, X: Matrix) -> Matrix:
+        """A matrix of the state, with this name in `matrices`, as programs use it."""
         return self.kernels.readable(X)
 
     def _present(self) -> State:
@@ -132,10 +140,9 @@ class Programs:
     def _executor(self, key: Any, inputs: tuple[Matrix | None, ...]) -> Any:
         """The executor that is known by this key, or one for inputs of these sizes."""
         if key not in self.current or key not in self.executors:
-            start = time.perf_counter()
-            self._record(key, inputs)
+            with self.compilation:
+                self._record(key, inputs)
             self.current.add(key)
-            self.compilation_seconds += time.perf_counter() - start
         return self.executors[key]
 
     def _record(self, key: Any, inputs: tuple[Matrix | None, ...]) -> None:
@@ -198,7 +205,8 @@ class ProgramStep(Programs, CompiledStep):
 
     def state(self) -> State:
         self.is_shared = True
-        return {name: self._own(X) if name in self.transposed else X for name, X in self._present().items()}
+        present = self._present()
+        return {name: self.kernels.copied(X) if name in self.transposed else X for name, X in present.items()}
 
     def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> Any:
         """Record the step for batches of this size; its matrices can be changed."""
@@ -206,11 +214,9 @@ class ProgramStep(Programs, CompiledStep):
             self.load(self._present())
         return self.executor_for(X, T, None, *s)
 
-    def _own(self, X: Matrix) -> Matrix:
+    def _own(self, name: str, X: Matrix) -> Matrix:
         """A copy, which may be changed."""
-        copy = self.kernels.empty(tuple(X.shape), self.kernels.backend.dtype(X), X)
-        self.kernels.copy(copy, X)
-        return copy
+        return self.kernels.copied(X)
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
         self._execute(self.prepare(X, T, *s), X, T, eta, *s)

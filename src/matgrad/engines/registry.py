@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # the module and class of each backend's engine, by the name that users know
 ENGINES: dict[str, tuple[str, str]] = {
     "numpy": ("matgrad.engines.program", "ProgramEngine"),
-    "torch": ("matgrad.engines.program", "ProgramEngine"),
+    "torch": ("matgrad.engines.torch_engine", "TorchEngine"),
     "jax": ("matgrad.engines.jit", "JitEngine"),
     "tensorflow": ("matgrad.engines.xla", "XlaEngine"),
     "native": ("matgrad.engines.native", "NativeEngine"),

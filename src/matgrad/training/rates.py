@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class Rates:
     """The learning rate of every step: that of its epoch or, with `per_step`, its own, counted over all epochs."""
 
+    _eta: Scalar | None  # the last one, if it was asked for
+
     def __init__(self, M: MultilayerPerceptron, schedule: Callable[[int], float], per_step: bool) -> None:
         self.M, self.schedule, self.per_step = M, schedule, per_step
 
@@ -24,10 +26,17 @@ class Rates:
         self._set(checked_rate(self.schedule, epoch))
 
     def __call__(self, i: int) -> Scalar:
-        """η of step i of the epoch."""
+        """η of step i of the epoch, as a 0-d array."""
+        self.number(i)
+        if self._eta is None:
+            self._eta = self.M.scalar(self.last)
+        return self._eta
+
+    def number(self, i: int) -> float:
+        """η of step i of the epoch, as a number."""
         if self.per_step:
             self._set(checked_rate(self.schedule, self.first + i))
-        return self.eta
+        return self.last
 
     def _set(self, lr: float) -> None:
-        self.last, self.eta = lr, self.M.scalar(lr)
+        self.last, self._eta = lr, None

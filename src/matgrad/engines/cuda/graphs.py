@@ -1,0 +1,217 @@
+"""CUDA graphs: what a function, or the run of a program, launches on a device is captured once and replayed."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, cached_property
+from typing import Any
+
+import torch
+
+from matgrad.backends.torch_backend import enough_memory
+from matgrad.engines.kernels import Kernels
+from matgrad.foundation.stopwatch import Stopwatch
+from matgrad.layers.state import State, matrices_of
+from matgrad.program.buffers import plan
+from matgrad.program.costs import product_cost
+from matgrad.program.program import EXAMPLES, Program, Value
+
+# of what one replay does at most: so the host hears an interrupt in time, and the inputs stay in the cache
+MOST_RUNS, MOST_BYTES, MOST_FLOPS = 32, 1 << 26, 5 * 10**10
+ALIGNMENT = 4  # rows of an input, or numbers: each run has its inputs at multiples of 16 bytes
+AHEAD = 2  # replays that the device may be behind the host
+
+
+class Graph:
+    """A function that works on fixed memory: the first call runs it, the second captures and replays what it launches.
+
+    So what is called once is not captured, and what a function compiles is there before it is captured. On the CPU
+    every call calls the function, as does one on a device, after a warning, if the function cannot be captured.
+    """
+
+    def __init__(self, function: Callable[[], None], device: torch.device, pool: Any = None) -> None:
+        self.function, self.device, self.pool = function, device, pool
+        self.has_run = False
+        self._replay: Callable[[], None] | None = None
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether the next call does nothing but replay."""
+        return self._replay is not None
+
+    def __call__(self) -> None:
+        if self._replay is None and self.has_run:
+            self._replay = self._captured()
+        if self._replay is not None:
+            self._replay()
+        else:
+            with _aside(self.device):
+                self.function()
+            self.has_run = True
+
+    def _captured(self) -> Callable[[], None]:
+        """What replays the function."""
+        if self.device.type != "cuda":
+            return self.function
+        graph = torch.cuda.CUDAGraph()
+        # thread_local: other threads may go on using the device
+        options = {"pool": self.pool, "stream": _stream(self.device), "capture_error_mode": "thread_local"}
+        try:
+            with torch.cuda.device(self.device), torch.cuda.graph(graph, **options):
+                self.function()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            warnings.warn(f"a computation on {self.device} runs without a CUDA graph: {reason}", stacklevel=2)
+            return self._uncaptured
+        return graph.replay
+
+    def _uncaptured(self) -> None:
+        with torch.cuda.device(self.device):
+            self.function()
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream on which graphs are captured."""
+    return torch.cuda.Stream(device)
+
+
+@contextmanager
+def _aside(device: torch.device) -> Iterator[None]:
+    """Launch what is inside on the stream of captures, between what was launched before and what comes after."""
+    if device.type != "cuda":
+        yield
+        return
+    side, current = _stream(device), torch.cuda.current_stream(device)
+    side.wait_stream(current)
+    with torch.cuda.stream(side):
+        yield
+    current.wait_stream(side)
+
+
+class Pace:
+    """Lets the host run ahead of a device, but not far: call it after every replay."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._events: deque[torch.cuda.Event] = deque()
+
+    def __call__(self) -> None:
+        if self.device.type == "cuda":
+            event = torch.cuda.Event()
+            event.record(torch.cuda.current_stream(self.device))
+            self._events.append(event)
+            if len(self._events) > AHEAD:
+                self._events.popleft().synchronize()
+
+
+class GraphExecutor:
+    """An executor with memory for the inputs of several runs, each number of which is a graph.
+
+    ``execute(X=X, T=T, eta=eta)`` runs the program once, as the executor itself does. With ``run(n, X=…, T=…, eta=…)``
+    it runs n times in one replay: the inputs are then n matrices, one below the other, and n numbers.
+    """
+
+    def __init__(self, executor: Any, kernels: Kernels, state: State, what: str, compilation: Stopwatch) -> None:
+        self.executor, self.kernels, self.state = executor, kernels, state
+        self.what, self.compilation = what, compilation
+        self.program: Program = executor.program
+        self.outputs: State = {}
+        self.inputs: dict[str, torch.Tensor] = {}  # for every input, its matrices or numbers for several runs
+        # the numbers of elements of sparse examples differ from run to run
+        self.is_capturable = EXAMPLES not in self.program.supports
+        self._like: torch.Tensor = next(iter(matrices_of(state).values()))
+        self._given = {name: value for name, value in self.program.inputs.items() if name not in state}
+        self._forget()
+
+    def _forget(self) -> None:
+        """Give up the graphs, and their memory."""
+        self.graphs: dict[int, Graph] = {}  # by the number of runs
+        self._pool = torch.cuda.graph_pool_handle() if self._like.is_cuda else None
+
+    # -- as an executor ---------------------------------------------------------------------------
+    def execute(self, **inputs: Any) -> State:
+        """Run the program once; the outputs are in memory that the next run overwrites."""
+        return self.run(1, **inputs) if self.is_capturable else self.executor.execute(**inputs)
+
+    def bind(self, state: State) -> None:
+        """Go on with other matrices and supports of the same sizes; graphs stay if they are in the same memory."""
+        if any(state[name] is not X for name, X in self.state.items()):
+            self._forget()
+            self.executor.bind(state)
+        self.state = state
+
+    def time(self) -> None:
+        """Measure the seconds of every value from now on, which a graph cannot do."""
+        self.is_capturable = False
+        self.executor.time()
+
+    @property
+    def runs(self) -> int:
+        """How often the program has run since it is timed."""
+        return self.executor.runs
+
+    @property
+    def seconds(self) -> dict[Value, float]:
+        """The seconds of every value, if they are timed."""
+        return self.executor.seconds
+
+    # -- several runs -----------------------------------------------------------------------------
+    def most_runs(self, left: int) -> int:
+        """How many of the runs that are left go into one replay: a power of two, so that there are few graphs."""
+        return 1 << (min(left, self._most).bit_length() - 1)
+
+    @cached_property
+    def _most(self) -> int:
+        size = sum(value.nbytes for value in self._given.values())
+        flops = sum(cost.flops for value in self.program.values if (cost := product_cost(value)))
+        return max(1, min(MOST_RUNS, MOST_BYTES // max(size, 1), MOST_FLOPS // max(flops, 1)))
+
+    def run(self, n: int, **inputs: Any) -> State:
+        """Run the program n times; the outputs are those of the last."""
+        if n not in self.graphs:
+            self._reserve(n)
+            self.graphs[n] = Graph(lambda: self._execute(n), self._like.device, self._pool)
+        for name, slots in self.inputs.items():
+            slots[:n].copy_(inputs[name].reshape(slots[:n].shape))
+        graph = self.graphs[n]
+        if graph.is_captured:
+            graph()
+        else:
+            self._compile(graph)
+        return self.outputs
+
+    def _execute(self, n: int) -> None:
+        """Run the program on the first n of the inputs."""
+        for i in range(n):
+            self.outputs = self.executor.execute(**{name: slots[i] for name, slots in self.inputs.items()})
+
+    def _compile(self, graph: Graph) -> None:
+        """Run a graph for the first or second time."""
+        with self.compilation, enough_memory(self.what, lambda: memory_of(self.program), self._like.device):
+            graph()
+            self.kernels.backend.wait(self._like)
+
+    def _reserve(self, n: int) -> None:
+        """Have memory for the inputs of n runs."""
+        if not self.inputs or len(next(iter(self.inputs.values()))) < n:
+            self._forget()
+            self.inputs = {name: self._slots(n, value) for name, value in self._given.items()}
+
+    def _slots(self, n: int, value: Value) -> torch.Tensor:
+        """Memory for n inputs, one below the other."""
+        rows, *columns = value.shape or (1,)
+        padded = -(-rows // ALIGNMENT) * ALIGNMENT
+        slots = self.kernels.empty((n, padded, *columns), value.dtype, self._like)
+        return slots[:, :rows] if value.shape else slots[:, 0]
+
+
+def memory_of(program: Program) -> int:
+    """The bytes of the matrices that a program needs besides its inputs."""
+    own = {buffer for buffer in plan(program).buffers.values() if buffer.name not in program.inputs}
+    return sum(Value("input", (), buffer.shape, buffer.dtype).nbytes for buffer in own)

@@ -1,0 +1,141 @@
+"""Training steps and evaluations in CUDA graphs; in whole epochs the device never waits for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from matgrad.backends.base import Matrix, Scalar
+from matgrad.backends.torch_backend import enough_memory
+from matgrad.engines.cuda.graphs import GraphExecutor, Pace, memory_of
+from matgrad.engines.engine import Batches, Poll, spared
+from matgrad.engines.program import ProgramEvaluation, Programs, ProgramStep
+from matgrad.layers.state import State, matrices_of, supports_of
+from matgrad.program.program import Program
+from matgrad.sparse.support import Support
+
+
+class FixedMemory(Programs):
+    """Programs in graphs: the state stays in the same memory as long as its sizes do, so that graphs stay valid."""
+
+    what = "a program"  # in messages
+    supports: dict[str, Support] = {}  # of the present state; `matrices` has them as kernels read them
+
+    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
+        self.supports = supports_of(state)
+        super().load(state)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the state is."""
+        return next(iter(matrices_of(self.matrices).values())).device
+
+    def _present(self) -> State:
+        return super()._present() | self.supports
+
+    def _own(self, name: str, X: Matrix) -> Matrix:
+        """X in the memory of the present matrix of that name, if it has the same size."""
+        kept = self.matrices.get(name)
+        if kept is None or kept.shape != X.shape or kept.dtype != X.dtype:
+            with enough_memory(f"{self.what} with a copy of {name}", lambda: X.nbytes, X.device):
+                return self.kernels.copied(X)
+        self.kernels.copy(kept, X)
+        return kept
+
+    def _made(self, program: Program) -> GraphExecutor:
+        with enough_memory(self.what, lambda: memory_of(program), self.device):
+            executor = super()._made(program)
+        return GraphExecutor(executor, self.kernels, self.matrices, self.what, self.compilation)
+
+
+class GraphEvaluation(FixedMemory, ProgramEvaluation):
+    """Feedforward, or an evaluation, as a captured program."""
+
+    what = "the evaluation"
+
+
+class GraphStep(FixedMemory, ProgramStep):
+    """A training step as a captured program, which can run whole epochs by itself."""
+
+    takes_epochs = True
+    what = "the training step"
+    _labels: tuple[np.ndarray, torch.Tensor] | None = None  # of the last loader, and a copy on the device
+
+    def state(self) -> State:
+        """The present state in matrices of its own: those of the step stay where they are."""
+        present = self._present()
+        copies = {name: self.kernels.copied(X) for name, X in matrices_of(present).items()}
+        return copies | supports_of(present)
+
+    def train(
+        self,
+        batches: Batches,
+        rate: Callable[[int], Scalar],
+        poll: Poll = lambda done: None,
+        first: int = 0,
+    ) -> None:
+        """Train on every batch; those of a plain `DataLoader` are gathered on the device."""
+        loader: Any = batches
+        if self.is_timed or not getattr(loader, "is_plain", False) or not self._is_here(loader.X):
+            return super().train(batches, rate, poll, first)
+        examples, rates = Examples(loader, self._labels_of(loader)), []
+        number = getattr(rate, "number", rate)  # without a copy on the device
+        try:
+            for i in range(first, first + len(loader)):
+                rates.append(float(number(i)))
+        finally:  # if the rate of a batch raises an error, the batches before it are still trained on
+            if rates:
+                self._train(examples, rates, lambda done: poll(first + done))
+
+    def _is_here(self, X: Matrix) -> bool:
+        """Whether X is a dense matrix on the device of the state."""
+        return isinstance(X, torch.Tensor) and X.device == self.device
+
+    def _labels_of(self, loader: Any) -> torch.Tensor | None:
+        """The classes of the examples on the device, to which they are copied once."""
+        if loader.labels is None:
+            return None
+        if self._labels is None or self._labels[0] is not loader.labels:
+            self._labels = loader.labels, torch.tensor(loader.labels, device=loader.X.device)
+        return self._labels[1]
+
+    def _train(self, examples: Examples, rates: list[float], poll: Poll) -> None:
+        """Train on the first batches, one for each learning rate."""
+        X, size, poll = examples.X, examples.batch_size, spared(poll, len(rates))
+        etas, pace = torch.tensor(rates, dtype=X.dtype, device=X.device), Pace(X.device)
+        full = min(len(rates), examples.count // size)
+        for i, end, N in ((0, full, size), (full, len(rates), examples.count % size)):
+            while i < end:
+                executor = self.prepare(*examples.like(N))
+                n = executor.most_runs(end - i)
+                X, T, *s = examples.between(size * i, size * i + n * N)
+                executor.run(n, **self._named(X, T, etas[i : i + n], *s))
+                i += n
+                pace()
+                if i == len(rates):
+                    self.kernels.backend.wait(X)
+                poll(i)
+
+
+class Examples:
+    """The examples of a plain loader in the order of one epoch, gathered on its device, where `labels` are too."""
+
+    def __init__(self, loader: Any, labels: torch.Tensor | None) -> None:
+        self.X, self.T, self.labels = loader.X, loader.T, labels
+        self.s = () if loader.weights is None else (loader.weights,)
+        self.count, self.batch_size = loader.size, loader.batch_size
+        order = loader.order()
+        self.order = None if order is None else torch.tensor(order[: self.count], device=self.X.device)
+
+    def like(self, N: int) -> list[torch.Tensor]:
+        """Matrices of the sizes of N examples: X, T and maybe s."""
+        return [A[:1].expand(N, A.shape[1]) for A in (self.X, self.T, *self.s)]
+
+    def between(self, start: int, stop: int) -> list[torch.Tensor]:
+        """The examples from position `start` to `stop`: X, T and maybe s."""
+        rows = slice(start, stop) if self.order is None else self.order[start:stop]
+        T = self.T[rows if self.labels is None else self.labels[rows]]
+        return [self.X[rows], T, *(s[rows] for s in self.s)]
