@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 import matgrad as mg
 from matgrad.datasets import DataLoader
-from matgrad.engines.cuda.step import GraphEvaluation, GraphStep
+from matgrad.engines.cuda.step import GraphStep
 from matgrad.engines.executor import Executor
 from matgrad.engines.registry import compile_step, get_engine
-from matgrad.program.computations import Evaluation, make_step
+from matgrad.program.computations import make_step
 from matgrad.specifications.models import create_model
-from matgrad.training import Training
 from support import to_numpy
 
 LOSS = mg.SoftmaxCrossEntropyLoss()

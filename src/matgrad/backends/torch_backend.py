@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +11,6 @@ import torch
 
 from matgrad.backends.base import Backend
 from matgrad.backends.hashing import times_64, uniform
-from matgrad.foundation.limits import in_words, memory_limit
 
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
@@ -119,9 +116,7 @@ class TorchBackend(Backend):
 
     # -- in and out ---------------------------------------------------------------------------
     def from_numpy(self, A, device=None):
-        A = np.asarray(A)
-        with enough_memory(f"an array of {' × '.join(map(str, A.shape))} elements", lambda: A.nbytes, device):
-            return torch.tensor(A, device=device)
+        return torch.tensor(np.asarray(A), device=device)
 
     def scalar(self, value, like):
         return torch.full((), value, dtype=like.dtype, device=like.device)  # the host does not wait for the device
@@ -170,27 +165,6 @@ def _integer(x: Any, device: torch.device) -> torch.Tensor:
     """A whole number on a device, without waiting for it: so it can be captured in a CUDA graph."""
     is_tensor = isinstance(x, torch.Tensor)
     return x.to(device, torch.int64) if is_tensor else torch.full((), int(x), dtype=torch.int64, device=device)
-
-
-@contextmanager
-def enough_memory(what: str, needed: Callable[[], int], device: torch.device | str | None) -> Iterator[None]:
-    """Raise MemoryError, with the bytes that are needed and those that are free, if a device has too few of them."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        found = in_words(free_bytes(torch.device(device or "cpu")))
-        advice = "smaller batches, a smaller or sparser model, or --device cpu"
-        raise MemoryError(
-            f"{what}: needs about {in_words(needed())} on {device}, where {found} are free: expected {advice}"
-        ) from None
-
-
-def free_bytes(device: torch.device) -> int:
-    """The bytes of a device that can still be had, those included that PyTorch keeps for later."""
-    if device.type != "cuda":
-        return memory_limit()
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + kept
 
 
 class _Index(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from matgrad.backends.torch_backend import enough_memory
+from matgrad.engines.cuda.memory import enough_memory
 from matgrad.engines.kernels import Kernels
 from matgrad.foundation.stopwatch import Stopwatch
 from matgrad.layers.state import State, matrices_of

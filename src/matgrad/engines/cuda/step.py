@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from matgrad.backends.base import Matrix, Scalar
-from matgrad.backends.torch_backend import enough_memory
 from matgrad.engines.cuda.graphs import GraphExecutor, Pace, memory_of
+from matgrad.engines.cuda.memory import enough_memory
 from matgrad.engines.engine import Batches, Poll, spared
 from matgrad.engines.program import ProgramEvaluation, Programs, ProgramStep
 from matgrad.layers.state import State, matrices_of, supports_of
@@ -22,7 +22,7 @@ class FixedMemory(Programs):
     """Programs in graphs: the state stays in the same memory as long as its sizes do, so that graphs stay valid."""
 
     what = "a program"  # in messages
-    supports: dict[str, Support] = {}  # of the present state; `matrices` has them as kernels read them
+    supports: dict[str, Support]  # of the present state; `matrices` has them as kernels read them
 
     def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
         self.supports = supports_of(state)
