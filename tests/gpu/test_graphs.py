@@ -102,7 +102,8 @@ def test_what_cannot_be_captured_runs_all_the_same():
             graph()
     assert sums == [10.0] * 4, sums
     assert DEVICE == "cpu" or "runs without a CUDA graph" in str(found[-1].message), found
-    assert (X + 1).sum().item() == 20  # the device still works
+    assert (X + torch.ones_like(X)).sum().item() == 20  # the device still works
+    assert torch.rand(10, device=DEVICE).max().item() < 1  # and so does its random generator
 
 
 def test_too_little_memory_is_one_error():

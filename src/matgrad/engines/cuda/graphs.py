@@ -19,8 +19,8 @@ from matgrad.program.buffers import plan
 from matgrad.program.costs import product_cost
 from matgrad.program.program import EXAMPLES, Program, Value
 
-# of what one replay does at most: so the host hears an interrupt in time, and the inputs stay in the cache
-MOST_RUNS, MOST_BYTES, MOST_FLOPS = 32, 1 << 26, 5 * 10**10
+# what one replay does at most: so the inputs stay in the cache, and the host hears an interrupt in time
+MOST_RUNS, MOST_BYTES, MOST_FLOPS = 8, 1 << 24, 5 * 10**10
 ALIGNMENT = 4  # rows of an input, or numbers: each run has its inputs at multiples of 16 bytes
 AHEAD = 2  # replays that the device may be behind the host
 
@@ -113,8 +113,8 @@ class Pace:
 class GraphExecutor:
     """An executor with memory for the inputs of several runs, each number of which is a graph.
 
-    ``execute(X=X, T=T, eta=eta)`` runs the program once, as the executor itself does. With ``run(n, X=…, T=…, eta=…)``
-    it runs n times in one replay: the inputs are then n matrices, one below the other, and n numbers.
+    ``execute(X=X, T=T, eta=eta)`` runs the program once, as the executor itself does. ``replay(n)`` runs it n times, on
+    the inputs that were written to ``slots(n)``.
     """
 
     def __init__(self, executor: Any, kernels: Kernels, state: State, what: str, compilation: Stopwatch) -> None:
@@ -137,7 +137,11 @@ class GraphExecutor:
     # -- as an executor ---------------------------------------------------------------------------
     def execute(self, **inputs: Any) -> State:
         """Run the program once; the outputs are in memory that the next run overwrites."""
-        return self.run(1, **inputs) if self.is_capturable else self.executor.execute(**inputs)
+        if not self.is_capturable:
+            return self.executor.execute(**inputs)
+        for name, slots in self.slots(1).items():
+            slots[0].copy_(inputs[name])
+        return self.replay(1)
 
     def bind(self, state: State) -> None:
         """Go on with other matrices and supports of the same sizes; graphs stay if they are in the same memory."""
@@ -172,13 +176,17 @@ class GraphExecutor:
         flops = sum(cost.flops for value in self.program.values if (cost := product_cost(value)))
         return max(1, min(MOST_RUNS, MOST_BYTES // max(size, 1), MOST_FLOPS // max(flops, 1)))
 
-    def run(self, n: int, **inputs: Any) -> State:
+    def slots(self, n: int) -> dict[str, torch.Tensor]:
+        """Where the inputs of n runs are: of each input n matrices, one below the other, or n numbers."""
+        if not self.inputs or len(next(iter(self.inputs.values()))) < n:
+            self._forget()
+            self.inputs = {name: self._slots(n, value) for name, value in self._given.items()}
+        return {name: slots[:n] for name, slots in self.inputs.items()}
+
+    def replay(self, n: int) -> State:
         """Run the program n times; the outputs are those of the last."""
         if n not in self.graphs:
-            self._reserve(n)
             self.graphs[n] = Graph(lambda: self._execute(n), self._like.device, self._pool)
-        for name, slots in self.inputs.items():
-            slots[:n].copy_(inputs[name].reshape(slots[:n].shape))
         graph = self.graphs[n]
         if graph.is_captured:
             graph()
@@ -196,12 +204,6 @@ class GraphExecutor:
         with self.compilation, enough_memory(self.what, lambda: memory_of(self.program), self._like.device):
             graph()
             self.kernels.backend.wait(self._like)
-
-    def _reserve(self, n: int) -> None:
-        """Have memory for the inputs of n runs."""
-        if not self.inputs or len(next(iter(self.inputs.values()))) < n:
-            self._forget()
-            self.inputs = {name: self._slots(n, value) for name, value in self._given.items()}
 
     def _slots(self, n: int, value: Value) -> torch.Tensor:
         """Memory for n inputs, one below the other."""

@@ -111,8 +111,10 @@ class GraphStep(FixedMemory, ProgramStep):
             while i < end:
                 executor = self.prepare(*examples.like(N))
                 n = executor.most_runs(end - i)
-                X, T, *s = examples.between(size * i, size * i + n * N)
-                executor.run(n, **self._named(X, T, etas[i : i + n], *s))
+                slots = executor.slots(n)
+                examples.gather(slots, size * i, size * i + n * N)
+                slots["eta"].copy_(etas[i : i + n])
+                executor.replay(n)
                 i += n
                 pace()
                 if i == len(rates):
@@ -124,18 +126,23 @@ class Examples:
     """The examples of a plain loader in the order of one epoch, gathered on its device, where `labels` are too."""
 
     def __init__(self, loader: Any, labels: torch.Tensor | None) -> None:
-        self.X, self.T, self.labels = loader.X, loader.T, labels
-        self.s = () if loader.weights is None else (loader.weights,)
-        self.count, self.batch_size = loader.size, loader.batch_size
+        self.X, self.count, self.batch_size = loader.X, loader.size, loader.batch_size
+        self.matrices = {"X": loader.X, "T": loader.T} | ({} if loader.weights is None else {"s": loader.weights})
         order = loader.order()
-        self.order = None if order is None else torch.tensor(order[: self.count], device=self.X.device)
+        rows = None if order is None else torch.tensor(order[: self.count], device=self.X.device)
+        self.rows = dict.fromkeys(self.matrices, rows)  # of each matrix, in order; None for all of them as they are
+        if labels is not None:
+            self.rows["T"] = labels if rows is None else labels[rows]
 
     def like(self, N: int) -> list[torch.Tensor]:
         """Matrices of the sizes of N examples: X, T and maybe s."""
-        return [A[:1].expand(N, A.shape[1]) for A in (self.X, self.T, *self.s)]
+        return [A[:1].expand(N, A.shape[1]) for A in self.matrices.values()]
 
-    def between(self, start: int, stop: int) -> list[torch.Tensor]:
-        """The examples from position `start` to `stop`: X, T and maybe s."""
-        rows = slice(start, stop) if self.order is None else self.order[start:stop]
-        T = self.T[rows if self.labels is None else self.labels[rows]]
-        return [self.X[rows], T, *(s[rows] for s in self.s)]
+    def gather(self, slots: Mapping[str, torch.Tensor], start: int, stop: int) -> None:
+        """Write the examples from position `start` to `stop` to the inputs X, T and maybe s of several runs."""
+        for name, A in self.matrices.items():
+            rows, out = self.rows[name], slots[name]
+            if rows is not None and out.is_contiguous():
+                torch.index_select(A, 0, rows[start:stop], out=out.view(-1, A.shape[1]))
+            else:
+                out.copy_(A[slice(start, stop) if rows is None else rows[start:stop]].view(out.shape))
