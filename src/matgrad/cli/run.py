@@ -282,6 +282,8 @@ class TrainingRun:
         best = self.early_stopping
         if best is not None and best.best is not None and not training.is_rescued:  # which the warning says
             self.report.say(f"kept the model of epoch {best.best_epoch}, with validation loss {best.best:.4f}")
+        if self.M.device not in (None, "cpu"):  # where compiling takes long
+            self.report.say(f"compiling took {training.compilation_seconds:.2f} of the train seconds")
         self.timer.show(self.report)
 
     def _results(self, training: Training) -> dict[str, float]:

@@ -28,7 +28,7 @@ def run_record(
     """Seed, versions, machine, hash of the data as read, full configuration, epochs, results and times of a run.
 
     `seconds` are those of the whole run, or of its last part if it was resumed, and in an epoch those of its training,
-    with compiling, without statistics.
+    with compiling, which took `compilation_seconds` in all, without statistics.
     """
     plain = {
         key: str(value) if isinstance(value, Path) else [str(v) for v in value] if isinstance(value, tuple) else value
@@ -40,6 +40,7 @@ def run_record(
         "backend": M.engine,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(started)),
         "seconds": round(time.time() - started, 3),
+        "compilation_seconds": round(training.compilation_seconds, 3),
         "resumed_from": None if training.resumed_from is None else str(training.resumed_from),
         "interrupted": training.is_interrupted,
         "diverged": training.is_rescued,

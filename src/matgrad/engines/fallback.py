@@ -49,12 +49,17 @@ class StepWithFallback(CompiledStep):
 
     step: CompiledStep
     checked: set[Any]  # the sizes of batches for which it was found right
+    earlier_seconds = 0.0  # for compiling steps that are no longer used
     loads: int  # how often a state was loaded, once per epoch
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
         self.eager = EagerStep(M, loss, clip_norm)
         self._compile()
         M.forget()  # in compiled training, layers keep no matrices of a batch
+
+    @property
+    def compilation_seconds(self) -> float:
+        return self.earlier_seconds + self.step.compilation_seconds
 
     def renew(self, step: Step, is_same: bool) -> None:
         """Do nothing: `load` does it."""
@@ -64,6 +69,7 @@ class StepWithFallback(CompiledStep):
         M, loss = self.eager.M, self.eager.loss
         if self.step is not self.eager:
             if self.frame != _frame(M):
+                self.earlier_seconds = self.compilation_seconds
                 self._compile()
             elif not only_state:
                 self.step.renew(self._computation(), self.look.is_same(M, loss))

@@ -73,6 +73,8 @@ def stochastic_gradient_descent(
 class History(dict[str, list]):
     """One value per epoch of 'loss', 'accuracy', 'validation_loss', 'seconds' …; in a notebook a table and a plot."""
 
+    compilation_seconds = 0.0  # of all 'seconds', those of compiling, as far as they are known
+
     _repr_html_ = deferred("matgrad.explanation.histories", "history_html")
 
 
@@ -176,7 +178,14 @@ class Training:
     def history(self) -> History:
         """The values of all epochs, by name."""
         names = dict.fromkeys(name for row in self.rows for name in row)
-        return History((name, [row[name] for row in self.rows if name in row]) for name in names)
+        history = History((name, [row[name] for row in self.rows if name in row]) for name in names)
+        history.compilation_seconds = self.compilation_seconds
+        return history
+
+    @property
+    def compilation_seconds(self) -> float:
+        """The seconds of training, since it began or was resumed, in which the step was compiled, if they are known."""
+        return self._step.compilation_seconds if hasattr(self, "_step") else 0.0
 
     def __repr__(self) -> str:
         return f"Training: {self.epoch} of {self.epochs} epochs"
