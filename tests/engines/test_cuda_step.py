@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse
+import torch
 
 import matgrad as mg
 from matgrad.callbacks import Callback, Checkpoints
 from matgrad.datasets import DataLoader
 from matgrad.engines import engine, torch_engine
-from matgrad.engines.cuda import graphs
+from matgrad.engines.cuda import graphs, memory
+from matgrad.engines.cuda.graphs import GraphExecutor
 from matgrad.engines.cuda.step import GraphEvaluation, GraphStep
 from matgrad.engines.executor import Executor
 from matgrad.engines.registry import compile_step, get_engine
@@ -285,7 +288,8 @@ def test_an_evaluation_is_captured_and_follows_the_state():
 
 @pytest.fixture
 def on_cuda(monkeypatch):
-    """Lets models on the CPU train as those on a CUDA device."""
+    """Lets models on the CPU train as those on a CUDA device, without Triton."""
+    monkeypatch.setattr(torch_engine.TorchEngine, "cuda", property(lambda engine: (engine.kernels, Executor)))
 
     def switch(is_on: bool) -> None:
         monkeypatch.setattr(torch_engine, "_is_on_cuda", lambda M: is_on)
@@ -369,3 +373,33 @@ def test_a_profile_measures_the_equations_without_graphs(on_cuda):
 def test_compiling_is_reported_apart(on_cuda):
     _, history = fitted(on_cuda, True)
     assert 0 < history.compilation_seconds < sum(history["seconds"])
+
+
+def test_sparse_examples_are_trained_on_one_batch_after_the_other(on_cuda):
+    """The numbers of their elements differ."""
+    rng = np.random.default_rng(2)
+    X, T = scipy.sparse.random_array((90, D), density=0.3, rng=rng, format="csr"), rng.integers(0, K, 90)
+    states = []
+    for is_on in (True, False):
+        on_cuda(is_on)
+        M = model()
+        M.fit(X, T, epochs=2, batch_size=10, seed=0)
+        states.append(M.state())
+    assert_same(*states)
+
+
+def test_too_little_memory_is_an_error_with_sizes(on_cuda, monkeypatch):
+    def fail(self, n: int) -> None:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(GraphExecutor, "_execute", fail)
+    monkeypatch.setattr(memory, "_free", lambda device: 12 << 20)
+    with pytest.raises(MemoryError, match=r"the training step: needs about .* on cpu, found 12 MB free; smaller"):
+        fitted(on_cuda, True)
+
+
+def test_memory_of_a_program():
+    """Z and A of the first layer (which share memory or not), Y and what the loss and the gradients need."""
+    program = graph_step(model()).prepare(*loader().batch(0)).program
+    at_least, at_most = 8 * 10 * (30 + K), 8 * (6 * 10 * (30 + K) + 2 * (D * 30 + 30 * K))
+    assert at_least < graphs.memory_of(program) < at_most

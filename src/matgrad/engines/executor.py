@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -56,6 +57,15 @@ class Executor:
         self.kernels.run(self.code, slots)
         self.runs += 1
         return {name: slots[slot] for name, slot in self.output_slots.items()}
+
+    def input_strides(self, name: str) -> tuple[int, ...]:
+        """The strides of an input of `execute_on`."""
+        shape = self.program.inputs[name].shape
+        return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+    def execute_on(self, inputs: State) -> State:
+        """Run the program once on inputs that have these strides, and stay where they are."""
+        return self.execute(**inputs)
 
     def bind(self, state: State) -> None:
         """Go on with other matrices and supports of the same sizes."""

@@ -20,6 +20,7 @@ from matgrad.program.rules import TRANSPOSED, optimized, transposed_names, with_
 from matgrad.program.shapes import size_name
 from matgrad.program.surroundings import is_own
 from matgrad.sparse.matrix import values_of
+from matgrad.sparse.support import Support
 
 # the kernels of each backend: module and class
 KERNELS = {
@@ -59,7 +60,8 @@ class Programs:
 
     def __init__(self, computation: Computation, kernels: Kernels, executor_class: Callable[..., Any]) -> None:
         self.computation, self.kernels, self.executor_class = computation, kernels, executor_class
-        self.matrices: State = {}  # and supports
+        self.matrices: State = {}  # and supports, as the kernels read them
+        self.supports: dict[str, Support] = {}  # themselves
         self.transposed: set[str] = set()  # the entries of the state whose transposes `matrices` has, as Wᵀ for W
         self.executors: dict[Any, Any] = {}  # by the shapes and dtypes of the inputs
         self.listings: dict[Any, list[tuple]] = {}  # of their programs
@@ -87,8 +89,8 @@ class Programs:
         sizes = {name: X.shape for name, X in matrices_of(self.matrices).items()}
         given = {self._place(name): self._turned(name, X) for name, X in matrices_of(state).items()}
         own = {name: self._own(name, X) for name, X in given.items()}
-        like = next(iter(own.values()), None)
-        indices = {name: self.kernels.index(S, like, self.matrices.get(name)) for name, S in supports_of(state).items()}
+        like, self.supports = next(iter(own.values()), None), supports_of(state)
+        indices = {name: self.kernels.index(S, like, self.matrices.get(name)) for name, S in self.supports.items()}
         self.matrices = own | indices
         if any(sizes.get(name) != X.shape for name, X in own.items()):
             self._resize()
@@ -116,7 +118,8 @@ class Programs:
     def _present(self) -> State:
         """The present state, without a copy."""
         names = {self._place(name): name for name in self.transposed}
-        return {(own := names.get(place, place)): self._turned(own, X) for place, X in self.matrices.items()}
+        present = {(own := names.get(place, place)): self._turned(own, X) for place, X in self.matrices.items()}
+        return present | self.supports
 
     def _place(self, name: str) -> str:
         """The name that an entry of the state has in `matrices`."""

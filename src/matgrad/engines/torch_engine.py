@@ -1,13 +1,16 @@
-"""The engine for PyTorch: recorded programs, on CUDA devices in graphs."""
+"""The engine for PyTorch: recorded programs, on CUDA devices in graphs of few kernels."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep
+from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
-from matgrad.engines.program import ProgramEngine
+from matgrad.engines.program import ProgramEngine, ProgramEvaluation
 from matgrad.layers.state import matrices_of
 from matgrad.program.computations import Computation, Step
 
@@ -26,19 +29,24 @@ class TorchEngine(ProgramEngine):
             return super().step(step)
         from matgrad.engines.cuda.step import GraphStep
 
-        return GraphStep(step, self.cuda_kernels, type(self).executor_class)
+        return GraphStep(step, *self.cuda)
 
     def evaluation(self, computation: Computation) -> CompiledEvaluation:
-        if not _is_on_cuda(computation.template) or _bytes(computation.template) > MOST_STATE_BYTES:
+        if not _is_on_cuda(computation.template):
             return super().evaluation(computation)
         from matgrad.engines.cuda.step import GraphEvaluation
 
-        return GraphEvaluation(computation, self.cuda_kernels, type(self).executor_class)
+        is_small = _bytes(computation.template) <= MOST_STATE_BYTES
+        return (GraphEvaluation if is_small else ProgramEvaluation)(computation, *self.cuda)
 
     @cached_property
-    def cuda_kernels(self) -> Kernels:
-        """The kernels for CUDA devices."""
-        return self.kernels
+    def cuda(self) -> tuple[Kernels, Callable[..., Any]]:
+        """The kernels and the executor for CUDA devices; those that are generated need Triton."""
+        if find_spec("triton") is None:
+            return self.kernels, Executor
+        from matgrad.engines.cuda.fused import FusedExecutor
+
+        return self.kernels, FusedExecutor
 
 
 def _is_on_cuda(M: MultilayerPerceptron) -> bool:

@@ -55,6 +55,7 @@ class FusedExecutor:
         self._like = next(x for x in state.values() if isinstance(x, torch.Tensor))
         names = {name: x for name, x in program.inputs.items() if name not in state}
         self.inputs = {name: self._empty(x) for name, x in names.items() if x.operation != "support"}
+        self.constants: dict[Value, Matrix] = {}
         self._allocate()
         self.bind(state)
         if self._like.is_cuda:
@@ -175,9 +176,10 @@ class FusedExecutor:
         if operand.operation == "support":
             return operand.support or self.state[operand.name]
         if operand.operation == "number":
-            constant = self.kernels.empty((), operand.dtype, self._like)
-            constant[...] = operand.number
-            return constant
+            if operand not in self.constants:
+                self.constants[operand] = self.kernels.empty((), operand.dtype, self._like)
+                self.constants[operand][...] = operand.number
+            return self.constants[operand]
         name = self.replaced.get(operand, operand.name if operand.operation == "input" else "")
         if name:
             return self.state[name] if name in self.state else self.inputs[name]
@@ -217,6 +219,16 @@ class FusedExecutor:
                     launch.run()
         self.runs += 1
         return {name: self._tensor(x) for name, x in self.program.outputs.items() if name not in self.program.inputs}
+
+    def input_strides(self, name: str) -> tuple[int, ...]:
+        """The strides of an input of `execute_on`."""
+        return self.inputs[name].stride()
+
+    def execute_on(self, inputs: State) -> State:
+        """Run the program once on inputs that have these strides, and stay where they are: for a graph."""
+        self.inputs = inputs
+        self.bind(self.state)
+        return self.execute()
 
     def time(self) -> None:
         """Measure the seconds of every group from now on."""

@@ -17,11 +17,11 @@ from matgrad.foundation.stopwatch import Stopwatch
 from matgrad.layers.state import State, matrices_of
 from matgrad.program.buffers import plan
 from matgrad.program.costs import product_cost
-from matgrad.program.program import EXAMPLES, Program, Value
+from matgrad.program.program import Program, Value
 
 # what one replay does at most: so the inputs stay in the cache, and the host hears an interrupt in time
 MOST_RUNS, MOST_BYTES, MOST_FLOPS = 8, 1 << 24, 5 * 10**10
-ALIGNMENT = 4  # rows of an input, or numbers: each run has its inputs at multiples of 16 bytes
+ALIGNMENT = 4  # elements: the inputs of each run begin at multiples of 16 bytes
 AHEAD = 2  # replays that the device may be behind the host
 
 
@@ -123,8 +123,6 @@ class GraphExecutor:
         self.program: Program = executor.program
         self.outputs: State = {}
         self.inputs: dict[str, torch.Tensor] = {}  # for every input, its matrices or numbers for several runs
-        # the numbers of elements of sparse examples differ from run to run
-        self.is_capturable = EXAMPLES not in self.program.supports
         self._like: torch.Tensor = next(iter(matrices_of(state).values()))
         self._given = {name: value for name, value in self.program.inputs.items() if name not in state}
         self._forget()
@@ -137,8 +135,6 @@ class GraphExecutor:
     # -- as an executor ---------------------------------------------------------------------------
     def execute(self, **inputs: Any) -> State:
         """Run the program once; the outputs are in memory that the next run overwrites."""
-        if not self.is_capturable:
-            return self.executor.execute(**inputs)
         for name, slots in self.slots(1).items():
             slots[0].copy_(inputs[name])
         return self.replay(1)
@@ -149,21 +145,6 @@ class GraphExecutor:
             self._forget()
             self.executor.bind(state)
         self.state = state
-
-    def time(self) -> None:
-        """Measure the seconds of every value from now on, which a graph cannot do."""
-        self.is_capturable = False
-        self.executor.time()
-
-    @property
-    def runs(self) -> int:
-        """How often the program has run since it is timed."""
-        return self.executor.runs
-
-    @property
-    def seconds(self) -> dict[Value, float]:
-        """The seconds of every value, if they are timed."""
-        return self.executor.seconds
 
     # -- several runs -----------------------------------------------------------------------------
     def most_runs(self, left: int) -> int:
@@ -180,7 +161,7 @@ class GraphExecutor:
         """Where the inputs of n runs are: of each input n matrices, one below the other, or n numbers."""
         if not self.inputs or len(next(iter(self.inputs.values()))) < n:
             self._forget()
-            self.inputs = {name: self._slots(n, value) for name, value in self._given.items()}
+            self.inputs = {name: self._slots(n, name) for name in self._given}
         return {name: slots[:n] for name, slots in self.inputs.items()}
 
     def replay(self, n: int) -> State:
@@ -197,7 +178,7 @@ class GraphExecutor:
     def _execute(self, n: int) -> None:
         """Run the program on the first n of the inputs."""
         for i in range(n):
-            self.outputs = self.executor.execute(**{name: slots[i] for name, slots in self.inputs.items()})
+            self.outputs = self.executor.execute_on({name: slots[i] for name, slots in self.inputs.items()})
 
     def _compile(self, graph: Graph) -> None:
         """Run a graph for the first or second time."""
@@ -205,12 +186,13 @@ class GraphExecutor:
             graph()
             self.kernels.backend.wait(self._like)
 
-    def _slots(self, n: int, value: Value) -> torch.Tensor:
-        """Memory for n inputs, one below the other."""
-        rows, *columns = value.shape or (1,)
-        padded = -(-rows // ALIGNMENT) * ALIGNMENT
-        slots = self.kernels.empty((n, padded, *columns), value.dtype, self._like)
-        return slots[:, :rows] if value.shape else slots[:, 0]
+    def _slots(self, n: int, name: str) -> torch.Tensor:
+        """Memory for n inputs of this name."""
+        value, strides = self._given[name], self.executor.input_strides(name)
+        last = sum((size - 1) * stride for size, stride in zip(value.shape, strides, strict=True))
+        span = (last // ALIGNMENT + 1) * ALIGNMENT
+        memory = self.kernels.empty((n * span,), value.dtype, self._like)
+        return memory.as_strided((n, *value.shape), (span, *strides))
 
 
 def memory_of(program: Program) -> int:

@@ -12,29 +12,21 @@ from matgrad.backends.base import Matrix, Scalar
 from matgrad.engines.cuda.graphs import GraphExecutor, Pace, memory_of
 from matgrad.engines.cuda.memory import enough_memory
 from matgrad.engines.engine import Batches, Poll, spared
+from matgrad.engines.executor import Executor
 from matgrad.engines.program import ProgramEvaluation, Programs, ProgramStep
 from matgrad.layers.state import State, matrices_of, supports_of
-from matgrad.program.program import Program
-from matgrad.sparse.support import Support
+from matgrad.program.program import EXAMPLES, Program
 
 
 class FixedMemory(Programs):
     """Programs in graphs: the state stays in the same memory as long as its sizes do, so that graphs stay valid."""
 
     what = "a program"  # in messages
-    supports: dict[str, Support]  # of the present state; `matrices` has them as kernels read them
-
-    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
-        self.supports = supports_of(state)
-        super().load(state)
 
     @property
     def device(self) -> torch.device:
         """Where the state is."""
         return next(iter(matrices_of(self.matrices).values())).device
-
-    def _present(self) -> State:
-        return super()._present() | self.supports
 
     def _own(self, name: str, X: Matrix) -> Matrix:
         """X in the memory of the present matrix of that name, if it has the same size."""
@@ -45,7 +37,10 @@ class FixedMemory(Programs):
         self.kernels.copy(kept, X)
         return kept
 
-    def _made(self, program: Program) -> GraphExecutor:
+    def _made(self, program: Program) -> Any:
+        """A graph, or an executor of one instruction after the other if they are timed, or examples are sparse."""
+        if self.is_timed or EXAMPLES in program.supports:
+            return Executor(program, self.kernels, self.matrices)
         with enough_memory(self.what, lambda: memory_of(program), self.device):
             executor = super()._made(program)
         return GraphExecutor(executor, self.kernels, self.matrices, self.what, self.compilation)
