@@ -2,68 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
 import pytest
-import scipy.sparse
-import torch
+from graph_support import LOSS, D, K, assert_same, graph_step, graphs_of, loader, model, plain_step, rate
 
-import matgrad as mg
-from matgrad.callbacks import Callback, Checkpoints
-from matgrad.datasets import DataLoader
-from matgrad.engines import engine, torch_engine
-from matgrad.engines.cuda import graphs, memory
-from matgrad.engines.cuda.graphs import GraphExecutor
+from matgrad.engines import engine
+from matgrad.engines.cuda import graphs
 from matgrad.engines.cuda.step import GraphEvaluation, GraphStep
 from matgrad.engines.executor import Executor
-from matgrad.engines.registry import compile_step, get_engine
+from matgrad.engines.registry import get_engine
 from matgrad.engines.torch_kernels import TorchKernels
 from matgrad.program.computations import Evaluation, make_step
 from matgrad.sparse.support import Support
-from matgrad.specifications.models import create_model
 from support import to_numpy
-
-LOSS = mg.SoftmaxCrossEntropyLoss()
-D, K = 20, 5
-
-
-def model(layers: str = "ReLU;Linear", sizes: str = f"{D};30;{K}", **options) -> mg.MultilayerPerceptron:
-    mg.manual_seed(1)
-    return create_model(layers, sizes, optimizers="Momentum(0.9)", **options).to("torch", dtype="float64")
-
-
-def graph_step(M: mg.MultilayerPerceptron) -> GraphStep:
-    step = GraphStep(make_step(M, LOSS), get_engine("torch").kernels, Executor)
-    step.load(M.state())
-    return step
-
-
-def plain_step(M: mg.MultilayerPerceptron):
-    step = compile_step(M, LOSS)
-    step.load(M.state())
-    return step
-
-
-def loader(N: int = 337, batch_size: int = 10, has_labels: bool = True, is_weighted: bool = False, **options):
-    rng = np.random.default_rng(2)
-    X, labels, s = rng.normal(size=(N, D)), rng.integers(0, K, N), rng.random(N)
-    T = labels if has_labels else np.eye(K)[labels]
-    data = DataLoader(X, T, batch_size, seed=3, classes=K, weights=s if is_weighted else None, **options)
-    return data.to("torch", dtype="float64")
-
-
-def rate(i: int) -> float:
-    return 0.1 / (1 + i)
-
-
-def graphs_of(step) -> list[dict]:
-    return [dict(executor.graphs) for executor in step.executors.values()]
-
-
-def assert_same(a, b) -> None:
-    assert a.keys() == b.keys()
-    for name in a:
-        np.testing.assert_array_equal(to_numpy(a[name]), to_numpy(b[name]), err_msg=name)
-
 
 # -- epochs ----------------------------------------------------------------------------------------
 
@@ -283,123 +241,40 @@ def test_an_evaluation_is_captured_and_follows_the_state():
     assert [graph.is_captured for graphs in graphs_of(captured) for graph in graphs.values()] == [True] * 3
 
 
-# -- runs ------------------------------------------------------------------------------------------
+# -- generated kernels -----------------------------------------------------------------------------
+
+FUSED = """
+from graph_support import loader, model, plain_step, rate
+from test_cuda_step import assert_close, fused_step
+
+for options in ({}, {"dropouts": "0.3;0"}, {"densities": "0.3;1"}):
+    found, expected = fused_step(model(**options)), plain_step(model(**options))
+    for step in (found, expected):
+        for _ in range(2):
+            step.train(loader(13, 4, shuffle=True), rate)
+    assert_close(found.state(), expected.state())
+"""
 
 
-@pytest.fixture
-def on_cuda(monkeypatch):
-    """Lets models on the CPU train as those on a CUDA device, without Triton."""
-    monkeypatch.setattr(torch_engine.TorchEngine, "cuda", property(lambda engine: (engine.kernels, Executor)))
+def fused_step(M):
+    from matgrad.engines.cuda.fused import FusedExecutor
 
-    def switch(is_on: bool) -> None:
-        monkeypatch.setattr(torch_engine, "_is_on_cuda", lambda M: is_on)
-
-    return switch
+    return graph_step(M, FusedExecutor)
 
 
-class Every(Callback):
-    """Looks at the model after every few batches."""
-
-    def __init__(self, interval: int) -> None:
-        self.interval, self.seen = interval, []
-
-    def batch(self, run) -> None:
-        self.seen.append((run.step, run.batch, float(run.M.state()["1.W"].sum())))
+def assert_close(a, b) -> None:
+    for name in a:
+        np.testing.assert_allclose(to_numpy(a[name]), to_numpy(b[name]), rtol=1e-12, atol=1e-14, err_msg=name)
 
 
-FITS = {
-    "plain": {},
-    "in order": {"shuffle": False},
-    "rates per step": {"per_step": True, "learning_rate": mg.ExponentialScheduler(0.1, 0.01)},
-    "weights": {"sample_weight": np.linspace(0, 2, 337)},
-    "validation": {"validation": 0.2},
-    "clipping": {"clip_norm": 0.1},
-}
-
-
-def fitted(on_cuda, is_on: bool, **options) -> tuple[mg.MultilayerPerceptron, mg.History]:
-    on_cuda(is_on)
-    M = model(dropouts="0.2;0")
-    rng = np.random.default_rng(2)
-    X, T = rng.normal(size=(337, D)), rng.integers(0, K, 337)
-    return M, M.fit(X, T, epochs=3, batch_size=10, seed=0, **options)
-
-
-@pytest.mark.parametrize("name", FITS)
-def test_fit_gives_the_history_of_a_cpu(name, on_cuda):
-    (found, history), (expected, right) = (fitted(on_cuda, is_on, **FITS[name]) for is_on in (True, False))
-    assert_same(found.state(), expected.state())
-    assert history.keys() == right.keys()
-    for key in history.keys() - {"seconds"}:
-        np.testing.assert_allclose(history[key], right[key], rtol=1e-12, err_msg=key)
-
-
-@pytest.mark.parametrize("interval", [1, 7])
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_callbacks_see_the_model_between_batches(interval, shuffle, on_cuda):
-    callbacks = [Every(interval), Every(interval)]
-    for is_on, callback in zip((True, False), callbacks, strict=True):
-        fitted(on_cuda, is_on, shuffle=shuffle, callbacks=[callback])
-    assert len(callbacks[0].seen) == 3 * 34 // interval
-    assert callbacks[0].seen == callbacks[1].seen
-
-
-def test_a_run_goes_on_from_a_checkpoint(on_cuda, tmp_path):
-    class Crash(Callback):
-        interval = 45  # in the second epoch
-
-        def batch(self, run) -> None:
-            raise Stop
-
-    expected, _ = fitted(on_cuda, True)
-    with pytest.raises(Stop):
-        fitted(on_cuda, True, callbacks=[Checkpoints(tmp_path, every=40), Crash()])
-    found, _ = fitted(on_cuda, True, resume=tmp_path)
-    assert_same(found.state(), expected.state())
-
-
-def test_a_profile_measures_the_equations_without_graphs(on_cuda):
-    on_cuda(True)
-    M = model()
-    rng = np.random.default_rng(2)
-    with mg.profile(M) as profile:
-        M.fit(rng.normal(size=(95, D)), rng.integers(0, K, 95), batch_size=10, epochs=2)
-    rows = {row.name: row for row in profile.rows()}
-    assert profile.batches == 20
-    assert rows["layer 1 ActivationLayer.DW"].calls == 20
-    assert rows["layer 1 ActivationLayer.DW"].seconds > 0
-
-
-def test_compiling_is_reported_apart(on_cuda):
-    _, history = fitted(on_cuda, True)
-    assert 0 < history.compilation_seconds < sum(history["seconds"])
-
-
-def test_sparse_examples_are_trained_on_one_batch_after_the_other(on_cuda):
-    """The numbers of their elements differ."""
-    rng = np.random.default_rng(2)
-    X, T = scipy.sparse.random_array((90, D), density=0.3, rng=rng, format="csr"), rng.integers(0, K, 90)
-    states = []
-    for is_on in (True, False):
-        on_cuda(is_on)
-        M = model()
-        M.fit(X, T, epochs=2, batch_size=10, seed=0)
-        states.append(M.state())
-    assert_same(*states)
-
-
-def test_too_little_memory_is_an_error_with_sizes(on_cuda, monkeypatch):
-    def fail(self, n: int) -> None:
-        raise torch.OutOfMemoryError("out of memory")
-
-    monkeypatch.setattr(GraphExecutor, "_execute", fail)
-    monkeypatch.setattr(memory, "_free", lambda device: 12 << 20)
-    with pytest.raises(MemoryError, match=r"the training step: needs about .* on cpu, found 12 MB free; smaller"):
-        fitted(on_cuda, True)
-
-
-def test_memory_of_a_program():
-    """Z and A of the first layer (which share memory or not), Y and what the loss and the gradients need."""
-    program = graph_step(model()).prepare(*loader().batch(0)).program
-    at_least, at_most = 8 * 10 * (30 + K), 8 * (6 * 10 * (30 + K) + 2 * (D * 30 + 30 * K))
-    assert at_least < graphs.memory_of(program) < at_most
+def test_generated_kernels_run_on_the_inputs_of_graphs():
+    """Triton interprets them, if it is told so before it is imported."""
+    version = find_spec("triton") and metadata.version("triton")
+    if not version or tuple(map(int, version.split(".")[:2])) < (3, 7):
+        pytest.skip(f"the interpreter of Triton 3.7 or later is needed, found {version}")
+    places = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1]), *sys.path])
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": places}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FUSED], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -72,7 +72,9 @@ class StepWithFallback(CompiledStep):
                 self.earlier_seconds = self.compilation_seconds
                 self._compile()
             elif not only_state:
-                self.step.renew(self._computation(), self.look.is_same(M, loss))
+                is_same = self.look.is_same(M, loss)
+                if not (is_same and is_own(M, loss)):
+                    self.step.renew(self._computation(), is_same)
                 self.loads += 1
                 if self.loads & (self.loads - 1) == 0:
                     self.checked.clear()

@@ -29,7 +29,8 @@ from matgrad.sparse.matrix import values_of, with_values
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
-EVALUATION_BATCH = 1000  # examples; larger batches are not faster
+EVALUATION_BATCH = 1000  # examples; larger batches are not faster on a processor
+DEVICE_BATCH = 10_000  # on another device, which the host then waits for less often
 EVALUATION_BYTES = 1 << 30  # of the input and the output of a layer
 
 
@@ -78,9 +79,10 @@ class Measures:
 
 
 def evaluation_batch(M: MultilayerPerceptron) -> int:
-    """How many examples to evaluate at once: 1000, or fewer if a layer is so wide that they would take much memory."""
+    """How many examples to evaluate at once: fewer if a layer is so wide that they would take much memory."""
     widest = max(layer.input_size + layer.output_size for layer in M.layers)
-    return max(1, min(EVALUATION_BATCH, EVALUATION_BYTES // (8 * widest)))
+    most = EVALUATION_BATCH if M.device in (None, "cpu") else DEVICE_BATCH
+    return max(1, min(most, EVALUATION_BYTES // (8 * widest)))
 
 
 def measure(M: MultilayerPerceptron, data: Batches, loss: LossFunction, *, compiled: bool = True) -> Measures:
