@@ -3,8 +3,7 @@ of a CUDA graph."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,7 +14,7 @@ STREAMS = 4
 class Launch(NamedTuple):
     """A call that launches a kernel, the addresses of the memory that it reads and writes, and whether it may move."""
 
-    run: partial[None]
+    run: Callable[[], None]
     read: frozenset[int]
     written: frozenset[int]
     may_move: bool  # to another stream than the present one

@@ -59,7 +59,7 @@ class FusedExecutor:
         self._allocate()
         self.bind(state)
         if self._like.is_cuda:
-            _compile([launch.run.args for launch in self.launches if launch.may_move])
+            self._compile()
 
     # -- what is computed where ----------------------------------------------------------------
     def _outgoing(self, group: Group) -> list[Value]:
@@ -195,10 +195,25 @@ class FusedExecutor:
                 x.number if is_plain else self._tensor(x) for x, is_plain in zip(value.operands, is_number, strict=True)
             ]
             return self._call(value.operation, self._tensor(value), operands)
-        source, own = self.sources[group], group.product
-        read = [self.parts[x] if x is own else self._tensor(x) for x in source.read]
-        written = [self.parts[own]] if group.kind == "parts" else [self._tensor(x) for x in source.written]
+        source = self.sources[group]
+        read, written = self._arguments(source, group)
         return Launch(partial(_launch, source, read + written), _addresses(read), _addresses(written), may_move=True)
+
+    def _arguments(self, source: Source, group: Group) -> tuple[list[Matrix], list[Matrix]]:
+        """What a kernel reads, and what it writes."""
+        read = [self.parts[x] if x is group.product else self._tensor(x) for x in source.read]
+        return read, [self.parts[x] if group.kind == "parts" else self._tensor(x) for x in source.written]
+
+    def _compile(self) -> None:
+        """Compile all kernels at once: most of it is done outside of Python."""
+
+        def compile_one(group: Group) -> None:
+            source = self.sources[group]
+            read, written = self._arguments(source, group)
+            compiled(source.text).warmup(*read, *written, grid=(source.programs,), num_warps=source.tile.warps)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(compile_one, self.sources))
 
     def _call(self, operation: str, out: Matrix, operands: list[Any]) -> Launch:
         """A call of one of the kernels, which may use memory and libraries that belong to the present stream."""
@@ -257,17 +272,6 @@ def _addresses(operands: Iterable[Any]) -> frozenset[int]:
 def _launch(source: Source, arguments: list[Matrix]) -> None:
     """Launch a kernel."""
     compiled(source.text)[source.programs,](*arguments, num_warps=source.tile.warps)
-
-
-def _compile(kernels: list[tuple[Source, list[Matrix]]]) -> None:
-    """Compile kernels for their arguments, all at once: most of it is done outside of Python."""
-
-    def compile_one(kernel: tuple[Source, list[Matrix]]) -> None:
-        source, arguments = kernel
-        compiled(source.text).warmup(*arguments, grid=(source.programs,), num_warps=source.tile.warps)
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(compile_one, kernels))
 
 
 @cache

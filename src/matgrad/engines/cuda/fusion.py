@@ -74,7 +74,7 @@ class Group:
         """Whether one tile computes every element of a value of that shape, and no other tile does."""
         m, n = self.domain
         each_column, each_row = self.whole_columns or m == 1, self.whole_rows or n == 1
-        found = {(m, n): True, (1, n): each_column, (m, 1): each_row}
+        found: dict[Shape, bool] = {(m, n): True, (1, n): each_column, (m, 1): each_row}
         return found.get(shape, False) or (shape in ((), (1, 1)) and each_column and each_row)
 
     def _reads(self, value: Value) -> bool:
@@ -163,7 +163,7 @@ class _Builder:
 
     def place_scalars(self, values: Iterable[Value]) -> None:
         """Compute scalars that every kernel can compute for itself, because they are needed in memory."""
-        missing = [value for value in values if is_free(value) and value not in self.home]
+        missing = [value for value in dict.fromkeys(values) if is_free(value) and value not in self.home]
         if missing:
             group = Group("map", [], (1, 1))
             self.groups.append(group)
@@ -205,7 +205,7 @@ class _Builder:
 
     def _call(self, value: Value) -> None:
         """One instruction of `Kernels`, which reads scalars from memory too."""
-        operands = {located(x)[0] for x in value.operands}
+        operands = [located(x)[0] for x in value.operands]
         self.place_scalars(operands)
         group = Group("call", [value], value.shape, operands={x for x in operands if x.operation != "number"})
         self.groups.append(group)

@@ -83,17 +83,15 @@ class _Writer:
 
     def source(self) -> Source:
         """The code, with everything that is needed to launch it."""
-        tiles = math.ceil(self.m / self.tile.rows) * self.across
-        product, parts = self.group.product, 1
-        if self.group.kind == "parts":
-            parts = self.tile.parts
-            self._product(product)
+        tiles, kind = math.ceil(self.m / self.tile.rows) * self.across, self.group.kind
+        if self.group.product is not None and kind != "map":
+            self._product(self.group.product)
+        else:
+            self._place()
+        if kind == "parts":
+            (product,) = self.group.values
             self._say(f"tl.store(out0 + part * {self.m * self.n} + {self._parts_offset(product)}, total, mask=inside)")
         else:
-            if self.group.kind == "product":
-                self._product(product)
-            else:
-                self._place()
             for value in self.group.values:
                 self._compute(value)
             for k, value in enumerate(self.written):
@@ -101,7 +99,9 @@ class _Writer:
         arguments = [*self.pointers.values(), *(f"out{k}" for k in range(max(1, len(self.written))))]
         head = f"def kernel({', '.join(arguments)}):\n"
         written = self.written or self.group.values
-        return Source(head + "\n".join(self.lines) + "\n", [*self.pointers], written, tiles * parts, self.tile)
+        return Source(
+            head + "\n".join(self.lines) + "\n", [*self.pointers], written, tiles * self.tile.parts, self.tile
+        )
 
     def _say(self, line: str, indent: int = 1) -> None:
         self.lines.append("    " * indent + line)

@@ -47,6 +47,8 @@ def product_tile(product: Value, matmul: str, kind: str, whole_rows: bool) -> Ti
         terms = 16 if k <= 16 else 32
         return Tile(rows, columns, terms, 4 if rows * columns > 1024 or k > SHORT else 2, 3 if k > SHORT else 2)
     rows, columns = min(64, power_of_two(m, 16)), min(64, power_of_two(n, 16))
+    if matmul != "float32" and n >= 1024:
+        return Tile(rows, 128, 32, 8, 3, max(1, min(k // 192, 8)))
     if rows * columns <= 1024:
         rows, columns = min(rows, 32), min(columns, 32)
     tiles = math.ceil(m / rows) * math.ceil(n / columns)
