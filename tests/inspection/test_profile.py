@@ -196,7 +196,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     clock = Clock()
-    for module in ("inspection.profiling", "engines.program", "engines.executor"):
+    for module in ("inspection.profiling", "foundation.stopwatch", "engines.executor"):
         monkeypatch.setattr(f"matgrad.{module}.time", clock)
     return clock
 
