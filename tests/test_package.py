@@ -42,6 +42,20 @@ print(*{m.partition('.')[0] for m in sys.modules})
     assert not set(FRAMEWORKS) & set(python(code).split())
 
 
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_training_needs_numpy_and_scipy_alone(name: str):
+    """What the command line and files need is not needed to train, as from the source tree on a machine with a GPU."""
+    code = f"""
+import sys, numpy as np
+for module in ("click", "latex2mathml", "msgspec", "rich", "safetensors", "threadpoolctl", "yaml"):
+    sys.modules[module] = None  # as if it were not installed
+import matgrad as mg
+M = mg.create_model("ReLU;Linear", [30, 20, 2], densities=[0.3, 1]).to({name!r})
+M.fit(np.zeros((4, 30), "float32"), np.array([0, 1, 0, 1]), epochs=1, verbose=True)
+"""
+    assert "loss" in python(code)
+
+
 def test_no_file_imports_a_framework_except_its_backend():
     importing = re.compile(rf"^\s*(?:import|from)\s+({'|'.join(FRAMEWORKS)})\b", re.MULTILINE)
     found = {path.relative_to(SOURCE).as_posix(): importing.findall(path.read_text()) for path in SOURCE.rglob("*.py")}

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from matgrad.callbacks.callback import Callback
 
 if TYPE_CHECKING:
@@ -90,7 +88,7 @@ class Report(Callback):
             if self.progress is not None:
                 self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
             else:
-                click.echo(line)
+                print(line, flush=True)
         except OSError as error:
             if not self.patient:
                 raise
