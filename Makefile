@@ -1,5 +1,6 @@
 # make train: the main job, on embedded data. make test: everything that CI runs. make test-smoke: a choice of it that
-# takes seconds. make test-slow: what takes longer. make docs: the documentation as a site, in build/site.
+# takes seconds. make test-slow: what takes longer. make test-gpu: from the source tree, on a machine with a GPU. make docs:
+# the documentation as a site, in build/site.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -16,7 +17,7 @@ PACKAGES := $(sort $(shell find src -name __init__.py))
 # two at a time, the longest first
 LANES := test-core test-package test-jax test-tensorflow test-symbolic test-pages
 
-.PHONY: train test test-smoke test-slow lint docs lanes $(LANES) always clean
+.PHONY: train test test-smoke test-slow test-gpu lint docs lanes $(LANES) always clean
 
 train: $(VENV)/train.done
 	$(BIN)/matgrad train --output digits --overwrite
@@ -64,6 +65,10 @@ test-slow: $(VENV)/test.done
 	for backend in jax tensorflow; do \
 	    $(PYTEST) --backend $$backend -m 'slow or not slow' tests/engines tests/test_experiments.py || exit 1; \
 	done
+
+# nothing is installed: it needs PyTorch, Triton, JAX and NumPy alone, and skips itself where there is no GPU
+test-gpu:
+	$(PYTHON) tests/gpu/run.py
 
 docs: $(VENV)/test.done
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
