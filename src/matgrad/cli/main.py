@@ -11,6 +11,7 @@ import click
 import matgrad
 from matgrad.cli.bench import bench
 from matgrad.cli.bench_brain import brain
+from matgrad.cli.bench_gpu import gpu
 from matgrad.cli.bench_methods import sparse_methods
 from matgrad.cli.check import check
 from matgrad.cli.convert import convert
@@ -83,6 +84,7 @@ def completion(shell: str) -> None:
 
 
 bench.add_command(brain)
+bench.add_command(gpu)
 bench.add_command(sparse_methods)
 for command in (train, evaluate, predict, explain, convert, plot, runs_command, check, verify, program, bench):
     main.add_command(command)

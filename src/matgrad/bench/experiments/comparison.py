@@ -80,7 +80,7 @@ def difference(
 ) -> dict[str, Any] | None:
     """The largest max|θ - θ'| / max|θ'| over the parameters θ, with θ' those of the first baseline that trains."""
     candidates = [other for other in (REFERENCE, *tools[name].baselines) if parameters.get(other)]
-    if not candidates or candidates[0] == name or not parameters[name]:
+    if not candidates or candidates[0] == name or not parameters.get(name):
         return None
     found, expected = ([values_of(A) for pair in parameters[x] for A in pair] for x in (name, candidates[0]))
     pairs = zip(found, expected, strict=True)

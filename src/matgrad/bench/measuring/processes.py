@@ -43,6 +43,7 @@ class Process:
         dtype: str,
         worker: str = WORKER,
         variables: Mapping[str, str] | None = None,
+        device: str | None = None,
     ) -> None:
         self.name = name
         self.log = folder / f"{name}{(variables or {}).get('RANK', '')}.log"
@@ -53,7 +54,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=os.environ | _environment(dtype) | dict(variables or {}),
+                env=os.environ | _environment(dtype, device) | dict(variables or {}),
             )
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -110,11 +111,14 @@ class Ranks:
             process.close()
 
 
-def _environment(dtype: str) -> dict[str, str]:
-    """Environment variables for the frameworks: only the CPU as device, and 64 bits if they are asked for."""
+def _environment(dtype: str, device: str | None) -> dict[str, str]:
+    """Environment variables for the frameworks: only the CPU as device by default, and 64 bits if they are asked for.
+
+    Processes that share a GPU take as much of its memory as they need.
+    """
+    only_cpu = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
     return {
-        "CUDA_VISIBLE_DEVICES": "-1",
-        "JAX_PLATFORMS": "cpu",
+        **(only_cpu if device in (None, "cpu") else {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
         "JAX_ENABLE_X64": "1" if dtype == "float64" else "0",
         "KERAS_BACKEND": "tensorflow",
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -127,7 +131,17 @@ class Team(AbstractContextManager):
     A tool that fails leaves the team, and `failures` has the reason. `report` is called after every turn.
     """
 
-    def __init__(self, names: list[str], folder: Path, threads: int, dtype: str, report: Callable[[str], None]) -> None:
+    pause = PAUSE
+
+    def __init__(
+        self,
+        names: list[str],
+        folder: Path,
+        threads: int,
+        dtype: str,
+        report: Callable[[str], None],
+        device: str | None = None,
+    ) -> None:
         self.folder, self.report = folder, report
         self.failures: dict[str, str] = {}
         self.waiting: dict[str, list[float]] = {}  # the seconds of each tool, in every round
@@ -135,7 +149,7 @@ class Team(AbstractContextManager):
         for name in names:
             size = ALL_TOOLS[name].processes
             common = name, folder, threads, dtype
-            self._processes[name] = Process(*common) if size == 1 else Ranks(*common, size)
+            self._processes[name] = Process(*common, device=device) if size == 1 else Ranks(*common, size)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -143,18 +157,31 @@ class Team(AbstractContextManager):
         for process in self._processes.values():
             process.close()
 
+    def imports(self) -> None:
+        """Let all tools import their frameworks at the same time."""
+        with ThreadPoolExecutor(max(len(self._processes), 1)) as pool:
+            list(pool.map(lambda name: self._ask(name, do="imports"), list(self._processes)))
+
     def setup(self, setting: Setting, problem: Path, rehearse: bool = False) -> dict[str, dict[str, Any]]:
-        """Prepare every tool, after a rehearsal if asked for; returns the seconds of its parts and its memory."""
-        replies = {}
+        """Prepare every tool, after a rehearsal if asked for; returns the seconds of its parts and its memory.
+
+        Those that need not be alone are prepared while the others are, one after another.
+        """
         size = (problem / "X.npy").stat().st_size
         self._keep = 2 * size * len(self._processes) < available_memory()  # else it is loaded again in every round
-        for name in list(self._processes):
-            request = {"setting": asdict(setting), "folder": str(problem), "keep": self._keep, "rehearse": rehearse}
+        request = {"setting": asdict(setting), "folder": str(problem), "keep": self._keep, "rehearse": rehearse}
+
+        def prepare(name: str) -> dict[str, Any] | None:
             reply = self._ask(name, do="setup", **request)
             if reply is not None:
-                replies[name] = reply
                 self.report(f"{name} ready after {sum(reply[part] for part in ('import', 'load', 'prepare')):.1f} s")
-        return replies
+            return reply
+
+        with ThreadPoolExecutor(max(len(self._processes), 1)) as pool:
+            others = {x: pool.submit(prepare, x) for x in list(self._processes) if not ALL_TOOLS[x].is_alone}
+            found = {name: prepare(name) for name in list(self._processes) if name not in others}
+            found |= {name: reply.result() for name, reply in others.items()}
+        return {name: reply for name in self._processes if (reply := found[name]) is not None}
 
     def rounds(self, number: int) -> dict[str, list[float]]:
         """The seconds of each tool for one epoch per round; another tool begins each round."""
@@ -164,7 +191,7 @@ class Team(AbstractContextManager):
             names = list(self._processes)
             first = r % max(len(names), 1)
             for name in names[first:] + names[:first]:
-                time.sleep(PAUSE)
+                time.sleep(self.pause)
                 reply = self._ask(name, do="epoch", keep=self._keep)
                 if reply is not None:
                     seconds[name].append(reply["seconds"])

@@ -36,6 +36,11 @@ class Worker:
         self.tool: TrainingTool | None = None
         self.is_loaded = False
 
+    def imports(self) -> dict[str, Any]:
+        """Import the framework of the tool."""
+        ALL_TOOLS[self.name].load_class()
+        return {}
+
     def setup(self, setting: dict[str, Any], folder: str, keep: bool, rehearse: bool = False) -> dict[str, Any]:
         """Make the tool for a setting and for the data in a folder; returns the seconds of each part, and the memory.
 
@@ -146,7 +151,7 @@ def main(name: str, threads: int) -> None:
     if tool.processes > 1:
         start()
     worker = Worker(name, threads)
-    serve({"setup": worker.setup, "epoch": worker.epoch, "save": worker.save})
+    serve({"imports": worker.imports, "setup": worker.setup, "epoch": worker.epoch, "save": worker.save})
 
 
 if __name__ == "__main__":

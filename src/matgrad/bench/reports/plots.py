@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from matgrad.bench.reports.gpu_plots import gpu_figure
 from matgrad.bench.reports.method_plots import methods_figure
 from matgrad.bench.reports.record import Record
 from matgrad.bench.tools.registry import SPARSE
@@ -206,4 +207,5 @@ KINDS: dict[str, Callable[[Record], Figure]] = {
     "sparse": sparse_figure,
     "sparse-methods": methods_figure,
     "distributed": distributed_figure,
+    "gpu": gpu_figure,
 }

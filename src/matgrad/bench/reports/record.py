@@ -18,7 +18,7 @@ from matgrad.foundation.plain_values import read_json
 Record = dict[str, Any]
 
 FORMAT = 1
-KINDS = ("paper", "cost", "native", "sparse", "sparse-methods", "distributed")
+KINDS = ("paper", "cost", "native", "sparse", "sparse-methods", "distributed", "gpu")
 
 
 def record(kind: str, started: float, threads: int, options: dict[str, Any]) -> Record:

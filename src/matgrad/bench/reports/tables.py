@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from matgrad.bench.reports.distributed_tables import distributed_notes, distributed_tables
+from matgrad.bench.reports.gpu_tables import gpu_notes, gpu_tables
 from matgrad.bench.reports.method_tables import method_notes, method_tables
 from matgrad.bench.reports.record import Record
 from matgrad.bench.tools.registry import DENSE, MASKED, SPARSE
@@ -32,6 +33,8 @@ def tables(record: Record) -> list[Table]:
         return method_tables(record)
     if record["kind"] == "distributed":
         return distributed_tables(record)
+    if record["kind"] == "gpu":
+        return gpu_tables(record)
     if record["kind"] == "cost":
         return [_curve(curve, record["tools"]) for curve in record["curves"]]
     columns = COLUMNS if record["kind"] == "paper" else NATIVE_COLUMNS
@@ -45,6 +48,7 @@ TITLES = {
     "sparse": "Sparse training",
     "sparse-methods": "Methods of sparse training",
     "distributed": "Training on several processes",
+    "gpu": "Training on a GPU",
 }
 
 # heading and content of every column of the paper's table
@@ -108,7 +112,7 @@ def notes(record: Record) -> list[str]:
         if experiment["data"]["is_generated"] and record["kind"] == "paper":
             lines.append(f"no real data for {experiment['title']}: loss and accuracies say nothing about it")
     options = record["options"]
-    if "rounds" in options:
+    if "rounds" in options and "threads" in options:
         lines.append(
             f"{record['machine']['threads']} threads, {options['dtype']}, seed {options['seed']}; times are medians of "
             f"{options['rounds']} interleaved rounds of net training time, each tool in its own process"
@@ -139,6 +143,7 @@ EXPLANATIONS: dict[str, Callable[[Record], list[str]]] = {
     ],
     "sparse-methods": lambda record: method_notes(record),
     "distributed": lambda record: distributed_notes(record),
+    "gpu": lambda record: gpu_notes(record),
 }
 
 

@@ -76,7 +76,7 @@ class Matgrad(TrainingTool):
         """The loader that `matgrad train` uses."""
         B, classes = self.setting.batch_size, self.setting.sizes[-1]
         loader = DataLoader(np.array(X), t, B, classes=classes)
-        self.loader = loader.to(self.backend, dtype=self.setting.dtype)
+        self.loader = loader.to(self.backend, dtype=self.setting.dtype, device=self.setting.device)
 
     def start(self, parameters: Parameters) -> None:
         """The state of a new model, with these parameters."""
@@ -89,7 +89,8 @@ class Matgrad(TrainingTool):
 
     def _make(self, initial: Parameters) -> None:
         """Make the model, on the supports of the initial parameters, and its step."""
-        self.M = model(self.setting, initial).to(self.backend).train()
+        products = {} if self.setting.matmul == "float32" else {"matmul": self.setting.matmul}
+        self.M = model(self.setting, initial).to(self.backend, device=self.setting.device, **products).train()
         loss = create_loss("SoftmaxCrossEntropy")
         self.step = compile_step(self.M, loss) if self.compiled else EagerStep(self.M, loss)
         self.blank = self.M.state()
@@ -100,12 +101,17 @@ class Matgrad(TrainingTool):
         self.step.prepare(*next(iter(self.loader)))
         self.train(25)  # TensorFlow compiles a loop over 10 batches when it has them
 
-    def train(self, batches: int) -> None:
+    def train(self, batches: int) -> float | None:
         """What `stochastic_gradient_descent` does in an epoch, with all batches or with the first ones."""
         eta = self.M.scalar(self.setting.learning_rate)
         self.step.train(self.loader if batches == len(self.loader) else islice(self.loader, batches), lambda i: eta)
+        self._wait()
+        return None
+
+    def _wait(self) -> None:
+        """Until the state is computed."""
         for X in matrices_of(self.step.state()).values():
-            self.M.backend.to_numpy(X)  # waits until it is computed
+            self.M.backend.wait(X)
 
     def waited(self) -> float:
         """The seconds of the exchanges of its steps."""
@@ -119,3 +125,47 @@ class Matgrad(TrainingTool):
     def release(self) -> None:
         """Drop the loader."""
         del self.loader
+
+
+class MatgradSteps(Matgrad):
+    """Bare steps: the same batch again and again."""
+
+    def train(self, batches: int) -> None:
+        """One call of the step per batch, then wait for the last one."""
+        X, T = self.batch
+        eta = self.M.scalar(self.setting.learning_rate)
+        for _ in range(batches):
+            self.step(X, T, eta)
+        self._wait()
+
+    def prepare(self) -> None:
+        """Take the first batch, compile for it, and warm up."""
+        self.batch = next(iter(self.loader))
+        self.train(25)
+
+
+class MatgradFit(Matgrad):
+    """`M.fit` with shuffled examples: the seconds of the last epoch, as its history tells."""
+
+    EPOCHS = 3  # of which the first compiles
+
+    def load(self, X: np.ndarray, t: np.ndarray) -> None:
+        """The arrays that `M.fit` takes."""
+        self.X, self.t = np.array(X), t
+
+    def prepare(self) -> None:
+        """Nothing: every round compiles by itself."""
+
+    def train(self, batches: int) -> float:
+        """Epochs of the first `batches` batches."""
+        s, N = self.setting, batches * self.setting.batch_size
+        self.M.load_state(self.step.state())
+        history = self.M.fit(
+            self.X[:N], self.t[:N], loss="SoftmaxCrossEntropy", epochs=self.EPOCHS, batch_size=s.batch_size,
+            learning_rate=s.learning_rate, seed=0, statistics=False,
+        )  # fmt: skip
+        return float(history["seconds"][-1])
+
+    def release(self) -> None:
+        """Drop the arrays."""
+        del self.X, self.t

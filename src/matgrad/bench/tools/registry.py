@@ -33,6 +33,7 @@ class Tool:
     lacks: Callable[[], str | None] = lambda: None  # what else is missing, in words
     threads: int | None = None  # if they are not those of the run
     processes: int = 1  # that train together, and share the threads
+    is_alone: bool = True  # while it is prepared: its memory counts, or it measures what is fast
 
     def missing(self) -> str | None:
         """The first requirement that is missing, in words."""
@@ -44,10 +45,14 @@ class Tool:
         """What a record says about it."""
         return {"title": self.title, "kind": self.kind, "framework": self.framework}
 
+    def load_class(self) -> Callable[..., TrainingTool]:
+        """Its class; imports its framework."""
+        module, _, name = self.class_name.rpartition(".")
+        return getattr(import_module(module), name)
+
     def create(self, setting: Setting) -> TrainingTool:
         """The tool itself; imports its framework."""
-        module, _, name = self.class_name.rpartition(".")
-        return getattr(import_module(module), name)(setting, *self.arguments)
+        return self.load_class()(setting, *self.arguments)
 
 
 def _baseline(title: str, class_name: str, framework: str, *requires: str, paper: str | None = None) -> Tool:
@@ -155,7 +160,37 @@ DISTRIBUTED_TOOLS = {
     LATENCY: _sums("all-reduce of one number", True),
 }
 
-ALL_TOOLS = DISTRIBUTED_TOOLS | SPARSE_TOOLS | PRODUCTS | TOOLS  # for a process that knows only the name
+# on a GPU: the same, and native PyTorch compiled and in a CUDA graph; under names of their own, as their classes differ
+GPU_NATIVE, GPU_COMPILE, GPU_GRAPH, GPU_OWN, GPU_OWN_JAX = (
+    *("gpu-pytorch", "gpu-pytorch-compile", "gpu-pytorch-graph"),
+    *("matgrad-torch", "matgrad-jax"),
+)
+
+
+def _gpu(title: str, class_name: str, *baselines: str) -> Tool:
+    """Native PyTorch on a GPU."""
+    native = _baseline(title, f"gpu_pytorch.{class_name}", "PyTorch", "torch")
+    return replace(native, baselines=baselines, is_alone=False)
+
+
+def _own(title: str, class_name: str) -> Tool:
+    """matgrad on PyTorch, trained in another way."""
+    return replace(TOOLS[GPU_OWN], title=title, class_name=f"matgrad.bench.tools.matgrad_tool.{class_name}")
+
+
+GPU_TOOLS = {
+    GPU_NATIVE: _gpu("PyTorch native", "GPUPyTorch"),
+    GPU_COMPILE: _gpu("PyTorch, torch.compile", "CompiledPyTorch", GPU_NATIVE),
+    GPU_GRAPH: _gpu("PyTorch, CUDA graph", "GraphPyTorch", GPU_NATIVE),
+    GPU_OWN: replace(TOOLS[GPU_OWN], baselines=(GPU_NATIVE,)),
+    "jax": replace(TOOLS["jax"], baselines=(GPU_NATIVE,)),
+    GPU_OWN_JAX: replace(TOOLS[GPU_OWN_JAX], baselines=(GPU_NATIVE,)),
+}
+STEPS, FIT = "matgrad-torch-steps", "matgrad-torch-fit"
+EPOCH_TOOLS = {STEPS: _own("matgrad PyTorch, bare steps", "MatgradSteps"), FIT: _own("M.fit", "MatgradFit")}
+
+# for a process that knows only the name
+ALL_TOOLS = GPU_TOOLS | EPOCH_TOOLS | DISTRIBUTED_TOOLS | SPARSE_TOOLS | PRODUCTS | TOOLS
 
 
 def chosen_tools(names: tuple[str, ...], known: Mapping[str, Tool] = TOOLS) -> list[str]:

@@ -24,6 +24,8 @@ class Setting:
     learning_rate: float = 0.01
     momentum: float = 0.9  # 0 for plain gradient descent
     dtype: str = "float32"
+    device: str | None = None  # None is the CPU
+    matmul: str = "float32"  # how products are computed: "float32" or "tf32"
 
     @property
     def layers(self) -> list[tuple[int, int]]:

@@ -20,6 +20,7 @@ class Jax(TrainingTool):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
+        jax.config.update("jax_default_matmul_precision", {"float32": "highest", "tf32": "default"}[setting.matmul])
         self.step = jax.jit(partial(_step, setting), donate_argnums=(0, 1))
 
     def load(self, X: np.ndarray, t: np.ndarray) -> None:

@@ -37,7 +37,7 @@ class PyTorch(TrainingTool):
 
     def linear(self, W: Any, b: np.ndarray) -> nn.Module:
         """A linear module with these weights and this bias."""
-        linear = nn.Linear(W.shape[1], W.shape[0])
+        linear = nn.Linear(W.shape[1], W.shape[0], device="meta")  # without initial weights, which would take time
         linear.weight, linear.bias = nn.Parameter(torch.tensor(W)), nn.Parameter(torch.tensor(b[0]))
         return linear
 
