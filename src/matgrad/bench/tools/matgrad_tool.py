@@ -20,6 +20,7 @@ from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program import Program, optimized, record_computation
 from matgrad.program.computations import make_step
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
+from matgrad.training.rates import Rates
 
 
 def model(setting: Setting, parameters: Parameters | None = None) -> MultilayerPerceptron:
@@ -103,8 +104,9 @@ class Matgrad(TrainingTool):
 
     def train(self, batches: int) -> float | None:
         """What `stochastic_gradient_descent` does in an epoch, with all batches or with the first ones."""
-        eta = self.M.scalar(self.setting.learning_rate)
-        self.step.train(self.loader if batches == len(self.loader) else islice(self.loader, batches), lambda i: eta)
+        rates = Rates(self.M, lambda epoch: self.setting.learning_rate, per_step=False)
+        rates.start(0, 0)
+        self.step.train(self.loader if batches == len(self.loader) else islice(self.loader, batches), rates)
         self._wait()
         return None
 

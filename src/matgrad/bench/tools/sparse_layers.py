@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -204,38 +205,57 @@ class LayerUpdate(Computation):
 
 
 class Matgrad(SparseLayer):
-    """A `LinearLayer` as matgrad's engine compiles it."""
+    """A `LinearLayer` as matgrad's engine compiles it, on inputs that are there, as those of other layers are."""
 
     def __init__(self, support: Support, values: np.ndarray, device: str) -> None:
         super().__init__(support, values, device)
         layer = LinearLayer(*support.shape[::-1], support=support)
         layer.W = SparseMatrix(support, values[None])
         self.M = MultilayerPerceptron([layer]).to("torch", device=device).train()
-        engine = engine_of(self.M)
-        self.state, self.eta = self.M.state(), self.M.scalar(ETA)
-        self.step = engine.step(LayerStep(self.M, SquaredErrorLoss()))
+        self.engine, self.state = engine_of(self.M), self.M.state()
+        self.step = self.engine.step(LayerStep(self.M, SquaredErrorLoss()))
         self.step.load(self.state)
-        self.phases = {name: engine.evaluation(LayerPhase(self.M, name)) for name in ("Y", "DW", "DX")}
-        self.updating = engine.evaluation(LayerUpdate(self.M))
+
+    def batch(self, X: torch.Tensor, DY: torch.Tensor) -> None:
+        super().batch(X, DY)
+        self._whole = _repeated(self.step.prepare(X, DY), X=X, T=DY, eta=self.M.scalar(ETA))
+        phases = {name: LayerPhase(self.M, name) for name in ("Y", "DW", "DX")}
+        self._phases = {name: self._compiled(phase, X=X, DY=DY) for name, phase in phases.items()}
+
+    def _compiled(self, computation: Computation, **inputs: torch.Tensor) -> Callable[[], Any]:
+        """A computation on these inputs."""
+        evaluation: Any = self.engine.evaluation(computation)
+        evaluation.load(self.state)
+        return _repeated(evaluation.executor_for(*inputs.values()), **inputs)
 
     def feedforward(self) -> torch.Tensor:
-        return self.phases["Y"](self.state, self.X, self.DY)["Y"]
+        return self._phases["Y"]()["Y"]
 
     def DW(self) -> torch.Tensor:
-        self.G = self.phases["DW"](self.state, self.X, self.DY)["DW"]
-        return self.G
+        return self._phases["DW"]()["DW"]
 
     def DX(self) -> torch.Tensor:
-        return self.phases["DX"](self.state, self.X, self.DY)["DX"]
+        return self._phases["DX"]()["DX"]
 
     def update(self) -> torch.Tensor:
-        return self.updating(self.state, self.G)["W'"]
+        if "W'" not in self._phases:
+            self._phases["W'"] = self._compiled(LayerUpdate(self.M), X=self.DW())
+        return self._phases["W'"]()["W'"]
 
     def whole(self) -> None:
-        self.step(self.X, self.DY, self.eta)
+        self._whole()
 
     def weights(self) -> np.ndarray:
         return self.step.state()["1.W"].cpu().numpy()[0]
+
+
+def _repeated(executor: Any, **inputs: torch.Tensor) -> Callable[[], Any]:
+    """A run of the program on these inputs; a graph has its own copy of them, which it reads again and again."""
+    if not hasattr(executor, "replay"):
+        return lambda: executor.execute(**inputs)
+    for name, slots in executor.slots(1).items():
+        slots[0].copy_(inputs[name])
+    return lambda: executor.replay(1)
 
 
 WAYS: dict[str, tuple[str, type[SparseLayer]]] = {
