@@ -168,6 +168,79 @@ def test_the_printed_programs_of_ranks_are_those_of_the_commands():
     assert not [line for line in lines if line not in found]
 
 
+# -- on a GPU -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpu(monkeypatch) -> dict[str, Any]:
+    """The record of training on a GPU."""
+    monkeypatch.syspath_prepend(str(DOCS / "site"))
+    from figures import gpu_record
+
+    found = gpu_record()
+    if found is None:
+        pytest.skip("no record: matgrad bench gpu --output benchmarks/gpu, on a machine with a GPU")
+    return found
+
+
+def test_the_page_about_gpus_has_the_tables_of_the_record(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS / "site"))
+    from figures import PAGE, gpu_record, with_figures
+
+    page = PAGE.read_text()
+    assert page.count("<!-- figures:") == 6
+    assert with_figures(page, gpu_record()) == page, "run python docs/site/figures.py"
+
+
+def test_steps_on_a_gpu(gpu):
+    """Against native PyTorch, eager and in a CUDA graph, and against JAX by hand."""
+    most = {"MNIST": (0.09, 0.75), "CIFAR-10": (0.12, 0.65)}
+    assert len(gpu["steps"]) == 8
+    for part in gpu["steps"]:
+        context = part["title"], part["optimizer"], part["matmul"]
+        own, own_jax = (part["tools"][name]["ratios"] for name in ("matgrad-torch", "matgrad-jax"))
+        to_graph = own["gpu-pytorch-graph"]["median"]
+        if part["matmul"] == "float32":
+            assert own["gpu-pytorch"]["median"] <= most[part["title"]][0], context
+            assert to_graph <= most[part["title"]][1], context
+        assert to_graph <= 0.75, context
+        assert own_jax["jax"]["median"] <= 1.0, context
+
+
+def test_the_same_is_trained_on_a_gpu(gpu):
+    """Parameters after the steps: in float32 those of native PyTorch up to rounding, with TF32 roughly."""
+    for part in gpu["steps"]:
+        bound = 1e-3 if part["matmul"] == "float32" else 0.1
+        for name, row in part["tools"].items():
+            assert name == "gpu-pytorch" or row["difference"]["relative"] <= bound, (name, part["title"])
+
+
+def test_an_epoch_and_a_large_model_on_a_gpu(gpu):
+    (epoch,) = gpu["epoch"]
+    assert epoch["steps"] == 600
+    assert epoch["tools"]["matgrad-torch-fit"]["ratios"]["matgrad-torch-steps"]["median"] <= 1.15
+    for part in gpu["large"]:
+        assert part["tools"]["matgrad-torch"]["ratios"]["gpu-pytorch"]["median"] <= 1.0, part["matmul"]
+
+
+def test_sparse_layers_on_a_gpu(gpu):
+    points = {point["density"]: point["ways"] for point in gpu["sparse"]["points"]}
+    faster = {density: ways["matgrad"]["ratios"] for density, ways in points.items()}
+    assert faster[0.01]["masked"] >= 8
+    assert faster[0.001]["masked"] >= 50
+    assert faster[0.001]["masked-tf32"] >= 8
+    dense = 2 * 4 * gpu["sparse"]["neurons"] ** 2  # bytes of weights and gradient
+    assert points[0.01]["matgrad"]["memory"] <= dense / 20
+    for density, ways in points.items():
+        assert ways["matgrad"]["difference"] <= 1e-5, density
+
+
+def test_very_wide_networks_train_on_a_gpu(gpu):
+    assert [network["layers"] * network["neurons"] for network in gpu["wide"]] == [1_000_000, 50_000_000]
+    for network in gpu["wide"]:
+        assert network["losses"][1] < network["losses"][0], network["name"]
+
+
 # -- the README ---------------------------------------------------------------------------------
 
 

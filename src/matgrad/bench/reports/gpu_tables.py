@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from matgrad.bench.reports.record import Record
-from matgrad.bench.tools.registry import FIT, GPU_GRAPH, GPU_NATIVE, GPU_OWN, GPU_OWN_JAX, STEPS
+from matgrad.bench.tools.registry import GPU_GRAPH, GPU_NATIVE, GPU_OWN, GPU_OWN_JAX, STEPS
 from matgrad.foundation.table import Table
 
 # the columns of ratios of a tool: what its time is divided by
@@ -14,40 +12,47 @@ RATIOS = {
     GPU_OWN_JAX: {"jax": "÷ jit by hand"},
 }
 PHASES = ("feedforward", "DW", "DX", "update", "whole")
+OWN = "matgrad"
+MEMORY = (OWN, "masked")  # the ways whose memory is shown
 
 
-def gpu_tables(record: Record) -> list[Table]:
-    """Those of the parts that were measured."""
-    tables = [_times("µs per step, batch 100", record["steps"], 1e6, ".0f")] if "steps" in record else []
-    tables += [_epoch(record["epoch"])] if "epoch" in record else []
-    if "large" in record:
-        sizes = ";".join(map(str, record["large"][0]["sizes"]))
-        title = f"ms per step, layers {sizes}, batch {record['large'][0]['batch_size']}"
-        tables.append(_times(title, record["large"], 1e3, ".2f"))
-    tables += _sparse(record["sparse"]) if "sparse" in record else []
-    return tables + ([_wide(record["wide"])] if "wide" in record else [])
+def gpu_tables(record: Record) -> dict[str, Table]:
+    """Those of the parts that were measured, by name."""
+    makers = {"steps": _steps, "epoch": _epoch, "large": _large, "sparse": _sparse, "phases": _phases, "wide": _wide}
+    part_of = {"phases": "sparse"}
+    return {name: make(record[part]) for name, make in makers.items() if (part := part_of.get(name, name)) in record}
+
+
+def _steps(parts: list[Record]) -> Table:
+    """The paper's models."""
+    return _times("µs per step, batch 100", parts, 1e6, ".0f")
+
+
+def _large(parts: list[Record]) -> Table:
+    """The large model."""
+    sizes = ";".join(map(str, parts[0]["sizes"]))
+    return _times(f"ms per step, layers {sizes}, batch {parts[0]['batch_size']}", parts, 1e3, ".2f")
 
 
 def _times(title: str, parts: list[Record], scale: float, form: str) -> Table:
-    """One row per tool and one column per setting, then rows of ratios."""
-    names = list(dict.fromkeys(name for part in parts for name in part["tools"]))
+    """One row per setting and one column per tool, then columns of ratios."""
     titles = {name: row["title"] for part in parts for name, row in part["tools"].items()}
-    rows = [[titles[name], *(_cell(part, name, scale, form) for part in parts)] for name in names]
-    for name, others in RATIOS.items():
-        for other, heading in others.items():
-            cells = [_ratio(part, name, other) for part in parts]
-            if any(cells):
-                rows.append([f"{titles[name]} {heading}", *cells])
-    return Table(title, ["tool", *map(_heading, parts)], rows)
+    pairs = [(name, other, heading) for name, others in RATIOS.items() for other, heading in others.items()]
+    pairs = [pair for pair in pairs if any(_ratio(part, *pair[:2]) for part in parts)]
+    rows = [
+        [
+            _heading(part),
+            *(f"{scale * tools[name]['per_step']:{form}}" if name in tools else "" for name in titles),
+            *(_ratio(part, name, other) for name, other, _ in pairs),
+        ]
+        for part in parts
+        for tools in [part["tools"]]
+    ]
+    return Table(title, ["model", *titles.values(), *(f"{titles[name]} {heading}" for name, _, heading in pairs)], rows)
 
 
 def _heading(part: Record) -> str:
     return f"{part['title']}, {part['optimizer']}, {'TF32' if part['matmul'] == 'tf32' else part['matmul']}"
-
-
-def _cell(part: Record, name: str, scale: float, form: str) -> str:
-    """The time per step of a tool."""
-    return f"{scale * part['tools'][name]['per_step']:{form}}" if name in part["tools"] else ""
 
 
 def _ratio(part: Record, name: str, other: str) -> str:
@@ -63,35 +68,47 @@ def _epoch(parts: list[Record]) -> Table:
         [row["title"], f"{1e3 * row['median']:.1f}", f"{1e6 * row['per_step']:.0f}", _ratio(part, name, STEPS)]
         for name, row in part["tools"].items()
     ]
-    title = f"{part['steps']} steps of {_heading(part)}; M.fit takes shuffled examples"
+    title = f"{part['steps']} steps, {_heading(part)}"
     return Table(title, ["what", "ms", "µs per step", "÷ bare steps"], rows)
 
 
-def _sparse(record: Record) -> list[Table]:
-    """Times of the phases, how many times faster matgrad is, and memory, against the density."""
+def _sparse(record: Record) -> Table:
+    """One row per density: ms of all phases, how many times faster matgrad is, and memory."""
+    titles = {name: row["title"] for point in record["points"] for name, row in point["ways"].items()}
+    others = [name for name in titles if name != OWN]
+    headings = [
+        *titles.values(),
+        *(f"times faster than {titles[name]}" for name in others),
+        *(f"MB, {titles[name]}" for name in MEMORY if name in titles),
+    ]
+    rows = [
+        [
+            f"{point['density']:g}",
+            *(_milliseconds(point, name, "whole") for name in titles),
+            *(_times_faster(point, name) for name in others),
+            *(_megabytes(point, name) for name in MEMORY if name in titles),
+        ]
+        for point in record["points"]
+    ]
+    title = f"ms for feedforward, DW, DX and update, {_layer(record)}"
+    return Table(title, ["density", *headings], rows)
+
+
+def _phases(record: Record) -> Table:
+    """One row per way and phase, one column per density."""
     points = record["points"]
-    title = f"layer of {record['neurons']} → {record['neurons']} neurons, batch {record['batch_size']}"
-    names = list(dict.fromkeys(name for point in points for name in point["ways"]))
     titles = {name: row["title"] for point in points for name, row in point["ways"].items()}
-    densities = [f"{point['density']:g}" for point in points]
-
-    def by_density(title: str, rows: Iterable[list[str]]) -> Table:
-        return Table(title, ["what", *densities], list(rows))
-
-    times = [
-        [f"{titles[name]}: {phase}", *(_milliseconds(point, name, phase) for point in points)]
-        for name in names
+    rows = [
+        [f"{title}: {phase}", *(_milliseconds(point, name, phase) for point in points)]
+        for name, title in titles.items()
         for phase in PHASES
     ]
-    faster = [
-        [f"÷ {titles[name]}", *(_times_faster(point, name) for point in points)] for name in names if name != "matgrad"
-    ]
-    memory = [[titles[name], *(_megabytes(point, name) for point in points)] for name in names]
-    return [
-        by_density(f"ms, {title}, against density", times),
-        by_density(f"how many times faster matgrad is, {title}", faster),
-        by_density("MB of the GPU for parameters, gradient and indices", memory),
-    ]
+    title = f"ms of each phase, {_layer(record)}, against density"
+    return Table(title, ["what", *(f"{point['density']:g}" for point in points)], rows)
+
+
+def _layer(record: Record) -> str:
+    return f"{record['neurons']} → {record['neurons']} neurons, batch {record['batch_size']}"
 
 
 def _milliseconds(point: Record, name: str, phase: str) -> str:
@@ -99,7 +116,7 @@ def _milliseconds(point: Record, name: str, phase: str) -> str:
 
 
 def _times_faster(point: Record, name: str) -> str:
-    ratios = point["ways"].get("matgrad", {"ratios": {}})["ratios"]
+    ratios = point["ways"].get(OWN, {"ratios": {}})["ratios"]
     return f"{ratios[name]:.1f}" if name in ratios else ""
 
 
@@ -150,8 +167,3 @@ def gpu_failures(record: Record) -> bool:
     """Whether something failed."""
     points = record.get("sparse", {"points": []})["points"]
     return any(part["failures"] for part in [*_parts(record), *points])
-
-
-def fit_ratio(record: Record) -> float:
-    """The time of an epoch of `M.fit` divided by that of as many bare steps."""
-    return record["epoch"][0]["tools"][FIT]["ratios"][STEPS]["median"]

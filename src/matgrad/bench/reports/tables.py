@@ -34,7 +34,7 @@ def tables(record: Record) -> list[Table]:
     if record["kind"] == "distributed":
         return distributed_tables(record)
     if record["kind"] == "gpu":
-        return gpu_tables(record)
+        return list(gpu_tables(record).values())
     if record["kind"] == "cost":
         return [_curve(curve, record["tools"]) for curve in record["curves"]]
     columns = COLUMNS if record["kind"] == "paper" else NATIVE_COLUMNS
