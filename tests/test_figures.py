@@ -188,7 +188,7 @@ def test_the_page_about_gpus_has_the_tables_of_the_record(monkeypatch):
     from figures import PAGE, gpu_record, with_figures
 
     page = PAGE.read_text()
-    assert page.count("<!-- figures:") == 6
+    assert page.count("<!-- figures:") == 7
     assert with_figures(page, gpu_record()) == page, "run python docs/site/figures.py"
 
 
@@ -198,21 +198,23 @@ def test_steps_on_a_gpu(gpu):
     assert len(gpu["steps"]) == 8
     for part in gpu["steps"]:
         context = part["title"], part["optimizer"], part["matmul"]
-        own, own_jax = (part["tools"][name]["ratios"] for name in ("matgrad-torch", "matgrad-jax"))
+        own = part["tools"]["matgrad-torch"]["ratios"]
         to_graph = own["gpu-pytorch-graph"]["median"]
         if part["matmul"] == "float32":
             assert own["gpu-pytorch"]["median"] <= most[part["title"]][0], context
             assert to_graph <= most[part["title"]][1], context
         assert to_graph <= 0.75, context
-        assert own_jax["jax"]["median"] <= 1.0, context
+    assert len(gpu["jax"]) == 4
+    for part in gpu["jax"]:
+        assert part["tools"]["matgrad-jax"]["ratios"]["jax"]["median"] <= 1.0, (part["title"], part["matmul"])
 
 
 def test_the_same_is_trained_on_a_gpu(gpu):
     """Parameters after the steps: in float32 those of native PyTorch up to rounding, with TF32 roughly."""
-    for part in gpu["steps"]:
+    for part in gpu["steps"] + gpu["jax"]:
         bound = 1e-3 if part["matmul"] == "float32" else 0.1
         for name, row in part["tools"].items():
-            assert name == "gpu-pytorch" or row["difference"]["relative"] <= bound, (name, part["title"])
+            assert not row["difference"] or row["difference"]["relative"] <= bound, (name, part["title"])
 
 
 def test_an_epoch_and_a_large_model_on_a_gpu(gpu):

@@ -123,7 +123,7 @@ def test_tables_and_plot(whole, tmp_path: Path):
 
 def test_wrong_options_are_refused():
     for option, value, message in (
-        ("--parts", "dense", "unknown part 'dense'; known: steps, epoch, large, sparse, wide"),
+        ("--parts", "dense", "unknown part 'dense'; known: steps, jax, epoch, large, sparse, wide"),
         ("--device", "nowhere", "device 'nowhere'"),
     ):
         result = run("bench", "gpu", option, value)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
 
 import matgrad as mg
 from architectures import Architecture, random_architecture
+from gpu import DEVICE
+from matgrad.foundation.machine import cores
 from matgrad.layers.state import matrices_of
 
 SEEDS = range(30)
@@ -49,6 +53,41 @@ def trained(
             M, epochs, a.loss, schedule, data, per_step=True, clip_norm=clip_norm, compiled=compiled
         )
     return numpy_state(M)
+
+
+def check_on_torch(seed: int) -> None:
+    """Compiled training of a random model gives what the equations and the CPU give, and the same bits again."""
+    for sparse in (False, True):
+        context = f"seed {seed}, sparse {sparse}"
+        compiled, eager = (trained(seed, "torch", DEVICE, compiled=c, sparse=sparse) for c in (True, False))
+        assert_equal_states(compiled, eager, 1e-12, f"{context}, compiled and eager")
+        first, second = (trained(seed, "torch", DEVICE, compiled=True, sparse=sparse, epochs=3) for _ in range(2))
+        assert_equal_states(first, second, 0.0, f"{context}, twice")
+        there = trained(seed, "numpy", None, compiled=False, sparse=sparse, epochs=3)
+        assert_equal_states(first, there, 1e-9, f"{context}, GPU and CPU")
+
+
+def check_on_jax(seed: int) -> None:
+    """The same on JAX, with batches of one size, for which XLA compiles a second; the equations for some seeds."""
+    import jax
+
+    with jax.enable_x64(True):
+        first = trained(seed, "jax", DEVICE, compiled=True, epochs=3, N=10)
+        there = trained(seed, "numpy", None, compiled=False, epochs=3, N=10)
+        assert_equal_states(first, there, 1e-9, f"seed {seed}, GPU and CPU")
+        if seed % 6 == 0:  # every operation is compiled apart
+            compiled, eager = (trained(seed, "jax", DEVICE, compiled=c, N=10) for c in (True, False))
+            assert_equal_states(compiled, eager, 1e-12, f"seed {seed}, compiled and eager")
+
+
+def check_all(check: Callable[[int], None], most: int = 8) -> None:
+    """Check all seeds in several processes, as most of the time goes into compiling."""
+    failed = []
+    with ProcessPoolExecutor(min(most, cores()), mp_context=get_context("spawn")) as pool:
+        for result in [pool.submit(check, seed) for seed in SEEDS]:
+            if error := result.exception():
+                failed.append(f"{type(error).__name__}: {error}")
+    assert not failed, "\n".join(failed)
 
 
 def numpy_state(M: mg.MultilayerPerceptron) -> dict[str, np.ndarray]:

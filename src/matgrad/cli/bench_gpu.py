@@ -17,7 +17,7 @@ from matgrad.foundation.installing import check_matplotlib
 from matgrad.foundation.machine import machine
 from matgrad.foundation.writing import atomic_write, make_folder, write_json
 
-PARTS = ("steps", "epoch", "large", "sparse", "wide")
+PARTS = ("steps", "jax", "epoch", "large", "sparse", "wide")
 
 
 @click.command(cls=Command, short_help="Measure training on a GPU.")
@@ -27,8 +27,8 @@ PARTS = ("steps", "epoch", "large", "sparse", "wide")
     default=",".join(PARTS),
     show_default=True,
     metavar="LIST",
-    help="What to measure: steps of the paper's models, an epoch of M.fit, a large dense model, a sparse layer against "
-    "the density, very wide networks.",
+    help="What to measure: steps of the paper's models on PyTorch and on JAX, an epoch of M.fit, a large dense model, "
+    "a sparse layer against the density, very wide networks.",
 )
 @click.option("--device", default="cuda", show_default=True, metavar="NAME", help="The device of PyTorch and of JAX.")
 @click.option(

@@ -15,12 +15,21 @@ from matgrad.bench.measuring.files import write_problem
 from matgrad.bench.measuring.problems import EXPERIMENTS, OPTIMIZERS, generated, initial_parameters
 from matgrad.bench.measuring.processes import Team
 from matgrad.bench.measuring.turns import Report, with_prefix
-from matgrad.bench.tools.registry import EPOCH_TOOLS, FIT, GPU_GRAPH, GPU_NATIVE, GPU_OWN, GPU_TOOLS, STEPS
+from matgrad.bench.tools.registry import (
+    EPOCH_TOOLS,
+    FIT,
+    GPU_GRAPH,
+    GPU_JAX_TOOLS,
+    GPU_NATIVE,
+    GPU_OWN,
+    GPU_TOOLS,
+    STEPS,
+)
 from matgrad.bench.tools.training_tool import Parameters, Setting
 
 MATMULS = ("float32", "tf32")
 PAUSE = 0.02  # seconds between two turns
-TOOLS = GPU_TOOLS | EPOCH_TOOLS
+TOOLS = GPU_TOOLS | GPU_JAX_TOOLS | EPOCH_TOOLS
 
 LARGE = Setting((3072, 16384, 16384, 10), 1024)
 
@@ -86,14 +95,23 @@ def describe_device(name: str) -> dict[str, Any]:
 
 
 def _steps(plan: Plan, run: Run) -> list[dict[str, Any]]:
-    """The paper's models, with both optimizers, in float32 and TF32: one record each."""
-    settings = [
+    """The paper's models on PyTorch, with both optimizers, in float32 and TF32: one record each."""
+    return _measured(list(GPU_TOOLS), _settings(run, *OPTIMIZERS.values()), plan.steps, run)
+
+
+def _jax(plan: Plan, run: Run) -> list[dict[str, Any]]:
+    """The same on JAX, with momentum: XLA compiles for many seconds."""
+    return _measured(list(GPU_JAX_TOOLS), _settings(run, OPTIMIZERS["Momentum(0.9)"]), plan.steps, run)
+
+
+def _settings(run: Run, *momenta: float) -> list[tuple[str, Setting]]:
+    """Those of the paper's models, with their titles."""
+    return [
         (e.title, replace(e.setting("float32"), device=run.device, momentum=momentum, matmul=matmul))
         for matmul in MATMULS
         for e in EXPERIMENTS.values()
-        for momentum in OPTIMIZERS.values()
+        for momentum in momenta
     ]
-    return _measured(list(GPU_TOOLS), settings, plan.steps, run)
 
 
 def _epoch(plan: Plan, run: Run) -> list[dict[str, Any]]:
@@ -119,7 +137,7 @@ def _wide(plan: Plan, run: Run) -> list[dict[str, Any]]:
     return [run_wide(network, run.device, run.seed, run.report) for network in plan.networks]
 
 
-PARTS = {"steps": _steps, "epoch": _epoch, "large": _large, "sparse": _sparse, "wide": _wide}
+PARTS = {"steps": _steps, "jax": _jax, "epoch": _epoch, "large": _large, "sparse": _sparse, "wide": _wide}
 
 
 # -- tools that take turns ------------------------------------------------------------------------

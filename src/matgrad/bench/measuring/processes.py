@@ -47,6 +47,7 @@ class Process:
     ) -> None:
         self.name = name
         self.log = folder / f"{name}{(variables or {}).get('RANK', '')}.log"
+        on_gpu = device not in (None, "cpu")
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", worker, name, str(threads)],
@@ -54,7 +55,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=os.environ | _environment(dtype, device) | dict(variables or {}),
+                env=os.environ | _environment(dtype, folder if on_gpu else None) | dict(variables or {}),
             )
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -111,14 +112,16 @@ class Ranks:
             process.close()
 
 
-def _environment(dtype: str, device: str | None) -> dict[str, str]:
-    """Environment variables for the frameworks: only the CPU as device by default, and 64 bits if they are asked for.
+def _environment(dtype: str, folder: Path | None) -> dict[str, str]:
+    """Environment variables for the frameworks: 64 bits if they are asked for; without a folder, the CPU alone.
 
-    Processes that share a GPU take as much of its memory as they need.
+    Processes that share a GPU take as much of its memory as they need, and those of JAX what XLA found to be fast,
+    which they keep in the folder.
     """
     only_cpu = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
+    shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_COMPILATION_CACHE_DIR": str(folder)}
     return {
-        **(only_cpu if device in (None, "cpu") else {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+        **(only_cpu if folder is None else shared),
         "JAX_ENABLE_X64": "1" if dtype == "float64" else "0",
         "KERAS_BACKEND": "tensorflow",
         "TF_CPP_MIN_LOG_LEVEL": "3",

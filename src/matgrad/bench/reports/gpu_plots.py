@@ -17,13 +17,17 @@ FRAMEWORKS = {"PyTorch": "#d1495b", "JAX": "#3d8b5f"}
 
 def gpu_figure(record: Record) -> Figure:
     """One panel per experiment, in float32 with momentum, and one for the sparse layer."""
-    steps = [part for part in record.get("steps", []) if (part["matmul"], part["optimizer"]) == CHOSEN]
-    panels = [*(("steps", part) for part in steps), *([("sparse", record["sparse"])] if "sparse" in record else [])]
+    rows: dict[str, list[Record]] = {}  # of the tools, by the title of the experiment
+    for part in (*record.get("steps", []), *record.get("jax", [])):
+        if (part["matmul"], part["optimizer"]) == CHOSEN:
+            rows[part["title"]] = [*rows.get(part["title"], []), *part["tools"].values()]
+    panels: list[tuple[Any, Record]] = [(_bars, {"title": title, "rows": rows[title]}) for title in rows]
+    panels += [(_curves, record["sparse"])] if "sparse" in record else []
     if not panels:
         raise ValueError("the record has neither steps nor sparse layers: there is nothing to draw")
     figure, axes = new_figure(1.2 + 4.6 * len(panels), 3.8, len(panels))
-    for ax, (kind, part) in zip(axes, panels, strict=True):
-        {"steps": _bars, "sparse": _curves}[kind](ax, part)
+    for ax, (draw, part) in zip(axes, panels, strict=True):
+        draw(ax, part)
     rounds = record["options"]["rounds"]
     text = f"{record['gpu']['name']}, float32 unless TF32 is named; medians of {rounds} interleaved rounds"
     figure.supxlabel(text, fontsize=8, color=GREY)
@@ -35,7 +39,7 @@ CHOSEN = ("float32", "Momentum(0.9)")
 
 def _bars(ax: Axes, part: Record) -> None:
     """The time per step of every tool."""
-    rows = list(part["tools"].values())
+    rows = part["rows"]
     longest = max(row["per_step"] for row in rows)
     for y, row in enumerate(rows):
         colour = FRAMEWORKS[row["framework"]]
@@ -50,7 +54,7 @@ def _bars(ax: Axes, part: Record) -> None:
     ax.tick_params(axis="y", length=0)
     ax.set_xlim(0, 1.2e6 * longest)
     ax.set_xlabel("µs per step")
-    ax.set_title(f"{part['title']}, {part['optimizer']}")
+    ax.set_title(f"{part['title']}, {CHOSEN[1]}")
 
 
 def _curves(ax: Axes, part: Record) -> None:

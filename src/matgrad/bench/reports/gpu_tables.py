@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from matgrad.bench.reports.record import Record
 from matgrad.bench.tools.registry import GPU_GRAPH, GPU_NATIVE, GPU_OWN, GPU_OWN_JAX, STEPS
 from matgrad.foundation.table import Table
@@ -18,9 +21,7 @@ MEMORY = (OWN, "masked")  # the ways whose memory is shown
 
 def gpu_tables(record: Record) -> dict[str, Table]:
     """Those of the parts that were measured, by name."""
-    makers = {"steps": _steps, "epoch": _epoch, "large": _large, "sparse": _sparse, "phases": _phases, "wide": _wide}
-    part_of = {"phases": "sparse"}
-    return {name: make(record[part]) for name, make in makers.items() if (part := part_of.get(name, name)) in record}
+    return {name: make(record[part]) for name, (part, make) in TABLES.items() if part in record}
 
 
 def _steps(parts: list[Record]) -> Table:
@@ -143,6 +144,18 @@ def _wide(networks: list[Record]) -> Table:
     return Table("very wide networks, 10 connections per neuron", headings, rows)
 
 
+# name: the part of the record that it shows, and what makes it
+TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
+    "steps": ("steps", _steps),
+    "jax": ("jax", _steps),
+    "epoch": ("epoch", _epoch),
+    "large": ("large", _large),
+    "sparse": ("sparse", _sparse),
+    "phases": ("sparse", _phases),
+    "wide": ("wide", _wide),
+}
+
+
 def gpu_notes(record: Record) -> list[str]:
     """What a reader of the tables must know."""
     gpu = record["gpu"]
@@ -160,7 +173,7 @@ def gpu_notes(record: Record) -> list[str]:
 
 def _parts(record: Record) -> list[Record]:
     """The settings in which tools took turns."""
-    return [part for name in ("steps", "epoch", "large") for part in record.get(name, [])]
+    return [part for name in ("steps", "jax", "epoch", "large") for part in record.get(name, [])]
 
 
 def gpu_failures(record: Record) -> bool:

@@ -183,9 +183,8 @@ GPU_TOOLS = {
     GPU_COMPILE: _gpu("PyTorch, torch.compile", "CompiledPyTorch", GPU_NATIVE),
     GPU_GRAPH: _gpu("PyTorch, CUDA graph", "GraphPyTorch", GPU_NATIVE),
     GPU_OWN: replace(TOOLS[GPU_OWN], baselines=(GPU_NATIVE,)),
-    "jax": replace(TOOLS["jax"], baselines=(GPU_NATIVE,)),
-    GPU_OWN_JAX: replace(TOOLS[GPU_OWN_JAX], baselines=(GPU_NATIVE,)),
 }
+GPU_JAX_TOOLS = {"jax": TOOLS["jax"], GPU_OWN_JAX: replace(TOOLS[GPU_OWN_JAX], baselines=("jax",))}
 STEPS, FIT = "matgrad-torch-steps", "matgrad-torch-fit"
 EPOCH_TOOLS = {STEPS: _own("matgrad PyTorch, bare steps", "MatgradSteps"), FIT: _own("M.fit", "MatgradFit")}
 
