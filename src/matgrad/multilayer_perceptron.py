@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
 from itertools import pairwise
 from operator import is_not
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matgrad.backends import Backend, automatic_backend, backend_of, get_backend
-from matgrad.backends.base import Matrix, Scalar
+from matgrad.backends.base import MATMULS, Matrix, Scalar
 from matgrad.datasets.checking import as_array
 from matgrad.foundation.deferred import deferred
 from matgrad.foundation.random_numbers import Generator
@@ -53,6 +54,7 @@ class MultilayerPerceptron:
     def __init__(self, layers: Iterable[Layer] = ()) -> None:
         self.layers: list[Layer] = list(layers)
         self._engine: str | None = None  # if not the backend's: the C++ core works on NumPy's matrices
+        self._matmul = MATMULS[0]
         self._checked: list[Layer] = []  # the layers when they were last checked
         self._check_layers()
 
@@ -60,22 +62,25 @@ class MultilayerPerceptron:
     def feedforward(self, X: Matrix) -> Matrix:
         """Y = f_Θ(X)"""
         self._check_input(X)
-        for layer in self.layers:
-            X = layer.feedforward(X)
-            keep(layer, Y=X)
+        with self.products():
+            for layer in self.layers:
+                X = layer.feedforward(X)
+                keep(layer, Y=X)
         return X
 
     def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
         """Set DX and Dθ in every layer, from the output Y and its gradient DY."""
-        for layer in reversed(self.layers):
-            keep(layer, DY=DY)
-            layer.backpropagate(Y, DY)
-            Y, DY = layer.X, layer.DX
+        with self.products():
+            for layer in reversed(self.layers):
+                keep(layer, DY=DY)
+                layer.backpropagate(Y, DY)
+                Y, DY = layer.X, layer.DX
 
     def optimize(self, eta: Scalar) -> None:
         """θ' for every parameter θ of every layer, with learning rate η."""
-        for layer in self.layers:
-            layer.optimize(eta)
+        with self.products():
+            for layer in self.layers:
+                layer.optimize(eta)
 
     def walk(self) -> Iterator[tuple[str, Layer]]:
         """All layers and their parts, with their names: ('1', layer 1), ('2', layer 2), ('2.1', its first part), …"""
@@ -165,29 +170,55 @@ class MultilayerPerceptron:
         """The device of the parameters."""
         return self.backend.device(self._parameter)
 
+    @property
+    def matmul(self) -> str:
+        """How products are computed: ``float32``, which is in M's own element type, or ``tf32`` or ``bf16``.
+
+        These round the factors of dense products to 10 and 7 bits after the leading one; the sums are in float32.
+        """
+        return self._matmul
+
+    def products(self) -> AbstractContextManager[Any]:
+        """Within it, products of matrices of M's backend are computed as `matmul` says; M's own methods see to it."""
+        return self.backend.products(self._matmul)
+
     def to(
-        self, backend: str | None = None, *, dtype: str | None = None, device: str | None = None
+        self,
+        backend: str | None = None,
+        *,
+        dtype: str | None = None,
+        device: str | None = None,
+        matmul: str | None = None,
     ) -> MultilayerPerceptron:
         """Move the whole state to another backend, element type or device, in place; returns M.
 
-        The backend ``auto`` is the C++ core where it is built, else NumPy; with a device it is PyTorch.
+        The backend ``auto`` is the C++ core where it is built, else NumPy; with a device it is PyTorch. The device
+        ``auto`` is a GPU if the backend sees one, else the processor; with the backend ``auto`` it is PyTorch's GPU, or
+        as without a device if there is none. By default PyTorch computes on the processor, and JAX and TensorFlow where
+        they like to, on a GPU if they see one.
+
+        How products are computed, `matmul`, stays as it is, but is float32 again where there is no choice.
         """
+        is_moved = not backend is dtype is device is None
         if backend == "auto":
             backend = automatic_backend(device)
         target = self.backend if backend is None else get_backend(backend)
         if self.backend.name == "sympy" and dtype is None:
             dtype = "float64"
-        target.check_dtype(dtype or self.dtype)
+        target.check_dtype(kind := dtype or self.dtype)
         if any(layer.is_sparse for layer in self.layers):
             target.check_sparse()
-        if device is not None:
-            target.check_device(device)
-        elif target is self.backend:
-            device = self.device
-        for layer in self.layers:
+        device = self.device if device is None and target is self.backend else target.find_device(device)
+        if matmul is not None:
+            target.check_matmul(matmul, kind, device)
+        if (target, device) != (self.backend, self.device):
+            target.check_memory(self._count() * np.dtype(kind).itemsize, device, "the model")
+        for layer in self.layers if is_moved else ():
             layer.to(target, dtype, device)
         if backend is not None:
             self._engine = backend if backend != target.name else None
+        is_kept = kind == "float32" and self._matmul in target.matmuls(device)
+        self._matmul = matmul or (self._matmul if is_kept else MATMULS[0])
         return self
 
     # -- state --------------------------------------------------------------------------------
@@ -276,6 +307,8 @@ class MultilayerPerceptron:
     def headline(self) -> str:
         """The name of the class, and where the model lives."""
         where = f" on {self.engine}, {self.dtype}" if self.layers else ""
+        if self._matmul != MATMULS[0]:
+            where += f", products in {self._matmul}"
         if self.normalization is not None and self.normalization.kind != "none":
             where += f", inputs normalized ({self.normalization})"
         if self.target_normalization is not None:
@@ -291,6 +324,10 @@ class MultilayerPerceptron:
                 for name in layer.parameters:
                     return values_of(getattr(layer, name))
         raise ValueError("the model has no parameters: expected at least one layer with parameters")
+
+    def _count(self) -> int:
+        """The number of elements of the whole state, without supports."""
+        return sum(int(np.prod(X.shape)) for X in matrices_of(self.state()).values())
 
     def _check_layers(self) -> None:
         """Refuse layers that occur twice or hide others; only a list that has changed is checked again."""

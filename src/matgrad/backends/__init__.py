@@ -52,7 +52,12 @@ def get_backend(name: str) -> Backend:
 
 
 def automatic_backend(device: str | None = None) -> str:
-    """What ``auto`` stands for: the C++ core if it is built, else NumPy; PyTorch if a device is given."""
+    """What ``auto`` stands for: the C++ core if it is built, else NumPy; PyTorch if a device is given.
+
+    For the device ``auto`` it is PyTorch only if that sees a GPU.
+    """
+    if device == "auto":
+        device = _automatic_gpu()
     if device is not None:
         return "torch"
     try:
@@ -60,6 +65,15 @@ def automatic_backend(device: str | None = None) -> str:
     except ImportError:
         return "numpy"
     return "native"
+
+
+def _automatic_gpu() -> str | None:
+    """The GPU that PyTorch sees, if it is installed and sees one."""
+    try:
+        device = get_backend("torch").find_device("auto")
+    except ModuleNotFoundError:
+        return None
+    return None if device == "cpu" else device
 
 
 @cache

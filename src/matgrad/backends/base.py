@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from matgrad.foundation.limits import in_words
 
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
@@ -20,6 +23,7 @@ Matrix = Any  # a 2-D array of the backend's framework
 Scalar = Any  # a number, or a 0-d array of the backend's framework
 
 DTYPES = ("float32", "float64")
+MATMULS = ("float32", "tf32", "bf16")  # how products of float32 matrices are computed; sums are always in float32
 
 
 class RecordingError(TypeError):
@@ -208,10 +212,43 @@ class Backend(ABC):
         if dtype not in DTYPES:
             raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, found {dtype!r}")
 
-    def check_device(self, device: str) -> None:
-        """Raise ValueError if this backend has no such device; all have the processor, cpu."""
-        if device != "cpu":
-            raise ValueError(f"device {device!r}: expected cpu; only torch, jax and tensorflow can have other devices")
+    def find_device(self, name: str | None) -> str | None:
+        """The device that a user calls `name`, as `device` names it; ``auto`` is a GPU, or cpu if there is none.
+
+        Without a name it is the framework's default; None if there is no choice. ValueError if there is no such device.
+        """
+        if name not in (None, "cpu", "auto"):
+            raise ValueError(f"device {name!r}: expected cpu; only torch, jax and tensorflow can have other devices")
+        return None
+
+    def free_memory(self, device: str | None) -> int | None:
+        """The bytes that are left on a device; None if that is not known."""
+        return None
+
+    def check_memory(self, wanted: int, device: str | None, what: str) -> None:
+        """Raise MemoryError if so many bytes are known not to fit on a device; `what` begins the message."""
+        free = self.free_memory(device)
+        if free is not None and wanted > free:
+            raise MemoryError(f"{what}: needs {in_words(wanted)} on {device}, found {in_words(free)} free")
+
+    # -- how products are computed --------------------------------------------------------------
+    def matmuls(self, device: str | None) -> tuple[str, ...]:
+        """Those of `MATMULS` that there are on a device."""
+        return MATMULS[:1]
+
+    def check_matmul(self, matmul: str, dtype: str, device: str | None) -> None:
+        """Raise ValueError if products of matrices of this type cannot be computed so on a device."""
+        if matmul not in MATMULS:
+            raise ValueError(f"matmul: expected one of {', '.join(MATMULS)}, found {matmul!r}")
+        if matmul != "float32" and dtype != "float32":
+            raise ValueError(f"matmul {matmul!r}: expected a model in float32, found {dtype}")
+        if matmul not in self.matmuls(device):
+            where = f"{self.name} on {device or 'cpu'}"
+            raise ValueError(f"matmul {matmul!r}: {where} has float32 alone; torch and jax have tf32 and bf16 on GPUs")
+
+    def products(self, matmul: str) -> AbstractContextManager[Any]:
+        """Within it, products are computed as `matmul` says, whatever the settings of the framework."""
+        return nullcontext()
 
     def scalar(self, value: float, like: Matrix) -> Scalar:
         """The number `value` as a 0-d array of the dtype and device of `like`."""

@@ -7,7 +7,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from matgrad.backends.base import Backend
+from matgrad.backends.base import MATMULS, Backend
 from matgrad.backends.numpy_backend import NumpyBackend
 
 
@@ -32,8 +32,11 @@ class JaxBackend(NumpyBackend):
         return jax.nn.log_sigmoid(X)
 
     def from_numpy(self, A, device=None):
-        where = None if device is None else find_device(device)
-        return jax.device_put(jnp.array(A), where)
+        if device is None:
+            return jnp.array(A)
+        where = find_device(device)
+        with jax.default_device(where):  # else it comes there by way of JAX's default
+            return jax.device_put(jnp.array(A), where)
 
     def rows(self, X, start, stop):
         return _slice(X, start, stop - start)
@@ -48,14 +51,29 @@ class JaxBackend(NumpyBackend):
         if isinstance(X, jax.core.Tracer):
             return None
         (device,) = X.devices()
-        return f"{device.platform}:{jax.local_devices(backend=device.platform).index(device)}"
+        return _name(device)
 
-    def check_device(self, device):
+    def find_device(self, name):
+        if name in (None, "auto"):
+            return self.device(jnp.zeros(()))
         try:
-            find_device(device)
-        except (RuntimeError, IndexError, ValueError) as error:
-            known = ", ".join(f"{d.platform}:{i}" for i, d in enumerate(jax.local_devices()))
-            raise ValueError(f"device {device!r}: {str(error).splitlines()[0]}; found {known}") from None
+            return _name(find_device(name))
+        except (RuntimeError, IndexError, ValueError):
+            known = dict.fromkeys(map(_name, (*jax.local_devices(), *jax.local_devices(backend="cpu"))))
+            missing = f"JAX {jax.__version__} sees no {'GPU' if name in ('cuda', 'gpu') else 'such device'}"
+            raise ValueError(f"device {name!r}: {missing}; expected {' or '.join(known)}") from None
+
+    def free_memory(self, device):
+        found = find_device(device).memory_stats() or {}
+        return found["bytes_limit"] - found["bytes_in_use"] if "bytes_limit" in found else None
+
+    def matmuls(self, device):
+        found = find_device(device)
+        is_new = found.platform == "gpu" and float(getattr(found, "compute_capability", 0)) >= 8
+        return MATMULS if is_new else MATMULS[:1]
+
+    def products(self, matmul):
+        return jax.default_matmul_precision(PRECISIONS[matmul])
 
     def check_dtype(self, dtype):
         super().check_dtype(dtype)
@@ -66,12 +84,20 @@ class JaxBackend(NumpyBackend):
             )
 
 
+# what JAX calls the choices of `MATMULS`; its own default is tf32 on GPUs
+PRECISIONS = {"float32": "highest", "tf32": "TF32_TF32_F32", "bf16": "BF16_BF16_F32"}
+
 # compiled, they take half the time of X[start:stop] and jnp.take
 _slice = jax.jit(jax.lax.dynamic_slice_in_dim, static_argnums=2)
 _take = jax.jit(partial(jnp.take, axis=0))
 
 
+def _name(device: jax.Device) -> str:
+    """The name of a device of this process."""
+    return f"{device.platform}:{jax.local_devices(backend=device.platform).index(device)}"
+
+
 def find_device(name: str) -> jax.Device:
-    """The device of this process called `name`, such as 'cpu', 'gpu' or 'gpu:1'."""
+    """The device of this process called `name`, such as 'cpu', 'gpu', 'cuda' or 'gpu:1'."""
     platform, _, index = name.partition(":")
     return jax.local_devices(backend=platform)[int(index or 0)]

@@ -98,12 +98,12 @@ class TensorflowBackend(Backend):
     def dtype(self, X):
         return X.dtype.name
 
-    def check_device(self, device):
+    def find_device(self, name):
+        name = "GPU:0" if name == "auto" and tf.config.list_logical_devices("GPU") else name
         try:
-            with tf.device(device):
-                tf.constant(0.0)
+            return self.device(self.from_numpy(np.zeros(1), "CPU:0" if name == "auto" else name))
         except (ValueError, RuntimeError, tf.errors.OpError) as error:
-            raise ValueError(f"device {device!r}: {str(error).splitlines()[0]}") from None
+            raise ValueError(f"device {name!r}: {str(error).splitlines()[0]}") from None
 
     def device(self, X):
         return getattr(X, "device", None) or None

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from matgrad.backends.base import Backend
+from matgrad.backends.base import MATMULS, Backend
 from matgrad.backends.hashing import times_64, uniform
+from matgrad.backends.torch_products import products
 
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
@@ -148,11 +149,44 @@ class TorchBackend(Backend):
     def device(self, X):
         return str(X.device)
 
-    def check_device(self, device):
+    def find_device(self, name):
+        if name is None:
+            return str(torch.empty(0).device)
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        if name.partition(":")[0] == "cuda":
+            _check_gpu(name)
         try:
-            torch.zeros(1, device=device).cpu()
+            X = torch.zeros(1, device=name)
+            X.cpu()
         except (RuntimeError, AssertionError) as error:  # NotImplementedError, of meta, is a RuntimeError
-            raise ValueError(f"device {device!r}: {str(error).splitlines()[0]}") from None
+            raise ValueError(f"device {name!r}: {str(error).splitlines()[0]}") from None
+        return str(X.device)
+
+    def free_memory(self, device):
+        if torch.device(device or "cpu").type != "cuda":
+            return None
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # of what PyTorch has
+        return torch.cuda.mem_get_info(device)[0] + unused
+
+    # -- how products are computed --------------------------------------------------------------
+    def matmuls(self, device):
+        is_new = torch.device(device or "cpu").type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+        return MATMULS if is_new else MATMULS[:1]
+
+    def products(self, matmul):
+        return products(matmul)
+
+
+def _check_gpu(name: str) -> None:
+    """Raise ValueError if there is no such GPU."""
+    count, index = torch.cuda.device_count(), name.partition(":")[2] or "0"
+    if not count:
+        build = "is a build without CUDA" if torch.version.cuda is None else "finds none"
+        raise ValueError(f"device {name!r}: PyTorch sees no GPU (torch {torch.__version__} {build}); expected cpu")
+    if index.isdigit() and int(index) >= count:
+        known = " or ".join(["cpu", *(f"cuda:{i}" for i in range(count))])
+        raise ValueError(f"device {name!r}: PyTorch sees {count} GPU{'s' if count > 1 else ''}; expected {known}")
 
 
 def _hashed(position: torch.Tensor, seed: object, count: object, like: torch.Tensor) -> torch.Tensor:

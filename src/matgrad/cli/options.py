@@ -13,7 +13,7 @@ import click
 
 from matgrad import datasets
 from matgrad.backends import BACKENDS, get_backend
-from matgrad.backends.base import DTYPES
+from matgrad.backends.base import DTYPES, MATMULS
 from matgrad.cli.files import CIFAR10, MNIST, READS, Reads, Writes
 from matgrad.cli.groups import all_of, option
 from matgrad.cli.table_options import check_table_options, flag, given_table_options, target_options
@@ -116,8 +116,21 @@ machine_options = all_of(
         default="auto",
         help="What computes; auto is the C++ core if it is built, else NumPy; with --device it is PyTorch.",
     ),
-    option("Engine", "--device", metavar="NAME", help="Where the backend computes, such as cuda or cpu."),
+    option(
+        "Engine",
+        "--device",
+        metavar="NAME",
+        help="Where the backend computes: cpu, cuda, cuda:1 …, or auto, which is a GPU if the backend sees one; with "
+        "--backend auto that is PyTorch.  [default: cpu; on JAX and TensorFlow a GPU if they see one]",
+    ),
     dtype_option,
+    option(
+        "Engine",
+        "--matmul",
+        type=click.Choice(MATMULS),
+        default=MATMULS[0],
+        help="How float32 matrices are multiplied; tf32 and bf16 round the factors, on GPUs alone.",
+    ),
     option(
         "Engine",
         "--threads",
@@ -264,8 +277,9 @@ def load_data(
 
 
 def move(M: MultilayerPerceptron, options: dict[str, Any]) -> MultilayerPerceptron:
-    """The model with the backend, dtype and device that the options name."""
+    """The model with the backend, dtype, device and products that the options name."""
     if options["backend"] == "jax" and (options["dtype"] or M.dtype) == "float64":
         get_backend("jax")  # says what to install if JAX is missing
         import_module("jax").config.update("jax_enable_x64", True)
-    return M.to(options["backend"], dtype=options["dtype"], device=options["device"])
+    names = ("dtype", "device", "matmul")
+    return M.to(options["backend"], **{name: options[name] for name in names})

@@ -38,6 +38,8 @@ def run_record(
     return {
         "seed": options["seed"],
         "backend": M.engine,
+        "device": M.device or "cpu",
+        "matmul": M.matmul,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(started)),
         "seconds": round(time.time() - started, 3),
         "compilation_seconds": round(training.compilation_seconds, 3),

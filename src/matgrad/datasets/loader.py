@@ -121,7 +121,8 @@ class DataLoader:
     def to(self, backend: str | None = None, *, dtype: str | None = None, device: str | None = None) -> DataLoader:
         """Move the data to another backend, element type or device, in place; returns the loader.
 
-        Data that is there already is not copied, nor are examples that another backend can read where they are.
+        The device ``auto`` is a GPU if the backend sees one. Data that is there already is not copied, nor are examples
+        that another backend can read where they are.
         """
         values = values_of(self.X)
         current = backend_of(values)
@@ -130,15 +131,22 @@ class DataLoader:
             target.check_dtype(dtype)
         if values is not self.X:
             target.check_sparse()
-        if target is current:
-            device = current.device(values) if device is None else device
-            if dtype in (None, current.dtype(values)) and device == current.device(values):
-                return self
+        here = current.device(values)
+        device = here if device is None and target is current else target.find_device(device)
+        if (target, device) != (current, here):
+            target.check_memory(self._bytes(dtype or current.dtype(values)), device, "the data")
+        elif dtype in (None, current.dtype(values)):
+            return self
         A = current.to_numpy(values)
         self.X = with_values(self.X, target.shown(A if dtype is None else A.astype(dtype, copy=False), device))
         self.T = convert(self.T, target, dtype, device)
         self.weights = None if self.weights is None else convert(self.weights, target, dtype, device)
         return self
+
+    def _bytes(self, dtype: str) -> int:
+        """The size of the data with elements of a type."""
+        matrices = (values_of(self.X), self.T, *([] if self.weights is None else [self.weights]))
+        return np.dtype(dtype).itemsize * sum(int(np.prod(A.shape)) for A in matrices)
 
     def in_order(self, batch_size: int) -> DataLoader:
         """A loader of the same examples in the order of the data, without a copy of them."""

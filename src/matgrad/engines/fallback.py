@@ -262,13 +262,13 @@ def _compiled(
 
 
 def _frame(M: MultilayerPerceptron) -> Any:
-    """What a compiled computation of M cannot follow: its engine and device, and the sizes and dtypes of its state.
+    """What a compiled computation of M cannot follow: its engine, device and products, sizes and dtypes of its state.
 
     Supports may change, and so may their numbers of elements.
     """
     signatures = state_signatures(M.state())
     sizes = [(name, *map(size_name, shape), dtype) for name, (shape, dtype) in signatures.items()]
-    return M.engine, M.device, sizes
+    return M.engine, M.device, M.matmul, sizes
 
 
 class _Look:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
@@ -110,6 +111,10 @@ class Programs:
         executor = self.executors.pop(key)
         if self.is_timed:  # else nobody asks for it, and it has memory
             self.retired.append(executor)
+
+    def _products(self) -> AbstractContextManager[Any]:
+        """Within it, products are computed as the model says."""
+        return self.kernels.backend.products(self.computation.template.matmul)
 
     def _own(self, name: str, X: Matrix) -> Matrix:
         """A matrix of the state, with this name in `matrices`, as programs use it."""
@@ -228,7 +233,8 @@ class ProgramStep(Programs, CompiledStep):
         """Train on one batch with this executor."""
         like = values_of(X)
         eta = eta if isinstance(eta, type(like)) else self.kernels.backend.scalar(eta, like)
-        executor.execute(**self._named(X, T, eta, *s))
+        with self._products():
+            executor.execute(**self._named(X, T, eta, *s))
 
 
 class ProgramEvaluation(Programs, CompiledEvaluation):
@@ -244,4 +250,5 @@ class ProgramEvaluation(Programs, CompiledEvaluation):
         executor = self.executor_for(*inputs)
         if len(self.executors) > MOST_SIZES:
             del self.executors[next(iter(self.executors))]
-        return executor.execute(**self._named(*inputs))
+        with self._products():
+            return executor.execute(**self._named(*inputs))

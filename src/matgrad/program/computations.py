@@ -32,13 +32,14 @@ def train_batch(
     *s: Matrix,
 ) -> None:
     """One step: feedforward, the gradient of the mean loss, weighted if s is given, backpropagate, optimize."""
-    Y = M.feedforward(X)
-    check_targets(Y, T)
-    DY = loss.mean_gradient(Y, T, *s)
-    M.backpropagate(Y, DY)
-    if clip_norm is not None:
-        clip_gradients(M, clip_norm)
-    M.optimize(eta)
+    with M.products():
+        Y = M.feedforward(X)
+        check_targets(Y, T)
+        DY = loss.mean_gradient(Y, T, *s)
+        M.backpropagate(Y, DY)
+        if clip_norm is not None:
+            clip_gradients(M, clip_norm)
+        M.optimize(eta)
 
 
 class Computation:
@@ -57,7 +58,8 @@ class Computation:
         """The outputs by name; neither the model nor the given state is changed."""
         if not is_own(self.template, self.loss):  # it may change matrices in place
             state = copied(state)
-        return self.run(self.template.clone(), state, *inputs)
+        with self.template.products():
+            return self.run(self.template.clone(), state, *inputs)
 
     def names(self, count: int) -> tuple[str, ...]:
         """The names of its inputs if so many are given: those that are needed, and further ones."""

@@ -50,9 +50,12 @@ class MLPClassifier(ClassifierMixin, Perceptron):
         Whether to hold out this fraction of the examples, to stop when their loss has not decreased for so many
         epochs, and to keep the model for which it was smallest.
     backend, device
-        What computes, and where; 'auto' is the C++ core, or NumPy where that is not built.
+        What computes, and where; 'auto' is the C++ core, or NumPy where that is not built. The device 'auto' is a GPU
+        if the backend sees one; with the backend 'auto' that is PyTorch.
     dtype
         'float32' or 'float64', which is slower; by default that of X if it has one of these, else float64.
+    matmul
+        How float32 matrices are multiplied: 'float32' or, on GPUs, 'tf32' or 'bf16', which round the factors.
     random_state
         The seed of the weights, the order of the examples, dropout and the held-out examples.
     verbose
@@ -95,6 +98,7 @@ class MLPClassifier(ClassifierMixin, Perceptron):
         backend: str = "auto",
         device: str | None = None,
         dtype: str | None = None,
+        matmul: str = "float32",
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:  # scikit-learn reads the parameters from this signature
@@ -114,6 +118,7 @@ class MLPClassifier(ClassifierMixin, Perceptron):
             backend=backend,
             device=device,
             dtype=dtype,
+            matmul=matmul,
             random_state=random_state,
             verbose=verbose,
         )

@@ -58,6 +58,7 @@ class Perceptron(BaseEstimator):
         backend: str = "auto",
         device: str | None = None,
         dtype: str | None = None,
+        matmul: str = "float32",
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
@@ -76,6 +77,7 @@ class Perceptron(BaseEstimator):
         self.backend = backend
         self.device = device
         self.dtype = dtype
+        self.matmul = matmul
         self.random_state = random_state
         self.verbose = verbose
 
@@ -102,7 +104,7 @@ class Perceptron(BaseEstimator):
                 [self.n_features_in_, *sizes, outputs],
                 optimizers=self.optimizer,
                 densities=None if self._starts_dense() else self.density,
-            ).to(self.backend, dtype=dtype, device=self.device)
+            ).to(self.backend, dtype=dtype, device=self.device, matmul=self.matmul)
         self.n_iter_ = 0
         self.history_: dict[str, list] = {}
 
@@ -213,11 +215,12 @@ class Perceptron(BaseEstimator):
         state = dict(super().__getstate__())
         if "model_" in state:
             M = self.model_
-            state["model_"], state["_place"] = M.clone().to("numpy"), (M.engine, M.device)
+            state["model_"], state["_place"] = M.clone().to("numpy"), (M.engine, M.device, M.matmul)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         place = state.pop("_place", None)
         super().__setstate__(state)
         if place is not None:
-            self.model_.to(place[0], device=place[1] if place[0] == "torch" else None)
+            engine, device, *matmul = place  # files of version 1.0 have no more
+            self.model_.to(engine, device=device if engine == "torch" else None, matmul=matmul[0] if matmul else None)

@@ -257,7 +257,12 @@ class Training:
         """What should be the same in all parts of a run, in words."""
         rules = CompositeOptimizer(*(layer.optimizer for _, layer in self._model.walk()))
         clip = "none" if self.clip_norm is None else f"{self.clip_norm:g}"
-        return {"the loss": self.loss.specification(), "the optimizers": rules.specification(), "the clip norm": clip}
+        return {
+            "the loss": self.loss.specification(),
+            "the optimizers": rules.specification(),
+            "the clip norm": clip,
+            "products in": self._model.matmul,
+        }
 
     def _start(self, callbacks: list[Callback]) -> Iterator[Callback]:
         """Start the callbacks, those that the checkpoint has a state of with that."""
