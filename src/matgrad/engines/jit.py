@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.distributed.group import Group
-from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine
+from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, Engine, Poll
 from matgrad.layers.state import State
 from matgrad.program.computations import Computation, Step
 from matgrad.program.recorder import check_hidden_state
@@ -32,8 +34,21 @@ class JitEngine(Engine):
         return JitEvaluation(computation)
 
 
+# what one call does at most, so that the host hears an interrupt in time
+MOST_STEPS = 64
+MOST_FLOPS = {"cpu": 5e9, "gpu": 5e10}
+
+
 class JitStep(CompiledStep):
-    """The step under `jax.jit`, with buffers of its own."""
+    """The step under `jax.jit`, with buffers of its own.
+
+    A call takes the host longer than a small step takes a GPU. So the batches of a plain `DataLoader` are gathered on
+    the device, and many of them make one call.
+    """
+
+    takes_epochs = True
+    is_stable = True  # whether a step changes no shape or dtype of the state
+    _labels: tuple[np.ndarray, Matrix] | None = None  # of the last loader, and a copy on the device
 
     def __init__(self, step: Step) -> None:
         self.matrices: State = {}
@@ -42,6 +57,7 @@ class JitStep(CompiledStep):
     def renew(self, step: Step, is_same: bool) -> None:
         if not is_same:
             self.step, self.compiled = step, self._jitted(step)
+            self.several = jax.jit(partial(_several, step), static_argnames="N", donate_argnums=0)
             self.prepared: set[tuple] = set()
 
     def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
@@ -62,13 +78,97 @@ class JitStep(CompiledStep):
         self.prepare(X, T, *s)
         self.matrices = self.compiled(self.matrices, X, T, eta, *s)
 
+    # -- whole epochs -----------------------------------------------------------------------------------
+    def train(
+        self,
+        batches: Batches,
+        rate: Callable[[int], Scalar],
+        poll: Poll = lambda done: None,
+        first: int = 0,
+    ) -> None:
+        loader: Any = batches
+        if not (getattr(loader, "is_plain", False) and self.is_stable):
+            return super().train(batches, rate, poll, first)
+        rates, number = [], getattr(rate, "number", rate)  # without a copy on the device
+        try:
+            for i in range(first, first + len(loader)):
+                rates.append(float(number(i)))
+        finally:  # if the rate of a batch raises an error, the batches before it are still trained on
+            if rates:
+                self._train(loader, np.array(rates, loader.X.dtype), lambda done: poll(first + done))
+
+    def _train(self, loader: Any, rates: np.ndarray, poll: Poll) -> None:
+        """Train on the first batches, one for each learning rate; the host is one call ahead of the device."""
+        order, N, full = loader.order(), loader.batch_size, min(len(rates), loader.size // loader.batch_size)
+        examples, most, i, before = self._examples(loader, order), self._most_steps(N, full), 0, None
+        while i < len(rates):
+            n = most if i + most <= full else 1
+            if n > 1:
+                self.matrices = self.several(self.matrices, examples, rates[i : i + n], np.int32(i * N), N=N)
+            else:
+                X, T, *s = loader.batch(i * N, order)
+                self(X, T, jnp.asarray(rates[i]), *s)
+            i += n
+            last = jnp.array(min(self.matrices.values(), key=np.size), copy=True)  # the next call deletes the matrices
+            jax.block_until_ready(last if i == len(rates) else before)
+            before = last
+            poll(i)
+
+    def _most_steps(self, N: int, full: int) -> int:
+        """How many steps make one call: a number that leaves few of the full batches over."""
+        (device,) = next(iter(self.matrices.values())).devices()
+        flops = 6 * N * sum(map(np.size, self.matrices.values()))  # of a step with dense matrices, or fewer
+        most = int(min(MOST_STEPS, full, MOST_FLOPS.get(device.platform, MOST_FLOPS["gpu"]) // flops))
+        return min(range(most // 2 + 1, most + 1), key=lambda n: (full % n, -n), default=1)
+
+    def _examples(self, loader: Any, order: np.ndarray | None) -> dict[str, Matrix | None]:
+        """The data, their labels and their order on the device."""
+        (device,) = loader.X.devices()
+        if loader.labels is not None and (self._labels is None or self._labels[0] is not loader.labels):
+            self._labels = loader.labels, jax.device_put(loader.labels.astype(np.int32), device)
+        labels = None if loader.labels is None or self._labels is None else self._labels[1]
+        rows = None if order is None else jax.device_put(order.astype(np.int32), device)
+        return {"X": loader.X, "T": loader.T, "s": loader.weights, "labels": labels, "rows": rows}
+
     def _jitted(self, step: Step) -> Any:
         """The step as a function under `jax.jit`."""
         return jax.jit(step, donate_argnums=0)
 
     def _compile(self, *inputs: Matrix) -> None:
         """Let XLA compile it for inputs like these."""
-        self.compiled.lower(self.matrices, *inputs).compile()
+        lowered = self.compiled.lower(self.matrices, *inputs)
+        self.is_stable = _signatures(lowered.out_info) == _signatures(self.matrices)
+        lowered.compile()
+
+
+def _several(step: Step, state: State, examples: dict[str, Any], etas: Matrix, start: Scalar, N: int) -> State:
+    """A step for each η, on batches of N examples from position `start` of their order."""
+
+    def one(i: Scalar, state: State) -> State:
+        def taken(A: Matrix) -> Matrix:
+            return jax.lax.dynamic_slice_in_dim(A, start + i * N, N)
+
+        rows = examples["rows"]
+        rows = None if rows is None else taken(rows)
+
+        def batch(A: Matrix) -> Matrix:
+            return taken(A) if rows is None else _rows(A, rows)
+
+        labels, s = examples["labels"], examples["s"]
+        T = batch(examples["T"]) if labels is None else _rows(examples["T"], batch(labels))
+        return step(state, batch(examples["X"]), T, etas[i], *(() if s is None else (batch(s),)))
+
+    return jax.lax.fori_loop(0, len(etas), one, state)
+
+
+def _rows(A: Matrix, indices: Matrix) -> Matrix:
+    """The rows of A with these indices, which it has."""
+    return A.at[indices].get(mode="promise_in_bounds")
+
+
+def _signatures(state: Mapping[str, Any]) -> dict[str, tuple]:
+    """The shapes and dtypes of matrices."""
+    return {name: (X.shape, X.dtype) for name, X in state.items()}
 
 
 def copies(state: Mapping[str, Matrix]) -> State:
