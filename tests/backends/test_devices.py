@@ -125,6 +125,23 @@ class TestMemory:
 
 
 class TestCommandLine:
+    @pytest.mark.parametrize(
+        "error",
+        [
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 5 GiB, of which 3 GiB is free.\nat line 3"),
+            RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.\nat line 3"),
+        ],
+        ids=["PyTorch", "JAX"],
+    )
+    def test_too_little_memory_in_training_is_told_in_one_line(self, monkeypatch, error):
+        def fail_to_train(*arguments):
+            raise error
+
+        monkeypatch.setattr("matgrad.training.run.Training.train", fail_to_train)
+        said = fail("train", "--epochs", 1)
+        assert str(error).partition("\n")[0] in " ".join(said.split())
+        assert "line 3" not in said
+
     def test_automatic_device_is_recorded(self, tmp_path):
         if torch.cuda.is_available():
             pytest.skip("there is a GPU")

@@ -68,6 +68,11 @@ def check_count(found: int, largest: int, what: str, noun: str) -> None:
         raise ValueError(f"{what}: found {found} {noun}, expected at most {largest}")
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is that of a framework whose device has too little memory; the first line says how much."""
+    return type(error).__name__ == "OutOfMemoryError" or str(error).startswith("RESOURCE_EXHAUSTED")
+
+
 def in_words(size: int) -> str:
     """A number of bytes as a string, such as 1.5 GB."""
     if size >= 1000 << 30:
