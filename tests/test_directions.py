@@ -14,6 +14,7 @@ SOURCE = Path(matgrad.__file__).parent
 ORDER = [
     ("foundation",),
     ("specifications.parsing",),
+    ("engines.cuda.functions", "engines.cuda.index", "engines.cuda.sparse"),  # kernels, for equations one by one too
     ("backends",),
     ("sparse",),
     ("matrix_operations",),

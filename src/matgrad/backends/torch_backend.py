@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -93,15 +96,21 @@ class TorchBackend(Backend):
     has_sparse = True
 
     def sparse_product(self, S, w, B):
+        if kernels := _kernels(w.device):
+            return _written(kernels.sparse_product, (S.shape[0], B.shape[1]), S, w, B)
         i = _index(S, w.device)
         return _csr_matrix(i.starts, i.columns, w[0], S.shape) @ B
 
     def sparse_transposed_product(self, S, w, B):
+        if kernels := _kernels(w.device):
+            return _written(kernels.sparse_transposed_product, (S.shape[1], B.shape[1]), S, w, B)
         i = _index(S, w.device)
         values = torch.index_select(w[0], 0, i.positions)
         return _csr_matrix(i.column_starts, i.rows, values, S.shape[::-1]) @ B
 
     def sampled_product(self, S, A, B):
+        if kernels := _kernels(A.device):
+            return _written(kernels.sampled_product, (1, S.nnz), S, A, B)
         i = _index(S, A.device)
         A, B = A.contiguous(), B.contiguous()
         w = torch.empty((1, S.nnz), dtype=A.dtype, device=A.device)
@@ -199,6 +208,23 @@ def _integer(x: Any, device: torch.device) -> torch.Tensor:
     """A whole number on a device, without waiting for it: so it can be captured in a CUDA graph."""
     is_tensor = isinstance(x, torch.Tensor)
     return x.to(device, torch.int64) if is_tensor else torch.full((), int(x), dtype=torch.int64, device=device)
+
+
+@cache
+def _kernels(device: torch.device) -> ModuleType | None:
+    """The module with kernels for sparse matrices on a GPU, if Triton is installed."""
+    if device.type != "cuda" or find_spec("triton") is None:
+        return None
+    import matgrad.engines.cuda.sparse as kernels  # which imports Triton
+
+    return kernels
+
+
+def _written(kernel: Callable[..., None], shape: tuple[int, int], S: Support, *matrices: torch.Tensor) -> torch.Tensor:
+    """The matrix of this shape that a kernel writes."""
+    out = matrices[0].new_empty(shape)
+    kernel(out, S, *matrices)
+    return out
 
 
 class _Index(NamedTuple):

@@ -1,0 +1,316 @@
+"""Products with sparse matrices on a GPU, in Triton: W B, Wᵀ B and A Bᵀ on a support.
+
+Sums have a fixed order, so that results are always the same; they are computed in the dtype of the matrices. Dense
+matrices are read and written by rows. A kernel works on slices of `BN` columns, one slice after the other, so that the
+rows of a slice stay in the cache. Only launches depend on sizes, and sizes only on shapes and nnz: kernels can be
+captured in a graph. A scalar is a 0-d tensor on the device, or a number, which is compiled into the kernel.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+import triton.language as tl
+
+from matgrad.engines.cuda.functions import uniform
+from matgrad.engines.cuda.index import Index, Lines, index_of
+
+if TYPE_CHECKING:
+    from matgrad.backends.base import Scalar
+    from matgrad.sparse.support import Support
+
+ALIGNED = 16  # columns: the larger their power of 2, up to this one, the more bytes are loaded at once
+MANY = 1024  # elements of a program that does little with each
+
+
+@triton.jit
+def _scalar(pointer, NUMBER: tl.constexpr, TYPE: tl.constexpr):
+    """A scalar on the device, or a number, of this type."""
+    if NUMBER is None:
+        return tl.load(pointer).to(TYPE)
+    else:
+        return tl.full((), NUMBER, TYPE)
+
+
+@triton.jit
+def _parts(starts, segments, lines, room, length, first, BL: tl.constexpr):
+    """BL of the parts that lines are cut into, from the first: number, line, first element and number of elements.
+
+    The segments of long lines come before all lines, because they take longest.
+    """
+    part = first + tl.arange(0, BL)
+    is_segment = part < room
+    line = tl.where(is_segment, tl.load(segments + part, mask=is_segment, other=0), part - room)
+    is_line = line < lines
+    begin = tl.load(starts + line, mask=is_line & (part >= room), other=0)
+    begin += tl.load(segments + room + part, mask=is_segment, other=0)
+    count = tl.minimum(tl.load(starts + line + 1, mask=is_line, other=0) - begin, length)
+    return part, line, begin, count
+
+
+@triton.jit(do_not_specialize=["lines", "room", "length", "units"])
+def _sum_lines(
+    out, partials, starts, others, places, segments, values, B, beta, C, alpha,
+    lines, room, length, units,
+    BETA: tl.constexpr, ALPHA: tl.constexpr, KEEPS: tl.constexpr, UNIT: tl.constexpr,
+    BL: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """β·C + α·W B for the first elements of BL lines of W, and W B for segments of long lines."""
+    N = units * UNIT
+    stride = N.to(tl.int64)
+    groups = tl.cdiv(room + lines, BL)
+    first = (tl.program_id(0) % groups) * BL
+    n = (tl.program_id(0) // groups) * BN + tl.arange(0, BN)
+    part, line, begin, count = _parts(starts, segments, lines, room, length, first, BL)
+    is_column = (n < N)[None, :]
+    at = line[:, None] * stride + n[None, :]
+    total = tl.zeros((BL, BN), out.dtype.element_ty)
+    for first in range(0, tl.max(count, 0), BK):
+        t = first + tl.arange(0, BK)[None, :]
+        is_element = t < count[:, None]
+        k = begin[:, None] + t
+        j = tl.load(others + k, mask=is_element, other=0)
+        k = tl.load(places + k, mask=is_element, other=0) if places is not None else k
+        w = tl.load(values + k, mask=is_element, other=0.0)
+        rows = B + j[:, :, None] * stride + n[None, None, :]
+        b = tl.load(rows, mask=is_element[:, :, None] & is_column[None, :, :], other=0.0)
+        total += tl.sum(w[:, :, None] * b, 1)
+    tl.store(partials + part[:, None] * stride + n[None, :], total, mask=(part < room)[:, None] & is_column)
+    is_row = (part >= room) & (line < lines)
+    if KEEPS:
+        is_row = is_row & (count > 0)
+    if C is not None:
+        c = tl.load(C + at, mask=is_row[:, None] & is_column, other=0.0)
+        total = _scalar(beta, BETA, total.dtype) * c + _scalar(alpha, ALPHA, total.dtype) * total
+    tl.store(out + at, total, mask=is_row[:, None] & is_column)
+
+
+@triton.jit(do_not_specialize=["lines", "room", "length", "begin", "end", "units"])
+def _sample_lines(
+    out, starts, others, segments, A, B, beta, C, alpha,
+    lines, room, length, begin, end, units,
+    BETA: tl.constexpr, ALPHA: tl.constexpr, UNIT: tl.constexpr,
+    BL: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """β·C + α·A Bᵀ for the elements of BL rows or segments, summed over some of the columns of A and B."""
+    stride = (units * UNIT).to(tl.int64)
+    _, line, start, count = _parts(starts, segments, lines, room, length, tl.program_id(0) * BL, BL)
+    row = A + line[:, None, None] * stride
+    is_line = ((line >= 0) & (line < lines))[:, None, None]
+    for first in range(0, tl.max(count, 0), BK):
+        t = first + tl.arange(0, BK)[None, :]
+        is_element = t < count[:, None]
+        k = start[:, None] + t
+        j = tl.load(others + k, mask=is_element, other=0)
+        products = tl.zeros((BL, BK, BN), out.dtype.element_ty)
+        for n0 in range(begin * UNIT, end * UNIT, BN):
+            n = (n0 + tl.arange(0, BN))[None, None, :]
+            is_column = n < end * UNIT
+            a = tl.load(row + n, mask=is_line & is_column, other=0.0)
+            b = tl.load(B + j[:, :, None] * stride + n, mask=is_element[:, :, None] & is_column, other=0.0)
+            products += a * b
+        total = tl.sum(products, 2)
+        if C is not None:
+            c = tl.load(C + k, mask=is_element, other=0.0)
+            total = _scalar(beta, BETA, total.dtype) * c + _scalar(alpha, ALPHA, total.dtype) * total
+        tl.store(out + k, total, mask=is_element)
+
+
+@triton.jit(do_not_specialize=["room", "units"])
+def _add_segments(
+    out, partials, segments, alpha, room, units,
+    ALPHA: tl.constexpr, UNIT: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Add to every long line the sums of its segments, times α."""
+    N = units * UNIT
+    stride = N.to(tl.int64)
+    slot = tl.program_id(0) % room
+    n = (tl.program_id(0) // room) * BN + tl.arange(0, BN)
+    is_column = n < N
+    count = tl.load(segments + 2 * room + slot)
+    total = tl.zeros((BN,), out.dtype.element_ty)
+    for first in range(0, count, BK):
+        k = first + tl.arange(0, BK)
+        at = partials + (slot + k)[:, None] * stride + n[None, :]
+        total += tl.sum(tl.load(at, mask=(k < count)[:, None] & is_column[None, :], other=0.0), 0)
+    if count > 0:
+        at = out + tl.load(segments + slot) * stride + n
+        tl.store(at, tl.load(at, mask=is_column) + _scalar(alpha, ALPHA, total.dtype) * total, mask=is_column)
+
+
+@triton.jit
+def _elements(nnz, BK: tl.constexpr):
+    """The BK elements of a program, and which of them there are; nnz may be as large as indices can be."""
+    first, t = tl.program_id(0) * BK, tl.arange(0, BK)
+    return first + t, t < nnz - first
+
+
+@triton.jit(do_not_specialize=["nnz", "D"])
+def _fill(out, rows, columns, values, nnz, D, BK: tl.constexpr):
+    """Write the values to their positions in a dense matrix."""
+    k, mask = _elements(nnz, BK)
+    i = tl.load(rows + k, mask=mask, other=0).to(tl.int64)
+    j = tl.load(columns + k, mask=mask, other=0)
+    tl.store(out + i * D + j, tl.load(values + k, mask=mask), mask=mask)
+
+
+@triton.jit(do_not_specialize=["nnz", "D"])
+def _hash(out, rows, columns, seed, count, nnz, D, SEED: tl.constexpr, COUNT: tl.constexpr, BK: tl.constexpr):
+    """Numbers from [0, 1), one per position."""
+    k, mask = _elements(nnz, BK)
+    i = tl.load(rows + k, mask=mask, other=0).to(tl.uint32)
+    j = tl.load(columns + k, mask=mask, other=0).to(tl.uint32)
+    position = i * D.to(tl.uint32) + j
+    numbers = uniform(position, _scalar(seed, SEED, tl.int64), _scalar(count, COUNT, tl.int64), out.dtype.element_ty)
+    tl.store(out + k, numbers, mask=mask)
+
+
+# -- launches: operations on W, with values w on the support S, which write to `out` ----------------------------
+
+
+def sparse_product(out: torch.Tensor, S: Support | Index, w: torch.Tensor, B: torch.Tensor) -> None:
+    """W B"""
+    _sum(out, index_of(S, out.device).by_rows, w, B)
+
+
+def sparse_transposed_product(out: torch.Tensor, S: Support | Index, w: torch.Tensor, B: torch.Tensor) -> None:
+    """Wᵀ B"""
+    _sum(out, index_of(S, out.device).by_columns, w, B)
+
+
+def transposed_sum(
+    out: torch.Tensor,
+    S: Support | Index,
+    beta: Scalar,
+    C: torch.Tensor,
+    alpha: Scalar,
+    w: torch.Tensor,
+    B: torch.Tensor,
+) -> None:
+    """β·C + α·Wᵀ B"""
+    _sum(out, index_of(S, out.device).by_columns, w, B, beta, C, alpha)
+
+
+def sampled_product(out: torch.Tensor, S: Support | Index, A: torch.Tensor, B: torch.Tensor) -> None:
+    """(A Bᵀ)_S"""
+    _sample(out, index_of(S, out.device).by_rows, A, B)
+
+
+def sampled_sum(
+    out: torch.Tensor,
+    S: Support | Index,
+    beta: Scalar,
+    C: torch.Tensor,
+    alpha: Scalar,
+    A: torch.Tensor,
+    B: torch.Tensor,
+) -> None:
+    """β·C + α·(A Bᵀ)_S"""
+    _sample(out, index_of(S, out.device).by_rows, A, B, beta, C, alpha)
+
+
+def dense(out: torch.Tensor, S: Support | Index, w: torch.Tensor) -> None:
+    """W"""
+    index, (_, D) = index_of(S, out.device), S.shape
+    _check_rows(out, w)
+    out.zero_()
+    with torch.cuda.device_of(out):
+        grid = (triton.cdiv(S.nnz, MANY),)
+        _fill[grid](out, index.row_indices, index.by_rows.others, w, S.nnz, D, MANY)
+
+
+def uniform_on(out: torch.Tensor, S: Support | Index, seed: Scalar, count: Scalar) -> None:
+    """uniform(m, n, seed, count)_S"""
+    index, (_, D) = index_of(S, out.device), S.shape
+    _check_rows(out)
+    (seed, SEED), (count, COUNT) = _split(seed, out), _split(count, out)
+    with torch.cuda.device_of(out):
+        grid = (triton.cdiv(S.nnz, MANY),)
+        _hash[grid](out, index.row_indices, index.by_rows.others, seed, count, S.nnz, D, SEED, COUNT, MANY)
+
+
+def _sum(
+    out: torch.Tensor,
+    lines: Lines,
+    w: torch.Tensor,
+    B: torch.Tensor,
+    beta: Scalar = 0,
+    C: torch.Tensor | None = None,
+    alpha: Scalar = 1,
+) -> None:
+    """β·C + α·W B for the matrix W with these lines, or W B without C."""
+    _check_rows(out, w)
+    (m, N), room, B, C = out.shape, lines.segments.shape[1], B.contiguous(), _contiguous(C)
+    (beta, BETA), (alpha, ALPHA) = _split(beta, out), _split(alpha, out)
+    is_kept = C is not None and BETA == 1 and C.data_ptr() == out.data_ptr()
+    unit, (BL, BK, BN, warps) = gcd(N, ALIGNED), _sum_tile(N)
+    slices, partials = triton.cdiv(N, BN), torch.empty((room, N), dtype=out.dtype, device=out.device)
+    with torch.cuda.device_of(out):
+        _sum_lines[(triton.cdiv(room + m, BL) * slices,)](
+            out, partials, lines.starts, lines.others, lines.places, lines.segments, w, B, beta, C, alpha,
+            m, room, lines.length, N // unit, BETA, ALPHA, is_kept, unit, BL, BK, BN, num_warps=warps,
+        )  # fmt: skip
+        if room:
+            _add_segments[(room * slices,)](
+                out, partials, lines.segments, alpha, room, N // unit, ALPHA, unit, BK, BN, num_warps=warps
+            )
+
+
+def _sample(
+    out: torch.Tensor,
+    lines: Lines,
+    A: torch.Tensor,
+    B: torch.Tensor,
+    beta: Scalar = 0,
+    C: torch.Tensor | None = None,
+    alpha: Scalar = 1,
+) -> None:
+    """β·C + α·(A Bᵀ)_S for the support S with these rows, or (A Bᵀ)_S without C."""
+    _check_rows(out)
+    (m, N), room, A, B, C = A.shape, lines.segments.shape[1], A.contiguous(), B.contiguous(), _contiguous(C)
+    (beta, BETA), (alpha, ALPHA) = _split(beta, out), _split(alpha, out)
+    unit, (BL, BK, BN, slices, warps) = gcd(N, ALIGNED), _sample_tile(N)
+    units = N // unit
+    width = triton.cdiv(units, slices)
+    with torch.cuda.device_of(out):
+        for first in range(0, units, width):
+            _sample_lines[(triton.cdiv(room + m, BL),)](
+                out, lines.starts, lines.others, lines.segments, A, B, beta, C, alpha,
+                m, room, lines.length, first, min(first + width, units), units,
+                BETA, ALPHA, unit, BL, BK, BN, num_warps=warps,
+            )  # fmt: skip
+            beta, BETA, C = None, 1, out  # to which the other slices add
+
+
+def _sum_tile(N: int) -> tuple[int, int, int, int]:
+    """The lines, elements and columns of a tile, and its warps."""
+    BN = min(triton.next_power_of_2(N), 128)
+    return max(4, 128 // BN), 4, BN, 4
+
+
+def _sample_tile(N: int) -> tuple[int, int, int, int, int]:
+    """The rows, elements and columns of a tile, the number of slices of the columns, and the warps."""
+    BN = min(triton.next_power_of_2(N), 128)
+    return max(4, 128 // BN), 8, BN, max(1, N // 512), 4
+
+
+def _split(c: Scalar, out: torch.Tensor) -> tuple[torch.Tensor | None, Any]:
+    """A scalar as kernels take it: a tensor on the device and None, or None and a number."""
+    if isinstance(c, torch.Tensor) and c.device == out.device:
+        return c, None
+    return None, c.item() if hasattr(c, "item") else c
+
+
+def _contiguous(C: torch.Tensor | None) -> torch.Tensor | None:
+    """A matrix whose rows follow each other in memory, if there is one."""
+    return C if C is None else C.contiguous()
+
+
+def _check_rows(*matrices: torch.Tensor) -> None:
+    """Refuse a matrix whose rows do not follow each other in memory."""
+    for X in matrices:
+        if not X.is_contiguous():
+            raise ValueError(f"expected a matrix whose rows follow each other in memory, found strides {X.stride()}")
