@@ -132,6 +132,20 @@ def test_a_support_without_an_index_and_matrices_in_another_order_do_too(name: s
     p.assert_result("sampled_product", p.sampled(), A.T.contiguous().T, B.T.contiguous().T, S=p.S)
 
 
+@pytest.mark.parametrize("N", [3, 70])
+@pytest.mark.parametrize("name", ["both", "nothing"])
+def test_both_gradients_at_once(name: str, N: int, cut):
+    p = Problem(SUPPORTS[name], N)
+    w, v, A, B = p.matrices("wvAB")
+    for beta, C, alpha in ((0, None, 1), (0.9, v, torch.tensor(-0.1, dtype=v.dtype)), (1, w, -0.1)):
+        out, b, a = torch.full(B.shape, np.nan, dtype=B.dtype), float(beta), float(alpha)
+        sampled = torch.full_like(w, np.nan) if C is None else C  # in place, even in place of W itself
+        expected = p.sampled() if C is None else b * C.numpy() + a * p.sampled()
+        KERNELS.sparse_gradients(out, sampled, p.index, w, A, B, beta, C, alpha)
+        p.assert_close(out, p.W.T @ p.A)
+        p.assert_close(sampled, expected)
+
+
 @pytest.mark.parametrize("name", ["both", "nothing"])
 def test_dense_matrices_and_random_numbers_on_a_support(name: str):
     p = Problem(SUPPORTS[name], 5, "float32")

@@ -16,6 +16,7 @@ class CudaKernels(TorchKernels):
     dense = staticmethod(sparse.dense)
     sampled_product = staticmethod(sparse.sampled_product)
     sampled_sum = staticmethod(sparse.sampled_sum)
+    sparse_gradients = staticmethod(sparse.sparse_gradients)
     uniform_on = staticmethod(sparse.uniform_on)
 
     def index(self, S, like, kept=None):
