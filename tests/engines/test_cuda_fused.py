@@ -5,18 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from architectures import random_architecture
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from matgrad.program.program import Program
+from matgrad.program.rules import optimized, with_separate_outputs
 from program_support import kernels_of, numbers, outputs, programs
 from support import to_numpy
-
-from matgrad.engines.executor import Executor
-from matgrad.engines.program import ProgramStep
-from matgrad.engines.registry import get_engine
-from matgrad.program.computations import Step
-from matgrad.program.program import Program, Value
-from matgrad.program.rules import optimized, with_separate_outputs
 from triton_support import triton  # noqa: F401 (which chooses the interpreter)
 
 from matgrad.engines.cuda import fused  # isort: skip

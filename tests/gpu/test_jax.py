@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from gpu.comparison import assert_equal_states, numpy_state
 
 import matgrad as mg
 from gpu import DEVICE
+from gpu.comparison import assert_equal_states, numpy_state
 from gpu.test_devices import ERRORS, assert_errors, error_of, model, on_gpu
 from matgrad.backends import get_backend
 from matgrad.datasets import DataLoader

@@ -83,4 +83,4 @@ def _check(options: dict[str, Any]) -> None:
     unknown = [part for part in options["parts"] if part not in PARTS]
     if unknown or not options["parts"]:
         raise ValueError(f"--parts: unknown part {''.join(unknown[:1])!r}; known: {', '.join(PARTS)}")
-    get_backend("torch").check_device(options["device"])
+    get_backend("torch").find_device(options["device"])

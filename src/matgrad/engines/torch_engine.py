@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ class TorchEngine(ProgramEngine):
             return super().step(step)
         from matgrad.engines.cuda.step import GraphStep
 
-        return GraphStep(step, *self.cuda)
+        return GraphStep(step, *self.on_cuda(step.template))
 
     def evaluation(self, computation: Computation) -> CompiledEvaluation:
         if not _is_on_cuda(computation.template):
@@ -37,16 +37,16 @@ class TorchEngine(ProgramEngine):
         from matgrad.engines.cuda.step import GraphEvaluation
 
         is_small = _bytes(computation.template) <= MOST_STATE_BYTES
-        return (GraphEvaluation if is_small else ProgramEvaluation)(computation, *self.cuda)
+        return (GraphEvaluation if is_small else ProgramEvaluation)(computation, *self.on_cuda(computation.template))
 
-    @cached_property
-    def cuda(self) -> tuple[Kernels, Callable[..., Any]]:
-        """The kernels and the executor for CUDA devices; those that are generated need Triton."""
+    def on_cuda(self, M: MultilayerPerceptron) -> tuple[Kernels, Callable[..., Any]]:
+        """The kernels and the executor for a model on a CUDA device; those that are generated need Triton."""
         if find_spec("triton") is None:
             return self.kernels, Executor
         from matgrad.engines.cuda.fused import FusedExecutor
+        from matgrad.engines.cuda.kernels import CudaKernels
 
-        return self.kernels, FusedExecutor
+        return CudaKernels(self.backend), partial(FusedExecutor, matmul=M.matmul)
 
 
 def _is_on_cuda(M: MultilayerPerceptron) -> bool:

@@ -42,7 +42,8 @@ class FusedExecutor:
         self.runs = 0
         self.seconds: dict[Value, float] = {}
         self.home: dict[Value, Group] = {}
-        self.groups = grouped(program, lambda product: method(product, matmul))
+        joins = hasattr(kernels, "sparse_gradients")
+        self.groups = grouped(program, lambda product: method(product, matmul), joins_gradients=joins)
         for group in self.groups:
             if group.kind != "parts":
                 self.home |= dict.fromkeys(group.values, group)
@@ -117,7 +118,8 @@ class FusedExecutor:
         if old not in group.operands:
             return True
         if group.kind == "call":
-            return old in in_place_operands(new)
+            is_safe = len(group.values) > 1 and new is group.values[1]  # also where W is read: see `sparse_gradients`
+            return is_safe or old in in_place_operands(new)
         if group.kind == "product" and old in (located(x)[0] for x in group.values[0].operands[-2:]):
             return False
         reads = [located(x) for value in group.values for x in value.operands]
@@ -159,7 +161,7 @@ class FusedExecutor:
         self.state = state
         self.launches = [self._launch(group) for group in self.groups]
         self.launches += [
-            self._call("copy", self.state[name], [self._tensor(value)]) for name, value in self.copied.items()
+            self._call("copy", self.state[name], self._tensor(value)) for name, value in self.copied.items()
         ]
         self.computed = [self._heaviest(group) for group in self.groups] + list(self.copied.values())
 
@@ -194,10 +196,21 @@ class FusedExecutor:
             operands = [
                 x.number if is_plain else self._tensor(x) for x, is_plain in zip(value.operands, is_number, strict=True)
             ]
-            return self._call(value.operation, self._tensor(value), operands)
+            return self._call(value.operation, self._tensor(value), *operands)
         source = self.sources[group]
         read, written = self._arguments(source, group)
         return Launch(partial(_launch, source, read + written), _addresses(read), _addresses(written), may_move=True)
+
+    def _operand(self, x: Value, user: Value) -> Any:
+        """An operand of a call, which is a plain number if the kernel takes one."""
+        is_plain = x.operation == "number" and OPERATIONS[user.operation].takes_numbers
+        return x.number if is_plain else self._tensor(x)
+
+    def _gradients(self, DX: Value, DW: Value, operands: list[Any]) -> Launch:
+        """The call that computes both gradients of a sparse layer: Wᵀ A, and β·C + α·(A Bᵀ)_S."""
+        S, w, A = operands
+        _, *sums, _, B = (self._operand(x, DW) for x in DW.operands)
+        return self._call("sparse_gradients", self._tensor(DX), self._tensor(DW), S, w, A, B, *sums, outs=2)
 
     def _arguments(self, source: Source, group: Group) -> tuple[list[Matrix], list[Matrix]]:
         """What a kernel reads, and what it writes."""
@@ -215,10 +228,10 @@ class FusedExecutor:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(compile_one, self.sources))
 
-    def _call(self, operation: str, out: Matrix, operands: list[Any]) -> Launch:
+    def _call(self, operation: str, *arguments: Any, outs: int = 1) -> Launch:
         """A call of one of the kernels, which may use memory and libraries that belong to the present stream."""
-        run = partial(getattr(self.kernels, operation), out, *operands)
-        return Launch(run, _addresses(operands), _addresses([out]), may_move=False)
+        run = partial(getattr(self.kernels, operation), *arguments)
+        return Launch(run, _addresses(arguments[outs:]), _addresses(arguments[:outs]), may_move=False)
 
     # -- running -------------------------------------------------------------------------------
     def execute(self, **inputs: Any) -> State:

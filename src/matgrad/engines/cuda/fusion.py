@@ -124,9 +124,12 @@ def bases(value: Value) -> set[Value]:
     return found
 
 
-def grouped(program: Program, method: Callable[[Value], Method]) -> list[Group]:
-    """The values of a program in groups, in an order in which they can be computed."""
-    builder = _Builder(program, method)
+def grouped(program: Program, method: Callable[[Value], Method], *, joins_gradients: bool = False) -> list[Group]:
+    """The values of a program in groups, in an order in which they can be computed.
+
+    With `joins_gradients`, Wᵀ DZᵀ and (DZᵀ X)_S of a sparse layer make one call, which reads DZ once.
+    """
+    builder = _Builder(program, method, joins_gradients)
     for value in program.values:
         if value.kind not in ("source", "view") and not is_free(value):
             builder.place(value)
@@ -135,8 +138,8 @@ def grouped(program: Program, method: Callable[[Value], Method]) -> list[Group]:
 
 
 class _Builder:
-    def __init__(self, program: Program, method: Callable[[Value], Method]) -> None:
-        self.method = method
+    def __init__(self, program: Program, method: Callable[[Value], Method], joins_gradients: bool) -> None:
+        self.method, self.joins_gradients = method, joins_gradients
         self.number = {value: k for k, value in enumerate(program.values)}
         self.groups: list[Group] = []
         self.home: dict[Value, Group] = {}  # the group that has a value in memory or computes it
@@ -207,9 +210,22 @@ class _Builder:
         """One instruction of `Kernels`, which reads scalars from memory too."""
         operands = [located(x)[0] for x in value.operands]
         self.place_scalars(operands)
-        group = Group("call", [value], value.shape, operands={x for x in operands if x.operation != "number"})
-        self.groups.append(group)
+        group = self._other_gradient(value) or Group("call", [], value.shape)
+        group.values = sorted([*group.values, value], key=is_sampled)
+        group.operands |= {x for x in operands if x.operation != "number"}
+        if len(group.values) == 1:
+            self.groups.append(group)
         self.home[value] = group
+
+    def _other_gradient(self, value: Value) -> Group | None:
+        """The call of Wᵀ DZᵀ if the value is (DZᵀ X)_S on the support S of W, or the reverse, if both can be one."""
+        key = _gradient_of(value) if self.joins_gradients else None
+        for group in self.groups if key else ():
+            first, *more = group.values
+            is_other = is_sampled(first) != is_sampled(value)
+            if not more and _gradient_of(first) == key and is_other and self._stays_acyclic(group, value):
+                return group
+        return None
 
     def _join(self, found: list[Group], group: Group) -> None:
         """Take other groups into this one where it can compute their values too."""
@@ -251,6 +267,18 @@ class _Builder:
             seen |= new
             pending += new
         return False
+
+
+def is_sampled(value: Value) -> bool:
+    """Whether a value is a product at the positions of a support."""
+    return value.operation in ("sampled_product", "sampled_sum")
+
+
+def _gradient_of(value: Value) -> tuple[Value, Value] | None:
+    """The support and DZᵀ, if a value is a gradient of a sparse layer: Wᵀ DZᵀ or (DZᵀ X)_S."""
+    if value.operation == "sparse_transposed_product":
+        return value.operands[0], value.operands[2]
+    return (value.operands[0], value.operands[-2]) if is_sampled(value) else None
 
 
 def _read_from(group: Group, groups: list[Group], home: dict[Value, Group]) -> set[Group]:

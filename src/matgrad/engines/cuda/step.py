@@ -83,7 +83,8 @@ class GraphStep(FixedMemory, ProgramStep):
                 rates.append(float(number(i)))
         finally:  # if the rate of a batch raises an error, the batches before it are still trained on
             if rates:
-                self._train(examples, rates, lambda done: poll(first + done))
+                with self._products():
+                    self._train(examples, rates, lambda done: poll(first + done))
 
     def _is_here(self, X: Matrix) -> bool:
         """Whether X is a dense matrix on the device of the state."""
