@@ -190,12 +190,10 @@ class FusedExecutor:
     def _launch(self, group: Group) -> Launch:
         """The call that computes a group."""
         if group.kind == "call":
-            (value,) = group.values
-            takes_numbers = OPERATIONS[value.operation].takes_numbers
-            is_number = [x.operation == "number" and takes_numbers for x in value.operands]
-            operands = [
-                x.number if is_plain else self._tensor(x) for x, is_plain in zip(value.operands, is_number, strict=True)
-            ]
+            value, *others = group.values
+            operands = [self._operand(x, value) for x in value.operands]
+            if others:
+                return self._gradients(value, others[0], operands)
             return self._call(value.operation, self._tensor(value), *operands)
         source = self.sources[group]
         read, written = self._arguments(source, group)
