@@ -76,6 +76,18 @@ def divide(x, y):
 
 
 @triton.jit
+def to_tf32(x):
+    """x rounded to the nearest number with 11 bits: tensor cores take what they are given and leave out the others."""
+    if INTERPRETED:
+        bits = (x.to(tl.int32, bitcast=True) + 0x1000) & ~0x1FFF
+        return tl.where(x == x, bits.to(tl.float32, bitcast=True), x)
+    else:
+        return tl.inline_asm_elementwise(
+            "cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+
+
+@triton.jit
 def larger(x, y):
     """The maximum of x and y, nan if one of them is."""
     return tl.where((x > y) | (x != x), x, y)

@@ -295,4 +295,4 @@ def compiled(text: str) -> Any:
     return triton.jit(namespace["kernel"])
 
 
-FUNCTIONS = ("divide", "erf", "exp", "larger", "log", "log1p", "power", "sqrt", "tanh", "uniform")
+FUNCTIONS = ("divide", "erf", "exp", "larger", "log", "log1p", "power", "sqrt", "tanh", "to_tf32", "uniform")

@@ -39,6 +39,7 @@ EXPRESSIONS = {
     "gate": "{0} * ({1} >= 0).to(tl.{dtype})",
     "uniform": "uniform(i * {n} + j, {0}, {1}, tl.{dtype})",
 }
+UNROLLED = 32  # parts of a product that are added up without a loop
 POWERS = {2: "{0} * {0}", 1: "{0}", 0.5: "sqrt({0})"}  # as PyTorch computes them
 REDUCTIONS = {
     "rows_sum": "tl.sum({0}, axis=1, keep_dims=True)",
@@ -142,19 +143,19 @@ class _Writer:
         ends = f" & (k[{{}}] < {k})" if k % t.terms else ""
         left, right = ((a, ai, ak), (b, bj, bk)) if not self.is_turned else ((b, bj, bk), (a, ai, ak))
         bounds = {"i": self.m, "j": self.n}
-        lower = ".to(tl.bfloat16)" if self.matmul == "bf16" else ""
+        rounded = {"tf32": "to_tf32({})", "bf16": "({}).to(tl.bfloat16)"}.get(self.matmul, "{}")
         p, outer, inner = left
-        self._say(
-            f"x = tl.load({p} + {first}[:, None] * {outer} + k[None, :] * {inner}, "
-            f"mask=({first}[:, None] < {bounds[first]}){ends.format('None, :')}, other=0.0){lower}",
-            2,
+        x = rounded.format(
+            f"tl.load({p} + {first}[:, None] * {outer} + k[None, :] * {inner}, "
+            f"mask=({first}[:, None] < {bounds[first]}){ends.format('None, :')}, other=0.0)"
         )
         p, outer, inner = right
-        self._say(
-            f"y = tl.load({p} + k[:, None] * {inner} + {second}[None, :] * {outer}, "
-            f"mask=({second}[None, :] < {bounds[second]}){ends.format(':, None')}, other=0.0){lower}",
-            2,
+        y = rounded.format(
+            f"tl.load({p} + k[:, None] * {inner} + {second}[None, :] * {outer}, "
+            f"mask=({second}[None, :] < {bounds[second]}){ends.format(':, None')}, other=0.0)"
         )
+        self._say(f"x = {x}", 2)
+        self._say(f"y = {y}", 2)
         precision = "tf32" if self.matmul == "tf32" else "ieee"
         self._say(f'total = tl.dot(x, y, total, input_precision="{precision}")', 2)
         if self.is_turned:
@@ -197,10 +198,10 @@ class _Writer:
         """A B, or β·C + α·A B."""
         if self.group.kind == "map":
             pointer, offset = self._pointer(value), self._parts_offset(value)
-            tile = product_tile(value, self.matmul, "parts", False)
-            size = self.m * self.n
-            loads = (f"tl.load({pointer} + {k * size} + {offset}, mask=inside, other=0.0)" for k in range(tile.parts))
-            self._say("total = " + " + ".join(loads))
+            parts, size = product_tile(value, self.matmul, "parts", False).parts, self.m * self.n
+            self._say(f"total = tl.load({pointer} + {offset}, mask=inside, other=0.0)")
+            self._say(f"for part in tl.{'static_range' if parts <= UNROLLED else 'range'}(1, {parts}):")
+            self._say(f"total += tl.load({pointer} + part * {size} + {offset}, mask=inside, other=0.0)", 2)
         if value.operation == "matmul":
             return "total"
         beta, C, alpha = (self._variable(x) for x in value.operands[:3])
