@@ -58,7 +58,7 @@ def test_random_programs_equal_their_meaning(by, program: Program, seed: int, me
 
 
 @pytest.mark.slow
-@random_programs(3000)
+@random_programs(1500)
 def test_many_random_programs_equal_their_meaning(by, program: Program, seed: int, method: str, is_optimized: bool):
     assert_equals_its_meaning(by, program, seed, method, is_optimized)
 

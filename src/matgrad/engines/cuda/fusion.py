@@ -111,6 +111,11 @@ def located(value: Value) -> tuple[Value, bool]:
     return value, is_flipped
 
 
+def _is_repeated(value: Value) -> bool:
+    """Whether a value has fewer elements in memory than its shape tells."""
+    return math.prod(located(value)[0].shape) != math.prod(value.shape)
+
+
 def is_mapped(value: Value) -> bool:
     """Whether a value is computed element by element, or sums elements up: what follows a product, or makes a map."""
     return value.kind in ("elementwise", "reduction") or value.operation == "uniform"
@@ -189,7 +194,7 @@ class _Builder:
     def _place_product(self, value: Value) -> None:
         kinds: dict[Method, Kind] = {"library": "call", "tile": "product", "split": "map"}
         kind = kinds[self.method(value)]
-        if kind == "call":
+        if kind == "call" or any(map(_is_repeated, value.operands[-2:])):
             self._call(value)
             return
         factors = {located(x)[0] for x in value.operands[-2:]}
