@@ -140,22 +140,9 @@ class _Writer:
         stop = f"tl.minimum(part * {length} + {length}, {k})" if t.parts > 1 else f"{k}"
         self._say(f"for start in tl.range(part * {length}, {stop}, {t.terms}, num_stages={t.stages}):")
         self._say(f"k = start + tl.arange(0, {t.terms})", 2)
-        ends = f" & (k[{{}}] < {k})" if k % t.terms else ""
         left, right = ((a, ai, ak), (b, bj, bk)) if not self.is_turned else ((b, bj, bk), (a, ai, ak))
-        bounds = {"i": self.m, "j": self.n}
-        rounded = {"tf32": "to_tf32({})", "bf16": "({}).to(tl.bfloat16)"}.get(self.matmul, "{}")
-        p, outer, inner = left
-        x = rounded.format(
-            f"tl.load({p} + {first}[:, None] * {outer} + k[None, :] * {inner}, "
-            f"mask=({first}[:, None] < {bounds[first]}){ends.format('None, :')}, other=0.0)"
-        )
-        p, outer, inner = right
-        y = rounded.format(
-            f"tl.load({p} + k[:, None] * {inner} + {second}[None, :] * {outer}, "
-            f"mask=({second}[None, :] < {bounds[second]}){ends.format(':, None')}, other=0.0)"
-        )
-        self._say(f"x = {x}", 2)
-        self._say(f"y = {y}", 2)
+        self._say(f"x = {self._tile_of(left, f'{first}[:, None]', 'k[None, :]', first, k)}", 2)
+        self._say(f"y = {self._tile_of(right, f'{second}[None, :]', 'k[:, None]', second, k)}", 2)
         precision = "tf32" if self.matmul == "tf32" else "ieee"
         self._say(f'total = tl.dot(x, y, total, input_precision="{precision}")', 2)
         if self.is_turned:
@@ -163,18 +150,25 @@ class _Writer:
         self._say("i, j = i[:, None], j[None, :]")
         self._bounds()
 
+    def _tile_of(self, factor: tuple[str, int, int], outer: str, inner: str, name: str, k: int) -> str:
+        """A tile of a factor, whose rows or columns `outer` are called i or j, for the terms `inner` of k."""
+        pointer, far, near = factor
+        size = {"i": self.m, "j": self.n}[name]
+        mask = f"({outer} < {size})" + (f" & ({inner} < {k})" if k % self.tile.terms else "")
+        load = f"tl.load({pointer} + {outer} * {far} + {inner} * {near}, mask={mask}, other=0.0)"
+        return {"tf32": f"to_tf32({load})", "bf16": f"{load}.to(tl.bfloat16)"}.get(self.matmul, load)
+
     def _factor(self, operand: Value) -> tuple[str, tuple[int, int]]:
         """The pointer to a factor of a product, and its strides."""
-        base, is_flipped = located(operand)
-        strides = self.strides(base)
-        return self._pointer(base), strides[::-1] if is_flipped else strides
+        return self._pointer(located(operand)[0]), self._strides_of(operand)
 
     def _parts_offset(self, product: Value) -> str:
         """Where an element is in a part of the sum: in the order in which the tile of a product has it."""
-        (_, (_, ak)), (_, (bk, _)) = ((x, self._strides_of(x)) for x in product.operands[-2:])
+        (_, ak), (bk, _) = map(self._strides_of, product.operands[-2:])
         return f"i + j * {self.m}" if bk == 1 and ak != 1 else f"i * {self.n} + j"
 
     def _strides_of(self, operand: Value) -> tuple[int, int]:
+        """The strides of a factor."""
         base, is_flipped = located(operand)
         strides = self.strides(base)
         return strides[::-1] if is_flipped else strides
