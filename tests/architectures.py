@@ -24,13 +24,13 @@ OPTIMIZERS = (
     "Adam(epsilon=1e-3)",
     "AdamW(epsilon=1e-3, weight_decay=0.1)",
 )
-KEEPING = {  # the layers that keep their size
+NORMALIZATIONS = {
     "BatchNormalization": mg.BatchNormalizationLayer,
     "LayerNormalization": mg.LayerNormalizationLayer,
     "RMSNormalization": mg.RMSNormalizationLayer,
-    "Dropout": lambda D: mg.DropoutLayer(D, D, 0.3),
 }
-LAYERS = ("Linear", "Activation", "Softmax", "LogSoftmax", "SReLU", *KEEPING)
+DRAWN = ("Linear", "Activation", "Softmax", "LogSoftmax", "SReLU", "Normalization", "Dropout")
+LAYERS = (*(kind for kind in DRAWN if kind != "Normalization"), *NORMALIZATIONS)
 
 
 @dataclass
@@ -57,10 +57,12 @@ def random_architecture(seed: int, N: int = 7) -> Architecture:
     layers: list[mg.Layer] = []
     for i, (D, K) in enumerate(pairwise(sizes)):
         is_last = i == len(sizes) - 2
-        kind = _last_kind(loss, rng) if is_last else str(rng.choice([*LAYERS, "Activation"]))
-        if kind in KEEPING:
+        kind = _last_kind(loss, rng) if is_last else str(rng.choice([*DRAWN, "Activation"]))
+        if kind == "Normalization":
+            kind = list(NORMALIZATIONS)[(seed + i) % len(NORMALIZATIONS)]
+        if kind in NORMALIZATIONS or kind == "Dropout":
             kinds.add(kind)
-            layers.append(KEEPING[kind](D))
+            layers.append(mg.DropoutLayer(D, D, 0.3) if kind == "Dropout" else NORMALIZATIONS[kind](D))
             kind = "Linear"
         layers.append(_layer(kind, D, K, seed + i, rng, kinds))
     M = mg.MultilayerPerceptron(layers).to(dtype="float64")
