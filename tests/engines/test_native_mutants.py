@@ -88,7 +88,7 @@ def test_what_the_core_accepts_python_accepts(monkeypatch):
     rng = np.random.default_rng(0)
     texts = [json.dumps(content) for content in descriptions()]
     verdicts: dict[tuple[bool, bool], int] = {}
-    for i in range(600):
+    for i in range(1500):
         content = json.loads(texts[i % len(texts)])
         for _ in range(rng.integers(1, 3)):
             change(content, rng)
