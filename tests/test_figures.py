@@ -19,7 +19,7 @@ PERFORMANCE, SPARSE, VERIFICATION, DISTRIBUTED = (
     (DOCS / f"{name}.md").read_text() for name in ("performance", "sparse", "verification", "distributed")
 )
 README = (ROOT / "README.md").read_text()
-HEADLINE = "MNIST", "Momentum(0.9)", "float32"  # of the steps on a GPU
+HEADLINE = "MNIST", "float32"  # of the steps on a GPU
 
 
 def record(name: str) -> dict[str, Any]:
@@ -266,9 +266,9 @@ def test_the_headlines_of_the_readme(gpu):
 
 
 def _on_a_gpu(gpu: dict[str, Any]) -> list[str]:
-    """The headlines of the step of MNIST's model with momentum, and of the sparse layer."""
-    step = next(x for x in gpu["steps"] if (x["title"], x["optimizer"], x["matmul"]) == HEADLINE)
-    ratios = [step["tools"]["matgrad-torch"]["ratios"][f"gpu-pytorch{x}"]["median"] for x in ("", "-graph")]
+    """The headlines of the step of MNIST's model, with the optimizer that is gained less with, and of the sparse layer."""
+    steps = [x["tools"]["matgrad-torch"]["ratios"] for x in gpu["steps"] if (x["title"], x["matmul"]) == HEADLINE]
+    ratios = [max(step[f"gpu-pytorch{x}"]["median"] for step in steps) for x in ("", "-graph")]
     ways = next(point["ways"] for point in gpu["sparse"]["points"] if point["density"] == 0.01)
     own = ways["matgrad"]
     memory = [f"{way['memory'] / 1e6:.0f} MB" for way in (own, ways["masked"])]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 
+import hypothesis
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+import matgrad as mg
 from gpu.comparison import SEEDS, assert_equal_states, trained
 from matgrad.engines import torch_engine
 from matgrad.program.program import Program, Value
@@ -19,19 +23,47 @@ from program_support import kernels_of, numbers, outputs, programs
 from support import to_numpy
 from triton_support import triton  # noqa: F401 (which chooses the interpreter)
 
-from matgrad.engines.cuda import fused  # isort: skip
+from matgrad.engines.cuda import fused, source  # isort: skip
+from matgrad.engines.cuda.fusion import Group  # isort: skip
 from matgrad.engines.cuda.kernels import CudaKernels  # isort: skip
-from matgrad.engines.cuda.tiles import MOST_PARTS, product_tile  # isort: skip
+from matgrad.engines.cuda.tiles import MOST_PARTS, Tile, power_of_two, product_tile  # isort: skip
 
-METHODS = ("library", "tile", "split")
+METHODS = ("library", "tile", "split", "mixed")
 NEVER_EXACT = pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")  # of the interpreter
 pytestmark = NEVER_EXACT
 
 
 @pytest.fixture
 def by(monkeypatch):
-    """Chooses how all products are computed, also those of float64 matrices, for which there is cuBLAS otherwise."""
-    return lambda method: monkeypatch.setattr(fused, "method", lambda product, matmul: method)
+    """Chooses how all products are computed, also those of float64 matrices, for which there is cuBLAS otherwise.
+
+    Mixed, it depends on its place in the program.
+    """
+
+    def choose(method: str) -> None:
+        def chosen(product: Value, matmul: str) -> str:
+            return method if method != "mixed" else METHODS[product.order % 3]
+
+        monkeypatch.setattr(fused, "method", chosen)
+
+    return choose
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Tiles of one element, or of one row or column if it is summed up: many for every matrix."""
+
+    def product_tile(product: Value, matmul: str, kind: str, whole_rows: bool) -> Tile:
+        columns = power_of_two(product.shape[1]) if whole_rows else 1
+        return Tile(1, columns, 2, 1, 1, 2 if kind == "parts" else 1)
+
+    def map_tile(group: Group, along_rows: bool, along_columns: bool) -> Tile:
+        m, n = group.domain
+        return Tile(power_of_two(m) if group.whole_columns else 1, power_of_two(n) if group.whole_rows else 1)
+
+    for module in (fused, source):
+        monkeypatch.setattr(module, "product_tile", product_tile)
+    monkeypatch.setattr(source, "map_tile", map_tile)
 
 
 def executed(program: Program, state, given, times: int = 1):
@@ -48,19 +80,24 @@ def executed(program: Program, state, given, times: int = 1):
 def random_programs(examples: int):
     """A test of so many programs, with products in every way."""
     fixtures = [HealthCheck.function_scoped_fixture]
-    chosen = given(programs(exact=True), st.integers(0, 100), st.sampled_from(METHODS), st.booleans())
+    chosen = hypothesis.given(
+        program=programs(exact=True),
+        seed=st.integers(0, 100),
+        method=st.sampled_from(METHODS),
+        is_optimized=st.booleans(),
+    )
     return lambda test: settings(max_examples=examples, deadline=None, suppress_health_check=fixtures)(chosen(test))
 
 
 @random_programs(30)
-def test_random_programs_equal_their_meaning(by, program: Program, seed: int, method: str, is_optimized: bool):
-    assert_equals_its_meaning(by, program, seed, method, is_optimized)
+def test_random_programs_equal_their_meaning(by, small_tiles, **case):
+    assert_equals_its_meaning(by, **case)
 
 
 @pytest.mark.slow
 @random_programs(1500)
-def test_many_random_programs_equal_their_meaning(by, program: Program, seed: int, method: str, is_optimized: bool):
-    assert_equals_its_meaning(by, program, seed, method, is_optimized)
+def test_many_random_programs_equal_their_meaning(by, small_tiles, **case):
+    assert_equals_its_meaning(by, **case)
 
 
 def assert_equals_its_meaning(by, program: Program, seed: int, method: str, is_optimized: bool) -> None:
@@ -75,6 +112,93 @@ def assert_equals_its_meaning(by, program: Program, seed: int, method: str, is_o
         np.testing.assert_array_equal(found[name], expected[name], err_msg=f"{name} of\n{program}")
 
 
+# -- programs that were wrong once ---------------------------------------------------------------
+
+
+ORDER = count(1)
+
+
+def value(operation: str, shape: tuple[int, ...], *operands: Value, number: float | None = None) -> Value:
+    return Value(operation, operands, shape, number=number, order=next(ORDER))
+
+
+def given(**shapes: tuple[int, ...]) -> list[Value]:
+    return [Value("input", (), shape, name=name) for name, shape in shapes.items()]
+
+
+def assert_state(program: Program, state: dict[str, tuple[int, ...]]) -> None:
+    """The program changes the state as it means, and its other outputs are what it means."""
+    rng = np.random.default_rng(0)
+    numbers = {x: np.array(rng.normal(size=v.shape)) for x, v in program.inputs.items()}
+    matrices = {x: torch.tensor(numbers[x]) for x in state}
+    executor = fused.FusedExecutor(program, kernels_of("torch"), matrices)
+    others = executor.execute(**{x: torch.tensor(A) for x, A in numbers.items() if x not in state})
+    for name, expected in outputs(program, numbers).items():
+        found = to_numpy(matrices[name] if name in matrices else others[name])
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_weights_that_are_only_read_stay_as_they_are(by, monkeypatch):
+    """As in an evaluation whose first product is the library's, and whose second is not."""
+    X, W1, W2 = given(X=(6, 5), W1=(4, 5), W2=(3, 4))
+    Z = value("matmul", (6, 4), X, value("transpose", (5, 4), W1))
+    Y = value("matmul", (6, 3), Z, value("transpose", (4, 3), W2))
+    monkeypatch.setattr(fused, "method", lambda product, matmul: "library" if product is Z else "tile")
+    assert_state(Program({"X": X, "W1": W1, "W2": W2}, {"Y": Y}), {"W1": (4, 5), "W2": (3, 4)})
+
+
+@pytest.mark.parametrize("method", ["tile", "split"])
+@pytest.mark.parametrize("operation", ["add", "exp"])
+def test_a_product_is_not_written_to_its_own_factor(by, small_tiles, method: str, operation: str):
+    by(method)
+    A, V, W = given(A=(5, 5), V=(5, 5), W=(5, 5))
+    H = value(operation, (5, 5), *([V, V] if operation == "add" else [V]))
+    new = value("add", (5, 5), value("matmul", (5, 5), A, W), H)
+    assert_state(Program({"A": A, "V": V, "W": W}, {"W": new}), {"W": (5, 5)})
+
+
+@pytest.mark.parametrize(
+    ("shape", "summed", "repeated"), [((5, 1), "rows_sum", "column_repeat"), ((1, 3), "columns_sum", "row_repeat")]
+)
+def test_random_numbers_of_a_row_or_column_depend_on_their_places_in_it(shape, summed: str, repeated: str):
+    X, a, b = given(X=(5, 3), a=(5, 3), b=shape)
+    seed, count = (Value("number", (), (), "int64", number=k, order=k) for k in (3, 4))
+    u, s = value("uniform", shape, seed, count), value(summed, shape, X)
+    product = value("hadamard", (5, 3), X, value(repeated, (5, 3), u))
+    new = {"a": value("add", (5, 3), product, value(repeated, (5, 3), s)), "b": value("add", shape, s, u)}
+    assert_state(Program({"X": X, "a": a, "b": b}, new), {"a": (5, 3), "b": shape})
+
+
+def test_scalars_are_computed_in_order():
+    a, b = given(a=(), b=())
+    one, two = (value("number", (), number=k) for k in (1, 2))
+    more = value("add", (), b, one)
+    assert_state(Program({"a": a, "b": b}, {"a": value("hadamard", (), two, more), "b": more}), {"a": (), "b": ()})
+
+
+@pytest.mark.parametrize("method", ["tile", "split"])
+def test_a_scalar_may_be_a_factor(by, method: str):
+    by(method)
+    x, c = given(x=(1, 4), c=())
+    new = value("matmul", (1, 4), value("full", (1, 1), c), x)
+    assert_state(Program({"x": x, "c": c}, {"x": new}), {"x": (1, 4)})
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
+def test_sums_of_nothing_are_0(shape: tuple[int, int]):
+    X, n, c, r = given(X=shape, n=(), c=(1, shape[1]), r=(shape[0], 1))
+    new = {"n": value("elements_sum", (), value("hadamard", shape, X, X))}
+    new |= {"c": value("columns_sum", (1, shape[1]), X), "r": value("rows_sum", (shape[0], 1), X)}
+    assert_state(Program({"X": X, "n": n, "c": c, "r": r}, new), {"n": (), "c": (1, shape[1]), "r": (shape[0], 1)})
+
+
+def test_matrices_must_be_stored_by_rows():
+    X, W = given(X=(2, 3), W=(2, 3))
+    program = Program({"X": X, "W": W}, {"W": value("add", (2, 3), X, W)})
+    with pytest.raises(ValueError, match="W: expected rows that follow each other in memory, found strides"):
+        fused.FusedExecutor(program, kernels_of("torch"), {"W": torch.zeros(3, 2).T})
+
+
 # -- training ------------------------------------------------------------------------------------
 
 
@@ -82,7 +206,7 @@ def assert_equals_its_meaning(by, program: Program, seed: int, method: str, is_o
 def on_cuda(monkeypatch):
     """Lets models on the CPU train by generated kernels, as those on a CUDA device."""
     monkeypatch.setattr(torch_engine, "_is_on_cuda", lambda M: True)
-    chosen = lambda engine, M: (CudaKernels(engine.backend), partial(fused.FusedExecutor, matmul=M.matmul))  # noqa: E731
+    chosen = lambda engine, M: (CudaKernels(engine.backend), partial(torch_engine._executor, matmul=M.matmul))  # noqa: E731
     monkeypatch.setattr(torch_engine.TorchEngine, "on_cuda", chosen)
 
 
@@ -96,6 +220,18 @@ def test_random_architectures_train_by_generated_kernels(on_cuda, seed: int):
     for sparse in (False, True):
         found, expected = (trained(seed, "torch", None, compiled=c, sparse=sparse) for c in (True, False))
         assert_equal_states(found, expected, 1e-11, f"seed {seed}, sparse {sparse}")
+
+
+def test_large_models_are_evaluated_whatever_the_order_of_their_memory(on_cuda, monkeypatch):
+    monkeypatch.setattr(torch_engine, "MOST_STATE_BYTES", 0)
+    M = mg.create_model("ReLU;Linear", [6, 5, 3]).to("torch", dtype="float64")
+    for layer in M.layers:
+        layer.W = layer.W.T.contiguous().T
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(7, 6)) * (rng.random((7, 6)) < 0.4)
+    expected = to_numpy(M.clone().eval().feedforward(torch.tensor(X)))
+    np.testing.assert_allclose(M.predict(X, batch_size=3), expected, rtol=1e-12)
+    np.testing.assert_allclose(M.predict(scipy.sparse.csr_array(X), batch_size=3), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("N", [5, 70])

@@ -172,7 +172,7 @@ def _compare(before: State, expected: State, found: State) -> None:
     """Raise RecordingError if what was found for some matrices is not what was expected."""
     names = [name for name in before if not _agree(before[name], expected[name], found[name])]
     if names:
-        raise RecordingError(f"what the equations compute for {', '.join(names)} cannot be recorded")
+        raise RecordingError(f"compiled, it computes something else than the equations for {', '.join(names)}")
 
 
 def _agree(before: Matrix, expected: Matrix, found: Matrix) -> bool:

@@ -11,8 +11,9 @@ from matgrad.engines.engine import CompiledEvaluation, CompiledStep
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramEngine, ProgramEvaluation
-from matgrad.layers.state import matrices_of
+from matgrad.layers.state import State, matrices_of
 from matgrad.program.computations import Computation, Step
+from matgrad.program.program import EXAMPLES, Program
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -43,10 +44,18 @@ class TorchEngine(ProgramEngine):
         """The kernels and the executor for a model on a CUDA device; those that are generated need Triton."""
         if find_spec("triton") is None:
             return self.kernels, Executor
-        from matgrad.engines.cuda.fused import FusedExecutor
         from matgrad.engines.cuda.kernels import CudaKernels
 
-        return CudaKernels(self.backend), partial(FusedExecutor, matmul=M.matmul)
+        return CudaKernels(self.backend), partial(_executor, matmul=M.matmul)
+
+
+def _executor(program: Program, kernels: Kernels, state: State, *, matmul: str) -> Any:
+    """An executor by generated kernels, or by others if examples are sparse, which have another support each time."""
+    from matgrad.engines.cuda.fused import FusedExecutor
+
+    if EXAMPLES in program.supports:
+        return Executor(program, kernels, state)
+    return FusedExecutor(program, kernels, state, matmul)
 
 
 def _is_on_cuda(M: MultilayerPerceptron) -> bool:

@@ -20,15 +20,13 @@ from matgrad.backends.base import Matrix
 from matgrad.engines.cuda import functions
 from matgrad.engines.cuda.branches import Launch, run_side_by_side
 from matgrad.engines.cuda.fusion import Group, grouped, located, ordered
-from matgrad.engines.cuda.source import Source, write
+from matgrad.engines.cuda.source import ALIGNED, Source, write
 from matgrad.engines.cuda.tiles import method, product_tile
 from matgrad.engines.kernels import Kernels
-from matgrad.layers.state import State
+from matgrad.layers.state import State, matrices_of
 from matgrad.program.buffers import in_place_operands
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
-
-ALIGNED = 4  # elements: rows of a matrix that is stored by columns begin at multiples of so many
 
 
 class FusedExecutor:
@@ -48,7 +46,7 @@ class FusedExecutor:
             if group.kind != "parts":
                 self.home |= dict.fromkeys(group.values, group)
         self.written = {group: self._outgoing(group) for group in self.groups}
-        self.flipped = self._flips()
+        self.flipped = self._flips(state)
         self.replaced: dict[Value, str] = {}  # outputs that are computed in the memory of the input of their name
         self.copied: dict[str, Value] = {}  # outputs that are copied there at the end
         self._replace_inputs(state)
@@ -71,16 +69,19 @@ class FusedExecutor:
         readers |= set(self.program.outputs.values())
         return [value for value in group.values if value in readers]
 
-    def _flips(self) -> set[Value]:
-        """The values that are stored by columns: one of two factors that would both be read along the sum."""
+    def _flips(self, state: State) -> set[Value]:
+        """The values that are stored by columns: one of two factors that would both be read along the sum.
+
+        The state is not: it is in memory of others, by rows.
+        """
         fixed = {x for group in self.groups if group.kind == "call" for x in (*group.values, *group.operands)}
         fixed |= set(self.program.outputs.values())
-        fixed |= {x for name, x in self.program.inputs.items() if name in self.program.outputs or x.kind == "support"}
+        fixed |= {x for name, x in self.program.inputs.items() if name in self.program.outputs or name in state}
         flipped: set[Value] = set()
         for group in self.groups:
             if group.kind not in ("product", "parts"):
                 continue
-            (a, a_turned), (b, b_turned) = (located(x) for x in group.values[0].operands[-2:])
+            (a, a_turned), (b, b_turned) = map(located, group.factors)
             a_is_along, b_is_along = (a in flipped) == a_turned, (b in flipped) != b_turned
             if a_is_along and b_is_along:
                 flipped |= {next((x for x in (a, b) if x not in fixed), a)} - fixed
@@ -118,9 +119,9 @@ class FusedExecutor:
         if old not in group.operands:
             return True
         if group.kind == "call":
-            is_safe = len(group.values) > 1 and new is group.values[1]  # also where W is read: see `sparse_gradients`
-            return is_safe or old in in_place_operands(new)
-        if group.kind == "product" and old in (located(x)[0] for x in group.values[0].operands[-2:]):
+            is_joined = len(group.values) > 1 and new is group.values[1]  # where w may be read: see `sparse_gradients`
+            return old not in map(_base, new.operands[-2:]) if is_joined else old in in_place_operands(new)
+        if group.kind == "product" and old in map(_base, group.factors):
             return False
         reads = [located(x) for value in group.values for x in value.operands]
         return (old, True) not in reads and group.has_layout(old.shape)
@@ -158,6 +159,9 @@ class FusedExecutor:
 
     def bind(self, state: State) -> None:
         """Go on with other matrices and supports of the same sizes."""
+        for name, X in matrices_of(state).items():
+            if not X.is_contiguous():
+                raise ValueError(f"{name}: expected rows that follow each other in memory, found strides {X.stride()}")
         self.state = state
         self.launches = [self._launch(group) for group in self.groups]
         self.launches += [
@@ -221,7 +225,8 @@ class FusedExecutor:
         def compile_one(group: Group) -> None:
             source = self.sources[group]
             read, written = self._arguments(source, group)
-            compiled(source.text).warmup(*read, *written, grid=(source.programs,), **_options(source))
+            with torch.cuda.device_of(self._like):
+                compiled(source.text).warmup(*read, *written, grid=(source.programs,), **_options(source))
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(compile_one, self.sources))
@@ -237,7 +242,7 @@ class FusedExecutor:
         for name, X in inputs.items():
             if X is not self.inputs[name]:
                 self.inputs[name].copy_(X)
-        with torch.no_grad():
+        with torch.no_grad(), torch.cuda.device_of(self._like):
             if self._like.is_cuda and torch.cuda.is_current_stream_capturing():
                 run_side_by_side(self.launches)
             else:
@@ -273,6 +278,11 @@ class FusedExecutor:
             seconds[value] += time.perf_counter() - start
 
         return timed
+
+
+def _base(operand: Value) -> Value:
+    """The value whose memory an operand refers to."""
+    return located(operand)[0]
 
 
 def _addresses(operands: Iterable[Any]) -> frozenset[int]:

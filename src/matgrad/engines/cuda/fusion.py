@@ -39,10 +39,17 @@ class Group:
     operands: set[Value] = field(default_factory=set)  # whose memory it reads, apart from its own values
     product: Value | None = None  # that it computes, or adds up from its parts
 
+    @property
+    def factors(self) -> tuple[Value, ...]:
+        """Those of its product."""
+        return () if self.product is None else self.product.operands[-2:]
+
     def holds(self, value: Value) -> bool:
         """Whether it can compute the value, whose operands are in memory or among its own values."""
         if value.kind == "reduction":
             return self._reduces(value)
+        if value.operation == "uniform" and value.shape != self.domain:
+            return False  # its numbers depend on their positions in it
         return is_mapped(value) and self.has_layout(value.shape) and self.reads(value)
 
     def _reduces(self, value: Value) -> bool:
@@ -50,7 +57,7 @@ class Group:
         (X,) = value.operands
         rows, columns = self._lengths(value)
         m, n = self.domain
-        if X.shape != self.domain or not self.reads(value):
+        if X.shape != self.domain or 0 in self.domain or not self.reads(value):
             return False
         if self.kind == "product":
             return rows and not columns and n <= NARROW
@@ -112,8 +119,9 @@ def located(value: Value) -> tuple[Value, bool]:
 
 
 def _is_repeated(value: Value) -> bool:
-    """Whether a value has fewer elements in memory than its shape tells."""
-    return math.prod(located(value)[0].shape) != math.prod(value.shape)
+    """Whether a value is a scalar in memory, or has fewer elements there than its shape tells."""
+    base, _ = located(value)
+    return not base.shape or math.prod(base.shape) != math.prod(value.shape)
 
 
 def is_mapped(value: Value) -> bool:
@@ -183,7 +191,8 @@ class _Builder:
 
     def place_scalars(self, values: Iterable[Value]) -> None:
         """Compute scalars that every kernel can compute for itself, because they are needed in memory."""
-        missing = [value for value in dict.fromkeys(values) if is_free(value) and value not in self.home]
+        found = {value for value in values if is_free(value) and value not in self.home}
+        missing = sorted(found, key=self.number.__getitem__)
         if missing:
             group = Group("map", [], (1, 1))
             self.groups.append(group)

@@ -19,6 +19,9 @@ class CudaKernels(TorchKernels):
     sparse_gradients = staticmethod(sparse.sparse_gradients)
     uniform_on = staticmethod(sparse.uniform_on)
 
+    def readable(self, X):
+        return X.contiguous()
+
     def index(self, S, like, kept=None):
         if isinstance(kept, Index) and (kept.shape, kept.nnz, kept.device) == (S.shape, S.nnz, like.device):
             kept.update(S)

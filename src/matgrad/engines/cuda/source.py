@@ -16,6 +16,7 @@ from matgrad.engines.cuda.tiles import Tile, map_tile, product_tile
 from matgrad.program.program import Value
 from matgrad.program.shapes import Shape
 
+ALIGNED = 4  # elements: rows of a matrix that is stored by columns begin at multiples of so many
 Strides = Callable[[Value], tuple[int, int]]
 
 EXPRESSIONS = {
@@ -116,7 +117,7 @@ class _Writer:
         self._bounds()
 
     def _bounds(self) -> None:
-        if self.m * self.n >= 2**31:
+        if (self.m + ALIGNED) * (self.n + ALIGNED) >= 2**31:  # also where a matrix is stored by columns
             self._say("i, j = i.to(tl.int64), j.to(tl.int64)")
         self._say(f"inside_i, inside_j = i < {self.m}, j < {self.n}")
         self._say("inside = inside_i & inside_j")
