@@ -266,7 +266,7 @@ def test_the_headlines_of_the_readme(gpu):
 
 
 def _on_a_gpu(gpu: dict[str, Any]) -> list[str]:
-    """The headlines of the step of MNIST's model, with the optimizer that is gained less with, and of the sparse layer."""
+    """The headlines of the step of MNIST's model, with the worse of both optimizers, and of the sparse layer."""
     steps = [x["tools"]["matgrad-torch"]["ratios"] for x in gpu["steps"] if (x["title"], x["matmul"]) == HEADLINE]
     ratios = [max(step[f"gpu-pytorch{x}"]["median"] for step in steps) for x in ("", "-graph")]
     ways = next(point["ways"] for point in gpu["sparse"]["points"] if point["density"] == 0.01)
