@@ -95,7 +95,7 @@ def test_random_programs_equal_their_meaning(by, small_tiles, **case):
 
 
 @pytest.mark.slow
-@random_programs(1500)
+@random_programs(800)
 def test_many_random_programs_equal_their_meaning(by, small_tiles, **case):
     assert_equals_its_meaning(by, **case)
 
