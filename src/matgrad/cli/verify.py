@@ -19,7 +19,7 @@ from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.writing import atomic_write, write_or_rescue
 
 if TYPE_CHECKING:
-    from matgrad.symbolic.checks.verdicts import Check
+    from matgrad.inspection.verdicts import Check
     from matgrad.symbolic.suite import Case
 
 HEADINGS = ("equation", "source", "paper", "sizes", "method", "seconds", "verdict")

@@ -20,6 +20,7 @@ import numpy as np
 
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.foundation.random_numbers import generator, preserved_generator
+from matgrad.inspection.verdicts import Check, crash, without_verdict
 from matgrad.layers import ActivationLayer, Layer, LinearLayer, SReLULayer
 from matgrad.loss_functions import LOSSES, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -43,7 +44,6 @@ from matgrad.symbolic.checks.numbers import (
     check_softmax_in_numbers,
 )
 from matgrad.symbolic.checks.optimizers import check_first_updates, check_optimizer
-from matgrad.symbolic.checks.verdicts import Check, crash, without_verdict
 from matgrad.symbolic.derivations import Derivation, check_derivation, derivations
 
 SOFTMAX_FUNCTIONS = ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
