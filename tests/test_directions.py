@@ -39,6 +39,7 @@ ORDER = [
     ("specifications",),
     ("exchange", "sklearn"),
     ("runs",),
+    ("proofs",),
     ("symbolic.checks",),
     ("symbolic.derivations",),
     ("symbolic",),

@@ -53,6 +53,10 @@ class Factor(ABC):
     def derivative(self, variable: Factor) -> Expression:
         """The derivative with respect to an entry, such as x_ij."""
 
+    def mapped(self, rule: Rule) -> Expression:
+        """The factor with rule(f) in place of the factors f inside it for which there is one."""
+        return of(self)
+
     def rewritten(self, powers: Powers) -> Expression | None:
         """The product of these powers, of which this factor is one, if there is a rule for it."""
         return None
@@ -76,6 +80,7 @@ class Condition(Factor):
 
 
 Powers = dict[Factor, Fraction]
+Rule = Callable[[Factor], "Expression | None"]  # what is put for a factor; None leaves it
 Monomial = tuple[tuple[Factor, Fraction], ...]  # sorted by the keys of the factors
 
 
@@ -176,6 +181,15 @@ class Expression:
         """The expression with other indices, all put at the same time."""
         changes = {i: j for i, j in indices.items() if i in self.free and i != j}
         return total(substituted(m, changes).scaled(c) for m, c in self.terms.items()) if changes else self
+
+    def mapped(self, rule: Rule) -> Expression:
+        """The expression with rule(f) in place of its factors f, also inside others, for which there is one."""
+
+        def changed(f: Factor) -> Expression:
+            found = rule(f)
+            return f.mapped(rule) if found is None else found
+
+        return total(multiplied(changed(f) ** p for f, p in m).scaled(c) for m, c in self.terms.items())
 
     def derivative(self, variable: Factor) -> Expression:
         """∂e/∂x, for an entry x."""

@@ -18,6 +18,7 @@ from matgrad.index_notation.expressions import (
     Index,
     Indices,
     Powers,
+    Rule,
     UndefinedError,
     as_expression,
     monomial_key,
@@ -63,6 +64,10 @@ class Applied(Factor):
     def substituted(self, indices: Indices) -> Expression:
         """f of the expression with other indices."""
         return self.function(self.argument.substituted(indices))
+
+    def mapped(self, rule: Rule) -> Expression:
+        """f of the expression with other factors."""
+        return self.function(self.argument.mapped(rule))
 
     def derivative(self, variable: Factor) -> Expression:
         """The chain rule: f'(e)·∂e/∂x"""
@@ -158,6 +163,10 @@ class Step(Condition):
         """[e ≥ 0] with other indices in e."""
         return step(self.argument.substituted(indices))
 
+    def mapped(self, rule: Rule) -> Expression:
+        """[e ≥ 0] with other factors in e."""
+        return step(self.argument.mapped(rule))
+
     def rewritten(self, powers: Powers) -> Expression | None:
         """[a ≥ 0]·[b ≥ 0] is 0 if a + b < 0, and [b ≥ 0] if a > b."""
         for f in powers:
@@ -203,6 +212,10 @@ class Maximum(Factor):
         """The maximum with other free indices."""
         changes = {i: j for i, j in indices.items() if i in self.free}
         return maximum(lambda k: self.argument.substituted(changes | {self.index: k}), self.index.size)
+
+    def mapped(self, rule: Rule) -> Expression:
+        """The maximum of an expression with other factors."""
+        return maximum(lambda k: self.argument.substituted({self.index: k}).mapped(rule), self.index.size)
 
     def derivative(self, variable: Factor) -> Expression:
         """Σ_k [e_k ≥ max]·∂e_k/∂x, except where two are the greatest"""

@@ -18,6 +18,7 @@ from matgrad.index_notation.expressions import (
     Indices,
     Monomial,
     Powers,
+    Rule,
     UndefinedError,
     as_expression,
     is_natural,
@@ -127,6 +128,10 @@ class Base(Factor):
     def substituted(self, indices: Indices) -> Expression:
         """The sum with other indices."""
         return self.expression.substituted(indices)
+
+    def mapped(self, rule: Rule) -> Expression:
+        """The sum with other factors."""
+        return self.expression.mapped(rule)
 
     def derivative(self, variable: Factor) -> Expression:
         """The derivative of the sum."""

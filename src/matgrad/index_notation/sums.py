@@ -21,6 +21,7 @@ from matgrad.index_notation.expressions import (
     Index,
     Indices,
     Monomial,
+    Rule,
     UndefinedError,
     is_natural,
     monomial_key,
@@ -55,6 +56,11 @@ class Sum(Factor):
         new = {i: new_index(i.size) for i in self.bound}
         changes = {i: j for i, j in indices.items() if i in self.free}
         return _closed(frozenset(new.values()), substituted(self.body, changes | new))
+
+    def mapped(self, rule: Rule) -> Expression:
+        """The sum of terms with other factors."""
+        bound, body = self.opened()
+        return _closed(bound, body.mapped(rule))
 
     def derivative(self, variable: Factor) -> Expression:
         """∂(Σ_k e)/∂x = Σ_k ∂e/∂x"""

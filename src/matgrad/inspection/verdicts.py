@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from matgrad.inspection.faults import fault_of
@@ -45,3 +46,19 @@ def crash(error: Exception, sizes: str = "", default: str = "") -> Check:
     name = fault.name or default
     message = f"{name} {fault.reason}\n  in {fault.location}: {fault.source}"
     return Check(name, fault.location, "", sizes, "none", 0.0, False, message, fault.source)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something to check: its name in specifications, and the function that checks it."""
+
+    name: str
+    check: Callable[[], list[Check]]
+    is_basic: bool = False  # whether it is about symbols, for a batch in training mode
+
+    def run(self) -> list[Check]:
+        """The verdicts; an error is one too."""
+        try:
+            return self.check()
+        except Exception as error:
+            return [crash(error, default=self.name)]

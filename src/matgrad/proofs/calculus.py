@@ -10,7 +10,7 @@ import numpy as np
 
 from matgrad.index_notation.entries import Entry, new_index
 from matgrad.index_notation.equality import is_equal
-from matgrad.index_notation.expressions import Expression
+from matgrad.index_notation.expressions import Expression, Factor
 from matgrad.inspection.faults import USE_THE_TABLE
 from matgrad.inspection.labels import label_of
 from matgrad.inspection.verdicts import Check
@@ -56,6 +56,19 @@ def _axis(v: IndexMatrix) -> tuple[Any, Any]:
         raise ValueError(f"expected a row or a column vector, found a matrix of shape {v.shape}")
     axis = 0 if size_name(v.shape[1]) == 1 else 1
     return v.shape[axis], v.indices[axis]
+
+
+def at(A: IndexMatrix, V: IndexMatrix, value: IndexMatrix) -> IndexMatrix:
+    """A with a matrix for the symbols V in it, of the same size."""
+    own = entry_of(V)
+
+    def rule(f: Factor) -> Expression | None:
+        if not isinstance(f, Entry) or f != own.at(*f.indices):
+            return None
+        found = dict(zip(own.indices, f.indices, strict=True))
+        return value.entry.substituted(found)
+
+    return IndexMatrix(A.shape, A.entry.mapped(rule))
 
 
 def problem_of(found: Any, expected: IndexMatrix) -> str:

@@ -15,7 +15,7 @@ from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions
 from matgrad.index_notation.entries import FIRST, Index
 from matgrad.index_notation.expressions import ONE, Expression
-from matgrad.index_notation.functions import erf, exp, log, sqrt, step
+from matgrad.index_notation.functions import Function, arbitrary, erf, exp, log, sqrt, step
 from matgrad.index_notation.sums import summed
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
@@ -137,6 +137,20 @@ def _srelu(p: Any, x: Expression, k: Index) -> Expression:
     return _pieces(_pieces(x, x - tr, ar * (x - tr) + tr), tl - x, al * (x - tl) + tl)
 
 
+class ArbitraryActivation(activations.ActivationFunction):
+    """act(x) and act'(x), of which nothing else is known."""
+
+    function: Function = arbitrary("act")
+
+    def __call__(self, X: IndexMatrix) -> IndexMatrix:
+        """act(x)"""
+        return IndexMatrix(X.shape, self.function(X.entry))
+
+    def gradient(self, X: IndexMatrix) -> IndexMatrix:
+        """act'(x)"""
+        return IndexMatrix(X.shape, self.function.derivative(X.entry))
+
+
 def _sigma(x: Expression) -> Expression:
     """1/(1 + e^-x)"""
     return 1 / (1 + exp(-x))
@@ -159,6 +173,7 @@ ACTIVATIONS: dict[type[activations.ActivationFunction], Callable[[Any, Expressio
     activations.SiLUActivation: lambda act, x, k: x * _sigma(x),
     activations.ELUActivation: lambda act, x, k: _pieces(number(act.alpha) * (exp(x) - 1), x, x),
     activations.SoftplusActivation: lambda act, x, k: log(1 + exp(x)),
+    ArbitraryActivation: lambda act, x, k: act.function(x),
 }
 
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from matgrad.backends import backend_of, register_matrix_type
 from matgrad.backends.base import Backend
 from matgrad.foundation.numbers import as_number
-from matgrad.index_notation.entries import FIRST, Entry, index
+from matgrad.index_notation.entries import FIRST, Entry, index, new_index
 from matgrad.index_notation.entries import size as size_of
 from matgrad.index_notation.expressions import Expression, Index, of
 from matgrad.index_notation.numbers import exact
@@ -153,8 +153,10 @@ def symbols(name: str, *shape: Size | int, is_positive: bool = False) -> IndexMa
 
 
 def matrix(shape: Shape, entry: Callable[..., Expression]) -> IndexMatrix:
-    """The matrix of this shape with the entries entry(i, j)."""
-    return IndexMatrix(shape, entry(*indices_of(shape)))
+    """The matrix of this shape with the entries entry(i, j), for which other matrices may be computed."""
+    own = indices_of(shape)
+    new = [new_index(i.size) for i in own]  # those of other matrices have the same names as its own
+    return IndexMatrix(shape, entry(*new).substituted(dict(zip(new, own, strict=True))))
 
 
 def row(X: IndexMatrix, i: Index) -> IndexMatrix:

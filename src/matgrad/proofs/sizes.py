@@ -105,3 +105,8 @@ class Size:
         raise TypeError(f"the size {self} has no number: a proof is for all sizes")
 
     __int__ = __float__ = __index__ = __iter__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = _no_number
+
+
+def sizes(names: str) -> Any:
+    """Sizes with these names, such as ``N, D, K = sizes("N D K")``."""
+    return [Size(name) for name in names.split()]
