@@ -210,7 +210,7 @@ def test_factors_are_replaced():
 
 def test_text():
     e = over(lambda j: X(i, j) * Y(j)) / N - 2 * sqrt(x + 1) + delta(i, j)
-    assert text(e) == "N^(-1)·(Σ_k X_ik·Y_k) + [i=j] - 2·(1 + x)^(1/2)"
+    assert text(e) == "(Σ_k X_ik·Y_k) / N + [i=j] - 2·(1 + x)^(1/2)"
 
 
 def test_the_engine_needs_the_standard_library_only():
