@@ -67,7 +67,7 @@ def folded(e: Expression, entry: Entry, definition: Expression) -> Expression:
     """
     if len(definition.terms) != 1 or all(isinstance(f, Entry) for f in definition.factors()):
         return e
-    places = [{i: k for i, k in zip(entry.indices, at, strict=True)} for at in _places(entry, e)]
+    places = [dict(zip(entry.indices, at, strict=True)) for at in _places(entry, e)]
     changed = True
     while changed:
         changed = False
@@ -90,4 +90,4 @@ def _places(entry: Entry, e: Expression) -> Iterator[tuple[Index, ...]]:
 def _is_part(powers: dict[Factor, Fraction], m: Monomial) -> bool:
     """Whether m has all of these powers as a part, with exponents of the same sign."""
     found = dict(m)
-    return all(found.get(f, 0) * p > 0 and abs(found.get(f, 0)) >= abs(p) for f, p in powers.items())
+    return all(f in found and found[f] * p > 0 and abs(found[f]) >= abs(p) for f, p in powers.items())

@@ -143,46 +143,59 @@ class Latex(Text):
     """Expressions in LaTeX."""
 
     def number(self, c: Fraction, others: list) -> str:
+        """A number, as a fraction if it is one."""
         return str(c) if c.denominator == 1 else rf"\frac{{{c.numerator}}}{{{c.denominator}}}"
 
     def quotient(self, above: list[str], below: list[str]) -> str:
+        """A fraction."""
         product, divisor = r"\,".join(above), r"\,".join(below)
         return product if not below else rf"\frac{{{product}}}{{{divisor}}}"
 
     def divisor(self, x: str) -> str:
+        """A sum below a line, which needs no parentheses."""
         return x
 
     def exponent(self, p: Fraction) -> str:
+        """{p}"""
         return f"{{{p}}}"
 
     def in_parentheses(self, x: str) -> str:
+        """(x), with parentheses that grow."""
         return parenthesized(x)
 
     def entry(self, name: str, indices: list[str]) -> str:
+        """x_{ij}, with the symbols of the paper."""
         of = symbol(name[1:]) if name[0] == "D" and len(name) > 1 else None
         tex = rf"\mathsf{{D}}{of.text}" if of and not name[1].islower() else symbol(name).text
         return tex + (f"_{{{''.join(indices)}}}" if indices else "")
 
     def condition(self, x: str) -> str:
+        """[x]"""
         return rf"[{x}]"
 
     def at_least_zero(self, x: str) -> str:
+        """x ≥ 0"""
         return rf"{x} \geq 0"
 
     def applied(self, function: str, x: str) -> str:
+        """f(x), and e^x."""
         return f"e^{{{x}}}" if function == "exp" else function_symbol(function) + parenthesized(x)
 
     def over(self, what: str, indices: Iterable[str], x: str) -> str:
+        """A sum or a maximum."""
         operator = {"Σ": r"\sum", "max": r"\max"}[what]
         return f"{operator}_{{{''.join(indices)}}} {x}"
 
     def derivative(self, x: str, variable: str) -> str:
+        """∂x/∂variable, as a fraction."""
         return rf"\frac{{\partial {x}}}{{\partial {variable}}}"
 
     def times(self, x: str, y: str) -> str:
+        """x y"""
         return rf"{x}\,{y}"
 
     def other(self, key: str) -> str:
+        """A constant such as π."""
         return r"\pi" if key == "π" else key
 
 

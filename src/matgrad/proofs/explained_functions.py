@@ -15,12 +15,14 @@ from matgrad.proofs.calculus import derivative, entry_of
 from matgrad.proofs.definitions import ACTIVATIONS, definition_of_loss, number
 from matgrad.proofs.explanations import (
     Explanation,
+    Line,
     Written,
     entry_written,
     explained_value,
     first_without_gaps,
     joined,
     own_names,
+    written,
 )
 from matgrad.proofs.functions import by_rows, softmax_entry
 from matgrad.proofs.matrices import IndexMatrix, matrix
@@ -133,11 +135,17 @@ def _softmax(name: str, symbols: Symbols, check: Check) -> Explanation:
 
 
 def explain_lemma(lemma: Lemma, check: Check) -> Explanation:
-    """The steps of a lemma, for one entry."""
-    explanation = Explanation(check)
-    for step in lemma.steps():
+    """The steps of a lemma, with the entry that both sides of each have."""
+    explanation, before = Explanation(check), 0
+    for position, step in enumerate(lemma.steps(), 1):
         names = own_names(step.left)
-        left = entry_written("left" if step.left.shape else "left side", step.left.indices, names)
-        explanation.add(step.text, left, step.left.entry, names)
-        explanation.add("the right side has the same canonical form", None, step.right.entry, names)
+        sides = (entry_written(side, step.left.indices, names) for side in ("left", "right"))
+        left = joined(lambda writer, parts: " = ".join(parts), *sides)
+        right, lines = written(step.left.entry, names), explanation.lines
+        if before and lines[before - 1].right == right:
+            words = f"as in step {before}"
+            right = Written(words, rf"\text{{{words}}}")
+        else:
+            before = position
+        lines.append(Line(step.text, left, right, step.left.entry, other=step.right.entry))
     return explanation

@@ -70,14 +70,17 @@ class NamedRun:
             stack.enter_context(observed_if_readable(self.parts.values(), self._hook))
             for path, part in self.parts.items():
                 if path:
-                    stack.enter_context(input_changed(part, lambda X, path=path: self._named(suffixed("X", path), X)))
+                    stack.enter_context(input_changed(part, partial(self._named, suffixed("X", path))))
             output = self.layer.feedforward(X)
             self.output = self._output(output)
             drop_gradients(self.layer)
             self.layer.backpropagate(self.output.symbols, self.output.gradient)
         for path, part in self.parts.items():
-            for name in (*part.parameters, "X"):
-                self.found.setdefault(suffixed(f"D{name}", path), getattr(part, f"D{name}", None))
+            self.found |= {suffixed(f"D{name}", path): getattr(part, f"D{name}", None) for name in part.parameters}
+            if path:  # symbols were put for what it computes
+                self.found.setdefault(suffixed("DX", path), part.DX)
+            else:
+                self.found["DX"] = part.DX
 
     def _hook(self, layer: Layer, equation: Equation, value: Any) -> Any:
         path = next(path for path, part in self.parts.items() if part is layer)
@@ -200,12 +203,13 @@ class _Gradient:
         entry = of.value.entry.substituted(dict(zip(of.symbols.indices, new, strict=True)))
         return new, entry.derivative(entry_of(V).at(*V.indices))
 
-    def _total(self, V: IndexMatrix) -> IndexMatrix:
-        """Σ_w Σ_kl dw_kl·∂w_kl/∂v_ij, over all values w that v occurs in"""
+    def _total(self, V: IndexMatrix, fold: bool = True) -> IndexMatrix:
+        """Σ_w Σ_kl dw_kl·∂w_kl/∂v_ij, over all values w that v occurs in; with `fold`, w is put back into its slopes"""
         terms = []
         for of in self._uses(V):
             new, slope = self._slope(of, V)
-            terms.append(_sum(new, _at(of.gradient, new) * folded(slope, entry_of(of.symbols), of.value.entry)))
+            slope = folded(slope, entry_of(of.symbols), of.value.entry) if fold else slope
+            terms.append(_sum(new, _at(of.gradient, new) * slope))
         return IndexMatrix(V.shape, total(terms))
 
     def _differentiate(self, found: Explanation, V: IndexMatrix, name: str) -> None:
@@ -230,8 +234,8 @@ class _Gradient:
                 lines.append((f"definition of {of.name}", None, short, names))
         through = ", ".join(x.name for x in uses)
         right = joined(lambda writer, parts: " + ".join(parts), *terms)
-        value = self._total(V).entry
-        found.lines.append(Line(f"chain rule: L depends on {v.text} by way of {through}", left, right, value))
+        plain, value = (self._total(V, fold).entry for fold in (False, True))
+        found.lines.append(Line(f"chain rule: L depends on {v.text} by way of {through}", left, right, plain))
         for rule, derivative_or_none, e, names in lines:
             found.add(rule, derivative_or_none, e, names)
         found.lines.append(
@@ -246,9 +250,11 @@ class _Gradient:
     def _compare(self, found: Explanation, code: Any, check: Check) -> None:
         """The last line: the entry of the equation in the code, and what makes it the same."""
         assert isinstance(code, IndexMatrix)
-        sides, used = (found.lines[-1].value, code.entry), []
+        derived, used = found.lines[-1].value, []
+        assert derived is not None
+        sides = derived, code.entry
         for V, value in found.definitions:
-            if sides[0] is None or is_equal(*sides):
+            if is_equal(*sides):
                 break
             if any(depends_on(IndexMatrix((), e), V) for e in sides):
                 sides = put(sides[0], V, value), put(sides[1], V, value)
@@ -257,6 +263,7 @@ class _Gradient:
         if used:
             rule += f"; it is the same after the definitions of {', '.join(used)} are put in"
         equation = self.run.equations.get(self.name)
+        equation = equation if equation and equation.location == check.location else None
         found.add(rule, None, code.entry, own_names(code), check.source, self._latex(equation))
 
 

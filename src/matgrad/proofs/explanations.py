@@ -19,6 +19,13 @@ from matgrad.proofs.symbolic_layers import SymbolicSizes, Symbols
 
 Definition = tuple[IndexMatrix, IndexMatrix]  # symbols, and what they stand for
 WRITERS = Text(), Latex()
+_TEX = {
+    **{"∂": r"\partial", "Σ": r"\Sigma", "σ": r"\sigma", "π": r"\pi", "μ": r"\mu", "ε": r"\varepsilon", "γ": r"\gamma"},
+    **{"α": r"\alpha", "β": r"\beta", "δ": r"\delta", "·": r"\cdot", "⊙": r"\odot", "≥": r"\geq", "≤": r"\leq"},
+    **{"ᵀ": r"^\top", "²": "^2", "⁻": "^-", "¹": "^1", "∇": r"\nabla", "√": r"\surd", "′": "'", "…": r"\ldots"},
+    **{"⟨": r"\langle", "⟩": r"\rangle", "ℒ": r"\mathcal{L}", "₂": "_2", "ᵢ": "_i", "×": r"\times", "½": r"\frac12"},
+}
+SIGNS = {sign: f"${tex}$" for sign, tex in _TEX.items()}  # in the words of a rule
 
 
 class Written(NamedTuple):
@@ -30,7 +37,7 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """left = right, by a rule; without a left side, right is equal to that of the line before.
+    """left = right, by a rule; without a left side, that of the line before is meant.
 
     `value` is the expression that the right side stands for; None where it is the name of something that is given.
     """
@@ -41,6 +48,7 @@ class Line:
     value: Expression | None = None
     matrices: str = ""  # the same in matrix form, as code
     latex: str = ""  # and in LaTeX
+    other: Expression | None = None  # of an equation by itself: the side that `value` is equal to
 
 
 @dataclass
@@ -64,14 +72,26 @@ class Explanation:
         return e
 
     def gaps(self) -> Iterator[Line]:
-        """The lines that are not proved to be equal to the lines before them: none, or the explanation is wrong."""
-        previous = None
+        """The lines that are not proved to be equal to an earlier one: none, or the explanation is wrong.
+
+        That is the line before or, if a left side is repeated, the line where it was first.
+        """
+        values: dict[str, Expression | None] = {}
+        name = ""
         for line in self.lines:
-            if line.left is None and line.value is not None:
-                sides = (self.expanded(e) for e in (previous, line.value) if e is not None)
-                if previous is None or not is_equal(*sides):
+            if line.other is not None:
+                if not self._is_equal(line.value, line.other):
                     yield line
-            previous = line.value
+                continue
+            is_new = line.left is not None and line.left.text not in values
+            name = line.left.text if line.left else name
+            if is_new:
+                values[name] = line.value
+            elif not self._is_equal(values.get(name), line.value):
+                yield line
+
+    def _is_equal(self, a: Expression | None, b: Expression | None) -> bool:
+        return a is not None and b is not None and is_equal(self.expanded(a), self.expanded(b))
 
     def __str__(self) -> str:
         """As text: numbered steps, with the rule before the equation."""
@@ -95,8 +115,8 @@ class Explanation:
 
 
 def _in_words(rule: str) -> str:
-    """The name of a rule in LaTeX, with its formulas."""
-    return escape(rule).replace("π", r"$\pi$")
+    """The name of a rule in LaTeX, with its symbols."""
+    return "".join(SIGNS.get(c, c) for c in escape(rule))
 
 
 def written(e: Expression, names: Names) -> Written:
