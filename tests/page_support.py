@@ -22,7 +22,15 @@ PAGES = sorted(page.name for page in DOCS.glob("*.md"))
 
 SETUP = ("make", "pip", ".")  # commands that install
 LAUNCHERS = ("torchrun", "srun")
-ELSEWHERE = ("bench", "mnist", "cifar", "svmlight", "verified.py", "cuda")  # arguments that need data, minutes or a GPU
+ELSEWHERE = (
+    "bench",
+    "mnist",
+    "cifar",
+    "svmlight",
+    "verified.py",
+    "proved.py",
+    "cuda",
+)  # arguments that need data, minutes or a GPU
 
 
 @dataclass

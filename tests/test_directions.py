@@ -13,6 +13,7 @@ SOURCE = Path(matgrad.__file__).parent
 # from the foundation upwards; a room, or a module of one that stands apart from the rest of it
 ORDER = [
     ("foundation",),
+    ("index_notation",),
     ("specifications.parsing",),
     ("engines.cuda.functions", "engines.cuda.index", "engines.cuda.sparse"),  # kernels, for equations one by one too
     ("backends",),
@@ -38,6 +39,7 @@ ORDER = [
     ("specifications",),
     ("exchange", "sklearn"),
     ("runs",),
+    ("proofs",),
     ("symbolic.checks",),
     ("symbolic.derivations",),
     ("symbolic",),

@@ -262,7 +262,7 @@ def test_the_headlines_of_the_readme(gpu):
     memory = [f"{tool['memory']['training'] / 1e6:.0f} MB" for tool in (own, masked)]
     figures = [line.split(" | ")[1] for line in README.splitlines() if line.count(" | ") == 2][2:]
     on_cpu = [f"{ratio:.2f}", f"{faster:.1f} times faster, {' instead of '.join(memory)}"]
-    assert figures == [*on_cpu, *_on_a_gpu(gpu), _verdict()]
+    assert figures == [*on_cpu, *_on_a_gpu(gpu), _verdict(), _proved()]
 
 
 def _on_a_gpu(gpu: dict[str, Any]) -> list[str]:
@@ -283,12 +283,28 @@ def _verdict() -> str:
     return f"{verified['checks'] - sum(verified['wrong'].values())} of {verified['checks']} right"
 
 
+def _proved() -> str:
+    """By docs/proved.json, which tests/proofs/test_proofs.py compares with a run."""
+    proved = json.loads((DOCS / "proved.json").read_text())
+    return f"{proved['checks'] - sum(proved['not_proved'].values())} of {proved['checks']} proved"
+
+
 # -- verification -------------------------------------------------------------------------------
 
 
 def test_the_checks_of_the_verifier():
     assert f"| {_verdict()} |" in VERIFICATION
     assert f"there are {_verdict().split()[0]} checks" in VERIFICATION
+
+
+def test_the_proofs_for_all_sizes():
+    assert f"| {_proved()} |" in VERIFICATION
+    assert f"derivations of the paper: {_proved().removesuffix(' proved')}, without" in VERIFICATION
+
+
+def test_the_printed_explanation_is_that_of_the_command():
+    (printed,) = re.findall(r"```\n(  1\. given.*?)```", VERIFICATION, re.DOTALL)
+    assert printed in succeed("verify", "--all-sizes", "--explain", "SoftmaxLayer.DZ")
 
 
 def test_the_mutants(monkeypatch):

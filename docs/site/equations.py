@@ -16,9 +16,9 @@ import verified
 from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, Equation, equations
+from matgrad.inspection.labels import label_of
 from matgrad.loss_functions import LOSSES
 from matgrad.optimizers import OPTIMIZERS
-from matgrad.symbolic.checks.labels import label_of
 from matgrad.symbolic.derivations import derivations
 from matgrad.symbolic.suite import SOFTMAX_FUNCTIONS
 from matgrad.typesetting.latex import latex_equation, latex_function

@@ -18,11 +18,11 @@ from oracles import Values
 import matgrad as mg
 from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions, optimizers, softmax_functions
+from matgrad.inspection.verdicts import Check
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.weights import WeightedLayer
 from matgrad.symbolic.checks.numbers import SIZES as POINTS
 from matgrad.symbolic.checks.numbers import _output_for
-from matgrad.symbolic.checks.verdicts import Check
 from matgrad.symbolic.suite import cases
 
 # a condition on the shape of a matrix, under which an expression is doubled

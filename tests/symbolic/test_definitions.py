@@ -9,6 +9,7 @@ import sympy as sp
 import matgrad as mg
 from matgrad import activation_functions, layers, loss_functions
 from matgrad.activation_functions import ACTIVATIONS, SReLUActivation
+from matgrad.inspection.verdicts import Check
 from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import hadamard, row_repeat
 from matgrad.symbolic.checks import definitions
@@ -17,7 +18,6 @@ from matgrad.symbolic.checks.definitions import (
     check_definition_of_layer,
     check_definition_of_loss,
 )
-from matgrad.symbolic.checks.verdicts import Check
 
 D, K = 2, 4
 LAYERS = {

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import sympy as sp
 
+from matgrad.inspection.verdicts import Check
 from matgrad.symbolic.checks.equality import compare, random_point, symbols
-from matgrad.symbolic.checks.verdicts import Check
 from matgrad.symbolic.derivations import Derivation, Step, check_derivation, derivations
 from matgrad.symbolic.derivations import steps as steps_module
 from support import DATA

@@ -9,6 +9,7 @@ import pytest
 import matgrad as mg
 from matgrad import activation_functions, layers
 from matgrad.activation_functions import ACTIVATIONS
+from matgrad.inspection.verdicts import Check
 from matgrad.layers import dropout
 from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, row_repeat, step
@@ -22,7 +23,6 @@ from matgrad.symbolic.checks.numbers import (
     check_loss_in_numbers,
     check_softmax_in_numbers,
 )
-from matgrad.symbolic.checks.verdicts import Check
 
 MAKERS = {
     "Linear": mg.LinearLayer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -19,10 +19,15 @@ from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.writing import atomic_write, write_or_rescue
 
 if TYPE_CHECKING:
-    from matgrad.symbolic.checks.verdicts import Check
-    from matgrad.symbolic.suite import Case
+    from matgrad.inspection.verdicts import Case, Check
 
 HEADINGS = ("equation", "source", "paper", "sizes", "method", "seconds", "verdict")
+
+
+MEANING = (
+    "proved: for all sizes of 1 or more, and all real numbers for which both sides are defined, except where a "
+    "condition such as x ≥ 0, or a maximum, changes"
+)
 
 
 @click.command(cls=Command, short_help="Check every equation symbolically.")
@@ -34,48 +39,89 @@ HEADINGS = ("equation", "source", "paper", "sizes", "method", "seconds", "verdic
     help="Only this layer, loss, function, optimizer or lemma; may be repeated.",
 )
 @click.option("--quick", is_flag=True, help="Only a selection, which takes seconds.")
-@click.option("--latex", type=WRITES, metavar="FILE", help="Write the validated equations as a LaTeX document.")
+@click.option("--all-sizes", is_flag=True, help="Prove the equations for all sizes N, D and K, in index notation.")
+@click.option(
+    "--explain", metavar="EQUATION", help="With --all-sizes: print a derivation of one equation, as SoftmaxLayer.DZ."
+)
+@click.option(
+    "--latex",
+    type=WRITES,
+    metavar="FILE",
+    help="Write the validated equations, or the derivation, as a LaTeX document.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON, and nothing else.")
 @plugin_option
-def verify(only: tuple[str, ...], quick: bool, latex: Path | None, as_json: bool, plugin: tuple[Path, ...]) -> None:
+def verify(
+    only: tuple[str, ...],
+    quick: bool,
+    all_sizes: bool,
+    explain: str | None,
+    latex: Path | None,
+    as_json: bool,
+    plugin: tuple[Path, ...],
+) -> None:
     """Run SymPy matrices through the classes that train, and compare with SymPy's own derivatives.
 
     Checks every layer, loss, activation function, softmax function and optimizer, also with numbers at several
     sizes, and the lemmas and derivations of the paper. If an equation is wrong, it says where, and the exit status
     is 1. What has nothing to be compared with, such as the feedforward of your own layer, is listed.
-    """
-    get_backend("sympy")  # says what to install if SymPy is missing
-    from matgrad.symbolic.suite import cases
 
+    With --all-sizes, matrices of symbolic sizes run through them instead, and an equation is proved or not; the exit
+    status is 1 if one is not. Optimizers are left out. With --explain, the proof of one equation is printed in steps,
+    each with the rule that it is by; --layer says for which layer or activation function, if there are several.
+    """
+    if explain is not None:
+        if quick or as_json or not all_sizes:
+            raise click.UsageError("--explain goes with --all-sizes, and with --layer, --latex and --plugin alone")
+        _explain(explain, only, latex)
+        return
     start = time.perf_counter()
     checks: list[Check] = []
-    chosen = cases(only, quick=quick)
+    chosen = _cases(only, quick, all_sizes)
     if not as_json:
         click.echo(_line(HEADINGS))
     for check in _progress(chosen, silent=as_json):
         checks.append(check)
         if not as_json:
-            click.echo(_line(_cells(check)))
+            click.echo(_line(_cells(check, *(("proved", "NOT PROVED") if all_sizes else ("right", "WRONG")))))
     wrong = [check for check in checks if not check.ok]
     judged = [check for check in checks if not check.note]
     if not judged:
         raise ValueError(f"no equation was checked: {', '.join(only) or 'nothing was selected'}")
     if as_json:
-        click.echo(json_text({"checks": [asdict(check) for check in checks], "wrong": len(wrong)}))
+        click.echo(
+            json_text(
+                {"checks": [asdict(check) for check in checks], "not_proved" if all_sizes else "wrong": len(wrong)}
+            )
+        )
     else:
         for message in dict.fromkeys(check.message for check in wrong):
             click.echo(f"\n{message}")
         for note in dict.fromkeys(f"{check.name} {check.location}: {check.note}" for check in checks if check.note):
             click.echo(f"\nnote: {note}")
-        seconds = time.perf_counter() - start
-        click.echo(f"\n{len(judged) - len(wrong)} of {len(judged)} equations are right, in {seconds:.0f} s")
+        seconds, verdict = time.perf_counter() - start, "proved for all sizes" if all_sizes else "right"
+        click.echo(f"\n{len(judged) - len(wrong)} of {len(judged)} equations are {verdict}, in {seconds:.0f} s")
+        if all_sizes:
+            click.echo(MEANING)
     if latex is not None:
         _write_latex(latex, checks)
     if wrong:
         raise click.exceptions.Exit(1)
 
 
-def _progress(chosen: list[Case], silent: bool) -> Iterator[Check]:
+def _cases(only: tuple[str, ...], quick: bool, all_sizes: bool) -> Sequence[Case]:
+    """The chosen cases of the verifier, or those of the proofs, which need no SymPy."""
+    if all_sizes:
+        from matgrad.proofs import suite as proofs
+
+        return proofs.cases(only, quick=quick)
+    get_backend("sympy")  # says what to install if SymPy is missing
+    from matgrad.symbolic.suite import cases
+
+    return cases(only, quick=quick)
+
+
+def _progress(chosen: Sequence[Case], silent: bool) -> Iterator[Check]:
     """The verdicts of the cases, with a progress bar where standard error is a terminal."""
     bar: Any = nullcontext(chosen)
     if sys.stderr.isatty() and not silent:
@@ -85,8 +131,8 @@ def _progress(chosen: list[Case], silent: bool) -> Iterator[Check]:
             yield from case.run()
 
 
-def _cells(check: Check) -> tuple[str, ...]:
-    verdict = "none" if check.note else "right" if check.ok else "WRONG"
+def _cells(check: Check, right: str, wrong: str) -> tuple[str, ...]:
+    verdict = "none" if check.note else right if check.ok else wrong
     return check.name, check.location, check.label, check.sizes, check.method, f"{check.seconds:.2f}", verdict
 
 
@@ -95,12 +141,29 @@ def _line(cells: tuple[str, ...]) -> str:
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
+def _explain(name: str, only: tuple[str, ...], latex: Path | None) -> None:
+    """Print the derivation of an equation."""
+    from matgrad.proofs import suite as proofs
+
+    explanation = proofs.explain(name, only)
+    click.echo(str(explanation))
+    click.echo(MEANING)
+    if latex is not None:
+        _write(latex, explanation.latex())
+
+
 def _write_latex(path: Path, checks: list[Check]) -> None:
     from matgrad.symbolic.teaching import validated_equations
 
+    _write(path, validated_equations(checks))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a LaTeX document."""
+
     def write(place: Path) -> None:
         with atomic_write(place) as file:
-            file.write(validated_equations(checks).encode())
+            file.write(text.encode())
 
     if problem := write_or_rescue(path, write):
         raise ValueError(problem)

@@ -20,7 +20,7 @@ from matgrad.optimizers import OPTIMIZERS
 from matgrad.specifications.models import LAYERS
 
 if TYPE_CHECKING:
-    from matgrad.symbolic.checks.verdicts import Check
+    from matgrad.inspection.verdicts import Check
 
 METHODS = {"algebra": "by algebra", "points": "at random points", "numbers": "in numbers"}
 ELEMENTS = 12  # of a matrix that are compared one by one; the others are compared together

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 
 def as_number(value: Any) -> Any:
@@ -29,3 +33,29 @@ def check_size(name: str, size: Any, least: int = 1) -> int:
         kind = "positive whole number" if least else "whole number of 0 or more"
         raise ValueError(f"{name} must be a {kind}, found {size!r}")
     return operator.index(size)
+
+
+ULPS = 4  # how far from an exact number a floating-point one may be, after a few operations
+
+
+def recognized(x: float, irrationals: Iterable[tuple[T, float]]) -> tuple[Fraction, T | None] | None:
+    """The number that x stands for, up to rounding: a simple fraction, a short decimal, or a multiple of an irrational.
+
+    So 1/3, 0.1 + 0.2 and 1/math.sqrt(2) are ⅓, 3/10 and ½·√2: a fraction, and what it is a multiple of, or None for 1.
+    The irrational numbers are given with their floating-point values. None if x is none of these.
+    """
+    fraction = Fraction(x).limit_denominator(1000) if abs(x) < 1e6 else None
+    if fraction is not None and _is_close(x, fraction):
+        return fraction, None
+    decimal = Fraction(f"{x:.12g}")
+    if _is_close(x, decimal):
+        return decimal, None
+    for irrational, value in irrationals:
+        factor = Fraction(x / value).limit_denominator(12)
+        if factor and _is_close(x, float(factor) * value):
+            return factor, irrational
+    return None
+
+
+def _is_close(x: float, y: Fraction | float) -> bool:
+    return abs(x - float(y)) <= ULPS * math.ulp(x)

@@ -106,6 +106,17 @@ def assignment(cls: type, method: str, name: str) -> Equation:
     return Equation(cls.__name__, method, name, line, file, source)
 
 
+def last_line(function: Callable[..., Any]) -> tuple[str, str]:
+    """The location and source of the last line of a function; '?' if there is no source."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+    except (OSError, TypeError):
+        return "?", f"{getattr(function, '__name__', function)}(…)"
+    file = inspect.getsourcefile(function) or ""
+    last = max(i for i, line in enumerate(lines) if line.strip())
+    return f"{relative_path(file)}:{first + last}", lines[last].strip()
+
+
 def _names_in(function: Any) -> tuple[str, ...]:
     """The global names that a function uses."""
     code = getattr(inspect.unwrap(function), "__code__", None)

@@ -5,15 +5,23 @@ binds less tightly than a sum, minus the second, in parentheses if it binds less
 size of the shape rule. The other marks are ``{1:signed}`` for ``+ c·`` or ``- c·`` before a term, ``{0:factor}`` for
 ``c·``, both without a factor of 1, ``{2:transposed}`` for Xᵀ, and ``{0:base}`` for the base of a power.
 `matgrad.program.text` fills templates in.
+
+An index definition says what the entry of the result at i, j is: ``lambda i, j, X, Y: summed(lambda k: X[i, k] *
+Y[k, j], X.columns)``; that of a scalar has no i, j, and that of an elementwise operation is a function of entries.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from matgrad.index_notation.entries import FIRST, Index, delta
+from matgrad.index_notation.expressions import Expression
+from matgrad.index_notation.functions import erf, exp, log, maximum, raised, sqrt, step, tanh
+from matgrad.index_notation.sums import summed
 from matgrad.program.shapes import SCALAR, ShapeRule
 
 if TYPE_CHECKING:
@@ -35,6 +43,7 @@ class Notation(NamedTuple):
     binds: Level = "atom"
 
 
+Definition = Callable[..., Expression]  # of an entry of the result
 Choice = Notation | Callable[["Value"], Notation]  # a notation, or one for each value
 
 
@@ -46,7 +55,8 @@ class Operation:
     the operands whose memory the result may take over. `flops` has the factors of the number of
     floating-point operations of a product. `over` says what it does with the sizes that its result lacks: it sums over
     them, or takes the maximum. `text` and `latex` say how it is written: ``name(X, Y)`` if both
-    are missing; the text is also the LaTeX if only `latex` is missing.
+    are missing; the text is also the LaTeX if only `latex` is missing. `index` is its index definition, which
+    operations have that equations are written in.
     """
 
     name: str
@@ -58,6 +68,7 @@ class Operation:
     in_place: tuple[int, ...] = ()
     flops: str = ""
     over: Literal["", "sum", "max"] = ""
+    index: Definition | None = None
 
     @cached_property
     def shapes(self) -> ShapeRule:
@@ -89,11 +100,16 @@ def _chosen(notation: Choice, value: Value) -> Notation:
 
 
 def _elementwise(
-    name: str, rule: str, text: Choice | None = None, latex: Choice | None = None, dtypes: Dtypes = "float"
+    name: str,
+    rule: str,
+    index: Definition,
+    text: Choice | None = None,
+    latex: Choice | None = None,
+    dtypes: Dtypes = "float",
 ) -> Operation:
     """An elementwise operation, which may overwrite any of its operands."""
     positions = tuple(range(len(ShapeRule(rule).operands)))
-    return Operation(name, rule, "elementwise", text, latex, dtypes, in_place=positions)
+    return Operation(name, rule, "elementwise", text, latex, dtypes, in_place=positions, index=index)
 
 
 def _of_matrices(matrices: Notation, scalars: Notation) -> Choice:
@@ -105,93 +121,118 @@ def _product_first(product_first: Notation, otherwise: Notation) -> Choice:
     return lambda value: product_first if value.operands[2].number == 1 else otherwise
 
 
+def _element(x: Any, i: Index) -> Expression:
+    """x_i, for a row or a column vector x."""
+    return x[FIRST, i] if x.rows == FIRST.size else x[i, FIRST]
+
+
 _ROWS = (
     # -- sources
     Operation("input", "-> *", "source", dtypes="any"),
     Operation("number", "-> ()", "source", dtypes="any"),
     Operation("support", "-> K D nnz", "source", dtypes="any"),
     # -- views
-    Operation("transpose", "m n -> n m", "view", Notation("{0:atom}ᵀ"), Notation(r"{0:atom}^\top", "unary")),
+    Operation(
+        "transpose", "m n -> n m", "view", Notation("{0:atom}ᵀ"), Notation(r"{0:atom}^\top", "unary"),
+        index=lambda i, j, X: X[j, i],
+    ),
     Operation(
         "row_repeat", "1 n -> m n", "view",
         Notation("1_{m} {0:atom}", "unary"), Notation(r"1_{m} \cdot {0:scaled}", "scaled"),
+        index=lambda i, j, x: x[FIRST, j],
     ),
     Operation(
         "column_repeat", "m 1 -> m n", "view",
         Notation("{0:atom} 1_{n}ᵀ", "unary"), Notation(r"{0:scaled} \cdot 1_{n}^\top", "scaled"),
+        index=lambda i, j, x: x[i, FIRST],
     ),
-    Operation("full", "() -> m n", "view", Notation("{0:atom}"), Notation("{0:scaled}", "scaled")),
+    Operation(
+        "full", "() -> m n", "view", Notation("{0:atom}"), Notation("{0:scaled}", "scaled"), index=lambda i, j, c: c
+    ),
     # -- elementwise
     _elementwise(
-        "add", "*, * -> *",
+        "add", "*, * -> *", operator.add,
         Notation("{0:sum} + {1:sum}", "sum"), Notation("{0:sum} + {1:product}", "sum"), "any",
     ),
     _elementwise(
-        "subtract", "*, * -> *",
+        "subtract", "*, * -> *", operator.sub,
         Notation("{0:sum} - {1:product}", "sum"), dtypes="any",
     ),
     _elementwise(
-        "hadamard", "*, * -> *",
+        "hadamard", "*, * -> *", operator.mul,
         _of_matrices(Notation("{0:product} ⊙ {1:unary}", "product"), Notation("{0:scaled}·{1:unary}", "scaled")),
         _of_matrices(
             Notation(r"{0:unary} \odot {1:unary}", "product"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled")
         ),
         "any",
     ),
-    _elementwise("negative", "* -> *", Notation("-{0:unary}", "scaled"), Notation("-{0:product}", "sum"), "any"),
-    _elementwise("copy", "* -> *", Notation("{0:sum}", "sum"), dtypes="any"),
     _elementwise(
-        "scale", "(), * -> *",
+        "negative", "* -> *", operator.neg,
+        Notation("-{0:unary}", "scaled"), Notation("-{0:product}", "sum"), "any",
+    ),
+    _elementwise("copy", "* -> *", lambda x: x, Notation("{0:sum}", "sum"), dtypes="any"),
+    _elementwise(
+        "scale", "(), * -> *", operator.mul,
         Notation("{0:atom}·{1:unary}", "scaled"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled"),
     ),
     _elementwise(
-        "divide", "*, () -> *",
+        "divide", "*, () -> *", operator.truediv,
         Notation("{0:scaled} / {1:atom}", "product"), Notation(r"\frac{{{0:sum}}}{{{1:sum}}}", "unary"),
     ),
     _elementwise(
-        "power", "*, () -> *", Notation("{0:base}^{1:atom}", "unary"), Notation("{0:atom}^{{{1:sum}}}", "unary")
+        "power", "*, () -> *", raised,
+        Notation("{0:base}^{1:atom}", "unary"), Notation("{0:atom}^{{{1:sum}}}", "unary"),
     ),
-    _elementwise("exp", "* -> *", latex=Notation("e^{{{0:sum}}}", "unary")),
-    _elementwise("log", "* -> *", latex=Notation(r"\log({0:sum})")),
-    _elementwise("log1p", "* -> *", latex=Notation(r"\log(1 + {0:product})")),
+    _elementwise("exp", "* -> *", exp, latex=Notation("e^{{{0:sum}}}", "unary")),
+    _elementwise("log", "* -> *", log, latex=Notation(r"\log({0:sum})")),
+    _elementwise("log1p", "* -> *", lambda x: log(1 + x), latex=Notation(r"\log(1 + {0:product})")),
     _elementwise(
-        "reciprocal", "* -> *", Notation("1/{0:atom}", "unary"), Notation(r"\frac{{1}}{{{0:sum}}}", "unary")
+        "reciprocal", "* -> *", lambda x: 1 / x,
+        Notation("1/{0:atom}", "unary"), Notation(r"\frac{{1}}{{{0:sum}}}", "unary"),
     ),
-    _elementwise("sqrt", "* -> *", latex=Notation(r"\sqrt{{{0:sum}}}", "unary")),
-    _elementwise("tanh", "* -> *", latex=Notation(r"\tanh({0:sum})")),
-    _elementwise("erf", "* -> *"),
-    _elementwise("step", "* -> *", Notation("[{0:sum} ≥ 0]"), Notation(r"[{0:sum} \geq 0]")),
+    _elementwise("sqrt", "* -> *", sqrt, latex=Notation(r"\sqrt{{{0:sum}}}", "unary")),
+    _elementwise("tanh", "* -> *", tanh, latex=Notation(r"\tanh({0:sum})")),
+    _elementwise("erf", "* -> *", erf),
+    _elementwise("step", "* -> *", step, Notation("[{0:sum} ≥ 0]"), Notation(r"[{0:sum} \geq 0]")),
     _elementwise(  # Y + c·X
-        "add_scaled", "*, (), * -> *",
+        "add_scaled", "*, (), * -> *", lambda y, c, x: y + c * x,
         Notation("{0:sum} {1:signed}{2:unary}", "sum"), Notation("{0:sum} {1:signed}{2:scaled}", "sum"),
     ),
     _elementwise(  # A ⊙ step(Z)
-        "gate", "*, * -> *",
+        "gate", "*, * -> *", lambda a, z: a * step(z),
         Notation("{0:product} ⊙ [{1:sum} ≥ 0]", "product"), Notation(r"{0:unary} \odot [{1:sum} \geq 0]", "product"),
     ),
     # -- reductions
     Operation(
         "elements_sum", "m n -> ()", "reduction",
         latex=Notation(r"1_{m}^\top \cdot {0:scaled} \cdot 1_{n}", "scaled"), over="sum",
+        index=lambda X: summed(lambda i: summed(lambda j: X[i, j], X.columns), X.rows),
     ),
     Operation(
         "columns_sum", "m n -> 1 n", "reduction",
         latex=Notation(r"1_{m}^\top \cdot {0:scaled}", "scaled"), over="sum",
+        index=lambda i, j, X: summed(lambda k: X[k, j], X.rows),
     ),
-    Operation("rows_sum", "m n -> m 1", "reduction", latex=Notation(r"{0:scaled} \cdot 1_{n}", "scaled"), over="sum"),
+    Operation(
+        "rows_sum", "m n -> m 1", "reduction", latex=Notation(r"{0:scaled} \cdot 1_{n}", "scaled"), over="sum",
+        index=lambda i, j, X: summed(lambda k: X[i, k], X.columns),
+    ),
     Operation(
         "columns_max", "m n -> 1 n", "reduction",
         latex=Notation(r"\max({0:sum})_{{\text{{col}}}}", "unary"), over="max",
+        index=lambda i, j, X: maximum(lambda k: X[k, j], X.rows),
     ),
     Operation(
         "rows_max", "m n -> m 1", "reduction",
         latex=Notation(r"\max({0:sum})_{{\text{{row}}}}", "unary"), over="max",
+        index=lambda i, j, X: maximum(lambda k: X[i, k], X.columns),
     ),
     # -- products
     Operation(
         "matmul", "m k, k n -> m n", "product",
         Notation("{0:unary} {1:atom}", "product"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled"),
         flops="2 m k n", over="sum",
+        index=lambda i, j, X, Y: summed(lambda k: X[i, k] * Y[k, j], X.columns),
     ),
     Operation(  # β·C + α·A B
         "product_sum", "(), m n, (), m k, k n -> m n", "product",
@@ -204,6 +245,7 @@ _ROWS = (
             Notation(r"{0:factor}{1:scaled} {2:signed}{3:scaled} \cdot {4:scaled}", "sum"),
         ),
         in_place=(1,), flops="2 m k n",
+        index=lambda i, j, b, C, a, A, B: b * C[i, j] + a * summed(lambda k: A[i, k] * B[k, j], A.columns),
     ),
     # -- sparse matrices: W has the values w (1×nnz) on the K×D support S
     Operation(
@@ -240,9 +282,14 @@ _ROWS = (
         latex=Notation(r"\operatorname{{uniform}}({1:sum}, {2:sum})_{{{0:atom}}}", "unary"), dtypes="counts",
     ),
     # -- others
-    Operation("identity", "-> n n", "other", Notation("I_{n}"), Notation(r"\mathbb{{I}}_{n}")),
-    Operation("diag", "n n -> n 1", "other", latex=Notation(r"\mathrm{{diag}}({0:sum})")),
-    Operation("Diag", "1 n -> n n or n 1 -> n n", "other", latex=Notation(r"\mathrm{{Diag}}({0:sum})")),
+    Operation("identity", "-> n n", "other", Notation("I_{n}"), Notation(r"\mathbb{{I}}_{n}"), index=delta),
+    Operation(
+        "diag", "n n -> n 1", "other", latex=Notation(r"\mathrm{{diag}}({0:sum})"), index=lambda i, j, X: X[i, i]
+    ),
+    Operation(
+        "Diag", "1 n -> n n or n 1 -> n n", "other", latex=Notation(r"\mathrm{{Diag}}({0:sum})"),
+        index=lambda i, j, x: delta(i, j) * _element(x, i),
+    ),
     Operation("uniform", "(), () -> m n", "other", dtypes="counts"),
     # -- collectives: X is that of this rank; see `matgrad.program.sharding`
     Operation("all_reduce", "* -> *", "collective", latex=Notation(r"\sum_r {0:product}", "product"), in_place=(0,)),

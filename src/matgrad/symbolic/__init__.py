@@ -10,6 +10,7 @@ Three lines check a layer, activation function or loss of your own:
 `teaching` writes those that were validated in LaTeX.
 """
 
+from matgrad.inspection.verdicts import Check
 from matgrad.symbolic.checks.derivatives import (
     check_activation,
     check_layer,
@@ -18,7 +19,6 @@ from matgrad.symbolic.checks.derivatives import (
 )
 from matgrad.symbolic.checks.equality import compare, symbols
 from matgrad.symbolic.checks.optimizers import check_optimizer
-from matgrad.symbolic.checks.verdicts import Check
 
 __all__ = [
     "Check",

@@ -12,7 +12,6 @@ to the tests.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.foundation.random_numbers import generator, preserved_generator
+from matgrad.inspection.verdicts import Case, Check, without_verdict
 from matgrad.layers import ActivationLayer, Layer, LinearLayer, SReLULayer
 from matgrad.loss_functions import LOSSES, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -43,7 +43,6 @@ from matgrad.symbolic.checks.numbers import (
     check_softmax_in_numbers,
 )
 from matgrad.symbolic.checks.optimizers import check_first_updates, check_optimizer
-from matgrad.symbolic.checks.verdicts import Check, crash, without_verdict
 from matgrad.symbolic.derivations import Derivation, check_derivation, derivations
 
 SOFTMAX_FUNCTIONS = ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
@@ -58,22 +57,6 @@ QUICK = (
 )
 D, K = 2, 4  # with batches of 3: all sizes differ
 SEED = 3  # with which some weights are dropped, and some are not
-
-
-@dataclass(frozen=True)
-class Case:
-    """Something to check: its name in specifications, and the function that checks it."""
-
-    name: str
-    check: Callable[[], list[Check]]
-    is_basic: bool = False  # whether it is about symbols, for a batch in training mode
-
-    def run(self) -> list[Check]:
-        """The verdicts; an error is one too."""
-        try:
-            return self.check()
-        except Exception as error:
-            return [crash(error, default=self.name)]
 
 
 def cases(only: tuple[str, ...] = (), *, quick: bool = False, basic: bool = False) -> list[Case]:

@@ -8,11 +8,11 @@ from contextlib import suppress
 from matgrad import optimizers, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
 from matgrad.inspection.equations import METHODS, equations
+from matgrad.inspection.verdicts import Check
 from matgrad.layers import ActivationLayer, Layer
 from matgrad.loss_functions import LOSSES, LossFunction
 from matgrad.optimizers import Optimizer
 from matgrad.specifications.models import LAYERS
-from matgrad.symbolic.checks.verdicts import Check
 from matgrad.typesetting.latex import latex_document, latex_equation, latex_function
 
 

@@ -11,11 +11,12 @@ import sympy as sp
 
 from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions, optimizers
-from matgrad.inspection.equations import assignment
-from matgrad.symbolic.checks.definitions import origin_of
+from matgrad.inspection.equations import assignment, last_line
+from matgrad.inspection.feedforward import origin_of
+from matgrad.inspection.verdicts import Check
 from matgrad.symbolic.checks.equality import symbols
 from matgrad.symbolic.checks.numbers import numeric_verdict
-from matgrad.symbolic.checks.verdicts import Check, last_line, verdict
+from matgrad.symbolic.checks.verdicts import verdict
 
 _LINEAR = {"b": 0, "dropout": 0, "renewals": 0, "renew": "step"}
 _PENALTIES = {"weight_decay": 0, "l1": 0}

@@ -8,7 +8,7 @@ from outside the package has no definition here, which the verdict on it says.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,15 @@ from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.numpy_backend import NumpyBackend
-from matgrad.inspection.equations import Equation, assignment, equations, observed_if_readable
-from matgrad.layers.dropout import LayerWithDropout
+from matgrad.inspection.equations import assignment, last_line
+from matgrad.inspection.feedforward import feedforward_values, origin_of
+from matgrad.inspection.verdicts import Check, without_verdict
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
-from matgrad.matrix_operations import Matrix
 from matgrad.symbolic.checks.derivatives import GRID
 from matgrad.symbolic.checks.equality import symbols
 from matgrad.symbolic.checks.exact import numbers_as_symbols, symbolic_layer
-from matgrad.symbolic.checks.verdicts import Check, last_line, verdict, without_verdict
+from matgrad.symbolic.checks.verdicts import verdict
 
 Values = dict[str, sp.Matrix]  # matrices by name, such as 'Z' and 'Y'
 
@@ -107,28 +107,6 @@ def _check_feedforward(layer: Layer, N: int, remark: str = "") -> list[Check]:
         checks.append(verdict(type(layer), name, origin_of(layer, name), sizes, found[name], value, start))
         start = time.perf_counter()
     return checks
-
-
-def feedforward_values(layer: Layer, X: Matrix, names: Iterable[str]) -> dict[str, Matrix]:
-    """What feedforward computes: the values of its equations, the output Y, and other values of these names."""
-    found: dict[str, Matrix] = {}
-
-    def hook(layer: Layer, equation: Equation, value: Matrix) -> Matrix:
-        found[equation.name] = value
-        return value
-
-    with observed_if_readable([layer], hook):
-        result = layer.feedforward(X)
-    return found | {name: getattr(layer, name, None) for name in names if name not in found} | {"Y": result}
-
-
-def origin_of(layer: Layer, name: str) -> tuple[str, str]:
-    """The location and source of what feedforward computes; R and running statistics are set in other methods."""
-    if name == "R" and isinstance(layer, LayerWithDropout):
-        return last_line(type(layer).dropout_matrix)
-    equation = next((e for e in equations(type(layer), "feedforward") if e.name == name), None)
-    equation = equation or assignment(type(layer), "feedforward", name)
-    return equation.location, equation.source
 
 
 def _dropout(layer: Any, m: int, n: int) -> Values:

@@ -14,31 +14,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import sympy as sp
 
 from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
-from matgrad.inspection.equations import Equation, assignment, observed_if_readable
-from matgrad.inspection.variables import (
-    OTHER_INPUT,
-    did_not_run,
-    drop_gradients,
-    gradient_equation,
-    input_changed,
-    inputs_recorded,
-    values_with_gradients,
-)
+from matgrad.inspection.equations import last_line
+from matgrad.inspection.gradients import gradients
+from matgrad.inspection.verdicts import Check, crash, failure, without_verdict
 from matgrad.layers.layer import Layer, check_layers
 from matgrad.layers.linear import ActivationLayer
 from matgrad.loss_functions import LossFunction, takes_weights
 from matgrad.symbolic.checks.equality import problem_of, symbols
-from matgrad.symbolic.checks.exact import exact, numbers_as_symbols, suffixed, symbolic_layer
-from matgrad.symbolic.checks.verdicts import Check, crash, failure, last_line, verdict, without_verdict
+from matgrad.symbolic.checks.exact import exact, numbers_as_symbols, symbolic_layer
+from matgrad.symbolic.checks.verdicts import verdict
 
 # where activation functions are looked at besides random points: no threshold that anybody would choose
 GRID = tuple(
@@ -201,127 +191,29 @@ def _check_activations(layer: Layer) -> list[Check]:
 # -- layers ------------------------------------------------------------------------------------
 
 
+class _SympyCalculus:
+    """Derivatives by SymPy."""
+
+    symbols, derivative, problem_of = staticmethod(symbols), staticmethod(derivative), staticmethod(problem_of)
+
+    def pairing(self, G: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
+        """⟨G, Y⟩, with exact numbers"""
+        return sum(g * y for g, y in zip(G, exact(Y), strict=True))
+
+    def is_same(self, A: sp.Matrix, B: sp.Matrix) -> bool:
+        """Whether the elements are the same expressions."""
+        return A == B
+
+
 def _check_layer(layer: Layer, N: int, sizes: str) -> list[Check]:
     """The gradients of a layer with symbols in it, in order of backpropagation; those of its parts follow."""
-    X = symbols("X", N, layer.input_size)
-    plain = _Run(layer, X)
-    if plain.problem:
-        where = assignment(type(layer), "feedforward", "Y")
-        return [failure(type(layer), "Y", (where.location, where.source), sizes, plain.problem)]
-    watched, checks = _Run(layer, X, observe=True), []
-    for path, part in layer.walk():
-        prefix = f"{type(layer).__name__}.{path} " if path else ""
-        if did_not_run(plain.parts[path], plain.inputs[path]):
-            checks.append(_part_without_run(type(layer), part, sizes, prefix))
-            continue
-        for equation, sides in sorted(_gradients(layer, path, X, plain, watched), key=watched.when(path)):
-            start = time.perf_counter()
-            found, expected = sides()
-            origin = equation.location, equation.source
-            checks.append(verdict(type(part), equation.name, origin, sizes, found, expected, start, prefix))
-    if plain.layer.X is not None and plain.layer.X != X:
-        where = assignment(type(layer), "feedforward", "X")
-        checks.append(failure(type(layer), "X", (where.location, where.source), sizes, OTHER_INPUT))
+    checks = []
+    for x in gradients(layer, symbols("X", N, layer.input_size), _SympyCalculus()):
+        start, about = time.perf_counter(), (x.part, x.name, x.origin, sizes)
+        if x.problem:
+            checks.append(failure(*about, x.problem, x.prefix))
+        elif x.sides is None:
+            checks.append(without_verdict(*about, x.note, x.prefix))
+        else:
+            checks.append(verdict(*about, *x.sides(), start, x.prefix))
     return checks
-
-
-def _part_without_run(cls: type[Layer], part: Layer, sizes: str, prefix: str) -> Check:
-    """What is said of a part that the layer does not run: in evaluation mode it may have nothing to do."""
-    where = assignment(type(part), "feedforward", "Y")
-    origin, problem = (where.location, where.source), f"{cls.__name__} does not run this part"
-    if part.training:
-        return failure(type(part), "feedforward", origin, sizes, problem, prefix)
-    return without_verdict(type(part), "feedforward", origin, sizes, problem, prefix)
-
-
-Sides = Callable[[], tuple[Any, sp.Matrix]]  # what a layer computes as a gradient, and SymPy's derivative
-
-
-def _gradients(layer: Layer, path: str, X: sp.Matrix, plain: _Run, watched: _Run) -> list[tuple[Equation, Sides]]:
-    """The gradients of one part, which may be the layer itself, each with its equation.
-
-    What is stored, the gradients of parameters and of the input, is judged by a run that nothing watches. If the
-    layer runs a part more than once, the part has several inputs, and its DX is not checked.
-    """
-    template, part = dict(layer.walk())[path], plain.parts[path]
-    executed = watched.executed[path]
-    stored = {name: getattr(template, name) for name in part.parameters} | ({} if path else {"X": X})
-    found: list[tuple[Equation, Sides]] = []
-    for V, matrix in stored.items():
-        equation = gradient_equation(watched.parts[path], f"D{V}", executed)
-        value = getattr(part, f"D{V}", None)
-        found.append((equation, partial(_stored, plain, value, matrix)))
-    if path and len(plain.inputs[path]) == 1:
-        equation = gradient_equation(watched.parts[path], "DX", executed)
-        found.append((equation, partial(_replaced, layer, path, "X", X, None, equation)))
-    for of_value, i in values_with_gradients([e for e, _ in executed], (*stored, "X")):
-        found.append((of_value, partial(_replaced, layer, path, of_value.name[1:], X, i, of_value)))
-    return found
-
-
-def _stored(run: _Run, found: Any, V: sp.Matrix) -> tuple[Any, sp.Matrix]:
-    """Both sides for a parameter or the input of the layer."""
-    return found, derivative(run.value, V)
-
-
-def _replaced(
-    layer: Layer, path: str, V: str, X: sp.Matrix, position: int | None, equation: Equation
-) -> tuple[Any, sp.Matrix]:
-    """Both sides for an input of a part or a value of feedforward, which is replaced by symbols."""
-    run = _Run(layer, X, observe=position is not None, replace=(path, V, position))
-    assert run.V is not None
-    if position is None:
-        return getattr(run.parts[path], "DX", None), derivative(run.value, run.V)
-    found = [x for e, x in run.executed[path] if e == equation]
-    return found[-1], derivative(run.value, run.V)
-
-
-class _Run:
-    """One run of feedforward and backpropagate on a copy of a layer, whose parts are called by their paths.
-
-    With `observe`, it has the equations that each part executed. With `replace`, a part, a name and the number of an
-    equation, the value of that equation, or without a number the input of the part, is replaced by symbols V.
-    """
-
-    def __init__(
-        self, layer: Layer, X: sp.Matrix, *, observe: bool = False, replace: tuple[str, str, int | None] | None = None
-    ) -> None:
-        self.layer = layer.clone()
-        self.parts = dict(self.layer.walk())
-        self.executed: dict[str, list[tuple[Equation, Any]]] = {path: [] for path in self.parts}
-        self.replace, self.V = replace, None
-        self.G = symbols("G", X.rows, layer.output_size)
-        with ExitStack() as stack:
-            if observe:
-                stack.enter_context(observed_if_readable(self.parts.values(), self._hook))
-            inputs = stack.enter_context(inputs_recorded(self.parts.values()))
-            if replace is not None and replace[2] is None:
-                stack.enter_context(input_changed(self.parts[replace[0]], self._symbols))
-            self.Y = self.layer.feedforward(X)
-            self.problem = problem_of(self.Y, self.G)
-            if not self.problem:
-                drop_gradients(self.layer)
-                self.layer.backpropagate(self.Y, self.G)
-        self.inputs = {path: inputs[id(part)] for path, part in self.parts.items()}
-
-    @cached_property
-    def value(self) -> sp.Expr:
-        """⟨G, Y⟩"""
-        return sum(g * y for g, y in zip(self.G, exact(self.Y), strict=True))
-
-    def when(self, path: str) -> Callable[[tuple[Equation, Any]], int]:
-        """The order of execution of the equations of a part; others come last."""
-        order = {equation: i for i, (equation, _) in enumerate(self.executed[path])}
-        return lambda item: order.get(item[0], len(order))
-
-    def _hook(self, layer: Layer, equation: Equation, value: Any) -> Any:
-        path = next(path for path, part in self.parts.items() if part is layer)
-        if self.replace is not None and (path, len(self.executed[path])) == (self.replace[0], self.replace[2]):
-            value = self._symbols(value)
-        self.executed[path].append((equation, value))
-        return value
-
-    def _symbols(self, value: sp.Matrix) -> sp.Matrix:
-        path, name, _ = self.replace or ("", "", None)
-        self.V = symbols(suffixed(name, path), *value.shape)
-        return self.V

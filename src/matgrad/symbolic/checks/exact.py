@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-import math
-from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
 import sympy as sp
 
 from matgrad.activation_functions import ActivationFunction
+from matgrad.foundation.numbers import recognized
+from matgrad.inspection.gradients import suffixed
 from matgrad.layers.dropout import DropoutLayer
 from matgrad.layers.layer import Layer, check_layers
 from matgrad.layers.linear import LinearLayer
@@ -19,7 +19,6 @@ from matgrad.symbolic.checks.equality import symbols
 T = TypeVar("T")
 
 DROPOUT = sp.Rational(3, 10)  # the rate with which dropout is checked
-ULPS = 4  # how far from an exact number a floating-point one may be, after a few operations
 IRRATIONALS = (
     *(sp.sqrt(2), sp.sqrt(3), sp.pi, sp.sqrt(sp.pi), sp.sqrt(2 * sp.pi), sp.sqrt(2 / sp.pi)),
     *(1 / sp.sqrt(sp.pi), 1 / sp.sqrt(2 * sp.pi), 1 / sp.pi, sp.E, sp.log(2), 1 / sp.log(2)),
@@ -33,26 +32,15 @@ def exact(value: Any) -> Any:
 
 
 def exact_number(x: float) -> sp.Expr:
-    """The number that x stands for, up to rounding: a simple fraction, a short decimal, a multiple of √2 or π, …
+    """The number that x stands for, up to rounding: see `recognized`.
 
-    So 1/3, 0.1 + 0.2 and 1/math.sqrt(2) are ⅓, 3/10 and √2/2. Any other number is left as it is, and what has
-    it in it is compared only as precisely as floating-point numbers are.
+    Any other number is left as it is, and what has it is compared only as precisely as floating-point numbers are.
     """
-    fraction = Fraction(x).limit_denominator(1000) if abs(x) < 1e6 else None
-    if fraction is not None and _is_close(x, fraction):
-        return sp.Rational(fraction.numerator, fraction.denominator)
-    decimal = f"{x:.12g}"
-    if _is_close(x, float(decimal)):
-        return sp.Rational(decimal)
-    for c in IRRATIONALS:
-        factor = Fraction(x / float(c)).limit_denominator(12)
-        if factor and _is_close(x, float(factor) * float(c)):
-            return sp.Rational(factor.numerator, factor.denominator) * c
-    return sp.Float(x)
-
-
-def _is_close(x: float, y: Fraction | float) -> bool:
-    return abs(x - float(y)) <= ULPS * math.ulp(x)
+    found = recognized(x, ((c, float(c)) for c in IRRATIONALS))
+    if found is None:
+        return sp.Float(x)
+    factor, irrational = found
+    return sp.Rational(factor.numerator, factor.denominator) * (1 if irrational is None else irrational)
 
 
 def numbers_as_symbols(thing: T, suffix: str = "") -> T:
@@ -89,8 +77,3 @@ def symbolic_layer(layer: Layer, dropout: bool = False, *, numbers: bool = False
         elif isinstance(part, DropoutLayer):
             part.dropout = DROPOUT
     return layer
-
-
-def suffixed(name: str, path: str) -> str:
-    """A name for symbols that is different for every part."""
-    return f"{name}.{path}" if path else name

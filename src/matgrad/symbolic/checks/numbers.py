@@ -18,7 +18,11 @@ import sympy as sp
 from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends import get_backend
+from matgrad.inspection.equations import last_line
+from matgrad.inspection.feedforward import feedforward_values, origin_of
 from matgrad.inspection.gradient_check import GradientResult, check_gradients
+from matgrad.inspection.labels import label_of
+from matgrad.inspection.verdicts import Check, crash
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import LinearLayer
@@ -28,15 +32,11 @@ from matgrad.symbolic.checks.definitions import (
     LAYER_DEFINITIONS,
     LOSS_DEFINITIONS,
     defined_loss,
-    feedforward_values,
     has_definition,
-    origin_of,
 )
 from matgrad.symbolic.checks.derivatives import GRID
 from matgrad.symbolic.checks.equality import symbols
 from matgrad.symbolic.checks.exact import DROPOUT
-from matgrad.symbolic.checks.labels import label_of
-from matgrad.symbolic.checks.verdicts import Check, crash, last_line
 
 # N, D, K and the magnitude of X: one and two examples, D = K, one feature or output, far from 0, a large batch
 SIZES = (

@@ -11,8 +11,8 @@ from functools import partial
 import sympy as sp
 
 from matgrad.inspection.equations import relative_path
+from matgrad.inspection.verdicts import Check
 from matgrad.symbolic.checks.equality import compare
-from matgrad.symbolic.checks.verdicts import Check
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import pytest
 
 import matgrad as mg
 from matgrad import softmax_functions
+from matgrad.inspection.labels import label_of
 from matgrad.matrix_operations import hadamard
 from matgrad.symbolic import check_layer
-from matgrad.symbolic.checks.labels import label_of
 from support import DATA
 
 PAPER = DATA.parent / "paper.tex"

@@ -1,0 +1,286 @@
+"""Expressions in index notation, in a canonical form: sums of rational multiples of products of powers of factors.
+
+    3·x_ij·(Σ_k y_ik)^2 - N^(-1)·[i=j]
+
+is a map from two monomials to 3 and -1. A monomial is a sorted product of factors with rational exponents, and a
+factor is an entry x_ij, a delta [i=j], a function of an expression, a sum over indices, or a `Base`: a sum of several
+terms under an exponent that is not natural. Every operation returns a canonical form, and expressions are equal only
+if their canonical forms are. A rule that rewrites an expression is an identity wherever the expression is
+defined, for real numbers and for all sizes of 1 or more.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+
+class Index(NamedTuple):
+    """An index i that runs over 1, …, size; its size is a name, such as N."""
+
+    name: str
+    size: str
+
+
+class UndefinedError(ArithmeticError):
+    """An expression that has no value, such as 1/0, or no canonical form."""
+
+
+Indices = Mapping[Index, Index]  # what is put for indices
+
+
+class Factor(ABC):
+    """What monomials are products of; factors are equal if their keys are.
+
+    `free` are the indices that it depends on. `height` is the number of sums that are inside each other in it.
+    """
+
+    key: str
+    free: frozenset[Index] = frozenset()
+    height: int = 0
+    is_positive = False  # whether it is known to be above 0
+    is_unit = False  # whether it is a positive factor that leading monomials do not have: a size or an exponential
+
+    @abstractmethod
+    def substituted(self, indices: Indices) -> Expression:
+        """The factor with other indices."""
+
+    @abstractmethod
+    def derivative(self, variable: Factor) -> Expression:
+        """The derivative with respect to an entry, such as x_ij."""
+
+    def mapped(self, rule: Rule) -> Expression:
+        """The factor with rule(f) in place of the factors f inside it for which there is one."""
+        return of(self)
+
+    def rewritten(self, powers: Powers) -> Expression | None:
+        """The product of these powers, of which this factor is one, if there is a rule for it."""
+        return None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Factor) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return self.key
+
+
+class Condition(Factor):
+    """A factor that is 1 where a condition holds and 0 where it does not; it is its own square."""
+
+    def derivative(self, variable: Factor) -> Expression:
+        """0, except where the condition changes."""
+        return ZERO
+
+
+Powers = dict[Factor, Fraction]
+Rule = Callable[[Factor], "Expression | None"]  # what is put for a factor; None leaves it
+Monomial = tuple[tuple[Factor, Fraction], ...]  # sorted by the keys of the factors
+
+
+def is_natural(p: Fraction) -> bool:
+    """Whether p is 0, 1, 2, …"""
+    return p.denominator == 1 and p >= 0
+
+
+class Expression:
+    """Σ_m c_m·m, over monomials m with rational coefficients c_m ≠ 0."""
+
+    def __init__(self, terms: Mapping[Monomial, Fraction]) -> None:
+        self.terms = {m: c for m, c in terms.items() if c}
+
+    # -- what it consists of --------------------------------------------------------------------
+    def factors(self) -> Iterator[Factor]:
+        """The factors of all monomials."""
+        return (f for m in self.terms for f, _ in m)
+
+    @cached_property
+    def free(self) -> frozenset[Index]:
+        """The indices that it depends on."""
+        return frozenset[Index]().union(*(f.free for f in self.factors()))
+
+    @cached_property
+    def height(self) -> int:
+        """The number of sums that are inside each other in it."""
+        return max((f.height for f in self.factors()), default=0)
+
+    @cached_property
+    def key(self) -> str:
+        """The canonical form as a string."""
+        return " + ".join(sorted(f"{c}*{monomial_key(m)}" for m, c in self.terms.items())) or "0"
+
+    @property
+    def constant(self) -> Fraction | None:
+        """Its value if it is a rational number, otherwise None."""
+        return self.terms.get((), Fraction(0)) if self.terms.keys() <= {()} else None
+
+    @property
+    def is_positive(self) -> bool:
+        """Whether every term is known to be above 0."""
+        terms = self.terms.items()
+        return bool(terms) and all(c > 0 and all(f.is_positive for f, _ in m) for m, c in terms)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expression) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __bool__(self) -> bool:
+        return bool(self.terms)
+
+    def __repr__(self) -> str:
+        return self.key
+
+    # -- arithmetic -----------------------------------------------------------------------------
+    def __add__(self, other: Expression | Fraction | int) -> Expression:
+        return total([self, as_expression(other)])
+
+    def __neg__(self) -> Expression:
+        return self.scaled(Fraction(-1))
+
+    def __sub__(self, other: Expression | Fraction | int) -> Expression:
+        return self + -as_expression(other)
+
+    def __mul__(self, other: Expression | Fraction | int) -> Expression:
+        other = as_expression(other)
+        for e, c in ((self, other.constant), (other, self.constant)):
+            if c is not None:
+                return e.scaled(c)
+        pairs = ((m, c, n, d) for m, c in self.terms.items() for n, d in other.terms.items())
+        return total(product((*m, *n)).scaled(c * d) for m, c, n, d in pairs)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __rsub__(self, other: Fraction | int) -> Expression:
+        return as_expression(other) - self
+
+    def __truediv__(self, other: Expression | Fraction | int) -> Expression:
+        return self * as_expression(other) ** Fraction(-1)
+
+    def __rtruediv__(self, other: Fraction | int) -> Expression:
+        return as_expression(other) / self
+
+    def __pow__(self, p: Fraction | int) -> Expression:
+        from matgrad.index_notation.powers import power  # which is written in terms of products
+
+        return power(self, Fraction(p))
+
+    def scaled(self, c: Fraction) -> Expression:
+        """c times the expression."""
+        return self if c == 1 else Expression({m: c * d for m, d in self.terms.items()} if c else {})
+
+    # -- substitution and differentiation -------------------------------------------------------
+    def substituted(self, indices: Indices) -> Expression:
+        """The expression with other indices, all put at the same time."""
+        changes = {i: j for i, j in indices.items() if i in self.free and i != j}
+        return total(substituted(m, changes).scaled(c) for m, c in self.terms.items()) if changes else self
+
+    def mapped(self, rule: Rule) -> Expression:
+        """The expression with rule(f) in place of its factors f, also inside others, for which there is one."""
+
+        def changed(f: Factor) -> Expression:
+            found = rule(f)
+            return f.mapped(rule) if found is None else found
+
+        return total(multiplied(changed(f) ** p for f, p in m).scaled(c) for m, c in self.terms.items())
+
+    def derivative(self, variable: Factor) -> Expression:
+        """∂e/∂x, for an entry x."""
+        return total(_derivative(m, variable).scaled(c) for m, c in self.terms.items())
+
+    # -- cases ----------------------------------------------------------------------------------
+    def by_cases(self, f: Callable[[Expression], Expression], bound: Iterable[Index] = ()) -> Expression | None:
+        """f(e) = [c]·f(e where c holds) + (1 - [c])·f(e where it does not), for the first condition [c] in e.
+
+        None if there is none; conditions that depend on `bound` indices do not count.
+        """
+        conditions = (x for x in self.factors() if isinstance(x, Condition) and x.free.isdisjoint(bound))
+        condition = min(conditions, key=lambda x: x.key, default=None)
+        if condition is None:
+            return None
+        with_it = {m: c for m, c in self.terms.items() if condition in dict(m)}
+        without = Expression({m: c for m, c in self.terms.items() if m not in with_it})
+        holds = total([without, *(product(_without(m, condition)).scaled(c) for m, c in with_it.items())])
+        case = of(condition)
+        return case * f(holds) + (ONE - case) * f(without)
+
+
+def as_expression(x: Expression | Fraction | int) -> Expression:
+    """A rational number as an expression; an expression is returned as it is."""
+    if not isinstance(x, Expression | Fraction | int):
+        raise TypeError(f"expected an expression or an exact number, found {x!r}")
+    return x if isinstance(x, Expression) else Expression({(): Fraction(x)})
+
+
+def of(factor: Factor, exponent: Fraction | int = 1) -> Expression:
+    """A power of one factor as an expression, for which no rule is needed."""
+    return Expression({((factor, Fraction(exponent)),): Fraction(1)})
+
+
+def total(expressions: Iterable[Expression]) -> Expression:
+    """The sum of expressions."""
+    terms: dict[Monomial, Fraction] = defaultdict(Fraction)
+    for e in expressions:
+        for m, c in e.terms.items():
+            terms[m] += c
+    return Expression(terms)
+
+
+def multiplied(expressions: Iterable[Expression]) -> Expression:
+    """The product of expressions."""
+    result = ONE
+    for e in expressions:
+        result = result * e
+    return result
+
+
+ZERO, ONE = as_expression(0), as_expression(1)
+
+
+# -- monomials ---------------------------------------------------------------------------------
+
+
+def monomial_key(m: Monomial) -> str:
+    """The canonical form of a monomial as a string."""
+    return "*".join(f.key if p == 1 else f"{f.key}^{p}" for f, p in m) or "1"
+
+
+def product(powers: Iterable[tuple[Factor, Fraction]]) -> Expression:
+    """The product of powers of factors: exponents of equal factors are added, and then rules are applied."""
+    exponents: Powers = defaultdict(Fraction)
+    for f, p in powers:
+        exponents[f] += p
+    exponents = {f: p for f, p in exponents.items() if p}
+    conditions = [f for f in exponents if isinstance(f, Condition)]
+    for f in conditions:
+        if exponents[f] < 0:
+            raise UndefinedError(f"division by {f}")
+        exponents[f] = Fraction(1)
+    for f in (*conditions, *(f for f in exponents if not isinstance(f, Condition))):
+        if (result := f.rewritten(exponents)) is not None:
+            return result
+    return Expression({tuple(sorted(exponents.items(), key=lambda item: item[0].key)): Fraction(1)})
+
+
+def substituted(m: Monomial, indices: Indices) -> Expression:
+    """A monomial with other indices."""
+    same = tuple((f, p) for f, p in m if f.free.isdisjoint(indices))
+    changed = [f.substituted(indices) ** p for f, p in m if not f.free.isdisjoint(indices)]
+    return multiplied([product(same), *changed])
+
+
+def _derivative(m: Monomial, variable: Factor) -> Expression:
+    """The product rule and the power rule: Σ_f p·f^(p-1)·∂f/∂x·(the other factors)."""
+    slopes = ((f, p, f.derivative(variable)) for f, p in m)
+    return total(product((*m, (f, Fraction(-1)))).scaled(p) * slope for f, p, slope in slopes if slope)
+
+
+def _without(m: Monomial, factor: Factor) -> Monomial:
+    return tuple((f, p) for f, p in m if f != factor)

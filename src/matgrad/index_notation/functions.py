@@ -1,0 +1,246 @@
+"""Functions of one real number, applied to expressions, and maxima over an index.
+
+A function of an expression with a condition in it is taken by cases: f([c]·a + b) = [c]·f(a + b) + (1 - [c])·f(b).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from matgrad.index_notation.entries import FIRST, checked_name, new_index
+from matgrad.index_notation.expressions import (
+    ONE,
+    ZERO,
+    Condition,
+    Expression,
+    Factor,
+    Index,
+    Indices,
+    Powers,
+    Rule,
+    UndefinedError,
+    as_expression,
+    monomial_key,
+    multiplied,
+    of,
+    product,
+    total,
+)
+from matgrad.index_notation.powers import PI, Base, Constant, parts, power, prime_factors
+from matgrad.index_notation.sums import summed
+
+KNOWN = ("exp", "log", "erf", "step", "max")
+
+
+class Function:
+    """A function f with its derivative f'; without a rule, f(e) is a factor of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        derivative: Callable[[Expression], Expression],
+        rule: Callable[[Expression], Expression | None] = lambda e: None,
+        is_positive: bool = False,
+    ) -> None:
+        self.name, self.derivative, self.rule, self.is_positive = name, derivative, rule, is_positive
+
+    def __call__(self, e: Expression) -> Expression:
+        """f(e)"""
+        if (cases := e.by_cases(self)) is not None:
+            return cases
+        result = self.rule(e)
+        return of(Applied(self, e)) if result is None else result
+
+
+class Applied(Factor):
+    """f(e), for an expression e."""
+
+    def __init__(self, function: Function, argument: Expression) -> None:
+        self.function, self.argument = function, argument
+        self.key, self.free, self.height = f"{function.name}({argument.key})", argument.free, argument.height
+        self.is_positive = self.is_unit = function.is_positive
+
+    def substituted(self, indices: Indices) -> Expression:
+        """f of the expression with other indices."""
+        return self.function(self.argument.substituted(indices))
+
+    def mapped(self, rule: Rule) -> Expression:
+        """f of the expression with other factors."""
+        return self.function(self.argument.mapped(rule))
+
+    def derivative(self, variable: Factor) -> Expression:
+        """The chain rule: f'(e)·∂e/∂x"""
+        slope = self.argument.derivative(variable)
+        return self.function.derivative(self.argument) * slope if slope else ZERO
+
+
+def arbitrary(name: str) -> Function:
+    """A function of which nothing is known but the name of its derivative: act' for act."""
+    if name in KNOWN:
+        raise ValueError(f"{name} is known; expected another name for an arbitrary function")
+    return Function(checked_name(name), lambda e: arbitrary(f"{name}'")(e))
+
+
+# -- exponentials and logarithms ---------------------------------------------------------------
+
+
+def _exp(e: Expression) -> Expression:
+    """exp(a + c·b) = exp(a)·exp(b)^c, and exp(c·log(a)) = a^c"""
+    found = []
+    for m, c in e.terms.items():
+        match m:
+            case ((Applied(function=function, argument=a), p),) if function is log and p == 1:
+                found.append(power(a, c))
+            case _:
+                found.append(of(Applied(exp, Expression({m: Fraction(1)})), c))
+    return multiplied(found)
+
+
+def _log(e: Expression) -> Expression:
+    """log(a^p·b) = p·log(a) + log(b) for positive a, and log(exp(a)) = a"""
+    if not e:
+        raise UndefinedError("the logarithm of 0")
+    c, content, base = parts(e, whole=False)
+    found = [_log_of_factor(f).scaled(p) for f, p in content.items()]
+    found += [of(Applied(log, as_expression(prime))).scaled(Fraction(p)) for prime, p in prime_factors(c).items()]
+    return total(found + ([_log_of_factor(base)] if base else []))
+
+
+def _log_of_factor(f: Factor) -> Expression:
+    if isinstance(f, Applied) and f.function is exp:
+        return f.argument
+    if isinstance(f, Constant) and f.name.isdigit():
+        return of(Applied(log, as_expression(int(f.name))))
+    return of(Applied(log, f.expression if isinstance(f, Base) else of(f)))
+
+
+exp: Function = Function("exp", lambda e: exp(e), _exp, is_positive=True)
+log: Function = Function("log", lambda e: power(e, Fraction(-1)), _log)
+
+
+# -- others ------------------------------------------------------------------------------------
+
+
+def _erf(e: Expression) -> Expression | None:
+    """erf(0) = 0, and erf(-e) = -erf(e)"""
+    if not e:
+        return ZERO
+    return None if _first_coefficient(e) > 0 else -erf(-e)
+
+
+erf: Function = Function("erf", lambda e: power(PI, Fraction(-1, 2)) * exp(-e * e) * 2, _erf)
+
+
+def tanh(e: Expression) -> Expression:
+    """(e^x - e^-x) / (e^x + e^-x)"""
+    return (exp(e) - exp(-e)) / (exp(e) + exp(-e))
+
+
+def sqrt(e: Expression) -> Expression:
+    """x^(1/2)"""
+    return power(e, Fraction(1, 2))
+
+
+def raised(e: Expression, p: Expression) -> Expression:
+    """e^p, for a number p"""
+    if p.constant is None:
+        raise UndefinedError(f"a power with the exponent {p}: expected a number")
+    return power(e, p.constant)
+
+
+# -- conditions --------------------------------------------------------------------------------
+
+
+class Step(Condition):
+    """[e ≥ 0]"""
+
+    def __init__(self, argument: Expression) -> None:
+        self.argument = argument
+        self.key, self.free, self.height = f"step({argument.key})", argument.free, argument.height
+
+    def substituted(self, indices: Indices) -> Expression:
+        """[e ≥ 0] with other indices in e."""
+        return step(self.argument.substituted(indices))
+
+    def mapped(self, rule: Rule) -> Expression:
+        """[e ≥ 0] with other factors in e."""
+        return step(self.argument.mapped(rule))
+
+    def rewritten(self, powers: Powers) -> Expression | None:
+        """[a ≥ 0]·[b ≥ 0] is 0 if a + b < 0, and [b ≥ 0] if a > b."""
+        for f in powers:
+            if isinstance(f, Step) and f is not self:
+                if (-self.argument - f.argument).is_positive:
+                    return ZERO
+                if (self.argument - f.argument).is_positive:
+                    return product((g, p) for g, p in powers.items() if g is not self)
+        return None
+
+
+def step(e: Expression) -> Expression:
+    """[e ≥ 0], which does not change with positive factors of e."""
+    if (cases := e.by_cases(step)) is not None:
+        return cases
+    factors = [f for f in dict.fromkeys(e.factors()) if f.is_positive]
+    content = {f: min(dict(m).get(f, Fraction(0)) for m in e.terms) for f in factors}
+    e = e * product((f, -p) for f, p in content.items())
+    if not e or e.is_positive:
+        return ONE
+    if (-e).is_positive:
+        return ZERO
+    return of(Step(e.scaled(1 / abs(_first_coefficient(e)))))
+
+
+def _first_coefficient(e: Expression) -> Fraction:
+    return e.terms[min(e.terms, key=monomial_key)]
+
+
+# -- maxima ------------------------------------------------------------------------------------
+
+
+class Maximum(Factor):
+    """max_k e, for an expression e every term of which depends on k; the name of k has the height in it."""
+
+    def __init__(self, k: Index, argument: Expression, height: int) -> None:
+        self.index, self.argument, self.height = k, argument, height
+        self.free = self.argument.free - {k}
+        self.is_positive = argument.is_positive
+        self.key = f"max{{{k.name}:{k.size}}}({argument.key})"
+
+    def substituted(self, indices: Indices) -> Expression:
+        """The maximum with other free indices."""
+        changes = {i: j for i, j in indices.items() if i in self.free}
+        return maximum(lambda k: self.argument.substituted(changes | {self.index: k}), self.index.size)
+
+    def mapped(self, rule: Rule) -> Expression:
+        """The maximum of an expression with other factors."""
+        return maximum(lambda k: self.argument.substituted({self.index: k}).mapped(rule), self.index.size)
+
+    def derivative(self, variable: Factor) -> Expression:
+        """Σ_k [e_k ≥ max]·∂e_k/∂x, except where two are the greatest"""
+
+        def slope(k: Index) -> Expression:
+            e = self.argument.substituted({self.index: k})
+            return step(e - of(self)) * e.derivative(variable)
+
+        return summed(slope, self.index.size)
+
+
+def maximum(e: Callable[[Index], Expression], over: str) -> Expression:
+    """max_k e(k), for k = 1, …, over: max_k (a + c·b_k) = a + c·max_k b_k, for c > 0"""
+    k = new_index(over)
+    return e(k) if k == FIRST else _maximum(k, e(k))
+
+
+def _maximum(k: Index, e: Expression) -> Expression:
+    if (cases := e.by_cases(lambda case: _maximum(k, case), bound={k})) is not None:
+        return cases
+    outside = Expression({m: c for m, c in e.terms.items() if all(k not in f.free for f, _ in m)})
+    height = 1 + e.height
+    name = Index(f"~{height}.0", k.size)
+    inside = (e - outside).substituted({k: name})
+    if not inside:
+        return outside
+    c = abs(_first_coefficient(inside))
+    return outside + of(Maximum(name, inside.scaled(1 / c), height)).scaled(c)

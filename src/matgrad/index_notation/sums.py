@@ -1,0 +1,189 @@
+"""Sums over indices.
+
+A sum is a factor of its own, over one connected set of indices: Σ_kl f_ik·g_il is (Σ_k f_ik)·(Σ_k g_ik). So a sum
+and its reciprocal cancel. Its indices have canonical names, which never leave it: whoever looks into a sum opens it
+with new indices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
+from itertools import groupby
+from itertools import product as combinations
+from math import factorial, prod
+
+from matgrad.index_notation.entries import FIRST, Delta, new_index, size
+from matgrad.index_notation.expressions import (
+    Expression,
+    Factor,
+    Index,
+    Indices,
+    Monomial,
+    Rule,
+    UndefinedError,
+    is_natural,
+    monomial_key,
+    multiplied,
+    of,
+    product,
+    substituted,
+    total,
+)
+from matgrad.index_notation.powers import Base
+
+Bound = frozenset[Index]  # the indices of a sum
+FEW, MANY = 24, 5040  # orders of the indices of a sum that are tried in any case, and those that are too many
+
+
+class Sum(Factor):
+    """Σ_kl m, for a monomial m that connects the indices k, l, …; their names have the height in them."""
+
+    def __init__(self, bound: tuple[Index, ...], body: Monomial, height: int) -> None:
+        self.bound, self.body, self.height = bound, body, height
+        self.free = frozenset[Index]().union(*(f.free for f, _ in body)) - frozenset(bound)
+        self.is_positive = all(f.is_positive for f, _ in body)
+        self.key = f"Σ{{{','.join(f'{i.name}:{i.size}' for i in bound)}}}({monomial_key(body)})"
+
+    def opened(self) -> tuple[Bound, Expression]:
+        """New indices, and what is summed over them."""
+        new = {i: new_index(i.size) for i in self.bound}
+        return frozenset(new.values()), substituted(self.body, new)
+
+    def substituted(self, indices: Indices) -> Expression:
+        """The sum with other free indices."""
+        new = {i: new_index(i.size) for i in self.bound}
+        changes = {i: j for i, j in indices.items() if i in self.free}
+        return _closed(frozenset(new.values()), substituted(self.body, changes | new))
+
+    def mapped(self, rule: Rule) -> Expression:
+        """The sum of terms with other factors."""
+        bound, body = self.opened()
+        return _closed(bound, body.mapped(rule))
+
+    def derivative(self, variable: Factor) -> Expression:
+        """∂(Σ_k e)/∂x = Σ_k ∂e/∂x"""
+        bound, body = self.opened()
+        return _closed(bound, body.derivative(variable))
+
+
+def summed(e: Callable[[Index], Expression], over: str) -> Expression:
+    """Σ_k e(k), for k = 1, …, over"""
+    k = new_index(over)
+    return e(k) if k == FIRST else _closed({k}, e(k))
+
+
+def _closed(bound: Iterable[Index], e: Expression) -> Expression:
+    """Σ_kl e, term by term."""
+    return total(_closed_term(frozenset(bound), m).scaled(c) for m, c in e.terms.items())
+
+
+def _closed_term(bound: Bound, m: Monomial) -> Expression:
+    """The first rule that applies to Σ_kl m; the last is that it is a product of sums over connected indices."""
+    for f, p in m:
+        others = tuple((g, q) for g, q in m if g is not f)
+        if isinstance(f, Delta) and f.free & bound:  # Σ_k [k=i]·e(k) = e(i)
+            k, i = (f.j, f.i) if f.j in bound else (f.i, f.j)
+            return _closed(bound - {k}, substituted(others, {k: i}))
+        if isinstance(f, Sum) and is_natural(p) and f.free & bound:  # Σ_k e(k)·Σ_l f(k, l) = Σ_kl e(k)·f(k, l)
+            opened = [f.opened() for _ in range(int(p))]
+            body = multiplied([product(others), *(e for _, e in opened)])
+            return _closed(bound.union(*(indices for indices, _ in opened)), body)
+    # the indices of denominators last: sums over the others may cancel against them
+    last = bound & frozenset[Index]().union(*(f.free for f, _ in _denominators(m)))
+    if last and last != bound:
+        inner = _connected_sums(bound - last, m)
+        if [_denominators(n) for n in inner.terms] != [_denominators(m)]:
+            return _closed(last, inner)
+    return _connected_sums(bound, m)
+
+
+def _denominators(m: Monomial) -> set[tuple[Factor, Fraction]]:
+    return {(f, p) for f, p in m if isinstance(f, Sum | Base) and not is_natural(p)}
+
+
+def _connected_sums(bound: Bound, m: Monomial) -> Expression:
+    """Σ_kl m as a product of sums over connected sets of indices; one that does not occur gives its size."""
+    groups: list[tuple[Bound, Monomial]] = []
+    for f, p in m:
+        touched = [group for group in groups if group[0] & f.free]
+        indices = (f.free & bound).union(*(indices for indices, _ in touched))
+        if f.free & bound:
+            groups = [group for group in groups if group not in touched]
+            groups.append((indices, (*(item for _, items in touched for item in items), (f, p))))
+    used = frozenset[Index]().union(*(indices for indices, _ in groups))
+    outside = product((f, p) for f, p in m if not f.free & bound)
+    return multiplied([outside, *(size(i.size) for i in bound - used), *(_sum(*group) for group in groups)])
+
+
+def _sum(bound: Bound, m: Monomial) -> Expression:
+    """Σ_kl m for connected indices, under the names that give the least key."""
+    h = 1 + max(f.height for f, _ in m)
+    found = []
+    for order in _orders(bound, m):
+        names = {i: Index(f"~{h}.{number}", i.size) for number, i in enumerate(order)}
+        body = substituted(m, names)
+        if len(body.terms) == 1:  # more terms if a denominator has another leading term under these names
+            ((n, c),) = body.terms.items()
+            found.append((monomial_key(n), c, Sum(tuple(names.values()), n, h)))
+    if not found:
+        raise UndefinedError("a sum has no canonical form")
+    _, c, factor = min(found, key=lambda item: item[:2])
+    return of(factor).scaled(c)
+
+
+Groups = list[list[list[Index]]]  # those that may be exchanged, each in classes of which any order is the same
+
+
+def _orders(bound: Bound, m: Monomial) -> Iterator[list[Index]]:
+    """The indices, by size, in every order; if these are too many, not where they differ or can be exchanged."""
+    groups: Groups = [[[i] for i in group] for group in _by(lambda i: (i.size,), bound)]
+    if _number(groups) > FEW:
+        groups = [_twins(group, m) for group in _by(lambda i: (i.size, _role(i, bound, m)), bound)]
+    if _number(groups) > MANY:
+        raise UndefinedError(f"a sum over {len(bound)} indices has too many forms")
+    for orders in combinations(*map(_arrangements, groups)):
+        yield [i for order in orders for i in order]
+
+
+def _by(key: Callable[[Index], tuple], indices: Bound) -> list[list[Index]]:
+    return [list(group) for _, group in groupby(sorted(indices, key=key), key)]
+
+
+def _twins(indices: list[Index], m: Monomial) -> list[list[Index]]:
+    """The indices in classes of those whose exchange does not change a monomial."""
+    classes: list[list[Index]] = []
+    for i in indices:
+        twins = (x for x in classes if substituted(m, {i: x[0], x[0]: i}) == Expression({m: Fraction(1)}))
+        found = next(twins, None)
+        if found is None:
+            classes.append([i])
+        else:
+            found.append(i)
+    return classes
+
+
+def _arrangements(classes: list[list[Index]]) -> Iterator[list[Index]]:
+    """All orders of the members of classes, those of each class in one order."""
+    if not any(classes):
+        yield []
+    for number, members in enumerate(classes):
+        if members:
+            rest = [members[1:] if k == number else x for k, x in enumerate(classes)]
+            yield from ([members[0], *order] for order in _arrangements(rest))
+
+
+def _number(groups: Groups) -> int:
+    """The number of orders."""
+    return prod(factorial(sum(map(len, x))) // prod(factorial(len(y)) for y in x) for x in groups)
+
+
+def _role(i: Index, bound: Bound, m: Monomial) -> list[str]:
+    """Where an index occurs in a monomial, whatever the names of the other indices of the sum."""
+    names = {j.name: "*" if j == i else "_" for j in bound}
+
+    def blanked(match: re.Match[str]) -> str:
+        return f"{names.get(match[1], match[1])}:"
+
+    return sorted(re.sub(r"([\w~.']+):", blanked, f"{f.key}^{p}") for f, p in m if i in f.free)

@@ -1,0 +1,32 @@
+"""Proofs for all sizes: the code that trains runs on matrices of symbolic sizes, in index notation.
+
+    from matgrad.proofs import prove_layer
+    for check in prove_layer(MyLayer):
+        assert check.ok, check.message
+
+    from matgrad.proofs.suite import explain
+    print(explain("SoftmaxLayer.DZ"))
+
+`matrices` has the matrix type and the table on it, `calculus` derivatives and the comparison of two matrices, and
+`suite` what `matgrad verify --all-sizes` runs: the proofs of `layers`, `functions`, `lemmas` and `derivations`. An
+`Explanation` has the steps of a proof, which `explained_layers` and `explained_functions` find.
+"""
+
+from matgrad.proofs.calculus import gradient, is_proved, jacobian
+from matgrad.proofs.functions import prove_activation, prove_loss, prove_softmax
+from matgrad.proofs.layers import prove_layer
+from matgrad.proofs.matrices import IndexMatrix, symbols
+from matgrad.proofs.sizes import Size
+
+__all__ = [
+    "IndexMatrix",
+    "Size",
+    "gradient",
+    "is_proved",
+    "jacobian",
+    "prove_activation",
+    "prove_layer",
+    "prove_loss",
+    "prove_softmax",
+    "symbols",
+]

@@ -1,0 +1,134 @@
+"""Derivatives of matrices in index notation, and the verdict that two of them are equal for all sizes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from matgrad.index_notation.entries import Entry, new_index
+from matgrad.index_notation.equality import is_equal
+from matgrad.index_notation.expressions import Expression, Factor
+from matgrad.inspection.faults import USE_THE_TABLE
+from matgrad.inspection.labels import label_of
+from matgrad.inspection.verdicts import Check
+from matgrad.matrix_operations import elements_sum, hadamard
+from matgrad.program.shapes import size_name
+from matgrad.proofs.matrices import IndexMatrix, matrix, symbols
+from matgrad.proofs.sizes import Size
+
+METHOD = "proof"
+
+
+def entry_of(V: IndexMatrix) -> Entry:
+    """v_ij, for a matrix V of symbols"""
+    match [*V.entry.terms.items()]:
+        case [(((Entry() as entry, 1),), 1)]:
+            return entry
+    raise ValueError(f"expected a matrix of symbols, found {V}")
+
+
+def derivative(e: Expression, V: IndexMatrix) -> IndexMatrix:
+    """∇_V e, the matrix of the derivatives of a scalar expression with respect to the entries of V."""
+    entry, new = entry_of(V), {i: new_index(i.size) for i in V.indices}
+    slope = e.derivative(entry.at(*(new[i] for i in entry.indices)))  # under new names: e may have the same indices
+    return IndexMatrix(V.shape, slope.substituted({k: i for i, k in new.items()}))
+
+
+def gradient(value: IndexMatrix, V: IndexMatrix) -> IndexMatrix:
+    """∇_V of a scalar, for a matrix V of symbols."""
+    return derivative(value.entry, V)
+
+
+def jacobian(y: IndexMatrix, x: IndexMatrix) -> IndexMatrix:
+    """∂y/∂x, the matrix with the entries ∂y_i/∂x_j, for row or column vectors y and x; x consists of symbols."""
+    (m, i), (n, j) = (_axis(v) for v in (y, x))
+    entry, k = entry_of(x), new_index(j.size)
+    slope = y.entry.derivative(entry.at(*(k for _ in entry.indices)))
+    return matrix((m, n), lambda row, column: slope.substituted({i: row, k: column}))
+
+
+def _axis(v: IndexMatrix) -> tuple[Any, Any]:
+    """The size of a vector, and the index of its elements."""
+    if size_name(v.shape[0]) != 1 and size_name(v.shape[1]) != 1:
+        raise ValueError(f"expected a row or a column vector, found a matrix of shape {v.shape}")
+    axis = 0 if size_name(v.shape[1]) == 1 else 1
+    return v.shape[axis], v.indices[axis]
+
+
+def at(A: IndexMatrix, V: IndexMatrix, value: IndexMatrix) -> IndexMatrix:
+    """A with a matrix for the symbols V in it, of the same size."""
+    own = entry_of(V)
+
+    def rule(f: Factor) -> Expression | None:
+        if not isinstance(f, Entry) or f != own.at(*f.indices):
+            return None
+        found = dict(zip(own.indices, f.indices, strict=True))
+        return value.entry.substituted(found)
+
+    return IndexMatrix(A.shape, A.entry.mapped(rule))
+
+
+def problem_of(found: Any, expected: IndexMatrix) -> str:
+    """Why they cannot be equal; '' if they can."""
+    if found is None:
+        return "found nothing, expected a matrix"
+    if isinstance(found, np.ndarray):
+        return f"found a NumPy array, expected a matrix in index notation: {USE_THE_TABLE}"
+    if not isinstance(found, IndexMatrix):
+        return f"found {found!r}, expected a matrix"
+    sizes = [" × ".join(str(size_name(n)) for n in A.shape) or "1" for A in (found, expected)]
+    return "" if sizes[0] == sizes[1] else "found a matrix of size {}, expected {}".format(*sizes)
+
+
+def is_proved(A: IndexMatrix, B: IndexMatrix) -> bool:
+    """Whether A = B for all sizes: the canonical forms of their entries are equal. If not, nothing is known."""
+    return not problem_of(A, B) and is_equal(A.entry, B.entry)
+
+
+class IndexCalculus:
+    """Derivatives in index notation, for all sizes, and symbols that are not mistaken for each other."""
+
+    derivative, problem_of, is_same = staticmethod(gradient), staticmethod(problem_of), staticmethod(is_proved)
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set()  # the names of symbols that no others may have
+
+    def symbols(self, name: str, *shape: Size | int, is_positive: bool = False) -> IndexMatrix:
+        """An m×n matrix of symbols with this name, or a similar one if that is taken."""
+        while name in self.taken:
+            name += "'"
+        return symbols(name, *shape, is_positive=is_positive)
+
+    def own_symbols(self, name: str, *shape: Size | int, is_positive: bool = False) -> IndexMatrix:
+        """An m×n matrix of symbols whose name is taken from now on."""
+        X = self.symbols(name, *shape, is_positive=is_positive)
+        self.taken.add(entry_of(X).name)
+        return X
+
+    def pairing(self, G: IndexMatrix, Y: IndexMatrix) -> IndexMatrix:
+        """⟨G, Y⟩ = Σ_ij g_ij·y_ij"""
+        return elements_sum(hadamard(G, Y))
+
+
+def verdict(
+    thing: type | Callable[..., Any],
+    quantity: str,
+    origin: tuple[str, str],
+    sizes: str,
+    found: Any,
+    expected: IndexMatrix,
+    start: float,
+    prefix: str = "",
+) -> Check:
+    """The verdict on what a class or function computes, compared with what it should compute."""
+    name = prefix + (f"{thing.__name__}.{quantity}" if quantity else thing.__name__)
+    location, source = origin
+    problem = problem_of(found, expected)
+    if not problem and not is_equal(found.entry, expected.entry):
+        problem = f"the canonical forms of the entries differ\n  found     {found}\n  expected  {expected}"
+    message = f"{name} is not proved: {problem}\n  in {location}: {source}" if problem else ""
+    seconds = time.perf_counter() - start
+    return Check(name, location, label_of(thing, quantity), sizes, METHOD, seconds, not problem, message, source)
