@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations, count
 
 from matgrad.derivation.adjoints import gradients_of
 from matgrad.derivation.folding import Fact, Folder, cost
 from matgrad.derivation.terms import Term, lifted, named
 
 Equation = tuple[Term, Term]  # a name, and what it stands for
+PIECEWISE = ("step", "sign")  # operations whose derivative is 0, except where a condition changes
 FEW = 4  # so many values have all sets of them tried
 
 
@@ -40,7 +41,7 @@ class Feedforward:
             if V.label in needed:
                 needed |= rhs.names
                 kept.insert(0, (V, rhs))
-        self.equations = kept
+        self.equations = [line for V, rhs in kept for line in _with_conditions(V, rhs, self.equations)]
 
     @property
     def Y(self) -> Term:
@@ -51,6 +52,34 @@ class Feedforward:
     def DY(self) -> Term:
         """The gradient of the output, which is given."""
         return gradient_of(self.Y)
+
+
+def _with_conditions(V: Term, rhs: Term, others: list[Equation]) -> list[Equation]:
+    """V = rhs, after equations H = … for the parts of rhs that are constant except where a condition changes."""
+    smooth: dict[Term, bool] = {}
+    for x in rhs.walk():
+        smooth[x] = x.operation not in PIECEWISE and (
+            x.operation == "input" or any(smooth[operand] for operand in x.operands)
+        )
+    wanted = {o for x in rhs.walk() if smooth[x] for o in x.operands if not smooth[o] and _length(o) > 1 and o.names}
+    if not wanted:
+        return [(V, rhs)]
+    taken = {W.label for W, _ in others}
+    found: list[Equation] = []
+    put: dict[Term, Term] = {}
+    for x in rhs.walk():
+        operands = tuple(put.get(o, o) for o in x.operands)
+        put[x] = x if operands == x.operands else Term(x.operation, operands, x.shape, x.label)
+        if x in wanted:
+            name = next(name for name in chain(["H"], map("H{}".format, count(1))) if name not in taken)
+            taken.add(name)
+            found.append((named(name, *x.shape), put[x]))
+            put[x] = found[-1][0]
+    return [*found, (V, put[rhs])]
+
+
+def _length(x: Term) -> int:
+    return sum(1 for y in x.walk() if y.operands and y.operation not in ("full", "row_repeat", "column_repeat"))
 
 
 def gradient_of(V: Term) -> Term:

@@ -6,7 +6,7 @@ shorter. Nothing here has to be trusted: what comes out is proved afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import islice
 from itertools import product as combinations
@@ -56,6 +56,18 @@ def _weight(x: Term) -> float:
     if not x.operands:
         return 0.01 if x.operation == "input" else 0
     return 0.5 if x.shape == () else 1
+
+
+def expanded(term: Term, values: Mapping[Term, Term]) -> Term:
+    """The term with what stands for the names in it, in normal form if that is short."""
+    if term in values:
+        return expanded(values[term], values)
+    operands = tuple(expanded(x, values) for x in term.operands)
+    found = Term(term.operation, operands, term.shape, term.label)
+    try:
+        return Normalizer(build).normal(found)
+    except TooLongError:
+        return found
 
 
 def definition(V: Term, rhs: Term) -> Definition:
@@ -109,15 +121,37 @@ class Folder:
     """Short forms of gradients, by the definitions of a feedforward and by facts about sums."""
 
     def __init__(self, equations: Iterable[tuple[Term, Term]], fact: Fact) -> None:
-        self.definitions, self.fact = [definition(V, rhs) for V, rhs in equations], fact
+        self.values, self.fact = dict(equations), fact
+        self.definitions = [definition(V, rhs) for V, rhs in self.values.items()]
+        self.poles = frozenset[Term]().union(*map(self._poles, self.values.values()))
         self.known: dict[Term, Term] = {}
 
     def __call__(self, term: Term) -> Term:
-        """The shortest form that is found."""
+        """The shortest form that is found, among those that divide by nothing new."""
         if term not in self.known:
-            found = [term, *self._forms(term)]
-            self.known[term] = min(found, key=lambda x: (cost([x]), len(x.text), x.text))
+            allowed = self.poles | self._poles(term)
+            found = [form for form in self._forms(term) if self._poles(form) <= allowed]
+            self.known[term] = min([*found, term], key=lambda x: (cost([x]), len(x.text)))
         return self.known[term]
+
+    # -- what is divided by ---------------------------------------------------------------------
+    def _poles(self, term: Term) -> frozenset[Term]:
+        """The factors that are divided by: where one is 0, the term has no value."""
+        found = [x.operands[-1] for x in term.walk() if x.operation in ("reciprocal", "divide")]
+        found += [x.operands[0] for x in term.walk() if x.operation == "inv_sqrt"]
+        return frozenset[Term]().union(*map(self._zeros, found))
+
+    def _zeros(self, x: Term) -> frozenset[Term]:
+        """The factors that make a term 0 if they are; values of feedforward count as what they are computed from."""
+        if x in self.values:
+            return self._zeros(self.values[x])
+        if x.operation in ("reciprocal", "inv_sqrt", "exp", "number", "size"):
+            return frozenset()
+        if x.operation in ("hadamard", "scale"):
+            return self._zeros(x.operands[0]) | self._zeros(x.operands[1])
+        if x.operation in ("row_repeat", "column_repeat", "full", "negative", "divide", "sqrt"):
+            return self._zeros(x.operands[0])
+        return frozenset([expanded(x, self.values)])
 
     def _forms(self, term: Term) -> Iterator[Term]:
         try:

@@ -11,7 +11,7 @@ import numpy as np
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import Matrix
 from matgrad.derivation.backpropagation import Equation, Feedforward
-from matgrad.derivation.sources import Given, Source
+from matgrad.derivation.sources import Given, Source, Values
 from matgrad.derivation.terms import DRAWN, NamedFunction, NamedSize, Term, is_one, named
 from matgrad.index_notation.entries import Entry
 from matgrad.index_notation.expressions import Factor
@@ -83,8 +83,8 @@ class LayerSource(Source):
                 found[x.label] = Given(x, None if isinstance(constant, np.ndarray) else constant)
         return found
 
-    def values(self, ones: frozenset[str], keep_numbers: bool) -> tuple[dict[str, Any], Callable[[Any], Any], list[str]]:
-        """The values of the inputs in index notation, the feedforward on them, and what it asked about sizes."""
+    def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
+        """The values of the inputs in index notation; sizes in `ones` are 1."""
         sizes = SymbolicSizes(ones)
         symbols = Symbols(sizes, keep_numbers=keep_numbers)
         layer = symbols.layer(self.make, training=self.training)
@@ -97,7 +97,7 @@ class LayerSource(Source):
             if x.label == DRAWN:
                 drawn = _drawn(layer.clone().feedforward(values["X"]))
                 values[DRAWN] = index_symbols(drawn, *(n if is_one(n) else sizes(n.name) for n in x.shape))
-        return values, layer.feedforward, sizes.questions.others
+        return Values(values, layer.feedforward, sizes.questions)
 
 
 def _drawn(Y: IndexMatrix) -> str:

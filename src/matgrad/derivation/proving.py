@@ -20,7 +20,7 @@ from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import elements_sum, hadamard
 from matgrad.proofs.calculus import gradient, is_proved, problem_of
 from matgrad.proofs.matrices import symbols
-from matgrad.proofs.sizes import Size
+from matgrad.proofs.sizes import Questions, Size
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,26 @@ def prove(layer: type[Layer], source: Source) -> list[Verdict]:
 
 def _prove(layer: type[Layer], source: Source, keep_numbers: bool) -> list[Verdict]:
     """The verdicts for all sizes, and for sizes of 1 if the source asks whether a size is 1."""
+    questions = Questions()
     try:
-        return list(_verdicts(layer, source, frozenset(), keep_numbers))
+        found = list(_verdicts(layer, source, frozenset(), keep_numbers, questions))
+        for ones in subsets(questions.ones):
+            found += [x for x in _verdicts(layer, source, ones, keep_numbers, Questions()) if not x.ok]
+        return found
     except (ArithmeticError, ValueError, TypeError, RecursionError) as error:
         return [Verdict(source.feedforward.Y.label, False, f"{type(error).__name__}: {error}")]
 
 
-def _verdicts(layer: type[Layer], source: Source, ones: frozenset[str], keep_numbers: bool) -> Iterator[Verdict]:
+def _verdicts(layer: type[Layer], source: Source, ones: frozenset[str], keep_numbers: bool, asked: Questions) -> Iterator[Verdict]:
     f = source.feedforward
     values, feedforward, questions = source.values(ones, keep_numbers)
     derived = object.__new__(layer)
     vars(derived).update({name: value for name, value in values.items() if name != "X"}, training=True)
     expected, Y = feedforward(values["X"]), derived.feedforward(values["X"])
-    if questions:
-        yield Verdict(f.Y.label, False, f"the feedforward asks whether {questions[0]}: it differs from size to size")
+    asked.ones |= questions.ones
+    if questions.others:
+        reason = f"the feedforward asks whether {questions.others[0]}: it differs from size to size"
+        yield Verdict(f.Y.label, False, reason)
         return
     yield _verdict(f.Y.label, Y, expected)
     DY = symbols("G", *Y.shape)
@@ -102,7 +108,7 @@ class Facts:
 
     def _environment(self, source: Source) -> dict[str, Any] | None:
         try:
-            values, _, _ = source.values(frozenset(), keep_numbers=False)
+            values = source.values(frozenset(), keep_numbers=False).inputs
             sizes = {str(n) for x in self.f.inputs for n in x.sizes} - {"1"}
             found = {**vars(matrix_operations), **values, **{n: Size(n) for n in sizes}}
             for V, rhs in self.f.equations:

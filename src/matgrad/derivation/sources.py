@@ -13,6 +13,7 @@ from matgrad.activation_functions import ACTIVATIONS, create_activation
 from matgrad.derivation.backpropagation import Feedforward
 from matgrad.derivation.terms import NamedFunction, NamedSize, Term, lifted, named
 from matgrad.proofs.matrices import symbols
+from matgrad.proofs.sizes import Questions
 from matgrad.proofs.symbolic_layers import SymbolicSizes
 
 SOFTMAX = ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
@@ -29,6 +30,14 @@ class Given(NamedTuple):
     value: Any = None
 
 
+class Values(NamedTuple):
+    """Inputs in index notation by name, the feedforward as a function of X, and what it asks about sizes."""
+
+    inputs: dict[str, Any]
+    feedforward: Callable[[Any], Any]
+    questions: Questions
+
+
 class Source(ABC):
     """A feedforward, and its values in index notation."""
 
@@ -41,8 +50,8 @@ class Source(ABC):
         """What the constructor of a layer sets, by name."""
 
     @abstractmethod
-    def values(self, ones: frozenset[str], keep_numbers: bool) -> tuple[dict[str, Any], Callable[[Any], Any], list[str]]:
-        """The values of the inputs in index notation, the feedforward on them, and what it asked about sizes."""
+    def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
+        """The values of the inputs in index notation; sizes in `ones` are 1."""
 
 
 class TextSource(Source):
@@ -140,8 +149,8 @@ class TextSource(Source):
         terms = {x.label: x for x in self.feedforward.inputs}
         return {name: Given(terms[name], value) for name, (_, value) in self.declared.items() if name != "X"}
 
-    def values(self, ones: frozenset[str], keep_numbers: bool) -> tuple[dict[str, Any], Callable[[Any], Any], list[str]]:
-        """The values of the inputs in index notation, the feedforward on them, and what it asked about sizes."""
+    def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
+        """The values of the inputs in index notation; sizes in `ones` are 1."""
         sizes = self._sizes(SymbolicSizes(ones))
         inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, (shape, _) in self.declared.items()}
 
@@ -149,7 +158,8 @@ class TextSource(Source):
             table = {**TABLE, **{name: getattr(softmax_functions, name) for name in SOFTMAX}, **_like(X)}
             return self._evaluated(inputs, sizes, create_activation, table, None)["Y"]
 
-        return {**inputs, **{name: create_activation(f) for name, f in self.functions.items()}}, feedforward, []
+        functions = {name: create_activation(f) for name, f in self.functions.items()}
+        return Values({**inputs, **functions}, feedforward, Questions())
 
 
 def _split(text: str) -> list[str]:

@@ -13,10 +13,12 @@ from matgrad.derivation.backpropagation import Equation, Feedforward
 from matgrad.derivation.code import CodePrinter
 from matgrad.derivation.sources import Given
 from matgrad.derivation.terms import Term
+from matgrad.program.operations import OPERATIONS
 from matgrad.program.shapes import size_name
 
 VIEWS = ("transpose", "row_repeat", "column_repeat", "full", "number", "size", "input", "negative")
 WIDTH = 120
+LONGEST = 105  # the most characters of an equation, unless there are no sums in it that can have names
 
 
 class Line(NamedTuple):
@@ -41,6 +43,8 @@ def written(
     printer = CodePrinter(names, like)
 
     def write(name: str, term: Term) -> None:
+        if len(printer.piece(term)[0]) > LONGEST:
+            repeated.update(x for x in term.walk() if _is_sum(x))
         for x in term.walk():
             if x in repeated and x is not term and x not in names:
                 write(own.get(x) or _new_name(x, taken), x)
@@ -52,6 +56,10 @@ def written(
     for V, rhs in equations:
         write(V.label, rhs)
     return lines
+
+
+def _is_sum(x: Term) -> bool:
+    return x.operation in OPERATIONS and OPERATIONS[x.operation].kind == "reduction"
 
 
 def _repeated(terms: list[Term], names: dict[Term, str]) -> set[Term]:
@@ -81,7 +89,9 @@ class LayerCode:
     def __init__(
         self, name: str, f: Feedforward, gradients: list[Equation], given: dict[str, Given], functions: dict[str, str]
     ) -> None:
-        self.name, self.f, self.given, self.functions = name, f, given, functions
+        order = [x.label for x in f.wanted]
+        self.given = dict(sorted(given.items(), key=lambda item: (item[0] not in order, order.index(item[0]) if item[0] in order else 0)))
+        self.name, self.f, self.functions = name, f, functions
         self.is_kept = size_name(f.Y.shape[1]) == "D" if f.Y.shape else False
         names: dict[Term, str] = {}
         taken = {x.label for x in f.inputs} | {V.label for V, _ in f.equations} | {D.label for D, _ in gradients}
