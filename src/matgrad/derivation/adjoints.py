@@ -48,7 +48,7 @@ def _one_like(X: Term) -> Term | int:
 def _power(DY: Term, Y: Term, X: Term, p: Term) -> tuple[Term | None, ...]:
     if p.operation != "number":
         raise ValueError("power: expected a number as exponent")
-    return p * times(DY, X ** (p.label - 1)), None
+    return p * times(DY, X if p.label == 2 else X ** (p.label - 1)), None
 
 
 ADJOINTS: dict[str, Adjoint] = {

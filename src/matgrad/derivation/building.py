@@ -216,7 +216,7 @@ def _repeated(x: Term, shape: Shape) -> Term:
 
 
 def _product(powers: Powers) -> Term:
-    """The product of powers of matrices of one shape: those in the denominator are inverted together."""
+    """The product of powers of matrices of one shape."""
     above: list[Term] = []
     below: list[Term] = []
     for f, x in sorted(powers.items(), key=_order):
@@ -227,9 +227,7 @@ def _product(powers: Powers) -> Term:
             above.append(apply("sqrt", f) if x > 0 else apply("inv_sqrt", f, lifted(0)))
         elif rest:
             side.append(f ** float(rest))
-    if below:
-        above.append(apply("reciprocal", _hadamard(below)))
-    return _hadamard(above)
+    return _hadamard([*above, *(apply("reciprocal", f) for f in below)])
 
 
 def _order(item: tuple[Term, Fraction]) -> tuple:

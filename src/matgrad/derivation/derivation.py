@@ -94,4 +94,4 @@ def _derived(source: Source, gradients: list[Equation], name: str) -> Derivation
     written = LayerCode(name or f"Derived{source.name}", f, gradients, source.given(), source.functions)
     code = str(written)
     layer = executed(code, written.class_name)
-    return Derivation(code, layer, written.forward, written.backward, prove(layer, source))
+    return Derivation(code, layer, written.forward, written.backward, prove(layer, source, written.forward))

@@ -7,20 +7,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from matgrad import matrix_operations
 from matgrad.derivation.backpropagation import Feedforward
 from matgrad.derivation.polynomials import Polynomial, monomial
 from matgrad.derivation.sources import Source
 from matgrad.derivation.terms import NamedSize, Term, size_term
+from matgrad.derivation.writing import Line
 from matgrad.index_notation.entries import Entry
 from matgrad.index_notation.expressions import Expression
+from matgrad.inspection.equations import Equation, observed
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import elements_sum, hadamard
-from matgrad.proofs.calculus import gradient, is_proved, problem_of
-from matgrad.proofs.matrices import symbols
+from matgrad.proofs.calculus import at, gradient, is_proved, problem_of
+from matgrad.proofs.matrices import IndexMatrix, symbols
 from matgrad.proofs.sizes import Questions, Size
+
+ERRORS = (ArithmeticError, ValueError, TypeError, RecursionError)  # that the prover raises
+LINEAR = ("matmul", "add", "subtract", "transpose", "rows_sum", "columns_sum", "rows_mean", "columns_mean", "scale")
 
 
 @dataclass(frozen=True)
@@ -41,44 +46,126 @@ def executed(source: str, class_name: str) -> type[Layer]:
     return namespace[class_name]
 
 
-def prove(layer: type[Layer], source: Source) -> list[Verdict]:
-    """The output of the derived layer against that of the source, and its gradients against the derivatives of it."""
-    first = _prove(layer, source, keep_numbers=False)
-    if all(verdict.ok for verdict in first):
-        return first
-    second = _prove(layer, source, keep_numbers=True)
-    return second if all(verdict.ok for verdict in second) else first
+def prove(layer: type[Layer], source: Source, lines: list[Line]) -> list[Verdict]:
+    """The output of the derived layer against that of the source, and its gradients against the derivatives of it.
+
+    A gradient is proved with values of feedforward as they are computed from the inputs or, by the chain rule, with
+    symbols for some of them: what holds for all numbers holds for these values.
+    """
+    found: dict[str, Verdict] = {}
+    for keep_numbers in (False, True):
+        questions = Questions()
+        for verdict in _attempts(layer, source, lines, Setting(frozenset(), keep_numbers), questions):
+            if not found.get(verdict.name, verdict).ok or verdict.name not in found:
+                found[verdict.name] = verdict
+        for ones in _subsets(questions.ones):
+            for verdict in _attempts(layer, source, lines, Setting(ones, keep_numbers), Questions()):
+                if not verdict.ok:
+                    found[verdict.name] = verdict
+        if all(verdict.ok for verdict in found.values()):
+            break
+    return list(found.values())
 
 
-def _prove(layer: type[Layer], source: Source, keep_numbers: bool) -> list[Verdict]:
-    """The verdicts for all sizes, and for sizes of 1 if the source asks whether a size is 1."""
-    questions = Questions()
-    try:
-        found = list(_verdicts(layer, source, frozenset(), keep_numbers, questions))
-        for ones in subsets(questions.ones):
-            found += [x for x in _verdicts(layer, source, ones, keep_numbers, Questions()) if not x.ok]
-        return found
-    except (ArithmeticError, ValueError, TypeError, RecursionError) as error:
-        return [Verdict(source.feedforward.Y.label, False, f"{type(error).__name__}: {error}")]
+class Setting(NamedTuple):
+    """Sizes that are 1, and whether numbers stay numbers."""
+
+    ones: frozenset[str]
+    keep_numbers: bool
 
 
-def _verdicts(layer: type[Layer], source: Source, ones: frozenset[str], keep_numbers: bool, asked: Questions) -> Iterator[Verdict]:
+def _attempts(
+    layer: type[Layer], source: Source, lines: list[Line], setting: Setting, questions: Questions
+) -> list[Verdict]:
+    """The verdicts, each with the first set of symbols with which it is proved."""
+    found: dict[str, Verdict] = {}
+    for symbolic in _choices(lines):
+        try:
+            verdicts = list(_verdicts(layer, source, setting, symbolic, questions, {n for n in found if found[n].ok}))
+        except ERRORS as error:
+            problem = f"{type(error).__name__}: {error}"
+            verdicts = [Verdict(f"D{x.label}", False, problem) for x in source.feedforward.wanted]
+        for verdict in verdicts:
+            if verdict.ok or not found.get(verdict.name, Verdict("", False)).ok:
+                found[verdict.name] = verdict
+        if all(verdict.ok for verdict in found.values()):
+            break
+    return list(found.values())
+
+
+def _choices(lines: list[Line]) -> Iterator[frozenset[str]]:
+    """Sets of values of feedforward for which symbols are put: first many, at last none."""
+    every = [line.name for line in lines[:-1]]
+    linear = [line.name for line in lines[:-1] if line.term.operation in LINEAR]
+    found = [every, *([x for x in every if x != name] for name in every), linear, *([x] for x in every), []]
+    yield from dict.fromkeys(map(frozenset, found))
+
+
+def _verdicts(
+    layer: type[Layer],
+    source: Source,
+    setting: Setting,
+    symbolic: frozenset[str],
+    asked: Questions,
+    proved: set[str],
+) -> Iterator[Verdict]:
     f = source.feedforward
-    values, feedforward, questions = source.values(ones, keep_numbers)
-    derived = object.__new__(layer)
-    vars(derived).update({name: value for name, value in values.items() if name != "X"}, training=True)
-    expected, Y = feedforward(values["X"]), derived.feedforward(values["X"])
-    asked.ones |= questions.ones
-    if questions.others:
-        reason = f"the feedforward asks whether {questions.others[0]}: it differs from size to size"
-        yield Verdict(f.Y.label, False, reason)
-        return
-    yield _verdict(f.Y.label, Y, expected)
-    DY = symbols("G", *Y.shape)
-    derived.backpropagate(Y, DY)
-    value = elements_sum(hadamard(DY, Y))
+    values, feedforward, questions = source.values(*setting)
+    attributes = {name: value for name, value in values.items() if name != "X"}
+    if f.Y.label not in proved:
+        derived = _made(layer, attributes)
+        expected = feedforward(values["X"])
+        asked.ones |= questions.ones
+        if questions.others:
+            reason = f"the feedforward asks whether {questions.others[0]}: it differs from size to size"
+            yield Verdict(f.Y.label, False, reason)
+            return
+        yield _verdict(f.Y.label, derived.feedforward(values["X"]), expected)
+    run = _Run(_made(layer, attributes), values["X"], symbolic)
     for x in f.wanted:
-        yield _verdict(f"D{x.label}", getattr(derived, f"D{x.label}"), gradient(value, values[x.label]))
+        if f"D{x.label}" not in proved:
+            yield _verdict(f"D{x.label}", getattr(run.layer, f"D{x.label}"), run.gradient(values[x.label]))
+
+
+def _made(layer: type[Layer], attributes: dict[str, Any]) -> Layer:
+    """An object of the class with these attributes, whatever its constructor does."""
+    found = object.__new__(layer)
+    vars(found).update(attributes, training=True)
+    return found
+
+
+class _Run:
+    """One run of the derived layer, in which some values of feedforward are replaced by symbols."""
+
+    def __init__(self, layer: Layer, X: IndexMatrix, symbolic: frozenset[str]) -> None:
+        self.layer, self.symbolic = layer, symbolic
+        self.replaced: list[tuple[IndexMatrix, IndexMatrix]] = []  # symbols, and the values that they stand for
+        with observed([layer], self._observe):
+            Y = layer.feedforward(X)
+            G = symbols("G", *Y.shape)
+            layer.backpropagate(Y, G)
+        self.steps = [(G, Y)]  # gradients of values, and the values, from the last to the first
+        for V, value in reversed(self.replaced):
+            self.steps.append((self.gradient(V), value))
+
+    def _observe(self, layer: Layer, equation: Equation, value: Any) -> Any:
+        if equation.method != "feedforward" or equation.name not in self.symbolic:
+            return value
+        if not isinstance(value, IndexMatrix) or any(V is value for V, _ in self.replaced):
+            return value
+        V = symbols(f"{equation.name}'", *value.shape, is_positive=value.entry.is_positive)
+        self.replaced.append((V, value))
+        return V
+
+    def gradient(self, V: IndexMatrix) -> IndexMatrix:
+        """The chain rule: the sum of the gradients of ⟨DW, W⟩ with respect to V, for the values W that follow."""
+        parts = []
+        for DW, W in self.steps:
+            P = symbols("P'", *W.shape)
+            slope = gradient(P * W if W.shape == () else elements_sum(hadamard(P, W)), V)
+            if slope.entry:
+                parts.append(at(slope, P, DW))
+        return sum(parts[1:], parts[0]) if parts else 0 * V
 
 
 def _verdict(name: str, found: Any, expected: Any) -> Verdict:
@@ -87,6 +174,12 @@ def _verdict(name: str, found: Any, expected: Any) -> Verdict:
     if is_proved(found, expected):
         return Verdict(name, True)
     return Verdict(name, False, f"the canonical forms of the entries differ: found {found}, expected {expected}")
+
+
+def _subsets(names: set[str]) -> Iterator[frozenset[str]]:
+    """The subsets that are not empty."""
+    for number in range(1, len(names) + 1):
+        yield from map(frozenset, combinations(sorted(names), number))
 
 
 class Facts:
@@ -113,14 +206,14 @@ class Facts:
             found = {**vars(matrix_operations), **values, **{n: Size(n) for n in sizes}}
             for V, rhs in self.f.equations:
                 found[V.label] = eval(rhs.text, found)
-        except (ArithmeticError, ValueError, TypeError, RecursionError):
+        except ERRORS:
             return None
         return found
 
     def _value(self, term: Term) -> Polynomial | None:
         try:
             return _of_sizes(eval(term.text, self.environment).entry)
-        except (ArithmeticError, ValueError, TypeError, RecursionError):
+        except ERRORS:
             return None
 
 
@@ -133,9 +226,3 @@ def _of_sizes(e: Expression) -> Polynomial | None:
         powers = {size_term(NamedSize(f.name)): p for f, p in m if isinstance(f, Entry)}
         found[monomial(powers)] = Fraction(c)
     return found
-
-
-def subsets(names: set[str]) -> Iterator[frozenset[str]]:
-    """The subsets that are not empty."""
-    for number in range(1, len(names) + 1):
-        yield from map(frozenset, combinations(sorted(names), number))

@@ -151,6 +151,7 @@ class LayerCode:
         words, own = _words(lines), {line.name for line in lines}
         attributes = [*also, *self.intermediates, *self.given, *self.functions]
         unpacked = [x for x in attributes if x in words and x not in own and x not in known]
+        unpacked += self._with_sizes(words, [*known, *unpacked])
         shapes = {x.label: x for x in (*self.f.inputs, self.f.Y, self.f.DY)}
         shapes |= {line.name: line.term for line in self.forward}
         sizes = _sizes_from([shapes[x] for x in (*known, *unpacked) if x in shapes], [*known, *unpacked], words, shapes)
@@ -163,6 +164,18 @@ class LayerCode:
             stored = [x for x in (line.name for line in lines) if x.startswith("D") and x[1:] in self._wanted()]
             body += _assigned([f"self.{x}" for x in stored], stored)
         return [f"    def {head}:", *(f"        {x}" if x else "" for x in body)]
+
+    def _with_sizes(self, words: set[str], known: list[str]) -> list[str]:
+        """Parameters that have a size which occurs in the equations, and which nothing else has."""
+        terms = {x.label: x for x in (*self.f.inputs, self.f.Y, self.f.DY)}
+        sizes = {str(n) for name in known if name in terms for n in terms[name].sizes}
+        found: list[str] = []
+        for name, x in terms.items():
+            new = {str(n) for n in x.sizes} & words - sizes
+            if new and name in self.given:
+                found.append(name)
+                sizes |= new
+        return found
 
     def _wanted(self) -> set[str]:
         return {x.label for x in self.f.wanted}
