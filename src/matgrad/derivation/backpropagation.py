@@ -7,6 +7,7 @@ together shortest.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, combinations, count
@@ -117,9 +118,11 @@ def _choices(values: list[Term]) -> Iterator[set[Term]]:
 
 
 def _cost(lines: Iterable[Equation]) -> float:
-    """That of all lines together; a term that another line computes is written as its name."""
-    lines = list(lines)
-    return cost(rhs for _, rhs in lines) + sum(1 for _ in lines)
+    """That of all lines together, and of a line for each term that is written more than once."""
+    terms = dict.fromkeys(rhs for _, rhs in lines)
+    uses = Counter(x for term in {x for rhs in terms for x in rhs.walk()} for x in term.operands)
+    repeated = [x for x, n in uses.items() if n > 1 and x.operands and x not in terms and cost([x]) > 1]
+    return cost(terms) + len(terms) + len(repeated)
 
 
 def _lines(f: Feedforward, with_lines: set[Term], fold: Folder | None) -> list[Equation]:

@@ -123,6 +123,7 @@ class Folder:
     def __init__(self, equations: Iterable[tuple[Term, Term]], fact: Fact) -> None:
         self.values, self.fact = dict(equations), fact
         self.definitions = [definition(V, rhs) for V, rhs in self.values.items()]
+        self.positive = {V for V, rhs in self.values.items() if rhs.operation in ("exp", "sqrt", "inv_sqrt")}
         self.poles = frozenset[Term]().union(*map(self._poles, self.values.values()))
         self.known: dict[Term, Term] = {}
 
@@ -151,7 +152,8 @@ class Folder:
             return self._zeros(x.operands[0]) | self._zeros(x.operands[1])
         if x.operation in ("row_repeat", "column_repeat", "full", "negative", "divide", "sqrt"):
             return self._zeros(x.operands[0])
-        return frozenset([expanded(x, self.values)])
+        full = expanded(x, self.values)
+        return frozenset([x]) if full is x else self._zeros(full)
 
     def _forms(self, term: Term) -> Iterator[Term]:
         try:
@@ -173,5 +175,5 @@ class Folder:
         for _ in range(2):
             values = {rule.factor: rule.value for rule in rules}
             keep = {g for rule in rules for g in rule.keep}
-            term = Normalizer(build, values, keep - values.keys(), self.fact).normal(term)
+            term = Normalizer(build, values, keep - values.keys(), self.fact, self.positive).normal(term)
         return term

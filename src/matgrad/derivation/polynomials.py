@@ -78,8 +78,10 @@ class Normalizer:
         rules: Mapping[Term, Polynomial] | None = None,
         keep: Iterable[Term] = (),
         fact: Callable[[Term], Polynomial | None] = lambda term: None,
+        positive: Iterable[Term] = (),
     ) -> None:
         self.build, self.rules, self.keep, self.fact = build, rules or {}, frozenset(keep), fact
+        self.positive = frozenset(positive)  # of whose powers any power can be taken
         self.known: dict[Term, Polynomial] = {}
 
     def __call__(self, term: Term) -> Polynomial:
@@ -112,7 +114,7 @@ class Normalizer:
         if len(p) == 1:
             ((m, c),) = p.items()
             is_whole = exponent.denominator == 1
-            if is_whole or (c == 1 and len(m) == 1 and abs(m[0][1]) == 1):
+            if is_whole or (c == 1 and len(m) == 1 and (abs(m[0][1]) == 1 or m[0][0] in self.positive)):
                 coefficient = c ** int(exponent) if is_whole else Fraction(1)
                 return {monomial({f: x * exponent for f, x in m}): coefficient}
         if exponent.denominator == 1 and exponent > 0:

@@ -43,19 +43,36 @@ def written(
     printer = CodePrinter(names, like)
 
     def write(name: str, term: Term) -> None:
+        write_parts(term, repeated)
         if len(printer.piece(term)[0]) > LONGEST:
-            repeated.update(x for x in term.walk() if _is_sum(x))
-        for x in term.walk():
-            if x in repeated and x is not term and x not in names:
-                write(own.get(x) or _new_name(x, taken), x)
+            write_parts(term, {x for x in _visible(term, names) if _is_sum(x)})
         if name not in {line.name for line in lines}:
             lines.append(Line(name, printer.piece(term)[0], term))
             names.setdefault(term, name)
             taken.add(name)
 
+    def write_parts(term: Term, chosen: set[Term]) -> None:
+        for x in _visible(term, names):
+            if x in chosen and x is not term and x not in names:
+                write(own.get(x) or _new_name(x, taken), x)
+
     for V, rhs in equations:
         write(V.label, rhs)
     return lines
+
+
+def _visible(term: Term, names: dict[Term, str]) -> list[Term]:
+    """The terms that are written in the expression of a term, operands first: not those inside one that has a name."""
+    found: dict[Term, None] = {}
+
+    def visit(x: Term) -> None:
+        if x not in found and (x is term or x not in names):
+            for operand in x.operands:
+                visit(operand)
+            found[x] = None
+
+    visit(term)
+    return list(found)
 
 
 def _is_sum(x: Term) -> bool:
