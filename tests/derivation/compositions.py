@@ -1,4 +1,4 @@
-"""Random feedforwards: compositions of operations of the table, as equations, and what torch's autograd says of them."""
+"""Random feedforwards: compositions of operations of the table, as equations, and their gradients by torch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ import torch
 
 SHAPES = {"X": ("N", "D"), "W": ("K", "D"), "b": ("1", "K"), "g": ("1", "D"), "c": ("N", "1")}
 DECLARATIONS = "W: K D; b: 1 K; g: 1 D; c: N 1"
+
+COMPOSED = {  # matrices of other shapes
+    ("N", "K"): "X @ W.T",
+    ("K", "N"): "W @ X.T",
+    ("D", "D"): "X.T @ X",
+    ("N", "N"): "X @ X.T",
+    ("K", "K"): "W @ W.T",
+    ("1", "1"): "g @ g.T",
+}
 
 
 class Composer:
@@ -77,10 +86,7 @@ class Composer:
         found += [f"{name}.T" for name, of in names.items() if of == (n, m) and m != n]
         if found:
             return self.rng.choice(found)
-        return {
-            ("1", "N"): "c.T", ("D", "D"): "X.T @ X", ("N", "N"): "X @ X.T", ("K", "K"): "W @ W.T",
-            ("1", "1"): "g @ g.T",
-        }.get(shape) or ("X @ W.T" if shape == ("N", "K") else "W @ X.T" if shape == ("K", "N") else "b @ b.T")  # fmt: skip
+        return COMPOSED[shape]
 
 
 def gradients_by_autograd(layer: object, inputs: dict[str, torch.Tensor], DY: torch.Tensor) -> dict[str, torch.Tensor]:

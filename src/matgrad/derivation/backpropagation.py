@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations, count
 
 from matgrad.derivation.adjoints import gradients_of
-from matgrad.derivation.folding import Fact, Folder, cost
+from matgrad.derivation.folding import OPERATION, Fact, Folder, cost
 from matgrad.derivation.terms import Term, lifted, named
 
 Equation = tuple[Term, Term]  # a name, and what it stands for
@@ -96,7 +96,7 @@ def backpropagation(f: Feedforward, fact: Fact, *, folded: bool = True) -> list[
     free = [V for V in inner if V not in fixed]
     if fold is None:
         return _lines(f, set(inner), None)
-    best: tuple[float, list[Equation]] | None = None
+    best: tuple[int, list[Equation]] | None = None
     for chosen in _choices(free):
         lines = _lines(f, fixed | chosen, fold)
         found = _cost(lines)
@@ -114,15 +114,15 @@ def _choices(values: list[Term]) -> Iterator[set[Term]]:
         return
     for n in range(len(values) + 1):
         yield set(values[n:])
-        yield {V for V in values[n : n + 1]}
+        yield set(values[n : n + 1])
 
 
-def _cost(lines: Iterable[Equation]) -> float:
+def _cost(lines: Iterable[Equation]) -> int:
     """That of all lines together, and of a line for each term that is written more than once."""
     terms = dict.fromkeys(rhs for _, rhs in lines)
     uses = Counter(x for term in {x for rhs in terms for x in rhs.walk()} for x in term.operands)
-    repeated = [x for x, n in uses.items() if n > 1 and x.operands and x not in terms and cost([x]) > 1]
-    return cost(terms) + len(terms) + len(repeated)
+    repeated = [x for x, n in uses.items() if n > 1 and x.operands and x not in terms and cost([x]) > 2 * OPERATION]
+    return cost(terms) + OPERATION * (len(terms) + len(repeated))
 
 
 def _lines(f: Feedforward, with_lines: set[Term], fold: Folder | None) -> list[Equation]:

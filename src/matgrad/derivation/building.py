@@ -136,27 +136,26 @@ def _monomial(powers: Powers, c: Fraction, shape: Shape) -> Term:
         by_shape.setdefault(tuple(not is_one(n) for n in f.shape), {})[f] = x
     scalars = by_shape.pop((), {})
     body = _matrix(by_shape, shape)
-    above = [*([lifted(_plain(abs(c.numerator)))] if abs(c.numerator) != 1 else []), *_roots(scalars, 1)]
-    below = [*([lifted(_plain(c.denominator))] if c.denominator != 1 else []), *_roots(scalars, -1)]
+    above = [*([lifted(abs(c.numerator))] if abs(c.numerator) != 1 else []), *_roots(scalars, 1)]
+    below = [*([lifted(c.denominator)] if c.denominator != 1 else []), *_roots(scalars, -1)]
     if body is None:
         number = above[0] if above else lifted(1)
-        for x in above[1:]:
-            number = number * x
-        for x in below:
-            number = number / x
-        body = lifted(number, shape)
-    else:
-        factor = None
-        for x in above:
-            factor = x if factor is None else factor * x
-        body = body if factor is None else factor * body
-        for x in below:
-            body = body / x
+        for f in above[1:]:
+            number = number * f
+        for f in below:
+            number = number / f
+        return _signed_by(c, lifted(number, shape))
+    factor = None
+    for f in above:
+        factor = f if factor is None else factor * f
+    body = body if factor is None else factor * body
+    for f in below:
+        body = body / f
+    return _signed_by(c, body)
+
+
+def _signed_by(c: Fraction, body: Term) -> Term:
     return -body if c < 0 else body
-
-
-def _plain(n: int) -> int:
-    return int(n)
 
 
 def _roots(powers: Powers, sign: int) -> list[Term]:

@@ -33,6 +33,11 @@ class Derivation:
         return all(verdict.ok for verdict in self.verdicts)
 
     @property
+    def problems(self) -> list[str]:
+        """What is not proved, and why."""
+        return [f"{x.name} is not proved: {x.message}" for x in self.verdicts if not x.ok]
+
+    @property
     def equations(self) -> dict[str, str]:
         """The equations of backpropagation, by name."""
         return {line.name: line.code for line in self.backpropagation}
@@ -91,7 +96,7 @@ def _source(feedforward: str | MakeLayer | Layer, name: str, training: bool, nam
 
 def _derived(source: Source, gradients: list[Equation], name: str) -> Derivation:
     f = source.feedforward
-    written = LayerCode(name or f"Derived{source.name}", f, gradients, source.given(), source.functions)
+    written = LayerCode(name or source.class_name, f, gradients, source.given(), source.functions)
     code = str(written)
     layer = executed(code, written.class_name)
     return Derivation(code, layer, written.forward, written.backward, prove(layer, source, written.forward))

@@ -13,10 +13,10 @@ from itertools import product as combinations
 from typing import NamedTuple
 
 from matgrad.derivation.building import build
+from matgrad.derivation.normal_form import Normalizer
 from matgrad.derivation.polynomials import (
     ONE,
     Monomial,
-    Normalizer,
     Polynomial,
     TooLongError,
     atom,
@@ -26,6 +26,7 @@ from matgrad.derivation.polynomials import (
 )
 from matgrad.derivation.terms import Term, apply
 
+OPERATION = 100  # the cost of an operation on matrices
 MOST = 96  # the most combinations of rules that are tried
 Fact = Callable[[Term], "Polynomial | None"]
 
@@ -46,16 +47,16 @@ class Definition(NamedTuple):
     options: list[Rule]
 
 
-def cost(terms: Iterable[Term]) -> float:
+def cost(terms: Iterable[Term]) -> int:
     """About how long it takes to read terms together: their operations, of which those on scalars count less."""
     seen = {x for term in terms for x in term.walk()}
     return sum(_weight(x) for x in seen)
 
 
-def _weight(x: Term) -> float:
+def _weight(x: Term) -> int:
     if not x.operands:
-        return 0.01 if x.operation == "input" else 0
-    return 0.5 if x.shape == () else 1
+        return 1 if x.operation == "input" else 0
+    return OPERATION // 2 if x.shape == () else OPERATION
 
 
 def expanded(term: Term, values: Mapping[Term, Term]) -> Term:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,7 +31,7 @@ class LayerSource(Source):
         keeps_size = isinstance(make, type) and getattr(make, "keeps_size", False)
         self.make: MakeLayer = (lambda D, K: make(D, D)) if keeps_size else make
         self.training, self.example = training, self.make(*SMALL.values())
-        self.name = re.sub(r"Layer$", "", type(self.example).__name__)
+        self.class_name = f"Derived{type(self.example).__name__}"
         self.functions: dict[str, str] = {}
         self.named_functions = named_functions
         self.layer = _TermSymbols(self).layer(self.make, training=training)
@@ -58,8 +56,8 @@ class LayerSource(Source):
         X = named("X", NamedSize("N"), self.layer.input_size)
         with observed_if_readable((part for _, part in self.layer.walk()), observe):
             Y = self.layer.feedforward(X)
-        if not isinstance(Y, Term):
-            raise TypeError(f"{self.name}.feedforward: expected a matrix of the table, found {type(Y).__name__}")
+        if not isinstance(Y, Term) or not Y.shape:
+            raise TypeError(f"{type(self.example).__name__}.feedforward: expected a matrix, found {Y!r}")
         if not equations or equations[-1][0] is not Y or Y.label != "Y":
             equations.append((named("Y" if "Y" not in taken else "Y_", *Y.shape), Y))
         wanted = [*self._parameters(), X]
@@ -74,7 +72,9 @@ class LayerSource(Source):
 
     def given(self) -> dict[str, Given]:
         """What the constructor sets: the parameters and the numbers that the equations depend on."""
-        values = {plain_name(f"{n}.{path}".rstrip(".")): v for path, p in self.example.walk() for n, v in vars(p).items()}
+        values = {
+            plain_name(f"{n}.{path}".rstrip(".")): v for path, p in self.example.walk() for n, v in vars(p).items()
+        }
         found: dict[str, Given] = {}
         for x in self.feedforward.inputs:
             if x.label != "X":

@@ -41,7 +41,7 @@ class Values(NamedTuple):
 class Source(ABC):
     """A feedforward, and its values in index notation."""
 
-    name: str
+    class_name: str  # of the derived layer, if it is given no other
     feedforward: Feedforward
     functions: dict[str, str]  # the activation functions by their names in the equations, with their specifications
 
@@ -63,7 +63,9 @@ class TextSource(Source):
     def __init__(self, text: str, name: str = "New") -> None:
         if not name.isidentifier():
             raise ValueError(f"name: expected one that a Python class can have, found {name!r}")
-        self.name, self.declared, self.lines = name, {}, []
+        self.class_name = name
+        self.declared: dict[str, tuple[tuple[str, str], float | None]] = {}  # sizes, and what it begins with
+        self.lines: list[tuple[str, str, ast.expr]] = []  # name, text and right-hand side
         self.functions: dict[str, str] = {}
         for number, line in enumerate(_split(text), start=1):
             self._read(number, line)
@@ -81,14 +83,18 @@ class TextSource(Source):
             self._check_name(name, line)
             for size in (rows, columns):
                 if size != "1" and not (size.isidentifier() and size[0].isupper()):
-                    raise ValueError(f"{line!r}: expected two sizes, each 1 or a name such as N, D or K, found {size!r}")
+                    raise ValueError(
+                        f"{line!r}: expected two sizes, each 1 or a name such as N, D or K, found {size!r}"
+                    )
             self.declared[name] = ((rows, columns), _number(value, line))
             return
         try:
             statement = ast.parse(line).body
         except (SyntaxError, ValueError) as error:
             problem = getattr(error, "msg", str(error))
-            raise ValueError(f"line {number}, {line!r}: {problem}; expected NAME = EXPRESSION, or NAME: ROWS COLUMNS") from None
+            raise ValueError(
+                f"line {number}, {line!r}: {problem}; expected NAME = EXPRESSION, or NAME: ROWS COLUMNS"
+            ) from None
         match statement:
             case [ast.Assign(targets=[ast.Name(id=name)], value=value)]:
                 self._check_name(name, line)
@@ -98,13 +104,13 @@ class TextSource(Source):
                 raise ValueError(f"line {number}, {line!r}: expected NAME = EXPRESSION, or NAME: ROWS COLUMNS")
 
     def _check_name(self, name: str, line: str) -> None:
-        known = {*self.declared, *(n for n, *_ in self.lines)}
+        known = {*self.declared, *(n for n, *_ in self.lines), *({"X"} if ":" not in line else {})}
         if name in known or name in {f"D{x}" for x in known} or any(f"D{name}" == x for x in known):
-            raise ValueError(f"{line!r}: {name} has a meaning already; a matrix has one equation, and DX is the gradient of X")
+            raise ValueError(
+                f"{line!r}: {name} has a meaning already; a matrix has one equation, and DX is the gradient of X"
+            )
         if name in TABLE or name in SOFTMAX or name in ACTIVATIONS or name in ("N", "D", "K", "self"):
             raise ValueError(f"{line!r}: {name} is the name of a size or a function; choose another")
-        if name == "X" and self.lines and ":" not in line.partition("=")[0]:
-            raise ValueError(f"{line!r}: X is the input; choose another name")
 
     # -- evaluation -----------------------------------------------------------------------------
     def _traced(self) -> Feedforward:
@@ -139,7 +145,9 @@ class TextSource(Source):
             except (ValueError, TypeError, ArithmeticError) as error:
                 raise ValueError(f"{line!r}: {error}") from None
             if not hasattr(value, "shape"):
-                raise ValueError(f"{line!r}: expected a matrix, found {value}")
+                raise ValueError(f"{line!r}: expected a matrix, found {getattr(value, '__name__', value)}")
+            if name == "Y" and value.shape == ():
+                raise ValueError(f"{line!r}: expected a matrix, found a scalar")
             values[f"{name} ="] = value
             values[name] = renamed(name, *value.shape) if renamed else value
         return values
@@ -179,7 +187,9 @@ def _check(node: ast.expr, line: str) -> None:
     """Refuse what is not part of the notation."""
     for x in ast.walk(node):
         match x:
-            case ast.Call(func=ast.Name(id=name)) if name not in TABLE and name not in SOFTMAX and name not in ACTIVATIONS:
+            case ast.Call(func=ast.Name(id=name)) if (
+                name not in TABLE and name not in SOFTMAX and name not in ACTIVATIONS
+            ):
                 known = ", ".join((*sorted(TABLE), *SOFTMAX, *ACTIVATIONS))
                 raise ValueError(f"{line!r}: unknown operation {name!r}; known: {known}")
             case ast.Call(func=ast.Name(), keywords=keywords) if all(k.arg == "epsilon" for k in keywords):
@@ -208,6 +218,3 @@ def _like(X: Any) -> dict[str, Any]:
         "zeros": lambda m, n=1: matrix_operations.zeros(m, n, like=X),
         "identity": lambda n: matrix_operations.identity(n, like=X),
     }
-
-
-

@@ -208,6 +208,9 @@ def lifted(x: Any, shape: Shape = ()) -> Term:
 
 def apply(operation: str, *operands: Term, label: Any = None, **given: Any) -> Term:
     """The result of an operation; `given` has the sizes that its operands do not have."""
+    for n in given.values():
+        if not isinstance(n, Size) and not is_one(n):
+            raise ValueError(f"{operation}: expected a size, 1 or a name such as N, found {n}")
     rule = _RULES[operation] if operation in _RULES else OPERATIONS[operation].shapes
     shapes = [x.sizes for x in operands]
     names = rule.result(shapes, {name: size_name(n) for name, n in given.items()})

@@ -106,8 +106,8 @@ class LayerCode:
     def __init__(
         self, name: str, f: Feedforward, gradients: list[Equation], given: dict[str, Given], functions: dict[str, str]
     ) -> None:
-        order = [x.label for x in f.wanted]
-        self.given = dict(sorted(given.items(), key=lambda item: (item[0] not in order, order.index(item[0]) if item[0] in order else 0)))
+        order = {x.label: k for k, x in enumerate(f.wanted)}
+        self.given = dict(sorted(given.items(), key=lambda item: order.get(item[0], len(order))))
         self.name, self.f, self.functions = name, f, functions
         self.is_kept = size_name(f.Y.shape[1]) == "D" if f.Y.shape else False
         names: dict[Term, str] = {}
@@ -128,7 +128,9 @@ class LayerCode:
     def _head(self) -> list[str]:
         text = "\n".join([*(line.code for line in (*self.forward, *self.backward))])
         table = [name for name in sorted(matrix_operations.__all__, key=str.lower) if re.search(rf"\b{name}\(", text)]
-        weights = ["from matgrad.weight_initializers import initial_weights"] if "initial_weights" in self._init() else []
+        weights = (
+            ["from matgrad.weight_initializers import initial_weights"] if "initial_weights" in self._init() else []
+        )
         act = ["from matgrad.activation_functions import create_activation"] if self.functions else []
         imports = _wrapped("from matgrad.matrix_operations import ", table)
         return [
