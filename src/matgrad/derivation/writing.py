@@ -162,7 +162,7 @@ class LayerCode:
         for name, (term, value) in self.given.items():
             shape = ", ".join(names.get(str(n), str(n)) for n in term.sizes)
             lines.append(f"        self.{name} = {_initial(term, value, shape)}")
-        lines += [f"        self.{name} = create_activation({text!r})" for name, text in self.functions.items()]
+        lines += [f"        self.{name} = create_activation({_quoted(text)})" for name, text in self.functions.items()]
         return "\n".join([*lines, *(['        self.set_optimizer("GradientDescent")'] if self.parameters else [])])
 
     # -- methods ----------------------------------------------------------------------------------
