@@ -23,8 +23,8 @@ def test_equations_and_code():
 
 
 def test_the_code_is_a_plugin(tmp_path):
-    code = succeed("derive", GATE, "--name", "Gate", "--code")
-    (tmp_path / "gate.py").write_text(code)
+    succeed("derive", GATE, "--name", "Gate", "--save", tmp_path / "gate.py")
+    assert (tmp_path / "gate.py").read_text() == succeed("derive", GATE, "--name", "Gate", "--code")
     output = succeed("verify", "--plugin", tmp_path / "gate.py", "--layer", "Gate", "--all-sizes")
     assert re.search(r"(\d+) of \1 equations are proved for all sizes", output)
     layers = ("--plugin", tmp_path / "gate.py", "--layers", "Gate;ReLU;Linear", "--layer-sizes", "64;8;10")
@@ -40,7 +40,7 @@ def test_a_layer():
     output = succeed("derive", "--layer", "Softmax", "--code")
     assert "        DZ = hadamard(Y, DY - column_repeat(rows_sum(hadamard(DY, Y)), K))\n" in output
     assert "class DerivedSoftmaxLayer(mg.Layer):\n" in output
-    assert 'create_activation("AllReLU(0.3)")' in succeed("derive", "--layer", "AllReLU(0.3)", "--code")
+    assert 'create_activation("AllReLU(alpha=0.3)")' in succeed("derive", "--layer", "AllReLU(0.3)", "--code")
     assert "DX = hadamard(row_repeat(" in succeed("derive", "--layer", "BatchNormalization", "--evaluation")
 
 

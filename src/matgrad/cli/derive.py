@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from matgrad.activation_functions import ACTIVATIONS
-from matgrad.cli.files import READS, STANDARD_OUTPUT, Command, Writes
+from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, Command, Writes
 from matgrad.cli.options import plugin_option
 from matgrad.cli.verify import MEANING
 from matgrad.foundation.files import as_json as json_text
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--evaluation", is_flag=True, help="Its feedforward in evaluation mode.")
 @click.option("--name", default="", metavar="NAME", help="The name of the new layer.")
 @click.option("--code", "code_only", is_flag=True, help="Print the code of the layer, and nothing else.")
+@click.option("--save", type=WRITES, metavar="FILE", help="Write the code of the layer to a file, which is a plugin.")
 @click.option(
     "--latex",
     type=Writes(prints=True),
@@ -44,6 +45,7 @@ def derive(
     evaluation: bool,
     name: str,
     code_only: bool,
+    save: Path | None,
     latex: Path | None,
     as_json: bool,
     plugin: tuple[Path, ...],
@@ -70,6 +72,10 @@ def derive(
         found = derived(layer_named(layer), name=name, training=not evaluation)
     else:
         found = derived(file.read_text(encoding="utf-8") if file is not None else str(equations), name=name)
+    if save is not None:
+        with atomic_write(save) as output:
+            output.write(found.code.encode())
+        click.echo(f"code in {save}", err=True)
     if latex is not None:
         _write_latex(latex, found)
     if code_only:
