@@ -31,18 +31,19 @@ lint: $(VENV)/test.done
 	$(BIN)/mypy
 
 # the core is built by its tests and by those of the benchmarks: never at once
-CORE_TESTS  := $(addprefix tests/,bench engines hostile program)
-PAGES_TESTS := tests/explanation $(addprefix tests/test_,docs.py figures.py readme.py site.py)
+CORE_TESTS     := $(addprefix tests/,bench engines hostile program)
+SYMBOLIC_TESTS := $(addprefix tests/,symbolic proofs index_notation)
+PAGES_TESTS    := tests/explanation $(addprefix tests/test_,docs.py figures.py readme.py site.py)
 lanes: $(LANES)
 
 test-package: $(VENV)/test.done
-	$(PYTEST) $(addprefix --ignore=,$(CORE_TESTS) $(PAGES_TESTS) tests/symbolic)
+	$(PYTEST) $(addprefix --ignore=,$(CORE_TESTS) $(PAGES_TESTS) $(SYMBOLIC_TESTS))
 
 test-core: $(VENV)/test.done
 	$(PYTEST) $(CORE_TESTS)
 
 test-symbolic: $(VENV)/test.done
-	$(PYTEST) tests/symbolic
+	$(PYTEST) $(SYMBOLIC_TESTS)
 
 test-pages: $(VENV)/test.done
 	$(PYTEST) $(PAGES_TESTS)

@@ -24,7 +24,13 @@ OPTIMIZERS = (
     "Adam(epsilon=1e-3)",
     "AdamW(epsilon=1e-3, weight_decay=0.1)",
 )
-LAYERS = ("Linear", "Activation", "Softmax", "LogSoftmax", "SReLU", "BatchNormalization", "Dropout")
+NORMALIZATIONS = {
+    "BatchNormalization": mg.BatchNormalizationLayer,
+    "LayerNormalization": mg.LayerNormalizationLayer,
+    "RMSNormalization": mg.RMSNormalizationLayer,
+}
+DRAWN = ("Linear", "Activation", "Softmax", "LogSoftmax", "SReLU", "Normalization", "Dropout")
+LAYERS = (*(kind for kind in DRAWN if kind != "Normalization"), *NORMALIZATIONS)
 
 
 @dataclass
@@ -51,10 +57,12 @@ def random_architecture(seed: int, N: int = 7) -> Architecture:
     layers: list[mg.Layer] = []
     for i, (D, K) in enumerate(pairwise(sizes)):
         is_last = i == len(sizes) - 2
-        kind = _last_kind(loss, rng) if is_last else str(rng.choice([*LAYERS, "Activation"]))
-        if kind in ("BatchNormalization", "Dropout"):
+        kind = _last_kind(loss, rng) if is_last else str(rng.choice([*DRAWN, "Activation"]))
+        if kind == "Normalization":
+            kind = list(NORMALIZATIONS)[(seed + i) % len(NORMALIZATIONS)]
+        if kind in NORMALIZATIONS or kind == "Dropout":
             kinds.add(kind)
-            layers.append(mg.BatchNormalizationLayer(D) if kind == "BatchNormalization" else mg.DropoutLayer(D, D, 0.3))
+            layers.append(mg.DropoutLayer(D, D, 0.3) if kind == "Dropout" else NORMALIZATIONS[kind](D))
             kind = "Linear"
         layers.append(_layer(kind, D, K, seed + i, rng, kinds))
     M = mg.MultilayerPerceptron(layers).to(dtype="float64")
@@ -120,6 +128,10 @@ def torch_layer(layer: mg.Layer, theta: dict[str, torch.Tensor], X: torch.Tensor
         return X * torch.tensor(layer.R)
     if isinstance(layer, mg.BatchNormalizationLayer):
         return F.batch_norm(X, None, None, theta["gamma"][0], theta["beta"][0], training=True, eps=layer.epsilon)
+    if isinstance(layer, mg.LayerNormalizationLayer):
+        return F.layer_norm(X, X.shape[1:], theta["gamma"][0], theta["beta"][0], eps=layer.epsilon)
+    if isinstance(layer, mg.RMSNormalizationLayer):
+        return F.rms_norm(X, X.shape[1:], theta["gamma"][0], eps=layer.epsilon)
     W = theta["W"] if layer.R is None else theta["W"] * torch.tensor(layer.R)
     Z = F.linear(X, W, theta["b"][0])
     if isinstance(layer, mg.SReLULayer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from statistics import median
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ PERFORMANCE, SPARSE, VERIFICATION, DISTRIBUTED = (
     (DOCS / f"{name}.md").read_text() for name in ("performance", "sparse", "verification", "distributed")
 )
 README = (ROOT / "README.md").read_text()
+HEADLINE = "MNIST", "Momentum(0.9)", "float32"  # of the steps on a GPU
 
 
 def record(name: str) -> dict[str, Any]:
@@ -210,11 +212,16 @@ def test_steps_on_a_gpu(gpu):
 
 
 def test_the_same_is_trained_on_a_gpu(gpu):
-    """Parameters after the steps: in float32 those of native PyTorch up to rounding, with TF32 roughly."""
+    """Parameters after 20 steps are those of the baseline up to rounding; where a Z is 0 but for that, ReLU jumps."""
+    found: dict[str, list[float]] = {"float32": [], "tf32": []}
     for part in gpu["steps"] + gpu["jax"]:
-        bound = 1e-3 if part["matmul"] == "float32" else 0.1
-        for name, row in part["tools"].items():
-            assert not row["difference"] or row["difference"]["relative"] <= bound, (name, part["title"])
+        assert part["compared_after"] == 20
+        rows = [row for name, row in part["tools"].items() if name.startswith("matgrad")]
+        found[part["matmul"]] += [row["difference"]["relative"] for row in rows]
+    assert len(found["float32"]) == len(found["tf32"]) == 6
+    assert median(found["float32"]) <= 1e-6
+    assert max(found["float32"]) <= 0.01
+    assert max(found["tf32"]) <= 0.3
 
 
 def test_an_epoch_and_a_large_model_on_a_gpu(gpu):
@@ -246,7 +253,7 @@ def test_very_wide_networks_train_on_a_gpu(gpu):
 # -- the README ---------------------------------------------------------------------------------
 
 
-def test_the_headlines_of_the_readme():
+def test_the_headlines_of_the_readme(gpu):
     mnist = {tool["tool"]: tool for tool in record("paper")["experiments"][0]["tools"]}
     ratio = mnist["matgrad-native"]["ratios"]["reference"]["median"]
     tools = next(point["tools"] for point in record("sparse")["points"] if point["density"] == 0.01)
@@ -254,7 +261,21 @@ def test_the_headlines_of_the_readme():
     faster = 1 / own["ratios"]["pytorch-masked"]["median"]
     memory = [f"{tool['memory']['training'] / 1e6:.0f} MB" for tool in (own, masked)]
     figures = [line.split(" | ")[1] for line in README.splitlines() if line.count(" | ") == 2][2:]
-    assert figures == [f"{ratio:.2f}", f"{faster:.1f} times faster, {' instead of '.join(memory)}", _verdict()]
+    on_cpu = [f"{ratio:.2f}", f"{faster:.1f} times faster, {' instead of '.join(memory)}"]
+    assert figures == [*on_cpu, *_on_a_gpu(gpu), _verdict()]
+
+
+def _on_a_gpu(gpu: dict[str, Any]) -> list[str]:
+    """The headlines of the step of MNIST's model with momentum, and of the sparse layer."""
+    step = next(x for x in gpu["steps"] if (x["title"], x["optimizer"], x["matmul"]) == HEADLINE)
+    ratios = [step["tools"]["matgrad-torch"]["ratios"][f"gpu-pytorch{x}"]["median"] for x in ("", "-graph")]
+    ways = next(point["ways"] for point in gpu["sparse"]["points"] if point["density"] == 0.01)
+    own = ways["matgrad"]
+    memory = [f"{way['memory'] / 1e6:.0f} MB" for way in (own, ways["masked"])]
+    return [
+        " and ".join(f"{x:.2f}" for x in ratios),
+        f"{own['ratios']['masked']:.1f} times faster, {' instead of '.join(memory)}",
+    ]
 
 
 def _verdict() -> str:

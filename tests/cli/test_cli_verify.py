@@ -88,6 +88,30 @@ def test_bad_input(arguments, message: str):
     assert not result.stdout
 
 
+def test_proofs_for_all_sizes():
+    lines = succeed("verify", "--all-sizes", "--layer", "Softmax", "--layer", "chain rule").splitlines()
+
+    (row,) = [line for line in lines if line.startswith("SoftmaxLayer.DZ") and "dropout" in line]
+    assert re.search(r"layers/softmax\.py:\d+ +eq:softmax-layer-backprop1 +all sizes, dropout +proof .* proved$", row)
+    assert re.fullmatch(r"(\d+) of \1 equations are proved for all sizes, in \d+ s", lines[-2])
+    assert "except where a condition" in lines[-1]
+    found = json.loads(succeed("verify", "--all-sizes", "--layer", "GELU", "--json"))
+    assert found["not_proved"] == 0
+    assert {check["method"] for check in found["checks"]} == {"proof"}
+
+
+def test_what_is_not_proved_ends_with_status_1_and_is_shown(tmp_path, monkeypatch):
+    (tmp_path / "wrong.py").write_text(WRONG)
+    monkeypatch.syspath_prepend(DOCS)
+    result = run("verify", "--all-sizes", "--plugin", tmp_path / "wrong.py", "--layer", "Wrong")
+
+    assert result.exit_code == 1
+    assert "WrongLayer.DX is not proved: the canonical forms of the entries differ" in result.stdout
+    assert re.search(r"found +X_ij·s_j\^2\n +expected +G_ij·s_j", result.stdout)
+    assert re.search(r"NOT PROVED$", result.stdout, re.MULTILINE)
+    assert run("verify", "--all-sizes", "--layer", "Momentum").exit_code == 2
+
+
 def test_the_suite_covers_the_package():
     names = {case.name for case in cases()}
     assert {"Linear", "SReLU", "GELU", "NegativeLogLikelihood", "stable_log_softmax", "AdamW", "chain rule"} <= names

@@ -80,6 +80,7 @@ NORMALIZED = "ReLU;BatchNormalization;ReLU;BatchNormalization;Linear"
 BUILT_IN = {
     "mlp": Case("ReLU;ReLU;Linear", batch_size=8),
     "batchnorm": Case(NORMALIZED),
+    "layernorm": Case("ReLU;LayerNormalization;ReLU;RMSNormalization;Linear"),
     "dropout": Case("ReLU;ReLU;Linear", optimizers="Nesterov(0.9)", dropouts="0.2;0.3;0"),
     "clip": Case("ReLU;BatchNormalization;Linear", "20;16;5", "SoftmaxCrossEntropy(0.1)", clip_norm=0.05),
     "adamw": Case("ReLU;ReLU;Linear", loss="SoftmaxCrossEntropy(0.1)", optimizers="AdamW", clip_norm=0.5),

@@ -78,7 +78,8 @@ def of_layers(*layers: str) -> Place:
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks"), [("mlp", 2), *((name, 3) for name in ("mlp", "batchnorm", "dropout", "clip", "adamw", "srelu"))]
+    ("name", "ranks"),
+    [("mlp", 2), *((name, 3) for name in ("mlp", "batchnorm", "layernorm", "dropout", "clip", "adamw", "srelu"))],
 )
 def test_what_optimizers_remember_in_parts(name: str, ranks: int):
     found = check(name, partial(shared_optimizer, size=ranks), ranks)

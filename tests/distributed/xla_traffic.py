@@ -46,7 +46,10 @@ def partitioned(name: str) -> str:
     step = jax.jit(
         make_step(M, loss, clip_norm=clip_norm), in_shardings=(whole, rows, rows, whole), out_shardings=whole
     )
-    return step.lower(M.state(), *loader.batch(0), np.float64(0.1)).compile().as_text()
+    arguments = (M.state(), *loader.batch(0), np.float64(0.1))
+    # sizes alone: the arrays are on one device
+    sizes = jax.tree.map(lambda A: jax.ShapeDtypeStruct(A.shape, A.dtype), arguments)
+    return step.lower(*sizes).compile().as_text()
 
 
 def main(names: list[str]) -> None:

@@ -19,7 +19,7 @@ MODELS = {
     "dense": {"layers": "ReLU;GELU;Linear", "optimizers": "Momentum(0.9)"},
     "sparse": {"layers": "ReLU;Linear;Linear", "densities": "0.5;0.3;1", "optimizers": "Adam"},
     "mixed": {
-        "layers": "ReLU;BatchNormalization;SReLU;LogSoftmax",
+        "layers": "ReLU;BatchNormalization;SReLU;LayerNormalization;LogSoftmax",
         "densities": "0.5;1;0.5",
         "dropouts": "0.2",
         "optimizers": "Adam",

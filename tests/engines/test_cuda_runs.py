@@ -23,7 +23,7 @@ class Stop(Exception):
 @pytest.fixture
 def on_cuda(monkeypatch):
     """Lets models on the CPU train as those on a CUDA device, without Triton."""
-    monkeypatch.setattr(torch_engine.TorchEngine, "cuda", property(lambda engine: (engine.kernels, Executor)))
+    monkeypatch.setattr(torch_engine.TorchEngine, "on_cuda", lambda engine, M: (engine.kernels, Executor))
 
     def switch(is_on: bool) -> None:
         monkeypatch.setattr(torch_engine, "_is_on_cuda", lambda M: is_on)

@@ -45,6 +45,7 @@ LAYERS = {
     "dropout": ("ReLU;Linear", {"dropouts": "0.3;0"}),
     "dropout-by-epochs": ("ReLU;Linear", {"dropouts": "0.3;0", "renew": "epoch"}),
     "batch-normalization": ("BatchNormalization;ReLU;Linear", {}),
+    "layer-normalization": ("LayerNormalization;ReLU;RMSNormalization;Linear", {}),
     "sparse": ("ReLU;Linear", {"densities": "0.2;1"}),
 }
 

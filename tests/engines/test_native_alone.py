@@ -25,6 +25,7 @@ MODELS = {
     "dense": {"layers": "ReLU;GELU;Linear", "optimizers": "Momentum(0.9)"},
     "sparse": SPARSE,
     "sparse, few examples": SPARSE,
+    "rows": {"layers": "ReLU;LayerNormalization;ReLU;RMSNormalization;Linear"},
     "mixed": {"layers": "ReLU;BatchNormalization;SReLU;LogSoftmax", "densities": "0.3;1;0.5", "dropouts": "0.2"},
 }
 

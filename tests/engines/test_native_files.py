@@ -30,6 +30,7 @@ MODELS = {
     "dense": {"layers": "ReLU;GELU;Linear"},
     "sparse": {"layers": "ReLU;ReLU;Linear", "densities": "0.3;0.4;0.5"},
     "batch normalization": {"layers": "ReLU;BatchNormalization;SReLU;Linear"},
+    "layer normalization": {"layers": "ReLU;LayerNormalization;ReLU;RMSNormalization;Linear"},
     "softmax": {"layers": "HyperbolicTangent;ReLU;Softmax"},
     "dropout": {"layers": "ReLU;ReLU;LogSoftmax", "dropouts": "0.3", "densities": "0.5;1;1"},
 }

@@ -168,7 +168,8 @@ def test_a_factor_of_0_hides_no_nan_in_a_large_matrix_in_place(framework: str, o
 
 # -- in a model ----------------------------------------------------------------------------------------
 
-LAYERS = (*ACTIVATIONS, "SReLU", "BatchNormalization;ReLU", "LeakyReLU(2)", "Sigmoid;Softmax")
+LAYERS = (*ACTIVATIONS, "SReLU", "LeakyReLU(2)", "Sigmoid;Softmax")
+LAYERS += tuple(f"{norm}Normalization;ReLU" for norm in ("Batch", "Layer", "RMS"))
 
 
 @pytest.mark.parametrize("place", ["X", "W", "rate 0", "momentum 0"])
@@ -177,7 +178,7 @@ def test_a_compiled_step_hides_no_nan(backend: Framework, layers: str, place: st
     """Where the equations give nan, one by one, so does the compiled step, and nowhere else."""
     if backend.name in ("jax", "tensorflow"):
         pytest.skip("XLA makes a selection of A ⊙ [Z ≥ 0], which hides nan")
-    hidden = [6 for name in layers.split(";") if name != "BatchNormalization"]
+    hidden = [6 for name in layers.split(";") if not name.endswith("Normalization")]
     momentum = 0.0 if place == "momentum 0" else 0.9
     M = create_model(f"{layers};Linear", sizes=[4, *hidden, 3], optimizers=f"Momentum({momentum})")
     M.to(backend.name, dtype="float64")

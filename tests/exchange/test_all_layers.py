@@ -14,6 +14,8 @@ from matgrad.specifications.models import LAYERS
 REFUSED = {
     *(("SReLU", tool, dtype) for tool in TOOLS for dtype in ("float32", "float64")),
     ("TReLU", "onnx", "float64"),  # ONNX has its threshold in float32
+    ("LayerNormalization", "onnx", "float64"),  # and computes it in float32
+    ("RMSNormalization", "onnx", "float64"),
 }
 SETTINGS = {  # other than the defaults
     "LeakyReLU": "LeakyReLU(0.3)",
@@ -22,6 +24,8 @@ SETTINGS = {  # other than the defaults
     "ELU": "ELU(1.5)",
     "Dropout": "Dropout(0.25)",
     "BatchNormalization": "BatchNormalization(epsilon=0.001, momentum=0.25)",
+    "LayerNormalization": "LayerNormalization(epsilon=0.002)",
+    "RMSNormalization": "RMSNormalization(epsilon=0.003)",
 }
 
 

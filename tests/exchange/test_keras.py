@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from functools import partial
 
 import keras
 import numpy as np
@@ -50,6 +51,25 @@ def test_a_functional_model_is_read_live_and_from_its_file(tmp_path):
             "BatchNormalization(epsilon=0.001, momentum=0.01)", "ELU(alpha=0.5)", "Softmax",
         ]  # fmt: skip
         assert_near(M.predict(X), outputs(model, X), "float32")
+
+
+def test_normalizations_of_rows_with_missing_parts(tmp_path):
+    keras.utils.set_random_seed(1)
+    parts = (layers.LayerNormalization(center=False), layers.Dense(4), layers.LayerNormalization(scale=False))
+    model, (X, _) = sequential(*parts, layers.RMSNormalization(axis=[1]), layers.Dense(K)), examples()
+    rng = np.random.default_rng(2)
+    model.set_weights([rng.normal(size=variable.shape) for variable in model.weights])
+    path = save(model, tmp_path / "model.keras")
+    for M in (mg.from_keras(model), mg.from_keras(path)):
+        assert [layer.specification() for layer in M.layers] == [
+            "LayerNormalization(epsilon=0.001)", "Linear", "LayerNormalization(epsilon=0.001)",
+            "RMSNormalization(epsilon=1e-06)", "Linear",
+        ]  # fmt: skip
+        assert_near(M.predict(X), outputs(model, X), "float32")
+    for change, message in (({"rms_scaling": True}, "found rms_scaling=True"), ({"axis": [0]}, "found axis=\\[0\\]")):
+        first = partial(lambda x, c: c["config"]["layers"][1]["config"].update(x), change)
+        with pytest.raises(ValueError, match=message):
+            mg.from_keras(changed(path, tmp_path / "changed.keras", first))
 
 
 def test_keras_reads_its_file_and_trains_on(tmp_path):
@@ -100,6 +120,7 @@ def sequential(*parts: layers.Layer) -> keras.Sequential:
         (lambda: sequential(layers.Dense(3), layers.ReLU(None, 0.1, 0.2)), "expected one of them to be 0"),
         (lambda: sequential(layers.Dense(3, dtype="mixed_float16")), "found dtype 'mixed_float16', expected float32"),
         (lambda: sequential(layers.Dense(3), layers.BatchNormalization(), layers.ReLU()), "expected a linear layer"),
+        (lambda: sequential(layers.LayerNormalization(scale=False, center=False)), "expected one of them to be True"),
         (lambda: sequential(layers.Lambda(lambda X: X)), "found the class 'Lambda'"),
         (lambda: keras.Sequential([keras.Input((1, D)), layers.Dense(3), layers.Softmax(axis=1)]), "inputs of shape"),
         (

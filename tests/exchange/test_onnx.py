@@ -61,15 +61,15 @@ def test_what_pytorch_exports_is_read(tmp_path):
     path = str(tmp_path / "m.onnx")
     torch.manual_seed(0)
     parts = (nn.Linear(D, 6), nn.ReLU(), nn.BatchNorm1d(6), nn.Linear(6, 4), nn.LeakyReLU(0.3), nn.Dropout(0.2))
-    module = nn.Sequential(*parts, nn.Linear(4, K), nn.LogSoftmax(dim=1)).eval()
+    module = nn.Sequential(*parts, nn.LayerNorm(4), nn.Linear(4, K), nn.LogSoftmax(dim=1)).eval()
     X, _ = examples()
     expected = module(torch.tensor(X)).detach().numpy()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # this exporter is the older of two
-        torch.onnx.export(module, (torch.tensor(X),), path, dynamo=False, do_constant_folding=False)
+        torch.onnx.export(module, (torch.tensor(X),), path, dynamo=False, do_constant_folding=False, opset_version=17)
     M = mg.from_onnx(path)
     assert [layer.specification().partition("(")[0] for layer in M.layers] == [
-        "ReLU", "BatchNormalization", "LeakyReLU", "LogSoftmax"
+        "ReLU", "BatchNormalization", "LeakyReLU", "LayerNormalization", "LogSoftmax"
     ]  # fmt: skip
     assert_near(M.predict(X), expected, "float32")
 
@@ -98,6 +98,17 @@ def test_other_forms_of_the_same_are_read(tmp_path, nodes, constants, expected: 
     assert_near(M.predict(X), run_onnx(path, X), "float32")
 
 
+@pytest.mark.parametrize(("kind", "opset"), [("LayerNormalization", 20), ("RMSNormalization", 23)])
+def test_normalizations_of_rows_are_read(tmp_path, kind: str, opset: int):
+    """Of another tool: without β, and with the defaults of ONNX."""
+    rng = np.random.default_rng(4)
+    constants = {"W": rng.normal(size=W.shape).astype(np.float32), "c": rng.normal(size=4).astype(np.float32)}
+    path = saved(tmp_path / "m.onnx", LINEAR, node(kind, "Z c"), constants=constants, opset=opset)
+    M, (X, _) = mg.from_onnx(path), examples()
+    assert [layer.specification() for layer in M.layers] == ["Linear", f"{kind}(epsilon=1e-05)"]
+    assert_near(M.predict(X), run_onnx(path, X), "float32")
+
+
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
@@ -117,6 +128,9 @@ def test_other_forms_of_the_same_are_read(tmp_path, nodes, constants, expected: 
         ([node("Gemm", "W X", transB=1)], "found the inputs W, X"),
         ([node("Gemm", "X W b")], r"found a bias of shape \(4,\), expected 5 numbers"),
         ([LINEAR, node("BatchNormalization", "Z b b b b", training_mode=1)], "found training_mode=1"),
+        ([LINEAR, node("LayerNormalization", "Z b b", axis=0)], "found axis=0, expected -1 or 1"),
+        ([LINEAR, node("LayerNormalization", "Z b b", stash_type=11)], "found float32 and stash_type=11"),
+        ([LINEAR, node("LayerNormalization", "Z b W")], r"found a constant of shape \(4, 5\), expected one row"),
         ([LINEAR, node("PRelu", "Z b")], "found several slopes, expected one"),
         ([LINEAR, node("Mul", "Z b")], "expected an Add after it"),
         ([LINEAR, node("Relu", "Z", domain="mine")], "belongs to 'mine', expected the operators of ONNX"),

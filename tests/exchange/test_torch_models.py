@@ -85,6 +85,23 @@ def test_a_module_of_a_user():
     np.testing.assert_array_equal(M.predict(X), before, err_msg="the model has weights of its own")
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_normalizations_of_rows_with_missing_parts(dtype: str):
+    """Without γ or β, and without an ε, which is then that of the dtype."""
+    torch.manual_seed(0)
+    parts = (nn.LayerNorm(D, elementwise_affine=False), nn.Linear(D, 4), nn.LayerNorm(4, 0.01, bias=False))
+    module = nn.Sequential(*parts, nn.RMSNorm(4, elementwise_affine=False), nn.Linear(4, K), nn.RMSNorm([K]))
+    module.to(getattr(torch, dtype))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    X, _ = examples(dtype)
+    M = mg.from_torch(module)
+    assert [getattr(M.layers[i], "epsilon", None) for i in (0, 2, 3)] == [1e-5, 0.01, np.finfo(dtype).eps]
+    assert_near(M.predict(X), module(torch.tensor(X)).detach().numpy(), dtype)
+    assert_same(mg.from_torch(mg.to_torch(M)), M)
+
+
 class OwnSequence(nn.Sequential):
     """A user's own chain, such as torchvision's MLP."""
 
@@ -141,6 +158,8 @@ def with_a_forward_of_its_own() -> nn.Sequential:
         (nn.Sequential(nn.Linear(D, 4), nn.Threshold(0.1, 2.0)), "found value=2.0, expected 0"),
         (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4, momentum=None)), "found momentum=None"),
         (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4, track_running_stats=False)), "track_running_stats=False"),
+        (nn.Sequential(nn.Linear(D, 4), nn.LayerNorm([2, 4])), r"^module 1, .*: found normalized_shape=\(2, 4\)"),
+        (nn.Sequential(nn.Linear(D, 4), nn.RMSNorm(5)), "^module 1, .*: takes 5 columns, but .* has 4"),
         (nn.Sequential(nn.Linear(D, 4), nn.Softplus(2.0)), "found beta=2.0, expected 1"),
         (nn.Sequential(nn.Linear(D, 4), nn.Softplus()).double(), "is linear above 20.0, .* by up to 2e-09 in float64"),
         (nn.Sequential(nn.Linear(D, 4, dtype=torch.float16)), "found float16"),

@@ -26,6 +26,8 @@ LAYERS = {
     "log-softmax": lambda: mg.LogSoftmaxLayer(D, K),
     "srelu": lambda: mg.SReLULayer(D, K),
     "batch normalization": lambda: mg.BatchNormalizationLayer(D),
+    "layer normalization": lambda: mg.LayerNormalizationLayer(D),
+    "RMS normalization": lambda: mg.RMSNormalizationLayer(D),
     "dropout of neurons": lambda: mg.DropoutLayer(D),
     "scale": lambda: custom.ScaleLayer(D, D),
     "residual": lambda: custom.ResidualLayer(D, D),

@@ -17,8 +17,9 @@ from matgrad.sparse.matrix import values_of
 
 STEPS = 3
 ARITHMETIC = Path(__file__).with_name("entries.js").read_text()
-MIDDLE = ("BatchNormalization", "Dropout(0.3)", "SReLU", "SReLU(shared=True)", "Linear")
-KEEPING = MIDDLE[:2]  # have the size of the layer before
+# these have the size of the layer before
+KEEPING = ("BatchNormalization", "LayerNormalization", "RMSNormalization", "Dropout(0.3)")
+MIDDLE = (*KEEPING, "SReLU", "SReLU(shared=True)", "Linear")
 EPSILON = {"Adagrad", "RMSProp", "Adam", "AdamW"}  # if small, rounding errors of a gradient that is 0 become steps
 UPDATES = [f"{name}({'epsilon=1e-3' if name in EPSILON else 'weight_decay=0.01'})" for name in OPTIMIZERS]
 CASES = list(

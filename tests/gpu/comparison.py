@@ -60,7 +60,8 @@ def check_on_torch(seed: int) -> None:
     for sparse in (False, True):
         context = f"seed {seed}, sparse {sparse}"
         compiled, eager = (trained(seed, "torch", DEVICE, compiled=c, sparse=sparse) for c in (True, False))
-        assert_equal_states(compiled, eager, 1e-12, f"{context}, compiled and eager")
+        # weights that are drawn sparse leave some neurons without variance, by which batch normalization divides
+        assert_equal_states(compiled, eager, 1e-10 if sparse else 1e-12, f"{context}, compiled and eager")
         first, second = (trained(seed, "torch", DEVICE, compiled=True, sparse=sparse, epochs=3) for _ in range(2))
         assert_equal_states(first, second, 0.0, f"{context}, twice")
         there = trained(seed, "numpy", None, compiled=False, sparse=sparse, epochs=3)

@@ -56,6 +56,7 @@ def test_epochs_are_those_of_the_cpu():
         ({"dropouts": "0.3;0"}, {}),
         ({"dropouts": "0.3;0", "renew": "epoch"}, {}),
         ({"layers": "ReLU;BatchNormalization;Linear"}, {}),
+        ({"layers": "ReLU;LayerNormalization;RMSNormalization;Linear"}, {}),
         ({"densities": "0.2;1"}, {}),
         ({"densities": "0.2;1", "dropouts": "0.3;0"}, {}),
     ]

@@ -56,7 +56,7 @@ def assert_close(out: torch.Tensor, expected: np.ndarray, case: str) -> None:
 
 def results(S: Support | Index, w: torch.Tensor, A: torch.Tensor, B: torch.Tensor) -> dict[str, torch.Tensor]:
     """W B, Wᵀ A, (A Bᵀ)_S and two sums with a factor on the host and one on the device."""
-    (K, D), N, eta = S.shape, B.shape[1], torch.tensor(-0.3, dtype=w.dtype, device=DEVICE)
+    (K, D), N, eta = S.shape, B.shape[1], torch.full((), -0.3, dtype=w.dtype, device=DEVICE)
     shapes = {"W B": (K, N), "WT A": (D, N), "sample": w.shape, "sample sum": w.shape, "sum": (D, N)}
     found = {name: poisoned(shape, w.dtype) for name, shape in shapes.items()}
     KERNELS.sparse_product(found["W B"], S, w, B)

@@ -111,6 +111,8 @@ OPTION: list[Case] = [
     ("a size of one's own", given(layers="ReLU;Linear(input_size=3);BatchNormalization;Linear"), "input_size"),
     ("BatchNormalization(epsilon=-1)", given(layers="ReLU;ReLU;BatchNormalization(epsilon=-1);Linear"), "epsilon"),
     ("BatchNormalization(momentum=2)", given(layers="ReLU;ReLU;BatchNormalization(momentum=2);Linear"), "momentum"),
+    ("LayerNormalization(-1)", given(layers="ReLU;ReLU;LayerNormalization(epsilon=-1);Linear"), "epsilon"),
+    ("RMSNormalization(-1)", given(layers="ReLU;ReLU;RMSNormalization(epsilon=-1);Linear"), "epsilon"),
     ("Dropout(1)", given(layers="ReLU;Dropout(1);ReLU;Linear"), "dropout: expected a rate in [0, 1), found 1"),
     ("Dropout(nan)", given(layers="ReLU;Dropout(nan);ReLU;Linear"), "number for 'dropout'"),
     ("Dropout(0.5, renew=epoch)", given(layers="ReLU;Dropout(0.5, renew=epoch);ReLU;Linear"), "'renew'"),

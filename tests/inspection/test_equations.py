@@ -24,6 +24,8 @@ LAYERS = (
     mg.LogSoftmaxLayer,
     mg.SReLULayer,
     mg.BatchNormalizationLayer,
+    mg.LayerNormalizationLayer,
+    mg.RMSNormalizationLayer,
     mg.DropoutLayer,
 )
 
@@ -112,6 +114,8 @@ def names(layer_class: type[mg.Layer], method: str) -> list[str]:
         (mg.LogSoftmaxLayer, "Z Y", "DZ DW Db DX"),
         (mg.SReLULayer, "Z Y", "DZ DW Db DX Dal Dtl Dar Dtr"),
         (mg.BatchNormalizationLayer, "mu R Sigma inv_sqrt_Sigma Z Y", "DZ Dbeta Dgamma s t DX DX"),
+        (mg.LayerNormalizationLayer, "mu R Sigma inv_sqrt_Sigma Z Y", "DZ Dbeta Dgamma s t DX"),
+        (mg.RMSNormalizationLayer, "Sigma inv_sqrt_Sigma Z Y", "DZ Dgamma t DX"),
         (mg.Layer, "", ""),
     ],
 )

@@ -18,10 +18,12 @@ from torch.nn import functional as F
 
 import matgrad as mg
 from matgrad.backends import get_backend
+from matgrad.specifications.models import LAYERS
 from support import Framework, assert_close, to_numpy
 
 DTYPES = ("float32", "float64")
 NUMPY = Framework("numpy")
+LAYER_CLASSES = LAYERS.values()
 SHAPES = ((5, 3, 4), (1, 3, 2))  # N, D, K
 TOLERANCE = {"float32": 5e-6, "float64": 1e-13}  # of whole layers, relative to the largest element
 
@@ -310,9 +312,87 @@ def test_batch_normalization_of_one_example(backend, dtype):
     assert_same(snapshot(layer), before, f"{where}, evaluation")
 
 
-def test_batch_normalization_keeps_the_size():
-    with pytest.raises(ValueError, match="equal, found 3 and 4"):
-        mg.BatchNormalizationLayer(3, 4)
+@pytest.mark.parametrize("cls", [cls for cls in LAYER_CLASSES if cls.keeps_size])
+def test_a_layer_that_keeps_its_size_refuses_two(cls):
+    with pytest.raises(ValueError, match=rf"^{cls.__name__}: input and output size must be equal, found 3 and 4$"):
+        cls(3, 4)
+
+
+# -- layer normalization and RMS normalization -------------------------------------------------
+
+ROW_NORMS = {
+    "LayerNormalization": (mg.LayerNormalizationLayer, torch.nn.LayerNorm),
+    "RMSNormalization": (mg.RMSNormalizationLayer, torch.nn.RMSNorm),
+}
+ROW_NORM_SHAPES = ((5, 3), (1, 4), (3, 2), (4, 1), (3, 50))  # N, D
+
+
+def native_row_norm(native, p, X, G, epsilon) -> dict[str, np.ndarray]:
+    """Output and gradients of a module of torch.nn in float64; Z and DZ from one without γ and β."""
+    D = X.shape[1]
+    module, plain = (native(D, eps=epsilon, elementwise_affine=affine).double() for affine in (True, False))
+    names = {"gamma": "weight", "beta": "bias"}
+    p = {name: torch.tensor(np.asarray(A[0], dtype="float64")) for name, A in p.items()}
+    module.load_state_dict({names[name]: A for name, A in p.items()})
+    G, X = torch.tensor(np.asarray(G, dtype="float64")), leaf(X)
+    Z = plain(X.detach()).requires_grad_()
+    torch.sum(G * p["gamma"] * Z).backward()
+    Y = module(X)
+    torch.sum(G * Y).backward()
+    found = {"Y": Y, "Z": Z, "DZ": Z.grad, "DX": X.grad}
+    found |= {f"D{name}": getattr(module, names[name]).grad[None] for name in p}
+    return {name: A.detach().numpy() for name, A in found.items()}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", ROW_NORM_SHAPES, ids=str)
+@pytest.mark.parametrize("epsilon", [1e-5, 0.05])
+@pytest.mark.parametrize("name", ROW_NORMS)
+def test_layers_that_normalize_rows(backend, name, epsilon, shape, dtype):
+    """One batch in training mode, and the same in evaluation mode."""
+    cls, native = ROW_NORMS[name]
+    N, D = shape
+    rng = np.random.default_rng(2)
+    layer = cls(D, epsilon=epsilon)
+    parameters = random_parameters(layer, rng, dtype)
+    place(layer, backend, parameters, dtype)
+    X, G = (2 + 3 * rng.normal(size=(N, D))).astype(dtype), rng.normal(size=(N, D)).astype(dtype)
+    expected = native_row_norm(native, parameters, X, G, epsilon)
+    # with two columns, or one, there are small differences of large numbers
+    noise = np.finfo(dtype).eps * np.abs(X).max() * np.abs(G).max() / np.sqrt(X.var(axis=1).min() + epsilon)
+    for layer.training in (True, False):
+        where = context(backend, name, shape, dtype, epsilon, "seed 2", f"training {layer.training}")
+
+        actual = run(backend, layer, backend.matrix(X, dtype), backend.matrix(G, dtype))
+
+        assert actual.keys() - expected.keys() == {"inv_sqrt_Sigma"}, where  # which torch keeps to itself
+        for key, E in expected.items():
+            options = {"dtype": dtype, "tolerance": TOLERANCE[dtype], "noise": noise}
+            assert_close(actual[key], E, **options, context=f"{where}: {key}")
+
+
+@pytest.mark.parametrize("name", ROW_NORMS)
+def test_a_row_is_normalized_by_itself(backend, name):
+    """What the other examples are changes nothing, and a row of equal elements gives no nan."""
+    layer = place(ROW_NORMS[name][0](4), backend, {}, "float64")
+    X = np.random.default_rng(3).normal(size=(3, 4))
+    X[1] = 0
+    G = np.ones((3, 4))
+    together = run(backend, layer, backend.matrix(X), backend.matrix(G))
+    for i in range(3):
+        alone = run(backend, layer, backend.matrix(X[i : i + 1]), backend.matrix(G[i : i + 1]))
+        for key in ("Y", "DX"):
+            where = context(backend, name, f"seed 3, row {i}: {key}")
+            assert_close(to_numpy(together[key])[i : i + 1], to_numpy(alone[key]), noise=1e-12, context=where)
+            assert np.isfinite(to_numpy(alone[key])).all(), where
+
+
+@pytest.mark.parametrize("cls", [mg.BatchNormalizationLayer, *(cls for cls, _ in ROW_NORMS.values())])
+def test_bad_numbers_of_a_normalization_are_refused(cls):
+    for epsilon in (-1, float("nan"), np.float32(-0.5)):
+        with pytest.raises(ValueError, match=rf"^{cls.__name__}: epsilon: expected a number of 0 or more, found"):
+            cls(3, epsilon=epsilon)
+    assert type(cls(3, epsilon=np.float32(0.5)).epsilon) is float
 
 
 # -- dropout -----------------------------------------------------------------------------------
@@ -456,6 +536,8 @@ ALL_LAYERS = {
     "Activation": lambda: mg.ActivationLayer(3, 4, mg.HyperbolicTangentActivation()),
     "SReLU": lambda: mg.SReLULayer(3, 4, shared=True),
     "BatchNormalization": lambda: mg.BatchNormalizationLayer(3),
+    "LayerNormalization": lambda: mg.LayerNormalizationLayer(3),
+    "RMSNormalization": lambda: mg.RMSNormalizationLayer(3),
 }
 
 
@@ -612,6 +694,8 @@ def test_moving_a_trained_layer_keeps_everything(backend):
         (mg.LinearLayer(3, 4), "LinearLayer(3, 4)"),
         (mg.ActivationLayer(3, 4, mg.LeakyReLUActivation(0.1)), "ActivationLayer(3, 4, LeakyReLU(alpha=0.1))"),
         (mg.BatchNormalizationLayer(3), "BatchNormalizationLayer(3, 3)"),
+        (mg.LayerNormalizationLayer(3), "LayerNormalizationLayer(3, 3)"),
+        (mg.RMSNormalizationLayer(3, epsilon=0.1), "RMSNormalizationLayer(3, 3)"),
     ],
 )
 def test_repr(layer, text):

@@ -89,6 +89,7 @@ CASES = {
     "sparse weights and dropout": ({"densities": "0.3;1", "dropouts": "0.3;0"}, {}),
     "sparse second layer": ({"densities": "1;0.4"}, {}),
     "batch normalization": ({"layers": "Linear;BatchNormalization;ReLU;Linear", "sizes": f"{D};9;8;{K}"}, {}),
+    "layer normalization": ({"layers": "Linear;LayerNormalization;ReLU;Linear", "sizes": f"{D};9;8;{K}"}, {}),
     "one layer": ({"layers": "Linear", "sizes": f"{D};{K}"}, {}),
     "SReLU": ({"layers": "SReLU;Linear"}, {}),
     "softmax": ({"layers": "ReLU;Softmax"}, {}),
@@ -322,11 +323,12 @@ def test_a_shift_is_refused():
 # -- errors -------------------------------------------------------------------------------------------
 
 
-def test_batch_normalization_cannot_come_first(backend_of_sparse: str):
+@pytest.mark.parametrize("kind", ["Batch", "Layer", "RMS"])
+def test_a_normalization_cannot_come_first(backend_of_sparse: str, kind: str):
     X, t = examples()
-    M = mg.MultilayerPerceptron([mg.BatchNormalizationLayer(D), mg.LinearLayer(D, K)]).to(backend_of_sparse)
+    M = mg.create_model(f"{kind}Normalization;Linear", [D, K]).to(backend_of_sparse)
     for use in (lambda: M.fit(X, t), lambda: M.predict(X), lambda: M.score(X, t)):
-        with pytest.raises(TypeError, match=r"layer 1, BatchNormalizationLayer\(40, 40\), cannot take a sparse X"):
+        with pytest.raises(TypeError, match=rf"layer 1, {kind}NormalizationLayer\(40, 40\), cannot take a sparse X"):
             use()
 
 

@@ -32,6 +32,18 @@ def test_layers_and_sizes_make_a_model():
     assert M.layers[3].al[0, 0] == np.float32(0.1)
 
 
+def test_normalizations_keep_their_settings_and_have_no_size():
+    layers = "LayerNormalization(epsilon=0.001);ReLU;RMSNormalization(epsilon=1e-06);Linear"
+    M = create_model(layers, "4;5;3")
+    assert [(layer.input_size, layer.output_size) for layer in M.layers] == [(4, 4), (4, 5), (5, 5), (5, 3)]
+    assert model_specification(M)["layers"] == layers
+    first, *_ = create_model("LayerNormalization;Linear", "4;3").layers
+    assert first.specification() == "LayerNormalization(epsilon=1e-05)"
+    message = r"layer 1: layer 'RMSNormalization\(momentum=1\)': .*usage: .*epsilon=1e-05\)"
+    with pytest.raises(ValueError, match=message):
+        create_model("RMSNormalization(momentum=1);Linear", "4;3")
+
+
 def test_lists_may_be_sequences_and_single_values():
     models = []
     for options in (

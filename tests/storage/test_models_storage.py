@@ -63,6 +63,18 @@ def test_a_loaded_model_has_the_dtype_and_the_optimizer_of_a_new_one(file):
         assert loaded.normalization is None
 
 
+def test_layers_that_normalize_rows_come_back(file):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(30, 5)).astype(np.float32)
+    M = create_model("ReLU;LayerNormalization;ReLU;RMSNormalization(epsilon=0.01);Linear", SIZES)
+    M.fit(X, rng.integers(0, 3, 30), epochs=2, batch_size=10, seed=0)
+    assert not np.array_equal(to_numpy(M.layers[1].beta), np.zeros((1, 7)))
+    M.save(file)
+    loaded = mg.load(file)
+    np.testing.assert_array_equal(loaded.predict(X), M.predict(X))
+    assert [layer.specification() for layer in loaded.layers] == [layer.specification() for layer in M.layers]
+
+
 def test_a_normalization_is_part_of_the_model(file):
     X = np.random.default_rng(3).normal(size=(40, 5)).astype(np.float32)
     M = trained()

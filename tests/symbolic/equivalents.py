@@ -12,6 +12,7 @@ _SCALED = "a factor of e^X cancels against its sum"
 
 _SMOOTHED = "(1 - s) * T + s / K * ones(N, K, like=T) if s else T"
 _SIGMA = "columns_sum(hadamard(R, R)) / N if training else self.running_variance"
+_ROW_SIGMA = "rows_mean(hadamard(R, R))"
 _ELU_EXPM1 = "hadamard(exp(negative) + ones(m, n, like=X), tanh(negative / 2))"
 _ELU_GRADIENT = "step(X) + self.alpha * hadamard(exp(negative), ones(m, n, like=X) - step(X))"
 _VIOLATION = "self.margin / 2 * ones(N, K, like=Y) + Y / 2 - column_repeat(rows_sum(hadamard(T, Y / 2)), K)"
@@ -32,6 +33,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "softmax(log-softmax(Z)) = softmax(Z)",
     ("BatchNormalizationLayer.feedforward", _SIGMA, _SIGMA.replace("(R, R)", "(X, R)")): _CENTRED,
     ("BatchNormalizationLayer.feedforward", _SIGMA, _SIGMA.replace("(R, R)", "(R, X)")): _CENTRED,
+    ("LayerNormalizationLayer.feedforward", _ROW_SIGMA, _ROW_SIGMA.replace("(R, R)", "(X, R)")): _CENTRED,
+    ("LayerNormalizationLayer.feedforward", _ROW_SIGMA, _ROW_SIGMA.replace("(R, R)", "(R, X)")): _CENTRED,
     (
         "BatchNormalizationLayer.update_statistics",
         "if N == 1",

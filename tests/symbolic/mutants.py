@@ -61,6 +61,8 @@ _LAYERS = (
     layers.SoftmaxLayer,
     layers.LogSoftmaxLayer,
     layers.BatchNormalizationLayer,
+    layers.LayerNormalizationLayer,
+    layers.RMSNormalizationLayer,
     layers.DropoutLayer,
 )
 _METHODS = {
@@ -110,6 +112,7 @@ _NEAR = {
     "columns_sum": ("columns_mean", "columns_max"),
     "columns_mean": ("columns_sum", "columns_max"),
     "rows_sum": ("rows_mean", "rows_max"),
+    "rows_mean": ("rows_sum", "rows_max"),
     "rows_max": ("rows_sum",),
     "elements_sum": ("rows_sum",),
     "softmax": ("log_softmax",),

@@ -95,6 +95,8 @@ def _layer_cases(cls: type[mg.Layer]) -> Iterator[Case]:
         "SoftmaxLayer": lambda: mg.SoftmaxLayer(D, K),
         "LogSoftmaxLayer": lambda: mg.LogSoftmaxLayer(D, K),
         "BatchNormalizationLayer": lambda: mg.BatchNormalizationLayer(D),
+        "LayerNormalizationLayer": lambda: mg.LayerNormalizationLayer(K),
+        "RMSNormalizationLayer": lambda: mg.RMSNormalizationLayer(D),
         "DropoutLayer": lambda: mg.DropoutLayer(K, K, 0.3),
     }
     makers_of = [makers[cls.__name__]]
@@ -153,6 +155,12 @@ def _torch_layer(made: Callable[[], mg.Layer], dropout: bool, point: int) -> Val
         Z = F.batch_norm(X, mean, variance, training=layer.training, momentum=layer.momentum, eps=layer.epsilon)
         Y = theta["gamma"] * Z + theta["beta"]
         values = {"running_mean": mean.numpy()[None], "running_variance": variance.numpy()[None]}
+    elif isinstance(layer, mg.LayerNormalizationLayer):
+        Z = F.layer_norm(X, X.shape[1:], eps=layer.epsilon)
+        Y, values = theta["gamma"] * Z + theta["beta"], {}
+    elif isinstance(layer, mg.RMSNormalizationLayer):
+        Z = F.rms_norm(X, X.shape[1:], eps=layer.epsilon)
+        Y, values = theta["gamma"] * Z, {}
     elif isinstance(layer, mg.DropoutLayer):
         Z = Y = _torch_dropout(layer, X) if layer.training else 1 * X
         values = {}

@@ -36,6 +36,7 @@ def beyond(limit: int, X: str) -> str:
 
 
 BN, ADAM = layers.BatchNormalizationLayer, optimizers.AdamOptimizer
+LN, RMSN = layers.LayerNormalizationLayer, layers.RMSNormalizationLayer
 _SOFTPLUS = "-log_sigmoid(-X)"
 # kind, class, method, what is replaced and by what; the first four are those that passed all tests of version 0.2
 LISTED = (
@@ -53,6 +54,10 @@ LISTED = (
     ("state", BN, "__init__", "self.running_variance = np.ones", "self.running_variance = np.zeros"),
     ("state", BN, "__init__", "self.gamma = np.ones", "self.gamma = np.zeros"),
     ("state", BN, "__init__", "self.beta = np.zeros", "self.beta = np.ones"),
+    ("size", LN, "feedforward", "self.epsilon)", "self.epsilon if D > 2 else 0)"),
+    *(("state", cls, "__init__", "self.gamma = np.ones", "self.gamma = np.zeros") for cls in (LN, RMSN)),
+    ("state", LN, "__init__", "self.beta = np.zeros", "self.beta = np.ones"),
+    *(("default", cls, "__init__", "epsilon: float=1e-05", "epsilon: float=1e-06") for cls in (LN, RMSN)),
     ("state", WeightedLayer, "set_weights", "np.zeros((1, K))", "np.ones((1, K))"),
     ("state", LayerWithDropout, "__init__", "np.array(0,", "np.array(1,"),
     ("state", optimizers.AdagradOptimizer, "__init__", "self.v = zeros", "self.v = ones"),
@@ -179,6 +184,8 @@ LAYERS = {
     "Softmax": mg.SoftmaxLayer,
     "LogSoftmax": mg.LogSoftmaxLayer,
     "BatchNormalization": lambda D, K: mg.BatchNormalizationLayer(D),
+    "LayerNormalization": lambda D, K: mg.LayerNormalizationLayer(D),
+    "RMSNormalization": lambda D, K: mg.RMSNormalizationLayer(D),
     "Dropout": lambda D, K: mg.DropoutLayer(D, D, 0.3),
 }
 

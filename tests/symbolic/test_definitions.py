@@ -27,6 +27,8 @@ LAYERS = {
     "SReLU": lambda: mg.SReLULayer(D, K),
     "shared SReLU": lambda: mg.SReLULayer(D, K, shared=True),
     "BatchNormalization": lambda: mg.BatchNormalizationLayer(D),
+    "LayerNormalization": lambda: mg.LayerNormalizationLayer(D),
+    "RMSNormalization": lambda: mg.RMSNormalizationLayer(D),
     "Dropout": lambda: mg.DropoutLayer(D),
     **{name: lambda name=name: mg.ActivationLayer(D, K, name) for name in ACTIVATIONS},
 }
@@ -56,7 +58,7 @@ def test_layers(name: str, training: bool):
     assert all(("evaluation" in check.sizes) != training for check in checks)
 
 
-@pytest.mark.parametrize("name", LAYERS.keys() - {"BatchNormalization"})
+@pytest.mark.parametrize("name", [name for name in LAYERS if not name.endswith("Normalization")])
 def test_dropout(name: str):
     mg.manual_seed(3)
     layer = LAYERS[name]()

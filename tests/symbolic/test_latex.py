@@ -103,9 +103,19 @@ PAPER_LAYERS = [
     ("BatchNormalizationLayer", "Dbeta", rf"{D}\beta = 1_N^\top \cdot {D}Y"),
     ("BatchNormalizationLayer", "Dgamma", rf"{D}\gamma = 1_N^\top \cdot ({D}Y \odot Z)"),
 ]
+OTHER_LAYERS = [
+    ("LayerNormalizationLayer", "R", r"R = X - \mu \cdot 1_D^\top"),
+    ("LayerNormalizationLayer", "Z", r"Z = (\Sigma^{-\frac12} \cdot 1_D^\top) \odot R"),
+    (
+        "LayerNormalizationLayer",
+        "DX",
+        rf"{D}X = (\Sigma^{{-\frac12}} \cdot 1_D^\top) \odot ({D}Z - s \cdot 1_D^\top - Z \odot (t \cdot 1_D^\top))",
+    ),
+    ("RMSNormalizationLayer", "Y", r"Y = (1_N \cdot \gamma) \odot Z"),
+]
 
 
-@pytest.mark.parametrize(("layer", "name", "expected"), PAPER_LAYERS)
+@pytest.mark.parametrize(("layer", "name", "expected"), [*PAPER_LAYERS, *OTHER_LAYERS])
 def test_an_equation_of_a_layer_is_the_papers(layer: str, name: str, expected: str):
     assert layer_latex(getattr(mg, layer), name) == [squeezed(expected)]
 

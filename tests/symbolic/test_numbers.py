@@ -30,6 +30,8 @@ MAKERS = {
     "LogSoftmax": mg.LogSoftmaxLayer,
     "SReLU": mg.SReLULayer,
     "BatchNormalization": lambda D, K: mg.BatchNormalizationLayer(D),
+    "LayerNormalization": lambda D, K: mg.LayerNormalizationLayer(D),
+    "RMSNormalization": lambda D, K: mg.RMSNormalizationLayer(D),
     "Dropout": lambda D, K: mg.DropoutLayer(D),
     "GELU": lambda D, K: mg.ActivationLayer(D, K, "GELU"),
     "TReLU": lambda D, K: mg.ActivationLayer(D, K, "TReLU"),
@@ -61,7 +63,7 @@ def test_layers(name: str, sizes: tuple[int, int, int, int]):
     N, D, K, scale = sizes
     if K == 1 and "Softmax" in name:
         pytest.skip("there is no softmax over one class")
-    for training, drops in ((True, False), (False, False), (True, name not in ("BatchNormalization", "Dropout"))):
+    for training, drops in ((True, False), (False, False), (True, not name.endswith(("Normalization", "Dropout")))):
         mg.manual_seed(3)
         layer = MAKERS[name](D, K)
         layer.training = training

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -40,11 +40,25 @@ MEANING = (
 )
 @click.option("--quick", is_flag=True, help="Only a selection, which takes seconds.")
 @click.option("--all-sizes", is_flag=True, help="Prove the equations for all sizes N, D and K, in index notation.")
-@click.option("--latex", type=WRITES, metavar="FILE", help="Write the validated equations as a LaTeX document.")
+@click.option(
+    "--explain", metavar="EQUATION", help="With --all-sizes: print a derivation of one equation, as SoftmaxLayer.DZ."
+)
+@click.option(
+    "--latex",
+    type=WRITES,
+    metavar="FILE",
+    help="Write the validated equations, or the derivation, as a LaTeX document.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON, and nothing else.")
 @plugin_option
 def verify(
-    only: tuple[str, ...], quick: bool, all_sizes: bool, latex: Path | None, as_json: bool, plugin: tuple[Path, ...]
+    only: tuple[str, ...],
+    quick: bool,
+    all_sizes: bool,
+    explain: str | None,
+    latex: Path | None,
+    as_json: bool,
+    plugin: tuple[Path, ...],
 ) -> None:
     """Run SymPy matrices through the classes that train, and compare with SymPy's own derivatives.
 
@@ -53,8 +67,14 @@ def verify(
     is 1. What has nothing to be compared with, such as the feedforward of your own layer, is listed.
 
     With --all-sizes, matrices of symbolic sizes run through them instead, and an equation is proved or not; the exit
-    status is 1 if one is not. Optimizers are left out.
+    status is 1 if one is not. Optimizers are left out. With --explain, the proof of one equation is printed in steps,
+    each with the rule that it is by; --layer says for which layer or activation function, if there are several.
     """
+    if explain is not None:
+        if quick or as_json or not all_sizes:
+            raise click.UsageError("--explain goes with --all-sizes, and with --layer, --latex and --plugin alone")
+        _explain(explain, only, latex)
+        return
     start = time.perf_counter()
     checks: list[Check] = []
     chosen = _cases(only, quick, all_sizes)
@@ -89,7 +109,7 @@ def verify(
         raise click.exceptions.Exit(1)
 
 
-def _cases(only: tuple[str, ...], quick: bool, all_sizes: bool) -> list[Case]:
+def _cases(only: tuple[str, ...], quick: bool, all_sizes: bool) -> Sequence[Case]:
     """The chosen cases of the verifier, or those of the proofs, which need no SymPy."""
     if all_sizes:
         from matgrad.proofs import suite as proofs
@@ -101,7 +121,7 @@ def _cases(only: tuple[str, ...], quick: bool, all_sizes: bool) -> list[Case]:
     return cases(only, quick=quick)
 
 
-def _progress(chosen: list[Case], silent: bool) -> Iterator[Check]:
+def _progress(chosen: Sequence[Case], silent: bool) -> Iterator[Check]:
     """The verdicts of the cases, with a progress bar where standard error is a terminal."""
     bar: Any = nullcontext(chosen)
     if sys.stderr.isatty() and not silent:
@@ -121,12 +141,29 @@ def _line(cells: tuple[str, ...]) -> str:
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
+def _explain(name: str, only: tuple[str, ...], latex: Path | None) -> None:
+    """Print the derivation of an equation."""
+    from matgrad.proofs import suite as proofs
+
+    explanation = proofs.explain(name, only)
+    click.echo(str(explanation))
+    click.echo(MEANING)
+    if latex is not None:
+        _write(latex, explanation.latex())
+
+
 def _write_latex(path: Path, checks: list[Check]) -> None:
     from matgrad.symbolic.teaching import validated_equations
 
+    _write(path, validated_equations(checks))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a LaTeX document."""
+
     def write(place: Path) -> None:
         with atomic_write(place) as file:
-            file.write(validated_equations(checks).encode())
+            file.write(text.encode())
 
     if problem := write_or_rescue(path, write):
         raise ValueError(problem)

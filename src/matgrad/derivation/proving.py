@@ -26,6 +26,7 @@ from matgrad.proofs.sizes import Questions, Size
 
 ERRORS = (ArithmeticError, ValueError, TypeError, RecursionError)  # that the prover raises
 LINEAR = ("matmul", "add", "subtract", "transpose", "rows_sum", "columns_sum", "rows_mean", "columns_mean", "scale")
+MANY = 8  # so many values of feedforward are not tried one by one
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ def _choices(lines: list[Line]) -> Iterator[frozenset[str]]:
     """Sets of values of feedforward for which symbols are put: first many, at last none."""
     every = [line.name for line in lines[:-1]]
     linear = [line.name for line in lines[:-1] if line.term.operation in LINEAR]
-    found = [every, *([x for x in every if x != name] for name in every), linear, *([x] for x in every), []]
+    single = [[x] for x in every] if len(every) <= MANY else []
+    found = [linear, every, *([x for x in every if x != y] for [y] in single), *single, []]
     yield from dict.fromkeys(map(frozenset, found))
 
 

@@ -69,7 +69,7 @@ def to_onnx(M: MultilayerPerceptron, path: str | Path, *, sparse: bool = False) 
 
 
 def from_onnx(path: str | Path) -> MultilayerPerceptron:
-    """The model in an ONNX file, if it is a chain of linear layers, activation functions and batch normalizations."""
+    """The model in an ONNX file, if it is a chain of linear layers, activation functions and normalizations."""
     return _tool("onnx_reading", "onnx").from_onnx(path)
 
 

@@ -22,8 +22,10 @@ from matgrad.layers import (
     BatchNormalizationLayer,
     DropoutLayer,
     Layer,
+    LayerNormalizationLayer,
     LinearLayer,
     LogSoftmaxLayer,
+    RMSNormalizationLayer,
     SoftmaxLayer,
 )
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -55,6 +57,23 @@ class BatchNormalization:
 ROWS = {"gamma": "gamma", "beta": "beta", "mean": "running_mean", "variance": "running_variance"}  # in our layer
 
 
+@dataclass(frozen=True, eq=False)
+class LayerNormalization:
+    """Layer normalization with vectors of NumPy."""
+
+    gamma: np.ndarray
+    beta: np.ndarray
+    epsilon: float
+
+
+@dataclass(frozen=True, eq=False)
+class RMSNormalization:
+    """RMS normalization with a vector of NumPy."""
+
+    gamma: np.ndarray
+    epsilon: float
+
+
 @dataclass(frozen=True)
 class Dropout:
     """Dropout of neurons at a rate."""
@@ -84,7 +103,8 @@ class Denormalize:
     normalization: Normalization
 
 
-Operation = Affine | ActivationFunction | Softmax | LogSoftmax | BatchNormalization | Dropout | Normalize | Denormalize
+Normalizing = BatchNormalization | LayerNormalization | RMSNormalization
+Operation = Affine | ActivationFunction | Softmax | LogSoftmax | Normalizing | Dropout | Normalize | Denormalize
 Chain = Iterable[tuple[str, Operation]]
 
 
@@ -97,6 +117,10 @@ OPERATIONS: dict[type[Layer], Callable[[Any], list[Operation]]] = {
     SoftmaxLayer: lambda layer: [_affine(layer), Softmax()],
     LogSoftmaxLayer: lambda layer: [_affine(layer), LogSoftmax()],
     BatchNormalizationLayer: lambda layer: [_batch_normalization(layer)],
+    LayerNormalizationLayer: lambda layer: [
+        LayerNormalization(_array(layer.gamma)[0], _array(layer.beta)[0], layer.epsilon)
+    ],
+    RMSNormalizationLayer: lambda layer: [RMSNormalization(_array(layer.gamma)[0], layer.epsilon)],
     DropoutLayer: lambda layer: [Dropout(layer.dropout)],
 }
 

@@ -14,9 +14,11 @@ from matgrad.exchange.chain import (
     BatchNormalization,
     Denormalize,
     Dropout,
+    LayerNormalization,
     LogSoftmax,
     Normalize,
     Operation,
+    RMSNormalization,
     Softmax,
     above,
     at,
@@ -168,6 +170,23 @@ def _batch_normalization(layer: _Layer) -> list[Operation]:
     return [BatchNormalization(**(missing | found), epsilon=layer.number("epsilon"), momentum=momentum)]
 
 
+def _layer_normalization(layer: _Layer) -> list[Operation]:
+    layer.expect(axis=AXES, rms_scaling=(False, None), scale=(True, False), center=(True, False))
+    names = ["gamma"] * layer["scale"] + ["beta"] * layer["center"]
+    if not names:
+        raise ValueError("found scale=False and center=False, expected one of them to be True")
+    found = dict(zip(names, layer.arrays(*names), strict=True))
+    like = found[names[0]]
+    missing = {"gamma": np.ones_like(like), "beta": np.zeros_like(like)}
+    return [LayerNormalization(**(missing | found), epsilon=layer.number("epsilon"))]
+
+
+def _rms_normalization(layer: _Layer) -> list[Operation]:
+    layer.expect(axis=AXES)
+    (gamma,) = layer.arrays("scale")
+    return [RMSNormalization(gamma, layer.number("epsilon"))]
+
+
 def _relu(layer: _Layer) -> list[Operation]:
     """A layer that is x above a threshold, and has a slope below it, but not both."""
     layer.expect(max_value=(None,))
@@ -228,6 +247,8 @@ READERS: dict[str, Callable[[_Layer], list[Operation]]] = {
     "Normalization": _normalization,
     "Dense": _dense,
     "BatchNormalization": _batch_normalization,
+    "LayerNormalization": _layer_normalization,
+    "RMSNormalization": _rms_normalization,
     "Dropout": _dropout,
     "Activation": _activation,
     "ReLU": _relu,

@@ -17,8 +17,10 @@ from matgrad.exchange.chain import (
     BatchNormalization,
     Denormalize,
     Dropout,
+    LayerNormalization,
     LogSoftmax,
     Normalize,
+    RMSNormalization,
     Softmax,
     at,
     below,
@@ -58,6 +60,14 @@ def _batch_normalization(x: BatchNormalization, dtype: str) -> Made:
     return layer, [x.gamma, x.beta, x.mean, x.variance]
 
 
+def _layer_normalization(x: LayerNormalization, dtype: str) -> Made:
+    return layers.LayerNormalization(epsilon=x.epsilon, dtype=dtype), [x.gamma, x.beta]
+
+
+def _rms_normalization(x: RMSNormalization, dtype: str) -> Made:
+    return layers.RMSNormalization(epsilon=x.epsilon, dtype=dtype), [x.gamma]
+
+
 def _normalization(x: Normalize | Denormalize, dtype: str) -> Made:
     """A normalization, of which Keras keeps the squares of the scales."""
     offset, scale = (A[0].astype(dtype) for A in (x.normalization.offset, x.normalization.scale))
@@ -91,6 +101,8 @@ WRITERS: dict[type, Callable[[Any, str], Made]] = {
     Softmax: lambda x, dtype: (layers.Softmax(dtype=dtype), []),
     LogSoftmax: _named("log_softmax"),
     BatchNormalization: _batch_normalization,
+    LayerNormalization: _layer_normalization,
+    RMSNormalization: _rms_normalization,
     Dropout: lambda x, dtype: (layers.Dropout(x.rate, dtype=dtype), []),
     Normalize: _normalization,
     Denormalize: _normalization,

@@ -15,8 +15,10 @@ from matgrad.exchange.chain import (
     Chain,
     Denormalize,
     Dropout,
+    LayerNormalization,
     LogSoftmax,
     Normalize,
+    Normalizing,
     Operation,
     Softmax,
     at,
@@ -26,8 +28,11 @@ from matgrad.layers import (
     ActivationLayer,
     BatchNormalizationLayer,
     DropoutLayer,
+    Layer,
+    LayerNormalizationLayer,
     LinearLayer,
     LogSoftmaxLayer,
+    RMSNormalizationLayer,
     SoftmaxLayer,
 )
 from matgrad.layers.state import State, matrices_of
@@ -62,7 +67,7 @@ def _columns(operation: Operation) -> int | None:
         return operation.normalization.scale.shape[1]
     if isinstance(operation, Affine):
         return operation.W.shape[1]
-    return len(operation.mean) if isinstance(operation, BatchNormalization) else None
+    return operation.gamma.size if isinstance(operation, Normalizing) else None
 
 
 def _append(M: MultilayerPerceptron, operation: Operation, size: int) -> None:
@@ -76,7 +81,7 @@ def _append(M: MultilayerPerceptron, operation: Operation, size: int) -> None:
         M.target_normalization = operation.normalization
     elif isinstance(operation, Affine):
         M.layers.append(_linear(operation))
-    elif isinstance(operation, BatchNormalization):
+    elif isinstance(operation, Normalizing):
         M.layers.append(_normalizing(operation))
     elif isinstance(operation, Dropout):
         M.layers.append(DropoutLayer(size, dropout=operation.rate))
@@ -101,15 +106,20 @@ def _linear(affine: Affine, function: ActivationFunction | Softmax | LogSoftmax 
     return layer
 
 
-def _normalizing(operation: BatchNormalization) -> BatchNormalizationLayer:
-    """A batch normalization layer."""
-    D = len(operation.mean)
-    layer = BatchNormalizationLayer(D, epsilon=operation.epsilon, momentum=operation.momentum)
-    for name, attribute in ROWS.items():
-        row = getattr(operation, name)
+def _normalizing(operation: Normalizing) -> Layer:
+    """A layer that normalizes batches or examples."""
+    D, epsilon = operation.gamma.size, operation.epsilon
+    if isinstance(operation, BatchNormalization):
+        layer: Layer = BatchNormalizationLayer(D, epsilon=epsilon, momentum=operation.momentum)
+    elif isinstance(operation, LayerNormalization):
+        layer = LayerNormalizationLayer(D, epsilon=epsilon)
+    else:
+        layer = RMSNormalizationLayer(D, epsilon=epsilon)
+    rows = {name: getattr(operation, name) for name in ROWS if hasattr(operation, name)}
+    for name, row in rows.items():
         if row.shape != (D,):
             raise ValueError(f"{name}: found shape {row.shape}, expected {D} numbers")
-        setattr(layer, attribute, _checked(name, row[None]))
+        setattr(layer, ROWS[name], _checked(name, row[None]))
     return layer
 
 

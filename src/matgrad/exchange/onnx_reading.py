@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 from google.protobuf.message import DecodeError
+from onnx import TensorProto
 
 from matgrad import activation_functions as af
 from matgrad.datasets.normalization import KINDS, Normalization
@@ -19,9 +20,11 @@ from matgrad.exchange.chain import (
     Affine,
     BatchNormalization,
     Denormalize,
+    LayerNormalization,
     LogSoftmax,
     Normalize,
     Operation,
+    RMSNormalization,
     Softmax,
     above,
     at,
@@ -150,6 +153,29 @@ def _batch_normalization(node: Node) -> BatchNormalization:
     return BatchNormalization(gamma, beta, mean, variance, epsilon, complement(momentum))
 
 
+def _layer_normalization(node: Node) -> LayerNormalization:
+    epsilon = _epsilon_of_rows(node)
+    gamma, *rest = map(_row, node.matrices(1, 2))
+    beta = rest[0] if rest else np.zeros_like(gamma)
+    return LayerNormalization(gamma, beta, epsilon)
+
+
+def _rms_normalization(node: Node) -> RMSNormalization:
+    epsilon = _epsilon_of_rows(node)
+    (gamma,) = map(_row, node.matrices(1, 1))
+    return RMSNormalization(gamma, epsilon)
+
+
+def _epsilon_of_rows(node: Node) -> float:
+    """The ε of a node that normalizes rows, which ONNX does in float32."""
+    axis, epsilon, kind = node.attributes(axis=-1, epsilon=1e-5, stash_type=TensorProto.FLOAT)
+    if axis not in (-1, 1):
+        raise ValueError(f"found axis={axis}, expected -1 or 1")
+    if node.graph.dtype != "float32" or kind != TensorProto.FLOAT:
+        raise ValueError(f"found {node.graph.dtype} and stash_type={kind}, expected all in float32")
+    return epsilon
+
+
 def _prelu(node: Node) -> Operation:
     (slope,) = node.matrices(1, 1)
     if not isinstance(slope, np.ndarray) or slope.size != 1:
@@ -215,6 +241,8 @@ READERS: dict[str, Callable[[Node], Operation | None]] = {
     "Softmax": _checked(Softmax(), axis=(-1, 1)),
     "LogSoftmax": _checked(LogSoftmax(), axis=(-1, 1)),
     "BatchNormalization": _batch_normalization,
+    "LayerNormalization": _layer_normalization,
+    "RMSNormalization": _rms_normalization,
     "Sub": _normalize,
     "Mul": _denormalize,
     "Relu": _checked(af.ReLUActivation()),

@@ -16,8 +16,10 @@ from matgrad.exchange.chain import (
     Affine,
     BatchNormalization,
     Denormalize,
+    LayerNormalization,
     LogSoftmax,
     Normalize,
+    RMSNormalization,
     Softmax,
     at,
     below,
@@ -34,6 +36,7 @@ from matgrad.sparse.matrix import SparseMatrix
 from matgrad.storage.models import SavedModel, model_description
 
 OPSET, IR = 20, 9  # of November 2023, the first with Gelu
+WITH_RMS = 23, 11  # of May 2025, the first with RMSNormalization; for models that have it
 LARGEST = 2**31 - 1  # bytes of an ONNX file
 METADATA = "matgrad"  # the name of the description in the metadata
 
@@ -57,6 +60,7 @@ class _Graph:
 
     def __init__(self, dtype: str, sparse: bool) -> None:
         self.dtype, self.sparse, self.bytes = dtype, sparse, 0
+        self.opset, self.ir = OPSET, IR
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.sparse_constants: list[onnx.SparseTensorProto] = []
@@ -96,8 +100,8 @@ class _Graph:
         X, Y = (helper.make_tensor_value_info(name, kind, ["N", n]) for name, n in (("X", D), ("Y", K)))
         constants, sparse = self.constants, self.sparse_constants
         graph = helper.make_graph(self.nodes, "matgrad", [X], [Y], constants, sparse_initializer=sparse)
-        opsets = [helper.make_opsetid("", OPSET)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=IR, producer_name="matgrad")
+        opsets = [helper.make_opsetid("", self.opset)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=self.ir, producer_name="matgrad")
 
 
 def _batch_normalization(graph: _Graph, x: BatchNormalization) -> None:
@@ -106,6 +110,23 @@ def _batch_normalization(graph: _Graph, x: BatchNormalization) -> None:
     rest = 0.0 if graph.dtype == "float32" else x.epsilon - epsilon
     rows = (x.gamma, x.beta, x.mean, x.variance + x.variance.dtype.type(rest))
     graph.add("BatchNormalization", *rows, epsilon=epsilon, momentum=complement(x.momentum))
+
+
+def _layer_normalization(graph: _Graph, x: LayerNormalization) -> None:
+    _check_float32(graph)
+    graph.add("LayerNormalization", x.gamma, x.beta, axis=1, epsilon=x.epsilon)
+
+
+def _rms_normalization(graph: _Graph, x: RMSNormalization) -> None:
+    _check_float32(graph)
+    graph.opset, graph.ir = WITH_RMS
+    graph.add("RMSNormalization", x.gamma, axis=1, epsilon=x.epsilon)
+
+
+def _check_float32(graph: _Graph) -> None:
+    """Refuse to write float64 where ONNX computes means and square roots in float32."""
+    if graph.dtype != "float32":
+        raise ValueError("ONNX normalizes rows in float32 only; expected M.to(dtype='float32')")
 
 
 def _silu(graph: _Graph, f: af.SiLUActivation) -> None:
@@ -129,6 +150,8 @@ WRITERS: dict[type, Callable[[_Graph, Any], object]] = {
     Softmax: lambda graph, x: graph.add("Softmax", axis=1),
     LogSoftmax: lambda graph, x: graph.add("LogSoftmax", axis=1),
     BatchNormalization: _batch_normalization,
+    LayerNormalization: _layer_normalization,
+    RMSNormalization: _rms_normalization,
     Normalize: _normalize,
     Denormalize: _denormalize,
     af.ReLUActivation: lambda graph, f: graph.add("Relu"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matgrad.exchange.chain import Affine, BatchNormalization, at, chain_of, dense
+from matgrad.exchange.chain import Affine, Normalizing, at, chain_of, dense
 from matgrad.foundation.writing import atomic_write
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
@@ -22,7 +22,7 @@ def save_original(M: MultilayerPerceptron, path: str | Path) -> None:
     content: dict[str, np.ndarray] = {}
     for where, operation in chain_of(M, trains=False):
         with at(where):
-            if isinstance(operation, BatchNormalization):
+            if isinstance(operation, Normalizing):
                 raise ValueError("the original library saves W and b only; its other parameters would be lost")
         if isinstance(operation, Affine):
             k = len(content) // 2 + 1

@@ -20,9 +20,11 @@ from matgrad.exchange.chain import (
     BatchNormalization,
     Denormalize,
     Dropout,
+    LayerNormalization,
     LogSoftmax,
     Normalize,
     Operation,
+    RMSNormalization,
     Softmax,
     above,
     at,
@@ -111,6 +113,19 @@ def _batch_norm(x: BatchNormalization, dtype: str) -> nn.BatchNorm1d:
     return module
 
 
+def _layer_norm(x: LayerNormalization, dtype: str) -> nn.LayerNorm:
+    module = nn.LayerNorm(len(x.gamma), eps=x.epsilon, dtype=getattr(torch, dtype))
+    _fill(module.weight, x.gamma)
+    _fill(module.bias, x.beta)
+    return module
+
+
+def _rms_norm(x: RMSNormalization, dtype: str) -> nn.RMSNorm:
+    module = nn.RMSNorm(len(x.gamma), eps=x.epsilon, dtype=getattr(torch, dtype))
+    _fill(module.weight, x.gamma)
+    return module
+
+
 def _fill(tensor: Any, A: np.ndarray) -> None:
     with torch.no_grad():
         tensor.copy_(torch.tensor(A))
@@ -121,6 +136,8 @@ WRITERS: dict[type, Callable[[Any, str], nn.Module]] = {
     Softmax: lambda x, dtype: nn.Softmax(dim=1),
     LogSoftmax: lambda x, dtype: nn.LogSoftmax(dim=1),
     BatchNormalization: _batch_norm,
+    LayerNormalization: _layer_norm,
+    RMSNormalization: _rms_norm,
     Dropout: lambda x, dtype: nn.Dropout(x.rate),
     Normalize: lambda x, dtype: NormalizeInputs(x.normalization, getattr(torch, dtype)),
     Denormalize: lambda x, dtype: DenormalizeOutputs(x.normalization, getattr(torch, dtype)),
@@ -227,6 +244,27 @@ def _batch_normalization(module: nn.BatchNorm1d, dtype: str) -> BatchNormalizati
     return BatchNormalization(gamma, beta, mean, variance, module.eps, momentum)
 
 
+def _layer_normalization(module: nn.LayerNorm, dtype: str) -> LayerNormalization:
+    D = _columns(module)
+    gamma = np.ones(D, dtype) if module.weight is None else _array(module.weight)
+    beta = np.zeros(D, dtype) if module.bias is None else _array(module.bias)
+    return LayerNormalization(gamma, beta, module.eps)
+
+
+def _rms_normalization(module: nn.RMSNorm, dtype: str) -> RMSNormalization:
+    """RMS normalization, whose ε is that of the dtype if the module has none."""
+    D = _columns(module)
+    gamma = np.ones(D, dtype) if module.weight is None else _array(module.weight)
+    return RMSNormalization(gamma, float(np.finfo(dtype).eps) if module.eps is None else module.eps)
+
+
+def _columns(module: nn.LayerNorm | nn.RMSNorm) -> int:
+    """The number of columns over which a module normalizes each row."""
+    if len(module.normalized_shape) != 1:
+        raise ValueError(f"found normalized_shape={module.normalized_shape}, expected one number of columns")
+    return module.normalized_shape[0]
+
+
 def _softplus(module: nn.Softplus, dtype: str) -> af.SoftplusActivation:
     """Softplus, which PyTorch replaces by the identity above its threshold."""
     _expect(module, beta=(1,))
@@ -259,6 +297,8 @@ READERS: dict[type, Callable[[Any, str], Operation]] = {
     nn.Softmax: _checked(Softmax(), dim=(1, -1)),
     nn.LogSoftmax: _checked(LogSoftmax(), dim=(1, -1)),
     nn.BatchNorm1d: _batch_normalization,
+    nn.LayerNorm: _layer_normalization,
+    nn.RMSNorm: _rms_normalization,
     nn.Dropout: lambda module, dtype: Dropout(module.p),
     NormalizeInputs: lambda module, dtype: Normalize(module.normalization),
     DenormalizeOutputs: lambda module, dtype: Denormalize(module.normalization),

@@ -18,6 +18,15 @@ def as_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def check_number(name: str, value: Any, largest: float = math.inf) -> Any:
+    """The value as a Python number, after a check that it is one from 0 to `largest`; a symbol is returned as it is."""
+    value = as_number(value)
+    if isinstance(value, int | float) and not 0 <= value <= largest:
+        expected = "0 or more" if largest == math.inf else f"0 to {largest}"
+        raise ValueError(f"{name}: expected a number of {expected}, found {value}")
+    return value
+
+
 def check_size(name: str, size: Any, least: int = 1) -> int:
     """The size as an int, after a check that it is a positive whole number or, with ``least=0``, also 0."""
     if isinstance(size, bool) or not hasattr(size, "__index__") or size < least:

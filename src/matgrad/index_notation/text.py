@@ -1,10 +1,11 @@
-"""Expressions as text: Σ_k x_ik·w_jk + b_j."""
+"""Expressions as text, Σ_k x_ik·w_jk + b_j, and in LaTeX."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
+from matgrad.foundation.notation import function_symbol, parenthesized, symbol
 from matgrad.index_notation.entries import Delta, Entry
 from matgrad.index_notation.expressions import Expression, Factor, Index, Monomial, monomial_key
 from matgrad.index_notation.functions import Applied, Maximum, Step
@@ -17,58 +18,192 @@ LETTERS = "klmnpqrstuvw"
 
 def text(e: Expression, names: Names | None = None) -> str:
     """The expression as text; `names` has the indices that are written in another way than they are called."""
-    names = names or {}
-    items = sorted(e.terms.items(), key=lambda item: (item[1] < 0, monomial_key(item[0])))
-    terms = [_term(m, c, names) for m, c in items]
-    first, *others = terms or ["0"]
-    return first + "".join(f" - {t[1:]}" if t[0] == "-" else f" + {t}" for t in others)
+    return Text().expression(e, names or {})
 
 
-def _term(m: Monomial, c: Fraction, names: Names) -> str:
-    factors = [_power(f, p, names) for f, p in sorted(m, key=lambda item: (isinstance(item[0], Sum), item[0].key))]
-    sign, number = "-" if c < 0 else "", str(abs(c))
-    if number == "1" and factors:
-        return sign + "·".join(factors)
-    return sign + "·".join([number if c.denominator == 1 else f"({number})", *factors])
+def latex(e: Expression, names: Names | None = None) -> str:
+    """The expression in LaTeX."""
+    return Latex().expression(e, names or {})
 
 
-def _power(f: Factor, p: Fraction, names: Names) -> str:
-    base = _factor(f, names)
-    if p == 1:
-        return f"({base})" if isinstance(f, Sum) else base
-    return f"{f'({base})' if isinstance(f, Sum) else base}^{p if is_plain(p) else f'({p})'}"
+class Text:
+    """Expressions as text; what is different in LaTeX are the methods after `factor`."""
+
+    def expression(self, e: Expression, names: Names) -> str:
+        """Terms, those with a minus sign last."""
+        match [*e.terms.items()]:
+            case [(((Sum() as f, 1),), 1)]:
+                return self.factor(f, names)
+        items = sorted(e.terms.items(), key=lambda item: (item[1] < 0, monomial_key(item[0])))
+        first, *others = [self.term(m, c, names) for m, c in items] or ["0"]
+        return first + "".join(f" - {t[1:]}" if t[0] == "-" else f" + {t}" for t in others)
+
+    def term(self, m: Monomial, c: Fraction, names: Names) -> str:
+        """A product; what has negative exponents is below the line, but e^-x is not."""
+        powers = sorted(m, key=lambda item: (isinstance(item[0], Sum), item[0].key))
+        below = [(f, -p) for f, p in powers if p < 0 and not _is_exponential(f)]
+        above = [self.power(f, p, names) for f, p in powers if (f, -p) not in below]
+        sign, number = "-" if c < 0 else "", abs(c)
+        if number != 1 or not above:
+            above = [self.number(number, above or below), *above]
+        match below:
+            case [(Sum() as f, 1)]:
+                return sign + self.quotient(above, [self.divisor(self.factor(f, names))])
+        return sign + self.quotient(above, [self.power(f, p, names) for f, p in below])
+
+    def power(self, f: Factor, p: Fraction, names: Names) -> str:
+        """f^p, in parentheses if f is a sum."""
+        if isinstance(f, Applied) and _is_exponential(f):
+            return self.applied(f.function.name, self.expression(f.argument.scaled(p), names))
+        base = self.factor(f, names)
+        base = self.in_parentheses(base) if isinstance(f, Sum) else base
+        return base if p == 1 else f"{base}^{self.exponent(p)}"
+
+    def factor(self, f: Factor, names: Names) -> str:
+        """A factor, with letters for the indices that it binds."""
+
+        def name(i: Index) -> str:
+            return names.get(i, i.name)
+
+        match f:
+            case Entry():
+                return self.entry(f.name, [name(i) for i in f.indices])
+            case Delta():
+                return self.condition(f"{name(f.i)}={name(f.j)}")
+            case Step():
+                return self.condition(self.at_least_zero(self.expression(f.argument, names)))
+            case Applied():
+                return self.applied(f.function.name, self.expression(f.argument, names))
+            case Base():
+                return self.in_parentheses(self.expression(f.expression, names))
+            case Sum():
+                new = names | dict(zip(f.bound, _letters(f, names), strict=False))
+                return self.over("Σ", [new[i] for i in f.bound], self.term(f.body, Fraction(1), new))
+            case Maximum():
+                new = names | {f.index: next(_letters(f, names))}
+                return self.over("max", [new[f.index]], self.in_parentheses(self.expression(f.argument, new)))
+        return self.other(f.key)
+
+    # -- notation -------------------------------------------------------------------------------
+    def number(self, c: Fraction, others: list) -> str:
+        """A number before other factors."""
+        return str(c) if c.denominator == 1 or not others else f"({c})"
+
+    def quotient(self, above: list[str], below: list[str]) -> str:
+        """Products of factors above and below a line."""
+        product, divisor = "·".join(above), "·".join(below)
+        return product if not below else f"{product} / {divisor if len(below) == 1 else f'({divisor})'}"
+
+    def divisor(self, x: str) -> str:
+        """A sum below a line."""
+        return self.in_parentheses(x)
+
+    def exponent(self, p: Fraction) -> str:
+        """p, in parentheses if it needs them."""
+        return str(p) if p.denominator == 1 and p >= 0 else f"({p})"
+
+    def in_parentheses(self, x: str) -> str:
+        """(x)"""
+        return f"({x})"
+
+    def entry(self, name: str, indices: list[str]) -> str:
+        """name_ij"""
+        return name + ("_" + "".join(indices) if indices else "")
+
+    def condition(self, x: str) -> str:
+        """[x]"""
+        return f"[{x}]"
+
+    def at_least_zero(self, x: str) -> str:
+        """x ≥ 0"""
+        return f"{x} ≥ 0"
+
+    def applied(self, function: str, x: str) -> str:
+        """f(x)"""
+        return f"{function}({x})"
+
+    def over(self, what: str, indices: Iterable[str], x: str) -> str:
+        """Σ_k x, or max_k(x)"""
+        return f"{what}_{''.join(indices)}{' ' if what == 'Σ' else ''}{x}"
+
+    def derivative(self, x: str, variable: str) -> str:
+        """∂x/∂variable"""
+        return f"∂{x}/∂{variable}"
+
+    def times(self, x: str, y: str) -> str:
+        """x·y"""
+        return f"{x}·{y}"
+
+    def other(self, key: str) -> str:
+        """A constant such as π."""
+        return key
 
 
-def is_plain(p: Fraction) -> bool:
-    """Whether an exponent needs no parentheses."""
-    return p.denominator == 1 and p >= 0
+class Latex(Text):
+    """Expressions in LaTeX."""
+
+    def number(self, c: Fraction, others: list) -> str:
+        """A number, as a fraction if it is one."""
+        return str(c) if c.denominator == 1 else rf"\frac{{{c.numerator}}}{{{c.denominator}}}"
+
+    def quotient(self, above: list[str], below: list[str]) -> str:
+        """A fraction."""
+        product, divisor = r"\,".join(above), r"\,".join(below)
+        return product if not below else rf"\frac{{{product}}}{{{divisor}}}"
+
+    def divisor(self, x: str) -> str:
+        """A sum below a line, which needs no parentheses."""
+        return x
+
+    def exponent(self, p: Fraction) -> str:
+        """{p}"""
+        return f"{{{p}}}"
+
+    def in_parentheses(self, x: str) -> str:
+        """(x), with parentheses that grow."""
+        return parenthesized(x)
+
+    def entry(self, name: str, indices: list[str]) -> str:
+        """x_{ij}, with the symbols of the paper."""
+        of = symbol(name[1:]) if name[0] == "D" and len(name) > 1 else None
+        tex = rf"\mathsf{{D}}{of.text}" if of and not name[1].islower() else symbol(name).text
+        return tex + (f"_{{{''.join(indices)}}}" if indices else "")
+
+    def condition(self, x: str) -> str:
+        """[x]"""
+        return rf"[{x}]"
+
+    def at_least_zero(self, x: str) -> str:
+        """x ≥ 0"""
+        return rf"{x} \geq 0"
+
+    def applied(self, function: str, x: str) -> str:
+        """f(x), and e^x."""
+        return f"e^{{{x}}}" if function == "exp" else function_symbol(function) + parenthesized(x)
+
+    def over(self, what: str, indices: Iterable[str], x: str) -> str:
+        """A sum or a maximum."""
+        operator = {"Σ": r"\sum", "max": r"\max"}[what]
+        return f"{operator}_{{{''.join(indices)}}} {x}"
+
+    def derivative(self, x: str, variable: str) -> str:
+        """∂x/∂variable, as a fraction."""
+        return rf"\frac{{\partial {x}}}{{\partial {variable}}}"
+
+    def times(self, x: str, y: str) -> str:
+        """x y"""
+        return rf"{x}\,{y}"
+
+    def other(self, key: str) -> str:
+        """A constant such as π."""
+        return r"\pi" if key == "π" else key
 
 
-def _factor(f: Factor, names: Names) -> str:
-    def name(i: Index) -> str:
-        return names.get(i, i.name)
-
-    match f:
-        case Entry():
-            return f.name + ("_" + "".join(map(name, f.indices)) if f.indices else "")
-        case Delta():
-            return f"[{name(f.i)}={name(f.j)}]"
-        case Step():
-            return f"[{text(f.argument, names)} ≥ 0]"
-        case Applied():
-            return f"{f.function.name}({text(f.argument, names)})"
-        case Base():
-            return f"({text(f.expression, names)})"
-        case Sum():
-            new = names | dict(zip(f.bound, _letters(f, names), strict=False))
-            return f"Σ_{''.join(new[i] for i in f.bound)} {_term(f.body, Fraction(1), new)}"
-        case Maximum():
-            new = names | {f.index: next(_letters(f, names))}
-            return f"max_{new[f.index]}({text(f.argument, new)})"
-    return f.key
+def _is_exponential(f: Factor) -> bool:
+    return isinstance(f, Applied) and f.function.name == "exp"
 
 
 def _letters(f: Factor, names: Names) -> Iterator[str]:
-    """Letters for bound indices, other than those of the free indices."""
-    used = {names.get(i, i.name) for i in f.free}
+    """Letters for bound indices, other than those of other indices."""
+    used = {*names.values(), *(names.get(i, i.name) for i in f.free)}
     return (letter for letter in (*LETTERS, *(f"k{n}" for n in range(100))) if letter not in used)

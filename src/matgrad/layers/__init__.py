@@ -1,9 +1,11 @@
-"""The layers of the paper: feedforward and backpropagation equations, each on one line."""
+"""The layers, of the paper and beyond it: feedforward and backpropagation equations, each on one line."""
 
 from matgrad.layers.batch_normalization import BatchNormalizationLayer
 from matgrad.layers.dropout import DropoutLayer
 from matgrad.layers.layer import Layer
+from matgrad.layers.layer_normalization import LayerNormalizationLayer
 from matgrad.layers.linear import ActivationLayer, LinearLayer
+from matgrad.layers.rms_normalization import RMSNormalizationLayer
 from matgrad.layers.softmax import LogSoftmaxLayer, SoftmaxLayer
 from matgrad.layers.srelu import SReLULayer
 
@@ -12,8 +14,10 @@ __all__ = [
     "BatchNormalizationLayer",
     "DropoutLayer",
     "Layer",
+    "LayerNormalizationLayer",
     "LinearLayer",
     "LogSoftmaxLayer",
+    "RMSNormalizationLayer",
     "SReLULayer",
     "SoftmaxLayer",
 ]

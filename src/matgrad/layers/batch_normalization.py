@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from matgrad.foundation.numbers import as_number
+from matgrad.foundation.numbers import check_number
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import (
     Matrix,
@@ -72,18 +70,9 @@ class BatchNormalizationLayer(Layer):  # appendix:layers
         epsilon: float = 1e-5,
         momentum: float = 0.1,
     ) -> None:
-        output_size = input_size if output_size is None else output_size
-        super().__init__(input_size, output_size)
-        if input_size != output_size:
-            raise ValueError(
-                f"BatchNormalizationLayer: input and output size must be equal, found {input_size} and {output_size}"
-            )
-        for name, value, largest in (("epsilon", epsilon, math.inf), ("momentum", momentum, 1)):
-            if isinstance(value, int | float) and not 0 <= value <= largest:
-                expected = "0 or more" if name == "epsilon" else "0 to 1"
-                raise ValueError(f"BatchNormalizationLayer: {name}: expected a number of {expected}, found {value}")
-        self.epsilon = as_number(epsilon)
-        self.momentum = as_number(momentum)
+        super().__init__(input_size, input_size if output_size is None else output_size)
+        self.epsilon = check_number("BatchNormalizationLayer: epsilon", epsilon)
+        self.momentum = check_number("BatchNormalizationLayer: momentum", momentum, largest=1)
         self.gamma = np.ones((1, input_size), dtype=np.float32)
         self.beta = np.zeros((1, input_size), dtype=np.float32)
         self.running_mean = np.zeros((1, input_size), dtype=np.float32)

@@ -83,10 +83,7 @@ class DropoutLayer(LayerWithDropout):
         self.DX = DX
 
     def __init__(self, input_size: int, output_size: int | None = None, dropout: float = 0.5) -> None:
-        output_size = input_size if output_size is None else output_size
-        super().__init__(input_size, output_size)
-        if input_size != output_size:
-            raise ValueError(f"DropoutLayer: input and output size must be equal, found {input_size} and {output_size}")
+        super().__init__(input_size, input_size if output_size is None else output_size)
         self.set_dropout(dropout)
 
     def specification(self) -> str:

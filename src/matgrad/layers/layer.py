@@ -61,6 +61,9 @@ class Layer:
     def __init__(self, input_size: int, output_size: int) -> None:
         self.input_size = check_size(f"{type(self).__name__}: input_size", input_size)
         self.output_size = check_size(f"{type(self).__name__}: output_size", output_size)
+        if self.keeps_size and input_size != output_size:
+            sizes = f"{input_size} and {output_size}"
+            raise ValueError(f"{type(self).__name__}: input and output size must be equal, found {sizes}")
         self.training = True
         self._optimizer: Optimizer = CompositeOptimizer()
         self._optimizers: dict[str, Optimizer] = {}

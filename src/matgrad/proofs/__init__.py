@@ -4,8 +4,12 @@
     for check in prove_layer(MyLayer):
         assert check.ok, check.message
 
+    from matgrad.proofs.suite import explain
+    print(explain("SoftmaxLayer.DZ"))
+
 `matrices` has the matrix type and the table on it, `calculus` derivatives and the comparison of two matrices, and
-`suite` what `matgrad verify --all-sizes` runs: the proofs of `layers`, `functions`, `lemmas` and `derivations`.
+`suite` what `matgrad verify --all-sizes` runs: the proofs of `layers`, `functions`, `lemmas` and `derivations`. An
+`Explanation` has the steps of a proof, which `explained_layers` and `explained_functions` find.
 """
 
 from matgrad.proofs.calculus import gradient, is_proved, jacobian

@@ -26,19 +26,18 @@ def attempts(prove: Prove, name: str, about: str) -> list[Check]:
 
 
 def _attempt(prove: Prove, sizes: SymbolicSizes, name: str, about: str) -> list[Check]:
-    """The verdicts with symbols for the numbers of a class or, if these prove nothing, with the numbers themselves."""
-    first = _verdicts(prove, Symbols(sizes), name, about)
-    if all(check.ok for check in first):
-        return first
-    second = _verdicts(prove, Symbols(sizes, keep_numbers=True), name, about)
-    return second if all(check.ok for check in second) or any(check.method == "none" for check in first) else first
+    """The verdicts with symbols for the numbers of a class or, if it decides something by them, with the numbers."""
+    try:
+        return _verdicts(prove, Symbols(sizes), name, about)
+    except Exception:  # whatever the code of a user leads to
+        try:
+            return _verdicts(prove, Symbols(sizes, keep_numbers=True), name, about)
+        except Exception as error:
+            return [crash(error, about, name)]
 
 
 def _verdicts(prove: Prove, symbols: Symbols, name: str, about: str) -> list[Check]:
-    try:
-        checks = prove(symbols, about)
-    except Exception as error:  # whatever the code of a user leads to
-        return [crash(error, about, name)]
+    checks = prove(symbols, about)
     if not any(check.ok and not check.note for check in checks) and all(check.ok for check in checks):
         return [Check(name, "?", "", about, "none", 0.0, False, f"{name} is not proved: there is nothing to prove")]
     if questions := symbols.sizes.questions.others:

@@ -112,6 +112,28 @@ def _batch_normalization(layer: Any, X: IndexMatrix) -> Values:
     return values | {"running_mean": mean, "running_variance": variance}
 
 
+def _layer_normalization(layer: Any, X: IndexMatrix) -> Values:
+    """y_ij = γ_j·(x_ij - μ_i)/√(σ_i² + ε) + β_j, with the mean μ_i and the variance σ_i² of the i-th row"""
+    column, D, epsilon = (X.shape[0], 1), number(X.shape[1]), number(layer.epsilon)
+    mu = matrix(column, lambda i, _: summed(lambda j: X[i, j], X.columns) / D)
+    R = matrix(X.shape, lambda i, j: X[i, j] - mu[i, FIRST])
+    Sigma = matrix(column, lambda i, _: summed(lambda j: (X[i, j] - mu[i, FIRST]) ** 2, X.columns) / D)
+    S = matrix(column, lambda i, _: 1 / sqrt(Sigma[i, _] + epsilon))
+    Z = matrix(X.shape, lambda i, j: (X[i, j] - mu[i, FIRST]) * S[i, FIRST])
+    Y = matrix(X.shape, lambda i, j: layer.gamma[FIRST, j] * Z[i, j] + layer.beta[FIRST, j])
+    return {"mu": mu, "R": R, "Sigma": Sigma, "inv_sqrt_Sigma": S, "Z": Z, "Y": Y}
+
+
+def _rms_normalization(layer: Any, X: IndexMatrix) -> Values:
+    """y_ij = γ_j·x_ij/√(s_i + ε), with the mean s_i of the squares of the i-th row"""
+    column, D, epsilon = (X.shape[0], 1), number(X.shape[1]), number(layer.epsilon)
+    Sigma = matrix(column, lambda i, _: summed(lambda j: X[i, j] ** 2, X.columns) / D)
+    S = matrix(column, lambda i, _: 1 / sqrt(Sigma[i, _] + epsilon))
+    Z = matrix(X.shape, lambda i, j: X[i, j] * S[i, FIRST])
+    Y = matrix(X.shape, lambda i, j: layer.gamma[FIRST, j] * Z[i, j])
+    return {"Sigma": Sigma, "inv_sqrt_Sigma": S, "Z": Z, "Y": Y}
+
+
 LAYERS: dict[type[Layer], Callable[[Any, IndexMatrix], Values]] = {
     layers.LinearLayer: _linear_layer,
     layers.ActivationLayer: _of_entries(lambda layer, Z, i, k: ACTIVATIONS[type(layer.act)](layer.act, Z[i, k], k)),
@@ -119,6 +141,8 @@ LAYERS: dict[type[Layer], Callable[[Any, IndexMatrix], Values]] = {
     layers.SoftmaxLayer: _of_entries(lambda layer, Z, i, k: exp(Z[i, k]) / _row_total(Z, i)),
     layers.LogSoftmaxLayer: _of_entries(lambda layer, Z, i, k: Z[i, k] - log(_row_total(Z, i))),
     layers.BatchNormalizationLayer: _batch_normalization,
+    layers.LayerNormalizationLayer: _layer_normalization,
+    layers.RMSNormalizationLayer: _rms_normalization,
     layers.DropoutLayer: _dropout_layer,
 }
 

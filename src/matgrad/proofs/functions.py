@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
@@ -63,7 +64,7 @@ def _loss(loss: LossFunction, symbols: Symbols, about: str) -> list[Check]:
         return [failure(cls, "value", last_line(cls.__call__), about, problem)]
     scale = 1 / number(N) if loss.is_mean else number(1)
     gradient = derivative(value.entry, Y)
-    of_rows, weighted = (_by_rows(loss, Y, T, weights) for weights in (None, s))
+    of_rows, weighted = (by_rows(loss, Y, T, weights) for weights in (None, s))
     definition = definition_of_loss(loss, Y, T)
     checks = []
 
@@ -87,7 +88,7 @@ def _loss(loss: LossFunction, symbols: Symbols, about: str) -> list[Check]:
     return checks
 
 
-def _by_rows(loss: LossFunction, Y: IndexMatrix, T: IndexMatrix, s: IndexMatrix | None) -> Expression:
+def by_rows(loss: LossFunction, Y: IndexMatrix, T: IndexMatrix, s: IndexMatrix | None) -> Expression:
     """Σ_i s_i·ℒ(y_i, t_i), by the losses of the rows alone"""
 
     def of_row(i: Index) -> Expression:
@@ -107,11 +108,16 @@ def _softmax(name: str, symbols: Symbols, about: str) -> list[Check]:
     f, of_row = (getattr(softmax_functions, x) for x in (name, f"{name}_jacobian"))
     D = symbols.sizes("D")
     X, x = symbols.calculus.symbols("X", symbols.sizes("N"), D), symbols.calculus.symbols("x", 1, D)
+    values = verdict(f, "", last_line(f), about, f(X), matrix(X.shape, softmax_entry(name, X)), start)
+    start = time.perf_counter()
+    return [values, verdict(of_row, "", last_line(of_row), about, of_row(x), jacobian(f(x), x), start)]
+
+
+def softmax_entry(name: str, X: IndexMatrix) -> Callable[[Index, Index], Expression]:
+    """e^x_ij / Σ_k e^x_ik, or its logarithm"""
 
     def entry(i: Index, j: Index) -> Expression:
         y = exp(X[i, j]) / summed(lambda k: exp(X[i, k]), X.columns)
         return log(y) if "log" in name else y
 
-    values = verdict(f, "", last_line(f), about, f(X), matrix(X.shape, entry), start)
-    start = time.perf_counter()
-    return [values, verdict(of_row, "", last_line(of_row), about, of_row(x), jacobian(f(x), x), start)]
+    return entry

@@ -22,7 +22,7 @@ def prove_layer(make: MakeLayer, *, training: bool = True, dropout: bool = False
 
     `make` may be the class of a layer. With `dropout`, all parts that can drop weights do.
     """
-    make = _for_equal_sizes(make)
+    make = for_equal_sizes(make)
     layer = make(*SMALL.values())
     mode = ("" if training else ", evaluation") + (", dropout" if dropout else "")
     act = f", {type(layer.act).__name__.removesuffix('Activation')}" if isinstance(layer, ActivationLayer) else ""
@@ -34,7 +34,7 @@ def prove_layer(make: MakeLayer, *, training: bool = True, dropout: bool = False
     return attempts(prove, type(layer).__name__, f"all sizes{act}{mode}")
 
 
-def _for_equal_sizes(make: MakeLayer) -> MakeLayer:
+def for_equal_sizes(make: MakeLayer) -> MakeLayer:
     """The constructor, with D for K if the class says that the output has the size of the input."""
     keeps_size = isinstance(make, type) and getattr(make, "keeps_size", False)
     return (lambda D, K: make(D, D)) if keeps_size else make

@@ -10,7 +10,9 @@ about rounding, optimizers, initial weights, defaults and training: those are le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
 from matgrad.inspection.verdicts import Case, Check
@@ -19,6 +21,9 @@ from matgrad.loss_functions import LOSSES, LossFunction, create_loss
 from matgrad.optimizers import OPTIMIZERS
 from matgrad.proofs.definitions import ArbitraryActivation
 from matgrad.proofs.derivations import derivations
+from matgrad.proofs.explained_functions import explain_activation, explain_lemma, explain_loss, explain_softmax
+from matgrad.proofs.explained_layers import explain_layer
+from matgrad.proofs.explanations import Explanation
 from matgrad.proofs.functions import prove_activation, prove_loss, prove_softmax
 from matgrad.proofs.layers import prove_layer
 from matgrad.proofs.lemmas import lemmas
@@ -32,7 +37,38 @@ QUICK = ("Linear", "ReLU", "Softmax", "stable_softmax", "BatchNormalization", "S
 SMOOTHING = 0.1  # of targets; a symbol stands for it in proofs
 
 
-def cases(only: tuple[str, ...] = (), *, quick: bool = False) -> list[Case]:
+@dataclass(frozen=True)
+class ProofCase(Case):
+    """Something to prove, which can also explain each of its proofs."""
+
+    explain: Callable[[Check], Explanation] | None = None
+
+
+def explain(name: str, only: tuple[str, ...] = ()) -> Explanation:
+    """The derivation of a proved equation, such as 'SoftmaxLayer.DZ', in steps.
+
+    `only` selects layers, losses and functions as in `cases`: ActivationLayer.DZ is that of the first activation
+    function, unless one is selected.
+    """
+    known: dict[str, None] = {}
+    for case in sorted(cases(only), key=lambda case: case.name not in name):  # those that are likely come first
+        for check in case.run():
+            known[check.name] = None
+            if check.name == name:
+                return _explanation(case, check)
+    raise ValueError(f"unknown equation {name!r}; known: {', '.join(sorted(known))}")
+
+
+def _explanation(case: ProofCase, check: Check) -> Explanation:
+    if not check.ok:
+        raise ValueError(f"{check.name} has no derivation, as it is not proved\n{check.message}")
+    if check.note:
+        raise ValueError(f"{check.name} has no derivation: {check.note}")
+    assert case.explain is not None
+    return case.explain(check)
+
+
+def cases(only: tuple[str, ...] = (), *, quick: bool = False) -> list[ProofCase]:
     """The proofs of all layers, losses, activation functions, softmax functions, lemmas and derivations.
 
     `only` selects some of them by name, such as 'Softmax' or 'GELU'; `quick` selects some that take only seconds.
@@ -47,7 +83,7 @@ def cases(only: tuple[str, ...] = (), *, quick: bool = False) -> list[Case]:
     return [case for case in found if not chosen or case.name in chosen]
 
 
-def _layers() -> Iterator[Case]:
+def _layers() -> Iterator[ProofCase]:
     """Every layer, and one layer per activation function and for an arbitrary one."""
     for name, cls in LAYERS.items():
         yield from _layer(name, partial(_make_layer, cls))
@@ -61,31 +97,44 @@ def _make_layer(cls: type[Layer], D: int, K: int) -> Layer:
     return cls(D, D if cls.keeps_size else K)
 
 
-def _layer(name: str, make: MakeLayer) -> Iterator[Case]:
+def _layer(name: str, make: MakeLayer) -> Iterator[ProofCase]:
     """A layer in training mode, in evaluation mode, and with dropout if it has dropout."""
-    yield Case(name, partial(prove_layer, make), is_basic=True)
-    yield Case(name, partial(prove_layer, make, training=False))
-    yield Case(name, partial(_with_dropout, make))
+    yield _case(name, prove_layer, explain_layer, make, is_basic=True)
+    yield _case(name, partial(prove_layer, training=False), partial(explain_layer, training=False), make)
+    yield _case(name, _with_dropout, partial(explain_layer, dropout=True), make)
+
+
+def _case(
+    name: str,
+    prove: Callable[..., list[Check]],
+    explain: Callable[..., Explanation],
+    thing: Any,
+    *,
+    is_basic: bool = False,
+) -> ProofCase:
+    """The case of a thing, with the functions that prove and explain it."""
+    return ProofCase(name, partial(prove, thing), is_basic, partial(explain, thing))
 
 
 def _with_dropout(make: MakeLayer) -> list[Check]:
     return prove_layer(make, dropout=True) if has_dropout(make(*SMALL.values())) else []
 
 
-def _losses() -> Iterator[Case]:
+def _losses() -> Iterator[ProofCase]:
     """Every loss, with and without smoothing."""
     for name, cls in LOSSES.items():
-        yield Case(name, partial(_new, prove_loss, cls), is_basic=True)
+        yield _case(name, partial(_new, prove_loss), explain_loss, cls, is_basic=True)
         if "label_smoothing" in getattr(cls.__init__, "__annotations__", {}):
-            yield Case(name, partial(_new, prove_loss, partial(create_loss, f"{name}(label_smoothing={SMOOTHING})")))
+            smoothed = partial(create_loss, f"{name}(label_smoothing={SMOOTHING})")
+            yield _case(name, partial(_new, prove_loss), explain_loss, smoothed)
 
 
-def _functions() -> Iterator[Case]:
+def _functions() -> Iterator[ProofCase]:
     """Every activation function and every softmax function."""
     for name, cls in ACTIVATIONS.items():
-        yield Case(name, partial(_new, prove_activation, cls), is_basic=True)
+        yield _case(name, partial(_new, prove_activation), explain_activation, cls, is_basic=True)
     for name in SOFTMAX_FUNCTIONS:
-        yield Case(name, partial(prove_softmax, name), is_basic=True)
+        yield _case(name, prove_softmax, explain_softmax, name, is_basic=True)
 
 
 def _new(prove: Callable[..., list[Check]], make: Callable[[], ActivationFunction | LossFunction]) -> list[Check]:
@@ -93,10 +142,10 @@ def _new(prove: Callable[..., list[Check]], make: Callable[[], ActivationFunctio
     return prove(make())
 
 
-def _lemmas() -> Iterator[Case]:
+def _lemmas() -> Iterator[ProofCase]:
     """Every lemma, property and derivation of the paper."""
     for lemma in (*lemmas(), *derivations()):
-        yield Case(lemma.name, partial(_proved, lemma))
+        yield _case(lemma.name, _proved, explain_lemma, lemma)
 
 
 def _proved(lemma: Lemma) -> list[Check]:

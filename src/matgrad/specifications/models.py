@@ -17,8 +17,10 @@ from matgrad.layers import (
     BatchNormalizationLayer,
     DropoutLayer,
     Layer,
+    LayerNormalizationLayer,
     LinearLayer,
     LogSoftmaxLayer,
+    RMSNormalizationLayer,
     SoftmaxLayer,
     SReLULayer,
 )
@@ -35,6 +37,8 @@ LAYERS: dict[str, type[Layer]] = {
     "LogSoftmax": LogSoftmaxLayer,
     "SReLU": SReLULayer,
     "BatchNormalization": BatchNormalizationLayer,
+    "LayerNormalization": LayerNormalizationLayer,
+    "RMSNormalization": RMSNormalizationLayer,
     "Dropout": DropoutLayer,
 }
 

@@ -29,6 +29,7 @@ from matgrad.bench.tools.training_tool import Parameters, Setting
 
 MATMULS = ("float32", "tf32")
 PAUSE = 0.02  # seconds between two turns
+COMPARED = 20  # steps after which parameters are compared: later, those of float32 and float64 differ by 10 % too
 TOOLS = GPU_TOOLS | GPU_JAX_TOOLS | EPOCH_TOOLS
 
 LARGE = Setting((3072, 16384, 16384, 10), 1024)
@@ -118,7 +119,7 @@ def _epoch(plan: Plan, run: Run) -> list[dict[str, Any]]:
     """An epoch of `M.fit` on examples of MNIST's shape, beside as many steps on one batch."""
     experiment = EXPERIMENTS["mnist"]
     setting = replace(experiment.setting("float32"), device=run.device)
-    return _measured([STEPS, GPU_OWN, FIT], [(experiment.title, setting)], plan.epoch, run)
+    return _measured([STEPS, GPU_OWN, FIT], [(experiment.title, setting)], plan.epoch, run, compare=False)
 
 
 def _large(plan: Plan, run: Run) -> list[dict[str, Any]]:
@@ -179,7 +180,7 @@ def _record(title: str, setting: Setting, problems: _Problems, team: Team, run: 
     known = dict(team.failures)  # tools that have left the team
     problems.write(setting, team.folder)
     startup, seconds = team.setup(setting, team.folder), team.rounds(run.rounds)
-    parameters = team.parameters() if compare else {}
+    parameters = team.parameters(min(COMPARED, problems.steps)) if compare else {}
     tools = {name: _row(name, startup[name], seconds, parameters, problems.steps) for name in seconds}
     return {
         "title": title,
@@ -188,6 +189,7 @@ def _record(title: str, setting: Setting, problems: _Problems, team: Team, run: 
         "sizes": list(setting.sizes),
         "batch_size": setting.batch_size,
         "steps": problems.steps,
+        "compared_after": COMPARED if compare else None,
         "tools": tools,
         "failures": {name: reason for name, reason in team.failures.items() if name not in known},
     }
@@ -200,7 +202,7 @@ def _row(
     parameters: dict[str, Parameters],
     steps: int,
 ) -> dict[str, Any]:
-    """The times of a tool, their ratios to all others, and how far its parameters are from native PyTorch's."""
+    """The times of a tool, their ratios to all others, and how far its parameters are from those of its baseline."""
     found = times(seconds[name])
     return TOOLS[name].about() | {
         "per_step": found["median"] / steps,

@@ -202,11 +202,13 @@ class Team(AbstractContextManager):
                     self.report(f"round {r + 1} of {number}: {name} {reply['seconds']:.3f} s")
         return {name: seconds[name] for name in self._processes}
 
-    def parameters(self) -> dict[str, Parameters]:
-        """The present parameters of each tool."""
+    def parameters(self, after: int | None = None) -> dict[str, Parameters]:
+        """The present parameters of each tool, or those after so many batches from the initial ones."""
         found = {}
         for name in list(self._processes):
             path = self.folder / f"{name}.npz"
+            if after is not None and self._ask(name, do="epoch", keep=self._keep, batches=after) is None:
+                continue
             if self._ask(name, do="save", path=str(path)) is not None:
                 found[name] = read_parameters(path)
         return found

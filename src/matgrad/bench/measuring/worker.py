@@ -75,15 +75,18 @@ class Worker:
         seconds = {"import": imported - begin, "load": loaded - imported, "prepare": end - loaded}
         return seconds | {"pools": thread_pools(), "memory": None if tool.is_own_process else memory.as_dictionary()}
 
-    def epoch(self, keep: bool) -> dict[str, Any]:
-        """The net seconds of an epoch from the initial parameters; with `keep` the data stays loaded for the next."""
+    def epoch(self, keep: bool, batches: int | None = None) -> dict[str, Any]:
+        """The net seconds of an epoch from the initial parameters, or of its first batches.
+
+        With `keep` the data stays loaded for the next.
+        """
         tool = self.tool
         assert tool is not None
         self._load(tool)
         tool.start(self.parameters)
         gc.collect()
         waited, begin = tool.waited(), time.perf_counter()
-        own = tool.train(self.batches)
+        own = tool.train(self.batches if batches is None else batches)
         seconds = time.perf_counter() - begin
         self._release(tool, keep)
         return {"seconds": seconds if own is None else own, "waiting": tool.waited() - waited}

@@ -219,28 +219,30 @@ class Matgrad(SparseLayer):
     def batch(self, X: torch.Tensor, DY: torch.Tensor) -> None:
         super().batch(X, DY)
         self._whole = _repeated(self.step.prepare(X, DY), X=X, T=DY, eta=self.M.scalar(ETA))
-        phases = {name: LayerPhase(self.M, name) for name in ("Y", "DW", "DX")}
-        self._phases = {name: self._compiled(phase, X=X, DY=DY) for name, phase in phases.items()}
+        self._phases: dict[str, Callable[[], Any]] = {}
 
-    def _compiled(self, computation: Computation, **inputs: torch.Tensor) -> Callable[[], Any]:
-        """A computation on these inputs."""
-        evaluation: Any = self.engine.evaluation(computation)
-        evaluation.load(self.state)
-        return _repeated(evaluation.executor_for(*inputs.values()), **inputs)
+    def _phase(self, name: str) -> torch.Tensor:
+        """One matrix, by a program of its own, which is compiled when it is first needed: memory is that of `whole`."""
+        if name not in self._phases:
+            is_update = name == "W'"
+            computation = LayerUpdate(self.M) if is_update else LayerPhase(self.M, name)
+            inputs = {"X": self.DW()} if is_update else {"X": self.X, "DY": self.DY}
+            evaluation: Any = self.engine.evaluation(computation)
+            evaluation.load(self.state)
+            self._phases[name] = _repeated(evaluation.executor_for(*inputs.values()), **inputs)
+        return self._phases[name]()[name]
 
     def feedforward(self) -> torch.Tensor:
-        return self._phases["Y"]()["Y"]
+        return self._phase("Y")
 
     def DW(self) -> torch.Tensor:
-        return self._phases["DW"]()["DW"]
+        return self._phase("DW")
 
     def DX(self) -> torch.Tensor:
-        return self._phases["DX"]()["DX"]
+        return self._phase("DX")
 
     def update(self) -> torch.Tensor:
-        if "W'" not in self._phases:
-            self._phases["W'"] = self._compiled(LayerUpdate(self.M), X=self.DW())
-        return self._phases["W'"]()["W'"]
+        return self._phase("W'")
 
     def whole(self) -> None:
         self._whole()

@@ -11,6 +11,7 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+OPTIONS = {"enable_fp_fusion": True}  # of every launch: x·y + z is rounded once
 
 
 @triton.jit
@@ -73,6 +74,18 @@ def divide(x, y):
         return tl.div_rn(x, y)
     else:
         return x / y
+
+
+@triton.jit
+def to_tf32(x):
+    """x rounded to the nearest number with 11 bits: tensor cores take what they are given and leave out the others."""
+    if INTERPRETED:
+        bits = (x.to(tl.int32, bitcast=True) + 0x1000) & ~0x1FFF
+        return tl.where(x == x, bits.to(tl.float32, bitcast=True), x)
+    else:
+        return tl.inline_asm_elementwise(
+            "cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
 
 
 @triton.jit

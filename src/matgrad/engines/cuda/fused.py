@@ -221,7 +221,7 @@ class FusedExecutor:
         def compile_one(group: Group) -> None:
             source = self.sources[group]
             read, written = self._arguments(source, group)
-            compiled(source.text).warmup(*read, *written, grid=(source.programs,), num_warps=source.tile.warps)
+            compiled(source.text).warmup(*read, *written, grid=(source.programs,), **_options(source))
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(compile_one, self.sources))
@@ -282,7 +282,12 @@ def _addresses(operands: Iterable[Any]) -> frozenset[int]:
 
 def _launch(source: Source, arguments: list[Matrix]) -> None:
     """Launch a kernel."""
-    compiled(source.text)[source.programs,](*arguments, num_warps=source.tile.warps)
+    compiled(source.text)[source.programs,](*arguments, **_options(source))
+
+
+def _options(source: Source) -> dict[str, Any]:
+    """How a kernel is compiled."""
+    return functions.OPTIONS | {"num_warps": source.tile.warps}
 
 
 @cache
@@ -295,4 +300,4 @@ def compiled(text: str) -> Any:
     return triton.jit(namespace["kernel"])
 
 
-FUNCTIONS = ("divide", "erf", "exp", "larger", "log", "log1p", "power", "sqrt", "tanh", "uniform")
+FUNCTIONS = ("divide", "erf", "exp", "larger", "log", "log1p", "power", "sqrt", "tanh", "to_tf32", "uniform")

@@ -43,16 +43,14 @@ class Group:
         """Whether it can compute the value, whose operands are in memory or among its own values."""
         if value.kind == "reduction":
             return self._reduces(value)
-        if value.kind != "elementwise" and value.operation != "uniform":
-            return False
-        return self.has_layout(value.shape) and self._reads(value)
+        return is_mapped(value) and self.has_layout(value.shape) and self.reads(value)
 
     def _reduces(self, value: Value) -> bool:
         """Whether it can compute a sum or a maximum, for which its tiles must be long enough."""
         (X,) = value.operands
         rows, columns = self._lengths(value)
         m, n = self.domain
-        if X.shape != self.domain or not self._reads(value):
+        if X.shape != self.domain or not self.reads(value):
             return False
         if self.kind == "product":
             return rows and not columns and n <= NARROW
@@ -77,10 +75,16 @@ class Group:
         found: dict[Shape, bool] = {(m, n): True, (1, n): each_column, (m, 1): each_row}
         return found.get(shape, False) or (shape in ((), (1, 1)) and each_column and each_row)
 
-    def _reads(self, value: Value) -> bool:
-        """Whether all operands have layouts of the domain, its own values as they are and not transposed."""
+    def reads(self, value: Value) -> bool:
+        """Whether all operands have layouts of the domain, its own values as they are and not transposed.
+
+        The factors of a product are read from memory as a whole: they cannot be its own values.
+        """
         m, n = self.domain
-        for operand in value.operands:
+        factors = value.operands[-2:] if value.kind == "product" else ()
+        if any(located(X)[0] in self.values for X in factors):
+            return False
+        for operand in value.operands[: len(value.operands) - len(factors)]:
             base, is_flipped = located(operand)
             shape = base.shape[::-1] if is_flipped else base.shape
             if shape not in ((m, n), (1, n), (m, 1), (1, 1), ()) or (is_flipped and base in self.values):
@@ -105,6 +109,16 @@ def located(value: Value) -> tuple[Value, bool]:
         is_flipped ^= value.operation == "transpose"
         value = value.operands[0]
     return value, is_flipped
+
+
+def _is_repeated(value: Value) -> bool:
+    """Whether a value has fewer elements in memory than its shape tells."""
+    return math.prod(located(value)[0].shape) != math.prod(value.shape)
+
+
+def is_mapped(value: Value) -> bool:
+    """Whether a value is computed element by element, or sums elements up: what follows a product, or makes a map."""
+    return value.kind in ("elementwise", "reduction") or value.operation == "uniform"
 
 
 def is_free(value: Value) -> bool:
@@ -149,20 +163,23 @@ class _Builder:
         if value.kind == "product":
             self._place_product(value)
             return
+        if not is_mapped(value):
+            self._call(value)
+            return
         found = self._candidates(value)
         group = next((g for g in found if g.holds(value) and self._stays_acyclic(g, value)), None)
         if group is None:
-            for g in found:
+            for g in (g for g in found if g in self.groups):  # those that are left, as some are joined with others
                 self._join(found, g)
-                if g in self.groups and g.holds(value) and self._stays_acyclic(g, value):
+                if g.holds(value) and self._stays_acyclic(g, value):
                     group = g
                     break
         if group is None:
             self._begin(value)
             return
-        self._join(found, group)
         group.add(value)
         self.home[value] = group
+        self._join(found, group)  # which sees what the value reads from the others
 
     def place_scalars(self, values: Iterable[Value]) -> None:
         """Compute scalars that every kernel can compute for itself, because they are needed in memory."""
@@ -177,7 +194,7 @@ class _Builder:
     def _place_product(self, value: Value) -> None:
         kinds: dict[Method, Kind] = {"library": "call", "tile": "product", "split": "map"}
         kind = kinds[self.method(value)]
-        if kind == "call":
+        if kind == "call" or any(map(_is_repeated, value.operands[-2:])):
             self._call(value)
             return
         factors = {located(x)[0] for x in value.operands[-2:]}
@@ -232,17 +249,12 @@ class _Builder:
         for other in found:
             if other is group or other not in self.groups or other.kind != "map" or other.product is not None:
                 continue
-            trial = replace(group, values=list(group.values), operands=set(group.operands))
-            for value in other.values:
-                if not trial.holds(value):
-                    break
-                trial.add(value)
-            else:
-                if not self._needs(group, other) and not self._needs(other, group):
-                    trial.values.sort(key=self.number.__getitem__)
-                    group.__dict__ |= trial.__dict__
-                    self.groups.remove(other)
-                    self.home |= dict.fromkeys(other.values, group)
+            joined = _joined(group, other)
+            if joined is not None and not self._needs(group, other) and not self._needs(other, group):
+                joined.values.sort(key=self.number.__getitem__)
+                group.__dict__ |= joined.__dict__
+                self.groups.remove(other)
+                self.home |= dict.fromkeys(other.values, group)
 
     def _needs(self, group: Group, other: Group) -> bool:
         """Whether a group needs the other by way of a third."""
@@ -267,6 +279,16 @@ class _Builder:
             seen |= new
             pending += new
         return False
+
+
+def _joined(group: Group, other: Group) -> Group | None:
+    """A group with the values of both, if it can compute them, also those that read values of the other."""
+    joined = replace(group, values=list(group.values), operands=set(group.operands))
+    for value in other.values:
+        if not joined.holds(value):
+            return None
+        joined.add(value)
+    return joined if all(map(joined.reads, joined.values)) else None
 
 
 def is_sampled(value: Value) -> bool:

@@ -67,6 +67,7 @@ class Graph:
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
             warnings.warn(f"a computation on {self.device} runs without a CUDA graph: {reason}", stacklevel=2)
+            _free_generator(self.device)
             return self._uncaptured
         return graph.replay
 
@@ -79,6 +80,12 @@ class Graph:
 def _stream(device: torch.device) -> torch.cuda.Stream:
     """The stream on which graphs are captured."""
     return torch.cuda.Stream(device)
+
+
+def _free_generator(device: torch.device) -> None:
+    """Let the random generator of a device go on: after a capture that failed, its state waits for the end of it."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
+    generator.graphsafe_set_state(generator.clone_state())
 
 
 @contextmanager

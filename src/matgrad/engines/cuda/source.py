@@ -39,6 +39,7 @@ EXPRESSIONS = {
     "gate": "{0} * ({1} >= 0).to(tl.{dtype})",
     "uniform": "uniform(i * {n} + j, {0}, {1}, tl.{dtype})",
 }
+UNROLLED = 32  # parts of a product that are added up without a loop
 POWERS = {2: "{0} * {0}", 1: "{0}", 0.5: "sqrt({0})"}  # as PyTorch computes them
 REDUCTIONS = {
     "rows_sum": "tl.sum({0}, axis=1, keep_dims=True)",
@@ -139,22 +140,9 @@ class _Writer:
         stop = f"tl.minimum(part * {length} + {length}, {k})" if t.parts > 1 else f"{k}"
         self._say(f"for start in tl.range(part * {length}, {stop}, {t.terms}, num_stages={t.stages}):")
         self._say(f"k = start + tl.arange(0, {t.terms})", 2)
-        ends = f" & (k[{{}}] < {k})" if k % t.terms else ""
         left, right = ((a, ai, ak), (b, bj, bk)) if not self.is_turned else ((b, bj, bk), (a, ai, ak))
-        bounds = {"i": self.m, "j": self.n}
-        lower = ".to(tl.bfloat16)" if self.matmul == "bf16" else ""
-        p, outer, inner = left
-        self._say(
-            f"x = tl.load({p} + {first}[:, None] * {outer} + k[None, :] * {inner}, "
-            f"mask=({first}[:, None] < {bounds[first]}){ends.format('None, :')}, other=0.0){lower}",
-            2,
-        )
-        p, outer, inner = right
-        self._say(
-            f"y = tl.load({p} + k[:, None] * {inner} + {second}[None, :] * {outer}, "
-            f"mask=({second}[None, :] < {bounds[second]}){ends.format(':, None')}, other=0.0){lower}",
-            2,
-        )
+        self._say(f"x = {self._tile_of(left, f'{first}[:, None]', 'k[None, :]', first, k)}", 2)
+        self._say(f"y = {self._tile_of(right, f'{second}[None, :]', 'k[:, None]', second, k)}", 2)
         precision = "tf32" if self.matmul == "tf32" else "ieee"
         self._say(f'total = tl.dot(x, y, total, input_precision="{precision}")', 2)
         if self.is_turned:
@@ -162,18 +150,25 @@ class _Writer:
         self._say("i, j = i[:, None], j[None, :]")
         self._bounds()
 
+    def _tile_of(self, factor: tuple[str, int, int], outer: str, inner: str, name: str, k: int) -> str:
+        """A tile of a factor, whose rows or columns `outer` are called i or j, for the terms `inner` of k."""
+        pointer, far, near = factor
+        size = {"i": self.m, "j": self.n}[name]
+        mask = f"({outer} < {size})" + (f" & ({inner} < {k})" if k % self.tile.terms else "")
+        load = f"tl.load({pointer} + {outer} * {far} + {inner} * {near}, mask={mask}, other=0.0)"
+        return {"tf32": f"to_tf32({load})", "bf16": f"{load}.to(tl.bfloat16)"}.get(self.matmul, load)
+
     def _factor(self, operand: Value) -> tuple[str, tuple[int, int]]:
         """The pointer to a factor of a product, and its strides."""
-        base, is_flipped = located(operand)
-        strides = self.strides(base)
-        return self._pointer(base), strides[::-1] if is_flipped else strides
+        return self._pointer(located(operand)[0]), self._strides_of(operand)
 
     def _parts_offset(self, product: Value) -> str:
         """Where an element is in a part of the sum: in the order in which the tile of a product has it."""
-        (_, (_, ak)), (_, (bk, _)) = ((x, self._strides_of(x)) for x in product.operands[-2:])
+        (_, ak), (bk, _) = map(self._strides_of, product.operands[-2:])
         return f"i + j * {self.m}" if bk == 1 and ak != 1 else f"i * {self.n} + j"
 
     def _strides_of(self, operand: Value) -> tuple[int, int]:
+        """The strides of a factor."""
         base, is_flipped = located(operand)
         strides = self.strides(base)
         return strides[::-1] if is_flipped else strides
@@ -197,10 +192,10 @@ class _Writer:
         """A B, or β·C + α·A B."""
         if self.group.kind == "map":
             pointer, offset = self._pointer(value), self._parts_offset(value)
-            tile = product_tile(value, self.matmul, "parts", False)
-            size = self.m * self.n
-            loads = (f"tl.load({pointer} + {k * size} + {offset}, mask=inside, other=0.0)" for k in range(tile.parts))
-            self._say("total = " + " + ".join(loads))
+            parts, size = product_tile(value, self.matmul, "parts", False).parts, self.m * self.n
+            self._say(f"total = tl.load({pointer} + {offset}, mask=inside, other=0.0)")
+            self._say(f"for part in tl.{'static_range' if parts <= UNROLLED else 'range'}(1, {parts}):")
+            self._say(f"total += tl.load({pointer} + part * {size} + {offset}, mask=inside, other=0.0)", 2)
         if value.operation == "matmul":
             return "total"
         beta, C, alpha = (self._variable(x) for x in value.operands[:3])

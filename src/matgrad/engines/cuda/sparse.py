@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from matgrad.engines.cuda.functions import uniform
+from matgrad.engines.cuda.functions import OPTIONS, uniform
 from matgrad.engines.cuda.index import Index, Lines, index_of
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def dense(out: torch.Tensor, S: Support | Index, w: torch.Tensor) -> None:
     out.zero_()
     with torch.cuda.device_of(out):
         grid = (triton.cdiv(S.nnz, MANY),)
-        _fill[grid](out, index.row_indices, index.by_rows.others, w, S.nnz, D, MANY)
+        _fill[grid](out, index.row_indices, index.by_rows.others, w, S.nnz, D, MANY, **OPTIONS)
 
 
 def uniform_on(out: torch.Tensor, S: Support | Index, seed: Scalar, count: Scalar) -> None:
@@ -261,7 +261,7 @@ def uniform_on(out: torch.Tensor, S: Support | Index, seed: Scalar, count: Scala
     (seed, SEED), (count, COUNT) = _split(seed, out), _split(count, out)
     with torch.cuda.device_of(out):
         grid = (triton.cdiv(S.nnz, MANY),)
-        _hash[grid](out, index.row_indices, index.by_rows.others, seed, count, S.nnz, D, SEED, COUNT, MANY)
+        _hash[grid](out, index.row_indices, index.by_rows.others, seed, count, S.nnz, D, SEED, COUNT, MANY, **OPTIONS)
 
 
 def _sum(
@@ -285,7 +285,7 @@ def _sum(
     with torch.cuda.device_of(out):
         _sum_lines[(programs,)](
             out, partials, lines.starts, lines.others, lines.places, lines.segments, w, B, X, sampled, beta, C, alpha,
-            m, room, lines.length, N // unit, BETA, ALPHA, is_kept, unit, BL, BK, BN, num_warps=warps,
+            m, room, lines.length, N // unit, BETA, ALPHA, is_kept, unit, BL, BK, BN, num_warps=warps, **OPTIONS,
         )  # fmt: skip
         if room:
             factor = (None, 1) if X is not None else (alpha, ALPHA)
@@ -297,7 +297,7 @@ def _add(out: torch.Tensor, partials: torch.Tensor, lines: Lines, alpha: torch.T
     N, unit, (_, BK, BN, warps) = out.shape[1], gcd(out.shape[1], ALIGNED), _sum_tile(out.shape[1])
     room = len(partials)
     _add_segments[(room * triton.cdiv(N, BN),)](
-        out, partials, lines.segments, alpha, room, N // unit, ALPHA, unit, BK, BN, num_warps=warps
+        out, partials, lines.segments, alpha, room, N // unit, ALPHA, unit, BK, BN, num_warps=warps, **OPTIONS
     )
 
 
@@ -321,6 +321,7 @@ def _sample(
             _sample_elements[(triton.cdiv(index.nnz, BK),)](
                 out, index.row_indices, index.by_rows.others, A, B, beta, C, alpha,
                 index.nnz, first, min(first + width, units), units, BETA, ALPHA, unit, BK, BN, num_warps=4,
+                **OPTIONS,
             )  # fmt: skip
             beta, BETA, C = None, 1, out  # to which the other slices add
 

@@ -15,6 +15,7 @@ UNITS = 132  # multiprocessors that should have work
 LARGE = 500_000_000  # multiplications of a product from which on cuBLAS is faster, though nothing is fused with it
 SHORT = 128  # terms of a sum that one tile adds up, instead of several that each add up a part
 SHORT_ON_TENSOR_CORES = 1024
+MOST_PARTS = 256  # of a sum
 
 
 class Tile(NamedTuple):
@@ -52,7 +53,7 @@ def product_tile(product: Value, matmul: str, kind: str, whole_rows: bool) -> Ti
     if rows * columns <= 1024:
         rows, columns = min(rows, 32), min(columns, 32)
     tiles = math.ceil(m / rows) * math.ceil(n / columns)
-    parts = max(1, min(k // 64, max(UNITS // tiles, k // 192)))
+    parts = max(1, min(k // 64, max(UNITS // tiles, k // 192), MOST_PARTS))
     terms = 32 if k // parts >= 96 else 64
     return Tile(rows, columns, terms, 4 if rows * columns > 1024 else 2, 3 if k // parts >= SHORT else 2, parts)
 

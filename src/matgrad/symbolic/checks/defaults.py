@@ -34,6 +34,8 @@ DEFAULTS: dict[type, dict[str, Any]] = {
         **{"epsilon": 1e-5, "momentum": 0.1, "gamma": 1, "beta": 0},
         **{"running_mean": 0, "running_variance": 1},
     },
+    layers.LayerNormalizationLayer: {"epsilon": 1e-5, "gamma": 1, "beta": 0},
+    layers.RMSNormalizationLayer: {"epsilon": 1e-5, "gamma": 1},
     layers.DropoutLayer: {"dropout": 0.5, "renewals": 0, "renew": "step"},
     activations.LeakyReLUActivation: {"alpha": 0.01},
     activations.AllReLUActivation: {"alpha": 0.01},

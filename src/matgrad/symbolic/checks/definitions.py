@@ -186,6 +186,28 @@ def _batch_normalization(layer: Any, X: sp.Matrix) -> Values:
     return values | {"running_mean": mean, "running_variance": variance}
 
 
+def _layer_normalization(layer: Any, X: sp.Matrix) -> Values:
+    """y_ij = γ_j·(x_ij - μ_i) / √(σ_i² + ε) + β_j, with the mean μ_i and the variance σ_i² of row i"""
+    N, D = X.shape
+    mu = sp.Matrix(N, 1, lambda i, _: sum(X[i, j] for j in range(D)) / sp.Integer(D))
+    Sigma = sp.Matrix(N, 1, lambda i, _: sum((X[i, j] - mu[i]) ** 2 for j in range(D)) / sp.Integer(D))
+    S = sp.Matrix(N, 1, lambda i, _: 1 / sp.sqrt(Sigma[i] + layer.epsilon))
+    R = sp.Matrix(N, D, lambda i, j: X[i, j] - mu[i])
+    Z = sp.Matrix(N, D, lambda i, j: R[i, j] * S[i])
+    Y = sp.Matrix(N, D, lambda i, j: layer.gamma[j] * Z[i, j] + layer.beta[j])
+    return {"mu": mu, "R": R, "Sigma": Sigma, "inv_sqrt_Sigma": S, "Z": Z, "Y": Y}
+
+
+def _rms_normalization(layer: Any, X: sp.Matrix) -> Values:
+    """y_ij = γ_j·x_ij / √(Σ_k x_ik² / D + ε)"""
+    N, D = X.shape
+    Sigma = sp.Matrix(N, 1, lambda i, _: sum(X[i, j] ** 2 for j in range(D)) / sp.Integer(D))
+    S = sp.Matrix(N, 1, lambda i, _: 1 / sp.sqrt(Sigma[i] + layer.epsilon))
+    Z = sp.Matrix(N, D, lambda i, j: X[i, j] * S[i])
+    Y = sp.Matrix(N, D, lambda i, j: layer.gamma[j] * Z[i, j])
+    return {"Sigma": Sigma, "inv_sqrt_Sigma": S, "Z": Z, "Y": Y}
+
+
 LAYER_DEFINITIONS: dict[type[Layer], Callable[[Any, sp.Matrix], Values]] = {
     layers.LinearLayer: _linear_layer,
     layers.ActivationLayer: _activation_layer,
@@ -193,6 +215,8 @@ LAYER_DEFINITIONS: dict[type[Layer], Callable[[Any, sp.Matrix], Values]] = {
     layers.SoftmaxLayer: _softmax_layer,
     layers.LogSoftmaxLayer: _log_softmax_layer,
     layers.BatchNormalizationLayer: _batch_normalization,
+    layers.LayerNormalizationLayer: _layer_normalization,
+    layers.RMSNormalizationLayer: _rms_normalization,
     layers.DropoutLayer: _dropout_layer,
 }
 

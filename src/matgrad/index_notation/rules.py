@@ -1,0 +1,93 @@
+"""Which rules a derivative needs, by name, and definitions put back into an expression."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import product as combinations
+
+from matgrad.index_notation.entries import Entry
+from matgrad.index_notation.expressions import Expression, Factor, Index, Monomial, of, product
+from matgrad.index_notation.functions import Applied, Maximum
+from matgrad.index_notation.powers import Base
+from matgrad.index_notation.sums import Sum
+
+DELTA = "the derivative of an entry is 1 for the same indices, and 0 for others"
+FUNCTIONS = {  # what their derivatives are
+    "exp": "the derivative of exp is exp",
+    "log": "the derivative of log is x^(-1)",
+    "erf": "the derivative of erf is 2/π^(1/2)·exp(-x^2)",
+}
+
+
+def rules_of(e: Expression, variable: Entry) -> list[str]:
+    """The rules that e.derivative(variable) is by, each once, from the outside to the inside."""
+    return list(dict.fromkeys(_rules(e, variable)))
+
+
+def _rules(e: Expression, variable: Entry) -> Iterator[str]:
+    terms = [[(f, p, x) for f, p in m if (x := f.derivative(variable))] for m in e.terms]
+    dependent = [factors for factors in terms if factors]
+    if len(dependent) > 1:
+        yield "sum rule"
+    for factors in dependent:
+        if len(factors) > 1:
+            yield "product rule"
+        for f, p, _ in factors:
+            if p != 1 and not (isinstance(f, Applied) and f.function.name == "exp"):
+                yield "power rule"
+            yield from _rules_of_factor(f, variable)
+
+
+def _rules_of_factor(f: Factor, variable: Entry) -> Iterator[str]:
+    match f:
+        case Entry():
+            yield DELTA
+        case Applied():
+            name = f.function.name
+            if not (len(f.argument.terms) == 1 and isinstance(next(f.argument.factors(), None), Entry)):
+                yield "chain rule"
+            yield FUNCTIONS.get(name, f"the derivative of {name} is {name}'")
+            yield from _rules(f.argument, variable)
+        case Sum():
+            yield "a sum is differentiated term by term"
+            _, body = f.opened()
+            yield from _rules(body, variable)
+        case Base():
+            yield from _rules(f.expression, variable)
+        case Maximum():
+            yield "a maximum has the derivative of what is the greatest"
+            yield from _rules(f.argument, variable)
+
+
+def folded(e: Expression, entry: Entry, definition: Expression) -> Expression:
+    """e with y_ij in place of its definition, wherever that is a part of a product, such as exp(z_ij) / Σ_k exp(z_ik).
+
+    Only a product with other factors than entries is looked for. The result is equal to e if y_ij is its definition.
+    """
+    if len(definition.terms) != 1 or all(isinstance(f, Entry) for f in definition.factors()):
+        return e
+    places = [dict(zip(entry.indices, at, strict=True)) for at in _places(entry, e)]
+    changed = True
+    while changed:
+        changed = False
+        for m, place in combinations(list(e.terms), places):
+            pattern = definition.substituted(place)
+            if len(pattern.terms) == 1 and m in e.terms and _is_part(dict(next(iter(pattern.terms))), m):
+                ((q, c),) = pattern.terms.items()
+                rest = product((*m, *((f, -p) for f, p in q)))
+                y = of(entry.at(*(place[i] for i in entry.indices)))
+                e = e - Expression({m: e.terms[m]}) + (rest * y).scaled(e.terms[m] / c)
+                changed = True
+    return e
+
+
+def _places(entry: Entry, e: Expression) -> Iterator[tuple[Index, ...]]:
+    """The indices of e that can stand for those of an entry."""
+    return combinations(*(sorted(k for k in e.free if k.size == i.size) for i in entry.indices))
+
+
+def _is_part(powers: dict[Factor, Fraction], m: Monomial) -> bool:
+    """Whether m has all of these powers as a part, with exponents of the same sign."""
+    found = dict(m)
+    return all(f in found and found[f] * p > 0 and abs(found[f]) >= abs(p) for f, p in powers.items())

@@ -1,0 +1,108 @@
+"""Explanations of proofs: every step is equal to an earlier one, or a definition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import matgrad as mg
+from cli_support import run, succeed
+from composites import ResidualLayer
+from matgrad.index_notation.expressions import as_expression
+from matgrad.inspection.verdicts import Check
+from matgrad.proofs import prove_layer
+from matgrad.proofs.explained_layers import explain_layer
+from matgrad.proofs.explanations import Explanation
+from matgrad.proofs.suite import ProofCase, cases, explain
+
+SOFTMAX = """\
+  2. definition of Y by feedforward
+       Y = stable_softmax(Z)
+       Y_ij = exp(Z_ij) / (Σ_k exp(Z_ik))
+  3. chain rule: L depends on Z_ij by way of Y
+       DZ_ij = Σ_kl DY_kl·∂Y_kl/∂Z_ij
+"""
+
+
+def fail(*arguments: object) -> str:
+    result = run(*arguments)
+    assert result.exit_code
+    return result.output
+
+
+def is_sound(explanation: Explanation) -> bool:
+    """Whether it has no gaps, and LaTeX that pdflatex can read."""
+    latex = explanation.latex()
+    balanced = latex.count("{") == latex.count("}") and latex.count(r"\left(") == latex.count(r"\right)")
+    return (
+        bool(explanation.lines) and not [*explanation.gaps()] and str(explanation).isprintable is not None and balanced
+    )
+
+
+def unsound(chosen: list[ProofCase]) -> list[tuple[str, str]]:
+    found: list[tuple[ProofCase, Check]] = [(case, check) for case in chosen for check in case.run()]
+    assert found
+    return [(check.name, check.sizes) for case, check in found if not is_sound(case.explain(check))]
+
+
+def test_explanations_are_sound():
+    names = ("Softmax", "BatchNormalization", "SReLU", "Dropout", "GELU", "NLL", "SoftmaxCrossEntropy", "log_softmax")
+    chosen = [case for case in cases() if case.name in names and case.is_basic]
+    assert len(chosen) > 5
+    assert not unsound([*chosen, *cases(("chain rule", "softmax derivation"))])
+
+
+@pytest.mark.slow
+def test_all_explanations_are_sound():
+    assert not unsound(cases())
+
+
+def test_layers_with_parts():
+    for check in prove_layer(ResidualLayer, dropout=True):
+        if not check.note:
+            assert is_sound(explain_layer(ResidualLayer, check, dropout=True)), check.name
+
+
+def test_a_wrong_step_is_a_gap():
+    explanation = explain("SoftmaxLayer.DZ")
+    assert not [*explanation.gaps()]
+    for k, line in enumerate(explanation.lines):
+        if k > 3 and line.value is not None:
+            lines = [*explanation.lines]
+            lines[k] = replace(line, value=line.value + as_expression(1))
+            assert [*replace(explanation, lines=lines).gaps()], line.rule
+
+
+def test_rules_are_named():
+    rules = [line.rule for line in explain("SoftmaxLayer.DZ").lines]
+    assert rules[0].startswith("given")
+    assert rules[3].startswith("product rule; the derivative of exp is exp")
+    assert "power rule" in rules[3]
+    assert rules[4] == "definition of Y"
+    text = str(explain("BatchNormalizationLayer.DX"))
+    assert "chain rule: L depends on R_ij by way of Sigma, Z" in text
+    assert "DR_ij = 2·DSigma_j·R_ij / N + DZ_ij·inv_sqrt_Sigma_j" in text
+    assert r"\frac{\partial Y_{kl}}{\partial Z_{ij}}" in explain("SoftmaxLayer.DZ").latex()
+
+
+def test_the_command(tmp_path):
+    out = succeed("verify", "--all-sizes", "--explain", "SoftmaxLayer.DZ", "--latex", tmp_path / "softmax.tex")
+    assert SOFTMAX in out
+    assert "DZ = hadamard(Y, DY - column_repeat(rows_sum(hadamard(DY, Y)), K))" in out
+    assert r"\item chain rule" in (tmp_path / "softmax.tex").read_text()
+    out = succeed("verify", "--all-sizes", "--explain", "ActivationLayer.DZ", "--layer", "GELU")
+    assert "erf" in out
+    assert "known: SoftmaxLayer.DW, SoftmaxLayer.DX" in fail(
+        "verify", "--all-sizes", "--layer", "Softmax", "--explain", "SoftmaxLayer.DQ"
+    )
+    assert "--all-sizes" in fail("verify", "--explain", "SoftmaxLayer.DZ")
+
+
+def test_what_is_not_proved_is_not_explained(monkeypatch):
+    def backpropagate(self, Y, DY):
+        self.DX = DY
+
+    monkeypatch.setattr(mg.DropoutLayer, "backpropagate", backpropagate)
+    with pytest.raises(ValueError, match="not proved"):
+        explain("DropoutLayer.DX", ("Dropout",))

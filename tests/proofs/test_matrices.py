@@ -1,0 +1,167 @@
+"""The table on matrices in index notation: every operation against its meaning, sizes, and random programs."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from index_support import INPUTS, Numbers, random_program, run, symbolic_inputs
+from matgrad.index_notation.expressions import UndefinedError
+from matgrad.matrix_operations import column_repeat, elements_sum, hadamard, identity, ones, rows_sum, zeros
+from matgrad.program.operations import OPERATIONS
+from matgrad.program.shapes import SCALAR
+from matgrad.proofs.calculus import derivative, gradient, is_proved, jacobian
+from matgrad.proofs.matrices import IndexMatrix, column, matrix, result, row, symbols
+from matgrad.proofs.sizes import Questions, Size, sizes
+from program_support import MEANING
+
+N, D, K = sizes("N D K")
+NUMBERS = {"N": 2, "D": 3, "K": 4, "m": 2, "n": 3, "k": 4}
+WITHOUT_INDEX = {"uniform"}  # numbers that are arbitrary
+DEFINED = [name for name, row in OPERATIONS.items() if row.index is not None]
+
+
+def test_every_operation_of_dense_matrices_has_an_index_definition():
+    assert set(DEFINED) == set(MEANING) - WITHOUT_INDEX
+
+
+def operands(rule: list[tuple[str, ...]]) -> list[IndexMatrix]:
+    """Symbols that fit the patterns of a rule; ``*`` is a matrix."""
+    shapes = [("m", "n") if pattern == ("*",) else pattern for pattern in rule]
+    return [symbols(f"A{i}", *(1 if n == "1" else Size(n) for n in shape)) for i, shape in enumerate(shapes)]
+
+
+@pytest.mark.parametrize("name", DEFINED)
+def test_index_definitions_are_what_operations_mean(name: str):
+    for *patterns, _ in OPERATIONS[name].shapes.alternatives:
+        given = {"row_repeat": {"m": Size("m")}, "column_repeat": {"n": Size("n")}, "identity": {"n": Size("n")}}
+        given["full"] = {"m": Size("m"), "n": Size("n")}
+        matrices = operands(patterns)
+        if name == "power":
+            matrices[1] = 0 * matrices[1] + 3
+        found = result(name, *matrices, **given.get(name, {}))
+        numbers = Numbers(NUMBERS, (A for A in matrices if A.entry.constant is None), np.random.default_rng(1))
+        values = [numbers.matrix(A) for A in matrices]
+        values = [float(x) if pattern == SCALAR else x for x, pattern in zip(values, patterns, strict=True)]
+        expected = MEANING[name](numbers.shape(found), *values)
+        np.testing.assert_allclose(numbers.matrix(found), expected, rtol=1e-12, err_msg=name)
+
+
+# -- sizes -------------------------------------------------------------------------------------
+
+
+def test_sizes_are_opaque():
+    for use in (int, float, range, iter, lambda n: n % 2, lambda n: n > 2, lambda n: n <= 5, lambda n: n > K):
+        with pytest.raises(TypeError):
+            use(N)
+    with pytest.raises(TypeError):
+        np.ones((N, 2))
+
+
+def test_questions_about_sizes_are_remembered():
+    questions = Questions()
+    n, m = Size("n", questions), Size("m", questions)
+    assert n == n
+    assert n == Size("n")
+    assert not questions.ones
+    assert n > 0
+    assert n >= 1
+    assert not n < 1
+    assert n != 0
+    assert not questions.ones
+    assert not questions.others
+    assert n != 1
+    assert m > 1
+    assert questions.ones == {"n", "m"}
+    assert n >= 2
+    assert not n < 2
+    assert not questions.others
+    assert n != m
+    assert n != 5
+    assert questions.others == ["n = m", "n = 5"]
+
+
+def test_arithmetic_of_sizes():
+    X = symbols("X", N, D)
+    assert is_proved(N * X / N, X)
+    assert is_proved(X * (N - 1) / (N - 1), X)
+    assert is_proved((N * K / (K + K)) * X, X * N / 2)
+    assert not is_proved((N / D) * X, X)
+    assert is_proved(rows_sum(ones(N, D, like=X)), D * ones(N, like=X))
+
+
+# -- matrices ----------------------------------------------------------------------------------
+
+
+def test_nothing_broadcasts():
+    X, W = symbols("X", N, D), symbols("W", K, D)
+    for use in (lambda: X + W, lambda: X @ W, lambda: hadamard(X, W), lambda: column_repeat(X, K), lambda: X + X.T):
+        with pytest.raises(ValueError, match="expected"):
+            use()
+
+
+def test_what_needs_numbers_is_refused():
+    X, s = symbols("X", N, D), symbols("s")
+    for use in (bool, float, len, list, abs, np.exp, lambda X: X[0], lambda X: X > 0, lambda X: X == 1):
+        with pytest.raises(TypeError):
+            use(X)
+    with pytest.raises(TypeError, match="in place"):
+        X += X
+    with pytest.raises(TypeError):
+        bool(s)
+    with pytest.raises(TypeError):
+        X + np.ones((2, 2))
+    assert symbols("p", is_positive=True)
+    assert s - s == 0
+    assert s - s + 2 != 0
+
+
+def test_rows_and_columns_of_square_matrices():
+    A = symbols("A", N, N)
+    assert is_proved(matrix(A.shape, lambda i, j: (row(A, i) @ column(A, j)).entry), A @ A)
+    assert is_proved(matrix(A.shape, lambda i, j: row(A, i).T[j, column(A, j).indices[1]]), A)
+    assert not is_proved(matrix(A.shape, lambda i, j: row(A, i).T[j, column(A, j).indices[1]]), A.T)
+
+
+def test_gradients_and_jacobians():
+    x, A = symbols("x", N, 1), symbols("A", N, N)
+    assert is_proved(jacobian(A @ x, x), A)
+    assert not is_proved(jacobian(A @ x, x), A.T)
+    assert is_proved(gradient(elements_sum(hadamard(x, A @ x)), x), A @ x + A.T @ x)
+    assert is_proved(gradient(elements_sum(A @ A), A), (ones(N, N, like=A) @ A + A @ ones(N, N, like=A)).T)
+    assert is_proved(jacobian(x, x), identity(N, like=x))
+    assert is_proved(derivative(x.entry, A), zeros(N, N, like=A))
+    with pytest.raises(ValueError, match="symbols"):
+        gradient(elements_sum(A), 2 * A)
+
+
+# -- random programs ---------------------------------------------------------------------------
+
+
+def agree(seed: int, length: int) -> bool:
+    """Whether canonical form and gradient of a random program have the values that torch computes."""
+    rng, generator = random.Random(seed), np.random.default_rng(seed)
+    program, A = random_program(rng, rng.randint(1, length))
+    inputs = symbolic_inputs()
+    numbers = Numbers({name: rng.randint(1, 3) for name in "NDK"}, inputs.values(), generator)
+    tensors = {name: torch.tensor(x, requires_grad=True) for name, x in numbers.matrices.items()}
+    Y = run(program, tensors)
+    if not torch.isfinite(Y).all() or Y.abs().max() > 1e6:
+        return True
+    name = rng.choice(list(INPUTS))
+    (slope,) = torch.autograd.grad((Y * Y).sum(), tensors[name], allow_unused=True)
+    expected = np.zeros(tensors[name].shape) if slope is None else slope.numpy()
+    try:
+        found = numbers.matrix(gradient(elements_sum(hadamard(A, A)), inputs[name]))
+    except UndefinedError as error:
+        return "too many forms" in str(error)
+    values = np.allclose(numbers.matrix(A), Y.detach(), rtol=1e-9, atol=1e-10)
+    return values and np.allclose(found, expected, rtol=1e-7, atol=1e-8 * max(1, np.abs(expected).max()))
+
+
+def test_random_programs_have_the_values_and_gradients_of_torch():
+    wrong = [seed for seed in range(250) if not agree(seed, 6)]
+    assert not wrong

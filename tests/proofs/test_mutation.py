@@ -1,0 +1,93 @@
+"""The teeth of the proofs: every mutant of the package that computes something else is refused."""
+
+from __future__ import annotations
+
+import random
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "symbolic"))
+
+from equivalents import EQUIVALENT
+from mutants import Mutant, Target, mutants, targets, unchanged
+from mutation import patched
+from special_mutants import ATTRIBUTES, names_of, special_mutants
+
+from matgrad.proofs.suite import cases
+
+# equivalent, but only because NumPy broadcasts, or for some α: proofs are for all of them
+ONLY_IN_NUMBERS = ("NumPy broadcasts", "NumPy repeats", "0 < α < 1")
+# what proofs are not about: the initial state, defaults, and optimizers
+KINDS = ("size", "range")
+
+
+def refused_by(target: Target) -> str:
+    """The first equation of those with the target that is not proved; '' if all are."""
+    checks = (check for case in cases(names_of(target)) for check in case.run())
+    return next((f"{check.name} [{check.sizes}]" for check in checks if not check.ok), "")
+
+
+def refusal(mutant: Mutant) -> str:
+    with patched(mutant):
+        return refused_by(mutant.target)
+
+
+def is_wrong(mutant: Mutant) -> bool:
+    """Whether the verdict on a mutant is wrong: those that compute something else, and only those, must be refused."""
+    reason = EQUIVALENT.get(mutant.key, "")
+    if reason.startswith(ONLY_IN_NUMBERS):
+        return False
+    return bool(refusal(mutant)) == bool(reason)
+
+
+def is_wrong_by_number(number: int) -> bool:
+    return is_wrong(mutants()[number])
+
+
+@pytest.mark.parametrize("target", targets()[::6], ids=str)
+def test_patching_alone_is_not_noticed(target: Target):
+    assert refusal(unchanged(target)) == ""
+
+
+def test_a_sample_of_mutants_is_refused():
+    numbers = random.Random(5).sample(range(len(mutants())), 40)
+    assert not [str(mutants()[i]) for i in numbers if is_wrong_by_number(i)]
+
+
+def test_equivalent_mutants_are_proved():
+    equivalent = [mutant for mutant in mutants() if mutant.key in EQUIVALENT]
+    assert len(equivalent) > 20
+    assert not [str(mutant) for mutant in equivalent if is_wrong(mutant)]
+
+
+def test_a_sample_of_mutants_that_are_right_almost_everywhere_is_refused():
+    listed = [m for m in special_mutants() if m.kind in KINDS]
+    assert len(listed) > 300
+    assert not [str(m) for m in random.Random(6).sample(listed, 25) if differs(m) and not refusal(m)]
+
+
+def differs(mutant: Mutant) -> bool:
+    """Whether it computes something else than the original; those that do not are never reached, or cancel."""
+    from special_mutants import differs_from, values
+
+    original = values(mutant.target)
+    with patched(mutant):
+        return differs_from(original, mutant.target)
+
+
+@pytest.mark.parametrize(("cls", "name", "value"), [x for x in ATTRIBUTES if "Optimizer" not in x[0].__name__], ids=str)
+def test_wrong_constants_and_flags_are_refused(monkeypatch: pytest.MonkeyPatch, cls: type, name: str, value):
+    monkeypatch.setattr(cls, name, value)
+    assert refused_by(Target(cls, name))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_every_mutant_is_refused():
+    numbers = range(len(mutants()))
+    with ProcessPoolExecutor(2) as pool:
+        wrong = pool.map(is_wrong_by_number, numbers, chunksize=8)
+        assert not [str(mutants()[i]) for i, is_it in zip(numbers, wrong, strict=True) if is_it]
