@@ -40,6 +40,7 @@ ORDER = [
     ("exchange", "sklearn"),
     ("runs",),
     ("proofs",),
+    ("derivation",),
     ("symbolic.checks",),
     ("symbolic.derivations",),
     ("symbolic",),

@@ -17,6 +17,7 @@ from matgrad.activation_functions import (
 )
 from matgrad.callbacks import GMP, SET, SNIP, Callback, Checkpoints, EarlyStopping, RigL, Topology
 from matgrad.datasets import DataLoader, load_digits, one_hot
+from matgrad.derivation import Derivation, derive
 from matgrad.engines.registry import compile_step
 from matgrad.evaluation.measures import compute_accuracy, compute_loss
 from matgrad.exchange import from_keras, from_onnx, from_torch, to_keras, to_onnx, to_torch
@@ -103,6 +104,7 @@ __all__ = [
     "CosineScheduler",
     "CrossEntropyLoss",
     "DataLoader",
+    "Derivation",
     "DropoutLayer",
     "ELUActivation",
     "EarlyStopping",
@@ -158,6 +160,7 @@ __all__ = [
     "compute_accuracy",
     "compute_loss",
     "create_model",
+    "derive",
     "distributed",
     "explain",
     "from_keras",

@@ -16,6 +16,7 @@ from matgrad.cli.bench_methods import sparse_methods
 from matgrad.cli.check import check
 from matgrad.cli.convert import convert
 from matgrad.cli.data import data
+from matgrad.cli.derive import derive
 from matgrad.cli.errors import as_click_error
 from matgrad.cli.evaluate import evaluate, predict
 from matgrad.cli.explain import explain
@@ -86,7 +87,7 @@ def completion(shell: str) -> None:
 bench.add_command(brain)
 bench.add_command(gpu)
 bench.add_command(sparse_methods)
-for command in (train, evaluate, predict, explain, convert, plot, runs_command, check, verify, program, bench):
+for command in (train, evaluate, predict, explain, convert, plot, runs_command, check, verify, derive, program, bench):
     main.add_command(command)
 for command in (inspect, pictures_command, info, data):
     main.add_command(command)

@@ -1,0 +1,127 @@
+"""`matgrad derive`: the gradients of a feedforward, with the code of a layer, proved for all sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from matgrad.activation_functions import ACTIVATIONS
+from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, Command, Writes
+from matgrad.cli.options import plugin_option
+from matgrad.cli.verify import MEANING
+from matgrad.foundation.files import as_json as json_text
+from matgrad.foundation.writing import atomic_write
+from matgrad.layers.linear import ActivationLayer
+from matgrad.specifications.models import LAYERS
+from matgrad.specifications.parsing import create, lookup, parse_call
+
+if TYPE_CHECKING:
+    from matgrad.derivation import Derivation
+    from matgrad.proofs.symbolic_layers import MakeLayer
+
+
+@click.command(cls=Command, short_help="Derive the gradients of a feedforward, and prove them.")
+@click.argument("equations", required=False)
+@click.option("--file", type=READS, metavar="FILE", help="Read the equations from a file.")
+@click.option("--layer", metavar="NAME", help="The feedforward of this layer instead, such as Softmax or AllReLU(0.3).")
+@click.option("--evaluation", is_flag=True, help="Its feedforward in evaluation mode.")
+@click.option("--name", default="", metavar="NAME", help="The name of the new layer.")
+@click.option("--code", "code_only", is_flag=True, help="Print the code of the layer, and nothing else.")
+@click.option("--save", type=WRITES, metavar="FILE", help="Write the code of the layer to a file, which is a plugin.")
+@click.option(
+    "--latex",
+    type=Writes(prints=True),
+    metavar="FILE",
+    help="Write the equations as a LaTeX document; - prints it, and nothing else.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
+@plugin_option
+def derive(
+    equations: str | None,
+    file: Path | None,
+    layer: str | None,
+    evaluation: bool,
+    name: str,
+    code_only: bool,
+    save: Path | None,
+    latex: Path | None,
+    as_json: bool,
+    plugin: tuple[Path, ...],
+) -> None:
+    """Derive the gradients of a feedforward in matrix form, and write a layer with them.
+
+    EQUATIONS are separated by semicolons or lines. The last one is that of the output Y; X is the input, of size
+    N×D. NAME: ROWS COLUMNS declares a parameter:
+
+        matgrad derive "g: 1 D = 1; Y = hadamard(row_repeat(g, N), X)"
+
+    What is printed is proved for all sizes, by running it on symbols. If something is not, the exit status is 1.
+    """
+    from matgrad.derivation.derivation import derive as derived
+
+    given = [x for x in (equations, file, layer) if x is not None]
+    if len(given) != 1:
+        raise ValueError("expected EQUATIONS, --file FILE or --layer NAME, and only one of them")
+    if sum((code_only, as_json, latex == STANDARD_OUTPUT)) > 1:
+        raise ValueError("--code, --json and --latex -: expected one of them, as each prints nothing else")
+    if evaluation and layer is None:
+        raise ValueError("--evaluation: expected --layer with it; equations have no modes")
+    if layer is not None:
+        found = derived(layer_named(layer), name=name, training=not evaluation)
+    else:
+        found = derived(file.read_text(encoding="utf-8") if file is not None else str(equations), name=name)
+    if save is not None:
+        with atomic_write(save) as output:
+            output.write(found.code.encode())
+        click.echo(f"code in {save}", err=True)
+    if latex is not None:
+        _write_latex(latex, found)
+    if code_only:
+        click.echo(found.code, nl=False)
+    elif as_json:
+        click.echo(json_text(as_dictionary(found)))
+    elif latex != STANDARD_OUTPUT:
+        click.echo(f"{found}\n\n{found.code}\n{_summary(found)}")
+    if not found.is_proved:
+        for problem in found.problems:
+            click.echo(problem, err=True)
+        raise click.exceptions.Exit(1)
+
+
+def layer_named(specification: str) -> MakeLayer:
+    """The constructor, from D and K, of the layer that a string such as ``Softmax`` or ``AllReLU(0.3)`` names."""
+    name = parse_call(specification).name
+    cls = lookup(name, {**LAYERS, **ACTIVATIONS}, "layer")
+    if name in ACTIVATIONS:
+        return lambda D, K: ActivationLayer(D, K, specification)
+    return lambda D, K: create(specification, LAYERS, "layer", D, D if getattr(cls, "keeps_size", False) else K)
+
+
+def as_dictionary(found: Derivation) -> dict:
+    """The derivation for JSON."""
+    proved = {verdict.name: verdict.ok for verdict in found.verdicts}
+    methods = (("feedforward", found.feedforward), ("backpropagation", found.backpropagation))
+    lines = {
+        method: [{"name": x.name, "code": x.code, "proved": proved.get(x.name)} for x in lines]
+        for method, lines in methods
+    }
+    return {**lines, "code": found.code, "latex": found.latex, "proved": found.is_proved, "problems": found.problems}
+
+
+def _summary(found: Derivation) -> str:
+    number = sum(verdict.ok for verdict in found.verdicts)
+    return f"{number} of {len(found.verdicts)} equations are proved for all sizes\n{MEANING}"
+
+
+def _write_latex(path: Path, found: Derivation) -> None:
+    from matgrad.foundation.notation import document
+
+    text = document(found.latex)
+    if path == STANDARD_OUTPUT:
+        click.echo(text, nl=False)
+        return
+    with atomic_write(path) as file:
+        file.write(text.encode())
+    click.echo(f"LaTeX in {path}", err=True)

@@ -1,0 +1,154 @@
+"""Backpropagation from feedforward: the gradients of the inputs, line by line.
+
+The adjoints of the operations give the gradient of every value of feedforward from those of later ones. Which of these
+gradients have a line of their own, and which are put into those of earlier values, is what makes all lines
+together shortest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, combinations, count
+
+from matgrad.derivation.adjoints import gradients_of
+from matgrad.derivation.folding import OPERATION, Fact, Folder, cost
+from matgrad.derivation.terms import Term, lifted, named
+
+Equation = tuple[Term, Term]  # a name, and what it stands for
+PIECEWISE = ("step", "sign")  # operations whose derivative is 0, except where a condition changes
+FEW = 4  # so many values have all sets of them tried
+
+
+@dataclass
+class Feedforward:
+    """Equations V = … over inputs, of which the last is that of Y; `wanted` are the inputs whose gradients are derived.
+
+    `declared` are names such as DZ of gradients that always have a line.
+    """
+
+    inputs: list[Term]
+    wanted: list[Term]
+    equations: list[Equation]
+    declared: tuple[str, ...] = ()
+    functions: dict[str, str] = field(default_factory=dict)  # of activation functions: their names and specifications
+
+    def __post_init__(self) -> None:
+        """Leave out the equations that Y does not depend on."""
+        needed: set[str] = {self.Y.label}
+        kept: list[Equation] = []
+        for V, rhs in reversed(self.equations):
+            if V.label in needed:
+                needed |= rhs.names
+                kept.insert(0, (V, rhs))
+        self.equations = [line for V, rhs in kept for line in _with_conditions(V, rhs, self.equations)]
+
+    @property
+    def Y(self) -> Term:
+        """The output."""
+        return self.equations[-1][0]
+
+    @property
+    def DY(self) -> Term:
+        """The gradient of the output, which is given."""
+        return gradient_of(self.Y)
+
+
+def _with_conditions(V: Term, rhs: Term, others: list[Equation]) -> list[Equation]:
+    """V = rhs, after equations H = … for the parts of rhs that are constant except where a condition changes."""
+    smooth: dict[Term, bool] = {}
+    for x in rhs.walk():
+        smooth[x] = x.operation not in PIECEWISE and (
+            x.operation == "input" or any(smooth[operand] for operand in x.operands)
+        )
+    wanted = {o for x in rhs.walk() if smooth[x] for o in x.operands if not smooth[o] and _length(o) > 1 and o.names}
+    if not wanted:
+        return [(V, rhs)]
+    taken = {W.label for W, _ in others}
+    found: list[Equation] = []
+    put: dict[Term, Term] = {}
+    for x in rhs.walk():
+        operands = tuple(put.get(o, o) for o in x.operands)
+        put[x] = x if operands == x.operands else Term(x.operation, operands, x.shape, x.label)
+        if x in wanted:
+            name = next(name for name in chain(["H"], map("H{}".format, count(1))) if name not in taken)
+            taken.add(name)
+            found.append((named(name, *x.shape), put[x]))
+            put[x] = found[-1][0]
+    return [*found, (V, put[rhs])]
+
+
+def _length(x: Term) -> int:
+    return sum(1 for y in x.walk() if y.operands and y.operation not in ("full", "row_repeat", "column_repeat"))
+
+
+def gradient_of(V: Term) -> Term:
+    """DV"""
+    return named(f"D{V.label}", *V.shape)
+
+
+def backpropagation(f: Feedforward, fact: Fact, *, folded: bool = True) -> list[Equation]:
+    """The equations of the gradients, in an order in which they can be computed."""
+    fold = Folder(f.equations, fact) if folded else None
+    inner = [V for V, _ in f.equations[:-1]]
+    fixed = {V for V in inner if f"D{V.label}" in f.declared}
+    free = [V for V in inner if V not in fixed]
+    if fold is None:
+        return _lines(f, set(inner), None)
+    best: tuple[int, list[Equation]] | None = None
+    for chosen in _choices(free):
+        lines = _lines(f, fixed | chosen, fold)
+        found = _cost(lines)
+        if best is None or found < best[0]:
+            best = found, lines
+    assert best is not None
+    return best[1]
+
+
+def _choices(values: list[Term]) -> Iterator[set[Term]]:
+    """Sets of values whose gradients have lines: all sets if there are few values, otherwise the last ones."""
+    if len(values) <= FEW:
+        for n in range(len(values) + 1):
+            yield from map(set, combinations(values, n))
+        return
+    for n in range(len(values) + 1):
+        yield set(values[n:])
+        yield set(values[n : n + 1])
+
+
+def _cost(lines: Iterable[Equation]) -> int:
+    """That of all lines together, and of a line for each term that is written more than once."""
+    terms = dict.fromkeys(rhs for _, rhs in lines)
+    uses = Counter(x for term in {x for rhs in terms for x in rhs.walk()} for x in term.operands)
+    repeated = [x for x, n in uses.items() if n > 1 and x.operands and x not in terms and cost([x]) > 2 * OPERATION]
+    return cost(terms) + OPERATION * (len(terms) + len(repeated))
+
+
+def _lines(f: Feedforward, with_lines: set[Term], fold: Folder | None) -> list[Equation]:
+    found: dict[Term, Term] = {f.Y: f.DY}
+    lines: list[Equation] = []
+    for V, rhs in reversed(f.equations):
+        if V not in found:
+            continue
+        D = found.pop(V)
+        if V in with_lines:
+            lines.append((gradient_of(V), fold(D) if fold else D))
+            D = gradient_of(V)
+        for x, part in gradients_of(rhs, D).items():
+            found[x] = found[x] + part if x in found else part
+    for x in f.wanted:
+        D = found.get(x, lifted(0, x.shape))
+        lines.append((gradient_of(x), fold(D) if fold else D))
+    return _used(lines, f.wanted)
+
+
+def _used(lines: list[Equation], wanted: list[Term]) -> list[Equation]:
+    """The lines that the wanted gradients depend on."""
+    needed = {f"D{x.label}" for x in wanted}
+    kept: list[Equation] = []
+    for D, rhs in reversed(lines):
+        if D.label in needed:
+            needed |= rhs.names
+            kept.insert(0, (D, rhs))
+    return kept

@@ -1,0 +1,102 @@
+"""From a feedforward to a layer with its gradients: derived, written as code, and proved."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cached_property
+
+from matgrad.derivation.backpropagation import Equation, backpropagation
+from matgrad.derivation.layers import LayerSource
+from matgrad.derivation.proving import Facts, Verdict, executed, prove
+from matgrad.derivation.sources import Source, TextSource
+from matgrad.derivation.writing import LayerCode, Line
+from matgrad.foundation.notation import symbol
+from matgrad.layers.layer import Layer
+from matgrad.proofs.symbolic_layers import MakeLayer
+from matgrad.typesetting.expressions import Typesetter
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """A derived layer: its equations, its code, and what is proved about it."""
+
+    code: str
+    layer: type[Layer]
+    feedforward: list[Line]
+    backpropagation: list[Line]
+    verdicts: list[Verdict]
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether the output and all gradients are proved for all sizes."""
+        return all(verdict.ok for verdict in self.verdicts)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is not proved, and why."""
+        return [f"{x.name} is not proved: {x.message}" for x in self.verdicts if not x.ok]
+
+    @property
+    def equations(self) -> dict[str, str]:
+        """The equations of backpropagation, by name."""
+        return {line.name: line.code for line in self.backpropagation}
+
+    @cached_property
+    def latex(self) -> str:
+        """The equations of feedforward and backpropagation in the paper's notation."""
+        lines = [*self.feedforward, *self.backpropagation]
+        sizes = {line.name: (_size(line, 0), _size(line, 1)) for line in lines}
+        typeset = Typesetter(sizes)
+        found = [f"{symbol(x.name).text} &= {typeset(ast.parse(x.code, mode='eval').body).text}" for x in lines]
+        return "\\begin{align*}\n" + " \\\\\n".join(found) + "\n\\end{align*}"
+
+    def __str__(self) -> str:
+        """The equations as text, with what is proved."""
+        proved = {verdict.name: verdict.ok for verdict in self.verdicts}
+        width = max(len(line.name) for line in (*self.feedforward, *self.backpropagation))
+
+        def shown(line: Line) -> str:
+            mark = {True: "  # proved", False: "  # NOT PROVED", None: ""}[proved.get(line.name)]
+            return f"{line.name:<{width}} = {line.code}{mark}"
+
+        return "\n".join([*map(shown, self.feedforward), "", *map(shown, self.backpropagation)])
+
+    __repr__ = __str__
+
+
+def _size(line: Line, axis: int) -> str | None:
+    return str(line.term.sizes[axis]) if line.term.shape else None
+
+
+def derive(feedforward: str | MakeLayer | Layer, *, name: str = "", training: bool = True) -> Derivation:
+    """The gradients of a feedforward, in matrix form, with the code of a layer, proved for all sizes.
+
+    `feedforward` is the class of a layer, of which only `feedforward` is read, a function that makes one from D
+    and K, or equations such as ``gamma: 1 D = 1; Y = hadamard(row_repeat(gamma, N), X)``.
+    """
+    best: Derivation | None = None
+    for attempt in range(3):
+        source = _source(feedforward, name, training, named_functions=attempt < 2)
+        facts = Facts(source)
+        found = _derived(source, backpropagation(source.feedforward, facts, folded=attempt == 0), name)
+        if found.is_proved:
+            return found
+        best = best or found
+    assert best is not None
+    return best
+
+
+def _source(feedforward: str | MakeLayer | Layer, name: str, training: bool, named_functions: bool) -> Source:
+    if isinstance(feedforward, str):
+        return TextSource(feedforward, name or "New")
+    make = feedforward if callable(feedforward) else type(feedforward)
+    return LayerSource(make, training=training, named_functions=named_functions)
+
+
+def _derived(source: Source, gradients: list[Equation], name: str) -> Derivation:
+    f = source.feedforward
+    written = LayerCode(name or source.class_name, f, gradients, source.given(), source.functions)
+    code = str(written)
+    layer = executed(code, written.class_name)
+    return Derivation(code, layer, written.forward, written.backward, prove(layer, source, written.forward))

@@ -1,0 +1,287 @@
+"""The normal form of terms: polynomials.
+
+Sums over rows and columns and products of matrices are expanded, and factors that do not depend on what is summed
+over are taken out of them:
+
+    rows_sum(A ⊙ (x 1_nᵀ)) = x ⊙ rows_sum(A)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from matgrad.derivation.polynomials import (
+    ONE,
+    Monomial,
+    Polynomial,
+    atom,
+    depends,
+    is_single,
+    joined,
+    monomial,
+    plus,
+    product,
+    scaled,
+    split,
+    times,
+)
+from matgrad.derivation.terms import Shape, Term, apply, is_one, size_term
+
+Build = Callable[[Polynomial, Shape], Term]
+
+
+class Normalizer:
+    """Terms as polynomials, in which `rules` say what is put for some factors, also inside others.
+
+    Terms in `keep` are not looked into. `build` makes terms of polynomials, for the arguments of functions. `fact`
+    may know a simpler form of a sum.
+    """
+
+    def __init__(
+        self,
+        build: Build,
+        rules: Mapping[Term, Polynomial] | None = None,
+        keep: Iterable[Term] = (),
+        fact: Callable[[Term], Polynomial | None] = lambda term: None,
+        positive: Iterable[Term] = (),
+    ) -> None:
+        self.build, self.rules, self.keep, self.fact = build, rules or {}, frozenset(keep), fact
+        self.positive = frozenset(positive)  # of whose powers any power can be taken
+        self.known: dict[Term, Polynomial] = {}
+
+    def __call__(self, term: Term) -> Polynomial:
+        """The polynomial of a term."""
+        if term not in self.known:
+            self.known[term] = self._polynomial(term)
+        return self.known[term]
+
+    def factor(self, term: Term) -> Polynomial:
+        """A factor whose operands are in normal form."""
+        return self.rules.get(term) or atom(term)
+
+    def _polynomial(self, term: Term) -> Polynomial:
+        if term in self.keep:
+            return atom(term)
+        if term in self.rules:
+            return self.rules[term]
+        if (rule := _RULES.get(term.operation)) is not None:
+            return rule(self, term, *term.operands)
+        operands = tuple(self.normal(x) for x in term.operands)
+        return self.factor(Term(term.operation, operands, term.shape, term.label))
+
+    def normal(self, term: Term) -> Term:
+        """The term in normal form."""
+        return self.build(self(term), term.shape)
+
+    # -- powers ---------------------------------------------------------------------------------
+    def power(self, p: Polynomial, exponent: Fraction, shape: Shape) -> Polynomial:
+        """p^exponent: whole powers of products are those of their factors; others are factors of their own."""
+        if len(p) == 1:
+            ((m, c),) = p.items()
+            is_whole = exponent.denominator == 1
+            if is_whole or (c == 1 and len(m) == 1 and (abs(m[0][1]) == 1 or m[0][0] in self.positive)):
+                coefficient = c ** int(exponent) if is_whole else Fraction(1)
+                return {monomial({f: x * exponent for f, x in m}): coefficient}
+        if exponent.denominator == 1 and exponent > 0:
+            found = p
+            for _ in range(int(exponent) - 1):
+                found = times(found, p)
+            return found
+        return self._power_of_factor(self.build(p, shape), exponent)
+
+    def _power_of_factor(self, f: Term, exponent: Fraction) -> Polynomial:
+        found = self.factor(f)
+        if len(found) == 1 and len(next(iter(found))) == 1:
+            return self.power(found, exponent, f.shape)
+        return atom(f, exponent)
+
+    # -- sums -----------------------------------------------------------------------------------
+    def rows_sum(self, p: Polynomial, shape: Shape) -> Polynomial:
+        """Σ_j p_ij, an m×1 matrix"""
+        return plus(times(self._rows_sum(m, shape), {ONE: c}) for m, c in p.items())
+
+    def _rows_sum(self, m: Monomial, shape: Shape) -> Polynomial:
+        rows, columns = shape
+        inside, outside = split(m, lambda f: depends(f, 1))
+        if is_one(columns):
+            return {m: Fraction(1)}
+        if not inside:
+            return times({outside: Fraction(1)}, atom(size_term(columns)))
+        if is_single(inside, "matmul"):  # (A B) 1_n = A (B 1_n)
+            A, B = inside[0][0].operands
+            return times({outside: Fraction(1)}, self.matmul(self(A), self.rows_sum(self(B), B.shape), A.shape, 1))
+        inner = rows if any(depends(f, 0) for f, _ in inside) else 1
+        return times({outside: Fraction(1)}, self._sum("rows_sum", inside, (inner, columns)))
+
+    def columns_sum(self, p: Polynomial, shape: Shape) -> Polynomial:
+        """Σ_i p_ij, a 1×n matrix"""
+        return plus(times(self._columns_sum(m, shape), {ONE: c}) for m, c in p.items())
+
+    def _columns_sum(self, m: Monomial, shape: Shape) -> Polynomial:
+        rows, columns = shape
+        inside, outside = split(m, lambda f: depends(f, 0))
+        if is_one(rows):
+            return {m: Fraction(1)}
+        if not inside:
+            return times({outside: Fraction(1)}, atom(size_term(rows)))
+        if is_single(inside, "matmul"):  # 1_mᵀ (A B) = (1_mᵀ A) B
+            A, B = inside[0][0].operands
+            left = self.columns_sum(self(A), A.shape)
+            return times({outside: Fraction(1)}, self.matmul(left, self(B), (1, A.shape[1]), B.shape[1]))
+        inner = columns if any(depends(f, 1) for f, _ in inside) else 1
+        return times({outside: Fraction(1)}, self._sum("columns_sum", inside, (rows, inner)))
+
+    def elements_sum(self, p: Polynomial, shape: Shape) -> Polynomial:
+        """Σ_ij p_ij, a scalar"""
+        return plus(times(self._elements_sum(m, shape), {ONE: c}) for m, c in p.items())
+
+    def _elements_sum(self, m: Monomial, shape: Shape) -> Polynomial:
+        rows, columns = shape
+        full, rest = split(m, lambda f: depends(f, 0) and depends(f, 1))
+        down, rest = split(rest, lambda f: depends(f, 0))
+        across, rest = split(rest, lambda f: depends(f, 1))
+        single, scalars = split(rest, lambda f: f.shape != ())
+        found = [{scalars: Fraction(1)}, *(atom(apply("elements_sum", f), p) for f, p in single)]
+        if full:
+            found.append(self._sum("elements_sum", (*full, *down, *across), shape))
+        else:
+            found.append(self._sum("elements_sum", down, (rows, 1)) if down else self.size(rows))
+            found.append(self._sum("elements_sum", across, (1, columns)) if across else self.size(columns))
+        return product(found)
+
+    def size(self, n: Any) -> Polynomial:
+        """A size as a scalar."""
+        return {ONE: Fraction(1)} if is_one(n) else atom(size_term(n))
+
+    def _sum(self, operation: str, inside: Monomial, shape: Shape) -> Polynomial:
+        """A sum over what depends on its indices, by a fact if there is one."""
+        term = apply(operation, self.build({monomial(dict(inside)): Fraction(1)}, shape))
+        found = self.fact(term)
+        return self.factor(term) if found is None else found
+
+    # -- products -------------------------------------------------------------------------------
+    def matmul(self, P: Polynomial, Q: Polynomial, shape: Shape, columns: Any) -> Polynomial:
+        """P Q, for an m×k polynomial P and a Q with n columns."""
+        rows, inner = shape
+        if is_one(inner):
+            return times(P, Q)
+        return plus(
+            scaled(self._product(m, n, (rows, inner, columns)), c * d) for m, c in P.items() for n, d in Q.items()
+        )
+
+    def _product(self, m: Monomial, n: Monomial, sizes: Shape) -> Polynomial:
+        rows, inner, columns = sizes
+        left, outside = split(m, lambda f: depends(f, 1))
+        right, more = split(n, lambda f: depends(f, 0))
+        outside = joined(outside, more)
+        rows = rows if any(depends(f, 0) for f, _ in left) else 1
+        columns = columns if any(depends(f, 1) for f, _ in right) else 1
+        return times({outside: Fraction(1)}, self._inner_product(left, right, (rows, inner, columns)))
+
+    def _inner_product(self, left: Monomial, right: Monomial, sizes: Shape) -> Polynomial:
+        """The product of matrices all of whose factors depend on the inner index."""
+        rows, inner, columns = sizes
+        if not left:
+            return self._columns_sum(right, (inner, columns))
+        if not right:
+            return self._rows_sum(left, (rows, inner))
+        for one, other in ((left, right), (right, left)):
+            if is_single(one, "identity"):
+                return {other: Fraction(1)}
+            if is_single(one, "Diag"):  # Diag(x) A = (x 1_nᵀ) ⊙ A
+                x = one[0][0].operands[0]
+                wanted = 0 if one is left else 1
+                x = x if depends(x, wanted) else transposed(x)
+                return times(self(x), {other: Fraction(1)})
+        A = self.build({left: Fraction(1)}, (rows, inner))
+        B = self.build({right: Fraction(1)}, (inner, columns))
+        return self.factor(apply("matmul", A, B))
+
+    def transpose(self, p: Polynomial) -> Polynomial:
+        """Pᵀ"""
+        return plus(
+            times({ONE: c}, product(self.power(self.factor(transposed(f)), x, ()) for f, x in m)) for m, c in p.items()
+        )
+
+    def diag(self, p: Polynomial, shape: Shape) -> Polynomial:
+        """The diagonal, an n×1 matrix: diag(A ⊙ B) = diag(A) ⊙ diag(B)"""
+        return plus(
+            times({ONE: c}, product(self.power(self._diag(f), x, (shape[0], 1)) for f, x in m)) for m, c in p.items()
+        )
+
+    def _diag(self, f: Term) -> Polynomial:
+        if not (depends(f, 0) and depends(f, 1)):
+            return self.factor(transposed(f) if depends(f, 1) else f)
+        match f.operation:
+            case "identity":
+                return {ONE: Fraction(1)}
+            case "Diag":
+                (x,) = f.operands
+                return self(x if depends(x, 0) else transposed(x))
+            case "transpose":
+                return self._diag(f.operands[0])
+            case "matmul":  # diag(A B) = rows_sum(A ⊙ Bᵀ)
+                A, B = f.operands
+                return self.rows_sum(times(self(A), self.transpose(self(B))), A.shape)
+        return self.factor(apply("diag", f))
+
+
+def transposed(f: Term) -> Term:
+    """Fᵀ, with the transposes of the factors of a product."""
+    if not depends(f, 0) and not depends(f, 1):
+        return f
+    if f.operation in ("identity", "Diag"):
+        return f
+    if f.operation == "matmul":
+        A, B = f.operands
+        return apply("matmul", transposed(B), transposed(A))
+    return f.T
+
+
+def _number(n: Normalizer, term: Term) -> Polynomial:
+    """A number: short ones are coefficients, and others, such as √2, are factors."""
+    x = term.label
+    is_short = isinstance(x, int | Fraction) or len(repr(x)) < 9
+    return ({ONE: Fraction(str(x))} if x else {}) if is_short else atom(term)
+
+
+def _power(n: Normalizer, term: Term, X: Term, p: Term) -> Polynomial:
+    if p.operation != "number":
+        return n.factor(term)
+    return n.power(n(X), Fraction(str(p.label)), X.shape)
+
+
+def _inv_sqrt(n: Normalizer, term: Term, X: Term, epsilon: Term) -> Polynomial:
+    if epsilon.operation == "number" and epsilon.label == 0:
+        return n.power(n(X), Fraction(-1, 2), X.shape)
+    return n.factor(apply("inv_sqrt", n.normal(X), epsilon))
+
+
+_RULES: dict[str, Callable[..., Polynomial]] = {
+    "number": _number,
+    "full": lambda n, t, c: n(c),
+    "row_repeat": lambda n, t, x: n(x),
+    "column_repeat": lambda n, t, x: n(x),
+    "copy": lambda n, t, x: n(x),
+    "add": lambda n, t, A, B: plus([n(A), n(B)]),
+    "subtract": lambda n, t, A, B: plus([n(A), scaled(n(B), Fraction(-1))]),
+    "negative": lambda n, t, X: scaled(n(X), Fraction(-1)),
+    "hadamard": lambda n, t, A, B: times(n(A), n(B)),
+    "scale": lambda n, t, c, X: times(n(c), n(X)),
+    "divide": lambda n, t, X, c: times(n(X), n.power(n(c), Fraction(-1), ())),
+    "reciprocal": lambda n, t, X: n.power(n(X), Fraction(-1), X.shape),
+    "sqrt": lambda n, t, X: n.power(n(X), Fraction(1, 2), X.shape),
+    "power": _power,
+    "inv_sqrt": _inv_sqrt,
+    "transpose": lambda n, t, X: n.transpose(n(X)),
+    "rows_sum": lambda n, t, X: n.rows_sum(n(X), X.shape),
+    "columns_sum": lambda n, t, X: n.columns_sum(n(X), X.shape),
+    "elements_sum": lambda n, t, X: n.elements_sum(n(X), X.shape),
+    "rows_mean": lambda n, t, X: times(n.rows_sum(n(X), X.shape), n.power(n.size(X.shape[1]), Fraction(-1), ())),
+    "columns_mean": lambda n, t, X: times(n.columns_sum(n(X), X.shape), n.power(n.size(X.shape[0]), Fraction(-1), ())),
+    "dot": lambda n, t, x, y: n.elements_sum(times(n(x), n(y)), x.shape),
+    "matmul": lambda n, t, A, B: n.matmul(n(A), n(B), A.shape, B.shape[1]),
+    "diag": lambda n, t, X: n.diag(n(X), X.shape),
+}

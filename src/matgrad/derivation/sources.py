@@ -1,0 +1,220 @@
+"""What a feedforward comes from: the code of a layer, or equations in the notation of the table."""
+
+from __future__ import annotations
+
+import ast
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from matgrad import matrix_operations, softmax_functions
+from matgrad.activation_functions import ACTIVATIONS, create_activation
+from matgrad.derivation.backpropagation import Feedforward
+from matgrad.derivation.terms import NamedFunction, NamedSize, Term, lifted, named
+from matgrad.proofs.matrices import symbols
+from matgrad.proofs.sizes import Questions
+from matgrad.proofs.symbolic_layers import SymbolicSizes
+
+SOFTMAX = ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
+LEFT_OUT = ("apply", "uniform", "product_on", "positive")  # of the table: they are not for equations
+TABLE = {name: getattr(matrix_operations, name) for name in matrix_operations.__all__ if name not in LEFT_OUT}
+ALLOWED = "the operators + - * / @ ** and .T, numbers, sizes, names, and operations of the table"
+DECLARATION = re.compile(r"(\w+)\s*:\s*(\w+)(?:\s*[x×,]\s*|\s+)(\w+)\s*(?:=\s*(\S+))?")
+
+
+class Given(NamedTuple):
+    """A matrix or number that the equations depend on, with the value that it begins with, if it is known."""
+
+    term: Term
+    value: Any = None
+
+
+class Values(NamedTuple):
+    """Inputs in index notation by name, the feedforward as a function of X, and what it asks about sizes."""
+
+    inputs: dict[str, Any]
+    feedforward: Callable[[Any], Any]
+    questions: Questions
+
+
+class Source(ABC):
+    """A feedforward, and its values in index notation."""
+
+    class_name: str  # of the derived layer, if it is given no other
+    feedforward: Feedforward
+    functions: dict[str, str]  # the activation functions by their names in the equations, with their specifications
+
+    @abstractmethod
+    def given(self) -> dict[str, Given]:
+        """What the constructor of a layer sets, by name."""
+
+    @abstractmethod
+    def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
+        """The values of the inputs in index notation; sizes in `ones` are 1."""
+
+
+class TextSource(Source):
+    """Equations such as ``gamma: 1 D = 1; s = inv_sqrt(rows_mean(hadamard(X, X))); Y = …``.
+
+    ``name: rows columns`` declares a parameter, ``= number`` says what it begins with; X is N×D unless it is declared.
+    """
+
+    def __init__(self, text: str, name: str = "New") -> None:
+        if not name.isidentifier():
+            raise ValueError(f"name: expected one that a Python class can have, found {name!r}")
+        self.class_name = name
+        self.declared: dict[str, tuple[tuple[str, str], float | None]] = {}  # sizes, and what it begins with
+        self.lines: list[tuple[str, str, ast.expr]] = []  # name, text and right-hand side
+        self.functions: dict[str, str] = {}
+        for number, line in enumerate(_split(text), start=1):
+            self._read(number, line)
+        if not self.lines or self.lines[-1][0] != "Y":
+            found = f"found {self.lines[-1][0]}" if self.lines else "found no equation"
+            raise ValueError(f"the last equation: expected that of the output, Y = …, {found}")
+        self.declared.setdefault("X", (("N", "D"), None))
+        self.feedforward = self._traced()
+
+    # -- reading --------------------------------------------------------------------------------
+    def _read(self, number: int, line: str) -> None:
+        """A declaration or an equation."""
+        if match := DECLARATION.fullmatch(line):
+            name, rows, columns, value = match.groups()
+            self._check_name(name, line)
+            for size in (rows, columns):
+                if size != "1" and not (size.isidentifier() and size[0].isupper()):
+                    raise ValueError(
+                        f"{line!r}: expected two sizes, each 1 or a name such as N, D or K, found {size!r}"
+                    )
+            self.declared[name] = ((rows, columns), _number(value, line))
+            return
+        try:
+            statement = ast.parse(line).body
+        except (SyntaxError, ValueError) as error:
+            problem = getattr(error, "msg", str(error))
+            raise ValueError(
+                f"line {number}, {line!r}: {problem}; expected NAME = EXPRESSION, or NAME: ROWS COLUMNS"
+            ) from None
+        match statement:
+            case [ast.Assign(targets=[ast.Name(id=name)], value=value)]:
+                self._check_name(name, line)
+                _check(value, line)
+                self.lines.append((name, line, value))
+            case _:
+                raise ValueError(f"line {number}, {line!r}: expected NAME = EXPRESSION, or NAME: ROWS COLUMNS")
+
+    def _check_name(self, name: str, line: str) -> None:
+        known = {*self.declared, *(n for n, *_ in self.lines), *({"X"} if ":" not in line else {})}
+        if name in known or name in {f"D{x}" for x in known} or any(f"D{name}" == x for x in known):
+            raise ValueError(
+                f"{line!r}: {name} has a meaning already; a matrix has one equation, and DX is the gradient of X"
+            )
+        if name in TABLE or name in SOFTMAX or name in ACTIVATIONS or name in ("N", "D", "K", "self"):
+            raise ValueError(f"{line!r}: {name} is the name of a size or a function; choose another")
+
+    # -- evaluation -----------------------------------------------------------------------------
+    def _traced(self) -> Feedforward:
+        sizes = self._sizes(NamedSize)
+        inputs = [named(name, *(sizes[n] for n in shape)) for name, (shape, _) in self.declared.items()]
+        values = self._evaluated({x.label: x for x in inputs}, sizes, NamedFunction, _traced_table(), named)
+        equations = [(named(name, *values[name].shape), values[f"{name} ="]) for name, *_ in self.lines]
+        (X,) = (x for x in inputs if x.label == "X")
+        return Feedforward(inputs, [*(x for x in inputs if x is not X), X], equations)
+
+    def _sizes(self, make: Callable[[str], Any]) -> dict[str, Any]:
+        names = {"N", "D", "K", *(n for shape, _ in self.declared.values() for n in shape)} - {"1"}
+        return {"1": 1, **{name: make(name) for name in sorted(names)}}
+
+    def _evaluated(
+        self, inputs: dict[str, Any], sizes: dict[str, Any], function: Any, table: dict[str, Any], renamed: Any
+    ) -> dict[str, Any]:
+        """The values of all equations; the right-hand side of V is called 'V ='."""
+        functions = {name: function(name) for name in ACTIVATIONS}
+        values: dict[str, Any] = {**table, **functions, **sizes, **inputs}
+        for name, line, node in self.lines:
+            for x in ast.walk(node):
+                if isinstance(x, ast.Name) and x.id not in values:
+                    known = [*inputs, *(n for n, *_ in self.lines if n in values), *(s for s in sizes if s != "1")]
+                    raise ValueError(
+                        f"{line!r}: {x.id} is not defined; known are {', '.join(known)}, and {', '.join(sorted(TABLE))}"
+                    )
+                if isinstance(x, ast.Name) and x.id in functions:
+                    self.functions[x.id] = x.id
+            try:
+                value = eval(compile(ast.Expression(node), "<equation>", "eval"), {"__builtins__": {}, **values})
+            except (ValueError, TypeError, ArithmeticError) as error:
+                raise ValueError(f"{line!r}: {error}") from None
+            if not hasattr(value, "shape"):
+                raise ValueError(f"{line!r}: expected a matrix, found {getattr(value, '__name__', value)}")
+            if name == "Y" and value.shape == ():
+                raise ValueError(f"{line!r}: expected a matrix, found a scalar")
+            values[f"{name} ="] = value
+            values[name] = renamed(name, *value.shape) if renamed else value
+        return values
+
+    def given(self) -> dict[str, Given]:
+        """The declared matrices."""
+        terms = {x.label: x for x in self.feedforward.inputs}
+        return {name: Given(terms[name], value) for name, (_, value) in self.declared.items() if name != "X"}
+
+    def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
+        """The values of the inputs in index notation; sizes in `ones` are 1."""
+        sizes = self._sizes(SymbolicSizes(ones))
+        inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, (shape, _) in self.declared.items()}
+
+        def feedforward(X: Any) -> Any:
+            table = {**TABLE, **{name: getattr(softmax_functions, name) for name in SOFTMAX}, **_like(X)}
+            return self._evaluated(inputs, sizes, create_activation, table, None)["Y"]
+
+        functions = {name: create_activation(f) for name, f in self.functions.items()}
+        return Values({**inputs, **functions}, feedforward, Questions())
+
+
+def _split(text: str) -> list[str]:
+    """Lines, which may also be separated by semicolons; what follows # is a comment."""
+    lines = (line.partition("#")[0] for line in text.splitlines())
+    return [part.strip() for line in lines for part in line.split(";") if part.strip()]
+
+
+def _number(value: str | None, line: str) -> float | None:
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        raise ValueError(f"{line!r}: expected a number after =, found {value!r}") from None
+
+
+def _check(node: ast.expr, line: str) -> None:
+    """Refuse what is not part of the notation."""
+    for x in ast.walk(node):
+        match x:
+            case ast.Call(func=ast.Name(id=name)) if (
+                name not in TABLE and name not in SOFTMAX and name not in ACTIVATIONS
+            ):
+                known = ", ".join((*sorted(TABLE), *SOFTMAX, *ACTIVATIONS))
+                raise ValueError(f"{line!r}: unknown operation {name!r}; known: {known}")
+            case ast.Call(func=ast.Name(), keywords=keywords) if all(k.arg == "epsilon" for k in keywords):
+                continue
+            case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
+                continue
+            case ast.Name() | ast.Attribute(attr="T") | ast.UnaryOp(op=ast.USub()) | ast.BinOp():
+                continue
+            case ast.keyword() | ast.expr_context() | ast.unaryop():
+                continue
+            case ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.MatMult() | ast.Pow():
+                continue
+        raise ValueError(f"{line!r}: {ast.unparse(x) or type(x).__name__} is not allowed; expected {ALLOWED}")
+
+
+def _traced_table() -> dict[str, Any]:
+    """The table on terms."""
+    functions = {name: getattr(softmax_functions, name) for name in SOFTMAX}
+    return {**TABLE, **functions, **_like(lifted(1))}
+
+
+def _like(X: Any) -> dict[str, Any]:
+    """The operations that make matrices, of the kind of X."""
+    return {
+        "ones": lambda m, n=1: matrix_operations.ones(m, n, like=X),
+        "zeros": lambda m, n=1: matrix_operations.zeros(m, n, like=X),
+        "identity": lambda n: matrix_operations.identity(n, like=X),
+    }
