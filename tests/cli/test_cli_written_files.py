@@ -376,7 +376,7 @@ def test_a_benchmark_that_cannot_be_written_is_rescued(monkeypatch):
 def test_equations_that_cannot_be_written_are_rescued(monkeypatch):
     from matgrad.cli import verify
 
-    monkeypatch.setattr(verify, "_cells", lambda check: (os.makedirs("x.tex", exist_ok=True), ("",) * 7)[1])
+    monkeypatch.setattr(verify, "_cells", lambda *_: (os.makedirs("x.tex", exist_ok=True), ("",) * 7)[1])
     result = run("verify", "--layer", "ReLU", "--latex", "x.tex")
     assert result.exit_code == 2
     (name,) = re.findall(r"it is in (\S+)$", result.stderr.splitlines()[-1])
