@@ -32,7 +32,7 @@ lint: $(VENV)/test.done
 
 # the core is built by its tests and by those of the benchmarks: never at once
 CORE_TESTS     := $(addprefix tests/,bench engines hostile program)
-SYMBOLIC_TESTS := $(addprefix tests/,symbolic proofs index_notation)
+SYMBOLIC_TESTS := $(addprefix tests/,symbolic proofs index_notation derivation)
 PAGES_TESTS    := tests/explanation $(addprefix tests/test_,docs.py figures.py readme.py site.py)
 lanes: $(LANES)
 

@@ -26,7 +26,8 @@ from matgrad.proofs.sizes import Questions, Size
 
 ERRORS = (ArithmeticError, ValueError, TypeError, RecursionError)  # that the prover raises
 LINEAR = ("matmul", "add", "subtract", "transpose", "rows_sum", "columns_sum", "rows_mean", "columns_mean", "scale")
-MANY = 8  # so many values of feedforward are not tried one by one
+OUTPUT = ("exp", "tanh", "sqrt", "inv_sqrt", "reciprocal", "log_sigmoid", "divide")  # their adjoints have Y in them
+MANY, MOST = 8, 12  # so many values of feedforward are tried one by one, and all at once
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,13 @@ def _attempts(
 
 
 def _choices(lines: list[Line]) -> Iterator[frozenset[str]]:
-    """Sets of values of feedforward for which symbols are put: first many, at last none."""
+    """Sets of values of feedforward for which symbols are put: first many, at last none, if there are few."""
     every = [line.name for line in lines[:-1]]
     linear = [line.name for line in lines[:-1] if line.term.operation in LINEAR]
+    others = [line.name for line in lines[:-1] if line.term.operation not in OUTPUT]
     single = [[x] for x in every] if len(every) <= MANY else []
-    found = [linear, every, *([x for x in every if x != y] for [y] in single), *single, []]
+    found = [others, linear, every, *([x for x in every if x != y] for [y] in single), *single]
+    found += [[]] if len(every) <= MOST else []
     yield from dict.fromkeys(map(frozenset, found))
 
 
