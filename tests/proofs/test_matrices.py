@@ -14,7 +14,7 @@ from matgrad.matrix_operations import column_repeat, elements_sum, hadamard, ide
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.shapes import SCALAR
 from matgrad.proofs.calculus import derivative, gradient, is_proved, jacobian
-from matgrad.proofs.matrices import IndexMatrix, column, matrix, result, row, symbols
+from matgrad.proofs.matrices import IndexMatrix, column, matrix, row, symbols
 from matgrad.proofs.sizes import Questions, Size, sizes
 from program_support import MEANING
 
@@ -42,7 +42,7 @@ def test_index_definitions_are_what_operations_mean(name: str):
         matrices = operands(patterns)
         if name == "power":
             matrices[1] = 0 * matrices[1] + 3
-        found = result(name, *matrices, **given.get(name, {}))
+        found = IndexMatrix.result(name, *matrices, **given.get(name, {}))
         numbers = Numbers(NUMBERS, (A for A in matrices if A.entry.constant is None), np.random.default_rng(1))
         values = [numbers.matrix(A) for A in matrices]
         values = [float(x) if pattern == SCALAR else x for x, pattern in zip(values, patterns, strict=True)]

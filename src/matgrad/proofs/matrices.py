@@ -12,13 +12,10 @@ The code that trains runs on them: an operation gives the entry that its index d
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
-from matgrad.backends import backend_of, register_matrix_type
-from matgrad.backends.base import Backend
-from matgrad.foundation.numbers import as_number
+from matgrad.backends import register_matrix_type
 from matgrad.index_notation.entries import FIRST, Entry, index, new_index
 from matgrad.index_notation.entries import size as size_of
 from matgrad.index_notation.expressions import Expression, Index, of
@@ -26,15 +23,13 @@ from matgrad.index_notation.numbers import exact
 from matgrad.index_notation.text import text
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.shapes import size_name
+from matgrad.proofs.operators import Shape, SymbolicBackend, SymbolicMatrix, result_shape, with_operations
 from matgrad.proofs.sizes import Size
 
-Shape = tuple[Any, ...]  # (m, n), of which each is a `Size` or the number 1, or () of a scalar
 
-
-class IndexMatrix:
+class IndexMatrix(SymbolicMatrix):
     """The matrix with the entries e(i, j), for an expression e in the indices `indices` of its rows and columns."""
 
-    __array_ufunc__ = None
     __hash__ = object.__hash__
 
     def __init__(self, shape: Shape, entry: Expression) -> None:
@@ -66,54 +61,26 @@ class IndexMatrix:
         names = dict(zip(self.indices, "ij", strict=False))
         return text(self.entry, {i: name for i, name in names.items() if i != FIRST})
 
-    # -- operators ------------------------------------------------------------------------------
-    @property
-    def T(self) -> IndexMatrix:
-        """Xᵀ"""
-        return result("transpose", self)
+    # -- operations -----------------------------------------------------------------------------
+    @classmethod
+    def result(cls, operation: str, *operands: IndexMatrix, **given: Size | int) -> IndexMatrix:
+        """The result of an operation, by its index definition."""
+        row = OPERATIONS[operation]
+        if row.index is None:
+            raise TypeError(f"{operation} has no index definition")
+        shape = result_shape(operation, row.shapes, operands, given)
+        if row.kind == "elementwise":
+            return IndexMatrix(shape, row.index(*(X.entry for X in operands)))
+        return IndexMatrix(shape, row.index(*indices_of(shape), *(X if X.shape else X.entry for X in operands)))
 
-    @property
-    def ndim(self) -> int:
-        """2, or 0 for a scalar."""
-        return len(self.shape)
-
-    def __add__(self, other: Any) -> IndexMatrix:
-        return result("add", self, lifted(other, self.shape))
-
-    def __radd__(self, other: Any) -> IndexMatrix:
-        return result("add", lifted(other, self.shape), self)
-
-    def __sub__(self, other: Any) -> IndexMatrix:
-        return result("subtract", self, lifted(other, self.shape))
-
-    def __rsub__(self, other: Any) -> IndexMatrix:
-        return result("subtract", lifted(other, self.shape), self)
-
-    def __neg__(self) -> IndexMatrix:
-        return result("negative", self)
-
-    def __mul__(self, other: Any) -> IndexMatrix:
-        other = lifted(other)
-        if self.shape and not other.shape:
-            return result("scale", other, self)
-        if other.shape and not self.shape:
-            return result("scale", self, other)
-        return result("hadamard", self, other)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> IndexMatrix:
-        return result("divide", self, lifted(other))
-
-    def __rtruediv__(self, other: Any) -> IndexMatrix:
-        return lifted(other) * result("reciprocal", self)
-
-    def __pow__(self, exponent: Any) -> IndexMatrix:
-        return result("power", self, lifted(exponent))
-
-    def __matmul__(self, other: Any) -> IndexMatrix:
-        backend_of(self, other)
-        return result("matmul", self, other)
+    @classmethod
+    def scalar(cls, x: Any) -> IndexMatrix:
+        """A size or a number as a scalar."""
+        if isinstance(x, Size):
+            return IndexMatrix((), size_of(x.name))
+        if isinstance(x, bool) or not isinstance(x, int | float):
+            raise TypeError(f"expected a matrix with entries in index notation, or a number, found {type(x).__name__}")
+        return IndexMatrix((), exact(x))
 
     # -- what needs numbers ---------------------------------------------------------------------
     def __bool__(self) -> bool:
@@ -127,17 +94,6 @@ class IndexMatrix:
         if self.shape != () or isinstance(other, IndexMatrix | str) or other is None:
             return self is other or (other is not None and self._no_numbers())
         return not self - other
-
-    def _no_numbers(self, *others: Any) -> NoReturn:
-        raise TypeError("a proof cannot depend on the numbers in a matrix: write it with the operations of the table")
-
-    __int__ = __float__ = __index__ = __len__ = __iter__ = __contains__ = __array__ = __abs__ = _no_numbers
-    __lt__ = __le__ = __gt__ = __ge__ = _no_numbers
-
-    def _not_in_place(self, other: Any) -> NoReturn:
-        raise TypeError("a matrix is changed in place, which may change others: write X = X + Y instead")
-
-    __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = __imatmul__ = __setitem__ = _not_in_place
 
 
 def indices_of(shape: Shape) -> tuple[Index, ...]:
@@ -169,87 +125,20 @@ def column(X: IndexMatrix, j: Index) -> IndexMatrix:
     return matrix((X.shape[0], 1), lambda i, _: X[i, j])
 
 
-def lifted(x: Any, shape: Shape = ()) -> IndexMatrix:
-    """x itself if it is such a matrix; a number or a size becomes a scalar or a full matrix."""
-    if isinstance(x, IndexMatrix):
-        return result("full", x, m=shape[0], n=shape[1]) if shape and not x.shape else x
-    x = as_number(x)
-    if isinstance(x, Size):
-        return lifted(IndexMatrix((), size_of(x.name)), shape)
-    if isinstance(x, bool) or not isinstance(x, int | float):
-        raise TypeError(f"expected a matrix with entries in index notation, or a number, found {type(x).__name__}")
-    return lifted(IndexMatrix((), exact(x)), shape)
-
-
-def result(operation: str, *operands: IndexMatrix, **given: Size | int) -> IndexMatrix:
-    """The result of an operation, by its index definition; `given` has the sizes that its operands do not have."""
-    row = OPERATIONS[operation]
-    if row.index is None:
-        raise TypeError(f"{operation} has no index definition")
-    shapes = [tuple(map(size_name, X.shape)) for X in operands]
-    names = row.shapes.result(shapes, {name: size_name(n) for name, n in given.items()})
-    if names is None:
-        found = ", ".join(" × ".join(map(str, shape)) or "a scalar" for shape in shapes)
-        raise ValueError(f"{operation}: expected shapes {row.rule}, found {found}: nothing broadcasts")
-    sizes = {size_name(n): n for n in (1, *given.values(), *(n for X in operands for n in X.shape))}
-    shape = tuple(sizes[name] for name in names)
-    if row.kind == "elementwise":
-        return IndexMatrix(shape, row.index(*(X.entry for X in operands)))
-    return IndexMatrix(shape, row.index(*indices_of(shape), *(X if X.shape else X.entry for X in operands)))
+lifted = IndexMatrix.lifted
 
 
 # -- the table ---------------------------------------------------------------------------------
 
 
-def _with_operations(cls: type[Backend]) -> type[Backend]:
-    """The backend, with a method for every operation in the list that it does not define."""
-    for name in cls.__abstractmethods__ & OPERATIONS.keys():
-        setattr(cls, name, _method(name))
-    return abc.update_abstractmethods(cls)
+@with_operations
+class IndexBackend(SymbolicBackend):
+    """The table on matrices in index notation."""
 
-
-def _method(operation: str) -> Callable[..., IndexMatrix]:
-    return lambda self, *operands: result(operation, *operands)
-
-
-@_with_operations
-class IndexBackend(Backend):
-    """The table on matrices in index notation; the methods below take more than matrices, the others are generated."""
-
-    name = "index notation"
-
-    def full(self, value, m, n, like):
-        return lifted(value, (m, n))
-
-    def identity(self, n, like):
-        return result("identity", n=n)
-
-    def column_repeat(self, x, n):
-        return result("column_repeat", x, n=n)
-
-    def row_repeat(self, x, m):
-        return result("row_repeat", x, m=m)
+    name, matrix_type = "index notation", IndexMatrix
 
     def uniform(self, m, n, seed, count, like):
         return symbols(f"U.{seed}.{count}.{size_name(m)}.{size_name(n)}", m, n)
-
-    def from_numpy(self, A, device=None):
-        raise TypeError("the numbers of an array have no place in a proof: name it in `parameters` or `buffers`")
-
-    def to_numpy(self, X):
-        return X._no_numbers()
-
-    def take_rows(self, X, indices):
-        return X._no_numbers()
-
-    def dtype(self, X):
-        return "exact"
-
-    def tiny(self, X):
-        return 0
-
-    def scalar(self, value, like):
-        return lifted(value)
 
 
 register_matrix_type(IndexMatrix, IndexBackend())  # type: ignore[abstract]
