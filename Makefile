@@ -61,8 +61,9 @@ test-smoke: $(VENV)/test.done
 	$(BIN)/ruff check .
 	$(PYTEST) tests/test_matrix_operations.py tests/cli/test_smoke.py
 
+# Triton's interpreter, which the first test that imports Triton decides about otherwise
 test-slow: $(VENV)/test.done
-	$(PYTEST) -m slow
+	TRITON_INTERPRET=1 $(PYTEST) -m slow
 	for backend in jax tensorflow; do \
 	    $(PYTEST) --backend $$backend -m 'slow or not slow' tests/engines tests/test_experiments.py || exit 1; \
 	done
