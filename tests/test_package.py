@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -176,3 +177,9 @@ def test_a_wheel_without_the_core_says_so(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     assert "this wheel of matgrad lacks the C++ core" in done.stdout + done.stderr
     assert [path.name.endswith("-none-any.whl") for path in tmp_path.iterdir()] == [True]
+
+
+def test_test_files_have_names_of_their_own():
+    """Else pytest cannot import them in one process; those of a package, such as gpu, have its name too."""
+    files = (path for path in Path(__file__).parent.rglob("test_*.py") if not (path.parent / "__init__.py").exists())
+    assert [name for name, number in Counter(path.name for path in files).items() if number > 1] == []
