@@ -14,10 +14,15 @@ PYTEST     := $(ONE_THREAD) $(BIN)/python -m pytest --quiet --durations=5
 CORE     := native/CMakeLists.txt $(shell find native/include native/src native/python -type f)
 PACKAGES := $(sort $(shell find src -name __init__.py))
 
-# two at a time, the longest first
-LANES := test-core test-package test-jax test-tensorflow test-symbolic test-pages
+# Triton, whose interpreter runs the kernels for GPUs, is made for Linux. It has a folder of its own: where it and TensorFlow
+# are installed, PyTorch imports both, and LLVM ends the process
+KERNELS := $(if $(filter Linux,$(shell uname)),test-kernels)
+KERNEL_TESTS := $(addprefix tests/engines/test_cuda_,fused.py sparse.py step.py)
 
-.PHONY: train test test-smoke test-slow test-gpu lint docs lanes $(LANES) always clean
+# two at a time, the longest first
+LANES := test-core test-package test-jax test-tensorflow test-symbolic test-pages $(KERNELS)
+
+.PHONY: train test test-smoke test-slow test-gpu lint docs lanes test-kernels $(LANES) always clean
 
 train: $(VENV)/train.done
 	$(BIN)/matgrad train --output digits --overwrite
@@ -42,6 +47,9 @@ test-package: $(VENV)/test.done
 test-core: $(VENV)/test.done
 	$(PYTEST) $(CORE_TESTS)
 
+test-kernels: $(VENV)/triton.done
+	PYTHONPATH=$(VENV)/triton $(PYTEST) $(KERNEL_TESTS)
+
 test-symbolic: $(VENV)/test.done
 	$(PYTEST) $(SYMBOLIC_TESTS)
 
@@ -61,9 +69,9 @@ test-smoke: $(VENV)/test.done
 	$(BIN)/ruff check .
 	$(PYTEST) tests/test_matrix_operations.py tests/cli/test_smoke.py
 
-# Triton's interpreter, which the first test that imports Triton decides about otherwise
-test-slow: $(VENV)/test.done
-	TRITON_INTERPRET=1 $(PYTEST) -m slow
+test-slow: $(VENV)/test.done $(KERNELS:test-kernels=$(VENV)/triton.done)
+	$(PYTEST) -m slow
+	$(if $(KERNELS),PYTHONPATH=$(VENV)/triton $(PYTEST) -m slow $(KERNEL_TESTS))
 	for backend in jax tensorflow; do \
 	    $(PYTEST) --backend $$backend -m 'slow or not slow' tests/engines tests/test_experiments.py || exit 1; \
 	done
@@ -89,6 +97,10 @@ $(VENV)/train.done: pyproject.toml constraints.txt $(CORE) $(VENV)/packages.txt
 $(VENV)/test.done: pyproject.toml constraints.txt $(CORE) $(VENV)/packages.txt
 	$(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/train.done
+
+$(VENV)/triton.done: constraints.txt $(VENV)/test.done
+	$(PIP) --no-deps --upgrade --target $(VENV)/triton triton
+	touch $@
 
 # the page of `matgrad explain` is tested in Chromium, which root can install on Debian
 BROWSER := which chromium chromium-browser google-chrome 2>/dev/null | grep -q .

@@ -66,7 +66,8 @@ class XlaStep(CompiledStep):
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
         self.prepare(X, T, *s)
-        inputs = X, T, tf.convert_to_tensor(eta), *s
+        eta = eta if tf.is_tensor(eta) else tf.constant(eta, X.dtype)  # which would be float32 otherwise
+        inputs = X, T, eta, *s
         if self.waiting and _signature(*self.waiting[0]) != _signature(*inputs):
             self._flush()
         self.waiting.append(inputs)
