@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from gpu import why_not
 
 FOLDER = Path(__file__).parent
+collect_ignore = [] if find_spec("triton") else ["test_sparse.py"]  # which imports it
 
 
 def pytest_collection_modifyitems(items):
