@@ -13,8 +13,12 @@ from __future__ import annotations
 
 import math
 from inspect import signature
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from matgrad.activation_functions import relu, sigmoid
+from matgrad.datasets.loader import are_classes, class_indices
 from matgrad.foundation.numbers import as_number
 from matgrad.matrix_operations import (
     Matrix,
@@ -33,6 +37,9 @@ from matgrad.matrix_operations import (
 )
 from matgrad.softmax_functions import half_log_softmax, stable_softmax
 from matgrad.specifications.parsing import describe, resolve
+
+if TYPE_CHECKING:
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 _ANY = frozenset({"real", "probability", "log-probability"})
 _LOGITS = frozenset({"real"})
@@ -302,3 +309,93 @@ def takes_weights(loss: LossFunction) -> bool:
 def create_loss(specification: LossFunction | str) -> LossFunction:
     """The loss that a string such as ``SoftmaxCrossEntropy`` names; a loss is returned as it is."""
     return resolve(specification, LossFunction, LOSSES, "loss function")
+
+
+# -- which loss fits a model and its targets ---------------------------------------------------------
+
+
+def check_loss(M: MultilayerPerceptron, loss: LossFunction) -> None:
+    """Raise ValueError if the loss cannot follow the last layer of M."""
+    if not M.layers:
+        raise ValueError("the model has no layers")
+    layer = M.layers[-1]
+    if layer.output not in loss.accepts:
+        fitting = [cls.__name__ for cls in LOSSES.values() if layer.output in cls.accepts]
+        needed = {"real": "LinearLayer", "probability": "SoftmaxLayer", "log-probability": "LogSoftmaxLayer"}
+        before = " or ".join(needed[kind] for kind in sorted(loss.accepts) if kind in needed)
+        raise ValueError(
+            f"{type(loss).__name__} cannot follow {layer!r}: put it after a {before}, or use "
+            f"one of {', '.join(fitting)} here"
+        )
+    if layer.output_size < loss.least_outputs:
+        raise ValueError(
+            f"{type(loss).__name__} cannot follow {layer!r}, which has one output: it compares classes, of one output "
+            "each; use BinaryCrossEntropyLoss for the classes 0 and 1, MeanSquaredErrorLoss for numbers"
+        )
+
+
+def check_weighable(loss: LossFunction) -> None:
+    """Raise ValueError if the loss, which may be the user's, takes no weights."""
+    if not takes_weights(loss):
+        name = type(loss).__name__
+        raise ValueError(
+            f"{name} takes no weights: expected {name}.__call__(self, Y, T, s=None), with elements_sum(…, s)"
+        )
+
+
+def default_loss(M: MultilayerPerceptron, T: np.ndarray | None = None) -> LossFunction:
+    """The loss in M's information or, without one, the cross-entropy that fits the output of its last layer.
+
+    For targets T that do not stand for classes (see `are_classes`), and for a model that normalizes its targets, it
+    is the mean squared error. One output has the classes 0 and 1: the loss is the binary cross-entropy, or the mean
+    squared error if it is a probability.
+    """
+    if not M.layers:
+        raise ValueError("the model has no layers")
+    known = M.information.get("loss")
+    if known is not None:
+        try:
+            return create_loss(known)
+        except ValueError as error:
+            raise ValueError(f"the model was trained with the loss {known!r}, name one: {error}") from None
+    if M.target_normalization is not None or (T is not None and not are_classes(T)):
+        return create_loss("MeanSquaredError")
+    names = {"real": "SoftmaxCrossEntropy", "probability": "CrossEntropy", "log-probability": "LogProbability"}
+    if M.layers[-1].output_size == 1:
+        names |= {"real": "BinaryCrossEntropy", "probability": "MeanSquaredError"}
+        if T is not None:
+            _check_binary(T)
+    return create_loss(names[M.layers[-1].output])
+
+
+def number_of_classes(M: MultilayerPerceptron, loss: LossFunction, T: np.ndarray) -> int | None:
+    """How many classes M learns from targets T with this loss; None if the targets are numbers.
+
+    With one output, the targets 0 and 1 are classes for a loss on probabilities, or if the output is one.
+    """
+    layer = M.layers[-1]
+    if M.target_normalization is not None:
+        return None
+    if layer.output_size > 1:
+        return layer.output_size if are_classes(T) else None
+    is_binary = loss.has_probabilities or layer.output == "probability"
+    return 2 if is_binary and bool(np.isin(T, (0, 1)).all()) else None
+
+
+def check_probabilities(T: np.ndarray, loss: LossFunction, where: str = "T") -> None:
+    """Raise ValueError if targets are not probabilities where the loss needs them."""
+    is_wrong = np.abs(T - 0.5) > 0.5 + 1e-6
+    if loss.has_probabilities and is_wrong.any():
+        row, column = np.argwhere(is_wrong)[0]
+        raise ValueError(
+            f"{where}, row {row}, column {column}: found {T[row, column]}, expected a number from 0 to 1 for "
+            f"{type(loss).__name__}; for other numbers, use MeanSquaredErrorLoss"
+        )
+
+
+def _check_binary(T: np.ndarray) -> None:
+    """Raise ValueError if there are classes other than 0 and 1."""
+    try:
+        class_indices(T.reshape(-1), 2)
+    except ValueError as error:
+        raise ValueError(f"{error}, as the model has one output; for numbers, use loss='MeanSquaredError'") from None

@@ -14,8 +14,9 @@ from safetensors.numpy import load_file, save_file
 
 import matgrad as mg
 from matgrad.layers.state import matrices_of
+from matgrad.loss_functions import default_loss
 from matgrad.program import optimized, record_computation
-from matgrad.program.computations import default_loss, make_step
+from matgrad.program.computations import make_step
 from matgrad.specifications.models import create_model
 from matgrad.storage.programs import save_program
 

@@ -45,9 +45,16 @@ from matgrad.foundation.machine import set_threads, threads
 from matgrad.foundation.writing import make_folder, write_json, write_or_rescue
 from matgrad.layers.linear import LinearLayer
 from matgrad.learning_rate import create_scheduler
-from matgrad.loss_functions import HuberLoss, LossFunction, SquaredErrorLoss, create_loss
+from matgrad.loss_functions import (
+    HuberLoss,
+    LossFunction,
+    SquaredErrorLoss,
+    check_loss,
+    check_weighable,
+    create_loss,
+    default_loss,
+)
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.program.computations import check_loss, check_weighable, default_loss
 from matgrad.specifications.models import count_linear, create_model, set_optimizers
 from matgrad.storage.models import SavedModel, load_model, load_weights
 from matgrad.training import Data, Training

@@ -12,8 +12,8 @@ from matgrad.engines.engine import CompiledEvaluation, CompiledStep
 from matgrad.inspection.profiling import profile_of
 from matgrad.layers.layer import check_sharing
 from matgrad.layers.state import State
-from matgrad.loss_functions import LossFunction
-from matgrad.program.computations import Computation, Step, check_loss, train_batch
+from matgrad.loss_functions import LossFunction, check_loss
+from matgrad.program.computations import Computation, Step, train_batch
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron

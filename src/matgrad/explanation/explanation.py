@@ -17,9 +17,8 @@ from matgrad.explanation.passes import Pass, Phase, Result
 from matgrad.explanation.text import equation_text, explanation_text
 from matgrad.explanation.verdicts import Judge, Verdict
 from matgrad.foundation.writing import atomic_write
-from matgrad.loss_functions import LossFunction, create_loss
+from matgrad.loss_functions import LossFunction, check_loss, check_probabilities, create_loss, default_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.program.computations import check_loss, check_probabilities, default_loss
 from matgrad.program.program import Program, Value
 from matgrad.program.recorder import record_computation
 from matgrad.sparse.matrix import SparseMatrix

@@ -21,9 +21,8 @@ from matgrad.backends.base import Matrix
 from matgrad.inspection.equations import Equation, assignment, observed_if_readable
 from matgrad.inspection.variables import ChangeableModel, Element, Variable, size_text
 from matgrad.layers.layer import Layer
-from matgrad.loss_functions import LossFunction, create_loss
+from matgrad.loss_functions import LossFunction, check_loss, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.program.computations import check_loss
 
 STEPS = (1e-8, 1e-2)  # smaller differences are lost in rounding, and larger ones are no derivatives
 TEETH = 100  # how many times the tolerance a wrong gradient is off, at least

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matgrad.loss_functions import LossFunction, create_loss
-from matgrad.program.computations import Feedforward, Step, default_loss
+from matgrad.loss_functions import LossFunction, create_loss, default_loss
+from matgrad.program.computations import Feedforward, Step
 from matgrad.program.program import Program
 from matgrad.program.recorder import record_computation
 from matgrad.program.rules import optimized

@@ -34,9 +34,8 @@ from matgrad.foundation.writing import atomic_write
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import LinearLayer
 from matgrad.layers.state import SUPPORT
-from matgrad.loss_functions import LossFunction, create_loss
+from matgrad.loss_functions import LossFunction, create_loss, default_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.program.computations import default_loss
 from matgrad.sparse.support import Support
 from matgrad.specifications.models import create_model, model_bytes, model_specification
 

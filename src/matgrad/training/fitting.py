@@ -23,10 +23,11 @@ from matgrad.datasets.dataset import hold_out
 from matgrad.datasets.weighting import ClassWeights, class_weights, weights_by_class
 from matgrad.foundation.numbers import check_size
 from matgrad.learning_rate import create_scheduler
-from matgrad.loss_functions import LossFunction, create_loss
-from matgrad.program.computations import (
+from matgrad.loss_functions import (
+    LossFunction,
     check_loss,
     check_probabilities,
+    create_loss,
     default_loss,
     number_of_classes,
 )

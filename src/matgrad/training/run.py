@@ -26,9 +26,8 @@ from matgrad.foundation.random_numbers import generator
 from matgrad.inspection.profiling import counted
 from matgrad.layers.state import State
 from matgrad.learning_rate import LearningRateScheduler
-from matgrad.loss_functions import LossFunction
+from matgrad.loss_functions import LossFunction, check_loss, check_probabilities, check_weighable
 from matgrad.optimizers import CompositeOptimizer
-from matgrad.program.computations import check_loss, check_probabilities, check_weighable
 from matgrad.storage.checkpoints import Checkpoint, RunState, find_checkpoint
 from matgrad.training.facts import facts_of, facts_of_batch, facts_of_epoch
 from matgrad.training.rates import Rates

@@ -15,8 +15,8 @@ from matgrad.evaluation.measures import compute_loss
 from matgrad.foundation.machine import peak_memory
 from matgrad.foundation.random_numbers import manual_seed
 from matgrad.layers import Layer, LinearLayer
+from matgrad.loss_functions import default_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.program.computations import default_loss
 from matgrad.sparse.matrix import values_of
 from matgrad.specifications.models import create_model
 from matgrad.training import Training, stochastic_gradient_descent
