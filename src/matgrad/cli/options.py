@@ -16,6 +16,7 @@ from matgrad.backends import BACKENDS, get_backend
 from matgrad.backends.base import DTYPES, MATMULS
 from matgrad.cli.files import CIFAR10, MNIST, READS, Reads, Writes
 from matgrad.cli.groups import all_of, option
+from matgrad.cli.renamed import renaming
 from matgrad.cli.table_options import check_table_options, flag, given_table_options, target_options
 from matgrad.datasets import Dataset, Features
 from matgrad.datasets.normalization import KINDS
@@ -180,7 +181,8 @@ def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | 
         if name == "config" or value is None:
             continue  # so that the configuration of a run can be used as it is
         if name not in known:
-            raise ValueError(f"{path}: unknown option {str(key)!r}; known: {', '.join(sorted(known))}")
+            unknown = f"unknown option {str(key)!r}; known: {', '.join(sorted(known))}"
+            raise ValueError(f"{path}: {renaming(name) or unknown}")
         if (target := str(known[name].name)) in values:
             raise ValueError(f"{path}: {key!r} is given twice, under another name")
         if isinstance(value, bool) and not known[name].is_flag:
