@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def test_three_commands_lead_from_a_clone_to_an_explained_batch(tmp_path):
     assert any("--editable '.[symbolic,plot]'" in line for line in recipe("$(VENV)/train.done"))
     others = ("torch", "jax", "tensorflow", "keras", "sklearn", "hypothesis", "pytest", "mkdocs")
     code = f"import sys; sys.modules |= dict.fromkeys({others}); from matgrad.cli import main; main()"
-    matgrad = f'{sys.executable} -c "{code}"'
+    matgrad = f'{shlex.quote(sys.executable)} -c "{code}"'
     outputs = [run(re.sub(r"^\S+/matgrad", lambda _: matgrad, c), tmp_path) for c in (train, *COMMANDS[1:3])]
     assert re.search(r"^test accuracy 0\.9\d\d$", outputs[0], re.MULTILINE)
     assert (tmp_path / "plot.png").stat().st_size > 10_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -283,7 +284,8 @@ def without_figures(text: str) -> str:
 def test_the_readme_works_as_printed(binaries: Path, tmp_path: Path):
     """But for where it is built: nothing is compiled twice."""
     (tmp_path / "build").symlink_to(binaries)
-    folders = {"-S native -B build ": f"-S {NATIVE} -B {binaries} ", "--build build ": f"--build {binaries} "}
+    source, build = shlex.quote(str(NATIVE)), shlex.quote(str(binaries))
+    folders = {"-S native -B build ": f"-S {source} -B {build} ", "--build build ": f"--build {build} "}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     output = ""
     blocks = re.findall(r"```(\w+)\n(.*?)```", (NATIVE / "README.md").read_text(), re.DOTALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import subprocess
 from pathlib import Path
@@ -107,7 +108,7 @@ def test_a_killed_write_leaves_the_old_file_and_the_next_one_removes_what_is_lef
     """The next one in C++ or in Python."""
 
     def killed() -> None:
-        limited = f"ulimit -f 1 && exec {' '.join(map(str, predict))} r"
+        limited = f"ulimit -f 1 && exec {shlex.join(map(str, predict))} r"
         assert subprocess.run(["bash", "-c", limited], timeout=PATIENCE).returncode < 0
 
     Path("r").write_text("old")

@@ -6,6 +6,7 @@ the package followed which for the first time, so that `fuzzed` can go on with m
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -22,6 +23,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import matgrad
+from matgrad.foundation.machine import process_memory
+
+PACKAGE = str(Path(matgrad.__file__).parent) + os.sep  # whose lines are traced
 SECONDS, MEGABYTES = 5, 500  # that a file may take
 LONGEST = 100_000  # bytes of a mutant that has mutants
 FORBIDDEN = ("os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "subprocess.Popen", "pty.spawn",
@@ -99,10 +104,8 @@ def _start(is_traced: bool) -> subprocess.Popen:
 
 def _outcome(read: Callable[[Path], Any], path: Path) -> Outcome:
     """The outcome of reading a file in this process."""
-    from matgrad.bench.measuring import memory
-
-    memory.trim()
-    memory.RESET.write_text("5")
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
     forbidden.clear()
     try:
         sys.settrace(_trace if "traced" in sys.argv else None)
@@ -119,7 +122,13 @@ def _outcome(read: Callable[[Path], Any], path: Path) -> Outcome:
     if forbidden:
         outcome = Outcome("did what no reader may", ", ".join(forbidden))
     steps, _new[:] = list(_new), []
-    return outcome._replace(megabytes=memory.peak() // 1_000_000, steps=steps)
+    return outcome._replace(megabytes=_peak() // 1_000_000, steps=steps)
+
+
+def _peak() -> int:
+    """The most bytes of memory since the last reset, without the files that are mapped into it."""
+    status = process_memory()
+    return status["VmHWM"] - status["RssFile"] - status["RssShmem"]
 
 
 # -- what happens while a file is read ------------------------------------------------------------
@@ -131,7 +140,7 @@ _last = 0
 
 
 def _trace(frame: FrameType, event: str, argument: Any) -> Any:
-    return _line if "/matgrad/" in frame.f_code.co_filename else None
+    return _line if frame.f_code.co_filename.startswith(PACKAGE) else None
 
 
 def _line(frame: FrameType, event: str, argument: Any) -> Any:
