@@ -1,6 +1,6 @@
-# make train: the main job, on embedded data. make test: everything that CI runs. make test-smoke: a choice of it that
-# takes seconds. make test-slow: what takes longer. make test-gpu: from the source tree, on a machine with a GPU. make docs:
-# the documentation as a site, in build/site.
+# make train: the main job, on embedded data. make test: what CI runs, in minutes. make test-smoke: a choice of it that
+# takes seconds. make test-all: every test there is; make test-rest-jax and the like run a part of what make test leaves out.
+# make test-gpu: from the source tree, on a machine with a GPU. make docs: the documentation as a site, in build/site.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -16,13 +16,15 @@ PACKAGES := $(sort $(shell find src -name __init__.py))
 
 # Triton, whose interpreter runs the kernels for GPUs, is made for Linux. It has a folder of its own: where it and TensorFlow
 # are installed, PyTorch imports both, and LLVM ends the process
-KERNELS := $(if $(filter Linux,$(shell uname)),test-kernels)
+KERNELS := $(if $(filter Linux,$(shell uname)),kernels)
 KERNEL_TESTS := $(addprefix tests/engines/test_cuda_,fused.py sparse.py step.py)
 
-# two at a time, the longest first
-LANES := test-core test-package test-jax test-tensorflow test-symbolic test-pages $(KERNELS)
+# two at a time, the longest first; one framework per process
+LANES := package core jax tensorflow symbolic pages $(KERNELS)
+TESTS := $(addprefix test-,$(LANES))
+REST  := $(addprefix test-rest-,$(LANES))
 
-.PHONY: train test test-smoke test-slow test-gpu lint docs lanes test-kernels $(LANES) always clean
+.PHONY: train test test-all test-smoke test-gpu lint docs lanes rest $(TESTS) $(REST) always clean
 
 train: $(VENV)/train.done
 	$(BIN)/matgrad train --output digits --overwrite
@@ -35,46 +37,50 @@ lint: $(VENV)/test.done
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+lanes: $(TESTS)
+
+# what is marked slow: all mutants, random pairs, notebooks, the site, kills, sanitizers, the release
+test-all: test
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target rest
+
+rest: $(REST)
+
+$(REST): SLOW := -m slow
+test-rest-jax test-rest-tensorflow: SLOW := -m 'slow or not slow'  # XLA optimizes there, as for users
+
 # the core is built by its tests and by those of the benchmarks: never at once
 CORE_TESTS     := $(addprefix tests/,bench engines hostile program)
 SYMBOLIC_TESTS := $(addprefix tests/,symbolic proofs index_notation derivation)
 PAGES_TESTS    := tests/explanation $(addprefix tests/test_,docs.py figures.py readme.py site.py)
-lanes: $(LANES)
 
-test-package: $(VENV)/test.done
-	$(PYTEST) $(addprefix --ignore=,$(CORE_TESTS) $(PAGES_TESTS) $(SYMBOLIC_TESTS))
+test-package test-rest-package: $(VENV)/test.done
+	$(PYTEST) $(SLOW) $(addprefix --ignore=,$(CORE_TESTS) $(PAGES_TESTS) $(SYMBOLIC_TESTS))
 
-test-core: $(VENV)/test.done
-	$(PYTEST) $(CORE_TESTS)
+test-core test-rest-core: $(VENV)/test.done
+	$(PYTEST) $(SLOW) $(CORE_TESTS)
 
-test-kernels: $(VENV)/triton.done
-	PYTHONPATH=$(VENV)/triton $(PYTEST) $(KERNEL_TESTS)
+test-symbolic test-rest-symbolic: $(VENV)/test.done
+	$(PYTEST) $(SLOW) $(SYMBOLIC_TESTS)
 
-test-symbolic: $(VENV)/test.done
-	$(PYTEST) $(SYMBOLIC_TESTS)
+test-pages test-rest-pages: $(VENV)/test.done
+	$(PYTEST) $(SLOW) $(PAGES_TESTS)
 
-test-pages: $(VENV)/test.done
-	$(PYTEST) $(PAGES_TESTS)
+test-kernels test-rest-kernels: $(VENV)/triton.done
+	PYTHONPATH=$(VENV)/triton $(PYTEST) $(SLOW) $(KERNEL_TESTS)
 
-# one framework per process: LLVM does not like them together; two processes, for their memory. XLA does not optimize what
-# runs for milliseconds; in test-slow it does
+# XLA does not optimize what runs for milliseconds
 test-jax test-tensorflow: export XLA_FLAGS := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
-test-jax test-tensorflow: test-%: $(VENV)/test.done
-	$(PYTEST) --backend $* tests/engines
-	$(PYTEST) --backend $* --ignore tests/engines
+test-jax test-rest-jax: $(VENV)/test.done
+	$(PYTEST) $(SLOW) --backend jax
+
+test-tensorflow test-rest-tensorflow: $(VENV)/test.done
+	$(PYTEST) $(SLOW) --backend tensorflow
 
 test-smoke: $(VENV)/test.done
 	@echo "ruff; the table on NumPy and PyTorch; training, dense and sparse, on NumPy, PyTorch and the C++ core;"
 	@echo "saving and loading; a recorded program; gradients against differences and SymPy; the command line"
 	$(BIN)/ruff check .
 	$(PYTEST) tests/test_matrix_operations.py tests/cli/test_smoke.py
-
-test-slow: $(VENV)/test.done $(KERNELS:test-kernels=$(VENV)/triton.done)
-	$(PYTEST) -m slow
-	$(if $(KERNELS),PYTHONPATH=$(VENV)/triton $(PYTEST) -m slow $(KERNEL_TESTS))
-	for backend in jax tensorflow; do \
-	    $(PYTEST) --backend $$backend -m 'slow or not slow' tests/engines tests/test_experiments.py || exit 1; \
-	done
 
 # nothing is installed: it needs PyTorch, Triton, JAX and NumPy alone, and skips itself where there is no GPU
 test-gpu:

@@ -1,46 +1,71 @@
-"""One pytest process per framework: `pytest` covers NumPy and PyTorch, `pytest --backend jax` JAX.
+"""One pytest process per framework: `pytest` covers NumPy, PyTorch and the C++ core, `pytest --backend jax` JAX.
 
-Every run tells its peak memory, and can be made to fail above a limit.
+A file of tests with the fixture `backend` names its backends in a literal `BACKENDS = (…)`, which is read before
+the file is imported: `--backend jax` imports only those with JAX. A test with fewer is marked `backends(…)`.
 """
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import resource
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
 import pytest
 
-from matgrad.bench.measuring import memory
 from matgrad.specifications.plugins import REGISTRIES
 from support import Framework
 
 DEFAULT_BACKENDS = ("numpy", "torch")
-MB = 1_000_000
-ENOUGH = 1200 * MB  # of a process before it forgets what JAX has compiled, and how much more before it does so again
-GROWTH = 150 * MB
+ALONE = ("jax", "tensorflow")  # in processes of their own
+DECLARATION = re.compile(r"^BACKENDS = (\(.*?\))", re.MULTILINE | re.DOTALL)
 
 
 def pytest_addoption(parser):
-    parser.addoption("--backend", help="run only the tests of a backend, on this one: numpy, torch, jax, tensorflow")
-    parser.addoption("--memory-limit", type=int, metavar="MB", help="peak memory above which a run fails")
+    parser.addoption(
+        "--backend", help="run only the tests of a backend, on this one: numpy, torch, native, jax, tensorflow"
+    )
+
+
+def declared_backends(path: Path) -> Sequence[str]:
+    """The backends that a file of tests names."""
+    found = DECLARATION.search(path.read_text(encoding="utf-8"))
+    return ast.literal_eval(found[1]) if found else DEFAULT_BACKENDS
+
+
+def pytest_ignore_collect(collection_path, config):
+    chosen = config.getoption("--backend")
+    if chosen and collection_path.suffix == ".py" and collection_path.name.startswith("test_"):
+        return True if chosen not in declared_backends(collection_path) else None
+    return None
 
 
 def pytest_generate_tests(metafunc):
     if "backend" in metafunc.fixturenames:
         chosen = metafunc.config.getoption("--backend")
-        backends = getattr(metafunc.module, "BACKENDS", DEFAULT_BACKENDS)  # the C++ core where steps are compiled
-        metafunc.parametrize("backend", [chosen] if chosen else backends, indirect=True, scope="session")
+        marker = metafunc.definition.get_closest_marker("backends")
+        names = marker.args if marker else getattr(metafunc.module, "BACKENDS", DEFAULT_BACKENDS)
+        names = [name for name in names if (name == chosen if chosen else name not in ALONE)]
+        metafunc.parametrize("backend", names, indirect=True, scope="session")
 
 
 def pytest_collection_modifyitems(config, items):
-    if config.getoption("--backend"):
-        others = [item for item in items if "backend" not in item.fixturenames]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if "backend" in item.fixturenames]
+    """Of tests that are for other backends nothing is left."""
+    chosen = config.getoption("--backend")
+
+    def is_chosen(item) -> bool:
+        name = item.callspec.params.get("backend") if hasattr(item, "callspec") else None
+        return isinstance(name, str) if chosen or "backend" in item.fixturenames else True
+
+    others = [item for item in items if not is_chosen(item)]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if is_chosen(item)]
 
 
 @pytest.fixture(scope="session")
@@ -59,35 +84,7 @@ def _plugins_forgotten():
         registry.update(original)
 
 
-_limit = ENOUGH
-
-
-@pytest.fixture(autouse=True)
-def _bounded_memory():
-    """Functions that JAX compiled for some tests are of little use for the next; compiling them again takes time."""
-    global _limit
-    yield
-    if memory.is_known() and memory.resident() > _limit:
-        if "jax" in sys.modules:
-            sys.modules["jax"].clear_caches()
-        memory.trim()
-        _limit = max(ENOUGH, memory.resident() + GROWTH)
-
-
-def peak_memory() -> int:
-    """The megabytes that this process, or the largest that it waited for, has had in memory at once."""
+def pytest_terminal_summary(terminalreporter):
+    """The most memory that this process, or the largest that it waited for, has had at once."""
     peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return peak * (1 if sys.platform == "darwin" else 1024) // MB
-
-
-def pytest_sessionfinish(session, exitstatus):
-    limit = session.config.getoption("--memory-limit")
-    if exitstatus == pytest.ExitCode.OK and limit is not None and peak_memory() > limit:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    peak, limit = peak_memory(), config.getoption("--memory-limit")
-    terminalreporter.write_line(f"peak memory {peak} MB")
-    if limit is not None and peak > limit:
-        terminalreporter.write_line(f"ERROR: a test process may take {limit} MB of memory", red=True)
+    terminalreporter.write_line(f"peak memory {peak * (1 if sys.platform == 'darwin' else 1024) // 1_000_000} MB")

@@ -27,6 +27,8 @@ from matgrad.activation_functions import (
 from matgrad.backends.base import DTYPES
 from support import TOLERANCE, Framework, assert_close, to_numpy
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 SHAPES = [(3, 5), (1, 4), (4, 1)]
 
 # an activation, and the same function in PyTorch

@@ -11,6 +11,8 @@ from matgrad.activation_functions import ACTIVATIONS
 from matgrad.loss_functions import LOSSES
 from support import Framework, assert_close, to_numpy
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 SEEDS = range(30)
 
 

@@ -11,7 +11,7 @@ import torch
 import matgrad as mg
 from support import DATA, Framework, assert_close, read_idx
 
-BACKENDS = ("numpy", "torch", "native")
+BACKENDS = ("numpy", "torch", "native", "jax", "tensorflow")
 SIZES = (784, 1024, 512, 10)
 BATCH, LR, MU = 100, 0.01, 0.9
 SOME, MANY, ALL = 5_000, 20_000, 60_000  # training examples: some show that every parameter is equal

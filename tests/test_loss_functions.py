@@ -34,6 +34,8 @@ from matgrad.loss_functions import (
 )
 from support import TOLERANCE, Framework, assert_close, to_numpy
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 SHAPES = [(3, 4), (1, 5), (4, 1)]
 
 

@@ -18,6 +18,8 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import DTYPES, Backend
 from support import TOLERANCE, Framework, assert_close, to_numpy
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 SHAPES = [(3, 4), (1, 5), (4, 1)]
 
 

@@ -8,6 +8,8 @@ import pytest
 import matgrad as mg
 from support import Framework, assert_close, to_numpy
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 
 def small_model(dtype: str = "float32") -> mg.MultilayerPerceptron:
     mg.manual_seed(5)

@@ -16,6 +16,8 @@ import matgrad as mg
 from matgrad.optimizers import OPTIMIZERS, create_optimizer
 from support import Framework, assert_close, to_numpy
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 DTYPES = ("float32", "float64")
 RATES = (0.5, 0.5, 0.25, 0.125, 0.125, 0.5, 0.0625, 0.25, 0.25, 0.125, 0.03125, 0.5)
 SHAPE = (4, 3)

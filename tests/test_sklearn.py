@@ -26,7 +26,7 @@ import matgrad as mg
 from matgrad.foundation.random_numbers import generator
 from matgrad.sklearn import MLPClassifier, MLPRegressor
 
-BACKENDS = ("numpy", "torch", "native")  # with the C++ core
+BACKENDS = ("numpy", "torch", "native", "jax", "tensorflow")
 SMALL = {"hidden_layer_sizes": (8,), "learning_rate": 0.05, "max_iter": 10, "random_state": 0}
 SLOW = "check_class_weight_classifiers"  # which trains for 1000 epochs
 

@@ -14,6 +14,8 @@ from matgrad import softmax_functions as sf
 from matgrad.backends.base import DTYPES
 from support import TOLERANCE, Framework, assert_close, to_numpy
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 SHAPES = [(3, 4), (1, 5), (7, 2)]
 
 FUNCTIONS = {

@@ -10,6 +10,8 @@ import matgrad as mg
 from matgrad.evaluation.measures import predicted_classes
 from support import AfterEpoch, Framework, to_numpy
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 
 def linear_model(D: int = 3, K: int = 2, layer=mg.LinearLayer) -> mg.MultilayerPerceptron:
     mg.manual_seed(6)

@@ -20,7 +20,7 @@ from matgrad.specifications.models import create_model
 from support import assert_close, to_numpy
 from test_loss_functions import CASES, Case
 
-BACKENDS = ("numpy", "torch", "native")  # with the C++ core
+BACKENDS = ("numpy", "torch", "native", "jax", "tensorflow")
 D, K, N = 6, 3, 25
 RATE, SEED, BATCH = 0.2, 4, 10  # the last batch is smaller
 

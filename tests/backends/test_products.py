@@ -13,7 +13,7 @@ from matgrad.program.computations import Evaluation, GradientFactors, make_step,
 from matgrad.specifications.models import create_model
 from support import Framework
 
-BACKENDS = ("torch",)  # and jax
+BACKENDS = ("torch", "jax")
 RNG = np.random.default_rng(3)
 X, T = RNG.normal(size=(8, 6)).astype(np.float32), np.eye(3, dtype=np.float32)[RNG.integers(0, 3, 8)]
 LOSS = create_loss("SoftmaxCrossEntropy")

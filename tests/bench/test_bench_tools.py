@@ -13,6 +13,8 @@ from matgrad.bench.tools.registry import TOOLS, chosen_tools
 from matgrad.bench.tools.training_tool import Parameters, Setting
 from support import Framework, assert_close
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 # Keras rounds rate and momentum to float32, so they are numbers that float32 has
 SETTING = Setting((12, 7, 5, 3), batch_size=8, learning_rate=0.0625, momentum=0.875, dtype="float64")
 

@@ -17,7 +17,7 @@ from matgrad.layers.state import matrices_of, supports_of
 from matgrad.storage.checkpoints import checkpoint_files, find_checkpoint, read_checkpoint
 from support import open_folder, unprivileged
 
-BACKENDS = ("numpy", "torch", "native")
+BACKENDS = ("numpy", "torch", "native", "jax", "tensorflow")
 TIMES = ("seconds", "peak_memory")  # what differs between equal runs
 
 X, t = mg.load_digits()

@@ -31,6 +31,8 @@ from matgrad.cli import main
 from matgrad.foundation.machine import THREADS
 from support import PATIENCE
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 FAST = ("--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 3, "--batch-size", 10)
 
 

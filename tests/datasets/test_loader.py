@@ -9,6 +9,8 @@ from sklearn.preprocessing import label_binarize
 import matgrad as mg
 from support import Framework, assert_close, to_numpy
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 X, LABELS = np.arange(22, dtype=np.float64).reshape(11, 2), np.arange(11) % 4
 
 

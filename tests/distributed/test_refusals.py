@@ -12,6 +12,8 @@ from matgrad.engines.engine import Engine
 from matgrad.engines.registry import engine_of
 from support import Framework
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 X, T = np.random.default_rng(0).normal(size=(8, 3)), np.arange(8) % 2
 
 

@@ -15,7 +15,7 @@ from architectures import Architecture, random_architecture
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, row_repeat, sqrt, zeros
 from support import AfterEpoch, Framework, assert_close, to_numpy
 
-BACKENDS = ("numpy", "torch", "native")
+BACKENDS = ("numpy", "torch", "native", "jax", "tensorflow")
 DATA = (16, 5)  # examples and batch size: three batches of 5 and one of 1
 LOSS = mg.SoftmaxCrossEntropyLoss()
 

@@ -9,7 +9,7 @@ from matgrad.layers.state import matrices_of
 from matgrad.loss_functions import create_loss
 from matgrad.specifications.models import create_model
 
-BACKENDS = ("numpy", "torch", "native")  # and jax, where many batches make one call
+BACKENDS = ("numpy", "torch", "native", "jax", "tensorflow")
 RNG = np.random.default_rng(7)
 X, LABELS, T = RNG.normal(size=(107, 6)), RNG.integers(0, 3, 107), RNG.normal(size=(107, 3))
 

@@ -8,6 +8,8 @@ import pytest
 import matgrad as mg
 from support import Framework, assert_close, to_numpy
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 N, SIZES = 6, (5, 8, 7, 3)
 
 

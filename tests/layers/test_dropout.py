@@ -15,6 +15,8 @@ from matgrad.program.costs import step_cost
 from matgrad.specifications.models import create_model, model_specification
 from support import assert_close, to_numpy
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 DTYPES = ("float32", "float64")
 P = 0.3
 

@@ -21,6 +21,8 @@ from matgrad.backends import get_backend
 from matgrad.specifications.models import LAYERS
 from support import Framework, assert_close, to_numpy
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 DTYPES = ("float32", "float64")
 NUMPY = Framework("numpy")
 LAYER_CLASSES = LAYERS.values()

@@ -18,6 +18,8 @@ from matgrad.specifications.models import create_model
 from matgrad.storage.models import load_model, load_weights, save_model
 from support import Framework, to_numpy
 
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+
 LAYERS, SIZES = "ReLU;BatchNormalization;SReLU;Linear", "5;7;6;3"
 
 
