@@ -83,7 +83,7 @@ from matgrad.specifications.plugins import load_plugin
 from matgrad.storage.models import load, load_weights
 from matgrad.training import stochastic_gradient_descent
 
-__version__ = "0.2.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "GMP",
