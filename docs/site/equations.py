@@ -19,7 +19,7 @@ from matgrad.inspection.equations import METHODS, Equation, equations
 from matgrad.inspection.labels import label_of
 from matgrad.loss_functions import LOSSES
 from matgrad.optimizers import OPTIMIZERS
-from matgrad.symbolic.derivations import derivations
+from matgrad.symbolic.derivations import statements
 from matgrad.symbolic.suite import SOFTMAX_FUNCTIONS
 from matgrad.typesetting.latex import latex_equation, latex_function
 
@@ -123,7 +123,7 @@ def _derivations() -> Iterator[str]:
     """The lemmas and derivations of the paper, each with the number of its steps."""
     yield "## Lemmas and derivations"
     yield "Each step of a derivation in the paper is compared with the step before it."
-    rows = [f"| {d.name} | `{d.label}` | {_verdict(d.name)} |" for d in derivations()]
+    rows = [f"| {d.name} | `{d.label}` | {_verdict(d.name)} |" for d in statements()]
     yield "\n".join(["| derivation | in the paper | verdict |", "| --- | --- | --- |", *rows])
 
 

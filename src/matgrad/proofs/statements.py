@@ -1,4 +1,8 @@
-"""Lemmas as objects: steps, each with two matrices in index notation that must be equal, and their proof."""
+"""Statements of the paper as objects: steps, each with two matrices that must be equal, and the verdict on them.
+
+A statement is written once, over the table of operations and an `Algebra`. `IndexAlgebra` proves it for all sizes;
+that of `matgrad.symbolic.derivations` checks it at fixed sizes with SymPy.
+"""
 
 from __future__ import annotations
 
@@ -6,55 +10,170 @@ import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
+from matgrad.index_notation.entries import FIRST, DependentEntry, Entry
+from matgrad.index_notation.expressions import Expression, Index, of
+from matgrad.index_notation.sums import summed
 from matgrad.inspection.equations import relative_path
 from matgrad.inspection.verdicts import Check
-from matgrad.proofs.calculus import METHOD, is_proved
-from matgrad.proofs.matrices import IndexMatrix
+from matgrad.program.shapes import size_name
+from matgrad.proofs.calculus import METHOD, at, entry_of, gradient, is_proved, jacobian
+from matgrad.proofs.matrices import IndexMatrix, Shape, column, indices_of, matrix, row, symbols
+from matgrad.proofs.sizes import Size
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """left = right, with a text: the reason, or the equation itself."""
 
     text: str
-    left: IndexMatrix
-    right: IndexMatrix
+    left: Any
+    right: Any
+
+
+class Algebra(Protocol):
+    """Matrices of symbols and their derivatives, in the way of one judge."""
+
+    def size(self, name: str, number: int) -> Any:
+        """A size: one with this name, or this number."""
+
+    def symbols(self, name: str, *shape: Any, is_positive: bool = False) -> Any:
+        """An m×n matrix of symbols; without sizes, a scalar."""
+
+    def functions(self, name: str, shape: Any, x: Any) -> Any:
+        """A matrix of unknown functions of x."""
+
+    def polynomials(self, p: Any, y: Any) -> Any:
+        """A column of p polynomials of degree 2 in the elements of a vector y, with unknown coefficients."""
+
+    def matrix(self, scalar: Any) -> Any:
+        """The 1×1 matrix of a scalar."""
+
+    def scaled(self, A: Any, g: Any) -> Any:
+        """A times the scalar in the 1×1 matrix g."""
+
+    def row(self, X: Any, i: Any) -> Any:
+        """x_i, the i-th row of X"""
+
+    def column(self, X: Any, j: Any) -> Any:
+        """x^j, the j-th column of X"""
+
+    def by_rows(self, f: Callable[[Any], Any], shape: Any) -> Any:
+        """The matrix with the rows f(i)."""
+
+    def by_columns(self, f: Callable[[Any], Any], shape: Any) -> Any:
+        """The matrix with the columns f(j)."""
+
+    def gradient(self, value: Any, V: Any) -> Any:
+        """∇_V of a scalar, for a matrix V of symbols."""
+
+    def jacobian(self, y: Any, x: Any) -> Any:
+        """∂y/∂x for vectors y and x; x consists of symbols."""
+
+    def at(self, A: Any, V: Any, value: Any) -> Any:
+        """A with a matrix for the symbols V in it."""
+
+    def judge(self, step: Step) -> tuple[str, str]:
+        """The method by which both sides were compared, and what is wrong; '' if nothing is."""
 
 
 @dataclass(frozen=True)
 class Lemma:
-    """A lemma, property or derivation of the paper, with a function that yields its steps."""
+    """A lemma, property or derivation of the paper, with a function that yields its steps in an algebra."""
 
     name: str
     label: str  # in the paper: of the equation, or of its section if the equation has none
-    steps: Callable[[], Iterable[Step]]
+    function: Callable[..., Iterable[Step]]
+    sizes: dict[str, int]  # their names, each with a number for judges that need one
 
     @classmethod
-    def of(cls, function: Callable[[], Iterable[Step]], label: str) -> Lemma:
+    def of(cls, function: Callable[..., Iterable[Step]], label: str, **sizes: int) -> Lemma:
         """The lemma whose steps the function yields, with the function's name."""
-        return cls(function.__name__.replace("_", " "), label, function)
+        return cls(function.__name__.replace("_", " "), label, function, sizes)
+
+    def steps(self, algebra: Algebra) -> Iterable[Step]:
+        """The steps, in an algebra."""
+        return self.function(algebra, **{name: algebra.size(name, number) for name, number in self.sizes.items()})
 
 
-def prove_lemma(lemma: Lemma) -> Check:
-    """The verdict on a lemma; the message is about the first step that is not proved."""
+def judge_lemma(lemma: Lemma, algebra: Algebra, sizes: str, failed: str) -> Check:
+    """The verdict on a lemma; the message is about the first step that does not hold."""
     start = time.perf_counter()
-    file, (_, line) = inspect.getsourcefile(lemma.steps) or "", inspect.getsourcelines(lemma.steps)
-    location, source = f"{relative_path(file)}:{line}", (inspect.getdoc(lemma.steps) or "").partition("\n")[0]
-    number, problem = 0, ""
-    for number, step in enumerate(lemma.steps(), 1):
-        if not is_proved(step.left, step.right):
-            problem = f"step {number} ({step.text})\n  left   {step.left}\n  right  {step.right}"
+    file, (_, line) = inspect.getsourcefile(lemma.function) or "", inspect.getsourcelines(lemma.function)
+    location, source = f"{relative_path(file)}:{line}", (inspect.getdoc(lemma.function) or "").partition("\n")[0]
+    methods, problem = [], ""
+    for number, step in enumerate(lemma.steps(algebra), 1):
+        method, problem = algebra.judge(step)
+        methods.append(method)
+        if problem:
+            problem = f"step {number} ({step.text}) {problem}"
             break
-    if not number:
+    if not methods:
         problem = "it has no steps"
-    message = f"{lemma.name} is not proved: {problem}\n  in {location}: {source}" if problem else ""
-    seconds = time.perf_counter() - start
-    return Check(lemma.name, location, lemma.label, "all sizes", METHOD, seconds, not problem, message, source)
+    message = f"{lemma.name} {failed}: {problem}\n  in {location}: {source}" if problem else ""
+    seconds, method = time.perf_counter() - start, max(methods, default="none")  # 'points' is above 'algebra'
+    return Check(lemma.name, location, lemma.label, sizes, method, seconds, not problem, message, source)
 
 
-def chain(start: IndexMatrix, *links: tuple[str, IndexMatrix]) -> Iterator[Step]:
+def chain(start: Any, *links: tuple[str, Any]) -> Iterator[Step]:
     """start = A_1 = A_2 = …, one step for each equality; the links are pairs (text, A_i)."""
     for text, A in links:
         yield Step(text, start, A)
         start = A
+
+
+def prove_lemma(lemma: Lemma) -> Check:
+    """The verdict on a lemma for all sizes."""
+    return judge_lemma(lemma, IndexAlgebra(), "all sizes", "is not proved")
+
+
+class IndexAlgebra:
+    """Matrices in index notation, for all sizes."""
+
+    symbols, row, column = staticmethod(symbols), staticmethod(row), staticmethod(column)
+    gradient, jacobian, at = staticmethod(gradient), staticmethod(jacobian), staticmethod(at)
+
+    def size(self, name: str, number: int) -> Size:
+        """The size with this name."""
+        return Size(name)
+
+    def functions(self, name: str, shape: Shape, x: IndexMatrix) -> IndexMatrix:
+        """A matrix of unknown functions of x."""
+        return IndexMatrix(shape, of(DependentEntry(name, indices_of(shape), entry_of(x).name)))
+
+    def polynomials(self, p: Size, y: IndexMatrix) -> IndexMatrix:
+        """g_i(y) = a_i + Σ_j b_ij·y_j + Σ_jk c_ijk·y_j·y_k"""
+        m = str(size_name(y.shape[1] if y.rows == FIRST.size else y.shape[0]))
+
+        def element(j: Index) -> Expression:
+            return y[j, FIRST] if y.columns == FIRST.size else y[FIRST, j]
+
+        def entry(i: Index, _: Index) -> Expression:
+            linear = summed(lambda j: of(Entry("b", (i, j))) * element(j), m)
+            square = summed(
+                lambda j: summed(lambda k: of(Entry("c", (i, j, k))) * element(j) * element(k), m),
+                m,
+            )
+            return of(Entry("a", (i,))) + linear + square
+
+        return matrix((p, 1), entry)
+
+    def matrix(self, scalar: IndexMatrix) -> IndexMatrix:
+        """The 1×1 matrix of a scalar."""
+        return IndexMatrix((1, 1), scalar.entry)
+
+    def scaled(self, A: IndexMatrix, g: IndexMatrix) -> IndexMatrix:
+        """A times the scalar in the 1×1 matrix g."""
+        return IndexMatrix((), g.entry) * A
+
+    def by_rows(self, f: Callable[[Index], IndexMatrix], shape: Shape) -> IndexMatrix:
+        """The matrix with the rows f(i)."""
+        return matrix(shape, lambda i, j: f(i)[FIRST, j])
+
+    def by_columns(self, f: Callable[[Index], IndexMatrix], shape: Shape) -> IndexMatrix:
+        """The matrix with the columns f(j)."""
+        return matrix(shape, lambda i, j: f(j)[i, FIRST])
+
+    def judge(self, step: Step) -> tuple[str, str]:
+        """Whether both sides have the same canonical form."""
+        return METHOD, "" if is_proved(*step[1:]) else f"\n  left   {step.left}\n  right  {step.right}"

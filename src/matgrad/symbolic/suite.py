@@ -43,7 +43,7 @@ from matgrad.symbolic.checks.numbers import (
     check_softmax_in_numbers,
 )
 from matgrad.symbolic.checks.optimizers import check_first_updates, check_optimizer
-from matgrad.symbolic.derivations import Derivation, check_derivation, derivations
+from matgrad.symbolic.derivations import check_lemma, statements
 
 SOFTMAX_FUNCTIONS = ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
 QUICK = (
@@ -178,9 +178,5 @@ def _optimizers() -> Iterator[Case]:
 
 def _derivations() -> Iterator[Case]:
     """Every lemma, property and derivation of the paper."""
-    for derivation in derivations():
-        yield Case(derivation.name, partial(_check_derivation, derivation))
-
-
-def _check_derivation(derivation: Derivation) -> list[Check]:
-    return [check_derivation(derivation)]
+    for lemma in statements():
+        yield Case(lemma.name, lambda lemma=lemma: [check_lemma(lemma)])  # type: ignore[misc]
