@@ -137,7 +137,7 @@ def test_a_finished_run_is_extended_in_its_own_folder(tmp_path):
         "3 epochs are done, expected as many epochs or more, found 1"
         in run("train", "--resume", folder, "--epochs", 1).output
     )
-    assert "nothing is left to train" in succeed("train", "--resume", folder)
+    assert "nothing was left to train" in succeed("train", "--resume", folder)
     other = tmp_path / "other"
     succeed("train", "--epochs", 1, "--output", other, "--quiet")
     assert "has run.json already" in run("train", "--resume", folder, "--output", other).output

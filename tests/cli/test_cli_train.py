@@ -203,7 +203,7 @@ def test_every_backend_trains_alike(backend, data):
 def test_validation_holds_out_a_part_of_the_training_data():
     output = succeed("train", *FAST, "--validation", 0.25)
 
-    assert "45 training and 30 test examples" in output
+    assert "validation with 0.25 of the training examples" in output
     assert {"val_loss", "val_acc"} <= set(rows(output)[0])
 
 

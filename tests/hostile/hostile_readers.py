@@ -10,6 +10,7 @@ import struct
 import tarfile
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,7 +31,7 @@ from hostile_mutants import (
 
 import matgrad as mg
 from matgrad import datasets, exchange
-from matgrad.callbacks import Checkpoints
+from matgrad.callbacks import Callback, Checkpoints
 from matgrad.callbacks.logging import FORMATS
 from matgrad.callbacks.methods import create_method
 from matgrad.cli.inspect import inspect
@@ -202,8 +203,20 @@ def options() -> bytes:
 def options_of(arguments: list[str]) -> TrainingRun:
     """A run with these options, up to where training would start."""
     run = TrainingRun(train.make_context("train", arguments).params)
-    Training(run.M, run.loss, run.train_loader, run.options["epochs"], run.schedule, run.options["per_step"])
+    with suppress(_Started):
+        run.fit([_Start()])
     return run
+
+
+class _Started(Exception):
+    """Training is about to start."""
+
+
+class _Start(Callback):
+    """Ends a run when its training starts."""
+
+    def start(self, run: Training) -> None:
+        raise _Started
 
 
 def read_configuration(path: Path) -> Any:
@@ -220,9 +233,8 @@ def read_resumed(path: Path) -> Any:
     """The run that a command goes on with, for an epoch."""
     with train.make_context("train", ["--resume", str(path)]) as context:
         run = TrainingRun(context.params)
-        training = Training(run.M, run.loss, run.train_loader, run.resumed.run.epoch + 1, run.schedule)
-        training.resume(run.resumed)
-        training.train([x for x in (run.statistics, run.early_stopping, run.topology) if x is not None])
+        run.options["epochs"] = run.resumed.run.epoch + 1
+        run.fit([] if run.topology is None else [run.topology])
 
 
 def read_mnist(path: Path) -> Any:

@@ -40,6 +40,7 @@ class Report(Callback):
     """
 
     only_first = True
+    place = 1
 
     def __init__(self, *, silent: bool = False, patient: bool = False) -> None:
         self.silent, self.patient = silent, patient

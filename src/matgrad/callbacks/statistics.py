@@ -23,15 +23,18 @@ class Statistics(Callback):
     """The mean loss, and the accuracy or root mean squared error, of each part of the data after each epoch.
 
     `parts` has the data by prefix: ``{"": train, "validation_": validation}`` gives loss, accuracy,
-    validation_loss and validation_accuracy. The `metric` is 'accuracy' or 'rmse', by default the accuracy of
-    targets that are class indices.
+    validation_loss and validation_accuracy. The `metric` is 'accuracy', 'rmse', 'mae' or 'r2', by default the accuracy
+    of targets that are class indices, else the RMSE. Unless `every_epoch`, only `measured` gives them.
     """
 
-    def __init__(self, parts: Mapping[str, DataLoader], metric: str | None = None) -> None:
-        self.parts, self.metric = dict(parts), metric
+    def __init__(self, parts: Mapping[str, DataLoader], metric: str | None = None, *, every_epoch: bool = True) -> None:
+        if metric not in (None, *METRICS):
+            raise ValueError(f"metric: expected one of {', '.join(METRICS)}, found {metric!r}")
+        self.parts, self.metric, self.every_epoch = dict(parts), metric, every_epoch
 
     def epoch(self, run: Training) -> None:
-        run.row.update(self.measured(run))
+        if self.every_epoch:
+            run.row.update(self.measured(run))
 
     def measured(self, run: Training) -> dict[str, float]:
         """The measures of the current model, by name."""
@@ -43,8 +46,9 @@ class Statistics(Callback):
 
 
 def _loss_and(metric: str, run: Training, data: DataLoader) -> tuple[float, float]:
-    """The mean loss and the accuracy or RMSE of the current model; ranks that train together measure a part each."""
-    N, is_alone = data.size, not is_own(run.M, run.loss)  # code of users may look at several examples at once
+    """The mean loss and the metric of the current model; ranks that train together measure a part each."""
+    # code of users may look at several examples at once, and R² is no mean over examples
+    N, is_alone = data.size, metric == "r2" or not is_own(run.M, run.loss)
     group = None if is_alone or run.group is None or run.group.size > N else run.group
     own_data = data if group is None else data.between(group.part(N).start, group.part(N).stop)
     measures = measure(run.M, own_data.in_order(evaluation_batch(run.M)), run.loss, compiled=run.compiled)
@@ -57,7 +61,8 @@ def _loss_and(metric: str, run: Training, data: DataLoader) -> tuple[float, floa
     return float(np.average(losses, weights=counts)), mean ** (1 / power)
 
 
-MEASURES = ("loss", "accuracy", "rmse")
+METRICS = ("accuracy", "rmse", "mae", "r2")
+MEASURES = ("loss", *METRICS)
 
 
 def measure_and_part(name: str) -> tuple[str, str | None]:

@@ -6,10 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from matgrad.callbacks import Statistics
 from matgrad.datasets import Dataset
 from matgrad.foundation.machine import machine, versions
-from matgrad.loss_functions import LossFunction
-from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.specifications.models import model_specification
 from matgrad.training import Training
 
@@ -18,9 +17,7 @@ def run_record(
     options: dict[str, Any],
     data: Dataset,
     sha256: str,
-    M: MultilayerPerceptron,
-    loss: LossFunction,
-    training: Training,
+    run: Training,
     results: dict[str, float],
     timer: list[dict[str, Any]],
     started: float,
@@ -30,6 +27,7 @@ def run_record(
     `seconds` are those of the whole run, or of its last part if it was resumed, and in an epoch those of its training,
     with compiling, which took `compilation_seconds` in all, without statistics.
     """
+    M, loss = run.M, run.loss
     plain = {
         key: str(value) if isinstance(value, Path) else [str(v) for v in value] if isinstance(value, tuple) else value
         for key, value in options.items()
@@ -42,25 +40,30 @@ def run_record(
         "matmul": M.matmul,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(started)),
         "seconds": round(time.time() - started, 3),
-        "compilation_seconds": round(training.compilation_seconds, 3),
-        "resumed_from": None if training.resumed_from is None else str(training.resumed_from),
-        "interrupted": training.is_interrupted,
-        "diverged": training.is_rescued,
+        "compilation_seconds": round(run.compilation_seconds, 3),
+        "resumed_from": None if run.resumed_from is None else str(run.resumed_from),
+        "interrupted": run.is_interrupted,
+        "diverged": run.is_rescued,
         "versions": versions(),
         "machine": machine(),
         "data": {
             "name": data.name,
             "sha256": sha256,
-            "training_examples": data.Xtrain.shape[0],
+            "training_examples": _training_examples(run),
             "test_examples": data.Xtest.shape[0],
             "features": data.input_size,
             "classes": data.classes,
-            "normalize": data.normalization.kind,
+            "normalize": None if M.normalization is None else M.normalization.kind,
             "normalize_targets": None if M.target_normalization is None else M.target_normalization.kind,
         },
         "model": model_specification(M) | {"loss": loss.specification()},
         "configuration": plain,
-        "epochs": training.rows,
+        "epochs": run.rows,
         "results": results,
         "timer": timer,
     }
+
+
+def _training_examples(run: Training) -> int:
+    """The number of examples of an epoch, without those held out."""
+    return next(callback.parts[""].size for callback in run.callbacks if isinstance(callback, Statistics))

@@ -15,18 +15,15 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from matgrad.backends import BACKENDS
 from matgrad.backends.base import DTYPES
-from matgrad.callbacks import Callback, EarlyStopping, Report, Statistics
+from matgrad.callbacks import Callback
 from matgrad.callbacks.methods import FROM_DENSE, create_method
-from matgrad.datasets import DataLoader
 from matgrad.datasets.checking import checked_weights
 from matgrad.foundation.numbers import check_size
 from matgrad.foundation.random_numbers import manual_seed, preserved_generator
 from matgrad.learning_rate import create_scheduler
-from matgrad.loss_functions import create_loss
 from matgrad.sparse.densities import parse_densities
 from matgrad.specifications.models import create_model
 from matgrad.specifications.parsing import Items, parse_call, parse_numbers, split_items
-from matgrad.training import Training
 
 ACTIVATIONS = {"identity": "Linear", "logistic": "Sigmoid", "tanh": "HyperbolicTangent", "relu": "ReLU"}
 ENGINES = ("auto", *(name for name in BACKENDS if name != "sympy"))
@@ -93,7 +90,7 @@ class Perceptron(BaseEstimator):
         return X, y, sample_weight
 
     def _start(self, dtype: str, outputs: int) -> None:
-        """A new model with so many outputs, which has learned nothing."""
+        """An untrained model."""
         self._rng = np.random.default_rng(check_random_state(self.random_state).randint(SEEDS))
         sizes = parse_numbers(self.hidden_layer_sizes, "hidden_layer_sizes")
         hidden = [ACTIVATIONS.get(item, item) for item in split_items(self.activation, "activation")]
@@ -109,26 +106,31 @@ class Perceptron(BaseEstimator):
         self.history_: dict[str, list] = {}
 
     def _train(self, data: tuple, epochs: int, held: tuple | None = None) -> None:
-        """Train the model for so many epochs on (X, T, s), where s may be None; `held` are those to validate with."""
-        loaders = {"": self._loader(*data)}
-        if held is not None:
-            loaders["validation_"] = self._loader(*held)
-        stopping = None if held is None else EarlyStopping(self.n_iter_no_change)
-        report = Report() if self.verbose else None
-        callbacks = filter(None, (Statistics(loaders, self.metric), stopping, self._method(), report))
-        schedule, start = create_scheduler(self.learning_rate), self.n_iter_
-        rate = (lambda i: schedule(start + i)) if start else schedule
-        run = Training(self.model_, create_loss(self._loss_name()), loaders[""], epochs, rate)
+        """Train the model for more epochs on (X, T, s), where s may be None; `held` are those to validate with."""
+        X, T, s = data
+        method, schedule, start = self._method(), create_scheduler(self.learning_rate), self.n_iter_
         with self._random_numbers():
-            run.train([*callbacks])
-        if run.is_interrupted:
-            raise KeyboardInterrupt
+            history = self.model_.fit(
+                X,
+                T,
+                loss=self._loss_name(),
+                learning_rate=(lambda i: schedule(start + i)) if start else schedule,
+                epochs=epochs,
+                batch_size=min(LARGEST_BATCH, X.shape[0]) if isinstance(self.batch_size, str) else self.batch_size,
+                seed=self._seed(),
+                sample_weight=s,
+                validation=held,
+                early_stopping=None if held is None else self.n_iter_no_change,
+                metric=self.metric,
+                callbacks=[] if method is None else [method],
+                verbose=self.verbose,
+            )
         self._trained_loss = self._loss_name()
-        self.n_iter_ += run.epoch
-        self.history_ = {name: [*self.history_.get(name, []), *values] for name, values in run.history.items()}
+        self.n_iter_ += len(history["loss"])
+        self.history_ = {name: [*self.history_.get(name, []), *values] for name, values in history.items()}
         self.loss_curve_ = self.history_["loss"]
         self.validation_scores_ = self.history_.get(f"validation_{self.metric}")
-        self.loss_ = self.loss_curve_[-1 if stopping is None else stopping.best_epoch - 1]
+        self.loss_ = self.loss_curve_[-1 if held is None else int(np.nanargmin(history["validation_loss"]))]
 
     def _parts(
         self, X: Any, T: np.ndarray, s: np.ndarray | None, stratify: np.ndarray | None = None
@@ -152,13 +154,6 @@ class Perceptron(BaseEstimator):
         return self.model_.predict(validate_data(self, X, accept_sparse="csr", dtype=self.model_.dtype, reset=False))
 
     # -- parts of these -----------------------------------------------------------------------
-    def _loader(self, X: Any, T: np.ndarray, s: np.ndarray | None) -> DataLoader:
-        """The batches of a part of the data, where the model is."""
-        size = min(LARGEST_BATCH, X.shape[0]) if isinstance(self.batch_size, str) else self.batch_size
-        K = self.model_.layers[-1].output_size
-        loader = DataLoader(X, T, size, shuffle=True, seed=self._seed(), classes=K, weights=s)
-        return loader.to(self.model_.backend.name, dtype=self.model_.dtype, device=self.model_.device)
-
     @contextmanager
     def _random_numbers(self) -> Iterator[None]:
         """Inside, the package draws from a generator of the estimator; the user's is left as it is."""
@@ -185,13 +180,13 @@ class Perceptron(BaseEstimator):
         return create_method(self.sparse_training, density=parse_densities(self.density))
 
     def _check_partial(self) -> None:
-        """Refuse what needs a whole run of training."""
+        """Raise if a parameter needs a whole run of training."""
         for name in ("early_stopping", "sparse_training"):
             if getattr(self, name):
                 raise ValueError(f"partial_fit: {name}={getattr(self, name)!r} needs a whole run of training, use fit")
 
     def _check_parameters(self) -> None:
-        """Refuse parameters that nothing else checks."""
+        """Raise if a parameter that nothing else checks is invalid."""
         for name, known in (("backend", ENGINES), ("dtype", (None, *DTYPES)), ("early_stopping", (False, True))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}: found {getattr(self, name)!r}, expected one of {', '.join(map(str, known))}")

@@ -1,4 +1,4 @@
-"""The method `M.fit`: training on arrays."""
+"""The method `M.fit`: the one way from data to a trained model; the command line and the estimators call it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,18 @@ from matgrad.loss_functions import (
     default_loss,
     number_of_classes,
 )
-from matgrad.training.run import BATCH_SIZE, EPOCHS, LEARNING_RATE, History, Training, checked_callbacks, finished
+from matgrad.training.run import BATCH_SIZE, EPOCHS, LEARNING_RATE, Data, History, Training, checked_callbacks, finished
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
+
+Part = tuple[Any, np.ndarray, np.ndarray | None]  # X, T and s; s is None if the examples have no weights
 
 
 def fit(
     M: MultilayerPerceptron,
     X: Any,
-    T: np.ndarray,
+    T: Any = None,
     *,
     loss: LossFunction | str | None = None,
     learning_rate: float | str | Callable[[int], float] = LEARNING_RATE,
@@ -51,7 +53,9 @@ def fit(
     sample_weight: Any = None,
     class_weight: ClassWeights | None = None,
     validation: float | tuple[Any, ...] | None = None,
+    test: tuple[Any, ...] | None = None,
     early_stopping: int | None = None,
+    metric: str | None = None,
     per_step: bool = False,
     clip_norm: float | None = None,
     compiled: bool = True,
@@ -62,7 +66,8 @@ def fit(
 ) -> History:
     """Train M on NumPy examples X with targets T (a matrix, or class indices) on M's own backend.
 
-    X may be a sparse matrix of SciPy, which is never made dense: see docs/sparse.md.
+    X may be a sparse matrix of SciPy, which is never made dense: see docs/sparse.md. Data that differs from epoch to
+    epoch, such as augmented images, is a function in place of X and T: ``M.fit(lambda epoch: (X, T))``.
     With the defaults it trains as `matgrad train` does; X and T are normalized only if M has normalizations of them.
     The losses are then those of the normalized targets, and errors such as the 'rmse' are in the units of T.
 
@@ -77,45 +82,59 @@ def fit(
     history are weighted, those of validation data by class and, if they have any, by sample weights; the accuracy
     and the RMSE count every example once.
 
-    `validation` is a pair (X, T), a triple (X, T, sample weights), or the fraction of the examples to hold out;
-    with `early_stopping` training ends when the validation loss has not improved for that many epochs, or is no
-    longer finite, and M keeps the best parameters. Returns the history, which is also `M.history`: for every epoch
-    the learning rate, the 'seconds' of training (with compiling, without statistics and other callbacks) and,
-    unless `statistics` is off, the 'loss' and the 'accuracy' (for targets that are not classes, the 'rmse'), also
-    as 'validation_loss' and so on. If a layer is sparse, it also has what `callbacks.Accounting` tells: FLOPs,
-    memory, stored and explored weights.
+    `validation` is a pair (X, T), a triple (X, T, sample weights), or the fraction of the examples to hold out; `test`
+    is such a pair or triple, which is only measured. With `early_stopping` training ends when the validation loss has
+    not improved for that many epochs, or is no longer finite, and M keeps the best parameters.
+
+    Returns the history, which is also `M.history`: for every epoch the learning rate, the 'seconds' of training (with
+    compiling, without statistics and other callbacks) and, unless `statistics` is off, the 'loss' and the `metric`
+    ('accuracy', 'rmse', 'mae' or 'r2'; by default the accuracy of classes and the RMSE of numbers), also as
+    'validation_loss', 'test_loss' and so on. If a layer is sparse, it also has what `callbacks.Accounting` tells:
+    FLOPs, memory, stored and explored weights.
     `verbose` shows them, in a notebook as a live table and plot. `resume` goes on from a checkpoint; `epochs` counts
     those before it too. See `stochastic_gradient_descent` for the rest.
     """
-    X, T = checked_examples(X, T)
+    epoch_data = X if callable(X) else None
+    if epoch_data is not None and not (T is None and sample_weight is None):
+        raise ValueError("X is a function of the epoch, which returns (X, T): expected no T and no sample_weight")
+    X, T = checked_examples(X, T) if epoch_data is None else _examples_of(epoch_data, 0)
     loss = default_loss(M, T) if loss is None else create_loss(loss)
     check_loss(M, loss)
-    data = _divided(X, T, sample_weight, validation, seed)
-    if early_stopping is not None and ("validation_" not in data or not statistics):
+    if early_stopping is not None and (validation is None or not statistics):
         raise ValueError("early_stopping needs validation data and statistics")
-
-    counts = [number_of_classes(M, loss, T) for _, T, _ in data.values()]
+    if epoch_data is not None and isinstance(validation, Real):
+        raise ValueError("validation: no fraction of data that differs by epoch can be held out; expected (X, T)")
+    parts = _parts(X, T, sample_weight, validation, test, seed)
+    counts = [number_of_classes(M, loss, T) for _, T, _ in parts.values()]
     classes = None if None in counts else counts[0]
-    c = None if class_weight is None else class_weights(class_weight, data[""][1], classes)
+    c = None if class_weight is None else class_weights(class_weight, parts[""][1], classes)
 
-    def loader(part: str, X: Any, T: np.ndarray, s: np.ndarray | None) -> DataLoader:
+    def loader(name: str, part: Part, seed: Any = seed) -> DataLoader:
+        X, T, s = part
         s = s if c is None else weights_by_class(T, c) * (1 if s is None else s)
-        X = _of_dtype(M.normalize(X), M.dtype, f"{part}X")
-        T = M.normalize_targets(T)
-        T = _of_dtype(T, M.dtype, f"{part}T") if T.dtype.kind == "f" else T  # integers may be classes
+        X, T = _of_dtype(M.normalize(X), M.dtype, f"{name}X"), M.normalize_targets(T)
+        T = _of_dtype(T, M.dtype, f"{name}T") if T.dtype.kind == "f" else T  # integers may be classes
         K = M.layers[-1].output_size
         result = DataLoader(X, T, batch_size, shuffle=shuffle, seed=seed, classes=K, weights=s)
         if result.labels is None:
-            check_probabilities(result.T, loss, f"{part}T")
+            check_probabilities(result.T, loss, f"{name}T")
         return result.to(M.backend.name, dtype=M.dtype, device=M.device)
 
-    loaders = {prefix: loader(prefix.replace("_", " "), *arrays) for prefix, arrays in data.items()}
-    own: list[Callback] = [Statistics(loaders, "rmse" if classes is None else "accuracy")] if statistics else []
+    def loader_of_epoch(i: int) -> DataLoader:
+        assert epoch_data is not None
+        return loader("", (*_examples_of(epoch_data, i), None), None if seed is None else (seed, i)) if i else first
+
+    loaders = {prefix: loader(prefix.replace("_", " "), part) for prefix, part in parts.items()}
+    first = loaders[""]
+    data: Data = first if epoch_data is None else loader_of_epoch
+    metric = metric or ("rmse" if classes is None else "accuracy")
+    own: list[Callback] = [Statistics(loaders, metric, every_epoch=statistics)]
     own += [] if early_stopping is None else [EarlyStopping(check_size("early_stopping", early_stopping))]
     own += checked_callbacks(callbacks)
-    own += [Accounting()] if is_sparse_training(M, own) else []
+    if is_sparse_training(M, own) and not any(isinstance(callback, Accounting) for callback in own):
+        own.append(Accounting())
     own += [default_report()] if verbose else []
-    run = Training(M, loss, loaders[""], epochs, create_scheduler(learning_rate), per_step, clip_norm, compiled)
+    run = Training(M, loss, data, epochs, create_scheduler(learning_rate), per_step, clip_norm, compiled)
     known, M.information = M.information, {**M.information, "loss": loss.specification(), "classes": classes}
     try:
         return finished(run, own, resume)
@@ -124,24 +143,36 @@ def fit(
             M.information = known
 
 
-def _divided(X: Any, T: np.ndarray, weights: Any, validation: Any, seed: int | None) -> dict[str, tuple]:
-    """The examples and, with the prefix 'validation_', those to validate with: a fraction of them, or those given.
+def _examples_of(data: Callable[[int], Any], epoch: int) -> tuple[Any, np.ndarray]:
+    """The examples and targets of an epoch."""
+    found = data(epoch)
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        raise ValueError(f"the data of epoch {epoch}: expected a pair (X, T), found {type(found).__name__}")
+    X, T = found
+    return checked_examples(X, T)
 
-    Each part is (X, T, s), where s is None if the examples have no weights.
-    """
+
+def _parts(X: Any, T: np.ndarray, weights: Any, validation: Any, test: Any, seed: int | None) -> dict[str, Part]:
+    """The examples to train on and, by the prefixes 'validation_' and 'test_', those to validate and test with."""
     s = None if weights is None else checked_weights(weights, len(T), "sample_weight")
-    if validation is None:
-        return {"": (X, T, s)}
+    parts: dict[str, Part] = {"": (X, T, s)}
     if isinstance(validation, Real):
-        parts = hold_out(X.shape[0], float(validation), 0 if seed is None else seed, "validation")
-        kept, held = ((X[rows], T[rows], None if s is None else s[rows]) for rows in parts)
-        return {"": kept, "validation_": held}
-    if isinstance(validation, tuple | list) and len(validation) in (2, 3):
-        Xv, Tv, *sv = validation
-        Xv, Tv = checked_examples(Xv, Tv, "validation ")
-        given = [checked_weights(x, len(Tv), "validation sample weights") for x in sv if x is not None]
-        return {"": (X, T, s), "validation_": (Xv, Tv, given[0] if given else None)}
-    raise ValueError(f"validation: expected a pair (X, T), a fraction or None, found {validation!r}")
+        rows = hold_out(X.shape[0], float(validation), 0 if seed is None else seed, "validation")
+        parts[""], parts["validation_"] = ((X[i], T[i], None if s is None else s[i]) for i in rows)
+    elif validation is not None:
+        parts["validation_"] = _given("validation", validation, " a fraction")
+    if test is not None:
+        parts["test_"] = _given("test", test)
+    return parts
+
+
+def _given(name: str, part: Any, other: str = "") -> Part:
+    """The examples (X, T) or (X, T, s) of a part, checked."""
+    if not isinstance(part, tuple | list) or len(part) not in (2, 3):
+        raise ValueError(f"{name}: expected a pair (X, T),{other} or None, found {part!r}")
+    X, T = checked_examples(part[0], part[1], f"{name} ")
+    s = part[2] if len(part) == 3 else None
+    return X, T, None if s is None else checked_weights(s, len(T), f"{name} sample weights")
 
 
 def _of_dtype(A: Any, dtype: str, where: str) -> Any:
