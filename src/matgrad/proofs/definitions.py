@@ -1,8 +1,9 @@
-"""The definitions of layers, losses and activation functions of the package, in index notation.
+"""The definitions of layers, losses and activation functions of the package, for one entry.
 
 Derivatives cannot see whether a layer computes the values that it should. So these are compared with what stands here,
-which is written for one entry and uses nothing from the table but random numbers. A class from outside the package has
-no definition.
+which uses nothing from the table but random numbers. A definition is written once, over `Entries`: expressions in index
+notation for proofs of all sizes, or SymPy's at fixed sizes (see `matgrad.symbolic.checks.definitions`). A class from
+outside the package has no definition.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from typing import Any
 
 from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions
-from matgrad.index_notation.entries import FIRST, Index
-from matgrad.index_notation.expressions import ONE, Expression
-from matgrad.index_notation.functions import Function, arbitrary, erf, exp, log, sqrt, step
+from matgrad.index_notation import functions
+from matgrad.index_notation.entries import FIRST
+from matgrad.index_notation.expressions import Expression
 from matgrad.index_notation.sums import summed
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.matrix_operations import uniform
+from matgrad.program.shapes import size_name
 from matgrad.proofs.matrices import IndexMatrix, lifted, matrix
 
-Values = dict[str, IndexMatrix]  # matrices by name, such as 'Z' and 'Y'
+Values = dict[str, Any]  # matrices by name, such as 'Z' and 'Y'
 HALF = Fraction(1, 2)
 
 
@@ -31,115 +33,148 @@ def number(x: Any) -> Expression:
     return lifted(x).entry
 
 
+class Entries:
+    """What definitions are written with: functions of entries, sums, and matrices from entries."""
+
+    first: Any = FIRST  # the index of the only row or column
+    half: Any = HALF
+    exp: Callable[[Any], Any] = functions.exp
+    log: Callable[[Any], Any] = functions.log
+    erf: Callable[[Any], Any] = functions.erf
+    sqrt: Callable[[Any], Any] = staticmethod(functions.sqrt)
+    number: Callable[[Any], Any] = staticmethod(number)
+    matrix: Callable[..., Any] = staticmethod(matrix)
+    uniform: Callable[..., Any] = staticmethod(uniform)
+
+    def is_one(self, size: Any) -> bool:
+        """Whether a size is 1."""
+        return size_name(size) == 1
+
+    def sum(self, f: Callable[[Any], Any], size: Any) -> Any:
+        """Σ_i f(i)"""
+        return summed(f, str(size_name(size)))
+
+    def pieces(self, left: Any, x: Any, right: Any) -> Any:
+        """`left` where x < 0, and `right` where x ≥ 0"""
+        return (1 - functions.step(x)) * left + functions.step(x) * right
+
+
+ENTRIES = Entries()
+
+
 # -- layers ------------------------------------------------------------------------------------
 
 
-def definition_of_layer(layer: Layer, X: IndexMatrix) -> Values | None:
+def has_definition(layer: Layer) -> bool:
+    """Whether the feedforward of a layer, and its activation function, are defined here."""
+    is_known = not isinstance(layer, layers.ActivationLayer) or type(layer.act) in ACTIVATIONS
+    return type(layer) in LAYERS and is_known
+
+
+def definition_of_layer(layer: Layer, X: Any, e: Entries = ENTRIES) -> Values | None:
     """What feedforward should compute for an input X, by name; None if that is not known."""
-    if type(layer) not in LAYERS:
-        return None
-    if isinstance(layer, layers.ActivationLayer) and type(layer.act) not in ACTIVATIONS:
-        return None
-    return LAYERS[type(layer)](layer, X)
+    return LAYERS[type(layer)](e, layer, X) if has_definition(layer) else None
 
 
-def _dropout(layer: Any, A: IndexMatrix) -> Values:
+def _dropout(e: Entries, layer: Any, A: Any) -> Values:
     """r_ij = 1/(1 - p) if u_ij ≥ p, else 0; without dropout and in evaluation mode there is no R"""
     if not layer.training or not layer.dropout:
         return {}
     m, n = A.shape
-    p, U = number(layer.dropout), uniform(m, n, seed=layer.seed, count=layer.renewals, like=A)
-    return {"R": matrix(A.shape, lambda i, j: step(U[i, j] - p) / (1 - p))}
+    p, U = e.number(layer.dropout), e.uniform(m, n, seed=layer.seed, count=layer.renewals, like=A)
+    return {"R": e.matrix(A.shape, lambda i, j: e.pieces(0, U[i, j] - p, 1) / (1 - p))}
 
 
-def _dropout_layer(layer: Any, X: IndexMatrix) -> Values:
+def _dropout_layer(e: Entries, layer: Any, X: Any) -> Values:
     """y_ij = x_ij·r_ij, with r_ij = 1 in evaluation mode"""
-    values = _dropout(layer, X)
-    return values | {"Y": matrix(X.shape, lambda i, j: X[i, j] * (values["R"][i, j] if values else ONE))}
+    values = _dropout(e, layer, X)
+    return values | {"Y": e.matrix(X.shape, lambda i, j: X[i, j] * (values["R"][i, j] if values else 1))}
 
 
-def _linear(layer: Any, X: IndexMatrix, name: str = "Z") -> Values:
+def _linear(e: Entries, layer: Any, X: Any, name: str = "Z") -> Values:
     """z_ik = Σ_j x_ij·w_kj·r_kj + b_k, with r_kj = 1 without dropout and in evaluation mode"""
     W, b = layer.W, layer.b
-    values = _dropout(layer, W)
+    values = _dropout(e, layer, W)
 
-    def weight(k: Index, j: Index) -> Expression:
-        return W[k, j] * (values["R"][k, j] if values else ONE)
+    def weight(k: Any, j: Any) -> Any:
+        return W[k, j] * (values["R"][k, j] if values else 1)
 
-    def entry(i: Index, k: Index) -> Expression:
-        return summed(lambda j: X[i, j] * weight(k, j), X.columns) + b[FIRST, k]
+    def entry(i: Any, k: Any) -> Any:
+        return e.sum(lambda j: X[i, j] * weight(k, j), X.shape[1]) + b[e.first, k]
 
-    return values | {name: matrix((X.shape[0], W.shape[0]), entry)}
-
-
-def _linear_layer(layer: Any, X: IndexMatrix) -> Values:
-    return _linear(layer, X, "Y")
+    return values | {name: e.matrix((X.shape[0], W.shape[0]), entry)}
 
 
-def _of_entries(f: Callable[[Any, IndexMatrix, Index, Index], Expression]) -> Callable[[Any, IndexMatrix], Values]:
+def _linear_layer(e: Entries, layer: Any, X: Any) -> Values:
+    return _linear(e, layer, X, "Y")
+
+
+def _of_entries(f: Callable[[Entries, Any, Any, Any, Any], Any]) -> Callable[[Entries, Any, Any], Values]:
     """Z as in a linear layer, and y_ik = f(layer, Z, i, k)"""
 
-    def definition(layer: Any, X: IndexMatrix) -> Values:
-        values = _linear(layer, X)
+    def definition(e: Entries, layer: Any, X: Any) -> Values:
+        values = _linear(e, layer, X)
         Z = values["Z"]
-        return values | {"Y": matrix(Z.shape, lambda i, k: f(layer, Z, i, k))}
+        return values | {"Y": e.matrix(Z.shape, lambda i, k: f(e, layer, Z, i, k))}
 
     return definition
 
 
-def _row_total(Z: IndexMatrix, i: Index) -> Expression:
+def _row_total(e: Entries, Z: Any, i: Any) -> Any:
     """Σ_j e^z_ij"""
-    return summed(lambda j: exp(Z[i, j]), Z.columns)
+    return e.sum(lambda j: e.exp(Z[i, j]), Z.shape[1])
 
 
-def _batch_normalization(layer: Any, X: IndexMatrix) -> Values:
+def _batch_normalization(e: Entries, layer: Any, X: Any) -> Values:
     """y_ij = γ_j·(x_ij - μ_j)/√(σ_j² + ε) + β_j; the running variance is the unbiased one, and N = 1 changes none"""
     shape, row = X.shape, (1, X.shape[1])
-    N, m, epsilon = number(shape[0]), number(layer.momentum), number(layer.epsilon)
+    N, m, epsilon = e.number(shape[0]), e.number(layer.momentum), e.number(layer.epsilon)
     mu, Sigma = layer.running_mean, layer.running_variance
     mean, variance = mu, Sigma
     if layer.training:
-        mu = matrix(row, lambda _, j: summed(lambda i: X[i, j], X.rows) / N)
-        Sigma = matrix(row, lambda _, j: summed(lambda i: (X[i, j] - mu[FIRST, j]) ** 2, X.rows) / N)
-    if layer.training and X.rows != FIRST.size:
-        mean = matrix(row, lambda _, j: (1 - m) * layer.running_mean[_, j] + m * mu[_, j])
-        variance = matrix(row, lambda _, j: (1 - m) * layer.running_variance[_, j] + m * Sigma[_, j] * N / (N - 1))
-    S = matrix(row, lambda _, j: 1 / sqrt(Sigma[_, j] + epsilon))
-    R = matrix(shape, lambda i, j: X[i, j] - mu[FIRST, j])
-    Z = matrix(shape, lambda i, j: R[i, j] * S[FIRST, j])
-    Y = matrix(shape, lambda i, j: layer.gamma[FIRST, j] * Z[i, j] + layer.beta[FIRST, j])
+        mu = e.matrix(row, lambda _, j: e.sum(lambda i: X[i, j], X.shape[0]) / N)
+        Sigma = e.matrix(row, lambda _, j: e.sum(lambda i: (X[i, j] - mu[e.first, j]) ** 2, X.shape[0]) / N)
+    if layer.training and not e.is_one(X.shape[0]):
+        mean = e.matrix(row, lambda _, j: (1 - m) * layer.running_mean[_, j] + m * mu[_, j])
+        variance = e.matrix(row, lambda _, j: (1 - m) * layer.running_variance[_, j] + m * Sigma[_, j] * N / (N - 1))
+    S = e.matrix(row, lambda _, j: 1 / e.sqrt(Sigma[_, j] + epsilon))
+    R = e.matrix(shape, lambda i, j: X[i, j] - mu[e.first, j])
+    Z = e.matrix(shape, lambda i, j: R[i, j] * S[e.first, j])
+    Y = e.matrix(shape, lambda i, j: layer.gamma[e.first, j] * Z[i, j] + layer.beta[e.first, j])
     values = {"mu": mu, "R": R, "Sigma": Sigma, "inv_sqrt_Sigma": S, "Z": Z, "Y": Y}
     return values | {"running_mean": mean, "running_variance": variance}
 
 
-def _layer_normalization(layer: Any, X: IndexMatrix) -> Values:
+def _layer_normalization(e: Entries, layer: Any, X: Any) -> Values:
     """y_ij = γ_j·(x_ij - μ_i)/√(σ_i² + ε) + β_j, with the mean μ_i and the variance σ_i² of the i-th row"""
-    column, D, epsilon = (X.shape[0], 1), number(X.shape[1]), number(layer.epsilon)
-    mu = matrix(column, lambda i, _: summed(lambda j: X[i, j], X.columns) / D)
-    R = matrix(X.shape, lambda i, j: X[i, j] - mu[i, FIRST])
-    Sigma = matrix(column, lambda i, _: summed(lambda j: (X[i, j] - mu[i, FIRST]) ** 2, X.columns) / D)
-    S = matrix(column, lambda i, _: 1 / sqrt(Sigma[i, _] + epsilon))
-    Z = matrix(X.shape, lambda i, j: (X[i, j] - mu[i, FIRST]) * S[i, FIRST])
-    Y = matrix(X.shape, lambda i, j: layer.gamma[FIRST, j] * Z[i, j] + layer.beta[FIRST, j])
+    column, D, epsilon = (X.shape[0], 1), e.number(X.shape[1]), e.number(layer.epsilon)
+    mu = e.matrix(column, lambda i, _: e.sum(lambda j: X[i, j], X.shape[1]) / D)
+    R = e.matrix(X.shape, lambda i, j: X[i, j] - mu[i, e.first])
+    Sigma = e.matrix(column, lambda i, _: e.sum(lambda j: (X[i, j] - mu[i, e.first]) ** 2, X.shape[1]) / D)
+    S = e.matrix(column, lambda i, _: 1 / e.sqrt(Sigma[i, _] + epsilon))
+    Z = e.matrix(X.shape, lambda i, j: (X[i, j] - mu[i, e.first]) * S[i, e.first])
+    Y = e.matrix(X.shape, lambda i, j: layer.gamma[e.first, j] * Z[i, j] + layer.beta[e.first, j])
     return {"mu": mu, "R": R, "Sigma": Sigma, "inv_sqrt_Sigma": S, "Z": Z, "Y": Y}
 
 
-def _rms_normalization(layer: Any, X: IndexMatrix) -> Values:
+def _rms_normalization(e: Entries, layer: Any, X: Any) -> Values:
     """y_ij = γ_j·x_ij/√(s_i + ε), with the mean s_i of the squares of the i-th row"""
-    column, D, epsilon = (X.shape[0], 1), number(X.shape[1]), number(layer.epsilon)
-    Sigma = matrix(column, lambda i, _: summed(lambda j: X[i, j] ** 2, X.columns) / D)
-    S = matrix(column, lambda i, _: 1 / sqrt(Sigma[i, _] + epsilon))
-    Z = matrix(X.shape, lambda i, j: X[i, j] * S[i, FIRST])
-    Y = matrix(X.shape, lambda i, j: layer.gamma[FIRST, j] * Z[i, j])
+    column, D, epsilon = (X.shape[0], 1), e.number(X.shape[1]), e.number(layer.epsilon)
+    Sigma = e.matrix(column, lambda i, _: e.sum(lambda j: X[i, j] ** 2, X.shape[1]) / D)
+    S = e.matrix(column, lambda i, _: 1 / e.sqrt(Sigma[i, _] + epsilon))
+    Z = e.matrix(X.shape, lambda i, j: X[i, j] * S[i, e.first])
+    Y = e.matrix(X.shape, lambda i, j: layer.gamma[e.first, j] * Z[i, j])
     return {"Sigma": Sigma, "inv_sqrt_Sigma": S, "Z": Z, "Y": Y}
 
 
-LAYERS: dict[type[Layer], Callable[[Any, IndexMatrix], Values]] = {
+LAYERS: dict[type[Layer], Callable[[Entries, Any, Any], Values]] = {
     layers.LinearLayer: _linear_layer,
-    layers.ActivationLayer: _of_entries(lambda layer, Z, i, k: ACTIVATIONS[type(layer.act)](layer.act, Z[i, k], k)),
-    layers.SReLULayer: _of_entries(lambda layer, Z, i, k: _srelu(layer, Z[i, k], FIRST if layer.shared else k)),
-    layers.SoftmaxLayer: _of_entries(lambda layer, Z, i, k: exp(Z[i, k]) / _row_total(Z, i)),
-    layers.LogSoftmaxLayer: _of_entries(lambda layer, Z, i, k: Z[i, k] - log(_row_total(Z, i))),
+    layers.ActivationLayer: _of_entries(
+        lambda e, layer, Z, i, k: ACTIVATIONS[type(layer.act)](e, layer.act, Z[i, k], k)
+    ),
+    layers.SReLULayer: _of_entries(lambda e, layer, Z, i, k: _srelu(e, layer, Z[i, k], e.first if layer.shared else k)),
+    layers.SoftmaxLayer: _of_entries(lambda e, layer, Z, i, k: e.exp(Z[i, k]) / _row_total(e, Z, i)),
+    layers.LogSoftmaxLayer: _of_entries(lambda e, layer, Z, i, k: Z[i, k] - e.log(_row_total(e, Z, i))),
     layers.BatchNormalizationLayer: _batch_normalization,
     layers.LayerNormalizationLayer: _layer_normalization,
     layers.RMSNormalizationLayer: _rms_normalization,
@@ -150,21 +185,16 @@ LAYERS: dict[type[Layer], Callable[[Any, IndexMatrix], Values]] = {
 # -- activation functions: f(x) in column k ------------------------------------------------------
 
 
-def _pieces(left: Expression, x: Expression, right: Expression) -> Expression:
-    """`left` where x < 0, and `right` where x ≥ 0"""
-    return (1 - step(x)) * left + step(x) * right
-
-
-def _srelu(p: Any, x: Expression, k: Index) -> Expression:
+def _srelu(e: Entries, p: Any, x: Any, k: Any) -> Any:
     """al·(x - tl) + tl if x ≤ tl, ar·(x - tr) + tr if x ≥ tr, else x; `p` has the four 1×K parameters"""
-    al, tl, ar, tr = (getattr(p, name)[FIRST, k] for name in ("al", "tl", "ar", "tr"))
-    return _pieces(_pieces(x, x - tr, ar * (x - tr) + tr), tl - x, al * (x - tl) + tl)
+    al, tl, ar, tr = (getattr(p, name)[e.first, k] for name in ("al", "tl", "ar", "tr"))
+    return e.pieces(e.pieces(x, x - tr, ar * (x - tr) + tr), tl - x, al * (x - tl) + tl)
 
 
 class ArbitraryActivation(activations.ActivationFunction):
     """act(x) and act'(x), of which nothing else is known."""
 
-    function: Function = arbitrary("act")
+    function = functions.arbitrary("act")
 
     def __call__(self, X: IndexMatrix) -> IndexMatrix:
         """act(x)"""
@@ -175,101 +205,108 @@ class ArbitraryActivation(activations.ActivationFunction):
         return IndexMatrix(X.shape, self.function.derivative(X.entry))
 
 
-def _sigma(x: Expression) -> Expression:
+def _leaky(e: Entries, x: Any, y: Any) -> Any:
+    """y if x < y, else x"""
+    return e.pieces(y, x - y, x)
+
+
+def _sigma(e: Entries, x: Any) -> Any:
     """1/(1 + e^-x)"""
-    return 1 / (1 + exp(-x))
+    return 1 / (1 + e.exp(-x))
 
 
-def _gelu(x: Expression) -> Expression:
+def _gelu(e: Entries, x: Any) -> Any:
     """x·(1 + erf(x/√2))/2"""
-    return x * (1 + erf(x * Fraction(2) ** -1 * sqrt(ONE + ONE))) * HALF
+    return x * (1 + e.erf(x * e.half * e.sqrt(e.number(2)))) * e.half
 
 
-ACTIVATIONS: dict[type[activations.ActivationFunction], Callable[[Any, Expression, Index], Expression]] = {
-    activations.ReLUActivation: lambda act, x, k: _pieces(0 * x, x, x),
-    activations.LeakyReLUActivation: lambda act, x, k: _pieces(number(act.alpha) * x, x - number(act.alpha) * x, x),
-    activations.AllReLUActivation: lambda act, x, k: _pieces(number(act.alpha) * x, x, x),
-    activations.TReLUActivation: lambda act, x, k: _pieces(0 * x, x - number(act.epsilon), x),
+ACTIVATIONS: dict[type[activations.ActivationFunction], Callable[[Entries, Any, Any, Any], Any]] = {
+    activations.ReLUActivation: lambda e, act, x, k: e.pieces(0 * x, x, x),
+    activations.LeakyReLUActivation: lambda e, act, x, k: _leaky(e, x, e.number(act.alpha) * x),
+    activations.AllReLUActivation: lambda e, act, x, k: e.pieces(e.number(act.alpha) * x, x, x),
+    activations.TReLUActivation: lambda e, act, x, k: e.pieces(0 * x, x - e.number(act.epsilon), x),
     activations.SReLUActivation: _srelu,
-    activations.HyperbolicTangentActivation: lambda act, x, k: (exp(x) - exp(-x)) / (exp(x) + exp(-x)),
-    activations.SigmoidActivation: lambda act, x, k: _sigma(x),
-    activations.GELUActivation: lambda act, x, k: _gelu(x),
-    activations.SiLUActivation: lambda act, x, k: x * _sigma(x),
-    activations.ELUActivation: lambda act, x, k: _pieces(number(act.alpha) * (exp(x) - 1), x, x),
-    activations.SoftplusActivation: lambda act, x, k: log(1 + exp(x)),
-    ArbitraryActivation: lambda act, x, k: act.function(x),
+    activations.HyperbolicTangentActivation: lambda e, act, x, k: (e.exp(x) - e.exp(-x)) / (e.exp(x) + e.exp(-x)),
+    activations.SigmoidActivation: lambda e, act, x, k: _sigma(e, x),
+    activations.GELUActivation: lambda e, act, x, k: _gelu(e, x),
+    activations.SiLUActivation: lambda e, act, x, k: x * _sigma(e, x),
+    activations.ELUActivation: lambda e, act, x, k: e.pieces(e.number(act.alpha) * (e.exp(x) - 1), x, x),
+    activations.SoftplusActivation: lambda e, act, x, k: e.log(1 + e.exp(x)),
+    ArbitraryActivation: lambda e, act, x, k: act.function(x),
 }
 
 
 # -- losses: the value for N×K matrices Y and T, whose targets are smoothed already, and the loss itself ---------
 
 
-def definition_of_loss(loss: LossFunction, Y: IndexMatrix, T: IndexMatrix) -> Expression | None:
+def definition_of_loss(loss: LossFunction, Y: Any, T: Any, e: Entries = ENTRIES) -> Any:
     """The value of a loss, with smoothed targets if it smooths them; None if that is not known."""
     if type(loss) not in LOSSES:
         return None
     S = T
     if isinstance(loss, loss_functions._SmoothedLoss):
-        s, K = number(loss.label_smoothing), number(T.shape[1])
-        S = matrix(T.shape, lambda i, k: (1 - s) * T[i, k] + s / K)
-    return LOSSES[type(loss)](Y, S, loss)
+        s, K = e.number(loss.label_smoothing), e.number(T.shape[1])
+        S = e.matrix(T.shape, lambda i, k: (1 - s) * T[i, k] + s / K)
+    return LOSSES[type(loss)](e, Y, S, loss)
 
 
-Loss = Callable[[IndexMatrix, IndexMatrix, Any], Expression]
+Loss = Callable[[Entries, Any, Any, Any], Any]
 
 
-def _sum(f: Callable[[Expression, Expression, Any], Expression]) -> Loss:
+def _sum(f: Callable[[Entries, Any, Any, Any], Any]) -> Loss:
     """Σ_ik f(y_ik, t_ik)"""
-    return lambda Y, T, loss: summed(lambda i: summed(lambda k: f(Y[i, k], T[i, k], loss), Y.columns), Y.rows)
+    return lambda e, Y, T, loss: e.sum(lambda i: e.sum(lambda k: f(e, Y[i, k], T[i, k], loss), Y.shape[1]), Y.shape[0])
 
 
-_squared_error = _sum(lambda y, t, loss: (y - t) ** 2)
+_squared_error = _sum(lambda e, y, t, loss: (y - t) ** 2)
 
 
-def _huber(y: Expression, t: Expression, loss: Any) -> Expression:
+def _huber(e: Entries, y: Any, t: Any, loss: Any) -> Any:
     """d²/2 if |d| ≤ δ, else δ·(|d| - δ/2), for d = y - t"""
-    d, delta = y - t, number(loss.delta)
-    left, right = delta * (-d - delta * HALF), delta * (d - delta * HALF)
-    return _pieces(_pieces(d**2 * HALF, -d - delta, left), d - delta, right)
+    d, delta = y - t, e.number(loss.delta)
+    left, right = delta * (-d - delta * e.half), delta * (d - delta * e.half)
+    return e.pieces(e.pieces(d**2 * e.half, -d - delta, left), d - delta, right)
 
 
-def _multi_margin(Y: IndexMatrix, T: IndexMatrix, loss: Any) -> Expression:
+def _multi_margin(e: Entries, Y: Any, T: Any, loss: Any) -> Any:
     """Σ_i Σ_k (1 - t_ik)·max(0, m + y_ik - Σ_j t_ij·y_ij) / K"""
 
-    def term(i: Index, k: Index) -> Expression:
-        own = summed(lambda j: T[i, j] * Y[i, j], Y.columns)
-        return (1 - T[i, k]) * _at_least_zero(number(loss.margin) + Y[i, k] - own)
+    def term(i: Any, k: Any) -> Any:
+        own = e.sum(lambda j: T[i, j] * Y[i, j], Y.shape[1])
+        return (1 - T[i, k]) * _at_least_zero(e, e.number(loss.margin) + Y[i, k] - own)
 
-    return summed(lambda i: summed(lambda k: term(i, k), Y.columns), Y.rows) / number(Y.shape[1])
+    return e.sum(lambda i: e.sum(lambda k: term(i, k), Y.shape[1]), Y.shape[0]) / e.number(Y.shape[1])
 
 
-def _at_least_zero(x: Expression) -> Expression:
+def _at_least_zero(e: Entries, x: Any) -> Any:
     """max(0, x)"""
-    return _pieces(0 * x, x, x)
+    return e.pieces(0 * x, x, x)
 
 
-def _softmax_cross_entropy(Y: IndexMatrix, T: IndexMatrix, loss: Any) -> Expression:
+def _softmax_cross_entropy(e: Entries, Y: Any, T: Any, loss: Any) -> Any:
     """-Σ_ik t_ik·log(e^y_ik / Σ_j e^y_ij)"""
-    return -summed(
-        lambda i: summed(lambda k: T[i, k] * log(exp(Y[i, k]) / _row_total(Y, i)), Y.columns),
-        Y.rows,
+    return -e.sum(
+        lambda i: e.sum(lambda k: T[i, k] * e.log(e.exp(Y[i, k]) / _row_total(e, Y, i)), Y.shape[1]),
+        Y.shape[0],
     )
 
 
 LOSSES: dict[type[LossFunction], Loss] = {
     loss_functions.SquaredErrorLoss: _squared_error,
-    loss_functions.MeanSquaredErrorLoss: lambda Y, T, loss: (
-        _squared_error(Y, T, loss) / (number(Y.shape[0]) * number(Y.shape[1]))
+    loss_functions.MeanSquaredErrorLoss: lambda e, Y, T, loss: (
+        _squared_error(e, Y, T, loss) / (e.number(Y.shape[0]) * e.number(Y.shape[1]))
     ),
     loss_functions.HuberLoss: _sum(_huber),
-    loss_functions.CrossEntropyLoss: _sum(lambda y, t, loss: -t * log(y)),
+    loss_functions.CrossEntropyLoss: _sum(lambda e, y, t, loss: -t * e.log(y)),
     loss_functions.SoftmaxCrossEntropyLoss: _softmax_cross_entropy,
-    loss_functions.LogProbabilityLoss: _sum(lambda y, t, loss: -t * y),
-    loss_functions.NegativeLogLikelihoodLoss: lambda Y, T, loss: (
-        -summed(lambda i: log(summed(lambda k: Y[i, k] * T[i, k], Y.columns)), Y.rows)
+    loss_functions.LogProbabilityLoss: _sum(lambda e, y, t, loss: -t * y),
+    loss_functions.NegativeLogLikelihoodLoss: lambda e, Y, T, loss: (
+        -e.sum(lambda i: e.log(e.sum(lambda k: Y[i, k] * T[i, k], Y.shape[1])), Y.shape[0])
     ),
-    loss_functions.LogisticCrossEntropyLoss: _sum(lambda y, t, loss: -t * log(_sigma(y))),
-    loss_functions.BinaryCrossEntropyLoss: _sum(lambda y, t, loss: -t * log(_sigma(y)) - (1 - t) * log(_sigma(-y))),
-    loss_functions.HingeLoss: _sum(lambda y, t, loss: _at_least_zero(1 - (2 * t - 1) * y)),
+    loss_functions.LogisticCrossEntropyLoss: _sum(lambda e, y, t, loss: -t * e.log(_sigma(e, y))),
+    loss_functions.BinaryCrossEntropyLoss: _sum(
+        lambda e, y, t, loss: -t * e.log(_sigma(e, y)) - (1 - t) * e.log(_sigma(e, -y))
+    ),
+    loss_functions.HingeLoss: _sum(lambda e, y, t, loss: _at_least_zero(e, 1 - (2 * t - 1) * y)),
     loss_functions.MultiMarginLoss: _multi_margin,
 }

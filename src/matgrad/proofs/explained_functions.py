@@ -12,7 +12,7 @@ from matgrad.index_notation.rules import folded, rules_of
 from matgrad.inspection.verdicts import Check
 from matgrad.loss_functions import LossFunction
 from matgrad.proofs.calculus import derivative, entry_of
-from matgrad.proofs.definitions import ACTIVATIONS, definition_of_loss, number
+from matgrad.proofs.definitions import ACTIVATIONS, ENTRIES, definition_of_loss, number
 from matgrad.proofs.explanations import (
     Explanation,
     Line,
@@ -42,7 +42,7 @@ def _activation(act: ActivationFunction, symbols: Symbols, check: Check) -> Expl
     act, X = symbols.numbers(act), symbols.calculus.symbols("X", symbols.sizes("N"), symbols.sizes("K"))
     Y, D = act(X), act.gradient(X)
     if check.name.endswith(".value"):
-        return explained_value(check, "Y", Y, matrix(X.shape, lambda i, j: ACTIVATIONS[cls](act, X[i, j], j)))
+        return explained_value(check, "Y", Y, matrix(X.shape, lambda i, j: ACTIVATIONS[cls](ENTRIES, act, X[i, j], j)))
     explanation = Explanation(check)
     new = tuple(map(new_index, (X.rows, X.columns)))
     names = own_names(X) | {k: letter for k, letter in zip(new, "kl", strict=True) if k != FIRST}

@@ -16,7 +16,7 @@ from matgrad.inspection.verdicts import Check, failure, without_verdict
 from matgrad.loss_functions import LossFunction, takes_weights
 from matgrad.proofs.attempts import attempts
 from matgrad.proofs.calculus import derivative, entry_of, jacobian, problem_of, verdict
-from matgrad.proofs.definitions import ACTIVATIONS, definition_of_loss, number
+from matgrad.proofs.definitions import ACTIVATIONS, ENTRIES, definition_of_loss, number
 from matgrad.proofs.matrices import IndexMatrix, matrix, row
 from matgrad.proofs.symbolic_layers import Symbols
 
@@ -38,7 +38,7 @@ def _activation(act: ActivationFunction, symbols: Symbols, about: str) -> list[C
             return [failure(*about_it, problem)]
     checks = [without_verdict(*value, "value has no definition to compare with")]
     if cls in ACTIVATIONS:
-        checks = [verdict(*value, Y, matrix(X.shape, lambda i, j: ACTIVATIONS[cls](act, X[i, j], j)), start)]
+        checks = [verdict(*value, Y, matrix(X.shape, lambda i, j: ACTIVATIONS[cls](ENTRIES, act, X[i, j], j)), start)]
     start = time.perf_counter()
     (i, j), (k, l) = X.indices, map(new_index, (X.rows, X.columns))
     expected = IndexMatrix(X.shape, Y.entry.derivative(entry_of(X).at(k, l)))

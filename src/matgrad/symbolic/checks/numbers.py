@@ -27,13 +27,8 @@ from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import LinearLayer
 from matgrad.loss_functions import LossFunction
-from matgrad.symbolic.checks.definitions import (
-    ACTIVATION_DEFINITIONS,
-    LAYER_DEFINITIONS,
-    LOSS_DEFINITIONS,
-    defined_loss,
-    has_definition,
-)
+from matgrad.proofs.definitions import ACTIVATIONS, LOSSES, definition_of_layer, definition_of_loss, has_definition
+from matgrad.symbolic.checks.definitions import SYMPY, defined_activation
 from matgrad.symbolic.checks.derivatives import GRID
 from matgrad.symbolic.checks.equality import symbols
 from matgrad.symbolic.checks.exact import DROPOUT
@@ -79,7 +74,7 @@ def check_loss_in_numbers(loss: LossFunction, N: int, K: int, scale: float = 1) 
     start, rng = time.perf_counter(), np.random.default_rng(N)
     Y, T = _output_for(loss, scale, rng, N, K), rng.dirichlet(np.ones(K), N)
     try:
-        f, is_defined = _loss_function(loss, N, K), type(loss) in LOSS_DEFINITIONS
+        f, is_defined = _loss_function(loss, N, K), type(loss) in LOSSES
         found, expected = (
             {"value": np.array([[loss(Y, T)]])},
             {"value": np.array([[float(f(Y, T))]])} if is_defined else {},
@@ -114,10 +109,10 @@ def _output_for(loss: LossFunction, scale: float, rng: np.random.Generator, N: i
 
 def check_activation_in_numbers(act: ActivationFunction) -> list[Check]:
     """An activation function and its derivative from -430 to 430, in matrices of several sizes, by its definition."""
-    if type(act) not in ACTIVATION_DEFINITIONS:
+    if type(act) not in ACTIVATIONS:
         return []
     start, x = time.perf_counter(), sp.Symbol("x", real=True)
-    f = ACTIVATION_DEFINITIONS[type(act)](act, x, 0)
+    f = defined_activation(act, x, 0)
     X = np.array([[float(value) for value in GRID]])
     matrices = [X, X.T, X.reshape(2, -1), X.reshape(-1, 2), np.tile(X, 10).reshape(-1, 2)]
     checks = []
@@ -212,7 +207,7 @@ def _check_values(layer: Layer, X: np.ndarray, sizes: str) -> list[Check]:
     for name in (*layer.parameters, *layer.buffers):
         if np.ndim(getattr(layer, name)) == 2:
             setattr(defined, name, _matrix(getattr(layer, name)))
-    expected = LAYER_DEFINITIONS[type(layer)](defined, _matrix(X))
+    expected = definition_of_layer(defined, _matrix(X), SYMPY) or {}
     found = feedforward_values(layer, X, expected)
     return [
         numeric_verdict(type(layer), name, origin_of(layer, name), sizes, found[name], _floats(value), start)
@@ -259,7 +254,7 @@ Loss = Callable[[np.ndarray, np.ndarray], mpmath.mpf]  # of matrices whose eleme
 def _loss_function(loss: LossFunction, N: int, K: int) -> Loss:
     """The definition of a loss, or if it has none the loss itself, as a function of numbers of 40 digits."""
     Y, T = symbols("Y", N, K), symbols("T", N, K)
-    value = defined_loss(loss, Y, T) if type(loss) in LOSS_DEFINITIONS else loss(Y, T)
+    value = definition_of_loss(loss, Y, T, SYMPY) if type(loss) in LOSSES else loss(Y, T)
     f = sp.lambdify(([*Y], [*T]), value, "mpmath")
 
     def function(Y: np.ndarray, T: np.ndarray) -> mpmath.mpf:
