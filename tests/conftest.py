@@ -7,6 +7,7 @@ the file is imported: `--backend jax` imports only those with JAX. A test with f
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 import resource
@@ -55,8 +56,9 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("backend", names, indirect=True, scope="session")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is slow
 def pytest_collection_modifyitems(config, items):
-    """Of tests that are for other backends nothing is left."""
+    """Nothing is left of tests for other backends; where XLA compiles for seconds, all but a few cases are slow."""
     chosen = config.getoption("--backend")
 
     def is_chosen(item) -> bool:
@@ -66,12 +68,34 @@ def pytest_collection_modifyitems(config, items):
     others = [item for item in items if not is_chosen(item)]
     config.hook.pytest_deselected(items=others)
     items[:] = [item for item in items if is_chosen(item)]
+    if chosen in ALONE:
+        for _, cases in itertools.groupby(items, key=lambda item: (item.path, item.originalname)):
+            mark_most_as_slow(list(cases))
+
+
+def mark_most_as_slow(cases: list[pytest.Item]) -> None:
+    """Of a test that is marked `few(n)`, all but n cases, which are spread over the others."""
+    marker = cases[0].get_closest_marker("few")
+    if marker:
+        n = min(marker.args[0], len(cases))
+        kept = {len(cases) * i // n for i in range(n)}
+        for i, case in enumerate(cases):
+            if i not in kept:
+                case.add_marker("slow")
 
 
 @pytest.fixture(scope="session")
 def backend(request) -> Framework:
     """The framework under test."""
     return Framework(request.param)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_functions_forgotten():
+    """What JAX compiled for the tests of a file would stay in memory."""
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
 
 
 @pytest.fixture(autouse=True)

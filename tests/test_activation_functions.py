@@ -252,6 +252,7 @@ def test_every_activation_is_tested_at_huge_values():
     assert {type(activation) for activation, *_ in AT_HUGE} == set(ACTIVATIONS.values())
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("activation", "right", "left"), AT_HUGE, ids=[repr(case[0]) for case in AT_HUGE])
 def test_huge_values(backend, dtype, activation, right, left):

@@ -73,6 +73,7 @@ def native_torch(dtype: str, n: int) -> tuple[dict[str, np.ndarray], tuple[float
     return parameters, measures
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("dtype", "n"),
     [

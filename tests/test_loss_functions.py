@@ -126,6 +126,7 @@ def check(case: Case, backend: Framework, dtype: str, N: int, K: int, seed: int,
     assert_close(mean_gradient, expected_gradient / examples, noise=noise, dtype=dtype, context=f"mean of {context}")
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("one_hot", [True, False])
 @EACH_CASE
@@ -150,6 +151,7 @@ def test_value_and_gradient_equal_pytorchs_for_any_shape(framework, case):
     check_shape()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_losses_on_classes_equal_pytorchs_on_class_indices(backend, dtype):
     N, K = 5, 4
@@ -302,6 +304,7 @@ def test_softmax_cross_entropy_of_huge_logits(backend, dtype, smoothing):
             assert_close(gradient, slopes, noise=TOLERANCE[dtype], dtype=dtype, context=f"gradient of {context}")
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", [case for case in CASES if case.kind == "real"], ids=lambda case: repr(case.loss))
 def test_huge_outputs_give_no_nan(backend, case, dtype):

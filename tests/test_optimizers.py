@@ -189,6 +189,7 @@ L1 = {  # the penalty is part of the loss that torch differentiates, which gives
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("specification", L1)
 def test_l1_is_that_of_autograd(backend, specification, dtype):
@@ -246,6 +247,7 @@ def test_zero_gradient_keeps_the_parameter(specification):
 # -- dtype and purity --------------------------------------------------------------------------
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("specification", ["GradientDescent(0.1, 0.1)", *list(OPTIMIZERS)[1:]])
 def test_dtype_is_kept(backend, specification, dtype):

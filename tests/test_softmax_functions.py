@@ -77,6 +77,7 @@ def test_the_only_class_is_certain(backend, name, dtype, N):
     assert_close(Y, certain, tolerance=0, noise=noise, dtype=dtype, context=f"{name} on {backend}, {N} × 1, seed 0")
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("D", [1, 2, 5])
 @pytest.mark.parametrize("name", JACOBIANS)

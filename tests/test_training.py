@@ -124,6 +124,7 @@ def test_targets_of_another_size_are_refused():
         linear_model().fit(X, np.zeros((10, 5)), epochs=1)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("loss", [mg.SoftmaxCrossEntropyLoss(), mg.MeanSquaredErrorLoss()])
 @pytest.mark.parametrize("batch_size", [1, 3, 10, 64])
 def test_measures_count_the_last_partial_batch(backend: Framework, loss: mg.LossFunction, batch_size: int):

@@ -92,6 +92,7 @@ def torch_training(s: np.ndarray, epochs: int) -> tuple[list[np.ndarray], list[f
     return [A.detach().numpy() for A in theta], losses
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("targets", ["labels", "rows"])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_training_with_weights_is_that_of_torch(backend, targets: str, compiled: bool):
@@ -105,6 +106,7 @@ def test_training_with_weights_is_that_of_torch(backend, targets: str, compiled:
     np.testing.assert_allclose(history["loss"], losses, rtol=1e-10)
 
 
+@pytest.mark.backends("numpy", "torch", "native")
 def test_class_weights_are_those_of_the_examples(backend):
     X, t, s = data()
     c = [0.5, 2, 3]
@@ -115,6 +117,7 @@ def test_class_weights_are_those_of_the_examples(backend):
     assert_same(M, other)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("loss", ["SoftmaxCrossEntropy", "MeanSquaredError"])
 def test_weight_0_is_absent_and_weight_2_is_twice(backend, loss: str):
     """The whole data is one batch, whose number of examples divides the loss: the learning rate makes up for it."""
@@ -194,6 +197,7 @@ class Watch(Callback):
         assert len(run.sample(np.random.default_rng(0))) == 3
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("interval", [1, 2])
 def test_callbacks_between_batches_change_nothing(backend, interval: int, shuffle: bool):

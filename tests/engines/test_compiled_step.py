@@ -24,12 +24,6 @@ custom = importlib.util.module_from_spec(_specification)
 _specification.loader.exec_module(custom)
 
 
-def skip_most(backend: Framework, seed: int) -> None:
-    """JAX and TensorFlow compile for seconds."""
-    if backend.name in ("jax", "tensorflow") and seed % 5:
-        pytest.skip("a sample of the architectures is enough")
-
-
 def examples(a: Architecture, N: int) -> tuple[np.ndarray, np.ndarray]:
     """N examples like those of the architecture."""
     rng = np.random.default_rng(a.seed)
@@ -60,10 +54,10 @@ def train(
 # -- the 30 architectures ----------------------------------------------------------------------
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(30))
 def test_compiled_training_equals_the_equations(backend: Framework, seed: int):
     """Three epochs of batches of 5 and a last one of 1 example; a warning, that is a fallback, would be an error."""
-    skip_most(backend, seed)
     states = []
     for framework, compiled in backend.ways():
         a = random_architecture(seed)
@@ -79,6 +73,7 @@ def test_compiled_training_equals_the_equations(backend: Framework, seed: int):
     assert_equal_states(states[1], states[0], f"{backend}, seed {seed}")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", [0, 5, 10])
 def test_a_compiled_step_equals_the_step(backend: Framework, seed: int):
     """Also one that is compiled before it is used."""
@@ -231,9 +226,9 @@ CHANGES = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_settings_that_are_changed_between_epochs_count(backend: Framework, change: str):
-    skip_most(backend, list(CHANGES).index(change))
     states = []
     for framework, compiled in backend.ways():
         M = model(framework)
@@ -535,10 +530,10 @@ MISTAKES = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_in_the_third_batch_get_the_error_of_the_equations(backend: Framework, mistake: str):
     """And the two batches before it count."""
-    skip_most(backend, list(MISTAKES).index(mistake))
     errors, states = [], []
     for compiled in (False, True):
         M = model(backend)

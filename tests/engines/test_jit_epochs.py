@@ -45,6 +45,7 @@ def rate(i):
     return 0.01 / (1 + i)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", LOADERS)
 def test_an_epoch_is_its_batches(backend, kind):
     together, single = step_of(backend), step_of(backend)

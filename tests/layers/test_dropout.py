@@ -159,6 +159,7 @@ def test_threads_of_the_core_share_one_r(threads: int, densities: str, batch_siz
     assert expected["1.renewals"] == 2 * -(-45 // batch_size)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_every_backend_trains_alike(backend, compiled):
     expected, found = trained(model(), compiled=False), trained(model().to(backend.name), compiled)

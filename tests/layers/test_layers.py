@@ -266,6 +266,7 @@ def run_batch_norm(backend, layer, X, G) -> dict:
     return found
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", BATCH_NORM_SHAPES, ids=str)
 @pytest.mark.parametrize("options", [{}, {"epsilon": 0.05, "momentum": 0.3}], ids=["default", "options"])
@@ -346,6 +347,7 @@ def native_row_norm(native, p, X, G, epsilon) -> dict[str, np.ndarray]:
     return {name: A.detach().numpy() for name, A in found.items()}
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", ROW_NORM_SHAPES, ids=str)
 @pytest.mark.parametrize("epsilon", [1e-5, 0.05])
@@ -633,6 +635,7 @@ def test_steps_change_the_state_as_on_numpy(backend, name, dtype):
             )
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("optimizer", ["Momentum(0.9)", "Adam"])
 @pytest.mark.parametrize("name", ALL_LAYERS)
@@ -654,6 +657,7 @@ def test_state_round_trip(backend, name, optimizer, dtype):
     assert_same(run_steps(backend, layer, [third], eta), run_steps(backend, twin, [third], eta), where)
 
 
+@pytest.mark.backends("numpy", "torch")
 @pytest.mark.parametrize("optimizer", ["Momentum(0.9)", "Adam"])
 @pytest.mark.parametrize("name", ALL_LAYERS)
 def test_training_a_clone_leaves_the_original(backend, name, optimizer):
