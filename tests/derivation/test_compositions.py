@@ -43,7 +43,7 @@ def check(seeds: range) -> None:
 
 
 def test_random_compositions():
-    check(range(2000, 2012))
+    check(range(2000, 2006))
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from matgrad.proofs.suite import SOFTMAX_FUNCTIONS
 from matgrad.proofs.symbolic_layers import SMALL, MakeLayer, SymbolicSizes, Symbols, has_dropout
 from matgrad.specifications.models import LAYERS
 
-TIMES, OFTEN = 1, 20  # random sizes by default, and in slow tests
+OFTEN = 20  # random sizes in slow tests
 SIGNED = ("X", "W", "b", "G", "x", "beta")  # symbols that get negative numbers too
 
 
@@ -132,15 +132,15 @@ def check_layer(make: MakeLayer, seed: int, options: dict[str, bool]) -> int:
     return count
 
 
-@pytest.mark.parametrize(("name", "make"), LISTED, ids=[name for name, _ in LISTED])
-def test_gradients_of_layers(name: str, make: MakeLayer):
+@pytest.mark.parametrize("make", [make for _, make in LISTED[::3]], ids=[name for name, _ in LISTED[::3]])
+def test_gradients_of_layers(make: MakeLayer):
     for options in modes(make):
-        assert all(check_layer(make, seed, options) for seed in range(TIMES))
+        assert check_layer(make, 0, options)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "make"), LISTED, ids=[name for name, _ in LISTED])
-def test_gradients_of_layers_at_many_sizes(name: str, make: MakeLayer):
+@pytest.mark.parametrize("make", [make for _, make in LISTED], ids=[name for name, _ in LISTED])
+def test_gradients_of_layers_at_many_sizes(make: MakeLayer):
     for options in modes(make):
         assert all(check_layer(make, seed, options) for seed in range(OFTEN))
 
@@ -189,5 +189,5 @@ FUNCTIONS = (
 
 @pytest.mark.parametrize(("check", "name"), FUNCTIONS)
 def test_gradients_of_losses_and_functions(check: Any, name: str):
-    for seed in range(OFTEN):
+    for seed in range(4):
         check(name, seed)

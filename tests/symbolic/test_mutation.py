@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from equivalents import EQUIVALENT
-from mutants import ERRATA, Target, mutants, targets, unchanged
+from mutants import Target, mutants, targets, unchanged
 from mutation import differs, everything, judge_all, judge_special, killed_by, patched, report
 from special_mutants import ATTRIBUTES, LISTED, special_mutants, verdict_of_verify
 
@@ -26,6 +26,8 @@ KINDS = {
 def test_every_equation_has_mutants_of_several_kinds():
     assert len(mutants()) > 1400
     assert {mutant.kind for mutant in mutants()} >= KINDS
+    # the errata of the paper; those that are missing are found by a rule as well
+    assert sum(mutant.kind.startswith("ERRATA") for mutant in mutants()) >= 8
     counts = Counter(mutant.target for mutant in mutants())
     # these two only pass something on
     few = {"softmax_functions.stable_softmax_jacobian", "softmax_functions.stable_log_softmax_jacobian"}
@@ -33,20 +35,15 @@ def test_every_equation_has_mutants_of_several_kinds():
         assert counts[target] >= (4 if str(target) not in few else 3), target
 
 
-def test_the_known_wrong_variants_are_among_them():
-    sources = {(str(mutant.target), mutant.source) for mutant in mutants()}
-    for name, *_ in ERRATA:
-        assert any(target == name for target, _ in sources)
-    kinds = [mutant.kind for mutant in mutants()]
-    assert sum(kind.startswith("ERRATA") for kind in kinds) >= 8  # the others are found by a rule as well
+def test_patching_alone_changes_nothing():
+    assert not [str(target) for target in targets() if differs(unchanged(target))]
 
 
-@pytest.mark.parametrize("target", targets(), ids=str)
-def test_patching_alone_changes_nothing(target: Target):
-    assert not differs(unchanged(target))
+def is_quick(target: Target) -> bool:
+    return target.owner.__name__ not in SLOW_OWNERS
 
 
-QUICK = [target for target in targets() if target.owner.__name__ not in SLOW_OWNERS][::4]
+QUICK = [target for target in targets() if is_quick(target)][::10]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +86,8 @@ def test_equivalent_mutants_are_few_and_have_a_reason():
 
 
 def test_a_sample_of_mutants_is_killed():
-    numbers = random.Random(4).sample(range(len(mutants())), 45)
+    quick = [i for i, mutant in enumerate(mutants()) if is_quick(mutant.target)]
+    numbers = random.Random(4).sample(quick, 25)
     verdicts = judge_all(numbers)
     print(report(verdicts))
     assert not [str(v.mutant) for v in verdicts if v.survives]
@@ -117,12 +115,13 @@ def test_wrong_constants_and_flags_are_noticed(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_sample_of_special_mutants_is_killed():
     first = len(mutants())
-    listed = random.Random(1).sample(range(first, first + len(LISTED)), 12)
-    generated = random.Random(2).sample(range(first + len(LISTED), len(everything())), 20)
+    quick = [i for i, mutant in enumerate(special_mutants(), start=first) if is_quick(mutant.target)]
+    listed = random.Random(1).sample([i for i in quick if i < first + len(LISTED)], 6)
+    generated = random.Random(2).sample([i for i in quick if i >= first + len(LISTED)], 8)
     verdicts = judge_all([*listed, *generated])
     print(report(verdicts))
     assert not [str(v.mutant) for v in verdicts if v.survives]
-    assert sum(v.equivalent for v in verdicts) < 6
+    assert sum(v.equivalent for v in verdicts) < 4
 
 
 @pytest.mark.slow
