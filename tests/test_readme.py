@@ -78,7 +78,7 @@ def test_it_is_short():
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-@pytest.mark.parametrize("target", ["train", "test", "docs"])
-def test_make_knows_its_targets(target: str):
-    result = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+def test_make_knows_its_targets():
+    targets = ["train", "test", "test-all", "test-smoke", "test-gpu", "test-rest-symbolic", "docs"]
+    result = subprocess.run(["make", "-n", *targets], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert result.returncode == 0, result.stderr

