@@ -47,12 +47,3 @@ def test_a_layer_trains_on_with_its_new_weights():
     set_csr(M.layers[0], A)
     np.testing.assert_array_equal(M.layers[0].W.to_dense(), A.toarray())
     M.fit(np.ones((6, D), np.float32), np.arange(6) % K, epochs=1)
-
-
-def test_another_dtype_or_size_is_refused():
-    layer = mg.LinearLayer(D, K)
-    with pytest.raises(ValueError, match="found a matrix of float64, expected float32 as the layer has"):
-        set_csr(layer, scipy.sparse.eye(K, D, format="csr"))
-    with pytest.raises(ValueError, match=f"expected size {K} × {D} with elements"):
-        set_csr(layer, scipy.sparse.eye(K, K, dtype=np.float32, format="csr"))
-    assert not layer.is_sparse

@@ -147,16 +147,6 @@ def test_what_cannot_be_read_is_refused_with_its_node(tmp_path, nodes, message: 
     assert str(error.value).startswith(path)
 
 
-def test_inputs_of_other_dimensions_are_refused(tmp_path):
-    """Of such an input, axis 1 would not be the columns."""
-    proto = onnx.load(saved(tmp_path / "m.onnx", LINEAR, node("Softmax", "Z", axis=1)))
-    for size in (4, 1, D):
-        proto.graph.input[0].type.tensor_type.shape.dim.add().dim_value = size
-    onnx.save(proto, tmp_path / "m.onnx")
-    with pytest.raises(ValueError, match="the input X has 3 dimensions, expected examples × features"):
-        mg.from_onnx(tmp_path / "m.onnx")
-
-
 def test_indices_of_sparse_weights_outside_of_their_sizes_are_refused(tmp_path):
     M = mg.create_model("Linear", [5, 3], densities=0.5)
     mg.to_onnx(M, tmp_path / "m.onnx", sparse=True)

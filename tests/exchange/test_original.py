@@ -39,13 +39,6 @@ def test_weights_out_and_in(tmp_path, dtype: str):
     np.testing.assert_allclose(again.predict(X), M.predict(X), rtol=1e-4, atol=1e-5)
 
 
-def test_vectors_as_biases_are_read(tmp_path):
-    M = mg.create_model("Linear", f"{D};{K}")
-    np.savez(tmp_path / "w.npz", W1=np.ones((K, D)), b1=np.arange(K))
-    mg.load_weights(M, tmp_path / "w.npz")
-    np.testing.assert_array_equal(M.layers[0].b, [[0, 1, 2]])
-
-
 def test_parameters_that_would_be_lost_are_refused(tmp_path):
     for layers, message in (
         (

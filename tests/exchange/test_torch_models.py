@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from exchange_support import D, K, N, assert_near, assert_same, examples, normalized, trained
+from exchange_support import D, K, N, assert_near, assert_same, examples, trained
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn.utils import prune
@@ -186,17 +186,6 @@ def test_weights_that_are_not_finite_are_refused():
         mg.from_torch(3)
 
 
-def test_a_model_on_torch_keeps_its_device_and_nothing_draws_random_numbers():
-    M = trained(*LAYERS).to("torch", device="cpu")
-    torch.manual_seed(1)
-    first = torch.rand(1)
-    torch.manual_seed(1)
-    module = mg.to_torch(M)
-    assert torch.rand(1) == first
-    assert module[0].weight.device.type == "cpu"
-    assert module[0].weight.data_ptr() != M.layers[0].W.data_ptr()
-
-
 # -- files ----------------------------------------------------------------------------------------
 
 
@@ -211,17 +200,6 @@ def test_pytorch_reads_the_file_under_its_own_names(tmp_path):
     module.load_state_dict(tensors)
     X, _ = examples()
     assert_near(module.eval()(torch.tensor(X)).detach().numpy(), M.predict(X), "float32")
-
-
-def test_a_file_has_what_is_known_of_the_model(tmp_path):
-    M = normalized(trained("ReLU;Linear", f"{D};4;{K}", dtype="float64", densities="0.5;1"))
-    M.information = {"loss": "SquaredError", "note": "π"}
-    save_torch(M, tmp_path / "model.safetensors")
-    back = load_torch(tmp_path / "model.safetensors")
-
-    assert_same(back, M)
-    assert back.information["note"] == "π"
-    assert (back.normalization.kind, back.target_normalization.kind) == ("unit", "standard")
 
 
 def test_a_file_of_others_says_what_to_do(tmp_path):

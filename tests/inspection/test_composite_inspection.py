@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pytest
 
 import matgrad as mg
-from composites import LOSS, D, H, K, Keeper, N, ResidualLayer, batch, custom, model, plain_model
+from composites import LOSS, D, H, K, Keeper, N, ResidualLayer, batch, model, plain_model
 from matgrad.inspection.gradient_check import check_gradients, first_wrong
-from matgrad.inspection.profiling import profile
 from matgrad.program.recorder import record_computation
 from matgrad.program.text import program_text
 from matgrad.symbolic.checks.derivatives import check_layer
@@ -103,44 +101,6 @@ def test_the_verifier_finds_a_wrong_part():
     wrong = [check for check in check_layer(layer) if not check.ok]
     assert [check.name for check in wrong] == ["ResidualLayer.2 WrongLayer.Db"]
     assert "Db = 0.5 * self.Db" in wrong[0].message
-
-
-class ForgetfulLayer(custom.ScaleLayer):
-    """A layer that does not compute the gradient of its parameter"""
-
-    def backpropagate(self, Y, DY):
-        DX = hadamard_rows(self.s, DY)
-
-        self.DX = DX
-
-
-def hadamard_rows(s, DY):
-    return custom.hadamard(custom.row_repeat(s, DY.shape[0]), DY)
-
-
-def test_the_verifier_misses_no_gradient_that_is_not_computed():
-    (wrong,) = [check for check in check_layer(ForgetfulLayer(2, 2)) if not check.ok]
-    assert wrong.name == "ForgetfulLayer.Ds"
-    assert "found nothing, expected a matrix" in wrong.message
-
-
-@pytest.mark.parametrize("compiled", [True, False])
-def test_profiles_have_rows_for_parts(compiled: bool):
-    M = model(dtype="float64")
-    with profile(M) as p:
-        data = mg.DataLoader(*batch(2, 10), batch_size=5)
-        mg.stochastic_gradient_descent(M, 1, LOSS, mg.ConstantScheduler(0.1), data, compiled=compiled)
-    rows = {row.name: row for row in p.rows()}
-    assert {
-        "layer 2.1 ActivationLayer.DW",
-        "layer 2.2.2 MomentumOptimizer.al",
-        "layer 2 ResidualLayer.Y",
-    } <= rows.keys()
-    assert rows["layer 2.3 LinearLayer.DW"].layer == "2.3"
-    assert rows["layer 2.3 LinearLayer.DW"].flops == 2 * 2 * H * 7 * 5
-    places = list(rows)
-    assert places.index("layer 2.3 LinearLayer.DW") < places.index("layer 2.1 ActivationLayer.DW")
-    assert p._phases["layer 2.3 LinearLayer.DW"] == "backpropagate"
 
 
 def test_programs_name_what_parts_compute():

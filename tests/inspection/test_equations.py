@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 
 import matgrad as mg
-from architectures import random_architecture
-from matgrad.inspection.equations import METHODS, Equation, assignment, equations, observed
-from matgrad.matrix_operations import columns_sum, hadamard, product_on, row_repeat
-from matgrad.program.computations import train_batch
+from matgrad.inspection.equations import METHODS, assignment, equations, observed
+from matgrad.matrix_operations import columns_sum, product_on, row_repeat
 
 LAYERS = (
     mg.LinearLayer,
@@ -105,25 +103,6 @@ def names(layer_class: type[mg.Layer], method: str) -> list[str]:
 # -- reading -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("layer_class", "feedforward", "backpropagate"),
-    [
-        (mg.LinearLayer, "Y", "DW Db DX"),
-        (mg.ActivationLayer, "Z Y", "DZ DW Db DX"),
-        (mg.SoftmaxLayer, "Z Y", "DZ DW Db DX"),
-        (mg.LogSoftmaxLayer, "Z Y", "DZ DW Db DX"),
-        (mg.SReLULayer, "Z Y", "DZ DW Db DX Dal Dtl Dar Dtr"),
-        (mg.BatchNormalizationLayer, "mu R Sigma inv_sqrt_Sigma Z Y", "DZ Dbeta Dgamma s t DX DX"),
-        (mg.LayerNormalizationLayer, "mu R Sigma inv_sqrt_Sigma Z Y", "DZ Dbeta Dgamma s t DX"),
-        (mg.RMSNormalizationLayer, "Sigma inv_sqrt_Sigma Z Y", "DZ Dgamma t DX"),
-        (mg.Layer, "", ""),
-    ],
-)
-def test_equations_in_order_of_execution(layer_class, feedforward: str, backpropagate: str):
-    assert names(layer_class, "feedforward") == feedforward.split()
-    assert names(layer_class, "backpropagate") == backpropagate.split()
-
-
 @pytest.mark.parametrize("layer_class", LAYERS)
 @pytest.mark.parametrize("method", METHODS)
 def test_file_line_and_source_are_those_of_the_equation(layer_class, method: str):
@@ -142,13 +121,6 @@ def test_an_inherited_equation_has_the_name_of_the_layer_and_the_place_of_the_ba
     DW = equations(mg.ActivationLayer, "backpropagate")[1]
     assert (str(DW), DW.owner) == ("ActivationLayer.DW", "LinearLayer")
     assert DW.source == "DW = self.drop(product_on(W, DY.T, X))"
-
-
-def test_the_location_is_relative_to_the_current_folder(monkeypatch, tmp_path: Path):
-    equation = Equation("A", "feedforward", "Y", 3, str(tmp_path / "a" / "b.py"), "Y = X")
-    assert equation.location == f"{tmp_path}/a/b.py:3"
-    monkeypatch.chdir(tmp_path)
-    assert equation.location == "a/b.py:3"
 
 
 def test_a_user_layer_with_closure_private_name_and_long_lines(tmp_path: Path):
@@ -333,16 +305,6 @@ def test_a_hook_changes_values():
     assert run(layer)[1].any()
 
 
-def test_only_the_given_layers_are_observed():
-    A, B = make(mg.ActivationLayer), make(mg.ActivationLayer)
-    seen = []
-    with observed([A, A], lambda layer, equation, value: (seen.append((layer, equation.name)), value)[1]):
-        for layer in (A, B):
-            run(layer)
-    assert all(layer is A for layer, _ in seen)
-    assert [name for _, name in seen] == ["Z", "Y", "DZ", "DW", "Db", "DX"]
-
-
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, mg.Layer.clone])
 def test_a_copy_of_an_observed_layer_is_a_plain_layer(copied):
     layer = make(mg.ActivationLayer)
@@ -364,15 +326,6 @@ def test_a_method_that_was_replaced_in_the_object_stays():
         run(layer)
     assert layer.feedforward is replaced
     assert seen == ["DZ", "DW", "Db", "DX"]
-
-
-def test_a_method_that_was_taken_while_observed_still_works_afterwards():
-    layer = make(mg.ActivationLayer)
-    X = np.ones((5, 4), dtype=np.float32)
-    with observed([layer], lambda layer, equation, value: 0 * value):
-        taken = layer.feedforward
-        assert not taken(X).any()
-    np.testing.assert_array_equal(taken(X), layer.feedforward(X))
 
 
 def test_contexts_nest_and_the_outer_hook_comes_first():
@@ -447,48 +400,6 @@ def test_user_layers_from_a_file_are_observed(tmp_path: Path):
         for A, E in zip(actual, expected, strict=True):
             np.testing.assert_array_equal(A, E)
         assert seen == [e for method in METHODS for e in equations(type(layer), method)]
-
-
-def test_a_subclass_without_methods_is_observed_under_its_own_name():
-    class Own(mg.ActivationLayer):
-        pass
-
-    layer, seen = Own(3, 2, mg.ReLUActivation()), []
-    with observed([layer], lambda layer, equation, value: (seen.append(str(equation)), value)[1]):
-        run(layer)
-    assert seen == ["Own.Z", "Own.Y", "Own.DZ", "Own.DW", "Own.Db", "Own.DX"]
-
-
-def test_training_is_identical_under_observation():
-    def train(hook: bool) -> dict:
-        a = random_architecture(3)
-        a.M.train()
-        with observed(a.M.layers if hook else (), lambda layer, equation, value: value):
-            for _ in range(3):
-                train_batch(a.M, a.loss, a.X, a.T, np.array(0.1))
-        return a.M.state()
-
-    expected, actual = train(False), train(True)
-    for name in expected:
-        np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
-
-
-class Mixed(mg.SoftmaxLayer):
-    """A layer that calls the method of its base class twice."""
-
-    def feedforward(self, X):
-        P = super().feedforward(hadamard(X, X))
-        Y = P + super().feedforward(X)
-        return Y
-
-
-def test_a_base_method_that_is_called_twice_is_seen_twice():
-    seen = []
-    layer = Mixed(4, 3)
-    with observed([layer], lambda layer, equation, value: (seen.append(equation.source), value)[1]):
-        layer.feedforward(np.ones((5, 4), dtype=np.float32))
-    Z, P = "Y = X @ self.drop(W).T + row_repeat(b, N)", "Y = stable_softmax(Z)"
-    assert seen == [Z, P, Z, P, "Y = P + super().feedforward(X)"]
 
 
 class Halved(mg.Layer):

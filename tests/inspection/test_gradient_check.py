@@ -13,7 +13,6 @@ import pytest
 import matgrad as mg
 from architectures import random_architecture
 from matgrad import activation_functions, loss_functions
-from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.gradient_check import GradientResult, check_gradients, first_wrong
 from matgrad.layers import batch_normalization, layer_normalization, linear, rms_normalization, softmax, srelu
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, row_repeat, step
@@ -33,7 +32,7 @@ def batch(N: int, D: int, K: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray
 # -- right models ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("seed", "case"), spread(range(30), [(1, True), (7, False), (7, True), (1, False)], each=2))
+@pytest.mark.parametrize(("seed", "case"), spread(range(30), [(1, True), (7, False), (7, True), (1, False)]))
 def test_random_architectures_pass(seed: int, case: tuple[int, bool]):
     N, training = case
     a = random_architecture(seed, N)
@@ -72,13 +71,6 @@ def test_data_of_any_magnitude(scale: float):
     assert_right(check_gradients(M, "SoftmaxCrossEntropy", scale * X, T), f"scale {scale}")
 
 
-def test_deep_in_the_tails_of_softmax():
-    M = mg.MultilayerPerceptron([mg.SoftmaxLayer(3, 4)])
-    M.layers[0].W = 8 * np.random.default_rng(0).normal(size=(4, 3))
-    M.layers[0].b = np.zeros((1, 4))
-    assert_right(check_gradients(M, "CrossEntropy", *batch(5, 3, 4)))
-
-
 def test_elements_at_corners_are_skipped_and_counted():
     M = mg.MultilayerPerceptron([mg.ActivationLayer(2, 3, mg.ReLUActivation()), mg.LinearLayer(3, 2)])
     M.layers[0].W = np.array([[1.0, -1], [2, 3], [0, 0.5]])
@@ -102,12 +94,6 @@ def test_corners_that_cancel_are_no_mistake():
     results = check_gradients(M, "SquaredError", np.array([[0.0], [0.4]]), np.array([[1.0], [2.0]]))
     assert_right(results)
     assert (results[-1].name, results[-1].checked, results[-1].skipped) == ("layer 1 ActivationLayer.DX", 1, 1)
-
-
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_one_layer_is_a_model(name: str):
-    layer = mg.ActivationLayer(3, 4, ACTIVATIONS[name](), dropout=0.3)
-    assert_right(check_gradients(layer, "SquaredError", *batch(5, 3, 4)), name)
 
 
 # -- the model is left as it is ----------------------------------------------------------------
@@ -158,23 +144,12 @@ MUTANTS = {
         ("DW", DW, "product_on(W, DY.T, X)"),
         ("DW", DW, f"2 * {DW}"),
         ("Db", "columns_sum(DY)", "columns_sum(DY) / DY.shape[0]"),
-        ("Db", "= DW, Db, DX", "= DW, 2 * Db, DX"),
-        ("DX", "DY @ self.drop(W)", "0 * (DY @ self.drop(W))"),
-        ("DX", "DY @ self.drop(W)", "DY @ W"),
-        ("DZ", DZ, "DY"),
-        ("DZ", DZ, "hadamard(DY, act.gradient(Y))"),
-        ("DZ", DZ, "hadamard(DY, act(Z))"),
         ("DW", "super().backpropagate(Z, DZ)", "super().backpropagate(Z, DY)"),
     ],
     (linear, "LinearLayer(5, 5)"): [  # square, so that the size does not tell that a transpose is missing
         ("DW", DW, f"-{DW}"),
         ("DW", DW, "product_on(W, X.T, DY)"),
         ("DW", DW, "product_on(W, DY.T, X) / X.shape[0]"),
-        ("DW", DW, "product_on(W, DY.T, Y)"),
-        ("Db", "columns_sum(DY)", "-columns_sum(DY)"),
-        ("Db", "columns_sum(DY)", "columns_sum(Y)"),
-        ("DX", "DY @ self.drop(W)", "DY @ self.drop(W).T"),
-        ("DX", "DY @ self.drop(W)", "-DY @ self.drop(W)"),
         ("DX", "DY @ self.drop(W)", "Y @ self.drop(W)"),
     ],
     (softmax, "SoftmaxLayer(5, 4)"): [
@@ -192,8 +167,6 @@ MUTANTS = {
         ("Dal", "Dal = columns_sum(hadamard(L,", "Dal = columns_sum(hadamard(R,"),
         ("Dal", "Z - row_repeat(act.tl, N)", "Z + row_repeat(act.tl, N)"),
         ("Dtl", "row_repeat(act.al, N)", "row_repeat(act.tl, N)"),
-        ("Dtl", "ones(N, K, like=Z) - row_repeat(act.al, N)", "row_repeat(act.al, N)"),
-        ("Dar", "row_repeat(act.tr, N)", "row_repeat(act.tl, N)"),
         ("Dtr", "Dtr = columns_sum", "Dtr = 2 * columns_sum"),
     ],
     (srelu, "SReLULayer(5, 4, 0.2, -0.5, 0.3, 0.5, shared=True)"): [
@@ -203,14 +176,6 @@ MUTANTS = {
         ("DZ", "DZ = hadamard(row_repeat(gamma, N), DY)", "DZ = DY"),
         ("Dbeta", "columns_sum(DY)", "columns_sum(DZ)"),
         ("Dbeta", "columns_sum(DY)", "columns_sum(DY) / N"),
-        ("Dgamma", "columns_sum(hadamard(DY, Z))", "columns_sum(hadamard(DZ, Z))"),
-        ("Dgamma", "columns_sum(hadamard(DY, Z))", "columns_sum(hadamard(DY, Y))"),
-        ("DX", "inv_sqrt_Sigma / N, N)", "inv_sqrt_Sigma, N)"),
-        ("DX", "inv_sqrt_Sigma / N, N)", "inv_sqrt_Sigma / DY.shape[1], N)"),
-        ("DX", "N * DZ - row_repeat(s, N)", "N * DZ + row_repeat(s, N)"),
-        ("DX", "N * DZ - row_repeat(s, N)", "N * DZ"),
-        ("DX", " - hadamard(Z, row_repeat(t, N))", ""),
-        ("DX", "s = columns_sum(DZ)", "s = columns_sum(DY)"),
         ("DX", "t = columns_sum(hadamard(Z, DZ))", "t = columns_sum(hadamard(Y, DZ))"),
     ],
     (batch_normalization, "BatchNormalizationLayer(5)", "in evaluation mode"): [
@@ -220,10 +185,6 @@ MUTANTS = {
         ("DZ", "DZ = hadamard(row_repeat(gamma, N), DY)", "DZ = DY"),
         ("Dbeta", "columns_sum(DY)", "columns_sum(DZ)"),
         ("Dgamma", "columns_sum(hadamard(DY, Z))", "columns_sum(hadamard(DY, Y))"),
-        ("DX", "column_repeat(inv_sqrt_Sigma, D)", "column_repeat(inv_sqrt_Sigma / D, D)"),
-        ("DX", "DZ - column_repeat(s, D)", "DZ"),
-        ("DX", " - hadamard(Z, column_repeat(t, D))", ""),
-        ("DX", "s = rows_mean(DZ)", "s = rows_mean(DY)"),
         ("DX", "t = rows_mean(hadamard(Z, DZ))", "t = rows_mean(hadamard(Z, DY))"),
     ],
     (rms_normalization, "RMSNormalizationLayer(5)"): [
@@ -237,21 +198,11 @@ LOSS_MUTANTS = [
     ("SquaredErrorLoss", "2 * (Y - T)", "Y - T"),
     ("SquaredErrorLoss", "2 * (Y - T)", "2 * (T - Y)"),
     ("MeanSquaredErrorLoss", "return 2 * ((Y - T) / (K * N))", "return 2 * ((Y - T) / N)"),
-    ("SoftmaxCrossEntropyLoss", "hadamard(stable_softmax(Y), column_repeat(rows_sum(T), K)) - T", "stable_softmax(Y)"),
-    ("LogisticCrossEntropyLoss", "hadamard(T, sigmoid(Y)) - T", "sigmoid(Y) - T"),
-    ("BinaryCrossEntropyLoss", "return sigmoid(Y) - T", "return hadamard(T, sigmoid(Y)) - T"),
 ]
 ACTIVATION_MUTANTS = [
     ("HyperbolicTangentActivation", "- hadamard(Y, Y)", "- Y"),
     ("SigmoidActivation", "return hadamard(Y, ones(m, n, like=X) - Y)", "return hadamard(X, ones(m, n, like=X) - X)"),
     ("GELUActivation", "return self._Phi(X) + hadamard(X, phi)", "return self._Phi(X)"),
-    ("SiLUActivation", "return sigmoid(X) + hadamard(X, sigmoid.gradient(X))", "return sigmoid.gradient(X)"),
-    (
-        "ELUActivation",
-        "self.alpha * hadamard(exp(negative), ones(m, n, like=X) - step(X))",
-        "self.alpha * exp(negative)",
-    ),
-    ("SoftplusActivation", "        return sigmoid(X)\n", "        return sigmoid(-X)\n"),
 ]
 
 
@@ -498,7 +449,7 @@ class ForgettingLayer(mg.LinearLayer):
         self.DW, self.Db, self.DX = DW, Db, DX
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_few_wrong_elements_among_many_are_found(seed):
     mg.manual_seed(seed)
     rng = np.random.default_rng(seed)

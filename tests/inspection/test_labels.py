@@ -87,9 +87,3 @@ def test_a_verdict_has_the_label_of_a_layer_of_ones_own():
         "Doubled.Db": "appendix:doubled",
         "Doubled.DX": "eq:wrong",
     }
-
-
-def test_a_class_without_source_has_no_label():
-    space = {"mg": mg}
-    exec("class Unseen(mg.LinearLayer): pass", space)
-    assert label_of(space["Unseen"], "DW") == ""

@@ -9,7 +9,7 @@ import pytest
 
 import matgrad as mg
 from matgrad.inspection.equations import METHODS, equations
-from matgrad.inspection.profile_table import bar, quantity, table
+from matgrad.inspection.profile_table import table
 from matgrad.inspection.profiling import REST, Row, profile_of
 from matgrad.matrix_operations import elements_sum
 from matgrad.specifications.models import create_model
@@ -43,11 +43,6 @@ def by_name(p: mg.Profile, kind: str = "full") -> dict[str, Row]:
     return {row.name: row for row in p.rows(kind)}
 
 
-def is_compiled(backend: Framework) -> bool:
-    """Whether the backend trains with programs, which can be timed."""
-    return backend.name in BACKENDS
-
-
 # -- all backends ------------------------------------------------------------------------------
 
 
@@ -65,18 +60,7 @@ def test_the_rows_cover_all_of_training(backend: Framework, compiled: bool, kind
     assert rows[-1].name == REST
     assert p.batches == rows[-1].calls == 4, context
     assert all(row.calls == (2 if row.name == "compilation" else 4) for row in rows), context
-    assert ("compilation" in by_name(p)) == (compiled and is_compiled(backend)), context
-
-
-def test_brief_has_the_phases_in_order(backend: Framework):
-    p = trained(model(backend.name), compiled=False, clip_norm=1.0)
-    steps = ["feedforward", "loss", "backpropagate", "clip_gradients", "optimize", REST]
-    assert [row.name for row in p.rows("brief")] == steps
-    full, brief = p.rows(), by_name(p, "brief")
-    assert brief["backpropagate"].flops == sum(r.flops for r in full if r.flops and ".D" in r.equation)
-    unclipped = trained(model(backend.name), compiled=False)
-    assert "clip_gradients" not in by_name(unclipped)
-    assert "clip_gradients" not in by_name(unclipped, "brief")
+    assert ("compilation" in by_name(p)) == compiled, context
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -110,34 +94,25 @@ def test_the_products_cost_what_they_cost_on_paper(backend: Framework):
     }
     dead = {"layer 1 ActivationLayer.DX": 2 * n * D * H}  # which programs leave out
 
-    is_fused = is_compiled(backend)
-    assert {r.name: r.flops for r in compiled.rows() if r.flops} == flops | ({} if is_fused else dead), f"{backend}"
+    assert {r.name: r.flops for r in compiled.rows() if r.flops} == flops, f"{backend}"
     assert {r.name: r.flops for r in eager.rows() if r.flops} == flops | dead, f"{backend}"
     # X, W and Z for both; programs add the bias, and the update of W, in the same pass
     Z, DW = (by_name(eager)[f"layer 1 ActivationLayer.{x}"].bytes for x in ("Z", "DW"))
     assert Z == 4 * (n * D + n * H + 4 * H * D)
     assert DW == Z
-    if is_fused:
-        assert by_name(compiled)["layer 1 ActivationLayer.Z"].bytes == Z + 4 * 4 * H
-        assert by_name(compiled)["layer 1 ActivationLayer.DW"].bytes == DW + 4 * 4 * H * D
+    assert by_name(compiled)["layer 1 ActivationLayer.Z"].bytes == Z + 4 * 4 * H
+    assert by_name(compiled)["layer 1 ActivationLayer.DW"].bytes == DW + 4 * 4 * H * D
     assert by_name(compiled)["layer 1 ActivationLayer.Y"].flops is None
 
 
 def test_a_profile_changes_no_result(backend: Framework):
     plain, timed = model(backend.name, dropouts="0.3"), model(backend.name, dropouts="0.3")
-    plain.fit(*data(), epochs=2, batch_size=BATCH, seed=0, compiled=is_compiled(backend))
+    plain.fit(*data(), epochs=2, batch_size=BATCH, seed=0)
     trained(timed)
     for name, X in plain.state().items():
         A, B = (backend.backend.to_numpy(x) for x in (X, timed.state()[name]))
         np.testing.assert_array_equal(A, B, err_msg=f"{backend} {name}")
     assert not any(method in vars(layer) for layer in timed.layers for method in METHODS)
-
-
-def test_it_says_where_equations_run_one_by_one(backend: Framework):
-    p = trained(model(backend.name))
-    note = f"{backend} ran the equations one by one"
-    assert (note in str(p)) == (not is_compiled(backend))
-    assert p.is_forced == (not is_compiled(backend))
 
 
 # -- sparse layers -----------------------------------------------------------------------------
@@ -238,17 +213,6 @@ def test_seconds_belong_to_who_takes_them(clock: Clock, monkeypatch, compiled: b
     assert p.seconds == sum(expected.values())
 
 
-def test_pauses_are_left_out(clock: Clock):
-    p = mg.Profile(model("numpy"))
-    with p.running():
-        clock.now += 5
-        with p.paused():
-            clock.now += 100
-            with p.running():
-                clock.now += 2
-    assert p.seconds == 7
-
-
 # -- around it ---------------------------------------------------------------------------------------
 
 
@@ -262,41 +226,6 @@ def test_a_model_is_profiled_inside_the_context_only():
     assert profile_of(M) is None
     assert outer.rows() == []
     assert str(outer) == ""
-
-
-def test_an_error_ends_the_profile():
-    M = model("numpy")
-    profiles = []
-
-    def interrupted():
-        with mg.profile(M) as p:
-            profiles.append(p)
-            M.fit(*data(), epochs=1, batch_size=BATCH)
-            raise KeyError("x")
-
-    with pytest.raises(KeyError):
-        interrupted()
-    assert profile_of(M) is None
-    assert profiles[0].batches == 2
-
-
-def test_it_can_be_read_when_the_model_is_another():
-    M = model("numpy", optimizers="Momentum(0.9)")
-    p = trained(M)
-    names = [row.name for row in p.rows()]
-    M.set_optimizer("Adam")
-    M.layers.pop()
-    assert [row.name for row in p.rows()] == names
-    assert [row.name for row in p.rows("brief")][:3] == ["feedforward", "loss", "backpropagate"]
-
-
-def test_several_fits_add_up():
-    M = model("numpy")
-    with mg.profile(M) as p:
-        M.fit(*data(), epochs=1, batch_size=BATCH)
-        M.fit(*data(), epochs=1, batch_size=BATCH, compiled=False)
-    Z = by_name(p)["layer 1 ActivationLayer.Z"]
-    assert (Z.calls, Z.flops) == (4, 2 * 2 * N * D * H)
 
 
 class Branching(mg.LinearLayer):
@@ -345,41 +274,12 @@ def test_the_table_has_a_line_a_row_with_rates_and_bars():
     assert first.count("█") == pytest.approx(2 * last.count("█"), abs=1)
 
 
-@pytest.mark.parametrize("width", range(20, 130, 7))
+@pytest.mark.parametrize("width", [20, 60, 130])
 def test_a_narrow_table_leaves_columns_out(width: int):
     lines = [text + bar for text, bar in table(some_rows(), width)]
     least = 26 + 9 + 8 + 2 + 10  # name, seconds, share, and a short bar
     assert max(map(len, lines)) <= max(width, least)
     assert "share" in lines[0]
-
-
-@pytest.mark.parametrize(
-    ("fraction", "expected"), [(0, ""), (1, "████"), (0.5, "██"), (1 / 32, "▏"), (0.26, "█"), (0.4, "█▋")]
-)
-def test_bars_have_eighths(fraction: float, expected: str):
-    assert bar(fraction, 4) == expected
-
-
-@pytest.mark.parametrize(
-    ("x", "expected"),
-    [
-        (None, ""),
-        (0, "0"),
-        (7, "7"),
-        (999, "999"),
-        (1000, "1 k"),
-        (40_320_000, "40.3 M"),
-        (999_900, "1 M"),
-        (3e15, "3 P"),
-    ],
-)
-def test_quantities_have_three_digits(x, expected: str):
-    assert quantity(x) == expected
-
-
-def test_waiting_is_for_matrices_on_a_device_only(backend: Framework):
-    for X in (backend.matrix(np.ones((2, 2)), "float32"), None, 0.5):
-        backend.backend.wait(X)
 
 
 def test_a_cuda_matrix_is_waited_for(monkeypatch):
