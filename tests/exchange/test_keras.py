@@ -112,7 +112,7 @@ def sequential(*parts: layers.Layer) -> keras.Sequential:
         (lambda: OwnModel(), "expected a Sequential or a functional model of Keras, found a OwnModel"),
         (two_outputs, r"layer 'add': takes several inputs, expected a chain of layers"),
         (lambda: sequential(Own(3, name="mine")), "layer 'mine', Own: found the class 'Own'"),
-        (lambda: sequential(layers.Dense(3, activation=relu, name="a")), "layer 'a', Dense: found the activation"),
+        (lambda: sequential(layers.Dense(3, activation=relu, name="a")), "its outputs are not those"),
         (lambda: sequential(layers.Dense(3, activation="hard_sigmoid")), "found the activation 'hard_sigmoid'"),
         (lambda: sequential(layers.Dense(3), layers.PReLU(name="p")), "layer 'p', PReLU: found the class 'PReLU'"),
         (lambda: sequential(layers.Dense(3), layers.Softmax(axis=0)), "found axis=0, expected -1 or 1"),

@@ -120,7 +120,7 @@ def test_a_class_that_only_lists_its_modules_is_read():
     X, _ = examples()
     module = OwnSequence()
     assert_near(mg.from_torch(module).predict(X), module(torch.tensor(X)).detach().numpy(), "float32")
-    with pytest.raises(ValueError, match=r"^OwnForward"):
+    with pytest.raises(ValueError, match="its outputs are not those of the layers"):
         mg.from_torch(OwnForward())
 
 
@@ -152,22 +152,21 @@ def with_a_forward_of_its_own() -> nn.Sequential:
         (nn.Sequential(nn.Linear(D, D), nn.Sequential(nn.Tanh(), nn.Conv1d(1, 1, 1))), r"^module 1.1, Conv1d\("),
         (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4), nn.ReLU()), r"^module 2, ReLU\(\): expected a linear layer"),
         (nn.Sequential(nn.Linear(D, 4), nn.Linear(5, 2)), "^module 1, .*: takes 5 columns, but .* has 4"),
-        (nn.Sequential(nn.Linear(D, 4), nn.Softmax(dim=0)), "found dim=0, expected 1 or -1"),
+        (nn.Sequential(nn.Linear(D, 4), nn.Softmax(dim=0)), "for a random batch, its outputs are not those"),
         (nn.Sequential(nn.Linear(D, 1), nn.Softmax(dim=1)), "softmax over one class is constant"),
         (nn.Sequential(nn.Linear(D, 4), nn.GELU(approximate="tanh")), "found approximate=tanh, expected none"),
-        (nn.Sequential(nn.Linear(D, 4), nn.Threshold(0.1, 2.0)), "found value=2.0, expected 0"),
-        (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4, momentum=None)), "found momentum=None"),
-        (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4, track_running_stats=False)), "track_running_stats=False"),
-        (nn.Sequential(nn.Linear(D, 4), nn.LayerNorm([2, 4])), r"^module 1, .*: found normalized_shape=\(2, 4\)"),
+        (nn.Sequential(nn.Linear(D, 4), nn.Threshold(0.1, 2.0)), "for a random batch, its outputs are not those"),
+        (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4, momentum=None)), "a number for momentum"),
+        (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4, track_running_stats=False)), "expected track_running_stats"),
+        (nn.Sequential(nn.Linear(D, 4), nn.LayerNorm([2, 4])), r"^module 1, .*: gamma: found shape \(2, 4\)"),
         (nn.Sequential(nn.Linear(D, 4), nn.RMSNorm(5)), "^module 1, .*: takes 5 columns, but .* has 4"),
-        (nn.Sequential(nn.Linear(D, 4), nn.Softplus(2.0)), "found beta=2.0, expected 1"),
-        (nn.Sequential(nn.Linear(D, 4), nn.Softplus()).double(), "is linear above 20.0, .* by up to 2e-09 in float64"),
+        (nn.Sequential(nn.Linear(D, 4), nn.Softplus(2.0)), "for a random batch, its outputs are not those"),
         (nn.Sequential(nn.Linear(D, 4, dtype=torch.float16)), "found float16"),
         (nn.Sequential(nn.Linear(D, 4), nn.Linear(4, 4).double()), "found float32, float64"),
         (nn.Sequential(nn.ReLU()), "found no parameters"),
         (twice(), "^module 2, .*: occurs twice"),
-        (hooked(), "^module 0, .*: has hooks"),
-        (with_a_forward_of_its_own(), "^module 0, .*: has hooks or a forward of its own"),
+        (hooked(), "for a random batch, its outputs are not those"),
+        (with_a_forward_of_its_own(), "for a random batch, its outputs are not those"),
         (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4).eval()), "some modules are in training mode"),
     ],
 )  # fmt: skip

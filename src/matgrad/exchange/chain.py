@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from matgrad.activation_functions import ActivationFunction, AllReLUActivation, LeakyReLUActivation
-from matgrad.backends import backend_of
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
+from matgrad.foundation.random_numbers import preserved_generator
 from matgrad.layers import (
     ActivationLayer,
     BatchNormalizationLayer,
@@ -28,8 +28,10 @@ from matgrad.layers import (
     RMSNormalizationLayer,
     SoftmaxLayer,
 )
+from matgrad.layers.state import State, matrices_of
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
+from matgrad.specifications.models import OPTIMIZER
 
 T = TypeVar("T")
 
@@ -40,38 +42,6 @@ class Affine:
 
     W: Any
     b: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class BatchNormalization:
-    """Batch normalization with vectors of NumPy; momentum is the weight of the new statistics."""
-
-    gamma: np.ndarray
-    beta: np.ndarray
-    mean: np.ndarray
-    variance: np.ndarray
-    epsilon: float
-    momentum: float
-
-
-ROWS = {"gamma": "gamma", "beta": "beta", "mean": "running_mean", "variance": "running_variance"}  # in our layer
-
-
-@dataclass(frozen=True, eq=False)
-class LayerNormalization:
-    """Layer normalization with vectors of NumPy."""
-
-    gamma: np.ndarray
-    beta: np.ndarray
-    epsilon: float
-
-
-@dataclass(frozen=True, eq=False)
-class RMSNormalization:
-    """RMS normalization with a vector of NumPy."""
-
-    gamma: np.ndarray
-    epsilon: float
 
 
 @dataclass(frozen=True)
@@ -103,24 +73,22 @@ class Denormalize:
     normalization: Normalization
 
 
-Normalizing = BatchNormalization | LayerNormalization | RMSNormalization
+Normalizing = BatchNormalizationLayer | LayerNormalizationLayer | RMSNormalizationLayer  # with matrices of NumPy
 Operation = Affine | ActivationFunction | Softmax | LogSoftmax | Normalizing | Dropout | Normalize | Denormalize
 Chain = Iterable[tuple[str, Operation]]
 
 
 # -- from a model ---------------------------------------------------------------------------------
 
-# the operations that each layer is; a layer that is not listed, such as SReLU or a user's own, is refused
+# the operations that each layer is; a layer that is not listed, such as SReLU or a user's own, cannot be exchanged
 OPERATIONS: dict[type[Layer], Callable[[Any], list[Operation]]] = {
-    LinearLayer: lambda layer: [_affine(layer)],
-    ActivationLayer: lambda layer: [_affine(layer), layer.act],
-    SoftmaxLayer: lambda layer: [_affine(layer), Softmax()],
-    LogSoftmaxLayer: lambda layer: [_affine(layer), LogSoftmax()],
-    BatchNormalizationLayer: lambda layer: [_batch_normalization(layer)],
-    LayerNormalizationLayer: lambda layer: [
-        LayerNormalization(_array(layer.gamma)[0], _array(layer.beta)[0], layer.epsilon)
-    ],
-    RMSNormalizationLayer: lambda layer: [RMSNormalization(_array(layer.gamma)[0], layer.epsilon)],
+    LinearLayer: lambda layer: [Affine(layer.W, layer.b[0])],
+    ActivationLayer: lambda layer: [Affine(layer.W, layer.b[0]), layer.act],
+    SoftmaxLayer: lambda layer: [Affine(layer.W, layer.b[0]), Softmax()],
+    LogSoftmaxLayer: lambda layer: [Affine(layer.W, layer.b[0]), LogSoftmax()],
+    BatchNormalizationLayer: lambda layer: [layer],
+    LayerNormalizationLayer: lambda layer: [layer],
+    RMSNormalizationLayer: lambda layer: [layer],
     DropoutLayer: lambda layer: [Dropout(layer.dropout)],
 }
 
@@ -131,7 +99,7 @@ def chain_of(M: MultilayerPerceptron, *, trains: bool = True) -> Iterator[tuple[
         raise ValueError(f"the model is {M.dtype}, expected one of {', '.join(DTYPES)}; use M.to(dtype=...)")
     if M.normalization is not None and M.normalization.kind != "none":
         yield f"the {M.normalization} normalization of the inputs", Normalize(M.normalization)
-    for i, layer in enumerate(M.layers, start=1):
+    for i, layer in enumerate(M.clone().to("numpy").layers, start=1):
         where = f"layer {i}, {layer.specification()}"
         with at(where):
             if trains and isinstance(layer, LinearLayer) and layer.dropout:
@@ -142,22 +110,133 @@ def chain_of(M: MultilayerPerceptron, *, trains: bool = True) -> Iterator[tuple[
         yield f"the {M.target_normalization} normalization of the targets", Denormalize(M.target_normalization)
 
 
-def _affine(layer: LinearLayer) -> Affine:
-    return Affine(with_values(layer.W, _array(values_of(layer.W))), _array(layer.b)[0])
-
-
-def _batch_normalization(layer: BatchNormalizationLayer) -> BatchNormalization:
-    rows = {name: _array(getattr(layer, attribute))[0] for name, attribute in ROWS.items()}
-    return BatchNormalization(**rows, epsilon=layer.epsilon, momentum=layer.momentum)
-
-
-def _array(X: Any) -> np.ndarray:
-    return backend_of(X).to_numpy(X)
-
-
 def dense(W: Any) -> np.ndarray:
     """A dense or sparse matrix of NumPy as a dense one."""
     return W.to_dense() if isinstance(W, SparseMatrix) else W
+
+
+# -- to a model ----------------------------------------------------------------------------------
+
+Run = Callable[[np.ndarray], np.ndarray]  # what another tool computes for a batch, in evaluation mode
+TOLERANCES = {"float32": 1e-3, "float64": 1e-6}  # relative to the largest output
+
+
+def model_of(chain: Chain, run: Run | None = None) -> MultilayerPerceptron:
+    """The model with these operations: it has the optimizers of a new one, and trains where a new one does.
+
+    With `run`, its outputs are compared with those of the other tool for a random batch.
+    """
+    M, operations = MultilayerPerceptron(), list(chain)
+    size = next((n for _, operation in operations if (n := _columns(operation)) is not None), 0)
+    with preserved_generator():
+        for where, operation in operations:
+            with at(where):
+                if _columns(operation) not in (None, size):
+                    raise ValueError(f"takes {_columns(operation)} columns, but what is before it has {size}")
+                if M.target_normalization is not None:
+                    raise ValueError("follows the normalization of the targets, which is expected to be the last")
+                _append(M, operation, size)
+                size = M.layers[-1].output_size if M.layers else size
+    if not any(layer.parameters for layer in M.layers):
+        raise ValueError("found no layers with weights, expected at least one")
+    _check_dtype(M.state())
+    if run is not None:
+        _compare(M, run)
+    M.set_optimizer(OPTIMIZER)
+    return M.to("auto")
+
+
+def _compare(M: MultilayerPerceptron, run: Run) -> None:
+    """Raise if M and the model that it was read from have different outputs."""
+    X = np.random.default_rng(0).normal(size=(16, M.layers[0].input_size))
+    if M.normalization is not None:
+        X = M.normalization.offset + X * M.normalization.scale
+    X = X.astype(M.dtype)
+    try:
+        with np.errstate(all="ignore"):
+            found = run(X)
+    except Exception as error:  # of the other tool
+        raise ValueError(f"cannot be run on a batch of {X.shape[0]} × {X.shape[1]}: {error}") from None
+    with np.errstate(all="ignore"):
+        Y = M.clone().eval().predict(X)
+    tolerance, largest = TOLERANCES[M.dtype], float(np.abs(Y).max(where=np.isfinite(Y), initial=0.0))
+    if np.shape(found) != Y.shape or not np.allclose(found, Y, tolerance, tolerance * largest, equal_nan=True):
+        raise ValueError(
+            "for a random batch, its outputs are not those of the layers that were read: it has a setting, a hook "
+            "or a method of its own that cannot be exchanged"
+        )
+
+
+def _columns(operation: Operation) -> int | None:
+    """The number of columns of the matrix that an operation takes; None if it takes any."""
+    if isinstance(operation, Normalize | Denormalize):
+        return operation.normalization.scale.shape[1]
+    if isinstance(operation, Affine):
+        return operation.W.shape[1]
+    return operation.input_size if isinstance(operation, Normalizing) else None
+
+
+def _append(M: MultilayerPerceptron, operation: Operation, size: int) -> None:
+    """Add an operation, for so many columns: a layer, the function of the last layer, or a normalization."""
+    last = M.layers[-1] if M.layers else None
+    if isinstance(operation, Normalize):
+        if last is not None or M.normalization is not None:
+            raise ValueError("expected a normalization of the inputs before all layers")
+        M.normalization = operation.normalization
+    elif isinstance(operation, Denormalize):
+        M.target_normalization = operation.normalization
+    elif isinstance(operation, Affine):
+        M.layers.append(_linear(operation))
+    elif isinstance(operation, Normalizing):
+        M.layers.append(operation)
+    elif isinstance(operation, Dropout):
+        M.layers.append(DropoutLayer(size, dropout=operation.rate))
+    elif type(last) is LinearLayer:
+        M.layers[-1] = _linear(Affine(last.W, last.b[0]), operation)
+    else:
+        raise ValueError("expected a linear layer just before it: a layer of matgrad is linear, then a function")
+
+
+def _linear(affine: Affine, function: ActivationFunction | Softmax | LogSoftmax | None = None) -> LinearLayer:
+    """A linear layer, with a function after it."""
+    W, b = affine.W, affine.b
+    K, D = W.shape
+    if b.shape != (K,):
+        raise ValueError(f"found a bias of shape {b.shape}, expected {K} numbers for weights of shape {K} × {D}")
+    options: dict[str, Any] = {"support": W.support} if isinstance(W, SparseMatrix) else {}
+    if isinstance(function, ActivationFunction):
+        layer: LinearLayer = ActivationLayer(D, K, function, **options)
+    else:
+        layer = {Softmax: SoftmaxLayer, LogSoftmax: LogSoftmaxLayer}.get(type(function), LinearLayer)(D, K, **options)
+    layer.W, layer.b = with_values(W, _checked("weights", values_of(W))), _checked("bias", b[None])
+    return layer
+
+
+def normalizing(cls: type[Any], epsilon: float, *, momentum: float | None = None, **rows: Any) -> Any:
+    """A layer that normalizes batches or examples, with these parameters and statistics."""
+    D = len(rows["gamma"])
+    layer = cls(D, epsilon=epsilon) if momentum is None else cls(D, epsilon=epsilon, momentum=momentum)
+    for name, row in rows.items():
+        if row.shape != (D,):
+            raise ValueError(f"{name}: found shape {row.shape}, expected {D} numbers")
+        setattr(layer, name, _checked(name, row[None]))
+    return layer
+
+
+def _checked(name: str, A: np.ndarray) -> np.ndarray:
+    """A copy of A, after a check that it has finite numbers of a known dtype."""
+    if A.dtype.name not in DTYPES:
+        raise ValueError(f"{name}: found {A.dtype}, expected one of {', '.join(DTYPES)}")
+    if not np.isfinite(A).all():
+        raise ValueError(f"{name}: found elements that are not finite numbers")
+    return np.array(A, order="C")
+
+
+def _check_dtype(state: State) -> None:
+    """Raise if there are matrices of several dtypes."""
+    found = sorted({X.dtype.name for X in matrices_of(state).values() if X.dtype.kind == "f"})
+    if len(found) > 1:
+        raise ValueError(f"found weights of {' and '.join(found)}, expected one dtype")
 
 
 # -- what the tools share -------------------------------------------------------------------------

@@ -16,9 +16,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from matgrad.exchange.chain import at
+from matgrad.exchange.chain import at, model_of
 from matgrad.exchange.keras_layers import Config, Weights, operations_of
-from matgrad.exchange.models import model_of
 from matgrad.foundation.files import DAMAGED_ARCHIVE, open_regular, why_unreadable
 from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
 from matgrad.foundation.plain_values import parse_json

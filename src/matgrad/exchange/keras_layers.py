@@ -11,21 +11,20 @@ from matgrad import activation_functions as af
 from matgrad.backends.base import DTYPES
 from matgrad.exchange.chain import (
     Affine,
-    BatchNormalization,
     Denormalize,
     Dropout,
-    LayerNormalization,
     LogSoftmax,
     Normalize,
     Operation,
-    RMSNormalization,
     Softmax,
     above,
     at,
     complement,
     normalization_of,
+    normalizing,
     with_slope,
 )
+from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 
 MODELS = {"Sequential": "keras", "Functional": "keras.src.models.functional"}  # with their modules
 AXES = (-1, 1, [-1], [1], (-1,), (1,))  # the columns
@@ -77,14 +76,14 @@ def _entry(table: Config, name: str, kind: type) -> Any:
 
 
 def _check_class(thing: Config, known: dict[str, str]) -> None:
-    """Refuse a class that is not one of these classes of Keras itself."""
+    """Raise if a class is not one of these classes of Keras itself."""
     name, module = thing.get("class_name"), thing.get("module")
     if not isinstance(name, str) or known.get(name) != module:
         raise ValueError(f"found the class {name!r} of {module!r}, expected one of Keras: {', '.join(known)}")
 
 
 def _check_chain(config: Config, layers: list[Config]) -> None:
-    """Refuse a functional model in which a layer takes anything but the output of the one before it."""
+    """Raise if a layer of a functional model takes anything but the output of the one before it."""
     before = None
     for layer in layers:
         try:
@@ -119,7 +118,7 @@ class _Layer:
         return value
 
     def expect(self, **allowed: tuple[Any, ...]) -> None:
-        """Refuse a layer with entries that have other values; one that is not there counts as None."""
+        """Raise if entries have other values; one that is not there counts as None."""
         for name, values in allowed.items():
             if (found := self.config.get(name)) not in values:
                 raise ValueError(f"found {name}={found!r}, expected {' or '.join(map(repr, values))}")
@@ -162,29 +161,32 @@ def _activation(layer: _Layer) -> list[Operation]:
 
 
 def _batch_normalization(layer: _Layer) -> list[Operation]:
-    layer.expect(axis=AXES, renorm=(False, None), scale=(True, False), center=(True, False))
-    names = ["gamma"] * layer["scale"] + ["beta"] * layer["center"]
-    found = dict(zip([*names, "mean", "variance"], layer.arrays(*names, "mean", "variance"), strict=True))
-    missing = {"gamma": np.ones_like(found["mean"]), "beta": np.zeros_like(found["mean"])}
+    layer.expect(axis=AXES, renorm=(False, None))
+    rows = _rows(layer, "running_mean", "running_variance")
     momentum = complement(layer.number("momentum"))
-    return [BatchNormalization(**(missing | found), epsilon=layer.number("epsilon"), momentum=momentum)]
+    return [normalizing(BatchNormalizationLayer, layer.number("epsilon"), momentum=momentum, **rows)]
 
 
 def _layer_normalization(layer: _Layer) -> list[Operation]:
-    layer.expect(axis=AXES, rms_scaling=(False, None), scale=(True, False), center=(True, False))
-    names = ["gamma"] * layer["scale"] + ["beta"] * layer["center"]
+    layer.expect(axis=AXES, rms_scaling=(False, None))
+    return [normalizing(LayerNormalizationLayer, layer.number("epsilon"), **_rows(layer))]
+
+
+def _rows(layer: _Layer, *statistics: str) -> dict[str, Any]:
+    """γ and β, 1 and 0 if the layer has none of them, and statistics."""
+    layer.expect(scale=(True, False), center=(True, False))
+    names = ["gamma"] * layer["scale"] + ["beta"] * layer["center"] + [*statistics]
     if not names:
         raise ValueError("found scale=False and center=False, expected one of them to be True")
     found = dict(zip(names, layer.arrays(*names), strict=True))
-    like = found[names[0]]
-    missing = {"gamma": np.ones_like(like), "beta": np.zeros_like(like)}
-    return [LayerNormalization(**(missing | found), epsilon=layer.number("epsilon"))]
+    like = found[names[-1]]
+    return {"gamma": np.ones_like(like), "beta": np.zeros_like(like)} | found
 
 
 def _rms_normalization(layer: _Layer) -> list[Operation]:
     layer.expect(axis=AXES)
     (gamma,) = layer.arrays("scale")
-    return [RMSNormalization(gamma, layer.number("epsilon"))]
+    return [normalizing(RMSNormalizationLayer, layer.number("epsilon"), gamma=gamma)]
 
 
 def _relu(layer: _Layer) -> list[Operation]:

@@ -14,13 +14,10 @@ from keras import layers
 from matgrad import activation_functions as af
 from matgrad.exchange.chain import (
     Affine,
-    BatchNormalization,
     Denormalize,
     Dropout,
-    LayerNormalization,
     LogSoftmax,
     Normalize,
-    RMSNormalization,
     Softmax,
     at,
     below,
@@ -28,10 +25,11 @@ from matgrad.exchange.chain import (
     complement,
     counterpart,
     dense,
+    model_of,
     slope_of,
 )
 from matgrad.exchange.keras_layers import MODELS, SMALLEST, Config, Weights, operations_of
-from matgrad.exchange.models import model_of
+from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 
@@ -55,17 +53,17 @@ def _dense(x: Affine, dtype: str) -> Made:
     return layer, [dense(x.W).T, x.b]
 
 
-def _batch_normalization(x: BatchNormalization, dtype: str) -> Made:
+def _batch_normalization(x: BatchNormalizationLayer, dtype: str) -> Made:
     layer = layers.BatchNormalization(epsilon=x.epsilon, momentum=complement(x.momentum), dtype=dtype)
-    return layer, [x.gamma, x.beta, x.mean, x.variance]
+    return layer, [A[0] for A in (x.gamma, x.beta, x.running_mean, x.running_variance)]
 
 
-def _layer_normalization(x: LayerNormalization, dtype: str) -> Made:
-    return layers.LayerNormalization(epsilon=x.epsilon, dtype=dtype), [x.gamma, x.beta]
+def _layer_normalization(x: LayerNormalizationLayer, dtype: str) -> Made:
+    return layers.LayerNormalization(epsilon=x.epsilon, dtype=dtype), [x.gamma[0], x.beta[0]]
 
 
-def _rms_normalization(x: RMSNormalization, dtype: str) -> Made:
-    return layers.RMSNormalization(epsilon=x.epsilon, dtype=dtype), [x.gamma]
+def _rms_normalization(x: RMSNormalizationLayer, dtype: str) -> Made:
+    return layers.RMSNormalization(epsilon=x.epsilon, dtype=dtype), [x.gamma[0]]
 
 
 def _normalization(x: Normalize | Denormalize, dtype: str) -> Made:
@@ -100,9 +98,9 @@ WRITERS: dict[type, Callable[[Any, str], Made]] = {
     Affine: _dense,
     Softmax: lambda x, dtype: (layers.Softmax(dtype=dtype), []),
     LogSoftmax: _named("log_softmax"),
-    BatchNormalization: _batch_normalization,
-    LayerNormalization: _layer_normalization,
-    RMSNormalization: _rms_normalization,
+    BatchNormalizationLayer: _batch_normalization,
+    LayerNormalizationLayer: _layer_normalization,
+    RMSNormalizationLayer: _rms_normalization,
     Dropout: lambda x, dtype: (layers.Dropout(x.rate, dtype=dtype), []),
     Normalize: _normalization,
     Denormalize: _normalization,
@@ -141,15 +139,11 @@ def from_keras(model: keras.Model) -> MultilayerPerceptron:
         layer = model
         for entry in path:
             layer = layer.get_layer(entry["config"]["name"])
-        _check_activation(layer)
         return [keras.ops.convert_to_numpy(variable) for variable in layer.weights]
 
+    def run(X: np.ndarray) -> np.ndarray:
+        shape = (len(X), *model.input_shape[1:])  # a layer Flatten takes examples of any shape
+        return keras.ops.convert_to_numpy(model(X.reshape(shape), training=False))
+
     with own_warnings_ignored():
-        return model_of(operations_of(keras.saving.serialize_keras_object(model), weights))
-
-
-def _check_activation(layer: layers.Layer) -> None:
-    """Refuse a user's own function, which may have the name of one of Keras."""
-    function = getattr(layer, "activation", None)
-    if callable(function) and not getattr(function, "__module__", "").startswith("keras."):
-        raise ValueError(f"found the activation {function!r}, expected one of Keras itself")
+        return model_of(operations_of(keras.saving.serialize_keras_object(model), weights), run)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from matgrad.backends.base import DTYPES
 from matgrad.exchange.chain import at
@@ -32,7 +33,7 @@ class Graph:
     """A graph with one input and one output, and a chain of nodes between them."""
 
     def __init__(self, proto: onnx.ModelProto, limit: int) -> None:
-        graph, self.limit = proto.graph, limit
+        graph, self.proto, self.limit = proto.graph, proto, limit
         self.constants: dict[str, Any] = {tensor.name: tensor for tensor in graph.initializer}
         self.constants |= {tensor.values.name: tensor for tensor in graph.sparse_initializer}
         self.left: dict[int, Node] = {}  # the nodes that are not taken yet
@@ -87,14 +88,23 @@ class Graph:
         users = self.users.get(self.last, [])
         return self.take(users[0]) if len(users) == 1 and users[0].kind == kind else None
 
-    def check_done(self, M: MultilayerPerceptron) -> None:
-        """Refuse a graph with other nodes, or with an input of another size than the model's."""
-        for node in self.left.values():
-            raise ValueError(f"{node.where}: is not on the way from the input to the output")
+    def check_size(self, M: MultilayerPerceptron) -> None:
+        """Raise if the input has another size than the model's."""
         sizes = [size.dim_value for size in self.input.type.tensor_type.shape.dim]
         D = M.layers[0].input_size
         if len(sizes) == 2 and sizes[1] not in (0, D):
             raise ValueError(f"the input {self.input.name} has {sizes[1]} columns, expected {D}")
+
+    def run(self, X: np.ndarray) -> np.ndarray:
+        """The output for a batch, by ONNX's own evaluator, in which sparse constants are dense."""
+        plain = onnx.ModelProto()
+        plain.CopyFrom(self.proto)
+        del plain.graph.sparse_initializer[:]
+        for tensor in self.proto.graph.sparse_initializer:
+            name = tensor.values.name
+            plain.graph.initializer.append(numpy_helper.from_array(matrix_of(name, self).to_dense(), name))
+        outputs: Any = ReferenceEvaluator(plain).run(None, {self.input.name: X})
+        return outputs[0]
 
 
 class Node:
@@ -105,32 +115,20 @@ class Node:
         name = f" {proto.name!r}" if proto.name else ""
         self.where = f"node {number}{name}, {proto.op_type}"
 
-    def attributes(self, **defaults: Any) -> list[Any]:
-        """The values of these attributes, in this order; others are refused."""
-        found = {entry.name: entry for entry in self.proto.attribute}
-        if unknown := found.keys() - defaults.keys():
-            raise ValueError(f"unknown attribute {sorted(unknown)[0]!r}")
-        return [self._value(found[name], default) if name in found else default for name, default in defaults.items()]
-
-    def _value(self, entry: onnx.AttributeProto, default: Any) -> Any:
+    def attribute(self, name: str, default: Any) -> Any:
         """The value of an attribute, which has the type of its default."""
+        entry = next((entry for entry in self.proto.attribute if entry.name == name), None)
+        if entry is None:
+            return default
         value = helper.get_attribute_value(entry) if entry.type else None
         value = value.decode(errors="replace") if isinstance(value, bytes) else value
         if type(value) is not type(default):
-            raise ValueError(f"{entry.name}: found {value!r}, expected {type(default).__name__}")
+            raise ValueError(f"{name}: found {value!r}, expected {type(default).__name__}")
         return self.number_of(value) if isinstance(value, float) else value
 
     def number_of(self, x: float) -> float:
         """A float32 number as one writes it if the model is float32, such as 0.01; else exactly."""
         return float(str(np.float32(x))) if self.graph.dtype == "float32" else float(x)
-
-    def expect(self, **allowed: tuple[Any, ...]) -> list[Any]:
-        """The values of attributes, each one of these, of which the first is the default."""
-        found = self.attributes(**{name: values[0] for name, values in allowed.items()})
-        for (name, values), value in zip(allowed.items(), found, strict=True):
-            if value not in values:
-                raise ValueError(f"found {name}={value}, expected {' or '.join(map(str, values))}")
-        return found
 
     def matrices(self, least: int, most: int, *, commutes: bool = False) -> list[Any]:
         """The constants that the node takes beside the output of the node before it, which comes first."""

@@ -18,25 +18,24 @@ from matgrad import activation_functions as af
 from matgrad.datasets.normalization import KINDS, Normalization
 from matgrad.exchange.chain import (
     Affine,
-    BatchNormalization,
     Denormalize,
-    LayerNormalization,
     LogSoftmax,
     Normalize,
     Operation,
-    RMSNormalization,
     Softmax,
     above,
     at,
     complement,
+    model_of,
     normalization_of,
+    normalizing,
     with_slope,
 )
-from matgrad.exchange.models import model_of
 from matgrad.exchange.onnx_graph import Graph, Node
 from matgrad.exchange.onnx_writing import METADATA
 from matgrad.foundation.files import open_regular, why_unreadable
 from matgrad.foundation.limits import MEMBERS, check_bytes, check_count, file_limit
+from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.storage.models import read_description, with_information
 
@@ -52,8 +51,8 @@ def from_onnx(path: str | Path) -> MultilayerPerceptron:
         _, information = read_description({"matgrad": np.array(texts[METADATA])}, path)
     with at(str(path)):
         graph = Graph(proto, file_limit(path))
-        M = model_of(_operations(graph))
-        graph.check_done(M)
+        M = model_of(_operations(graph), graph.run)
+        graph.check_size(M)
     M.normalization = _of_kind(information.get("normalize"), M.normalization)
     M.target_normalization = _of_kind(information.get("normalize_targets"), M.target_normalization)
     return with_information(M, information, path)
@@ -88,7 +87,7 @@ def _read(path: str | Path) -> onnx.ModelProto:
 
 
 def _check_strings(message: Any) -> None:
-    """Refuse strings that are not in UTF-8, which protobuf hands out as bytes."""
+    """Raise if strings are not in UTF-8, which protobuf hands out as bytes."""
     for field, value in message.ListFields():
         items = [value] if isinstance(value, str | bytes) or not hasattr(value, "__len__") else value
         if field.type == field.TYPE_STRING and (wrong := [x for x in items if not isinstance(x, str)]):
@@ -109,12 +108,13 @@ def _operations(graph: Graph) -> Iterator[tuple[str, Operation]]:
             operation = READERS[node.kind](node)
         if operation is not None:
             yield node.where, operation
+    for node in graph.left.values():
+        raise ValueError(f"{node.where}: is not on the way from the input to the output")
 
 
 def _gemm(node: Node) -> Affine:
-    _, _, _, transposed = node.expect(alpha=(1.0,), beta=(1.0,), transA=(0,), transB=(0, 1))
     W, *bias = node.matrices(1, 2)
-    return _affine(W if transposed else _transposed(W), *bias)
+    return _affine(W if node.attribute("transB", 0) else _transposed(W), *bias)
 
 
 def _matmul(node: Node) -> Affine:
@@ -145,35 +145,29 @@ def _row(A: Any) -> np.ndarray:
     return A.reshape(-1)
 
 
-def _batch_normalization(node: Node) -> BatchNormalization:
-    epsilon, momentum, training = node.attributes(epsilon=1e-5, momentum=0.9, training_mode=0)
-    if training:
-        raise ValueError("found training_mode=1, expected evaluation mode")
-    gamma, beta, mean, variance = map(_row, node.matrices(4, 4))
-    return BatchNormalization(gamma, beta, mean, variance, epsilon, complement(momentum))
+def _batch_normalization(node: Node) -> Operation:
+    epsilon, momentum = node.attribute("epsilon", 1e-5), complement(node.attribute("momentum", 0.9))
+    names = ("gamma", "beta", "running_mean", "running_variance")
+    rows = dict(zip(names, map(_row, node.matrices(4, 4)), strict=True))
+    return normalizing(BatchNormalizationLayer, epsilon, momentum=momentum, **rows)
 
 
-def _layer_normalization(node: Node) -> LayerNormalization:
-    epsilon = _epsilon_of_rows(node)
+def _layer_normalization(node: Node) -> Operation:
     gamma, *rest = map(_row, node.matrices(1, 2))
     beta = rest[0] if rest else np.zeros_like(gamma)
-    return LayerNormalization(gamma, beta, epsilon)
+    return normalizing(LayerNormalizationLayer, _epsilon_of_rows(node), gamma=gamma, beta=beta)
 
 
-def _rms_normalization(node: Node) -> RMSNormalization:
-    epsilon = _epsilon_of_rows(node)
+def _rms_normalization(node: Node) -> Operation:
     (gamma,) = map(_row, node.matrices(1, 1))
-    return RMSNormalization(gamma, epsilon)
+    return normalizing(RMSNormalizationLayer, _epsilon_of_rows(node), gamma=gamma)
 
 
 def _epsilon_of_rows(node: Node) -> float:
     """The ε of a node that normalizes rows, which ONNX does in float32."""
-    axis, epsilon, kind = node.attributes(axis=-1, epsilon=1e-5, stash_type=TensorProto.FLOAT)
-    if axis not in (-1, 1):
-        raise ValueError(f"found axis={axis}, expected -1 or 1")
-    if node.graph.dtype != "float32" or kind != TensorProto.FLOAT:
-        raise ValueError(f"found {node.graph.dtype} and stash_type={kind}, expected all in float32")
-    return epsilon
+    if node.graph.dtype != "float32" or node.attribute("stash_type", 1) != TensorProto.FLOAT:
+        raise ValueError("expected all in float32")
+    return node.attribute("epsilon", 1e-5)
 
 
 def _prelu(node: Node) -> Operation:
@@ -210,52 +204,43 @@ def _denormalize(node: Node) -> Denormalize:
     return Denormalize(normalization_of(_row(offset), _row(scale)))
 
 
-def _checked(operation: Operation | None, **allowed: tuple[Any, ...]) -> Callable[[Node], Operation | None]:
-    """A reader of nodes that are an operation if their attributes have these values, the first by default."""
+def _gelu(node: Node) -> Operation:
+    if (found := node.attribute("approximate", "none")) != "none":  # too near for a comparison of outputs
+        raise ValueError(f"found approximate={found}, expected none")
+    return af.GELUActivation()
 
-    def read(node: Node) -> Operation | None:
-        node.expect(**allowed)
+
+def _plain(make: Callable[[], Operation]) -> Callable[[Node], Operation]:
+    """A reader of nodes that take no constants; the comparison of outputs finds settings that are not the default."""
+
+    def read(node: Node) -> Operation:
         node.matrices(0, 0)
-        return operation
+        return make()
 
     return read
-
-
-def _no_dropout(node: Node) -> None:
-    """Nothing, as in evaluation mode; a node that drops in any mode is refused."""
-    _, _, mode = (*node.proto.input, "", "")[:3]
-    if mode:
-        tensor = node.graph.constants.get(mode)
-        if not isinstance(tensor, onnx.TensorProto) or onnx.numpy_helper.to_array(tensor).any():
-            raise ValueError("found training_mode, expected a dropout that does nothing in evaluation mode")
-
-
-def _with_alpha(make: Callable[[float], Operation], default: float) -> Callable[[Node], Operation]:
-    """A reader of nodes that have a number α."""
-    return lambda node: make(*node.attributes(alpha=default))
 
 
 READERS: dict[str, Callable[[Node], Operation | None]] = {
     "Gemm": _gemm,
     "MatMul": _matmul,
-    "Softmax": _checked(Softmax(), axis=(-1, 1)),
-    "LogSoftmax": _checked(LogSoftmax(), axis=(-1, 1)),
+    "Softmax": _plain(Softmax),
+    "LogSoftmax": _plain(LogSoftmax),
     "BatchNormalization": _batch_normalization,
     "LayerNormalization": _layer_normalization,
     "RMSNormalization": _rms_normalization,
     "Sub": _normalize,
     "Mul": _denormalize,
-    "Relu": _checked(af.ReLUActivation()),
-    "LeakyRelu": _with_alpha(with_slope, 0.01),
+    "Relu": _plain(af.ReLUActivation),
+    "LeakyRelu": lambda node: with_slope(node.attribute("alpha", 0.01)),
     "PRelu": _prelu,
-    "ThresholdedRelu": lambda node: af.TReLUActivation(above(node.attributes(alpha=1.0)[0], node.graph.dtype)),
-    "Tanh": _checked(af.HyperbolicTangentActivation()),
+    "ThresholdedRelu": lambda node: af.TReLUActivation(above(node.attribute("alpha", 1.0), node.graph.dtype)),
+    "Tanh": _plain(af.HyperbolicTangentActivation),
     "Sigmoid": _sigmoid,
-    "Gelu": _checked(af.GELUActivation(), approximate=("none",)),
-    "Swish": _checked(af.SiLUActivation(), alpha=(1.0,)),
-    "Elu": _with_alpha(af.ELUActivation, 1.0),
-    "Softplus": _checked(af.SoftplusActivation()),
-    "Identity": _checked(None),
-    "Flatten": _checked(None, axis=(1,)),
-    "Dropout": _no_dropout,
+    "Gelu": _gelu,
+    "Swish": _plain(af.SiLUActivation),
+    "Elu": lambda node: af.ELUActivation(node.attribute("alpha", 1.0)),
+    "Softplus": _plain(af.SoftplusActivation),
+    "Identity": lambda node: None,
+    "Flatten": lambda node: None,
+    "Dropout": lambda node: None,
 }

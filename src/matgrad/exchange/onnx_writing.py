@@ -14,12 +14,9 @@ from onnx import helper, numpy_helper
 from matgrad import activation_functions as af
 from matgrad.exchange.chain import (
     Affine,
-    BatchNormalization,
     Denormalize,
-    LayerNormalization,
     LogSoftmax,
     Normalize,
-    RMSNormalization,
     Softmax,
     at,
     below,
@@ -31,6 +28,7 @@ from matgrad.exchange.chain import (
 )
 from matgrad.foundation.limits import check_count
 from matgrad.foundation.writing import atomic_write
+from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.storage.models import SavedModel, model_description
@@ -104,27 +102,28 @@ class _Graph:
         return helper.make_model(graph, opset_imports=opsets, ir_version=self.ir, producer_name="matgrad")
 
 
-def _batch_normalization(graph: _Graph, x: BatchNormalization) -> None:
+def _batch_normalization(graph: _Graph, x: BatchNormalizationLayer) -> None:
     """ONNX has ε in float32; what is left of it in float64 is added to the variance."""
     epsilon = float(np.float32(x.epsilon))
     rest = 0.0 if graph.dtype == "float32" else x.epsilon - epsilon
-    rows = (x.gamma, x.beta, x.mean, x.variance + x.variance.dtype.type(rest))
+    variance = x.running_variance + x.running_variance.dtype.type(rest)
+    rows = [A[0] for A in (x.gamma, x.beta, x.running_mean, variance)]
     graph.add("BatchNormalization", *rows, epsilon=epsilon, momentum=complement(x.momentum))
 
 
-def _layer_normalization(graph: _Graph, x: LayerNormalization) -> None:
+def _layer_normalization(graph: _Graph, x: LayerNormalizationLayer) -> None:
     _check_float32(graph)
-    graph.add("LayerNormalization", x.gamma, x.beta, axis=1, epsilon=x.epsilon)
+    graph.add("LayerNormalization", x.gamma[0], x.beta[0], axis=1, epsilon=x.epsilon)
 
 
-def _rms_normalization(graph: _Graph, x: RMSNormalization) -> None:
+def _rms_normalization(graph: _Graph, x: RMSNormalizationLayer) -> None:
     _check_float32(graph)
     graph.opset, graph.ir = WITH_RMS
-    graph.add("RMSNormalization", x.gamma, axis=1, epsilon=x.epsilon)
+    graph.add("RMSNormalization", x.gamma[0], axis=1, epsilon=x.epsilon)
 
 
 def _check_float32(graph: _Graph) -> None:
-    """Refuse to write float64 where ONNX computes means and square roots in float32."""
+    """Raise if float64 is written where ONNX computes means and square roots in float32."""
     if graph.dtype != "float32":
         raise ValueError("ONNX normalizes rows in float32 only; expected M.to(dtype='float32')")
 
@@ -149,9 +148,9 @@ WRITERS: dict[type, Callable[[_Graph, Any], object]] = {
     Affine: lambda graph, x: graph.add("Gemm", x.W, x.b, transB=1),
     Softmax: lambda graph, x: graph.add("Softmax", axis=1),
     LogSoftmax: lambda graph, x: graph.add("LogSoftmax", axis=1),
-    BatchNormalization: _batch_normalization,
-    LayerNormalization: _layer_normalization,
-    RMSNormalization: _rms_normalization,
+    BatchNormalizationLayer: _batch_normalization,
+    LayerNormalizationLayer: _layer_normalization,
+    RMSNormalizationLayer: _rms_normalization,
     Normalize: _normalize,
     Denormalize: _denormalize,
     af.ReLUActivation: lambda graph, f: graph.add("Relu"),

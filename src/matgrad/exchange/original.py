@@ -15,7 +15,7 @@ from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 
 def save_original(M: MultilayerPerceptron, path: str | Path) -> None:
-    """Write W1, b1, W2, b2, … alone; a layer with other parameters, which would be lost, is refused.
+    """Write W1, b1, W2, b2, … alone; a layer with other parameters, which would be lost, raises an error.
 
     The layers themselves and the normalizations are not in the file: the original library has them in its options.
     """

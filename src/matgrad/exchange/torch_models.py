@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,14 +16,11 @@ from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.exchange.chain import (
     Affine,
-    BatchNormalization,
     Denormalize,
     Dropout,
-    LayerNormalization,
     LogSoftmax,
     Normalize,
     Operation,
-    RMSNormalization,
     Softmax,
     above,
     at,
@@ -32,11 +28,13 @@ from matgrad.exchange.chain import (
     chain_of,
     counterpart,
     dense,
+    model_of,
     normalization_of,
+    normalizing,
     slope_of,
     with_slope,
 )
-from matgrad.exchange.models import model_of
+from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
@@ -105,24 +103,24 @@ def _linear(affine: Affine, dtype: str) -> nn.Linear:
     return module
 
 
-def _batch_norm(x: BatchNormalization, dtype: str) -> nn.BatchNorm1d:
-    module = nn.BatchNorm1d(len(x.mean), eps=x.epsilon, momentum=x.momentum, dtype=getattr(torch, dtype))
+def _batch_norm(x: BatchNormalizationLayer, dtype: str) -> nn.BatchNorm1d:
+    module = nn.BatchNorm1d(x.input_size, eps=x.epsilon, momentum=x.momentum, dtype=getattr(torch, dtype))
     tensors = (module.weight, module.bias, module.running_mean, module.running_var)
-    for tensor, A in zip(tensors, (x.gamma, x.beta, x.mean, x.variance), strict=True):
-        _fill(tensor, A)
+    for tensor, A in zip(tensors, (x.gamma, x.beta, x.running_mean, x.running_variance), strict=True):
+        _fill(tensor, A[0])
     return module
 
 
-def _layer_norm(x: LayerNormalization, dtype: str) -> nn.LayerNorm:
-    module = nn.LayerNorm(len(x.gamma), eps=x.epsilon, dtype=getattr(torch, dtype))
-    _fill(module.weight, x.gamma)
-    _fill(module.bias, x.beta)
+def _layer_norm(x: LayerNormalizationLayer, dtype: str) -> nn.LayerNorm:
+    module = nn.LayerNorm(x.input_size, eps=x.epsilon, dtype=getattr(torch, dtype))
+    _fill(module.weight, x.gamma[0])
+    _fill(module.bias, x.beta[0])
     return module
 
 
-def _rms_norm(x: RMSNormalization, dtype: str) -> nn.RMSNorm:
-    module = nn.RMSNorm(len(x.gamma), eps=x.epsilon, dtype=getattr(torch, dtype))
-    _fill(module.weight, x.gamma)
+def _rms_norm(x: RMSNormalizationLayer, dtype: str) -> nn.RMSNorm:
+    module = nn.RMSNorm(x.input_size, eps=x.epsilon, dtype=getattr(torch, dtype))
+    _fill(module.weight, x.gamma[0])
     return module
 
 
@@ -135,9 +133,9 @@ WRITERS: dict[type, Callable[[Any, str], nn.Module]] = {
     Affine: _linear,
     Softmax: lambda x, dtype: nn.Softmax(dim=1),
     LogSoftmax: lambda x, dtype: nn.LogSoftmax(dim=1),
-    BatchNormalization: _batch_norm,
-    LayerNormalization: _layer_norm,
-    RMSNormalization: _rms_norm,
+    BatchNormalizationLayer: _batch_norm,
+    LayerNormalizationLayer: _layer_norm,
+    RMSNormalizationLayer: _rms_norm,
     Dropout: lambda x, dtype: nn.Dropout(x.rate),
     Normalize: lambda x, dtype: NormalizeInputs(x.normalization, getattr(torch, dtype)),
     Denormalize: lambda x, dtype: DenormalizeOutputs(x.normalization, getattr(torch, dtype)),
@@ -167,7 +165,18 @@ def from_torch(module: nn.Module) -> MultilayerPerceptron:
         raise ValueError(f"expected parameters of one dtype, {' or '.join(DTYPES)}, found {found}")
     if len({part.training for part in module.modules()}) > 1:
         raise ValueError("some modules are in training mode and others are not: call train() or eval() first")
-    return model_of(_chain(module, dtypes[0])).train(module.training)
+    M = model_of(_chain(module, dtypes[0]), lambda X: _outputs(module, X))
+    return M.train(module.training)
+
+
+def _outputs(module: nn.Module, X: np.ndarray) -> np.ndarray:
+    """What a module computes in evaluation mode."""
+    mode, device = module.training, next(module.parameters()).device
+    try:
+        with torch.no_grad():
+            return _array(module.eval()(torch.tensor(X, device=device)))
+    finally:
+        module.train(mode)
 
 
 def _chain(module: nn.Module, dtype: str) -> Iterator[tuple[str, Operation]]:
@@ -179,46 +188,22 @@ def _chain(module: nn.Module, dtype: str) -> Iterator[tuple[str, Operation]]:
             if id(part) in seen:
                 raise ValueError("occurs twice, and would have two copies of its weights")
             seen.add(id(part))
-            operations = list(_operations(part, dtype))
-        yield from ((where, operation) for operation in operations)
+            if type(part) in (nn.Identity, nn.Flatten):
+                continue
+            known = ", ".join(kind.__name__ for kind in READERS)
+            problem = f"expected an nn.Sequential of modules of these types, not of derived ones: {known}"
+            operation = counterpart(READERS, part, problem)(part, dtype)
+        yield where, operation
 
 
 def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The modules in nested Sequentials, with their names."""
-    is_chain = isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
-    if not is_chain or _hooks(module):
+    if not isinstance(module, nn.Sequential):
         yield name, module
         return
     for key, part in module._modules.items():  # named_children leaves out what occurs twice
         if part is not None:
             yield from _flat(f"{name}.{key}" if name else key, part)
-
-
-def _hooks(module: nn.Module) -> list[Any]:
-    """The functions that change what goes in or comes out of a module, except the masks of pruning."""
-    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-    hooks += [module.forward] if "forward" in vars(module) else []  # a method of this module alone
-    return [hook for hook in hooks if not isinstance(hook, prune.BasePruningMethod)]
-
-
-def _operations(module: nn.Module, dtype: str) -> Iterator[Operation]:
-    """The operation that a module is; none for one that does nothing."""
-    if _hooks(module):
-        raise ValueError("has hooks or a forward of its own, which cannot be exchanged")
-    if type(module) in (nn.Identity, nn.Flatten):
-        if isinstance(module, nn.Flatten):
-            _expect(module, start_dim=(1,), end_dim=(-1, 1))
-        return
-    known = ", ".join(kind.__name__ for kind in READERS)
-    problem = f"expected an nn.Sequential of modules of these types, not of derived ones: {known}"
-    yield counterpart(READERS, module, problem)(module, dtype)
-
-
-def _expect(module: nn.Module, **allowed: tuple[Any, ...]) -> None:
-    """Refuse a module that has an attribute with another value."""
-    for name, values in allowed.items():
-        if (found := getattr(module, name)) not in values:
-            raise ValueError(f"found {name}={found}, expected {' or '.join(map(str, values))}")
 
 
 def _affine(module: nn.Linear, dtype: str) -> Affine:
@@ -233,84 +218,57 @@ def _affine(module: nn.Linear, dtype: str) -> Affine:
     return Affine(SparseMatrix.from_dense(_array(module.weight_orig), Support.from_mask(mask != 0)), b)
 
 
-def _batch_normalization(module: nn.BatchNorm1d, dtype: str) -> BatchNormalization:
-    D, momentum = module.num_features, module.momentum
-    _expect(module, track_running_stats=(True,))
-    if momentum is None:
-        raise ValueError("found momentum=None, a cumulative average; expected a number")
-    gamma = np.ones(D, dtype) if module.weight is None else _array(module.weight)
-    beta = np.zeros(D, dtype) if module.bias is None else _array(module.bias)
-    mean, variance = _array(module.running_mean), _array(module.running_var)
-    return BatchNormalization(gamma, beta, mean, variance, module.eps, momentum)
+def _batch_normalization(module: nn.BatchNorm1d, dtype: str) -> Operation:
+    if module.momentum is None or not module.track_running_stats:
+        raise ValueError("expected track_running_stats=True, and a number for momentum")
+    statistics = {"running_mean": _array(module.running_mean), "running_variance": _array(module.running_var)}
+    rows = _rows(module, module.num_features, dtype) | statistics
+    return normalizing(BatchNormalizationLayer, module.eps, momentum=module.momentum, **rows)
 
 
-def _layer_normalization(module: nn.LayerNorm, dtype: str) -> LayerNormalization:
-    D = _columns(module)
-    gamma = np.ones(D, dtype) if module.weight is None else _array(module.weight)
-    beta = np.zeros(D, dtype) if module.bias is None else _array(module.bias)
-    return LayerNormalization(gamma, beta, module.eps)
+def _layer_normalization(module: nn.LayerNorm, dtype: str) -> Operation:
+    return normalizing(LayerNormalizationLayer, module.eps, **_rows(module, module.normalized_shape, dtype))
 
 
-def _rms_normalization(module: nn.RMSNorm, dtype: str) -> RMSNormalization:
+def _rms_normalization(module: nn.RMSNorm, dtype: str) -> Operation:
     """RMS normalization, whose ε is that of the dtype if the module has none."""
-    D = _columns(module)
-    gamma = np.ones(D, dtype) if module.weight is None else _array(module.weight)
-    return RMSNormalization(gamma, float(np.finfo(dtype).eps) if module.eps is None else module.eps)
+    epsilon = float(np.finfo(dtype).eps) if module.eps is None else module.eps
+    gamma = _rows(module, module.normalized_shape, dtype)["gamma"]
+    return normalizing(RMSNormalizationLayer, epsilon, gamma=gamma)
 
 
-def _columns(module: nn.LayerNorm | nn.RMSNorm) -> int:
-    """The number of columns over which a module normalizes each row."""
-    if len(module.normalized_shape) != 1:
-        raise ValueError(f"found normalized_shape={module.normalized_shape}, expected one number of columns")
-    return module.normalized_shape[0]
+def _rows(module: Any, shape: Any, dtype: str) -> dict[str, Any]:
+    """γ and β of a module that normalizes; 1 and 0 if it has none."""
+    weight, bias = module.weight, getattr(module, "bias", None)
+    gamma = np.ones(shape, dtype) if weight is None else _array(weight)
+    return {"gamma": gamma, "beta": np.zeros(shape, dtype) if bias is None else _array(bias)}
 
 
-def _softplus(module: nn.Softplus, dtype: str) -> af.SoftplusActivation:
-    """Softplus, which PyTorch replaces by the identity above its threshold."""
-    _expect(module, beta=(1,))
-    if math.exp(-module.threshold) > module.threshold * np.finfo(dtype).eps:
-        difference = f"{math.exp(-module.threshold):.0e}"
-        raise ValueError(
-            f"is linear above {module.threshold}, where ln(1 + e^x) differs from x by up to {difference} in {dtype}; "
-            f"expected threshold={LINEAR:g}"
-        )
-    return af.SoftplusActivation()
-
-
-def _checked(operation: Operation, **allowed: tuple[Any, ...]) -> Callable[[nn.Module, str], Operation]:
-    """A reader of modules that are an operation if their attributes have these values."""
-
-    def read(module: nn.Module, dtype: str) -> Operation:
-        _expect(module, **allowed)
-        return operation
-
-    return read
-
-
-def _threshold(module: nn.Threshold, dtype: str) -> af.TReLUActivation:
-    _expect(module, value=(0,))
-    return af.TReLUActivation(above(module.threshold, dtype))
+def _gelu(module: nn.GELU, dtype: str) -> Operation:
+    if module.approximate != "none":  # which differs too little for a comparison of outputs
+        raise ValueError(f"found approximate={module.approximate}, expected none")
+    return af.GELUActivation()
 
 
 READERS: dict[type, Callable[[Any, str], Operation]] = {
     nn.Linear: _affine,
-    nn.Softmax: _checked(Softmax(), dim=(1, -1)),
-    nn.LogSoftmax: _checked(LogSoftmax(), dim=(1, -1)),
+    nn.Softmax: lambda module, dtype: Softmax(),
+    nn.LogSoftmax: lambda module, dtype: LogSoftmax(),
     nn.BatchNorm1d: _batch_normalization,
     nn.LayerNorm: _layer_normalization,
     nn.RMSNorm: _rms_normalization,
     nn.Dropout: lambda module, dtype: Dropout(module.p),
     NormalizeInputs: lambda module, dtype: Normalize(module.normalization),
     DenormalizeOutputs: lambda module, dtype: Denormalize(module.normalization),
-    nn.ReLU: _checked(af.ReLUActivation()),
+    nn.ReLU: lambda module, dtype: af.ReLUActivation(),
     nn.LeakyReLU: lambda module, dtype: with_slope(module.negative_slope),
-    nn.Threshold: _threshold,
-    nn.Tanh: _checked(af.HyperbolicTangentActivation()),
-    nn.Sigmoid: _checked(af.SigmoidActivation()),
-    nn.GELU: _checked(af.GELUActivation(), approximate=("none",)),
-    nn.SiLU: _checked(af.SiLUActivation()),
+    nn.Threshold: lambda module, dtype: af.TReLUActivation(above(module.threshold, dtype)),
+    nn.Tanh: lambda module, dtype: af.HyperbolicTangentActivation(),
+    nn.Sigmoid: lambda module, dtype: af.SigmoidActivation(),
+    nn.GELU: _gelu,
+    nn.SiLU: lambda module, dtype: af.SiLUActivation(),
     nn.ELU: lambda module, dtype: af.ELUActivation(module.alpha),
-    nn.Softplus: _softplus,
+    nn.Softplus: lambda module, dtype: af.SoftplusActivation(),
 }
 
 
