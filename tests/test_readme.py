@@ -54,7 +54,7 @@ def test_three_commands_lead_from_a_clone_to_an_explained_batch(tmp_path):
 
 def test_the_example_works(tmp_path):
     (tmp_path / "example.py").write_text(EXAMPLE.text)
-    output = run(f"{sys.executable} example.py", tmp_path)
+    output = run(f"{shlex.quote(sys.executable)} example.py", tmp_path)
     assert float(output.splitlines()[0]) > 0.9, "the accuracy"
     assert "layer 3 LinearLayer.Db" in output
     assert mg.load(tmp_path / "digits.npz").layers[-1].output_size == 10
