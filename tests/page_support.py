@@ -80,16 +80,12 @@ def make_files() -> None:
 
 def run_command(command: list[str]) -> None:
     """Run `matgrad …`; what is trained must end with its accuracy or error."""
-    from cli_support import in_process_of_its_own, succeed
+    from cli_support import succeed
 
     program, *arguments = command
     assert program == "matgrad", command
     quiet = ("--quiet",) if arguments[0] == "train" and "--quiet" not in arguments else ()
-    if "--processes" in arguments:  # which print to the terminal themselves
-        status, output, errors = in_process_of_its_own(*arguments, *quiet)
-        assert status == 0, errors
-    else:
-        output = succeed(*arguments, *quiet)
+    output = succeed(*arguments, *quiet)
     last = output.splitlines()[-1]
     if arguments[0] == "train":
         assert re.fullmatch(r"test accuracy 0\.\d{3}|test RMSE \d+\.\d{3}", last), command

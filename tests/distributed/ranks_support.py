@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,7 @@ def poll(self, run, known=Interruption.poll):
         os.kill(os.getpid(), SIGNAL)
     known(self, run)
 
-if os.environ.get("RANK") == "RANK_IN_TROUBLE" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+if os.environ.get("RANK") == "RANK_IN_TROUBLE" and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":
     if not SIGNAL:
         raise ValueError("there is no such file on this machine")
     Interruption.poll = poll
@@ -45,22 +46,25 @@ def trouble(folder: Path, rank: int, number: signal.Signals | None, step: int = 
     return path
 
 
-def started(*arguments: object, program: tuple[str, ...] = ("-m", "matgrad")) -> subprocess.Popen:
-    """A program of this Python, alone with its thread."""
+def torchrun(*arguments: object, size: int = 2, restarts: int = 0) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of ranks with one thread each."""
     variables = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, *program, *map(str, arguments)]
-    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    options = ["--standalone", "--nproc-per-node", size, "--max-restarts", restarts]
+    command = [sys.executable, "-m", "torch.distributed.run", *options, *arguments]
+    done = subprocess.run([*map(str, command)], env=variables, capture_output=True, text=True, timeout=PATIENCE)
+    return done.returncode, done.stdout, done.stderr
 
 
-def ended(process: subprocess.Popen) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error."""
-    output, errors = process.communicate(timeout=PATIENCE)
-    return process.returncode, output, errors
+def matgrad(*arguments: object, **options: int) -> tuple[int, str, str]:
+    """The same of `matgrad ARGUMENTS`; after --, torchrun takes no option for its own."""
+    return torchrun("-m", "--", "matgrad", *arguments, **options)
 
 
-def matgrad(*arguments: object) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error of `matgrad ARGUMENTS`."""
-    return ended(started(*arguments))
+def free_port() -> int:
+    """A port that nothing uses now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
 
 
 def largest_difference(one: Path, other: Path) -> float:

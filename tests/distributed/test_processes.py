@@ -1,4 +1,4 @@
-"""`matgrad train` in several processes: the result of one, also after a rank was killed, and clear ends."""
+"""`matgrad train` in several processes of torchrun: the result of one, also after a rank was killed, and clear ends."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from ranks_support import RUN, ended, largest_difference, matgrad, started, trouble
+from ranks_support import RUN, largest_difference, matgrad, trouble
 
 from cli_support import run, succeed
-
-TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
 
 
 @pytest.fixture(scope="module")
@@ -21,109 +19,82 @@ def alone(tmp_path_factory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> Path:
-    """The model that two processes train, with checkpoints; files that rank 1 does not touch are written once."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    own = ("--checkpoint", folder / "ck", "--every", "10s", "--output", folder / "run", "--log", folder / "log.csv")
-    status, output, errors = matgrad(*RUN, "--processes", 2, *own)
-    assert (status, errors) == (0, "")
-    assert output.startswith("test accuracy 0.")
-    assert output.count("\n") == 1
-    assert len((folder / "log.csv").read_text().splitlines()) == 3
-    return folder / "run" / "model.npz"
-
-
-def test_two_processes_train_what_one_does(alone, undisturbed):
-    assert largest_difference(alone, undisturbed) < 1e-12
-
-
-@pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.slow)])
-def test_a_killed_rank_starts_again_from_the_last_checkpoint(rank, undisturbed, tmp_path):
-    plugin = trouble(tmp_path, rank, signal.SIGKILL)
+def test_a_killed_rank_is_restarted_from_the_last_checkpoint_and_trains_what_one_process_does(alone, tmp_path):
+    plugin = trouble(tmp_path, 1, signal.SIGKILL)
     own = ("--plugin", plugin, "--checkpoint", tmp_path / "ck", "--every", "10s", "--output", tmp_path / "run")
-    status, _, errors = matgrad(*RUN, "--processes", 2, "--max-restarts", 1, *own)
+    status, output, errors = matgrad(*RUN, *own, "--log", tmp_path / "log.csv", restarts=1)
     assert status == 0, errors
-    assert f"rank {rank} was ended by SIGKILL\nthe run starts again (1 of 1)\n" in errors
-    assert largest_difference(undisturbed, tmp_path / "run" / "model.npz") == 0
+    assert "rank 0: another rank has ended or does not answer (" in errors
+    assert output.count("test accuracy") == 1
+    assert len((tmp_path / "log.csv").read_text().splitlines()) == 3
+    assert "resumed" in (tmp_path / "run" / "run.json").read_text()
+    assert largest_difference(alone, tmp_path / "run" / "model.npz") < 1e-12
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("i", range(20))
-@pytest.mark.parametrize("start", [("-m", "matgrad"), (*TORCHRUN, "--max-restarts", "1", "-m", "matgrad")])
-def test_every_killed_rank_starts_again(i, start, undisturbed, tmp_path):
-    plugin = trouble(tmp_path, i % 2, signal.SIGKILL, step=3 + 2 * i)
+def test_a_restart_does_not_resume_the_checkpoints_of_other_options(tmp_path):
+    succeed(*RUN, "--checkpoint", tmp_path / "ck")
+    status, _, errors = matgrad(*RUN, "--checkpoint", tmp_path / "ck", "--batch-size", 20, restarts=1)
+    assert status
+    assert errors.count("rank 0: --checkpoint") == 2
+    assert "already" in errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("i", range(10))
+def test_every_killed_rank_is_restarted(i, alone, tmp_path):
+    plugin = trouble(tmp_path, i % 2, signal.SIGKILL, step=3 + 4 * i)
     own = ("--plugin", plugin, "--checkpoint", tmp_path / "ck", "--every", "10s", "--output", tmp_path / "run")
-    ours = () if len(start) > 2 else ("--processes", 2, "--max-restarts", 1)
-    status, _, errors = ended(started(*RUN, *ours, *own, program=start))
+    status, _, errors = matgrad(*RUN, *own, restarts=1)
     assert status == 0, errors
-    assert largest_difference(undisturbed, tmp_path / "run" / "model.npz") == 0
+    assert largest_difference(alone, tmp_path / "run" / "model.npz") < 1e-12
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_any_rank_stops_all_after_the_same_step(alone, tmp_path):
     plugin = trouble(tmp_path, 1, signal.SIGINT)
     own = ("--plugin", plugin, "--checkpoint", tmp_path / "ck", "--every", "1000s", "--output", tmp_path / "run")
-    status, _, errors = matgrad(*RUN, "--processes", 2, *own)
-    assert status == 130, errors
+    status, _, errors = matgrad(*RUN, *own)
+    assert status, errors
     assert (tmp_path / "run" / "model.npz").exists()
-    # it is whole: one process goes on from there, and so does a run with another number of ranks
+    # the checkpoint is complete: one process resumes it, and so does a run with another number of ranks
     succeed("train", "--resume", tmp_path / "ck", "--output", tmp_path / "rest", "--quiet")
     assert largest_difference(alone, tmp_path / "rest" / "model.npz") < 1e-12
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_another_number_of_ranks(alone, undisturbed, tmp_path):
-    own = ("--checkpoint", tmp_path / "ck", "--every", "10s")
-    trouble_at = ("--plugin", trouble(tmp_path, 1, signal.SIGKILL))
-    assert matgrad(*RUN, "--processes", 2, *own, *trouble_at)[0] == 128 + 9
-    trouble(tmp_path, 1, signal.SIGKILL, step=10**9)  # which the run has kept, and which is over
-    saved = ("--output", tmp_path / "run")
-    status, _, errors = matgrad("train", "--resume", tmp_path / "ck", "--processes", 3, "--quiet", *saved)
+def test_a_run_is_resumed_with_another_number_of_ranks(alone, tmp_path):
+    own = ("--checkpoint", tmp_path / "ck", "--every", "10s", "--plugin", trouble(tmp_path, 1, signal.SIGKILL))
+    assert matgrad(*RUN, *own)[0]
+    trouble(tmp_path, 1, signal.SIGKILL, step=10**9)  # the run keeps its plugin
+    resumed = ("train", "--resume", tmp_path / "ck", "--quiet", "--output", tmp_path / "run")
+    status, _, errors = matgrad(*resumed, size=3)
     assert status == 0, errors
     assert largest_difference(alone, tmp_path / "run" / "model.npz") < 1e-12
 
 
-def test_torchrun_starts_ranks(undisturbed, tmp_path):
-    own = ("--save-weights", tmp_path / "model.npz")
-    status, output, errors = ended(started(*RUN, *own, program=(*TORCHRUN, "-m", "matgrad")))
-    assert status == 0, errors
-    assert output.count("test accuracy") == 1
-    assert largest_difference(undisturbed, tmp_path / "model.npz") == 0
-
-
-def test_a_rank_that_fails_in_the_beginning_ends_all_with_its_reason(tmp_path):
+@pytest.mark.slow
+def test_a_rank_that_fails_ends_all_with_its_reason(tmp_path):
     plugin = trouble(tmp_path, 1, None)
-    status, output, errors = matgrad(*RUN, "--plugin", plugin, "--processes", 2)
-    assert (status, output) == (2, "")
-    assert errors.strip().startswith("Error: rank 1 ended: ")
+    status, output, errors = matgrad(*RUN, "--plugin", plugin)
+    assert (status, output) == (1, "")
     assert "there is no such file on this machine" in errors
-    assert len(errors.strip().splitlines()) == 1
 
 
 @pytest.mark.slow
-def test_a_rank_that_does_not_answer_is_lost(tmp_path):
-    plugin = trouble(tmp_path, 1, signal.SIGSTOP)
-    status, _, errors = matgrad(*RUN, "--plugin", plugin, "--processes", 2, "--timeout", 20)
-    assert status
-    assert "Error: rank 1 is lost (no answer within 20 s)" in errors
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--processes", 2, "--backend", "tensorflow"), "tensorflow cannot train on several ranks; expected one of"),
-        (("--processes", 2, "--eager"), "--eager runs the equations one by one, which 2 ranks cannot do together"),
-        (("--processes", 2, "--debug"), "--debug runs the equations one by one, which 2 ranks cannot do together"),
-        (("--max-restarts", 2), "--max-restarts needs --processes N, with N above 1"),
-        (("--processes", 0), "0 is not in the range"),
-        (("--processes", 2, "--output", "no/such/folder"), "no/such does not exist"),
+        (("--backend", "tensorflow"), "tensorflow cannot train on several ranks; expected one of"),
+        (("--eager",), "--eager runs the equations one by one, which 2 ranks cannot do together"),
     ],
 )
-def test_what_several_processes_cannot_do_is_refused_before_they_start(options, message):
-    result = run("train", *options)
+def test_what_several_processes_cannot_do(options, message):
+    assert message in matgrad(*RUN, *options)[2]
+
+
+@pytest.mark.parametrize("option", ["--processes", "--max-restarts"])
+def test_old_options_name_torchrun(option):
+    result = run("train", option, 2)
     assert result.exit_code == 2
-    assert message in " ".join(result.output.split())
-
-
-def test_one_process_is_just_this_one():
-    assert succeed("train", "--epochs", 1, "--processes", 1, "--quiet") == succeed("train", "--epochs", 1, "--quiet")
+    assert f"{option} is gone: use torchrun" in " ".join(result.output.split())

@@ -54,7 +54,7 @@ class Trial:
         return {name: M.backend.to_numpy(A) for name, A in step.state().items() if not name.endswith(".support")}
 
 
-@pytest.mark.parametrize("block", range(COUNT // BLOCK))
+@pytest.mark.parametrize("block", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, COUNT // BLOCK))])
 def test_ranks_make_the_step_that_one_process_makes(block):
     for seed in range(BLOCK * block, BLOCK * (block + 1)):
         expected = Trial.of(seed).step()

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 
 import pytest
 from threads import ThreadGroup
 
 import matgrad as mg
-from matgrad.cli.ranks import own_device
 from matgrad.distributed import current, is_first, starting, using
 from matgrad.distributed import group as group_module
 from matgrad.distributed.group import Alone, join, leave
-from matgrad.distributed.starting import Place, first_host, place_of, run_name
+from matgrad.distributed.starting import Place, first_host, place_of
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_ADDR": "node7", "MASTER_PORT": "29500"}
 SLURM = {
@@ -54,26 +50,17 @@ def test_the_first_host_of_a_list(nodes: str, first: str):
     assert first_host(nodes) == first
 
 
-@pytest.mark.parametrize("nodes", ["", "[1-2]", "node[1-2", "a b", "node[]"])
-def test_a_list_of_hosts_that_is_none(nodes: str):
+def test_a_list_of_hosts_that_is_none():
     with pytest.raises(ValueError, match=r"^SLURM_STEP_NODELIST: expected names such as node\[01-04,7\], found"):
-        first_host(nodes)
+        first_host("node[1-2")
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("RANK", "one", "RANK: expected a whole number of 0 or more, found 'one'"),
+        ("RANK", "one", "RANK: expected an integer of 0 or more, found 'one'"),
         ("RANK", "4", "found rank 4 of 4 ranks, expected one of 0 to 3"),
-        ("WORLD_SIZE", "0", "WORLD_SIZE: expected a whole number of 1 or more, found '0'"),
-        ("LOCAL_RANK", "", "LOCAL_RANK: expected a whole number of 0 or more, found nothing"),
-        (
-            "MASTER_ADDR",
-            "",
-            "MASTER_ADDR: with RANK or WORLD_SIZE, expected the name of rank 0's machine, found nothing",
-        ),
-        ("MASTER_PORT", "70000", "MASTER_PORT: expected a whole number from 1 to 65535, found '70000'"),
-        ("TORCHELASTIC_RESTART_COUNT", "-1", "TORCHELASTIC_RESTART_COUNT: expected a whole number of 0 or more, found"),
+        ("WORLD_SIZE", "", "WORLD_SIZE: expected an integer of 0 or more, found ''"),
     ],
 )
 def test_malformed_variables_are_named(name: str, value: str, message: str):
@@ -81,21 +68,11 @@ def test_malformed_variables_are_named(name: str, value: str, message: str):
         place_of(TORCHRUN | {name: value})
 
 
-def test_a_run_is_told_from_others_by_what_started_it():
-    assert run_name({}) is None
-    assert run_name({"TORCHELASTIC_RUN_ID": "job 7"}) == "job 7"
-    own = run_name({"TORCHELASTIC_RUN_ID": "none"})  # as torchrun has it by default
-    assert own.startswith(f"{os.getppid()} ")
-    code = "from matgrad.distributed.starting import run_name; print(run_name({'TORCHELASTIC_RUN_ID': 'none'}))"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert other.strip() != own
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"backend": "tensorflow"}, "tensorflow cannot train on several ranks; expected one of numpy, native, torch"),
-        ({"timeout": 0}, "timeout: expected a number of seconds above 0, found 0"),
+        ({"timeout": 0}, "timeout: expected a positive number of seconds, found 0"),
     ],
 )
 def test_what_cannot_start(options: dict, message: str, monkeypatch):
@@ -144,10 +121,3 @@ def test_a_group_is_that_of_all_threads_of_its_process():
     assert found == [group, False]
     assert current() is None
     assert not still_first  # what a script does after its group has ended is still done by one rank
-
-
-def test_every_rank_of_a_machine_has_a_gpu_of_its_own():
-    place = place_of(TORCHRUN | {"LOCAL_RANK": "3"})
-    assert own_device("cuda", place) == "cuda:3"
-    assert own_device("cuda", None) == "cuda"
-    assert own_device("cpu", place) == "cpu"

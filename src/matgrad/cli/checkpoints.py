@@ -16,7 +16,6 @@ from matgrad.callbacks.checkpoints import parse_interval
 from matgrad.cli.files import FileType, Reads, WritesFolder
 from matgrad.cli.groups import GroupedOption, all_of, option
 from matgrad.cli.options import COUNT, as_given
-from matgrad.distributed.starting import run_name
 from matgrad.storage.checkpoints import BEST, FILES, Checkpoint, find_checkpoint
 
 RESUMED = "matgrad.resumed"  # in a context: the checkpoint from which the run goes on
@@ -24,10 +23,7 @@ BOUND = ("Model", "Data", "Training", "Sparsity")  # groups of options that a ru
 FREE, ALSO_BOUND = ("epochs", "learning_rate"), ("dtype",)
 EVERY, KEEP = "1", 3  # defaults
 OWN = ("checkpoint", "every", "keep", "resume")
-NOT_KEPT = (  # options of one command
-    *("resume", "checkpoint", "config", "overwrite", "quiet", "as_json", "info", "debug"),
-    *("processes", "max_restarts", "timeout"),
-)
+NOT_KEPT = ("resume", "checkpoint", "config", "overwrite", "quiet", "as_json", "info", "debug")  # of one command
 
 
 class Interval(click.ParamType):
@@ -136,6 +132,11 @@ def plain_option(parameter: click.Parameter, value: Any) -> Any:
     return os.path.abspath(value) if isinstance(parameter.type, FileType) and value is not None else value
 
 
+def kept_options(command: click.Command, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a run that its checkpoints keep, as JSON can hold them."""
+    return {str(p.name): plain_option(p, options[str(p.name)]) for p in command.params if p.name not in NOT_KEPT}
+
+
 def checkpoints(options: Mapping[str, Any], sha256: Callable[[], str]) -> Checkpoints | None:
     """The callback that the options ask for; the configuration and the hash of the data are kept in every file."""
     resumed = options["resume"] if options["resume"] is not None and options["resume"].is_dir() else None
@@ -145,12 +146,11 @@ def checkpoints(options: Mapping[str, Any], sha256: Callable[[], str]) -> Checkp
             if options["resume"] is None and options[name] != default:
                 raise ValueError(f"--{name} needs --checkpoint DIR")
         return None
-    parameters = click.get_current_context().command.params
-    kept = {str(p.name): plain_option(p, options[str(p.name)]) for p in parameters if p.name not in NOT_KEPT}
+    kept = kept_options(click.get_current_context().command, options)
     return Checkpoints(
         folder,
         options["every"],
         options["keep"],
         overwrite=is_new and options["overwrite"],
-        record={"configuration": kept, "sha256": sha256(), "run": run_name(os.environ)},
+        record={"configuration": kept, "sha256": sha256()},
     )

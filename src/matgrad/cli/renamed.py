@@ -5,7 +5,11 @@ from __future__ import annotations
 import click
 
 # the option as it was: what to write now. Found on a command line or in a configuration file, it is an error.
-RENAMED: dict[str, str] = {}
+RENAMED: dict[str, str] = {
+    "--processes": "torchrun --nproc-per-node N -m matgrad train …",
+    "--max-restarts": "torchrun --max-restarts N -m matgrad train … --checkpoint DIR",
+    "--timeout": "mg.distributed.start(timeout=…) in a script",
+}
 
 
 def renaming(option: str) -> str | None:

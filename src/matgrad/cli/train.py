@@ -22,7 +22,7 @@ from matgrad.cli.options import (
     plugin_option,
 )
 from matgrad.cli.pictures import picture_options
-from matgrad.cli.ranks import RankedCommand, rank_options
+from matgrad.cli.ranks import RankedCommand
 from matgrad.cli.run import TrainingRun
 from matgrad.cli.sparsity import density_options
 from matgrad.cli.table_options import feature_options
@@ -151,7 +151,6 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     help="Rows and columns of a printed matrix at each edge.",
 )
 @machine_options
-@rank_options
 @option("Engine", "--eager", is_flag=True, help="Run the equations one by one instead of compiling the step.")
 @config_option
 def train(**options: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from matgrad.backends.base import Matrix
 
 
 class Request(IntEnum):
-    """What a rank can ask all ranks to do: to go on, to stop, or to stop because its user has interrupted it."""
+    """What a rank asks all ranks to do: to continue, to stop, or to stop because its user has interrupted it."""
 
     NONE = 0
     STOP = 1
@@ -46,7 +47,7 @@ class Group(ABC):
         return any(others)
 
     def requests(self) -> list[bool]:
-        """What this rank asks for, to be added up with the messages of a step: whether it is each of `REQUESTS`."""
+        """What this rank asks for, one-hot over `REQUESTS`; the messages of a step carry the sum over all ranks."""
         return [self.asked == request for request in REQUESTS]
 
     def hear(self, counts: Sequence[float]) -> None:
@@ -54,9 +55,9 @@ class Group(ABC):
         self.heard = max(self.heard, *(request for n, request in zip(counts, REQUESTS, strict=True) if n), Request.NONE)
 
     def exchange(self, item: Any, where: str = "an exchange") -> list[Any]:
-        """What every rank gives, in the order of the ranks: a plain value that JSON can hold.
+        """The item of every rank, in the order of the ranks; an item is a value that JSON can hold.
 
-        `where` says at which point of a run the ranks are: at different ones, they disagree.
+        `where` names the point of a run. Raise a Disagreement if the ranks are at different ones.
         """
         places, items = zip(*self._exchange([where, item]), strict=True)
         for rank, place in enumerate(places):
@@ -66,15 +67,11 @@ class Group(ABC):
 
     @abstractmethod
     def _exchange(self, item: Any) -> list[Any]:
-        """What every rank gives, wherever it is."""
+        """The item of every rank."""
 
-    def fail(self, reason: str = "") -> bool:
-        """End the group because this rank fails and, if the reason is its own, tell the others.
-
-        Returns whether rank 0 ends too, and so says it.
-        """
+    def fail(self) -> None:
+        """End the group because this rank fails."""
         leave(self)
-        return False
 
     def close(self) -> None:
         """End the group, together with all ranks."""
@@ -89,7 +86,7 @@ class Group(ABC):
         if error is None:
             self.close()
         else:
-            self.fail(reason_of(error))
+            self.fail()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(rank {self.rank} of {self.size})"
@@ -178,15 +175,10 @@ def is_first() -> bool:
     return group is None or group.is_first
 
 
-def reason_of(error: BaseException) -> str:
-    """Why a rank fails, in one line; empty if it only noticed that another one did."""
-    if isinstance(error, ConnectionError):
-        return ""
-    if isinstance(error, SystemExit):
-        return f"exit status {error.code}"
-    return " ".join(str(error).split()) or (
-        "interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
-    )
+def lost(error: Exception) -> ConnectionError:
+    """The error of a connection between ranks, with the reason that the library gives, without its source line."""
+    reason = str(error).partition("\n")[0]
+    return ConnectionError(f"another rank has ended or does not answer ({re.sub(r'^[[].*?[]] ', '', reason)})")
 
 
 @contextmanager

@@ -17,39 +17,38 @@ import torch
 import torch.distributed as dist
 
 from matgrad.backends.base import Matrix
-from matgrad.distributed.board import PATIENCE, Board, limited
-from matgrad.distributed.group import Collectives
+from matgrad.distributed.group import Collectives, lost
 from matgrad.distributed.starting import Place
 
 
 class TorchGroup(Collectives):
-    """The ranks of a process group of torch.distributed; NumPy arrays are seen as tensors, without a copy.
+    """The ranks of a process group of torch.distributed; NumPy arrays become tensors without a copy.
 
-    What goes wrong between ranks is a ConnectionError that says which one has ended, and why.
+    An error between ranks, such as a lost connection, is a ConnectionError.
     """
 
-    def __init__(self, processes: dist.ProcessGroup | None, board: Board, timeout: float) -> None:
-        self.processes, self.board, self.timeout = processes, board, timeout
-        self.rank, self.size = board.rank, board.size
+    def __init__(self, processes: dist.ProcessGroup | None = None) -> None:
+        self.processes = processes
+        self.rank, self.size = dist.get_rank(processes), dist.get_world_size(processes)
 
     def start_sum(self, X: Matrix) -> Any:
         """Begin to replace X by its sum over all ranks."""
-        with self._told():
+        with self._connected():
             return dist.all_reduce(_tensor(X), group=self.processes, async_op=True)
 
     def wait(self, work: Any) -> None:
         """Wait until a sum has arrived."""
-        with self._told():
+        with self._connected():
             work.wait()
 
     def maximum(self, X: Matrix) -> None:
         """Replace X by its largest elements over all ranks."""
-        with self._told():
+        with self._connected():
             dist.all_reduce(_tensor(X), op=dist.ReduceOp.MAX, group=self.processes)
 
     def broadcast(self, X: Matrix) -> None:
         """Replace X by that of rank 0."""
-        with self._told():
+        with self._connected():
             dist.broadcast(_tensor(X), src=0, group=self.processes)
 
     def gather(self, X: Matrix, shapes: Sequence[tuple[int, ...]]) -> list[Matrix]:
@@ -58,22 +57,21 @@ class TorchGroup(Collectives):
         flat = own.new_zeros(max(sizes))  # parts may be unequal, messages may not
         flat[: own.numel()] = own.reshape(-1)
         rows = [torch.empty_like(flat) for _ in shapes]
-        with self._told():
+        with self._connected():
             dist.all_gather(rows, flat, group=self.processes)
         parts = [row[:n].reshape(shape) for row, n, shape in zip(rows, sizes, shapes, strict=True)]
         return [part.numpy() for part in parts] if isinstance(X, np.ndarray) else parts
 
     def _exchange(self, item: Any) -> list[Any]:
-        """What every rank gives: plain values, which are sent as JSON."""
+        """The item of every rank, sent as JSON."""
         data = np.frombuffer(json.dumps(item).encode(), np.uint8).copy()
         sizes = self.gather(np.array([len(data)]), [(1,)] * self.size)
         return [json.loads(part.tobytes()) for part in self.gather(data, [(int(n[0]),) for n in sizes])]
 
-    def fail(self, reason: str = "") -> bool:
-        """End the group because this rank fails; the others notice, and find the reason on the board."""
-        super().fail(reason)
-        limited(self._destroy, PATIENCE)
-        return self.board.end(reason)
+    def fail(self) -> None:
+        """End the group because this rank fails; the others notice that their connections are closed."""
+        super().fail()
+        self._destroy()
 
     def close(self) -> None:
         """End the group, together with all ranks."""
@@ -86,13 +84,12 @@ class TorchGroup(Collectives):
         gc.collect()  # connections are closed when nothing refers to them
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Say which rank is to blame for an error."""
+    def _connected(self) -> Iterator[None]:
+        """Turn an error of torch.distributed into a ConnectionError."""
         try:
             yield
         except RuntimeError as error:
-            silence = f" (no answer within {self.timeout:g} s)" if "timed out" in str(error).lower() else ""
-            raise ConnectionError(self.board.why() + silence) from None
+            raise lost(error) from None
 
 
 _starts = count()  # of this process; all ranks start the same groups
@@ -101,19 +98,17 @@ _starts = count()  # of this process; all ranks start the same groups
 def connected(place: Place, timeout: float) -> TorchGroup:
     """The ranks that were started together; they meet within `timeout` seconds, or fail.
 
-    The store has a prefix per start, because it may be older than this process: in it are the addresses of the dead.
+    The store has a prefix per start, because one that torchrun has also has the addresses of earlier attempts.
     """
-    rank, size, seconds = place.rank, place.size, timedelta(seconds=timeout)
+    seconds = timedelta(seconds=timeout)
     store = dist.PrefixStore(f"matgrad/{place.attempt}/{next(_starts)}", _store(place, timeout))
-    board = Board(dist.PrefixStore("board", store), rank, size)
-    board.arrive(timeout)
     if torch.cuda.is_available():
         torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
     try:
-        dist.init_process_group(_kinds(), store=store, rank=rank, world_size=size, timeout=seconds)
-    except RuntimeError:
-        raise ConnectionError(board.why()) from None
-    return TorchGroup(None, board, timeout)
+        dist.init_process_group(_kinds(), store=store, rank=place.rank, world_size=place.size, timeout=seconds)
+    except RuntimeError as error:
+        raise lost(error) from None
+    return TorchGroup()
 
 
 @cache  # one per process and address
@@ -128,12 +123,10 @@ def _store(place: Place, timeout: float) -> dist.Store:
 
 
 def adopted(timeout: float) -> TorchGroup | None:
-    """The ranks of the process group that there is already, such as Ray Train's, which outlives this one; else None."""
+    """The ranks of an existing process group, such as Ray Train's, which stays; None if there is none."""
     if not (dist.is_available() and dist.is_initialized()):
         return None
-    processes = dist.new_group(backend=_kinds(), timeout=timedelta(seconds=timeout))
-    store = dist.PrefixStore(f"matgrad/{next(_starts)}", dist.distributed_c10d._get_default_store())
-    return TorchGroup(processes, Board(store, dist.get_rank(), dist.get_world_size()), timeout)
+    return TorchGroup(dist.new_group(backend=_kinds(), timeout=timedelta(seconds=timeout)))
 
 
 def _kinds() -> str:

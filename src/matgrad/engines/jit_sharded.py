@@ -50,13 +50,13 @@ class ShardedJitStep(OwnRows, JitStep):
     # -- the state, which all devices have --------------------------------------------------------------
     def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
         """Go on from the state of rank 0."""
-        with self.group.told():
+        with self.group.connected():
             self.matrices = self.sums({name: self._once(X, self.group.is_first) for name, X in state.items()})
 
     def state(self) -> State:
         """The present state on the model's own device."""
         own = {name: X.addressable_data(0) for name, X in self.matrices.items()}
-        with self.group.told():  # as soon as it is known
+        with self.group.connected():  # as soon as it is known
             return jax.block_until_ready(copies(jax.device_put(own, self.device)))
 
     def _once(self, X: Matrix, is_given: bool = True) -> Matrix:
@@ -79,7 +79,7 @@ class ShardedJitStep(OwnRows, JitStep):
     def run(self, N: int, eta: Scalar, *own: Matrix) -> None:
         """Train on these rows of a batch of N, and hear what ranks asked for in the step before: it has ended."""
         before = self.counts
-        with self.group.told():
+        with self.group.connected():
             self.matrices, self.counts = self.compiled(self.matrices, *self._inputs(N, eta, *own))
             if before is not None:
                 self.group.hear(np.asarray(before.addressable_data(0)).tolist())

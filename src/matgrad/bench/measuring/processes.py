@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -19,7 +20,6 @@ from matgrad.bench.measuring.files import read_parameters
 from matgrad.bench.measuring.memory import available_memory
 from matgrad.bench.tools.registry import ALL_TOOLS
 from matgrad.bench.tools.training_tool import Parameters, Setting
-from matgrad.distributed.launching import free_port
 
 LINES = 5  # the last lines that a tool printed, shown with its error
 PAUSE = 0.1  # seconds between two turns, in which the threads of the previous tool come to rest
@@ -85,6 +85,13 @@ class Process:
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines()]
         said = [line for line in lines if line.strip("^~")][-LINES:]  # without the marks of a traceback
         return f"; it printed last: {' | '.join(said)}" if said else ""
+
+
+def free_port() -> int:
+    """A port that nothing uses now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
 
 
 class Ranks:
