@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import random
 import textwrap
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from odd_layers import SETTINGS, Kind
 
 import matgrad as mg
 from matgrad.backends import get_backend
 from matgrad.evaluation.measures import measure
 from matgrad.matrix_operations import elements_sum, ones
-from support import spread
 
 pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass")
 ENGINES = ("numpy", "torch", "native")
@@ -81,40 +78,6 @@ def test_evaluation_does_not_write_in_the_model():
         np.testing.assert_array_equal(M.layers[0].W, W)
 
 
-class DrawingLayer(mg.LinearLayer):
-    def feedforward(self, X):
-        np.random.rand(), random.random(), mg.datasets
-        return super().feedforward(X)
-
-
-def test_recording_does_not_advance_generators():
-    M = model(DrawingLayer(D, K))
-    np.random.seed(5)
-    random.seed(5)
-    with pytest.warns(UserWarning, match="the random generator of"):
-        train(M)
-    drawn = np.random.rand(), random.random()
-    np.random.seed(5)
-    random.seed(5)
-    train(model(DrawingLayer(D, K)), compiled=False)
-    assert drawn == (np.random.rand(), random.random())
-
-
-# -- what changes between epochs -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("twist", "engine"), spread(SETTINGS, ENGINES, name=lambda twist: twist.name))
-def test_predictions_follow_settings_of_all_kinds(twist, engine: str):
-    M, _, change = Kind(twist, "feedforward").make(engine)
-    X = np.random.default_rng(0).normal(size=(2500, 3))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for _ in range(2):
-            expected = M.clone().eval().feedforward(M.backend.from_numpy(X))
-            np.testing.assert_allclose(M.predict(X), M.backend.to_numpy(expected), rtol=1e-9)
-            change()
-
-
 # -- sharing -----------------------------------------------------------------------------------
 
 
@@ -172,29 +135,6 @@ def test_copies_and_parts_of_one_buffer_are_not_shared():
     A.W, B.W = both[:D], both[D:]
     train(M)
     assert not np.allclose(A.W, B.W)
-
-
-class OtherWayLayer(mg.LinearLayer):
-    """Uses a number in the weights of another layer, which it reaches by a function."""
-
-    def feedforward(self, X):
-        return float(self.other().W[0, 0]) * super().feedforward(X)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_layer_that_reads_the_weights_of_another_one_runs_uncompiled(engine: str):
-    states = []
-    for compiled in (False, True):
-        mg.manual_seed(0)
-        M = model(mg.LinearLayer(D, D), OtherWayLayer(D, K), engine=engine)
-        M.layers[1].other = lambda M=M: M.layers[0]
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            train(M, compiled=compiled)
-        assert [str(w.message) for w in caught if "uncompiled" in str(w.message)] != [] or not compiled
-        states.append({name: M.backend.to_numpy(A) for name, A in M.state().items()})
-    for name, A in states[0].items():
-        np.testing.assert_allclose(states[1][name], A, err_msg=name)
 
 
 class EqualLayer(mg.LinearLayer):

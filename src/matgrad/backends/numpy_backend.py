@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,10 +132,16 @@ class NumpyBackend(Backend):
         return X[indices]
 
     def dtype(self, X):
-        return X.dtype.name if X.dtype.isnative else X.dtype.str  # '>f4' is not float32
+        return _name(X.dtype)
 
     def shares_memory(self, X, Y):
         return np.shares_memory(X, Y)
+
+
+@cache
+def _name(dtype: np.dtype) -> str:
+    """The name of a dtype, which takes NumPy microseconds; '>f4' is not float32."""
+    return dtype.name if dtype.isnative else dtype.str
 
 
 def _scipy_matrix(S: Support, w: Matrix) -> Any:

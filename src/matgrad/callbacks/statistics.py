@@ -12,7 +12,7 @@ from matgrad.callbacks.callback import Callback
 from matgrad.datasets.checking import all_finite
 from matgrad.evaluation.measures import evaluation_batch, measure
 from matgrad.layers.state import matrices_of
-from matgrad.program.surroundings import is_own
+from matgrad.program.purity import is_builtin
 
 if TYPE_CHECKING:
     from matgrad.datasets import DataLoader
@@ -47,9 +47,10 @@ class Statistics(Callback):
 
 def _loss_and(metric: str, run: Training, data: DataLoader) -> tuple[float, float]:
     """The mean loss and the metric of the current model; ranks that train together measure a part each."""
+    N, group = data.size, run.group
     # code of users may look at several examples at once, and R² is no mean over examples
-    N, is_alone = data.size, metric == "r2" or not is_own(run.M, run.loss)
-    group = None if is_alone or run.group is None or run.group.size > N else run.group
+    if group is not None and (group.size > N or metric == "r2" or not is_builtin(run.M, run.loss)):
+        group = None
     own_data = data if group is None else data.between(group.part(N).start, group.part(N).stop)
     measures = measure(run.M, own_data.in_order(evaluation_batch(run.M)), run.loss, compiled=run.compiled)
     own = measures.loss, getattr(measures, metric)

@@ -27,7 +27,7 @@ class EagerStep(CompiledStep):
         check_loss(M, loss)
         self.M, self.loss, self.clip_norm = M, loss, clip_norm
 
-    def renew(self, step: Step, is_same: bool) -> None:
+    def invalidate(self, step: Step, is_same: bool) -> None:
         """Do nothing: M is always as it is now."""
 
     def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
@@ -51,7 +51,7 @@ class EagerEvaluation(CompiledEvaluation):
     def __init__(self, kind: Callable[..., Computation], M: MultilayerPerceptron, loss: LossFunction | None) -> None:
         self.kind, self.M, self.loss = kind, ref(M), loss  # it may be kept as long as M is
 
-    def renew(self, computation: Computation, is_same: bool) -> None:
+    def invalidate(self, computation: Computation, is_same: bool) -> None:
         """Do nothing: M is always as it is now."""
 
     def __call__(self, state: State, *inputs: Matrix) -> State:

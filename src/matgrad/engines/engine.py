@@ -36,10 +36,10 @@ class CompiledStep(ABC):
         return 0.0
 
     @abstractmethod
-    def renew(self, step: Step, is_same: bool) -> None:
+    def invalidate(self, step: Step, is_same: bool) -> None:
         """Go on with the step as it is now: what is no longer right is compiled again when it is next needed.
 
-        `is_same` tells that nothing is known to have changed.
+        `is_same` tells that no setting has changed, so that only other things that code of users reads may have.
         """
 
     @abstractmethod
@@ -94,8 +94,8 @@ class CompiledEvaluation(ABC):
     """A computation that does not change the state, such as feedforward in evaluation mode, for one batch at a time."""
 
     @abstractmethod
-    def renew(self, computation: Computation, is_same: bool) -> None:
-        """Go on with the computation as it is now; see `CompiledStep.renew`."""
+    def invalidate(self, computation: Computation, is_same: bool) -> None:
+        """Go on with the computation as it is now; see `CompiledStep.invalidate`."""
 
     @abstractmethod
     def __call__(self, state: State, *inputs: Matrix) -> dict[str, Any]:

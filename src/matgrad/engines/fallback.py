@@ -18,12 +18,10 @@ from matgrad.engines.eager import EagerEvaluation, EagerStep
 from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, Poll
 from matgrad.engines.registry import engine_of, step_of
 from matgrad.inspection.profiling import profile_of
-from matgrad.layers.state import State, copied, matrices_of
+from matgrad.layers.state import State, copied, matrices_of, sized_by_supports, supports_of
 from matgrad.loss_functions import LossFunction
 from matgrad.program.computations import Computation, Evaluation, Feedforward, GradientFactors, Step, train_batch
-from matgrad.program.recorder import state_signatures
-from matgrad.program.shapes import size_name
-from matgrad.program.surroundings import Surroundings, is_own, preserved
+from matgrad.program.purity import Snapshot, isolated
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -42,12 +40,14 @@ def training_step(
 class StepWithFallback(CompiledStep):
     """The compiled training step of M or, with a warning, its equations if it cannot be compiled.
 
-    It follows every change of M between two epochs. A step with code from outside the package is compared with its
-    equations on the first batch of each size, in epochs 1, 2, 4, 8 and so on. If M is profiled and the compiled step
-    cannot measure how long its equations take, they run one by one.
+    It follows every change of a setting of M between two epochs. A step with code of users is recorded again in every
+    epoch, and compared with its equations on the first batch of each size in epochs 1, 2, 4, 8 and so on. If M is
+    profiled and the compiled step cannot measure how long its equations take, they run one by one.
     """
 
     step: CompiledStep
+    snapshot: Snapshot  # of M and its loss
+    ready: Any  # the loader for whose batches it is compiled
     checked: set[Any]  # the sizes of batches for which it was found right
     earlier_seconds = 0.0  # for compiling steps that are no longer used
     loads: int  # how often a state was loaded, once per epoch
@@ -61,23 +61,26 @@ class StepWithFallback(CompiledStep):
     def compilation_seconds(self) -> float:
         return self.earlier_seconds + self.step.compilation_seconds
 
-    def renew(self, step: Step, is_same: bool) -> None:
+    def invalidate(self, step: Step, is_same: bool) -> None:
         """Do nothing: `load` does it."""
 
     def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
         """Copy the state in; unless nothing else of M has changed, what is no longer right is compiled again."""
         M, loss = self.eager.M, self.eager.loss
         if self.step is not self.eager:
-            if self.frame != _frame(M):
+            if self.cache_key != cache_key(M, state):
                 self.earlier_seconds = self.compilation_seconds
                 self._compile()
             elif not only_state:
-                is_same = self.look.is_same(M, loss)
-                if not (is_same and is_own(M, loss)):
-                    self.step.renew(self._computation(), is_same)
+                before, self.snapshot = self.snapshot, Snapshot(M, loss)
+                if before != self.snapshot or not self.snapshot.is_builtin:
+                    self.ready = None
+                    self.step.invalidate(self._computation(), before == self.snapshot)
                 self.loads += 1
                 if self.loads & (self.loads - 1) == 0:
                     self.checked.clear()
+        if supports_of(state):  # whose sizes may have changed
+            self.ready = None
         self.step.load(state)
 
     def state(self) -> State:
@@ -88,7 +91,7 @@ class StepWithFallback(CompiledStep):
         self.step.prepare(X, T, *s)
         sizes = tuple(tuple(A.shape) for A in (X, T, *s))
         if sizes not in self.checked:
-            if self.step is not self.eager and not is_own(self.eager.M, self.eager.loss):
+            if self.step is not self.eager and not self.snapshot.is_builtin:
                 self._check(X, T, *s)
             self.checked.add(sizes)
 
@@ -120,6 +123,8 @@ class StepWithFallback(CompiledStep):
 
     def _can_prepare(self, loader: Any) -> bool:
         """Whether the step can be compiled for all batches, including the last; if not, a call of it shows why."""
+        if self.ready is loader:
+            return True
         try:
             for i in {0, len(loader) - 1}:
                 self.prepare(*loader.batch(i * loader.batch_size))
@@ -127,21 +132,17 @@ class StepWithFallback(CompiledStep):
             raise
         except Exception:
             return False
+        self.ready = loader
         return True
 
     def _check(self, X: Matrix, T: Matrix, *s: Matrix) -> None:
-        """Raise RecordingError if one compiled step does not change the state as the equations do in M itself."""
-        M, loss, eta, before = self.eager.M, self.eager.loss, self.eager.M.scalar(RATE), self.step.state()
-        kept = M.state()
-        with preserved(M, loss), np.errstate(all="ignore"):
-            M.load_state(copied(before))
-            try:
-                train_batch(M, loss, X, T, eta, self.eager.clip_norm, *s)
-                expected = M.state()
-            finally:
-                M.load_state(kept)
-                M.forget()
-        step = self.step
+        """Raise RecordingError if one compiled step does not change the state as the equations do."""
+        step, before, eta = self.step, self.step.state(), self.eager.M.scalar(RATE)
+        M, loss = isolated(self.eager.M, self.eager.loss)
+        M.load_state(copied(before))
+        with np.errstate(all="ignore"):
+            train_batch(M, loss, X, T, eta, self.eager.clip_norm, *s)
+        expected = M.state()
         if step.is_timed:  # the batches that it counts are those that are trained on
             step = step_of(self._computation())
             step.load(before)
@@ -156,8 +157,8 @@ class StepWithFallback(CompiledStep):
     def _compile(self) -> None:
         M, loss = self.eager.M, self.eager.loss
         self.step = step_of(self._computation())
-        self.checked, self.loads = set(), 0
-        self.frame, self.look = _frame(M), _Look(M, loss)
+        self.checked, self.loads, self.ready = set(), 0, None
+        self.cache_key, self.snapshot = cache_key(M, M.state()), Snapshot(M, loss)
         profile = profile_of(M)
         if profile is not None and not profile.time(self.step):
             _check_alone(f"{M.engine} cannot measure the equations of a compiled step")
@@ -195,14 +196,14 @@ class EvaluationWithFallback(CompiledEvaluation):
     ) -> None:
         self.eager = EagerEvaluation(kind, M, loss)
         self.current: CompiledEvaluation = self.eager
-        self.is_checked = False  # whether the last batch, or one before it, agreed with the equations
+        self.is_checked = True  # whether a batch agreed with the equations, or all code is the package's
         if compiled:
             self.current = engine_of(M).evaluation(kind(M, loss))
 
-    def renew(self, computation: Computation, is_same: bool) -> None:
+    def invalidate(self, computation: Computation, is_same: bool) -> None:
         """Go on with the computation as it is now; its first batch is compared with the equations."""
-        self.current.renew(computation, is_same)
-        self.is_checked = is_own(computation.template, computation.loss)
+        self.current.invalidate(computation, is_same)
+        self.is_checked = False
 
     def __call__(self, state: State, *inputs: Matrix) -> dict[str, Any]:
         if self.current is self.eager:
@@ -226,7 +227,7 @@ class _Cache(threading.local):
     """The last evaluation of each kind of each model; each thread has its own."""
 
     def __init__(self) -> None:
-        self.of_model: WeakKeyDictionary[MultilayerPerceptron, dict[type, tuple[Any, _Look, EvaluationWithFallback]]]
+        self.of_model: WeakKeyDictionary[MultilayerPerceptron, dict[type, tuple[Any, Snapshot, EvaluationWithFallback]]]
         self.of_model = WeakKeyDictionary()
 
 
@@ -253,43 +254,28 @@ def _compiled(
     """A computation of M, which is kept for the next call and follows every change of M."""
     if not compiled:
         return EvaluationWithFallback(kind, M, loss, compiled=False)
-    kept, frame = _cache.of_model.setdefault(M, {}), (_frame(M), type(loss))
-    if kind not in kept or kept[kind][0] != frame:
-        kept[kind] = frame, _Look(M, loss), EvaluationWithFallback(kind, M, loss, compiled=True)
-    _, look, evaluation = kept[kind]
-    evaluation.renew(kind(M, loss), look.is_same(M, loss))
+    kept = _cache.of_model.setdefault(M, {})
+    key, snapshot = (cache_key(M, M.state()), type(loss)), Snapshot(M, loss)
+    if kind in kept and kept[kind][0] == key:
+        _, before, evaluation = kept[kind]
+        if before != snapshot or not snapshot.is_builtin:
+            evaluation.invalidate(kind(M, loss), before == snapshot)
+    else:
+        evaluation = EvaluationWithFallback(kind, M, loss, compiled=True)
+    evaluation.eager.loss = loss
+    evaluation.is_checked &= snapshot.is_builtin
+    kept[kind] = key, snapshot, evaluation
     return evaluation
 
 
-def _frame(M: MultilayerPerceptron) -> Any:
+def cache_key(M: MultilayerPerceptron, state: Mapping[str, Any]) -> Any:
     """What a compiled computation of M cannot follow: its engine, device and products, sizes and dtypes of its state.
 
     Supports may change, and so may their numbers of elements.
     """
-    signatures = state_signatures(M.state())
-    sizes = [(name, *map(size_name, shape), dtype) for name, (shape, dtype) in signatures.items()]
+    sized = sized_by_supports(state)
+    sizes = [(name, None if name in sized else (X.shape, getattr(X, "dtype", None))) for name, X in state.items()]
     return M.engine, M.device, M.matmul, sizes
-
-
-class _Look:
-    """A look at M and its loss, to see later whether anything has changed."""
-
-    def __init__(self, M: MultilayerPerceptron, loss: LossFunction | None) -> None:
-        self._take(M, loss)
-
-    def is_same(self, M: MultilayerPerceptron, loss: LossFunction | None) -> bool:
-        """Whether nothing has changed since the last look; False if that cannot be seen."""
-        is_same = self.surroundings is not None and not self.surroundings.changes() and self.loss is loss
-        if not is_same:
-            self._take(M, loss)
-        return is_same
-
-    def _take(self, M: MultilayerPerceptron, loss: LossFunction | None) -> None:
-        self.loss = loss
-        try:
-            self.surroundings: Surroundings | None = Surroundings(M, loss, generators=False)
-        except Exception:  # also from code of users, such as a property that fails
-            self.surroundings = None
 
 
 def _warn(what: str, error: Exception) -> None:
@@ -306,7 +292,7 @@ def _reason(error: Exception) -> str:
 
 
 def _check_alone(reason: str, cause: Exception | None = None) -> None:
-    """Refuse to run equations one by one on several ranks, each of which would train a model of its own."""
+    """Raise RecordingError on several ranks: equations that run one by one would train a model on each."""
     group = current()
     if group is not None and group.size > 1:
         raise RecordingError(f"training on {group.size} ranks needs a compiled step: {reason}") from cause

@@ -16,7 +16,6 @@ from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, En
 from matgrad.layers.state import State
 from matgrad.program.computations import Computation, Step
 from matgrad.program.recorder import check_hidden_state
-from matgrad.program.surroundings import preserved
 
 
 class JitEngine(Engine):
@@ -52,9 +51,9 @@ class JitStep(CompiledStep):
 
     def __init__(self, step: Step) -> None:
         self.matrices: State = {}
-        self.renew(step, is_same=False)
+        self.invalidate(step, is_same=False)
 
-    def renew(self, step: Step, is_same: bool) -> None:
+    def invalidate(self, step: Step, is_same: bool) -> None:
         if not is_same:
             self.step, self.compiled = step, self._jitted(step)
             self.several = jax.jit(partial(_several, step), static_argnames="N", donate_argnums=0)
@@ -70,8 +69,7 @@ class JitStep(CompiledStep):
         signature = tuple((A.shape, A.dtype) for A in (X, T, *s))
         if signature not in self.prepared:
             check_hidden_state(self.step, self.matrices, X, T, None, *s)
-            with preserved(self.step.template, self.step.loss):
-                self._compile(X, T, jnp.zeros((), X.dtype), *s)
+            self._compile(X, T, jnp.zeros((), X.dtype), *s)
             self.prepared.add(signature)
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
@@ -180,9 +178,9 @@ class JitEvaluation(CompiledEvaluation):
     """Feedforward, or an evaluation, under `jax.jit`."""
 
     def __init__(self, computation: Computation) -> None:
-        self.renew(computation, is_same=False)
+        self.invalidate(computation, is_same=False)
 
-    def renew(self, computation: Computation, is_same: bool) -> None:
+    def invalidate(self, computation: Computation, is_same: bool) -> None:
         if not is_same:
             self.computation, self.compiled = computation, jax.jit(computation)
             self.prepared: set[tuple] = set()

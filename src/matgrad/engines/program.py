@@ -19,7 +19,6 @@ from matgrad.program.program import Program
 from matgrad.program.recorder import listing, record_computation
 from matgrad.program.rules import TRANSPOSED, optimized, transposed_names, with_transposed
 from matgrad.program.shapes import size_name
-from matgrad.program.surroundings import is_own
 from matgrad.sparse.matrix import values_of
 from matgrad.sparse.support import Support
 
@@ -76,14 +75,10 @@ class Programs:
         """How long compiling took so far."""
         return self.compilation.seconds
 
-    def renew(self, computation: Any, is_same: bool = False) -> None:
-        """Go on with the computation as it is now: it is recorded again, and planned again if it has changed.
-
-        The package's own code depends on nothing but what is known to be the same.
-        """
-        if not (is_same and is_own(computation.template, computation.loss)):
-            self.computation = computation
-            self.current.clear()
+    def invalidate(self, computation: Any, is_same: bool = False) -> None:
+        """Go on with the computation as it is now: it is recorded again, and planned again if it has changed."""
+        self.computation = computation
+        self.current.clear()
 
     def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
         """Go on with these matrices and supports; programs are planned again if numbers of elements change."""

@@ -35,9 +35,9 @@ class XlaStep(CompiledStep):
     def __init__(self, step: Step) -> None:
         self.variables: dict[str, tf.Variable] = {}
         self.waiting: list[tuple[Matrix, ...]] = []  # the inputs of steps
-        self.renew(step, is_same=False)
+        self.invalidate(step, is_same=False)
 
-    def renew(self, step: Step, is_same: bool) -> None:
+    def invalidate(self, step: Step, is_same: bool) -> None:
         if not is_same:
             self._flush()
             self.step = step
@@ -110,9 +110,9 @@ class XlaEvaluation(CompiledEvaluation):
     """Feedforward, or an evaluation, in a `tf.function`, compiled by XLA."""
 
     def __init__(self, computation: Computation) -> None:
-        self.renew(computation, is_same=False)
+        self.invalidate(computation, is_same=False)
 
-    def renew(self, computation: Computation, is_same: bool) -> None:
+    def invalidate(self, computation: Computation, is_same: bool) -> None:
         if not is_same:
             self.computation = computation
             self.compiled = tf.function(computation, autograph=False, jit_compile=True)

@@ -160,8 +160,8 @@ class Layer:
 
         A sparse matrix becomes dense if `state` has all of its elements, without a support.
         """
-        places, known = self._places(), self.state().keys()
-        if unknown := sorted(state.keys() - known):
+        places = self._places()
+        if not state.keys() <= places.keys() and (unknown := sorted(state.keys() - (known := self.state()).keys())):
             raise ValueError(f"{self!r} has no {', '.join(unknown)}; known: {', '.join(known)}")
         for name, X in matrices_of(state).items():
             thing, attribute = places[name]
@@ -176,9 +176,12 @@ class Layer:
         """The place of each entry of the state: a layer or an optimizer, and the name of its attribute."""
         found: dict[str, tuple[Any, str]] = {}
         for path, layer in self.walk():
-            found |= {_join(path, name): (layer, name) for name in (*layer.parameters, *layer.buffers)}
+            prefix = f"{path}." if path else ""
+            for name in (*layer.parameters, *layer.buffers):
+                found[prefix + name] = layer, name
             for name, optimizer in layer._optimizers.items():
-                found |= {_join(path, name, key): (optimizer, key) for key in optimizer.state_names}
+                for key in optimizer.state_names:
+                    found[f"{prefix}{name}.{key}"] = optimizer, key
         return found
 
     def restrict(self, name: str, support: Support) -> None:
@@ -303,7 +306,8 @@ def check_sharing(layers: Iterable[Layer]) -> None:
 def _check_parts(path: str, layer: Layer) -> None:
     """Refuse a layer in an attribute that is not a part, and a part in no attribute: they could not be cloned."""
     parts = {id(part): part for part in layer.parts()}
-    kept = {id(part): (name, part) for name, value in vars(layer).items() for part in _layers_in(value)}
+    values = [(name, x) for name, x in vars(layer).items() if isinstance(x, Layer | list | tuple | dict)]
+    kept = {id(part): (name, part) for name, value in values for part in _layers_in(value)}
     for key, (name, part) in kept.items():
         if key not in parts:
             raise ValueError(f"layer {path}, {layer!r}: {name} has {part!r}, which is not in parts()")

@@ -39,9 +39,10 @@ def flattened(matrices: Mapping[str, Any]) -> State:
 
 def sized_by_supports(state: Mapping[str, Any]) -> dict[str, str]:
     """The name of the support of each 1×nnz matrix: the values themselves, and what an optimizer keeps for them."""
+    matrices = matrices_of(state)
     return {
         name: support
         for support, S in supports_of(state).items()
-        for name, X in matrices_of(state).items()
+        for name, X in matrices.items()
         if f"{name}.".startswith(f"{support.removesuffix(SUPPORT)}.") and tuple(X.shape) == (1, S.nnz)
     }

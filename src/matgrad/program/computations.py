@@ -12,7 +12,7 @@ from matgrad.layers.layer import Layer, check_sharing
 from matgrad.layers.state import State, copied
 from matgrad.loss_functions import LossFunction, check_loss
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, reciprocal, rows_sum, sqrt, step
-from matgrad.program.surroundings import Surroundings, is_own
+from matgrad.program.purity import is_builtin
 from matgrad.sparse.matrix import SparseMatrix, WatchedSparseMatrix, values_of, with_values
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Computation:
 
     def __call__(self, state: State, *inputs: Any) -> State:
         """The outputs by name; neither the model nor the given state is changed."""
-        if not is_own(self.template, self.loss):  # it may change matrices in place
+        if not is_builtin(self.template, self.loss):  # it may change matrices in place
             state = copied(state)
         with self.template.products():
             return self.run(self.template.clone(), state, *inputs)
@@ -168,10 +168,7 @@ def make_step(M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: float |
     and ``M.state()`` between epochs.
     """
     shared = {id(X): X for X in M.state().values()}
-    M, loss = copy.deepcopy((M, loss), shared)
-    if not is_own(M, loss):
-        Surroundings(M, loss)  # raises an error if something in the copy reaches a layer of the original
-    return Step(M, loss, clip_norm)
+    return Step(*copy.deepcopy((M, loss), shared), clip_norm)
 
 
 def clip_gradients(M: MultilayerPerceptron, max_norm: float) -> None:

@@ -7,6 +7,7 @@ primitives of the table are recorded, because the rest of it is written in terms
 from __future__ import annotations
 
 import abc
+import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,8 +26,8 @@ from matgrad.inspection.watching import watched, watched_methods
 from matgrad.layers.state import SUPPORT, matrices_of, sized_by_supports, supports_of
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import EXAMPLES, Program, Value
+from matgrad.program.purity import Snapshot, is_builtin, isolated
 from matgrad.program.shapes import Shape, Size, size_name
-from matgrad.program.surroundings import Surroundings, preserved
 from matgrad.program.text import state_name
 from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.sparse.support import Support
@@ -175,7 +176,7 @@ class RecordedMatrix:
 
     # -- in place -----------------------------------------------------------------------------
     def _in_place(self, result: RecordedMatrix) -> RecordedMatrix:
-        """This object with the value of `result`: whoever else has it sees the change, as in NumPy and PyTorch."""
+        """This object with the value of `result`: aliases see the update, as in NumPy and PyTorch."""
         value, views = self.value, self.recording.views
         if value.operation == "input" and value.name in self.recording.batch:
             self.recording.fail(f"{value.name} is changed in place, but it is not part of the state")
@@ -406,14 +407,15 @@ def record(
 def record_computation(computation: Computation, state: Mapping[str, Any], *inputs: Any) -> Program:
     """The computation as a program; only the shapes and dtypes of the state and the inputs matter.
 
-    An input that is not given, or None, such as the learning rate, is a scalar with the dtype of X. The computation is
-    recorded twice with the same model, the second time without what the first has set: if it depends on anything
-    other than its state and inputs, such as a counter that a layer keeps to itself, the second program differs from
-    the first, or something around it has changed (see `surroundings`). For supports with more elements it also
-    differs if a number depends on how many there are; then the program cannot be resized. Nothing in the model or
-    around it is changed in the end.
+    An input that is not given, or None, such as the learning rate, is a scalar with the dtype of X. Code of users is
+    recorded twice with the same model: if it depends on anything other than its state and inputs, such as a counter
+    that a layer keeps to itself, the second program differs from the first, or attributes have changed (see `purity`).
+    With one more element in every support, the program also differs if a number depends on how many there are; then
+    it cannot be resized. The attributes of the model itself are not changed.
     """
-    model, loss = computation.template.clone(), computation.loss
+    model, loss = isolated(computation.template, computation.loss)
+    computation, before = copy.copy(computation), Snapshot(model, loss)
+    computation.loss = loss
     _check_methods(model, loss)
     names = computation.names(len(inputs))
     signatures = _signatures(state, dict(zip_longest(names, inputs)))
@@ -435,14 +437,13 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
         except (RecordingError, ValueError):  # the latter for sizes that do not fit
             return False
 
-    with preserved(model, loss) as before:
-        program = recorded(signatures)
-        after = Surroundings(model, loss) if before else None
-        blank, changed = before.blank_changes() if before else ([], [])
-        grown = _grown(signatures)
+    program, grown = recorded(signatures), _grown(signatures)
+    is_resizable = True
+    if grown != signatures or not before.is_builtin:
+        after = Snapshot(model, loss)
         is_resizable = gives_the_same(grown)
         is_pure = is_resizable or (grown != signatures and gives_the_same(signatures))
-        changed += blank if not is_pure else after.changes() if after else []
+        changed = (after if is_pure else before).changes(Snapshot(model, loss))
         if changed or not is_pure:
             kept = ", ".join(dict.fromkeys(changed)) or "something"
             raise HiddenStateError(f"a layer keeps {kept} from step to step, which is not in `buffers`")
@@ -511,7 +512,9 @@ def state_signatures(state: Mapping[str, Any]) -> dict[str, Signature]:
 
 
 def check_hidden_state(computation: Computation, state: Mapping[str, Any], *inputs: Any) -> None:
-    """Raise HiddenStateError if recording shows that the computation keeps state of its own."""
+    """Raise HiddenStateError if recording shows that the user's code in the computation keeps state of its own."""
+    if is_builtin(computation.template, computation.loss):
+        return
     try:
         record_computation(computation, state, *inputs)
     except HiddenStateError:

@@ -1,0 +1,148 @@
+"""Purity, the contract of compiled steps: what a step computes depends on its state, its settings and its inputs.
+
+Settings are the attributes of models, layers, optimizers, activation functions and losses, apart from the state and
+the matrices of a batch. A `Snapshot` has those of a model and its loss, to detect changes. It is shallow: it looks into
+lists, dictionaries, arrays and generators, but any other object is the same as long as it is the same object.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from matgrad.activation_functions import ActivationFunction
+from matgrad.layers.layer import Layer
+from matgrad.loss_functions import LossFunction
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.optimizers import Optimizer
+from matgrad.sparse.support import Support
+
+PLAIN = {type(None), bool, int, float, complex, str, bytes}
+CONTAINERS = {list, tuple, dict, set, frozenset, deque}
+MUTABLE = {list, dict, set, deque, np.ndarray, np.random.Generator}  # which `isolated` copies
+COMPONENTS = (MultilayerPerceptron, Layer, Optimizer, ActivationFunction, LossFunction)
+DATA = {"numpy", "torch", "jax", "jaxlib", "tensorflow"}  # whose objects are matrices, numbers or generators
+
+
+def is_builtin(*things: object) -> bool:
+    """Whether all code of models, layers, optimizers, activation functions and losses is the package's."""
+    return Snapshot(*things).is_builtin
+
+
+class Snapshot:
+    """The settings of models, layers, optimizers and losses, and whether all of their code is the package's."""
+
+    def __init__(self, *things: object) -> None:
+        self.is_builtin = True
+        self.settings: list[tuple[type, dict[str, Any]]] = []  # of each component: its class, and attributes by name
+        self._places: dict[int, int] = {}  # of the components in that list, by identity
+        for x in things:
+            self._frozen(x)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Snapshot) and self.settings == other.settings
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def changes(self, other: Snapshot) -> list[str]:
+        """The names of the attributes that differ in another snapshot, such as CountingLayer.count."""
+        changed = []
+        for (cls, a), (_, b) in zip(self.settings, other.settings, strict=False):
+            names = [name for name in {**a, **b} if a.get(name, _MISSING) != b.get(name, _MISSING)]
+            changed += [f"{cls.__name__}.{name}" for name in names]
+        return changed
+
+    def _frozen(self, x: Any) -> Any:
+        """What is equal for equal settings."""
+        if type(x) in PLAIN:
+            return x
+        if type(x) in CONTAINERS:
+            parts = x.items() if isinstance(x, dict) else sorted(x, key=repr) if isinstance(x, set | frozenset) else x
+            return type(x), tuple(map(self._frozen, parts))
+        module = type(x).__module__
+        if module == "matgrad.program.recorder":
+            return "recorded"  # another matrix each time
+        if type(x) is np.ndarray:
+            return x.shape, x.dtype.str, x.tobytes()
+        if type(x) is np.random.Generator:
+            return repr(x.bit_generator.state)
+        if isinstance(x, COMPONENTS) or (_is_package(module) and not isinstance(x, Support)):
+            return self._component(x)
+        self.is_builtin &= module.partition(".")[0] in DATA or _is_package(str(getattr(x, "__module__", "")))
+        return _Same(x)
+
+    def _component(self, x: Any) -> Any:
+        """The place of a component, whose attributes become settings when it is first seen."""
+        if id(x) not in self._places:
+            self._places[id(x)] = len(self.settings)
+            attributes: dict[str, Any] = {}
+            self.settings.append((type(x), attributes))
+            self.is_builtin &= _is_builtin_class(type(x))  # type: ignore[arg-type]
+            for name, value in _attributes(x).items():
+                attributes[name] = value if type(value) in PLAIN else self._frozen(value)
+        return self._places[id(x)]
+
+
+class _Same:
+    """An object that is equal to itself alone."""
+
+    def __init__(self, x: object) -> None:
+        self.x = x
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.x is other.x
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_MISSING = object()
+
+
+@cache
+def _is_builtin_class(cls: type) -> bool:
+    return all(_is_package(base.__module__) for base in cls.__mro__ if base is not object)
+
+
+def _is_package(module: str) -> bool:
+    return module.startswith("matgrad.")
+
+
+def _attributes(x: Any) -> dict[str, Any]:
+    """The attributes that are neither part of the state nor set for every batch."""
+    found = vars(x)
+    if isinstance(x, Layer):
+        observation = found.get("_observation")
+        ignored = {"_observation", *(observation.methods if observation else ()), "training", "_optimizer"}
+        ignored.update(x.parameters, x.buffers)
+        ignored.update(name for name in x.batch_matrices if found.get(name) is None or type(found[name]) not in PLAIN)
+    elif isinstance(x, Optimizer):
+        ignored = {"x", "Dx", *x.state_names}
+    elif isinstance(x, MultilayerPerceptron):
+        ignored = {"_checked", "information", "history", "normalization", "target_normalization", "features"}
+    else:
+        return found
+    return {name: value for name, value in found.items() if name not in ignored}
+
+
+def isolated(M: MultilayerPerceptron, loss: LossFunction | None) -> tuple[MultilayerPerceptron, Any]:
+    """Copies that share the state of M; a step that changes attributes of them, also in place, leaves M as it is."""
+    clone, own_loss = M.clone(), copy.copy(loss)
+    components: list[Any] = [clone] if loss is None else [clone, own_loss]
+    for _, layer in clone.walk():
+        components += [layer, *layer._optimizers.values()]
+    for x in components:
+        _own_attributes(x)
+    return clone, own_loss
+
+
+def _own_attributes(x: Any) -> None:
+    """Give a copy of a component lists, arrays, generators and activation functions of its own."""
+    for name, value in list(_attributes(x).items()):
+        if name not in ("layers", "_optimizers") and (type(value) in MUTABLE or isinstance(value, ActivationFunction)):
+            vars(x)[name] = copy.deepcopy(value) if type(value) is np.random.Generator else copy.copy(value)
+            if isinstance(value, ActivationFunction):
+                _own_attributes(vars(x)[name])
