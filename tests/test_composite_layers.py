@@ -15,7 +15,7 @@ from matgrad.program.text import state_name
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.specifications.models import LAYERS, create_model, model_specification
 from matgrad.storage.models import load_model, load_weights, save_model
-from matgrad.symbolic.checks.derivatives import check_layer
+from matgrad.symbolic.derivatives import check_layer
 from support import Framework, assert_close
 
 BACKENDS = ("numpy", "torch", "native")

@@ -41,8 +41,6 @@ ORDER = [
     ("runs",),
     ("proofs",),
     ("derivation",),
-    ("symbolic.checks",),
-    ("symbolic.derivations",),
     ("symbolic",),
     ("explanation",),
     ("bench.tools",),

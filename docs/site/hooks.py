@@ -18,7 +18,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 import matgrad as mg
-from matgrad.explanation.mathml import mathml
+from matgrad.explanation.html import mathml
 
 sys.path.insert(0, str(Path(__file__).parent))
 import equations

@@ -10,7 +10,7 @@ from exchange_support import D, K, examples, trained
 import matgrad as mg
 from cli_support import blobs, forward, succeed
 from matgrad import datasets
-from matgrad.exchange.original import save_original
+from matgrad.exchange.files import save_original
 
 
 def as_the_original_reads(path) -> dict[str, torch.Tensor]:

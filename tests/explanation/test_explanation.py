@@ -13,7 +13,7 @@ from html_support import formulas, parsed, text
 import matgrad as mg
 from architectures import random_architecture, torch_gradients
 from matgrad.datasets import Normalization
-from matgrad.explanation.data import page_data
+from matgrad.explanation.page import page_data
 from matgrad.explanation.text import matrix_text
 from matgrad.matrix_operations import columns_sum
 from matgrad.sparse.matrix import SparseMatrix

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 import matgrad as mg
-from matgrad.explanation.mathml import mathml
+from matgrad.explanation.html import mathml
 from matgrad.inspection.equations import METHODS, equations
 from matgrad.loss_functions import LOSSES
 from matgrad.program.latex import program_latex

@@ -10,8 +10,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 import matgrad as mg
-from matgrad.explanation.data import page_data
 from matgrad.explanation.page import page as page_of
+from matgrad.explanation.page import page_data
 from matgrad.program.operations import OPERATIONS
 from support import spread
 

@@ -9,8 +9,7 @@ import pytest
 
 import matgrad as mg
 from matgrad.inspection.equations import METHODS, equations
-from matgrad.inspection.profile_table import table
-from matgrad.inspection.profiling import REST, Row, profile_of
+from matgrad.inspection.profiling import REST, Row, profile_of, table
 from matgrad.matrix_operations import elements_sum
 from matgrad.specifications.models import create_model
 from sparse_support import some_support

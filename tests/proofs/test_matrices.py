@@ -14,8 +14,7 @@ from matgrad.matrix_operations import column_repeat, elements_sum, hadamard, ide
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.shapes import SCALAR
 from matgrad.proofs.calculus import derivative, gradient, is_proved, jacobian
-from matgrad.proofs.matrices import IndexMatrix, column, matrix, row, symbols
-from matgrad.proofs.sizes import Questions, Size, sizes
+from matgrad.proofs.matrices import IndexMatrix, Questions, Size, column, matrix, row, sizes, symbols
 from program_support import MEANING
 
 N, D, K = sizes("N D K")

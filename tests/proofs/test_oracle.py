@@ -20,8 +20,7 @@ from matgrad.inspection.gradients import gradients
 from matgrad.layers import ActivationLayer, Layer, SReLULayer
 from matgrad.loss_functions import LOSSES, takes_weights
 from matgrad.matrix_operations import uniform
-from matgrad.proofs.matrices import IndexMatrix
-from matgrad.proofs.sizes import Size
+from matgrad.proofs.matrices import IndexMatrix, Size
 from matgrad.proofs.suite import SOFTMAX_FUNCTIONS
 from matgrad.proofs.symbolic_layers import SMALL, MakeLayer, SymbolicSizes, Symbols, has_dropout
 from matgrad.specifications.models import LAYERS

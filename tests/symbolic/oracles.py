@@ -19,13 +19,13 @@ from matgrad import loss_functions, softmax_functions
 from matgrad.backends.numpy_backend import NumpyBackend
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.weights import WeightedLayer
-from matgrad.symbolic.checks.definitions import (
+from matgrad.symbolic.definitions import (
     check_definition_of_activation,
     check_definition_of_layer,
     check_definition_of_loss,
 )
-from matgrad.symbolic.checks.derivatives import check_activation, check_layer, check_loss, check_softmax
-from matgrad.symbolic.checks.equality import symbols
+from matgrad.symbolic.derivatives import check_activation, check_layer, check_loss, check_softmax
+from matgrad.symbolic.equality import symbols
 
 N, D, K = 3, 2, 4
 POINTS = 5

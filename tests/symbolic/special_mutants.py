@@ -21,8 +21,8 @@ from matgrad import layers, loss_functions, optimizers, softmax_functions
 from matgrad.inspection.verdicts import Check
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.weights import WeightedLayer
-from matgrad.symbolic.checks.numbers import SIZES as POINTS
-from matgrad.symbolic.checks.numbers import _output_for
+from matgrad.symbolic.numbers import SIZES as POINTS
+from matgrad.symbolic.numbers import _output_for
 from matgrad.symbolic.suite import cases
 
 # a condition on the shape of a matrix, under which an expression is doubled

@@ -21,8 +21,8 @@ from matgrad.symbolic import (
     compare,
     symbols,
 )
-from matgrad.symbolic.checks.exact import exact_number
-from matgrad.symbolic.checks.optimizers import OPTIMIZER_RULES, check_first_updates
+from matgrad.symbolic.equality import exact_number
+from matgrad.symbolic.optimizers import OPTIMIZER_RULES, check_first_updates
 from support import spread
 
 

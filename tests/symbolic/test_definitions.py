@@ -13,7 +13,7 @@ from matgrad.inspection.verdicts import Check
 from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import hadamard, row_repeat
 from matgrad.proofs import definitions
-from matgrad.symbolic.checks.definitions import (
+from matgrad.symbolic.definitions import (
     CORNERS,
     check_definition_of_activation,
     check_definition_of_layer,

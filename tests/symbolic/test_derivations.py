@@ -13,12 +13,12 @@ import sympy as sp
 
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, equations
-from matgrad.inspection.labels import label_of
+from matgrad.inspection.verdicts import label_of
 from matgrad.loss_functions import LOSSES
 from matgrad.proofs.statements import Lemma, Step
 from matgrad.specifications.models import LAYERS
-from matgrad.symbolic.checks.equality import compare, random_point, symbols
 from matgrad.symbolic.derivations import SymPyAlgebra, check_lemma, statements
+from matgrad.symbolic.equality import compare, random_point, symbols
 from support import DATA
 
 ALL = statements()

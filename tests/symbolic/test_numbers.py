@@ -14,8 +14,8 @@ from matgrad.layers import dropout
 from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, row_repeat, step
 from matgrad.optimizers import OPTIMIZERS
-from matgrad.symbolic.checks.defaults import DEFAULTS, check_defaults, check_renewals, check_second_batch
-from matgrad.symbolic.checks.numbers import (
+from matgrad.symbolic.defaults import DEFAULTS, check_defaults, check_renewals, check_second_batch
+from matgrad.symbolic.numbers import (
     LOSS_SIZES,
     SIZES,
     check_activation_in_numbers,

@@ -11,7 +11,7 @@ import sympy as sp
 import matgrad as mg
 from matgrad import matrix_operations, softmax_functions
 from matgrad.symbolic import compare, symbols
-from matgrad.symbolic.checks.exact import symbolic_layer
+from matgrad.symbolic.equality import symbolic_layer
 from support import DATA
 
 PAPER = DATA.parent / "paper.tex"

@@ -9,8 +9,7 @@ import click
 
 from matgrad.cli.files import READS, WRITES, Command
 from matgrad.exchange import to_onnx
-from matgrad.exchange.files import format_of
-from matgrad.exchange.original import save_original
+from matgrad.exchange.files import format_of, save_original
 
 
 @click.command(cls=Command, short_help="Convert a model from or to ONNX, Keras or PyTorch.")

@@ -11,8 +11,7 @@ from typing import Any
 import click
 
 from matgrad.callbacks import Report
-from matgrad.inspection.profile_table import table
-from matgrad.inspection.profiling import Profile, profile
+from matgrad.inspection.profiling import Profile, profile, table
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 

@@ -153,7 +153,7 @@ def _explain(name: str, only: tuple[str, ...], latex: Path | None) -> None:
 
 
 def _write_latex(path: Path, checks: list[Check]) -> None:
-    from matgrad.symbolic.teaching import validated_equations
+    from matgrad.symbolic.suite import validated_equations
 
     _write(path, validated_equations(checks))
 

@@ -21,8 +21,7 @@ from matgrad.inspection.equations import Equation, observed
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import elements_sum, hadamard
 from matgrad.proofs.calculus import at, gradient, is_proved, problem_of
-from matgrad.proofs.matrices import IndexMatrix, symbols
-from matgrad.proofs.sizes import Questions, Size
+from matgrad.proofs.matrices import IndexMatrix, Questions, Size, symbols
 
 ERRORS = (ArithmeticError, ValueError, TypeError, RecursionError)  # that the prover raises
 LINEAR = ("matmul", "add", "subtract", "transpose", "rows_sum", "columns_sum", "rows_mean", "columns_mean", "scale")

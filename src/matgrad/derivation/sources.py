@@ -12,8 +12,7 @@ from matgrad import matrix_operations, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, create_activation
 from matgrad.derivation.backpropagation import Feedforward
 from matgrad.derivation.terms import NamedFunction, NamedSize, Term, lifted, named
-from matgrad.proofs.matrices import symbols
-from matgrad.proofs.sizes import Questions
+from matgrad.proofs.matrices import Questions, symbols
 from matgrad.proofs.symbolic_layers import SymbolicSizes
 
 SOFTMAX = ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")

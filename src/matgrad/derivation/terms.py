@@ -15,8 +15,8 @@ from matgrad.activation_functions import ActivationFunction
 from matgrad.backends import register_matrix_type
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.shapes import ShapeRule, size_name
+from matgrad.proofs.matrices import Size
 from matgrad.proofs.operators import Shape, SymbolicBackend, SymbolicMatrix, method, result_shape, with_operations
-from matgrad.proofs.sizes import Size
 
 # operations of the table that are more than one operation of a program, by their shapes
 COMPOSED = {

@@ -1,4 +1,4 @@
-"""Model files of all tools, told apart by how their names end."""
+"""Model files of all tools, told apart by how their names end, and weights as the original library has them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from matgrad.exchange import from_keras, from_onnx, load_torch, save_keras, save_torch, to_onnx
+from matgrad.exchange.chain import Affine, Normalizing, at, chain_of, dense
 from matgrad.foundation.files import read_safetensors
+from matgrad.foundation.writing import atomic_write
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.storage.models import load, save_model
 
@@ -38,3 +42,20 @@ def format_of(path: Path) -> Format:
     if path.suffix not in FORMATS:
         raise ValueError(f"{path}: expected a name that ends in {', '.join(FORMATS)}")
     return FORMATS[path.suffix]
+
+
+def save_original(M: MultilayerPerceptron, path: str | Path) -> None:
+    """Write W1, b1, W2, b2, … alone; a layer with other parameters, which would be lost, raises an error.
+
+    The layers themselves and the normalizations are not in the file: the original library has them in its options.
+    """
+    content: dict[str, np.ndarray] = {}
+    for where, operation in chain_of(M, trains=False):
+        with at(where):
+            if isinstance(operation, Normalizing):
+                raise ValueError("the original library saves W and b only; its other parameters would be lost")
+        if isinstance(operation, Affine):
+            k = len(content) // 2 + 1
+            content |= {f"W{k}": dense(operation.W), f"b{k}": operation.b[None]}
+    with atomic_write(path) as file:
+        np.savez(file, **content)  # type: ignore[arg-type]

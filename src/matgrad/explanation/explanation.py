@@ -110,8 +110,7 @@ class Explanation:
 
     def page(self) -> str:
         """A page for a browser, which needs nothing else."""
-        from matgrad.explanation.data import page_data
-        from matgrad.explanation.page import page
+        from matgrad.explanation.page import page, page_data
 
         return page(page_data(self))
 

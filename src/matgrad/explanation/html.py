@@ -1,22 +1,46 @@
-"""Matrices as HTML: heat maps with their values, which fit a light or dark page without a style sheet or script."""
+"""Formulas as MathML, and matrices as heat maps with their values, for a light or dark page without a script."""
 
 from __future__ import annotations
 
 import math
+import re
 import struct
 import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterable
-from functools import cached_property
-from html import escape
-from typing import Any
+from functools import cached_property, lru_cache
+from html import escape, unescape
+from typing import Any, Literal
+from xml.etree.ElementTree import tostring
 
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.explanation.mathml import mathml
 from matgrad.explanation.text import summary
 from matgrad.sparse.matrix import SparseMatrix
+
+
+@lru_cache(maxsize=4096)
+def mathml(latex: str, display: Literal["inline", "block"] = "inline") -> str:
+    """The LaTeX of an equation, as this package writes it, as a MathML element ``<math>``."""
+    from latex2mathml.converter import convert_to_element
+
+    latex = latex.replace("{aligned}", "{split}")
+    latex = re.sub(r"\\(?:operatorname|mathrm)\{((?:[^{}\\]|\\[ _&%#$])+)\}", _word, latex)
+    root = convert_to_element(latex, display=display)
+    for element in root.iter():
+        element.text = unescape(element.text or "")  # it has entities for symbols; what is left is escaped below
+        if (element.tag, element.text) == ("mi", "′"):
+            element.tag = "mo"
+        if align := element.attrib.pop("columnalign", ""):
+            element.set("style", f"text-align: {align}")  # MathML Core leaves alignment to CSS
+    return tostring(root, encoding="unicode")
+
+
+def _word(found: re.Match[str]) -> str:
+    """A word as one piece of upright text: a hyphen in it is no minus sign."""
+    return rf"\text{{{found[1].replace(chr(92) + ' ', ' ')}}}"
+
 
 POSITIVE, NEGATIVE = (240, 128, 30), (37, 124, 235)  # orange and blue, told apart by everybody
 STRONGEST = 0.7  # the opacity of the color of the largest element

@@ -12,8 +12,7 @@ import numpy as np
 
 from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import DTYPES
-from matgrad.explanation.html import LINE, MUTED, PLAIN, matrix_html, picture_html, size_html
-from matgrad.explanation.mathml import mathml
+from matgrad.explanation.html import LINE, MUTED, PLAIN, mathml, matrix_html, picture_html, size_html
 from matgrad.explanation.writing import place
 from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import METHODS, Equation, equations, observed_if_readable

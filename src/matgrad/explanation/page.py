@@ -6,10 +6,125 @@ import base64
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from html import escape
 from importlib.resources import files
 from string import Template
 from typing import Any
+
+import numpy as np
+
+from matgrad.explanation.explanation import Explained, Explanation
+from matgrad.explanation.html import mathml
+from matgrad.explanation.writing import definition
+from matgrad.foundation.random_numbers import preserved_generator
+from matgrad.layers.layer import Layer
+from matgrad.layers.state import supports_of
+from matgrad.program.description import all_values, value_as_dictionary
+from matgrad.program.program import Value
+from matgrad.specifications.parsing import describe
+
+
+def page_data(explanation: Explanation) -> dict[str, Any]:
+    """The network, the program of the step with its inputs, and the equations in order of execution."""
+    program = explanation.program
+    values = all_values(program)
+    indices = {value: i for i, value in enumerate(values)}
+    given = explanation.M.state() | {"X": explanation.X, "T": explanation.T, "eta": explanation.eta}
+    loss = next(i for i, e in enumerate(explanation) if e.phase == "loss")
+    return {
+        "title": _title(explanation),
+        "network": _network(explanation),
+        "values": [_value(value, indices) for value in values],
+        "inputs": {name: np.asarray(given[name]).tolist() for name in program.inputs if name not in program.supports},
+        "supports": _supports(explanation),
+        "outputs": {name: indices[program.outputs[name]] for name in program.inputs if name in program.outputs},
+        "loss": indices[explanation.values[loss]],
+        "symbols": {str(indices[value]): mathml(latex) for value, latex in explanation.symbols.items()},
+        "steps": [_step(e, indices[value]) for e, value in zip(explanation, explanation.values, strict=True)],
+    }
+
+
+def _title(explanation: Explanation) -> str:
+    """The layers and sizes of the model."""
+    layers = explanation.M.layers
+    sizes = [layers[0].input_size, *(layer.output_size for layer in layers if not layer.keeps_size)]
+    return f"{';'.join(map(_name, layers))} ({';'.join(map(str, sizes))})"
+
+
+def _name(layer: Layer) -> str:
+    """The specification of a layer, without settings if all of them are the defaults."""
+    try:
+        full = layer.specification()
+    except ValueError:  # it has none
+        return type(layer).__name__.removesuffix("Layer")
+    with suppress(Exception), preserved_generator():  # its constructor may need more
+        if type(layer)(layer.input_size, layer.output_size).specification() == full:
+            return full.partition("(")[0]
+    return full
+
+
+def _network(explanation: Explanation) -> dict[str, Any]:
+    """The layers, the loss and what else a reader wants to know at first."""
+    M = explanation.M
+    optimizers = dict.fromkeys(
+        describe(x, "Optimizer", ("x", "Dx")) for _, layer in M.walk() for x in layer._optimizers.values()
+    )
+    return {
+        "layers": [_layer(name, layer) for name, layer in M.walk()],
+        "loss": type(explanation.loss).__name__,
+        "optimizer": ", ".join(optimizers),
+        "eta": explanation.eta,
+        "examples": len(explanation.X),
+    }
+
+
+def _layer(name: str, layer: Layer) -> dict[str, Any]:
+    return {
+        "name": name,
+        "class": type(layer).__name__,
+        "specification": _name(layer),
+        "inputs": layer.input_size,
+        "outputs": layer.output_size,
+        "density": getattr(layer, "density", 1.0),
+        "definition": definition(type(layer)),
+    }
+
+
+def _value(value: Value, indices: dict[Value, int]) -> dict[str, Any]:
+    """A value of the program, with its sizes as numbers."""
+    line = value_as_dictionary(value, indices) | {"shape": [int(n) for n in value.shape]}
+    del line["dtype"]
+    return line | ({} if value.number is None else {"number": float(value.number)})
+
+
+def _supports(explanation: Explanation) -> dict[str, dict[str, list[int]]]:
+    """The rows and columns of the stored elements of each support."""
+    bound = supports_of(explanation.M.state())
+    found = {name: value.support or bound[name] for name, value in explanation.program.supports.items()}
+    return {name: {"rows": S.row_indices().tolist(), "columns": S.columns.tolist()} for name, S in found.items()}
+
+
+def _step(e: Explained, index: int) -> dict[str, Any]:
+    """An equation, with its formulas in MathML."""
+    verdict = {"ok": e.verdict.ok, "summary": e.verdict.summary, "details": list(e.verdict.details)}
+    return {
+        "phase": e.phase,
+        "layer": e.layer or None,
+        "class": e.written.owner,
+        "name": e.name,
+        "title": e.title,
+        "value": index,
+        "equation": mathml(e.written.latex, "block"),
+        "numbered": mathml(e.written.numbered, "block"),
+        "text": e.written.text,
+        "source": e.written.source,
+        "location": e.written.location,
+        "definition": e.written.definition,
+        "note": e.written.note,
+        "verdict": verdict,
+    }
+
 
 _ASSETS = files("matgrad.explanation") / "assets"
 _SCRIPTS = ("program", "arithmetic", "expressions", "notation", "matrix", "state", "stage", "network", "view")

@@ -13,10 +13,8 @@
 """
 
 from matgrad.proofs.calculus import gradient, is_proved, jacobian
-from matgrad.proofs.functions import prove_activation, prove_loss, prove_softmax
-from matgrad.proofs.layers import prove_layer
-from matgrad.proofs.matrices import IndexMatrix, symbols
-from matgrad.proofs.sizes import Size
+from matgrad.proofs.layers import prove_activation, prove_layer, prove_loss, prove_softmax
+from matgrad.proofs.matrices import IndexMatrix, Size, symbols
 
 __all__ = [
     "IndexMatrix",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +11,10 @@ from matgrad.index_notation.entries import Entry, new_index
 from matgrad.index_notation.equality import is_equal
 from matgrad.index_notation.expressions import Expression, Factor
 from matgrad.inspection.faults import USE_THE_TABLE
-from matgrad.inspection.labels import label_of
-from matgrad.inspection.verdicts import Check
+from matgrad.inspection.verdicts import Check, judged
 from matgrad.matrix_operations import elements_sum, hadamard
 from matgrad.program.shapes import size_name
-from matgrad.proofs.matrices import IndexMatrix, matrix, symbols
-from matgrad.proofs.sizes import Size
+from matgrad.proofs.matrices import IndexMatrix, Size, matrix, symbols
 
 METHOD = "proof"
 
@@ -123,12 +120,9 @@ def verdict(
     start: float,
     prefix: str = "",
 ) -> Check:
-    """The verdict on what a class or function computes, compared with what it should compute."""
-    name = prefix + (f"{thing.__name__}.{quantity}" if quantity else thing.__name__)
-    location, source = origin
+    """The verdict on what a class or function computes, compared with what it should compute; see `judged`."""
     problem = problem_of(found, expected)
     if not problem and not is_equal(found.entry, expected.entry):
         problem = f"the canonical forms of the entries differ\n  found     {found}\n  expected  {expected}"
-    message = f"{name} is not proved: {problem}\n  in {location}: {source}" if problem else ""
-    seconds = time.perf_counter() - start
-    return Check(name, location, label_of(thing, quantity), sizes, METHOD, seconds, not problem, message, source)
+    problem = f"is not proved: {problem}" if problem else ""
+    return judged(thing, quantity, origin, sizes, problem, method=METHOD, start=start, prefix=prefix)

@@ -2,7 +2,7 @@
 
 Derivatives cannot see whether a layer computes the values that it should. So these are compared with what stands here,
 which uses nothing from the table but random numbers. A definition is written once, over `Entries`: expressions in index
-notation for proofs of all sizes, or SymPy's at fixed sizes (see `matgrad.symbolic.checks.definitions`). A class from
+notation for proofs of all sizes, or SymPy's at fixed sizes (see `matgrad.symbolic.definitions`). A class from
 outside the package has no definition.
 """
 

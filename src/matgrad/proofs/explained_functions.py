@@ -24,7 +24,7 @@ from matgrad.proofs.explanations import (
     own_names,
     written,
 )
-from matgrad.proofs.functions import by_rows, softmax_entry
+from matgrad.proofs.layers import by_rows, softmax_entry
 from matgrad.proofs.matrices import IndexMatrix, matrix
 from matgrad.proofs.statements import IndexAlgebra, Lemma
 from matgrad.proofs.symbolic_layers import Symbols

@@ -16,10 +16,9 @@ from matgrad.index_notation.rules import folded, rules_of
 from matgrad.index_notation.sums import summed
 from matgrad.index_notation.text import Names, Text
 from matgrad.inspection.equations import Equation, observed_if_readable
-from matgrad.inspection.feedforward import feedforward_values
 from matgrad.inspection.gradients import suffixed
 from matgrad.inspection.variables import drop_gradients, input_changed
-from matgrad.inspection.verdicts import Check
+from matgrad.inspection.verdicts import Check, feedforward_values
 from matgrad.layers.layer import Layer
 from matgrad.proofs.calculus import entry_of
 from matgrad.proofs.definitions import definition_of_layer

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
-from matgrad.inspection.equations import assignment
-from matgrad.inspection.feedforward import feedforward_values, origin_of
+from matgrad import softmax_functions
+from matgrad.activation_functions import ActivationFunction
+from matgrad.index_notation.entries import delta, new_index
+from matgrad.index_notation.expressions import Expression, Index
+from matgrad.index_notation.functions import exp, log
+from matgrad.index_notation.sums import summed
+from matgrad.inspection.equations import assignment, last_line
 from matgrad.inspection.gradients import gradients
-from matgrad.inspection.verdicts import Check, failure, without_verdict
+from matgrad.inspection.verdicts import Check, failure, feedforward_values, origin_of, without_verdict
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer
-from matgrad.proofs.attempts import attempts
-from matgrad.proofs.calculus import verdict
-from matgrad.proofs.definitions import definition_of_layer
-from matgrad.proofs.matrices import IndexMatrix
-from matgrad.proofs.symbolic_layers import SMALL, MakeLayer, Symbols
+from matgrad.loss_functions import LossFunction, takes_weights
+from matgrad.proofs.calculus import derivative, entry_of, jacobian, problem_of, verdict
+from matgrad.proofs.definitions import ACTIVATIONS, ENTRIES, definition_of_layer, definition_of_loss, number
+from matgrad.proofs.matrices import IndexMatrix, matrix, row
+from matgrad.proofs.symbolic_layers import SMALL, MakeLayer, Symbols, attempts
 
 
 def prove_layer(make: MakeLayer, *, training: bool = True, dropout: bool = False) -> list[Check]:
@@ -73,3 +79,106 @@ def _values(layer: Layer, symbols: Symbols, about: str) -> list[Check]:
         checks.append(verdict(cls, name, origin_of(layer, name), about, found[name], value, start))
         start = time.perf_counter()
     return checks
+
+
+ALL = "all sizes"
+
+
+def prove_activation(act: ActivationFunction) -> list[Check]:
+    """f(X) against its definition, and f'(X) against the derivatives of f: ∂f(X)_ij/∂x_kl = [i=k]·[j=l]·f'(X)_ij."""
+    return attempts(lambda symbols, about: _activation(act, symbols, about), type(act).__name__, ALL)
+
+
+def _activation(act: ActivationFunction, symbols: Symbols, about: str) -> list[Check]:
+    start, cls = time.perf_counter(), type(act)
+    act, X = symbols.numbers(act), symbols.calculus.symbols("X", symbols.sizes("N"), symbols.sizes("K"))
+    Y, D = act(X), act.gradient(X)
+    value, slope = (cls, "value", last_line(cls.__call__), about), (cls, "gradient", last_line(cls.gradient), about)
+    for about_it, A in ((value, Y), (slope, D)):
+        if problem := problem_of(A, X):
+            return [failure(*about_it, problem)]
+    checks = [without_verdict(*value, "value has no definition to compare with")]
+    if cls in ACTIVATIONS:
+        checks = [verdict(*value, Y, matrix(X.shape, lambda i, j: ACTIVATIONS[cls](ENTRIES, act, X[i, j], j)), start)]
+    start = time.perf_counter()
+    (i, j), (k, l) = X.indices, map(new_index, (X.rows, X.columns))
+    expected = IndexMatrix(X.shape, Y.entry.derivative(entry_of(X).at(k, l)))
+    found = IndexMatrix(X.shape, delta(i, k) * delta(j, l) * D.entry)
+    return [*checks, verdict(*slope, found, expected, start)]
+
+
+def prove_loss(loss: LossFunction) -> list[Check]:
+    """The value of a loss against its definition, its gradients against derivatives, and whether it is a mean.
+
+    With weights, which are symbols too, value and mean gradient are those of Σ sᵢ·ℒ(yᵢ, tᵢ), for each row alone.
+    """
+    return attempts(lambda symbols, about: _loss(loss, symbols, about), type(loss).__name__, ALL)
+
+
+def _loss(loss: LossFunction, symbols: Symbols, about: str) -> list[Check]:
+    cls, start = type(loss), time.perf_counter()
+    loss, N = symbols.numbers(loss), symbols.sizes("N")
+    Y, T = (symbols.calculus.symbols(name, N, symbols.sizes("K")) for name in "YT")
+    s = symbols.calculus.symbols("s", N, 1)
+    value = loss(Y, T)
+    if problem := problem_of(value, IndexMatrix((), number(1))):
+        return [failure(cls, "value", last_line(cls.__call__), about, problem)]
+    scale = 1 / number(N) if loss.is_mean else number(1)
+    gradient = derivative(value.entry, Y)
+    of_rows, weighted = (by_rows(loss, Y, T, weights) for weights in (None, s))
+    definition = definition_of_loss(loss, Y, T)
+    checks = []
+
+    def compare(name: str, method: str, found: IndexMatrix, expected: IndexMatrix, remark: str = "") -> None:
+        origin = last_line(getattr(cls, method))
+        checks.append(verdict(cls, name, origin, about + remark, found, expected, start))
+
+    if definition is None:
+        note = "value has no definition to compare with"
+        checks.append(without_verdict(cls, "value", last_line(cls.__call__), about, note))
+    else:
+        compare("value", "__call__", value, IndexMatrix((), definition))
+    compare("gradient", "gradient", loss.gradient(Y, T), gradient)
+    mean = gradient if loss.is_mean else gradient / N
+    compare("mean_gradient", "mean_gradient", loss.mean_gradient(Y, T), mean)
+    compare("is_mean", "__call__", value, IndexMatrix((), of_rows * scale))
+    if takes_weights(loss):
+        compare("value", "__call__", loss(Y, T, s), IndexMatrix((), weighted * scale), ", weighted")
+    mean = derivative(weighted, Y) / N
+    compare("mean_gradient", "mean_gradient", loss.mean_gradient(Y, T, s), mean, ", weighted")
+    return checks
+
+
+def by_rows(loss: LossFunction, Y: IndexMatrix, T: IndexMatrix, s: IndexMatrix | None) -> Expression:
+    """Σ_i s_i·ℒ(y_i, t_i), by the losses of the rows alone"""
+
+    def of_row(i: Index) -> Expression:
+        value = loss(row(Y, i), row(T, i)).entry
+        return value if s is None else row(s, i).entry * value
+
+    return summed(of_row, Y.rows)
+
+
+def prove_softmax(name: str) -> list[Check]:
+    """A softmax function against e^x_ij / Σ_k e^x_ik, or its logarithm, and its Jacobian against the derivatives."""
+    return attempts(lambda symbols, about: _softmax(name, symbols, about), name, ALL)
+
+
+def _softmax(name: str, symbols: Symbols, about: str) -> list[Check]:
+    start = time.perf_counter()
+    f, of_row = (getattr(softmax_functions, x) for x in (name, f"{name}_jacobian"))
+    D = symbols.sizes("D")
+    X, x = symbols.calculus.symbols("X", symbols.sizes("N"), D), symbols.calculus.symbols("x", 1, D)
+    values = verdict(f, "", last_line(f), about, f(X), matrix(X.shape, softmax_entry(name, X)), start)
+    start = time.perf_counter()
+    return [values, verdict(of_row, "", last_line(of_row), about, of_row(x), jacobian(f(x), x), start)]
+
+
+def softmax_entry(name: str, X: IndexMatrix) -> Callable[[Index, Index], Expression]:
+    """e^x_ij / Σ_k e^x_ik, or its logarithm"""
+
+    def entry(i: Index, j: Index) -> Expression:
+        y = exp(X[i, j]) / summed(lambda k: exp(X[i, k]), X.columns)
+        return log(y) if "log" in name else y
+
+    return entry

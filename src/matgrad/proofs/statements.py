@@ -19,8 +19,7 @@ from matgrad.inspection.equations import relative_path
 from matgrad.inspection.verdicts import Check
 from matgrad.program.shapes import size_name
 from matgrad.proofs.calculus import METHOD, at, entry_of, gradient, is_proved, jacobian
-from matgrad.proofs.matrices import IndexMatrix, Shape, column, indices_of, matrix, row, symbols
-from matgrad.proofs.sizes import Size
+from matgrad.proofs.matrices import IndexMatrix, Shape, Size, column, indices_of, matrix, row, symbols
 
 
 class Step(NamedTuple):

@@ -24,8 +24,7 @@ from matgrad.proofs.derivations import derivations
 from matgrad.proofs.explained_functions import explain_activation, explain_lemma, explain_loss, explain_softmax
 from matgrad.proofs.explained_layers import explain_layer
 from matgrad.proofs.explanations import Explanation
-from matgrad.proofs.functions import prove_activation, prove_loss, prove_softmax
-from matgrad.proofs.layers import prove_layer
+from matgrad.proofs.layers import prove_activation, prove_layer, prove_loss, prove_softmax
 from matgrad.proofs.lemmas import lemmas
 from matgrad.proofs.statements import Lemma, prove_lemma
 from matgrad.proofs.symbolic_layers import SMALL, MakeLayer, has_dropout

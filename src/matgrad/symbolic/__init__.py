@@ -11,14 +11,14 @@ Three lines check a layer, activation function or loss of your own:
 """
 
 from matgrad.inspection.verdicts import Check
-from matgrad.symbolic.checks.derivatives import (
+from matgrad.symbolic.derivatives import (
     check_activation,
     check_layer,
     check_loss,
     check_softmax,
 )
-from matgrad.symbolic.checks.equality import compare, symbols
-from matgrad.symbolic.checks.optimizers import check_optimizer
+from matgrad.symbolic.equality import compare, symbols
+from matgrad.symbolic.optimizers import check_optimizer
 
 __all__ = [
     "Check",

@@ -13,8 +13,8 @@ from matgrad.inspection.verdicts import Check
 from matgrad.proofs.derivations import derivations
 from matgrad.proofs.lemmas import lemmas
 from matgrad.proofs.statements import Lemma, Step, judge_lemma
-from matgrad.symbolic.checks.derivatives import derivative
-from matgrad.symbolic.checks.equality import compare, symbols
+from matgrad.symbolic.derivatives import derivative
+from matgrad.symbolic.equality import compare, symbols
 
 Shape = tuple[int, int]
 

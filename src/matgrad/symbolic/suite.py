@@ -11,30 +11,34 @@ to the tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from matgrad.activation_functions import ACTIVATIONS
+from matgrad import optimizers, softmax_functions
+from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
 from matgrad.foundation.random_numbers import generator, preserved_generator
+from matgrad.inspection.equations import METHODS, equations
 from matgrad.inspection.verdicts import Case, Check, without_verdict
 from matgrad.layers import ActivationLayer, Layer, LinearLayer, SReLULayer
-from matgrad.loss_functions import LOSSES, create_loss
+from matgrad.loss_functions import LOSSES, LossFunction, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.optimizers import OPTIMIZERS
+from matgrad.optimizers import OPTIMIZERS, Optimizer
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import lookup
-from matgrad.symbolic.checks.defaults import check_defaults, check_renewals, check_second_batch
-from matgrad.symbolic.checks.definitions import (
+from matgrad.symbolic.defaults import check_defaults, check_renewals, check_second_batch
+from matgrad.symbolic.definitions import (
     check_definition_of_activation,
     check_definition_of_layer,
     check_definition_of_loss,
 )
-from matgrad.symbolic.checks.derivatives import check_activation, check_layer, check_loss, check_softmax
-from matgrad.symbolic.checks.equality import symbols
-from matgrad.symbolic.checks.numbers import (
+from matgrad.symbolic.derivations import check_lemma, statements
+from matgrad.symbolic.derivatives import check_activation, check_layer, check_loss, check_softmax
+from matgrad.symbolic.equality import symbols
+from matgrad.symbolic.numbers import (
     LOSS_SIZES,
     SIZES,
     check_activation_in_numbers,
@@ -42,8 +46,8 @@ from matgrad.symbolic.checks.numbers import (
     check_loss_in_numbers,
     check_softmax_in_numbers,
 )
-from matgrad.symbolic.checks.optimizers import check_first_updates, check_optimizer
-from matgrad.symbolic.derivations import check_lemma, statements
+from matgrad.symbolic.optimizers import check_first_updates, check_optimizer
+from matgrad.typesetting.latex import latex_document, latex_equation, latex_function
 
 SOFTMAX_FUNCTIONS = ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
 QUICK = (
@@ -180,3 +184,31 @@ def _derivations() -> Iterator[Case]:
     """Every lemma, property and derivation of the paper."""
     for lemma in statements():
         yield Case(lemma.name, lambda lemma=lemma: [check_lemma(lemma)])  # type: ignore[misc]
+
+
+def validated_equations(checks: Iterable[Check]) -> str:
+    """A LaTeX document with the equations of every class and function that passes all its checks."""
+    verdicts: dict[str, bool] = {}
+    for check in checks:
+        name = check.name.partition(".")[0].removesuffix("_jacobian")
+        verdicts[name] = verdicts.get(name, True) and check.ok
+    sections = [(name, _equations(name)) for name, ok in verdicts.items() if ok]
+    return latex_document([(name, lines) for name, lines in sections if lines])
+
+
+def _equations(name: str) -> list[str]:
+    """The equations of the class or function with this name, in order of execution."""
+    classes: list[type] = [*LAYERS.values(), ActivationLayer, *LOSSES.values(), *ACTIVATIONS.values()]
+    known = {cls.__name__: cls for cls in classes}
+    thing = known.get(name) or getattr(optimizers, name, None) or getattr(softmax_functions, name, None)
+    if thing is None:
+        return []  # a lemma or derivation
+    if not isinstance(thing, type):
+        return [latex_function(thing), latex_function(getattr(softmax_functions, f"{name}_jacobian"))]
+    if issubclass(thing, Layer):
+        with suppress(ValueError):  # without readable equations it has none to print
+            return [latex_equation(equation) for method in METHODS for equation in equations(thing, method)]
+        return []
+    if issubclass(thing, LossFunction | ActivationFunction):
+        return [latex_function(thing.__call__, thing), latex_function(thing.gradient, thing)]
+    return [latex_function(thing.update, thing)] if issubclass(thing, Optimizer) else []

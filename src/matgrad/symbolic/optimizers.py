@@ -13,10 +13,8 @@ from matgrad import optimizers
 from matgrad.inspection.equations import last_line
 from matgrad.inspection.verdicts import Check
 from matgrad.optimizers import Optimizer
-from matgrad.symbolic.checks.defaults import DEFAULTS
-from matgrad.symbolic.checks.equality import symbols
-from matgrad.symbolic.checks.exact import exact_number, numbers_as_symbols
-from matgrad.symbolic.checks.verdicts import verdict
+from matgrad.symbolic.defaults import DEFAULTS
+from matgrad.symbolic.equality import exact_number, numbers_as_symbols, symbols, verdict
 
 # the definitions: (x, Dx, η, the optimizer before the update) ↦ everything after it, by name
 OPTIMIZER_RULES: dict[str, Callable[..., dict[str, Any]]] = {

@@ -12,11 +12,9 @@ import sympy as sp
 from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions, optimizers
 from matgrad.inspection.equations import assignment, last_line
-from matgrad.inspection.feedforward import origin_of
-from matgrad.inspection.verdicts import Check
-from matgrad.symbolic.checks.equality import symbols
-from matgrad.symbolic.checks.numbers import numeric_verdict
-from matgrad.symbolic.checks.verdicts import verdict
+from matgrad.inspection.verdicts import Check, origin_of
+from matgrad.symbolic.equality import symbols, verdict
+from matgrad.symbolic.numbers import numeric_verdict
 
 _LINEAR = {"b": 0, "dropout": 0, "renewals": 0, "renew": "step"}
 _PENALTIES = {"weight_decay": 0, "l1": 0}

@@ -8,16 +8,25 @@ difference that is too large for this remains unproved.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import mpmath
 import numpy as np
 import sympy as sp
 
+from matgrad.activation_functions import ActivationFunction
+from matgrad.foundation.numbers import recognized
 from matgrad.inspection.faults import USE_THE_TABLE
+from matgrad.inspection.gradients import suffixed
+from matgrad.inspection.verdicts import Check, judged
+from matgrad.layers.dropout import DropoutLayer
+from matgrad.layers.layer import Layer, check_layers
+from matgrad.layers.linear import LinearLayer
+from matgrad.matrix_operations import Matrix
 
 DIGITS, MORE_DIGITS = 60, 1000  # the latter where the former give 1/0, such as for 1 / (1 - tanh(500))
 TOLERANCE, FLOAT_TOLERANCE = mpmath.mpf(10) ** -30, mpmath.mpf(10) ** -11  # relative to numbers above 1
@@ -140,3 +149,82 @@ def random_point(
 def symbols(name: str, rows: int, columns: int, *, positive: bool | None = None) -> sp.Matrix:
     """Matrix of real symbols name_11, name_12, …"""
     return sp.Matrix(rows, columns, lambda i, j: sp.Symbol(f"{name}_{i + 1}{j + 1}", real=True, positive=positive))
+
+
+T = TypeVar("T")
+
+DROPOUT = sp.Rational(3, 10)  # the rate with which dropout is checked
+IRRATIONALS = (
+    *(sp.sqrt(2), sp.sqrt(3), sp.pi, sp.sqrt(sp.pi), sp.sqrt(2 * sp.pi), sp.sqrt(2 / sp.pi)),
+    *(1 / sp.sqrt(sp.pi), 1 / sp.sqrt(2 * sp.pi), 1 / sp.pi, sp.E, sp.log(2), 1 / sp.log(2)),
+)
+
+
+def exact(value: Any) -> Any:
+    """A matrix or expression with exact numbers for those of its floating-point numbers that stand for one."""
+    floats = value.atoms(sp.Float) if isinstance(value, sp.MatrixBase | sp.Basic) else ()
+    return value.xreplace({x: exact_number(float(x)) for x in floats}) if floats else value
+
+
+def exact_number(x: float) -> sp.Expr:
+    """The number that x stands for, up to rounding: see `recognized`.
+
+    Any other number is left as it is, and what has it is compared only as precisely as floating-point numbers are.
+    """
+    found = recognized(x, ((c, float(c)) for c in IRRATIONALS))
+    if found is None:
+        return sp.Float(x)
+    factor, irrational = found
+    return sp.Rational(factor.numerator, factor.denominator) * (1 if irrational is None else irrational)
+
+
+def numbers_as_symbols(thing: T, suffix: str = "") -> T:
+    """A copy in which every attribute that is a floating-point number is a positive symbol of that name plus a suffix.
+
+    What holds for all ε, α or μ holds for the numbers that training uses.
+    """
+    clone = copy.copy(thing)
+    for name, value in vars(thing).items():
+        if isinstance(value, float):
+            setattr(clone, name, sp.Symbol(f"{name}{suffix}", positive=True))
+    return clone
+
+
+def symbolic_layer(layer: Layer, dropout: bool = False, *, numbers: bool = False) -> Layer:
+    """The layer with symbols for its parameters, its statistics and the numbers in its equations, parts included.
+
+    With `numbers`, the numbers in its equations, such as ε or α, stay as they are.
+    """
+    check_layers([layer])
+    layer = layer.clone()
+    for path, part in layer.walk():
+        if not numbers:
+            vars(part).update(vars(numbers_as_symbols(part, path)))
+        for name, value in vars(part).items():
+            if isinstance(value, ActivationFunction) and not numbers:
+                setattr(part, name, numbers_as_symbols(value, path))
+        for name in (*part.parameters, *part.buffers):
+            if len(shape := np.shape(getattr(part, name))) == 2:
+                is_positive = ("variance" in name and name in part.buffers) or None
+                setattr(part, name, symbols(suffixed(name, path), *shape, positive=is_positive))
+        if isinstance(part, LinearLayer):
+            part.dropout = DROPOUT if dropout else 0
+        elif isinstance(part, DropoutLayer):
+            part.dropout = DROPOUT
+    return layer
+
+
+def verdict(
+    thing: type | Callable[..., Any],
+    quantity: str,
+    origin: tuple[str, str],
+    sizes: str,
+    found: Matrix,
+    expected: sp.Matrix,
+    start: float,
+    prefix: str = "",
+) -> Check:
+    """The verdict on what a class or function computes, compared with what it should compute; see `judged`."""
+    result = compare(exact(found), exact(expected))
+    problem = "" if result.ok else str(result)
+    return judged(thing, quantity, origin, sizes, problem, method=result.method, start=start, prefix=prefix)

@@ -19,8 +19,7 @@ from matgrad import layers
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.numpy_backend import NumpyBackend
 from matgrad.inspection.equations import assignment, last_line
-from matgrad.inspection.feedforward import feedforward_values, origin_of
-from matgrad.inspection.verdicts import Check, without_verdict
+from matgrad.inspection.verdicts import Check, feedforward_values, origin_of, without_verdict
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.proofs.definitions import (
@@ -31,10 +30,8 @@ from matgrad.proofs.definitions import (
     definition_of_loss,
     has_definition,
 )
-from matgrad.symbolic.checks.derivatives import GRID
-from matgrad.symbolic.checks.equality import symbols
-from matgrad.symbolic.checks.exact import numbers_as_symbols, symbolic_layer
-from matgrad.symbolic.checks.verdicts import verdict
+from matgrad.symbolic.derivatives import GRID
+from matgrad.symbolic.equality import numbers_as_symbols, symbolic_layer, symbols, verdict
 
 
 class SymPyEntries(Entries):

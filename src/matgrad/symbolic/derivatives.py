@@ -26,9 +26,7 @@ from matgrad.inspection.verdicts import Check, crash, failure, without_verdict
 from matgrad.layers.layer import Layer, check_layers
 from matgrad.layers.linear import ActivationLayer
 from matgrad.loss_functions import LossFunction, takes_weights
-from matgrad.symbolic.checks.equality import problem_of, symbols
-from matgrad.symbolic.checks.exact import exact, numbers_as_symbols, symbolic_layer
-from matgrad.symbolic.checks.verdicts import verdict
+from matgrad.symbolic.equality import exact, numbers_as_symbols, problem_of, symbolic_layer, symbols, verdict
 
 # where activation functions are looked at besides random points: no threshold that anybody would choose
 GRID = tuple(

@@ -19,19 +19,16 @@ from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends import get_backend
 from matgrad.inspection.equations import last_line
-from matgrad.inspection.feedforward import feedforward_values, origin_of
 from matgrad.inspection.gradient_check import GradientResult, check_gradients
-from matgrad.inspection.labels import label_of
-from matgrad.inspection.verdicts import Check, crash
+from matgrad.inspection.verdicts import Check, crash, feedforward_values, judged, origin_of
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import LinearLayer
 from matgrad.loss_functions import LossFunction
 from matgrad.proofs.definitions import ACTIVATIONS, LOSSES, definition_of_layer, definition_of_loss, has_definition
-from matgrad.symbolic.checks.definitions import SYMPY, defined_activation
-from matgrad.symbolic.checks.derivatives import GRID
-from matgrad.symbolic.checks.equality import symbols
-from matgrad.symbolic.checks.exact import DROPOUT
+from matgrad.symbolic.definitions import SYMPY, defined_activation
+from matgrad.symbolic.derivatives import GRID
+from matgrad.symbolic.equality import DROPOUT, symbols
 
 # N, D, K and the magnitude of X: one and two examples, D = K, one feature or output, far from 0, a large batch
 SIZES = (
@@ -156,12 +153,10 @@ def numeric_verdict(
     start: float,
     tolerance: float = TOLERANCE,
 ) -> Check:
-    """The verdict on what was computed in float64; see `verdict`."""
-    name, (location, source) = f"{thing.__name__}.{quantity}" if quantity else thing.__name__, origin
+    """The verdict on what was computed in float64; see `judged`."""
     problem = _difference(found, expected, tolerance)
-    message = f"{name} is wrong {problem}\n  in {location}: {source}  [{sizes}]" if problem else ""
-    seconds, label = time.perf_counter() - start, label_of(thing, quantity)
-    return Check(name, location, label, sizes, "numbers", seconds, not problem, message, source)
+    problem = f"is wrong for {sizes} {problem}" if problem else ""
+    return judged(thing, quantity, origin, sizes, problem, method="numbers", start=start)
 
 
 def _difference(found: Any, expected: np.ndarray, tolerance: float) -> str:
