@@ -1,9 +1,7 @@
 """Data sets from files, embedded or generated, and batches of them.
-
 Every reader returns a `Dataset` with the data as in the file; `Dataset.normalize` is a separate step.
 Downloads are in `matgrad.datasets.download`.
 """
-
 from matgrad.datasets.cifar import cifar10
 from matgrad.datasets.dataset import DataError, Dataset, hold_out
 from matgrad.datasets.embedded import digits, load_digits
@@ -15,8 +13,7 @@ from matgrad.datasets.loader import DataLoader, one_hot
 from matgrad.datasets.normalization import Normalization
 from matgrad.datasets.npz_file import npz, save_npz
 from matgrad.datasets.svmlight_file import svmlight
-from matgrad.datasets.tables import csv, csv_features
-
+from matgrad.datasets.tables import table, table_features
 __all__ = [
     "DataError",
     "DataLoader",
@@ -26,8 +23,6 @@ __all__ = [
     "Preprocessed",
     "checkerboard",
     "cifar10",
-    "csv",
-    "csv_features",
     "digits",
     "fashion_mnist",
     "hold_out",
@@ -39,4 +34,6 @@ __all__ = [
     "preprocessed",
     "save_npz",
     "svmlight",
+    "table",
+    "table_features",
 ]

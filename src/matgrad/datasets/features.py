@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from matgrad.datasets.csv_file import Table, is_missing, naming
 from matgrad.datasets.dataset import DataError
-from matgrad.foundation.limits import check_bytes, file_limit
+from matgrad.datasets.table_file import Table, naming
+from matgrad.foundation.limits import check_bytes, limit_from
 from matgrad.foundation.plain_values import conform
 
 MISSING_RULES = ("error", "drop", "median")
@@ -23,7 +23,7 @@ UNKNOWN_RULES = ("error", "zero")
 class Column:
     """A column of a table: a column of numbers in X or, with categories, a column of 0 and 1 for each of them.
 
-    `position` is that in the training file, from 0, `name` that in its header, and `fill` replaces missing values.
+    `position` is that in the training table, from 0, `name` its name there, and `fill` replaces missing values.
     """
 
     position: int
@@ -37,7 +37,7 @@ class Column:
         return 1 if self.categories is None else len(self.categories)
 
     @property
-    def is_sound(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether the categories differ and the fill is one of them or, without categories, a finite number."""
         if self.categories is None:
             return self.fill is None or (isinstance(self.fill, float) and math.isfinite(self.fill))
@@ -50,10 +50,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Features:
-    """The columns that become X, in the order of the training file, which had `width` columns, and its target.
+    """The columns that become X, in the order of the training table, which had `width` columns, and its target.
 
-    A missing value is refused (missing='error'), its line is left out ('drop'), or it is replaced by the median of
-    the numbers or by the most frequent category ('median'). A category that the training lines lack is refused
+    A missing value is an error (missing='error'), its row is dropped ('drop'), or it is replaced by the median of
+    the numbers or by the most frequent category ('median'). A category that the training rows lack is an error
     (unknown='error') or becomes a row of zeros ('zero').
     """
 
@@ -64,22 +64,28 @@ class Features:
     unknown: str = "error"
 
     @classmethod
-    def of(
+    def learned(
         cls,
         table: Table,
         rows: np.ndarray,
         positions: Sequence[int],
-        words: Collection[int],
+        categorical: str | Sequence[str | int],
         missing: str,
         unknown: str,
     ) -> Features:
-        """The features at some positions of a table, learned from some rows; those at `words` have categories."""
-        target = 0 if table.target is None else table.target
-        if table.header is not None:
-            names = [table.header[j] for j in (*positions, target)]
-            if twice := [name for name, count in Counter(names).items() if count > 1]:
-                raise DataError(f"{table.path}: the header has several columns {twice[0]!r}; rename or drop them")
-        columns = tuple(_learned(table, rows, j, j in words, missing) for j in sorted(positions))
+        """The features at some positions of a table, with categories and medians of some of its rows."""
+        target = table.target or 0
+        if table.names is not None:
+            counts = Counter(table.names[j] for j in (*positions, target))
+            if twice := [name for name, count in counts.items() if count > 1]:
+                raise DataError(f"{table.source}: there are several columns {twice[0]!r}; rename or drop them")
+        if isinstance(categorical, str):
+            words = [j for j in positions if has_categories(table, j)]
+        else:
+            words = [table.position(x) for x in categorical]
+        if other := [j for j in words if j not in positions]:
+            raise DataError(f"{table.source}: {table.title(other[0])} is categorical, but not one of the features")
+        columns = tuple(_learned(table, rows, j, j in words, missing) for j in positions)
         return cls(columns, table.width, Column(target, table.name(target)), missing, unknown)
 
     @property
@@ -94,16 +100,15 @@ class Features:
 
     def locate(self, table: Table) -> list[int]:
         """The positions of the columns in a table: by name or, where one of both has no names, by position."""
-        header = table.header
-        if header is not None and self.names:
+        if table.names is not None and self.names:
             names = [str(column.name) for column in self.columns]
-            if absent := [name for name in names if name not in header]:
+            if absent := [name for name in names if name not in table.names]:
                 what = f"column{'s' if len(absent) > 1 else ''} {', '.join(map(repr, absent[:20]))}"
-                raise DataError(f"{table.path}: no {what}, which the features need; the header has {_listed(header)}")
+                raise DataError(f"{table.source}: no {what}, which the features need; found {_listed(table.names)}")
             positions = [table.position(name) for name in names]
             if table.target in positions:
                 raise DataError(
-                    f"{table.path}: {table.title(table.target)} is the target, but also one of the features"
+                    f"{table.source}: {table.title(table.target)} is the target, but also one of the features"
                 )
             return positions
         own = [column.position for column in self.columns]
@@ -113,63 +118,55 @@ class Features:
         if len(others) == len(own):
             return others
         raise DataError(
-            f"{table.path}: found {table.width} columns, expected the {len(own)} features of the model, "
-            f"or {self.width} columns as in the training file"
+            f"{table.source}: found {table.width} columns, expected the {len(own)} features of the model, "
+            f"or {self.width} columns as in the training data"
         )
 
-    def spelled(self, table: Table) -> list[int]:
-        """The positions of the columns with categories in a table."""
-        columns = zip(self.columns, self.locate(table), strict=True)
-        return [j for column, j in columns if column.categories is not None]
-
     def notes(self, table: Table, positions: Sequence[int]) -> list[str]:
-        """What is to be known of a table whose columns at some positions are the features."""
+        """What the user should know of a table whose columns at some positions are the features."""
         used = {*positions, table.target}
         ignored = [table.name(j) or f"column {j + 1}" for j in range(table.width) if j not in used]
         notes = [f"ignored columns: {_listed(ignored)}"] if ignored else []
-        if dropped := len(table.lines) - len(usable_rows(table, positions, self.missing)):
-            notes.append(f"dropped: {dropped} of {len(table.lines)} lines, which have missing values")
-        if self.names and table.header is None:
+        if dropped := len(table) - len(usable_rows(table, positions, self.missing)):
+            notes.append(f"dropped: {dropped} of {len(table)} rows, which have missing values")
+        if self.names and table.names is None:
             notes.append("no header: the columns are taken by position")
         for column, j in zip(self.columns, positions, strict=True):
             if column.categories is not None and self.unknown == "zero":
-                name = naming(column.categories)
-                if unknown := {name(label) for label in _labels(table, j) if label is not None} - {*column.categories}:
-                    notes.append(f"{table.title(j)}: unknown categories become zeros ({_listed(sorted(unknown))})")
+                codes, words = table.words(j)
+                names = set(map(naming(column.categories), (words[k] for k in np.unique(codes[codes >= 0]))))
+                if unknown := sorted(names - {*column.categories}):
+                    notes.append(f"{table.title(j)}: unknown categories become zeros ({_listed(unknown)})")
         return notes
 
     def encode(self, table: Table, positions: Sequence[int], rows: np.ndarray) -> np.ndarray:
         """The float32 N×D matrix X of some rows of a table, whose columns at the positions are the features."""
-        what = f"{table.path}: {len(rows)} lines with {self.size} features, one per category"
-        check_bytes(4 * len(rows) * self.size, what, file_limit(table.path))
-        X = np.zeros((len(rows), self.size), np.float32)
-        first, numbers = 0, list[tuple[int, int, Column]]()  # column of X, position, column
+        what = f"{table.source}: {len(rows)} rows with {self.size} features, one per category"
+        check_bytes(4 * len(rows) * self.size, what, limit_from(sum(column.nbytes for column in table.columns)))
+        X, first = np.zeros((len(rows), self.size), np.float32), 0
         for column, j in zip(self.columns, positions, strict=True):
             if column.categories is None:
-                numbers.append((first, j, column))
+                X[:, first] = _numbers(column, table, j, rows)
             else:
-                self._encode_categories(column, table, j, rows, X[:, first : first + column.size])
+                k = self._categories(column, table, j, rows)
+                X[np.flatnonzero(k >= 0), first + k[k >= 0]] = 1
             first += column.size
-        if numbers:
-            to, at, columns = zip(*numbers, strict=True)
-            X[:, to] = _filled(table, rows, at, columns)
         return X
 
-    def _encode_categories(self, column: Column, table: Table, j: int, rows: np.ndarray, X: np.ndarray) -> None:
-        """Set x_ik = 1 where row i has category k."""
+    def _categories(self, column: Column, table: Table, j: int, rows: np.ndarray) -> np.ndarray:
+        """The index of the category of each row, -1 for unknown ones if these are allowed."""
         index = {name: k for k, name in enumerate(column.categories or ())}
-        name_of, labels = naming(index), _labels(table, j)
-        for i, row in enumerate(rows.tolist()):
-            label = labels[row]
-            name = column.fill if label is None else name_of(label)
-            if name is None:
-                _refuse_missing(table, row, j, "a category")
-            elif name in index:
-                X[i, index[str(name)]] = 1
-            elif self.unknown == "error":
-                known = f"one of the categories {_listed(list(index))} of the training data"
-                hint = "train with --unknown zero (in Python, unknown='zero') to allow others"
-                raise DataError(f"{table.place(row, j)}: found {name!r}, expected {known}; {hint}")
+        codes, words = table.words(j)
+        codes, names = codes[rows], [*map(naming(index), words), str(column.fill)]  # the fill at code -1
+        if column.fill is None:
+            _check_complete(table, j, rows, codes)
+        k = np.array([index.get(name, -1) for name in names])[codes]
+        if self.unknown == "error" and (k < 0).any():
+            i = int(np.argmax(k < 0))
+            known = f"one of the categories {_listed(list(index))} of the training data"
+            hint = 'train with --features "unknown=zero" (in Python, unknown=\'zero\') to allow others'
+            raise DataError(f"{table.place(rows[i], j)}: found {names[codes[i]]!r}, expected {known}; {hint}")
+        return k
 
     # -- in files -----------------------------------------------------------------------------
     def as_json(self) -> dict[str, Any]:
@@ -178,22 +175,22 @@ class Features:
 
     @classmethod
     def from_json(cls, value: Any) -> Features:
-        """The features that `as_json` describes, after a check that they are sound."""
+        """The features that `as_json` describes, after a check."""
         try:
             features = conform(value, cls)
         except ValueError as error:
             raise ValueError(f"the features are damaged ({error})") from None
         columns, target = features.columns, features.target
         names, positions = [column.name for column in columns], [column.position for column in columns]
-        sound = {
-            "columns": columns and positions == sorted(set(positions)) and all(column.is_sound for column in columns),
+        valid = {
+            "columns": columns and positions == sorted(set(positions)) and all(column.is_valid for column in columns),
             "names": set(names) == {None} or (None not in names and len(set(names)) == len(names)),
             "width": 0 <= min([*positions, target.position]) <= max([*positions, target.position]) < features.width,
             "target": target.position not in positions and target.categories is None,
             "missing": features.missing in MISSING_RULES,
             "unknown": features.unknown in UNKNOWN_RULES,
         }
-        if wrong := [name for name, is_sound in sound.items() if not is_sound]:
+        if wrong := [name for name, is_valid in valid.items() if not is_valid]:
             raise ValueError(f"the features are damaged: unexpected {wrong[0]}")
         return features
 
@@ -204,75 +201,78 @@ class Features:
 
 
 def usable_rows(table: Table, positions: Sequence[int], missing: str) -> np.ndarray:
-    """The rows of a table that are used: all or, if lines with missing values are dropped, the complete ones."""
-    if missing != "drop":
-        return np.arange(len(table.lines))
-    is_incomplete = np.array([is_missing(field) for field in table.targets] or [False] * len(table.lines))
-    for j in positions:
-        is_incomplete |= table.is_missing(j)
-    return np.flatnonzero(~is_incomplete)
+    """The rows of a table that are used: all or, if rows with missing values are dropped, the complete ones."""
+    is_usable = np.ones(len(table), bool)
+    if missing == "drop":
+        for j in positions if table.target is None else (*positions, table.target):
+            is_usable &= table.words(j)[0] >= 0
+    return np.flatnonzero(is_usable)
 
 
 def has_categories(table: Table, j: int) -> bool:
-    """Whether a column has words and no numbers; one with both is refused."""
-    words = {row: word for row, word in table.words.get(j, {}).items() if not is_missing(word)}
-    if not words:
+    """Whether a column has words and no numbers; raise if it has both."""
+    if table.is_text(j):
+        return True
+    x = table.numbers(j)
+    if not np.isnan(x).any():
         return False
-    if not np.isnan(table.X[:, j]).all():
-        row = min(words)
-        hint = "name the column in --categorical (in Python, categorical=[…]) if both are categories"
-        raise DataError(f"{table.place(row, j)}: found {words[row]!r} in a column that also has numbers; {hint}")
-    return True
+    is_word = np.isnan(x) & (table.words(j)[0] >= 0)
+    if is_word.any() and not np.isnan(x).all():
+        row = int(np.argmax(is_word))
+        hint = "name the column as categorical if both are categories"
+        raise DataError(f"{table.place(row, j)}: found {_word(table, row, j)!r} in a column with numbers; {hint}")
+    return bool(is_word.any())
 
 
-def _learned(table: Table, rows: np.ndarray, j: int, has_words: bool, missing: str) -> Column:
+def _learned(table: Table, rows: np.ndarray, j: int, is_categorical: bool, missing: str) -> Column:
     """A column with its categories and its fill, from some rows of a table."""
-    title = f"{table.path}, {table.title(j)}"
-    if has_words:
-        all_labels = _labels(table, j)
-        labels = [label for row in rows.tolist() if (label := all_labels[row]) is not None]
-        if not labels:
-            raise DataError(f"{title}: all values of the training part are missing")
-        counts = Counter(map(naming(labels), labels))
+    if is_categorical:
+        codes, words = table.words(j)
+        found = Counter(codes[rows][codes[rows] >= 0].tolist())
+        name_of, counts = naming([words[k] for k in found]), Counter[str]()
+        for k, count in found.items():
+            counts[name_of(words[k])] += count
+        if not counts:
+            raise DataError(f"{table.source}, {table.title(j)}: all values of the training part are missing")
         categories = tuple(sorted(counts))
         fill = max(categories, key=lambda name: counts[name]) if missing == "median" else None
         return Column(j, table.name(j), categories, fill)
     if missing != "median":
         return Column(j, table.name(j))
-    x = table.X[rows, j]
-    x = np.sort(x[~np.isnan(x)])
-    if not len(x):
-        raise DataError(f"{title}: found no number in the training part, expected some")
-    return Column(j, table.name(j), None, float(x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2)
+    x = table.numbers(j)[rows]
+    if np.isnan(x).all():
+        raise DataError(f"{table.source}, {table.title(j)}: found no number in the training part, expected some")
+    return Column(j, table.name(j), None, float(np.nanmedian(x)))
 
 
-def _labels(table: Table, j: int) -> list[str | None]:
-    """The category of each line in a column as the file spells it, None where it is missing."""
-    fields = table.spellings.get(j) or [table.word(i, j) for i in range(len(table.lines))]
-    return [None if is_missing(field) else field for field in fields]
+def _numbers(column: Column, table: Table, j: int, rows: np.ndarray) -> np.ndarray:
+    """The numbers of some rows, with the fill in place of missing ones."""
+    x = table.numbers(j)[rows]
+    if not np.isnan(x).any():
+        return x
+    codes = table.words(j)[0][rows]
+    if (is_word := np.isnan(x) & (codes >= 0)).any():
+        row = int(rows[np.argmax(is_word)])
+        hint = 'for categories, give --features "categorical=auto" (in Python, categorical=\'auto\')'
+        if row == 0 and table.names is None:
+            hint = "if this line is a header, say so"
+        raise DataError(f"{table.place(row, j)}: found {_word(table, row, j)!r}, expected a finite number; {hint}")
+    if column.fill is None:
+        _check_complete(table, j, rows, codes)
+    return np.where(codes < 0, column.fill, x)
 
 
-def _filled(table: Table, rows: np.ndarray, at: Sequence[int], columns: Sequence[Column]) -> np.ndarray:
-    """The numbers of some rows and columns, with their fill in place of missing ones."""
-    A = table.X[np.ix_(rows, np.array(at))]
-    for i, k in np.argwhere(np.isnan(A)).tolist():
-        row, j, fill = int(rows[i]), at[k], columns[k].fill
-        word = table.word(row, j)
-        if not is_missing(word):
-            is_first = table.lines[row] == 1 and table.header is None
-            hint = "if this line is a header, say so" if is_first else "for categories, give --categorical"
-            also = "" if is_first else " (in Python, categorical='auto')"
-            raise DataError(f"{table.place(row, j)}: found {word!r}, expected a finite number; {hint}{also}")
-        if fill is None:
-            _refuse_missing(table, row, j, "a number")
-        A[i, k] = fill
-    return A
+def _check_complete(table: Table, j: int, rows: np.ndarray, codes: np.ndarray) -> None:
+    """Raise if a value is missing, whose code is then -1."""
+    if (codes < 0).any():
+        hint = 'train with --features "missing=median" (in Python, missing=\'median\') to replace it'
+        raise DataError(f"{table.place(rows[np.argmax(codes < 0)], j)}: missing value; {hint}")
 
 
-def _refuse_missing(table: Table, row: int, j: int, expected: str) -> None:
-    """Raise the error for a missing value."""
-    hint = "train with --missing median (in Python, missing='median') to replace it"
-    raise DataError(f"{table.place(row, j)}: missing value ({table.word(row, j)!r}), expected {expected}; {hint}")
+def _word(table: Table, row: int, j: int) -> str:
+    """A value that is not missing, in messages."""
+    codes, words = table.words(j)
+    return words[codes[row]][:100]
 
 
 def _listed(names: Sequence[str]) -> str:

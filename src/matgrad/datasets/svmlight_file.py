@@ -11,7 +11,7 @@ import numpy as np
 from matgrad.datasets.checking import DataError
 from matgrad.datasets.dataset import Dataset, hold_out
 from matgrad.datasets.reading import reading
-from matgrad.datasets.tables import MAX_RARE_CLASSES, TASKS
+from matgrad.datasets.tables import MAX_RARE_CLASSES, TASKS, described
 from matgrad.foundation.installing import how_to_install
 from matgrad.foundation.limits import check_bytes, file_limit
 
