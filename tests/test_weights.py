@@ -324,7 +324,7 @@ def test_a_loss_that_takes_no_weights_is_refused():
 
 
 def test_class_weights_of_a_run_are_in_its_losses():
-    options = ("--generate-dataset", "checkerboard", "--dataset-size", "60", "--layers", "Linear", "--json")
+    options = ("--generate-dataset", "checkerboard(60)", "--layers", "Linear", "--json")
     options = ("train", *options, "--epochs", "2", "--batch-size", "50", "--no-shuffle")
     single, double = (json.loads(succeed(*options, *more)) for more in ((), ("--class-weights", "2;2", *HALF)))
     for a, b in zip(single["epochs"], double["epochs"], strict=True):

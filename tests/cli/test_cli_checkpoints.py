@@ -146,9 +146,9 @@ def test_a_finished_run_is_extended_in_its_own_folder(tmp_path):
 def test_data_that_were_moved_are_found_by_an_option(tmp_path):
     csv = tmp_path / "table.csv"
     csv.write_text("a,b\n" + "".join(f"{i},{2 * i}\n" for i in range(30)))
-    succeed("train", "--csv", csv, "--epochs", 2, "--checkpoint", tmp_path / "checkpoints", "--quiet")
+    succeed("train", "--table", csv, "--epochs", 2, "--checkpoint", tmp_path / "checkpoints", "--quiet")
     moved = csv.rename(tmp_path / "moved.csv")
-    succeed("train", "--resume", tmp_path / "checkpoints", "--csv", moved, "--epochs", 3)
+    succeed("train", "--resume", tmp_path / "checkpoints", "--table", moved, "--epochs", 3)
 
 
 def test_sigterm_writes_a_checkpoint(tmp_path):
@@ -187,7 +187,7 @@ def test_tables_and_loaded_models_go_on(tmp_path, table):
         lines.append(f"{a:.4f},{b:.4f},{a + b:.4f}" if table == "regression" else f"{a:.4f},{b:.4f},{'xy'[int(a > b)]}")
     csv = tmp_path / "table.csv"
     csv.write_text("\n".join(lines) + "\n")
-    data = ("--csv", csv, "--normalize", "standard", "--quiet")
+    data = ("--table", csv, "--normalize", "standard", "--quiet")
     succeed("train", *data, "--epochs", 1, "--save-weights", tmp_path / "start.npz")
     begin = ("train", *data, "--load-weights", tmp_path / "start.npz", "--epochs", 4)
     succeed(*begin, "--save-weights", tmp_path / "whole.npz")

@@ -67,7 +67,7 @@ def test_hinges_learn_the_digits_and_are_known_from_the_file(tmp_path, loss):
 
 
 def test_huber_is_for_regressions_whose_targets_are_normalized(tmp_path):
-    options = ("--csv", HOUSES, "--categorical", "auto", "--missing", "median", "--loss", "Huber(0.5)")
+    options = ("--table", HOUSES, "--features", "categorical=auto; missing=median", "--loss", "Huber(0.5)")
     output = succeed("train", *options, "--epochs", 20, "--save-weights", tmp_path / "m.npz")
     assert "targets standard" in output
     rmse = float(output.split()[-1])

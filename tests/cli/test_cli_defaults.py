@@ -136,6 +136,6 @@ def test_help_shows_every_option_once_under_the_heading_of_its_group(command):
 
 def test_train_has_the_groups_that_people_look_for():
     groups = {option.opts[0]: option.group for option in main.commands["train"].params}
-    expected = {"--layers": "Model", "--csv": "Data", "--epochs": "Training", "--densities": "Sparsity"}
+    expected = {"--layers": "Model", "--table": "Data", "--epochs": "Training", "--densities": "Sparsity"}
     expected |= {"--save-weights": "Output", "--backend": "Engine"}
     assert expected.items() <= groups.items()

@@ -30,7 +30,7 @@ def model(tmp_path_factory):
 def regression(folder):
     """The file of a model of plane.csv."""
     write_csv(folder / "plane.csv", ["x", "y", "z"], plane())
-    output = succeed("train", "--csv", "plane.csv", "--epochs", 5, "--save-weights", "plane.npz",
+    output = succeed("train", "--table", "plane.csv", "--epochs", 5, "--save-weights", "plane.npz",
                      "--save-dataset", "raw.npz", "--normalize", "none")  # fmt: skip
     assert "regression with 1 output;" in output
     return folder / "plane.npz"
@@ -81,14 +81,14 @@ def test_evaluate_agrees_with_the_last_line_of_train(folder):
 def test_regression_measures(folder, regression):
     data = arrays(folder / "raw.npz")
     Y, T = outputs(regression, data["Xtest"]), data["Ttest"]
-    found = json.loads(succeed("evaluate", regression, "--csv", "plane.csv", "--json"))
+    found = json.loads(succeed("evaluate", regression, "--table", "plane.csv", "--json"))
 
     assert found["RMSE"] == pytest.approx(np.sqrt(np.mean((Y - T) ** 2)), rel=1e-5)
     assert found["MAE"] == pytest.approx(mean_absolute_error(T, Y), rel=1e-5)
     assert found["R2"] == pytest.approx(r2_score(T, Y), rel=1e-5)
     scale = arrays(regression)["extra.target_scale"][0, 0]
     assert found["loss"] == pytest.approx(np.mean((Y - T) ** 2) / scale**2, rel=1e-4)
-    text = succeed("evaluate", regression, "--csv", "plane.csv")
+    text = succeed("evaluate", regression, "--table", "plane.csv")
     assert f"MAE {found['MAE']:.4f}" in text
     assert "accuracy" not in text
 
@@ -108,10 +108,10 @@ def test_classes_of_a_csv_file_keep_the_names_of_the_model(folder):
     lines = [[*x.tolist(), str(name)] for x, name in zip(data["Xtrain"], names, strict=True)]
     write_csv(folder / "all.csv", [*"abcd", "animal"], lines)
     write_csv(folder / "some.csv", [*"abcd", "animal"], [line for line in lines if line[-1] != "ant"])
-    succeed("train", "--csv", "all.csv", "--epochs", 20, "--save-weights", "m.npz")
-    assert json.loads(succeed("evaluate", "m.npz", "--csv", "all.csv", "--json"))["accuracy"] > 0.9
+    succeed("train", "--table", "all.csv", "--epochs", 20, "--save-weights", "m.npz")
+    assert json.loads(succeed("evaluate", "m.npz", "--table", "all.csv", "--json"))["accuracy"] > 0.9
 
-    result = run("evaluate", "m.npz", "--csv", "some.csv", "--json")
+    result = run("evaluate", "m.npz", "--table", "some.csv", "--json")
     assert result.exit_code == 2 or json.loads(result.stdout)["accuracy"] > 0.9
 
 
@@ -119,7 +119,7 @@ def test_a_single_class_is_refused_or_predicted(folder):
     write_csv(
         folder / "one.csv", ["x", "y", "t"], [[*x, "same"] for x in np.random.default_rng(0).random((30, 2)).tolist()]
     )
-    result = run("train", "--csv", "one.csv", "--epochs", 1)
+    result = run("train", "--table", "one.csv", "--epochs", 1)
 
     assert result.exit_code == 2 or result.stdout.splitlines()[-1] == "test accuracy 1.000"
 
@@ -147,7 +147,7 @@ def test_predictions_that_are_not_finite_are_refused(regression, folder):
     content = arrays(regression)
     np.savez(regression, **(content | {"W1": content["W1"] * np.float32(1e30)}))
     write_csv(folder / "far.csv", ["x", "y"], [[0, 0], [1e30, 1e30]])
-    result = run("predict", "plane.npz", "far.out.csv", "--features", "far.csv")
+    result = run("predict", "plane.npz", "far.out.csv", "--table", "far.csv")
     assert result.exit_code == 2
     assert "plane.npz: the prediction for example 2 is not a finite number" in result.stderr
     assert "Warning" not in result.stderr
@@ -181,8 +181,8 @@ def test_predictions_of_a_part(folder, model):
 def test_predictions_for_features_alone(folder, regression, header):
     X = np.array([[0.1, 0.2], [0.5, 0.25], [1.0, 1.0]])
     np.savetxt("new.csv", X, delimiter=",", header="x,y" if header else "", comments="")
-    succeed("predict", regression, "p.csv", "--features", "new.csv")
-    succeed("predict", regression, "p.npz", "--features", "new.csv")
+    succeed("predict", regression, "p.csv", "--table", "new.csv")
+    succeed("predict", regression, "p.npz", "--table", "new.csv")
 
     found = np.genfromtxt("p.csv", delimiter=",", names=True)
     assert found.dtype.names == ("z",)
@@ -197,8 +197,8 @@ def test_predictions_have_the_names_of_the_classes(folder):
     lines = [[*x.tolist(), str(names[t])] for x, t in zip(data["Xtrain"], data["Ttrain"], strict=True)]
     write_csv(folder / "c.csv", [*"abcd", "colour"], lines)
     np.savetxt("new.csv", data["Xtest"], delimiter=",", fmt="%.9g")
-    succeed("train", "--csv", "c.csv", "--epochs", 20, "--save-weights", "m.npz")
-    succeed("predict", "m.npz", "p.csv", "--features", "new.csv")
+    succeed("train", "--table", "c.csv", "--epochs", 20, "--save-weights", "m.npz")
+    succeed("predict", "m.npz", "p.csv", "--table", "new.csv")
 
     with (folder / "p.csv").open(newline="") as file:
         predicted = [line["colour"] for line in csv.DictReader(file)]
@@ -213,6 +213,6 @@ def test_batch_statistics_are_those_of_training(folder):
     succeed("train", *data, *layers, "--epochs", 2, "--save-weights", "m.npz")
     np.savetxt("one.csv", blobs()["Xtest"][:1], delimiter=",", fmt="%.9g")
     succeed("predict", "m.npz", "all.npz", *data)
-    succeed("predict", "m.npz", "one.npz", "--features", "one.csv")
+    succeed("predict", "m.npz", "one.npz", "--table", "one.csv")
 
     np.testing.assert_allclose(arrays(folder / "one.npz")["Y"][0], arrays(folder / "all.npz")["Y"][0], rtol=1e-5)

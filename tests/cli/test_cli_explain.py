@@ -91,7 +91,7 @@ def test_data_that_do_not_fit_are_named(tmp_path):
     succeed("train", "--load-dataset", tmp_path / "blobs.npz", "--epochs", 1, "--save-weights", tmp_path / "m.npz",
             "--layers", "Linear", "--layer-sizes", "4;3")  # fmt: skip
     result = run("explain", tmp_path / "m.npz")
-    assert "the model has 4 features, but digits has 64; name its data, such as with --csv FILE" in result.stderr
+    assert "the model has 4 features, but digits has 64; name its data, such as with --table FILE" in result.stderr
 
 
 def test_symbolic_checks_on_request():

@@ -75,21 +75,22 @@ def test_a_csv_file_with_classes_by_name(folder):
     write_csv(
         folder / "c.csv", ["colour", *"abcd"], [[n, *x.tolist()] for n, x in zip(names, data["Xtrain"], strict=True)]
     )
-    output = succeed("train", "--csv", "c.csv", "--target", "colour", "--epochs", 20)
+    output = succeed("train", "--table", "c.csv", "--target", "colour", "--epochs", 20)
 
     assert "72 training and 18 test examples, 4 features, 3 classes" in output
     assert last_number(output) >= 0.9
     assert (
-        succeed("train", "--csv", "c.csv", "--target", "0", "--epochs", 20).splitlines()[-1] == output.splitlines()[-1]
+        succeed("train", "--table", "c.csv", "--target", "0", "--epochs", 20).splitlines()[-1]
+        == output.splitlines()[-1]
     )
 
 
 def test_a_task_can_be_chosen(folder):
     write_csv(folder / "n.csv", ["x", "t"], [[i / 40, i % 4] for i in range(40)])
 
-    assert "4 classes" in succeed("train", "--csv", "n.csv", "--epochs", 1)
+    assert "4 classes" in succeed("train", "--table", "n.csv", "--epochs", 1)
     assert (
-        succeed("train", "--csv", "n.csv", "--epochs", 1, "--task", "regression")
+        succeed("train", "--table", "n.csv", "--epochs", 1, "--task", "regression")
         .splitlines()[-1]
         .startswith("test RMSE")
     )
@@ -97,7 +98,7 @@ def test_a_task_can_be_chosen(folder):
 
 @pytest.mark.parametrize(("name", "features", "classes"), [("checkerboard", 2, 2), ("mini", 8, 3)])
 def test_data_is_generated(name, features, classes):
-    output = succeed("train", "--generate-dataset", name, "--dataset-size", 50, "--epochs", 1)
+    output = succeed("train", "--generate-dataset", f"{name}(50)", "--epochs", 1)
     assert f"data {name}: 50 training and 10 test examples, {features} features, {classes} classes" in output
 
     def data_of(seed: int) -> str:
@@ -318,7 +319,7 @@ def test_a_wrong_gradient_of_a_plugin_is_found_while_training(folder):
 
 def test_a_regression_saves_and_evaluates_alike(folder):
     write_csv(folder / "plane.csv", ["x", "y", "z"], plane())
-    output = succeed("train", "--csv", "plane.csv", "--epochs", 10, "--save-weights", "m.npz")
-    rmse = json.loads(succeed("evaluate", "m.npz", "--csv", "plane.csv", "--json"))["RMSE"]
+    output = succeed("train", "--table", "plane.csv", "--epochs", 10, "--save-weights", "m.npz")
+    rmse = json.loads(succeed("evaluate", "m.npz", "--table", "plane.csv", "--json"))["RMSE"]
 
     assert f"test RMSE {rmse:.3f}" == output.splitlines()[-1]

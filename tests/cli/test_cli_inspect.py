@@ -260,7 +260,7 @@ def test_version_and_help():
         (("info",), 0),
         (("check", "--layers", "Linear", "--layer-sizes", "2;2"), 0),
         (("train", "--layers", "RelU;Linear"), 2),
-        (("train", "--csv", "missing.csv"), 2),
+        (("train", "--table", "missing.csv"), 2),
         (("evaluate", "missing.npz"), 2),
         (("trian",), 2),
     ],

@@ -44,7 +44,10 @@ def test_a_repeated_run_leaves_the_logs_of_the_first():
         ("--log data.npz", "expected a name that ends in .jsonl or .csv, found 'data.npz'."),
         ("--log absent/a.csv", "--log absent/a.csv: the folder {folder}/absent does not exist"),
         ("--log a.csv --log ./a.csv", "--log a.csv: the same file as --log a.csv; expected another one"),
-        ("--log a.csv --csv a.csv", "--log a.csv: the same file as --csv a.csv, which is read; expected another one"),
+        (
+            "--log a.csv --table a.csv",
+            "--log a.csv: the same file as --table a.csv, which is read; expected another one",
+        ),
         ("--tensorboard data.npz", "--tensorboard data.npz: expected a folder, found a file"),
         ("--tensorboard x --output x", "--tensorboard x: the same file as --output x; expected another one"),
     ],

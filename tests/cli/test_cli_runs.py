@@ -34,7 +34,7 @@ def train(name: str, *options: object) -> dict:
 
 def train_regression(name: str) -> None:
     write_csv(Path("plane.csv"), ["x", "y", "z"], plane())
-    succeed("train", "--csv", "plane.csv", "--layers", "Linear", "--epochs", 2, "--output", f"runs/{name}")
+    succeed("train", "--table", "plane.csv", "--layers", "Linear", "--epochs", 2, "--output", f"runs/{name}")
 
 
 # -- plot -----------------------------------------------------------------------------------------

@@ -121,16 +121,18 @@ def test_a_table_is_read_as_it_was(folder):
     rows = plane()
     write_csv(folder / "t.csv", ["x", "y", "z"], rows)
     write_csv(folder / "swapped.csv", ["y", "u", "z", "x"], [[y, 0, 10 * z, x] for x, y, z in rows])
-    table = ("--columns", "x,y", "--missing", "median")
-    succeed("train", "--csv", "t.csv", *table, "--epochs", 2, "--save-weights", "t.npz")
-    go_on = ("train", "--csv", "swapped.csv", "--target", "z", "--load-weights", "t.npz", "--epochs", 1)
+    table = ("--features", "columns=x,y; missing=median")
+    succeed("train", "--table", "t.csv", *table, "--epochs", 2, "--save-weights", "t.npz")
+    go_on = ("train", "--table", "swapped.csv", "--target", "z", "--load-weights", "t.npz", "--epochs", 1)
     succeed(*go_on, "--save-weights", "u.npz")
     for name in ("extra.offset", "extra.scale", "extra.target_offset", "extra.target_scale"):
         np.testing.assert_array_equal(arrays("u.npz")[name], arrays("t.npz")[name], err_msg=name)
     assert [column.name for column in load_model("u.npz").model.features.columns] == ["x", "y"]
-    succeed("train", "--csv", "t.csv", *table, "--load-weights", "t.npz", "--epochs", 1)
-    assert "--columns x" in refused("train", "--csv", "t.csv", "--columns", "x", "--load-weights", "t.npz")
-    message = refused("train", "--csv", "t.csv", "--load-weights", "t.npz", "--normalize-targets", "unit")
+    succeed("train", "--table", "t.csv", *table, "--load-weights", "t.npz", "--epochs", 1)
+    assert "--features columns=x" in refused(
+        "train", "--table", "t.csv", "--features", "columns=x", "--load-weights", "t.npz"
+    )
+    message = refused("train", "--table", "t.csv", "--load-weights", "t.npz", "--normalize-targets", "unit")
     assert "--normalize-targets unit and --load-weights t.npz contradict each other" in message
 
 
@@ -140,7 +142,7 @@ RUNS = {
     "a model": (*DATA, *MODEL, "--epochs", 3, "--seed", 3, "--validation", 0.2, "--early-stopping", 2),
     "defaults": ("--epochs", 1),
     "going on": (*DATA, "--load-weights", "m.npz", "--epochs", 2, "--clip", 0.5, "--weight-decay", 0.01),
-    "generated": ("--generate-dataset", "mini", "--dataset-size", 50, "--overall-density", 0.5, "--epochs", 2),
+    "generated": ("--generate-dataset", "mini(50)", "--overall-density", 0.5, "--epochs", 2),
 }
 
 
@@ -168,7 +170,7 @@ def test_a_repeated_run_may_differ_where_told(folder):
 def test_other_data_are_noted_when_a_run_is_repeated(folder):
     note = "note: the data are not those of the run in run1/run.json"
     write_csv(folder / "d.csv", ["x", "y", "z"], plane())
-    succeed("train", "--csv", "d.csv", "--epochs", 1, "--output", "run1")
+    succeed("train", "--table", "d.csv", "--epochs", 1, "--output", "run1")
     assert note not in run("train", "--config", "run1/run.json").stderr
     write_csv(folder / "d.csv", ["x", "y", "z"], plane(70))
     assert note in run("train", "--config", "run1/run.json").stderr

@@ -15,7 +15,7 @@ from sklearn.metrics import mean_absolute_error, r2_score
 
 import matgrad as mg
 from cli_support import arrays, last_number, plane, run, succeed, write_csv
-from matgrad.datasets import csv_features
+from matgrad.datasets import table_features
 
 
 def read(path: str) -> tuple[list[str], list[list[str]]]:
@@ -43,7 +43,15 @@ def model(folder) -> str:
     """A model of houses.csv, trained with the defaults; raw.npz has the data."""
     write_csv(folder / "houses.csv", *houses())
     succeed(
-        "train", "--csv", "houses.csv", "--categorical", "auto", "--save-weights", "m.npz", "--save-dataset", "raw.npz"
+        "train",
+        "--table",
+        "houses.csv",
+        "--features",
+        "categorical=auto",
+        "--save-weights",
+        "m.npz",
+        "--save-dataset",
+        "raw.npz",
     )
     return "m.npz"
 
@@ -57,16 +65,16 @@ def test_diabetes_is_as_good_as_linear_regression_with_a_smaller_rate(folder):
     lines = np.column_stack([data.data, data.target]).tolist()
     write_csv(folder / "d.csv", [*data.feature_names, "progression"], lines)
     files = ("--save-weights", "m.npz", "--save-dataset", "raw.npz")
-    succeed("train", "--csv", "d.csv", "--learning-rate", 0.01, *files)
+    succeed("train", "--table", "d.csv", "--learning-rate", 0.01, *files)
     raw = arrays(folder / "raw.npz")
     linear = LinearRegression().fit(raw["Xtrain"], raw["Ttrain"]).score(raw["Xtest"], raw["Ttest"])
-    assert json.loads(succeed("evaluate", "m.npz", "--csv", "d.csv", "--json"))["R2"] > linear - 0.1
+    assert json.loads(succeed("evaluate", "m.npz", "--table", "d.csv", "--json"))["R2"] > linear - 0.1
 
 
 def test_prices_with_the_defaults_are_as_good_as_linear_regression(folder, model):
     raw = arrays(folder / "raw.npz")
     linear = LinearRegression().fit(raw["Xtrain"], raw["Ttrain"]).score(raw["Xtest"], raw["Ttest"])
-    found = json.loads(succeed("evaluate", model, "--csv", "houses.csv", "--json"))
+    found = json.loads(succeed("evaluate", model, "--table", "houses.csv", "--json"))
     assert linear > 0.95
     assert found["R2"] > linear - 0.02
 
@@ -75,9 +83,9 @@ def test_predictions_and_measures_are_in_the_units_of_the_data(folder, model):
     """And those of the library are the same."""
     raw = arrays(folder / "raw.npz")
     M = mg.load(model)
-    succeed("predict", model, "p.csv", "--csv", "houses.csv")
+    succeed("predict", model, "p.csv", "--table", "houses.csv", "--part", "test")
     Y = numbers("p.csv")
-    found = json.loads(succeed("evaluate", model, "--csv", "houses.csv", "--json"))
+    found = json.loads(succeed("evaluate", model, "--table", "houses.csv", "--json"))
 
     np.testing.assert_allclose(M.predict(raw["Xtest"]), Y, rtol=1e-5)
     assert found["MAE"] == pytest.approx(mean_absolute_error(raw["Ttest"], Y), rel=1e-4)
@@ -89,9 +97,9 @@ def test_predictions_and_measures_are_in_the_units_of_the_data(folder, model):
 
 
 def test_a_run_shows_errors_in_the_units_of_the_data(folder, model):
-    options = ("--csv", "houses.csv", "--categorical", "auto", "--epochs", 2)
+    options = ("--table", "houses.csv", "--features", "categorical=auto", "--epochs", 2)
     output = succeed("train", *options, "--save-weights", "n.npz")
-    found = json.loads(succeed("evaluate", "n.npz", "--csv", "houses.csv", "--json"))
+    found = json.loads(succeed("evaluate", "n.npz", "--table", "houses.csv", "--json"))
     assert last_number(output) == pytest.approx(found["RMSE"], abs=1e-2)
     assert ", targets normalized (standard)" in output
     record = json.loads(succeed("train", *options, "--json", "--validation", 0.1))
@@ -104,7 +112,7 @@ def test_a_run_shows_errors_in_the_units_of_the_data(folder, model):
 def test_the_scaling_of_the_targets_can_be_chosen(folder, kind):
     lines = [[x / 20, 3 * x / 20 - 1] for x in range(40)]
     write_csv(folder / "line.csv", ["x", "t"], lines)
-    options = ("--csv", "line.csv", "--layers", "Linear", "--normalize-targets", kind, "--epochs", 100)
+    options = ("--table", "line.csv", "--layers", "Linear", "--normalize-targets", kind, "--epochs", 100)
     succeed("train", *options, "--task", "regression", "--save-weights", "m.npz", "--save-dataset", "raw.npz")
     T, content = arrays(folder / "raw.npz")["Ttrain"].astype(np.float64), arrays(folder / "m.npz")
     expected = {"none": None, "unit": (T.min(), np.ptp(T)), "standard": (T.mean(), T.std())}[kind]
@@ -112,7 +120,7 @@ def test_the_scaling_of_the_targets_can_be_chosen(folder, kind):
     if expected is not None:
         np.testing.assert_allclose(content["extra.target_offset"], [[expected[0]]], rtol=1e-6)
         np.testing.assert_allclose(content["extra.target_scale"], [[expected[1]]], rtol=1e-6)
-    assert json.loads(succeed("evaluate", "m.npz", "--csv", "line.csv", "--json"))["R2"] > 0.99
+    assert json.loads(succeed("evaluate", "m.npz", "--table", "line.csv", "--json"))["R2"] > 0.99
 
 
 @pytest.mark.parametrize(
@@ -121,14 +129,14 @@ def test_the_scaling_of_the_targets_can_be_chosen(folder, kind):
 def test_outputs_that_are_not_any_number_keep_their_targets(folder, options):
     """A probability, or the logit of one, cannot reach targets with mean 0."""
     write_csv(folder / "p.csv", ["x", "t"], [[x / 40, 0.1 + 0.8 * x / 40] for x in range(40)])
-    succeed("train", "--csv", "p.csv", "--epochs", 1, *options, "--save-weights", "m.npz")
+    succeed("train", "--table", "p.csv", "--epochs", 1, *options, "--save-weights", "m.npz")
     assert "extra.target_offset" not in arrays(folder / "m.npz")
 
 
 def test_a_constant_target_is_predicted(folder):
     write_csv(folder / "c.csv", ["x", "t"], [[x / 40, 1234.5] for x in range(40)])
-    succeed("train", "--csv", "c.csv", "--task", "regression", "--save-weights", "m.npz")
-    succeed("predict", "m.npz", "p.csv", "--csv", "c.csv")
+    succeed("train", "--table", "c.csv", "--task", "regression", "--save-weights", "m.npz")
+    succeed("predict", "m.npz", "p.csv", "--table", "c.csv", "--part", "test")
     np.testing.assert_allclose(numbers("p.csv"), 1234.5, atol=0.5)
 
 
@@ -143,14 +151,14 @@ def test_columns_in_another_order_give_the_same_predictions(folder, model):
     write_csv(folder / "moved.csv", [header[j] for j in order], [[line[j] for j in order] for line in lines])
     write_csv(folder / "more.csv", ["id", *header], [[f"h{i}", *line] for i, line in enumerate(lines)])
     for name in ("ordered", "moved", "more"):
-        succeed("predict", model, f"{name}.out.csv", "--features", f"{name}.csv")
+        succeed("predict", model, f"{name}.out.csv", "--table", f"{name}.csv")
 
     expected = (folder / "ordered.out.csv").read_text()
     assert expected.startswith("price\n")
     assert (folder / "moved.out.csv").read_text() == (folder / "more.out.csv").read_text() == expected
-    result = run("predict", model, "p.csv", "--features", "more.csv")
+    result = run("predict", model, "p.csv", "--table", "more.csv")
     assert result.stderr == "ignored columns: id, price\n"
-    Y = mg.load(model).predict(csv_features("moved.csv", like=mg.load(model).features))
+    Y = mg.load(model).predict(table_features("moved.csv", like=mg.load(model).features))
     np.testing.assert_allclose(Y, numbers("p.csv"), rtol=1e-6)
     assert r2_score([line[4] for line in lines], Y) > 0.9
 
@@ -159,7 +167,7 @@ def test_evaluate_finds_the_columns_and_the_target_by_name(folder, model):
     header, lines = houses()
     order = [4, 3, 1, 2, 0]
     write_csv(folder / "moved.csv", [header[j] for j in order], [[line[j] for j in order] for line in lines])
-    here, moved = (json.loads(succeed("evaluate", model, "--csv", f"{x}.csv", "--json")) for x in ("houses", "moved"))
+    here, moved = (json.loads(succeed("evaluate", model, "--table", f"{x}.csv", "--json")) for x in ("houses", "moved"))
     assert here == moved
 
 
@@ -167,15 +175,15 @@ def test_evaluate_finds_the_columns_and_the_target_by_name(folder, model):
     ("header", "line", "words"),
     [
         ("area,rooms,town", "100,3,Delft", ("new.csv", "'year'", "area, rooms, town")),
-        ("area,rooms,year,town", "100,3,1990,Utrecht", ("new.csv", "line 2", "'Utrecht'", "Delft, Eindhoven, Zwolle")),
-        ("area,rooms,year,town", "100,,1990,Delft", ("new.csv", "line 2", "'rooms'", "missing value")),
-        ("area,rooms,year,town", "100,few,1990,Delft", ("new.csv", "line 2", "'few'")),
+        ("area,rooms,year,town", "100,3,1990,Utrecht", ("new.csv", "row 1", "'Utrecht'", "Delft, Eindhoven, Zwolle")),
+        ("area,rooms,year,town", "100,,1990,Delft", ("new.csv", "row 1", "'rooms'", "missing value")),
+        ("area,rooms,year,town", "100,few,1990,Delft", ("new.csv", "row 1", "'few'")),
         ("100,3,1990", "101,4,1991", ("new.csv", "3 columns", "4 features")),
     ],
 )
 def test_features_that_do_not_fit_are_refused(folder, model, header, line, words):
     (folder / "new.csv").write_text(f"{header}\n{line}\n")
-    result = run("predict", model, "p.csv", "--features", "new.csv")
+    result = run("predict", model, "p.csv", "--table", "new.csv")
     assert result.exit_code == 2
     (error,) = result.stderr.splitlines()
     assert all(word in error for word in words), error
@@ -200,9 +208,9 @@ def iris(folder) -> str:
      ("--loss", "MeanSquaredError")],
 )  # fmt: skip
 def test_classes_and_probabilities(folder, iris, options):
-    succeed("train", "--csv", "iris.csv", "--save-weights", iris, *options)
-    succeed("predict", iris, "p.csv", "--features", "iris.csv")
-    succeed("predict", iris, "p.npz", "--features", "iris.csv")
+    succeed("train", "--table", "iris.csv", "--save-weights", iris, *options)
+    succeed("predict", iris, "p.csv", "--table", "iris.csv")
+    succeed("predict", iris, "p.npz", "--table", "iris.csv")
     header, lines = read("p.csv")
     content = arrays(folder / "p.npz")
     A, Y = np.array(lines)[:, 1:].astype(float), content["Y"].astype(np.float64)
@@ -229,7 +237,7 @@ def test_one_output_has_two_classes(folder, loss):
     M = mg.create_model("Linear", [2, 1])
     M.save("m.npz", information={"loss": loss, "classes": 2, "class_names": ["no", "yes"]})
     np.savetxt("x.csv", np.array([[1.0, 2.0], [-1.0, -2.0]]), delimiter=",")
-    succeed("predict", "m.npz", "p.csv", "--features", "x.csv")
+    succeed("predict", "m.npz", "p.csv", "--table", "x.csv")
     header, lines = read("p.csv")
     Y = M.predict(np.array([[1.0, 2.0], [-1.0, -2.0]], np.float32))[:, 0].astype(float)
     p = 1 / (1 + np.exp(-Y))
@@ -258,15 +266,14 @@ def test_outputs_without_names_are_predictions(folder):
 @pytest.mark.parametrize(
     "options",
     [
-        ("--columns", "area,rooms"),
-        ("--columns", "0;1"),
-        ("--drop-columns", "town, year"),
-        ("--drop-columns", '"town",2'),
+        ("--features", "columns=area,rooms"),
+        ("--features", "columns = 0, 1"),
+        ("--features", 'drop="town",2; missing=error'),
     ],
 )
 def test_columns_are_chosen_by_name_or_number(folder, options):
     write_csv(folder / "houses.csv", *houses(60))
-    output = succeed("train", "--csv", "houses.csv", *options, "--epochs", 1, "--save-weights", "m.npz")
+    output = succeed("train", "--table", "houses.csv", *options, "--epochs", 1, "--save-weights", "m.npz")
     assert "48 training and 12 test examples, 2 features, regression" in output
     assert "ignored columns: year, town" in output
     lines = succeed("inspect", "m.npz").splitlines()
@@ -275,7 +282,7 @@ def test_columns_are_chosen_by_name_or_number(folder, options):
 
 def test_columns_from_a_configuration_file(folder):
     write_csv(folder / "houses.csv", *houses(60))
-    (folder / "c.toml").write_text('csv = "houses.csv"\ncolumns = ["area", "town"]\ncategorical = ["town"]\n')
+    (folder / "c.toml").write_text('table = "houses.csv"\nfeatures = ["columns=area,town", "categorical=town"]\n')
     assert "4 features, regression" in succeed("train", "--config", "c.toml", "--epochs", 1)
 
 
@@ -283,51 +290,53 @@ def test_missing_values_and_unknown_categories_by_option(folder):
     header, lines = houses(200)
     gaps = [[*line[:1], "" if i % 7 == 3 else line[1], *line[2:]] for i, line in enumerate(lines)]
     write_csv(folder / "gaps.csv", header, gaps)
-    table = ("--csv", "gaps.csv", "--categorical", "town")
-    refused = run("train", *table)
+    table = ("--table", "gaps.csv", "--features")
+    refused = run("train", *table, "categorical=town")
     assert refused.exit_code == 2
-    assert re.search(r"gaps.csv, line \d+, column 2 \('rooms'\): missing value \(''\)", refused.stderr)
-    assert "--missing" in refused.stderr
-    options = ("--missing", "median", "--unknown", "zero", "--save-weights", "m.npz")
+    assert re.search(r"gaps.csv, row \d+, column 2 \('rooms'\): missing value", refused.stderr)
+    assert '--features "missing=median"' in refused.stderr
+    options = ("categorical=town; missing=median; unknown=zero", "--save-weights", "m.npz")
     assert last_number(succeed("train", *table, *options)) < 60000
     write_csv(folder / "new.csv", header[:4], [[100.0, "", 1990, "Utrecht"], [100.0, 4, 1990, "Delft"]])
-    result = run("predict", "m.npz", "p.csv", "--features", "new.csv")
+    result = run("predict", "m.npz", "p.csv", "--table", "new.csv")
     assert result.exit_code == 0
     assert result.stderr == "column 4 ('town'): unknown categories become zeros (Utrecht)\n"
     M = mg.load("m.npz")
     X = np.array([[100, M.features.columns[1].fill, 1990, 0, 0, 0], [100, 4, 1990, 1, 0, 0]], np.float32)
     np.testing.assert_allclose(numbers("p.csv"), M.predict(X), rtol=1e-5)
-    assert "dropped: 29 of 200 lines" in succeed("train", *table, "--missing", "drop", "--epochs", 1)
+    assert "dropped: 29 of 200 rows" in succeed("train", *table, "categorical=town; missing=drop", "--epochs", 1)
 
 
 def test_strings_are_refused_with_the_option_that_takes_them(folder):
     write_csv(folder / "houses.csv", *houses(60))
-    result = run("train", "--csv", "houses.csv", "--save-weights", "m.npz")
+    result = run("train", "--table", "houses.csv", "--save-weights", "m.npz")
     assert result.exit_code == 2
     assert "column 4 ('town'): found" in result.stderr
-    assert "--categorical" in result.stderr
+    assert "categorical=auto" in result.stderr
     assert list(folder.iterdir()) == [folder / "houses.csv"]
 
 
 def test_the_task_of_a_model_is_that_of_its_data(folder):
     """Integers, which could be classes, are the targets of a regression again."""
     write_csv(folder / "n.csv", ["x", "t"], [[i / 40, i % 4] for i in range(40)])
-    succeed("train", "--csv", "n.csv", "--epochs", 1, "--task", "regression", "--save-weights", "m.npz")
-    assert "R2" in json.loads(succeed("evaluate", "m.npz", "--csv", "n.csv", "--json"))
+    succeed("train", "--table", "n.csv", "--epochs", 1, "--task", "regression", "--save-weights", "m.npz")
+    assert "R2" in json.loads(succeed("evaluate", "m.npz", "--table", "n.csv", "--json"))
 
 
 def test_files_of_earlier_versions_are_read(folder):
     """They have no features, and targets that are not scaled: columns are taken by position."""
     write_csv(folder / "plane.csv", ["x", "y", "z"], plane())
-    succeed("train", "--csv", "plane.csv", "--normalize-targets", "none", "--epochs", 5, "--save-weights", "m.npz")
+    succeed("train", "--table", "plane.csv", "--normalize-targets", "none", "--epochs", 5, "--save-weights", "m.npz")
     content = arrays(folder / "m.npz")
     description = json.loads(str(content["matgrad"]))
     assert description["information"].pop("features")["target"]["name"] == "z"
     np.savez("old.npz", **content | {"matgrad": np.array(json.dumps(description))})
 
-    new, old = (json.loads(succeed("evaluate", name, "--csv", "plane.csv", "--json")) for name in ("m.npz", "old.npz"))
+    new, old = (
+        json.loads(succeed("evaluate", name, "--table", "plane.csv", "--json")) for name in ("m.npz", "old.npz")
+    )
     assert new == old
     for name, heading in (("m", "z"), ("old", "prediction")):
-        succeed("predict", f"{name}.npz", f"{name}.csv", "--csv", "plane.csv")
+        succeed("predict", f"{name}.npz", f"{name}.csv", "--table", "plane.csv", "--part", "test")
         assert read(f"{name}.csv")[0] == [heading]
     np.testing.assert_array_equal(numbers("m.csv"), numbers("old.csv"))

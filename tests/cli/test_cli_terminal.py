@@ -174,7 +174,7 @@ def test_control_c_while_the_data_is_read_ends_cleanly(folder):
     """Before training starts there is nothing to save."""
     slow = folder / "slow.csv"
     slow.write_bytes(b"1,2,a\n" * 10_000_000)  # which takes many seconds to read
-    process = start("train", "--csv", slow, "--save-weights", "m.npz", stdin=subprocess.DEVNULL)
+    process = start("train", "--table", slow, "--save-weights", "m.npz", stdin=subprocess.DEVNULL)
     end = time.monotonic() + PATIENCE
     while not has_open(process, slow):
         assert time.monotonic() < end, "the file is not opened"
@@ -207,11 +207,11 @@ def test_an_error_that_a_terminal_cannot_show():
 def test_json_has_all_characters_on_every_terminal(tmp_path):
     (tmp_path / "naïve η.csv").write_text("x,t\n" + "".join(f"{i},{'αβ'[i % 2]}\n" for i in range(20)))
     process = start(
-        *("train", "--csv", "naïve η.csv", "--epochs", "1", "--layers", "Linear", "--json"),
+        *("train", "--table", "naïve η.csv", "--epochs", "1", "--layers", "Linear", "--json"),
         env=os.environ | {"PYTHONIOENCODING": "latin-1"},
     )
     output, _ = process.communicate(timeout=PATIENCE)
-    assert json.loads(output)["configuration"]["csv"] == "naïve η.csv"
+    assert json.loads(output)["configuration"]["table"] == ["naïve η.csv"]
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])

@@ -80,7 +80,7 @@ def test_json_is_one_document_with_the_numbers_that_are_printed():
 def test_a_regression_ends_with_its_error(folder):
     lines = plane()
     write_csv(folder / "plane.csv", ["x", "y", "z"], lines)
-    output = succeed("train", "--csv", "plane.csv", "--epochs", 30, "--learning-rate", 0.02)
+    output = succeed("train", "--table", "plane.csv", "--epochs", 30, "--learning-rate", 0.02)
 
     assert re.fullmatch(r"test RMSE \d+\.\d{3}", output.splitlines()[-1])
     assert last_number(output) < 0.1 < np.std(np.array(lines)[:, 2])
@@ -269,7 +269,7 @@ def test_early_stopping_that_meets_divergence_keeps_the_best_model(folder, data)
 )
 def test_a_softmax_over_one_class_is_refused(folder, options, message: str):
     write_csv(folder / "plane.csv", ["x", "y", "z"], plane())
-    result = run("train", "--csv", "plane.csv", *options)
+    result = run("train", "--table", "plane.csv", *options)
     assert result.exit_code == 2
     assert message in result.output
 

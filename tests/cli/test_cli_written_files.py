@@ -77,12 +77,12 @@ OVERLAPS = {
     "predict m.npz hard.npz": "MODEL m.npz",
     "predict m.npz sub/../m.npz": "MODEL m.npz",
     "predict m.npz linked/m.npz": "MODEL m.npz",
-    "predict m.npz d.csv --csv d.csv": "--csv d.csv",
-    "predict m.npz link.csv --features d.csv": "--features d.csv",
+    "predict m.npz d.csv --table d.csv": "--table d.csv",
+    "predict m.npz link.csv --table d.csv": "--table d.csv",
     "predict m.npz data.npz --load-dataset data.npz": "--load-dataset data.npz",
-    "train --csv d.csv --save-weights d.csv": "--csv d.csv",
-    "train --csv d.csv --save-dataset d.csv": "--csv d.csv",
-    "train --csv linked/d.csv --save-weights sub/../d.csv": "--csv linked/d.csv",
+    "train --table d.csv --save-weights d.csv": "--table d.csv",
+    "train --table d.csv --save-dataset d.csv": "--table d.csv",
+    "train --table linked/d.csv --save-weights sub/../d.csv": "--table linked/d.csv",
     "train --load-dataset data.npz --save-weights data.npz": "--load-dataset data.npz",
     "train --load-dataset data.npz --save-dataset data.npz": "--load-dataset data.npz",
     "train --preprocessed epochs --save-dataset epochs/epoch1.npz": "--preprocessed epochs",
@@ -166,7 +166,7 @@ def test_standard_output_is_an_output_too(folder, name):
 
 @pytest.mark.parametrize(
     "command",
-    ["train --output", "train --save-weights", "train --save-dataset", "train --load-weights", "train --csv",
+    ["train --output", "train --save-weights", "train --save-dataset", "train --load-weights", "train --table",
      "train --config", "train --plugin", "predict m.npz", "evaluate", "inspect", "check", "program --save",
      "program --latex", "verify --latex", "bench paper --output", "bench plot", "data get mnist"],
 )  # fmt: skip

@@ -167,16 +167,16 @@ def test_train_evaluate_and_predict_take_svmlight_files(tmp_path: Path):
     split = hold_out(2, 0.2)
     expected = M.predict(X[np.concatenate(split)]).argmax(axis=1)
     assert classes == [("-1", "3", "10")[k] for k in expected]
-    output = succeed("evaluate", model, "--svmlight", train, "--svmlight-test", train, "--backend", "numpy")
+    output = succeed("evaluate", model, "--svmlight", f"{train};{train}", "--backend", "numpy")
     assert "the test part of train: 40 examples" in output
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path):
     path = write(tmp_path / "some.svm")
     for options, message in (
-        (["--svmlight-test", path], "--svmlight-test needs --svmlight"),
-        (["--svmlight", path, "--csv", path], "--csv and --svmlight: expected one data set"),
-        (["--svmlight", path, "--target", "3"], "--target needs --csv"),
+        (["--svmlight-test", path], "--svmlight-test is gone: use --svmlight"),
+        (["--svmlight", path, "--table", path], "--table and --svmlight: expected one data set"),
+        (["--svmlight", path, "--target", "3"], "--target needs --table"),
         (["--svmlight", path, "--normalize", "standard"], "'standard' would make a sparse X dense"),
     ):
         result = run("train", *options, "--epochs", 1)

@@ -91,7 +91,9 @@ def test_formats_of_csv_are_recognized(tmp_path: Path, delimiter: str, header: s
     assert_close(data.Xtest, EXPECTED, tolerance=0.0)
     assert (data.Ttrain.tolist(), data.class_names) == ([0, 1, 0, 1], ("a", "b"))
     assert data.notes[1] == f"header: {'yes' if header else 'no'}"
-    assert [c.name for c in data.features.columns] == ([None] * 2 if not header else header.replace('"', "").split(",")[:2])
+    assert [c.name for c in data.features.columns] == (
+        [None] * 2 if not header else header.replace('"', "").split(",")[:2]
+    )
 
 
 def frame() -> pandas.DataFrame:
@@ -156,7 +158,7 @@ def test_damaged_files_are_refused(tmp_path: Path):
     content = path.read_bytes()
     for damaged in (content[:100], content[:-20] + bytes(20), b"PAR1", b"ARROW1\0\0" + bytes(50)):
         path.write_bytes(damaged)
-        with pytest.raises(DataError, match="a.parquet: cannot be read as a table"):
+        with pytest.raises(DataError, match=r"a\.parquet: cannot be read as a table"):
             table(path)
 
 

@@ -330,9 +330,9 @@ READERS = {
     "torch": Reader(
         "a.safetensors", lambda: exchanged(exchange.save_torch), read_exchanged(exchange.load_torch), in_safetensors
     ),
-    "csv": Reader("table.csv", table, lambda path: datasets.csv(path, categorical="auto", missing="median")),
-    "csv.gz": Reader("table.csv.gz", lambda: gzip.compress(table()), datasets.csv, in_gzip),
-    "features": Reader("features.csv", lambda: b"1,2\n3,4\n", datasets.csv_features),
+    "csv": Reader("table.csv", table, lambda path: datasets.table(path, categorical="auto", missing="median")),
+    "csv.gz": Reader("table.csv.gz", lambda: gzip.compress(table()), datasets.table, in_gzip),
+    "features": Reader("features.csv", lambda: b"1,2\n3,4\n", datasets.table_features),
     "svmlight": Reader("a.svm", svmlight, datasets.svmlight),
     "svmlight.gz": Reader("a.svm.gz", lambda: gzip.compress(svmlight()), datasets.svmlight, in_gzip),
     "idx": Reader("train-images-idx3-ubyte", idx, read_mnist),

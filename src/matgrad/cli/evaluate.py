@@ -11,7 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
-from matgrad.cli.examples import check_features, examples_for, part_of, part_option, seed_option, show
+from matgrad.cli.examples import PARTS, check_features, examples_for, part_of, part_option, seed_option, show
 from matgrad.cli.files import READS, WRITES
 from matgrad.cli.groups import GroupedCommand, option
 from matgrad.cli.options import (
@@ -22,7 +22,6 @@ from matgrad.cli.options import (
     plugin_option,
 )
 from matgrad.cli.saved_models import class_names, load_data_for
-from matgrad.cli.table_options import check_table_options
 from matgrad.datasets import DataLoader
 from matgrad.datasets.tables import read_features
 from matgrad.evaluation.measures import Measures, measure, predicted_classes, probabilities
@@ -44,7 +43,7 @@ def evaluate(model: Path, **options: Any) -> None:
     """Measure the saved MODEL: accuracy, loss and confusion matrix, or the errors of a regression.
 
     The inputs are scaled as they were in training; errors are in the units of the data, and the loss is that of the
-    targets as they were scaled in training. The columns of a CSV file are found by their names.
+    targets as they were scaled in training. The columns of a table are found by their names.
     """
     set_threads(options["threads"])
     saved = load_model(model)
@@ -72,9 +71,12 @@ def evaluate(model: Path, **options: Any) -> None:
 @click.argument("model", type=READS)
 @click.argument("output", type=WRITES)
 @data_options
-@part_option
 @option(
-    "Data", "--features", type=READS, metavar="FILE", help="A CSV file, with or without targets: predict for each line."
+    "Data",
+    "--part",
+    type=click.Choice(PARTS),
+    help="The part of the data to use; all is the training part, then the test part.  [default: of a table, which "
+    "needs no targets, all rows in their order; else test]",
 )
 @seed_option
 @machine_options
@@ -83,21 +85,20 @@ def predict(model: Path, output: Path, **options: Any) -> None:
     """Write what the saved MODEL predicts to OUTPUT, a .csv or .npz file.
 
     Each row has the predicted class and the probabilities of all classes or, for a regression, the prediction. The
-    columns of a CSV file are found by their names, in any order; others are ignored.
+    columns of a table are found by their names, in any order; others are ignored.
     """
     if output.suffix not in (".csv", ".npz"):
         raise ValueError(f"{output}: expected a file that ends in .csv or .npz")
     set_threads(options["threads"])
     saved = load_model(model)
-    if options["features"]:
-        name = str(options["features"])
-        if given := data_sources(options):
-            raise ValueError(f"--features and {' and '.join(given)}: expected one data set")
-        check_table_options(options, "features")
-        X, notes = read_features(options["features"], like=saved.model.features)
+    if options["part"] is None and [*data_sources(options).values()] == ["table"]:
+        if len(options["table"]) > 1 or options["target"] or options["task"]:
+            raise ValueError("--table with a test file, --target or --task: expected --part beside it")
+        name = str(options["table"][0])
+        X, notes = read_features(name, like=saved.model.features)
     else:
         data = load_data_for(saved, options)
-        (X, _), notes, name = part_of(data, options["part"]), list(data.notes), data.name
+        (X, _), notes, name = part_of(data, options["part"] or "test"), list(data.notes), data.name
     check_features(saved.model, X, model, name)
     show(notes)
     M = move(saved.model, options)

@@ -17,10 +17,11 @@ from matgrad.datasets.checking import stacked
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.storage.models import SavedModel
 
+PARTS = ("train", "test", "all")
 part_option = option(
     "Data",
     "--part",
-    type=click.Choice(["train", "test", "all"]),
+    type=click.Choice(PARTS),
     default="test",
     help="The part of the data to use; all is the training part, then the test part.",
 )
@@ -52,7 +53,7 @@ def check_features(M: MultilayerPerceptron, X: Any, path: Path, name: str) -> No
     D = M.layers[0].input_size
     if X.shape[1] != D:
         raise ValueError(
-            f"{path}: the model has {D} features, but {name} has {X.shape[1]}; name its data, such as with --csv FILE"
+            f"{path}: the model has {D} features, but {name} has {X.shape[1]}; name its data, such as with --table FILE"
         )
 
 

@@ -52,6 +52,17 @@ class Reads(FileType):
         return [file for pattern in self.patterns for file in path.glob(pattern)]
 
 
+class ReadsFiles(Reads):
+    """A file that is read, or two of them with a semicolon between, for training and testing."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The paths."""
+        names = str(value).split(";")
+        if len(names) > 2:
+            self.fail(f"expected one file or two, found {len(names)}: {value}", param, ctx)
+        return tuple(super(ReadsFiles, self).convert(name.strip(), param, ctx) for name in names)
+
+
 class Writes(FileType):
     """A file that is written, with one of these endings, if any; if `prints`, the name - stands for standard output."""
 

@@ -14,7 +14,7 @@ import click
 from matgrad import datasets
 from matgrad.backends import BACKENDS, get_backend
 from matgrad.backends.base import DTYPES, MATMULS
-from matgrad.cli.files import CIFAR10, MNIST, READS, Reads, Writes
+from matgrad.cli.files import CIFAR10, MNIST, READS, Reads, ReadsFiles, Writes
 from matgrad.cli.groups import all_of, option
 from matgrad.cli.renamed import renaming
 from matgrad.cli.table_options import check_table_options, flag, given_table_options, target_options
@@ -23,6 +23,7 @@ from matgrad.datasets.normalization import KINDS
 from matgrad.foundation.limits import FLOAT32, THREADS
 from matgrad.foundation.plain_values import read_plain_values
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.specifications.parsing import create
 from matgrad.specifications.plugins import load_plugin
 
 Value = bool | int | float | str | None  # of an option in a configuration file, which may also have lists of them
@@ -61,21 +62,24 @@ data_options = all_of(
         "--cifar10",
         type=Reads(*CIFAR10),
         metavar="PATH",
-        help="CIFAR-10: its folder or tar.gz, binary or Python version.",
+        help="CIFAR-10: the folder or tar.gz of its binary version.",
     ),
     option("Data", "--load-dataset", type=READS, metavar="FILE", help="An npz file with Xtrain, Ttrain, Xtest, Ttest."),
     option(
-        "Data", "--csv", type=READS, metavar="FILE", help="A CSV file; a fifth of its rows are held out for testing."
+        "Data",
+        "--table",
+        type=ReadsFiles(),
+        metavar="FILE[;TEST]",
+        help="A CSV, Parquet or Arrow file, and one with the test examples; else a fifth of its rows are held out.",
     ),
     target_options,
     option(
         "Data",
         "--svmlight",
-        type=READS,
-        metavar="FILE",
-        help="An svmlight (libsvm) file of sparse examples; a fifth of its lines are held out for testing.",
+        type=ReadsFiles(),
+        metavar="FILE[;TEST]",
+        help="An svmlight (libsvm) file of sparse examples, and one with the test examples, likewise.",
     ),
-    option("Data", "--svmlight-test", type=READS, metavar="FILE", help="An svmlight file with the test examples."),
     option(
         "Data",
         "--preprocessed",
@@ -83,8 +87,12 @@ data_options = all_of(
         metavar="DIR",
         help="A folder with epoch0.npz, epoch1.npz …, one file per epoch.",
     ),
-    option("Data", "--generate-dataset", type=click.Choice(["checkerboard", "mini"]), help="Generate the data."),
-    option("Data", "--dataset-size", type=COUNT, metavar="N", help="Number of examples to generate."),
+    option(
+        "Data",
+        "--generate-dataset",
+        metavar="NAME",
+        help="Generate the data: checkerboard or mini, with a number of examples, such as checkerboard(1000).",
+    ),
 )
 
 normalize_options = all_of(
@@ -231,7 +239,7 @@ config_option = option(
 
 def data_sources(options: dict[str, Any]) -> dict[str, str]:
     """The flags of the data sets that the options name, with the names of those options."""
-    files = ("mnist", "fashion_mnist", "cifar10", "load_dataset", "csv", "svmlight", "preprocessed")
+    files = ("mnist", "fashion_mnist", "cifar10", "load_dataset", "table", "svmlight", "preprocessed")
     return {flag(name): name for name in (*files, "generate_dataset") if options[name] is not None}
 
 
@@ -244,30 +252,26 @@ def load_data(
 ) -> Dataset:
     """The data set that the options name, not yet normalized; the embedded digits if they name none.
 
-    A CSV file has the features and, unless the options name another, the target and the task of the model; an
+    A table has the features and, unless the options name another, the target and the task of the model; an
     svmlight file has its task, and the number and the first index of its features, which are in `indices`.
     """
     given = data_sources(options)
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)}: expected one data set")
     check_table_options(options, next(iter(given.values()), None))
-    if options["svmlight"] is None and options["svmlight_test"] is not None:
-        raise ValueError("--svmlight-test needs --svmlight")
-    if options["generate_dataset"] is None and options["dataset_size"]:
-        raise ValueError("--dataset-size needs --generate-dataset")
     if not given:
         return datasets.digits()
     (name,) = given.values()
     value = options[name]
     if name == "generate_dataset":
-        make = {"checkerboard": datasets.checkerboard, "mini": datasets.mini}[value]
-        size = {"size": options["dataset_size"]} if options["dataset_size"] else {}
-        return make(seed=seed, **size)
-    if name == "csv":
-        return datasets.csv(value, **({"task": task} | given_table_options(options)), like=like)
-    if name == "svmlight":
-        task = options["task"] if options["task"] is not None else task
-        return datasets.svmlight(value, test=options["svmlight_test"], task=task, **indices)
+        known = {"checkerboard": datasets.checkerboard, "mini": datasets.mini}
+        return create(value, known, "--generate-dataset", seed=seed)
+    if name in ("table", "svmlight"):
+        how: dict[str, Any] = {"task": task, "test": value[1] if len(value) > 1 else None}
+        how |= given_table_options(options)
+        if name == "svmlight":
+            return datasets.svmlight(value[0], **how, **indices)
+        return datasets.table(value[0], **how, like=like)
     readers = {
         "mnist": datasets.mnist,
         "fashion_mnist": datasets.fashion_mnist,

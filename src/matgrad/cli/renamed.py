@@ -9,6 +9,15 @@ RENAMED: dict[str, str] = {
     "--processes": "torchrun --nproc-per-node N -m matgrad train …",
     "--max-restarts": "torchrun --max-restarts N -m matgrad train … --checkpoint DIR",
     "--timeout": "mg.distributed.start(timeout=…) in a script",
+    "--csv": "--table FILE",
+    "--columns": '--features "columns=NAMES"',
+    "--drop-columns": '--features "drop=NAMES"',
+    "--categorical": '--features "categorical=NAMES"',
+    "--missing": '--features "missing=RULE"',
+    "--unknown": '--features "unknown=RULE"',
+    "--features": "--table FILE",  # of matgrad predict
+    "--svmlight-test": '--svmlight "TRAIN;TEST"',
+    "--dataset-size": '--generate-dataset "NAME(SIZE)"',
 }
 
 

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from matgrad.cli.options import load_data
 from matgrad.cli.sparsity import SPARSITY, check_sparsity, densities
-from matgrad.cli.table_options import FEATURES, flag
+from matgrad.cli.table_options import flag
 from matgrad.datasets import Dataset, Features, Normalization
 from matgrad.foundation.random_numbers import preserved_generator
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -107,11 +107,11 @@ def load_data_for(saved: SavedModel, options: dict[str, Any]) -> Dataset:
     """The data set that the options name, with the features, and for the task, of the model."""
     M, task = saved.model, "regression" if class_names(saved) is None else "classification"
     is_known = "classes" in saved.information or M.target_normalization is not None
-    chosen = [name for name in FEATURES if options.get(name) is not None]
+    is_chosen = options.get("features") is not None
     known = {"first_index": saved.information.get("first_index"), "features": M.layers[0].input_size}
-    data = load_data(options, options["seed"], None if chosen else M.features, task if is_known else None, known)
-    if chosen and M.features is not None and _inputs(data.features) != _inputs(M.features):
-        raise contradiction(chosen[0], options, f"the features {', '.join(map(str, M.features.columns))}")
+    data = load_data(options, options["seed"], None if is_chosen else M.features, task if is_known else None, known)
+    if is_chosen and M.features is not None and _inputs(data.features) != _inputs(M.features):
+        raise contradiction("features", options, f"the features {', '.join(map(str, M.features.columns))}")
     return data
 
 

@@ -1,4 +1,4 @@
-"""Options for the columns of a CSV file."""
+"""Options for the columns of a table."""
 
 from __future__ import annotations
 
@@ -8,82 +8,74 @@ from typing import Any
 import click
 
 from matgrad.cli.groups import all_of, option
-from matgrad.datasets.features import MISSING_RULES, UNKNOWN_RULES
 from matgrad.datasets.tables import TASKS
 
-COLUMNS = "names, or numbers from 0, separated by commas"
+# what a specification of features may have, and the arguments of `datasets.table`
+KEYS = {
+    "columns": "columns",
+    "drop": "drop_columns",
+    "categorical": "categorical",
+    "missing": "missing",
+    "unknown": "unknown",
+}
 
 target_options = all_of(
     option(
         "Data",
         "--target",
         metavar="COLUMN",
-        help="The target column of the CSV file: a name, or a number from 0.  [default: last]",
+        help="The target column of the table: a name, or a number from 0.  [default: last]",
     ),
     option(
         "Data",
         "--task",
         type=click.Choice(TASKS),
-        help="The task of the CSV or svmlight file.  [default: guessed from its targets]",
+        help="The task of the table or svmlight file.  [default: guessed from its targets]",
     ),
 )
 
-feature_options = all_of(
-    option("Data", "--columns", metavar="LIST", help=f"Use only these features of the CSV file: {COLUMNS}."),
-    option("Data", "--drop-columns", metavar="LIST", help="Use all columns of the CSV file but these."),
-    option(
-        "Data",
-        "--categorical",
-        metavar="LIST",
-        help="Columns of the CSV file with categories, each an input that is 0 or 1; auto: those without numbers.",
-    ),
-    option(
-        "Data",
-        "--missing",
-        type=click.Choice(MISSING_RULES),
-        help="Missing values of the CSV file: refuse them, drop their lines, or take the median of the column's "
-        "training part, or its most frequent category.  [default: error]",
-    ),
-    option(
-        "Data",
-        "--unknown",
-        type=click.Choice(UNKNOWN_RULES),
-        help="Categories that are not in the training part: refuse them, or set all inputs of the column to 0.  "
-        "[default: error]",
-    ),
+features_option = option(
+    "Data",
+    "--features",
+    metavar="SPEC",
+    help='The features of the table, such as "drop=id,name; categorical=auto; missing=median; unknown=zero": columns '
+    "or drop (only these columns, or all but these), categorical (one input that is 0 or 1 per category, of these "
+    "columns or, auto, of those with words), missing (error; drop the row; median, or most frequent category) and "
+    "unknown (categories that are not in the training part: error or zero).",
 )
 
-LISTS = ("columns", "drop_columns", "categorical")
-FEATURES = (*LISTS, "missing", "unknown")
-NAMES = ("target", "task", *FEATURES)
+
+def parse_features(text: str) -> dict[str, Any]:
+    """The arguments of `datasets.table` in a specification such as ``drop=id,name; missing=median``."""
+    found: dict[str, Any] = {}
+    for item in text.split(";"):
+        key, _, value = (part.strip() for part in item.partition("="))
+        if key not in KEYS or KEYS[key] in found:
+            problem = "is there twice" if key in KEYS else f"is unknown; known: {', '.join(KEYS)}"
+            raise ValueError(f"--features {text!r}: {key!r} {problem}")
+        columns = [name.strip() for name in next(csv.reader([value], skipinitialspace=True), [])]
+        if not columns or "" in columns:
+            raise ValueError(f"--features {text!r}: {key}: found {value!r}, expected names separated by commas")
+        is_list = key in ("columns", "drop") or (key == "categorical" and value != "auto")
+        found[KEYS[key]] = columns if is_list else value
+    if {"columns", "drop_columns"} <= found.keys():
+        raise ValueError(f"--features {text!r}: columns and drop: expected one of them")
+    return found
 
 
 def given_table_options(options: dict[str, Any]) -> dict[str, Any]:
-    """The options for tables that are given, as arguments of `datasets.csv`."""
-    given = {name: options[name] for name in NAMES if options.get(name) is not None}
-    return {name: _columns(name, value) if name in LISTS else value for name, value in given.items()}
+    """The options for tables that are given, as arguments of `datasets.table`."""
+    given = {name: options[name] for name in ("target", "task") if options[name] is not None}
+    return given | ({} if options.get("features") is None else parse_features(options["features"]))
 
 
 def check_table_options(options: dict[str, Any], source: str | None) -> None:
-    """Refuse options for tables if the data is not in a CSV file; svmlight files have a task too."""
-    known = ("task",) if source == "svmlight" else ()
-    if source != "csv" and (given := [flag(name) for name in given_table_options(options) if name not in known]):
-        raise ValueError(f"{' and '.join(given)} need{'s' if len(given) == 1 else ''} --csv")
-    if options.get("columns") is not None and options.get("drop_columns") is not None:
-        raise ValueError("--columns and --drop-columns: expected one of them")
+    """Raise if there are options for tables and the data is not in one; svmlight files have a task too."""
+    names = {"table": (), "svmlight": ("target", "features")}.get(source or "", ("target", "task", "features"))
+    if given := [flag(name) for name in names if options.get(name) is not None]:
+        raise ValueError(f"{' and '.join(given)} need{'s' if len(given) == 1 else ''} --table")
 
 
 def flag(name: str) -> str:
     """The option on the command line."""
     return f"--{name.replace('_', '-')}"
-
-
-def _columns(name: str, text: str) -> str | list[str]:
-    """The columns in a list such as ``age, "income, net"``; semicolons separate them too, as in other lists."""
-    if name == "categorical" and text == "auto":
-        return text
-    items = next(csv.reader([text], delimiter=";" if ";" in text else ",", skipinitialspace=True), [])
-    columns = [item.strip() for item in items]
-    if not columns or "" in columns:
-        raise ValueError(f"{flag(name)}: found {text!r}, expected columns: {COLUMNS}")
-    return columns

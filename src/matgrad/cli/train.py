@@ -25,7 +25,7 @@ from matgrad.cli.pictures import picture_options
 from matgrad.cli.ranks import RankedCommand
 from matgrad.cli.run import TrainingRun
 from matgrad.cli.sparsity import density_options
-from matgrad.cli.table_options import feature_options
+from matgrad.cli.table_options import features_option
 from matgrad.cli.topology import topology_options
 from matgrad.specifications.models import OPTIMIZER, WEIGHTS
 from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
@@ -52,7 +52,7 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 @option("Model", "--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
 @plugin_option
 @data_options
-@feature_options
+@features_option
 @normalize_options
 @option(
     "Data",

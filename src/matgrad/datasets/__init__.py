@@ -2,6 +2,7 @@
 Every reader returns a `Dataset` with the data as in the file; `Dataset.normalize` is a separate step.
 Downloads are in `matgrad.datasets.download`.
 """
+
 from matgrad.datasets.cifar import cifar10
 from matgrad.datasets.dataset import DataError, Dataset, hold_out
 from matgrad.datasets.embedded import digits, load_digits
@@ -14,6 +15,7 @@ from matgrad.datasets.normalization import Normalization
 from matgrad.datasets.npz_file import npz, save_npz
 from matgrad.datasets.svmlight_file import svmlight
 from matgrad.datasets.tables import table, table_features
+
 __all__ = [
     "DataError",
     "DataLoader",

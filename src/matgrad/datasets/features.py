@@ -164,7 +164,7 @@ class Features:
         if self.unknown == "error" and (k < 0).any():
             i = int(np.argmax(k < 0))
             known = f"one of the categories {_listed(list(index))} of the training data"
-            hint = 'train with --features "unknown=zero" (in Python, unknown=\'zero\') to allow others'
+            hint = "train with --features \"unknown=zero\" (in Python, unknown='zero') to allow others"
             raise DataError(f"{table.place(rows[i], j)}: found {names[codes[i]]!r}, expected {known}; {hint}")
         return k
 
@@ -253,19 +253,21 @@ def _numbers(column: Column, table: Table, j: int, rows: np.ndarray) -> np.ndarr
     codes = table.words(j)[0][rows]
     if (is_word := np.isnan(x) & (codes >= 0)).any():
         row = int(rows[np.argmax(is_word)])
-        hint = 'for categories, give --features "categorical=auto" (in Python, categorical=\'auto\')'
+        hint = "for categories, give --features \"categorical=auto\" (in Python, categorical='auto')"
         if row == 0 and table.names is None:
             hint = "if this line is a header, say so"
         raise DataError(f"{table.place(row, j)}: found {_word(table, row, j)!r}, expected a finite number; {hint}")
     if column.fill is None:
         _check_complete(table, j, rows, codes)
-    return np.where(codes < 0, column.fill, x)
+    else:
+        x[codes < 0] = column.fill
+    return x
 
 
 def _check_complete(table: Table, j: int, rows: np.ndarray, codes: np.ndarray) -> None:
     """Raise if a value is missing, whose code is then -1."""
     if (codes < 0).any():
-        hint = 'train with --features "missing=median" (in Python, missing=\'median\') to replace it'
+        hint = "train with --features \"missing=median\" (in Python, missing='median') to replace it"
         raise DataError(f"{table.place(rows[np.argmax(codes < 0)], j)}: missing value; {hint}")
 
 

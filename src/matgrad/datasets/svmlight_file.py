@@ -45,7 +45,7 @@ def svmlight(
     parts = [(_shifted(X, first, D, path), t) for path, (X, t) in zip(paths, parts, strict=True)]
     names, targets = _targets(paths, [t for _, t in parts], task)
     arrays = [(X, t) for (X, _), t in zip(parts, targets, strict=True)]
-    notes = [f"features: {D}, counted from {first}", f"targets: {_in_words(names)}"]
+    notes = [f"features: {D}, counted from {first}", f"targets: {described(names)}"]
     if test is None:
         ((X, t),) = arrays
         kept, held = hold_out(len(t), test_fraction, seed, str(file))
@@ -63,14 +63,6 @@ def svmlight(
         notes=tuple(notes),
         first_index=first,
     )
-
-
-def _in_words(names: tuple[str, ...] | None) -> str:
-    """What the targets are."""
-    if names is None:
-        return "numbers (regression)"
-    shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
-    return f"{len(names)} classes ({shown})"
 
 
 def _read(path: Path) -> tuple[Any, np.ndarray]:
