@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import gzip
 import lzma
-import pickle
 import struct
 import tarfile
-from typing import Any
 
-import numpy as np
-from hostile_readers import BATCHES, BINARY, Case, idx, table, tar
+from hostile_readers import BINARY, Case, idx, table, tar
 
 
 def lines(*fields: str, count: int = 20) -> bytes:
@@ -76,68 +73,13 @@ IDX: list[Case] = [
 # -- CIFAR-10 -------------------------------------------------------------------------------------
 
 
-def nested_key(end: bytes) -> bytes:
-    """A pickle with tuples in tuples, each twice: to hash them takes 2^100 steps."""
-    return b"\x80\x02}" + b"K\x01" + b"q\x00h\x00\x86" * 100 + end
-
-
-def nested_dtype() -> bytes:
-    """A dtype whose name is such a tuple: to print it takes 2^100 characters."""
-    return b"\x80\x02cnumpy\ndtype\n" + b"K\x01" + b"q\x00h\x00\x86" * 100 + b"\x85R."
-
-
-def labelled(labels: Any) -> bytes:
-    """A batch with these labels."""
-    return pickle.dumps({"data": np.zeros((1, 3072), np.uint8), "labels": labels})
-
-
-PICKLE: list[Case] = [
-    ("tuples as a key", nested_key(b"K\x01s."), "keys that are neither strings nor integers"),
-    ("tuples as one of several keys", nested_key(b"").replace(b"}", b"}(", 1) + b"K\x01u.", "keys that are neither"),
-    ("tuples as a key in protocol 0", nested_key(b"").replace(b"}", b"(", 1) + b"K\x01d.", "keys that are neither"),
-    ("tuples in a set", b"\x80\x04\x8f(" + b"K\x01" + b"\x94h\x00\x86" * 50 + b"\x90.", "refused"),
-    ("tuples as the name of a dtype", nested_dtype(), "expected a string"),
-    ("lists that share parts", b"\x80\x02" + b"]" + b"q\x00h\x00\x86" * 100 + b".", "found a tuple"),
-    ("100,000 tuples in each other", b"\x80\x02)" + b"\x85" * 100_000 + b".", "nested too deeply"),
-    ("a list that contains itself", b"\x80\x04]\x94h\x00a.", "nested too deeply"),
-    ("2,000,000 operations", b"N0" * 1_000_000 + b"N.", "found 1000001 or more"),
-    ("os.system", b"cos\nsystem\n(S'true'\ntR.", "asks for os.system"),
-    ("eval", b"cbuiltins\neval\n(S'1'\ntR.", "asks for builtins.eval"),
-    ("numpy.load", b"cnumpy\nload\n(S'x'\ntR.", "asks for numpy.load"),
-    ("a name with dots", b"\x80\x04\x8c\x05numpy\x8c\x0adtype.type\x93.", "asks for numpy.dtype.type"),
-    ("a persistent id", b"P1\n.", "refused"),
-    ("a registered class", b"\x82\x01.", "refused"),
-    ("a string of 2^60 bytes", b"\x80\x04\x8d" + struct.pack("<Q", 2**60) + b"x.", "not a pickle"),
-    ("a number of 2^31 bytes", b"\x8b\xff\xff\xff\x7f1.", "not a pickle"),
-    ("a number of 5000 digits", b"I" + b"9" * 5000 + b"\n.", "not a pickle"),
-    ("a frame of 2^63 bytes", b"\x80\x04\x95" + struct.pack("<Q", 2**63) + b".", "not a pickle"),
-    ("a memo at 2^31", b"\x80\x02Nr\xff\xff\xff\x7f.", "found a NoneType"),
-    ("protocol 255", b"\x80\xff.", "not a pickle"),
-    ("an empty file", b"", "not a pickle"),
-    ("a mark alone", b"(.", "not a pickle"),
-    ("an empty stack", b".", "not a pickle"),
-    ("a list", pickle.dumps([1]), "found a list"),
-    ("no labels", pickle.dumps({b"data": 3}), "no 'labels'"),
-    ("data as a list", pickle.dumps({"data": [1], "labels": [1]}), "found list"),
-    ("data of floats", pickle.dumps({"data": np.zeros((1, 3072)), "labels": [1]}), "found float64"),
-    ("other columns", pickle.dumps({"data": np.zeros((1, 3), np.uint8), "labels": [1]}), "shape (1, 3)"),
-    ("labels as a string", labelled("3"), "list of integers"),
-    ("labels as truth values", labelled([True]), "list of integers"),
-    ("label 10", labelled([10]), "label 10"),
-    ("label 2^70", labelled([2**70]), "label 11805916"),
-    ("label of 5000 digits", labelled([10**5000]), "test_batch"),
-    ("two labels", labelled([1, 2]), "1 images and 2 labels"),
-    ("a list as a key", b"\x80\x02}]K\x01s.", "keys that are neither"),
-    ("65 MB", lambda: bytes(65 << 20), "found more than"),
-]  # fmt: skip
-
 BATCH: list[Case] = [
     ("empty", b"", "found 0 bytes"),
     ("one byte too few", bytes(3072), "found 3072 bytes"),
     ("one byte too many", bytes(3074), "found 3074 bytes"),
     ("label 10", b"\x0a" + bytes(3072), "label 10"),
     ("label 255", b"\xff" + bytes(3072), "label 255"),
-    ("65 MB", lambda: bytes(65 << 20), "found more than"),
+    ("65 MB", lambda: bytes(65 << 20), "bytes or more"),
 ]
 
 
@@ -181,7 +123,7 @@ TAR: list[Case] = [
     ("Solaris header of 3 GB", with_attributes(b"X", 3 << 30), "bytes, expected at most 1048576"),
     ("long name of 3 GB", with_attributes(b"L", 3 << 30), "bytes, expected at most 1048576"),
     ("long link of 3 GB", with_attributes(b"K", 3 << 30), "bytes, expected at most 1048576"),
-    ("sparse file of 8 GB", sparse_member(8**11 - 1), "data_batch_1.bin: found more than"),
+    ("sparse file of 8 GB", sparse_member(8**11 - 1), "bytes or more"),
     ("member of 8 GB", header("x", 8**11 - 1) + tar(), "cifar.tar"),
     ("member of -1 bytes", header("x", 0, number=b"\xff" * 12) + tar(), "cifar.tar"),
     ("member of 2^80 bytes", header("x", 0, number=b"\x80" + b"\x7f" * 11) + tar(), "cifar.tar"),
@@ -197,5 +139,4 @@ TAR: list[Case] = [
     ("xz", lzma.compress(tar()), None),
     ("gzip in gzip", gzip.compress(gzip.compress(tar())), "not a tar archive"),
     ("damaged gzip", gzip.compress(tar())[:60] + b"\xff" * 50, "cifar.tar"),
-    ("a code in a batch", tar(b"cos\nsystem\n(S'true'\ntR.", BATCHES), "asks for os.system"),
 ]  # fmt: skip

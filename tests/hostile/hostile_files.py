@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hostile_checkpoints import CHECKPOINT
-from hostile_data import BATCH, CSV, IDX, PICKLE, TAR
+from hostile_data import BATCH, CSV, IDX, TAR
 from hostile_models import MODEL, PROGRAM, SPARSE
 from hostile_npz import NPZ
 from hostile_options import JSON, OPTION, TOML, YAML
@@ -24,7 +24,6 @@ HOSTILE: dict[str, list[Case]] = {
     "csv": CSV,
     "idx": [case for case in IDX if "gzip" not in case[0] and "8 MB" not in case[0]],
     "idx.gz": [case for case in IDX if "gzip" in case[0] or "8 MB" in case[0]],
-    "cifar pickle": PICKLE,
     "cifar binary": BATCH,
     "tar": TAR,
     "yaml": YAML,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import pickle
 import struct
 import tarfile
 import tempfile
@@ -114,11 +113,6 @@ def table() -> bytes:
 
 def idx(shape: tuple[int, ...] = (2, 2, 2)) -> bytes:
     return struct.pack(f">{1 + len(shape)}I", 0x800 + len(shape), *shape) + bytes(int(np.prod(shape)))
-
-
-def batch() -> bytes:
-    content = {b"data": np.zeros((1, 3072), np.uint8), b"labels": [3], b"filenames": [b"a.png"]}
-    return pickle.dumps(content, protocol=3)
 
 
 def tar(content: bytes = bytes(3073), names: tuple[str, ...] = BINARY) -> bytes:
@@ -247,7 +241,7 @@ def read_mnist(path: Path) -> Any:
 def read_cifar(path: Path) -> Any:
     """A data set whose last batch is in the file."""
     for name in BATCHES[:-1]:
-        (path.parent / f"{name}{path.suffix}").write_bytes(batch() if path.suffix == "" else bytes(3073))
+        (path.parent / f"{name}{path.suffix}").write_bytes(bytes(3073))
     return datasets.cifar10(path.parent)
 
 
@@ -338,7 +332,6 @@ READERS = {
     "idx": Reader("train-images-idx3-ubyte", idx, read_mnist),
     "idx.gz": Reader("train-images-idx3-ubyte.gz", lambda: gzip.compress(idx()), read_mnist, in_gzip),
     "cifar binary": Reader("test_batch.bin", lambda: bytes(3073), read_cifar),
-    "cifar pickle": Reader("test_batch", batch, read_cifar),
     "tar": Reader("cifar.tar", tar, datasets.cifar10),
     "tar.gz": Reader("cifar.tar.gz", lambda: gzip.compress(tar()), datasets.cifar10, in_gzip),
     "toml": Reader("c.toml", toml, read_configuration, with_odd_tokens),

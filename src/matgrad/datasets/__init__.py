@@ -3,16 +3,13 @@ Every reader returns a `Dataset` with the data as in the file; `Dataset.normaliz
 Downloads are in `matgrad.datasets.download`.
 """
 
-from matgrad.datasets.cifar import cifar10
+from matgrad.datasets.builtin import checkerboard, digits, load_digits, mini
 from matgrad.datasets.dataset import DataError, Dataset, hold_out
-from matgrad.datasets.embedded import digits, load_digits
-from matgrad.datasets.epochs import Preprocessed, preprocessed
 from matgrad.datasets.features import Features
-from matgrad.datasets.generated import checkerboard, mini
-from matgrad.datasets.idx import fashion_mnist, mnist
+from matgrad.datasets.images import cifar10, fashion_mnist, mnist
 from matgrad.datasets.loader import DataLoader, one_hot
 from matgrad.datasets.normalization import Normalization
-from matgrad.datasets.npz_file import npz, save_npz
+from matgrad.datasets.npz_file import Preprocessed, npz, preprocessed, save_npz
 from matgrad.datasets.svmlight_file import svmlight
 from matgrad.datasets.tables import table, table_features
 

@@ -1,0 +1,164 @@
+"""MNIST and Fashion-MNIST in IDX files, and CIFAR-10 in its binary version, compressed or not."""
+
+from __future__ import annotations
+
+import os
+import struct
+import tarfile
+from pathlib import Path
+
+import numpy as np
+
+from matgrad.datasets.dataset import DataError, Dataset, check_labels
+from matgrad.datasets.reading import existing_folder, read_up_to, reading
+from matgrad.foundation.limits import EXTENDED_HEADER, MEMBERS, check_count
+
+FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+           "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")  # fmt: skip
+CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+PIXELS = 3 * 32 * 32  # of CIFAR-10: channel, row, column
+RECORD = 1 + PIXELS
+LIMIT = 1 << 26  # bytes in one batch of CIFAR-10: the real ones have 31 million
+BATCHES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
+FOLDER, ARCHIVE = "cifar-10-batches-bin", "cifar-10-binary.tar.gz"
+
+
+def mnist(folder: str | os.PathLike[str]) -> Dataset:
+    """The four IDX files in a folder: images as rows of bytes 0 to 255, and classes 0 to 9.
+
+    The files are `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
+    `t10k-labels-idx1-ubyte`, or the same with `.idx3-ubyte` and `.idx1-ubyte`, or any of them with `.gz`.
+    """
+    return _dataset("mnist", folder, tuple("0123456789"))
+
+
+def fashion_mnist(folder: str | os.PathLike[str]) -> Dataset:
+    """Fashion-MNIST, whose files have the names and the format of MNIST's."""
+    return _dataset("fashion-mnist", folder, FASHION)
+
+
+def cifar10(path: str | os.PathLike[str]) -> Dataset:
+    """CIFAR-10: images as rows of 3072 bytes 0 to 255 (channel, row, column), and classes 0 to 9.
+
+    `path` is the archive `cifar-10-binary.tar.gz`, or a folder with it, or with the batches `data_batch_1.bin` to
+    `data_batch_5.bin` and `test_batch.bin`, each as it is, or `.xz`, or `.gz`, there or in `cifar-10-batches-bin`.
+    """
+    path = Path(path)
+    batches = _from_archive(path) if path.is_file() else _from_folder(existing_folder(path))
+    if missing := [name for name in BATCHES if name not in batches]:
+        expected = f"{BATCHES[0]} to {BATCHES[4]} and {BATCHES[5]} (or .xz, .gz) or {ARCHIVE}: its binary version"
+        raise DataError(f"{path}: no {', '.join(missing)}; expected {expected}")
+    *train, test = (_records(batches[name], f"{path}: {name}") for name in BATCHES)
+    X, T = (np.concatenate(parts) for parts in zip(*train, strict=True))
+    return Dataset.checked(
+        "cifar10", X, T, *test, source=str(path), classes=len(CIFAR10), class_names=CIFAR10, value_range=(0, 255)
+    )
+
+
+# -- IDX ------------------------------------------------------------------------------------------
+def _dataset(name: str, folder: str | os.PathLike[str], class_names: tuple[str, ...]) -> Dataset:
+    """The data set of the four files in a folder."""
+    path = existing_folder(folder)
+    files = [_find(path, f"{part}-{kind}") for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+    Xtrain, Ttrain, Xtest, Ttest = (
+        _read(file, dimensions) for file, dimensions in zip(files, (3, 1, 3, 1), strict=True)
+    )
+    for X, T, (images, labels) in ((Xtrain, Ttrain, files[:2]), (Xtest, Ttest, files[2:])):
+        if len(X) != len(T):
+            raise DataError(f"{images} has {len(X)} images and {labels} has {len(T)} labels: expected equal numbers")
+        check_labels(T, len(class_names), str(labels))
+    if Xtrain.shape[1:] != Xtest.shape[1:]:
+        sizes = ["×".join(map(str, X.shape[1:])) for X in (Xtrain, Xtest)]
+        raise DataError(f"{files[0]} has images of {sizes[0]} and {files[2]} of {sizes[1]}: expected equal sizes")
+    return Dataset.checked(
+        name,
+        Xtrain.reshape(len(Xtrain), -1),
+        Ttrain,
+        Xtest.reshape(len(Xtest), -1),
+        Ttest,
+        source=str(path),
+        classes=len(class_names),
+        class_names=class_names,
+        value_range=(0, 255),
+    )
+
+
+def _find(folder: Path, stem: str) -> Path:
+    """The file of a folder that has one of the accepted names, such as train-images-idx3-ubyte.gz."""
+    dotted = stem.replace("-idx", ".idx")
+    names = [f"{s}-ubyte{suffix}" for suffix in ("", ".gz") for s in (stem, dotted)]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise DataError(f"{folder}: no file {names[0]}; expected it, or {', '.join(names[1:-1])} or {names[-1]}")
+
+
+def _read(path: Path, dimensions: int) -> np.ndarray:
+    """The array of unsigned bytes in an IDX file: magic number, sizes (big-endian), bytes."""
+    with reading(path) as file:
+        header = read_up_to(file, 4 + 4 * dimensions)
+        if len(header) < 4 + 4 * dimensions:
+            raise DataError(f"{path}: found {len(header)} bytes, expected a header of {4 + 4 * dimensions}")
+        magic, *shape = struct.unpack(f">{1 + dimensions}I", header)
+        if magic != 0x800 + dimensions:
+            raise DataError(f"{path}: found the magic number {magic}, expected {0x800 + dimensions}")
+        if 0 in shape:
+            raise DataError(f"{path}: found the size {'×'.join(map(str, shape))}, expected no zero")
+        count = int(np.prod(shape, dtype=object))
+        content = read_up_to(file, count + 1)
+    if len(content) != count:
+        found = f"only {len(content)}" if len(content) < count else "more"
+        raise DataError(f"{path}: found {found} bytes after the header, expected {count} ({'×'.join(map(str, shape))})")
+    return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+# -- CIFAR-10 -------------------------------------------------------------------------------------
+def _from_folder(folder: Path) -> dict[str, bytes]:
+    """The batches in a folder, in its subfolder, or in the archive in it."""
+    found = {}
+    for name in BATCHES:
+        files = (place / f"{name}{suffix}" for place in (folder, folder / FOLDER) for suffix in ("", ".xz", ".gz"))
+        if file := next((file for file in files if file.is_file()), None):
+            with reading(file) as content:
+                found[name] = read_up_to(content, LIMIT + 1)
+    return _from_archive(folder / ARCHIVE) if not found and (folder / ARCHIVE).is_file() else found
+
+
+def _from_archive(path: Path) -> dict[str, bytes]:
+    """The batches in a tar file, which is read once, from beginning to end; nothing is unpacked to disk."""
+    found = {}
+    try:
+        with reading(path) as stream, tarfile.open(str(path), "r|", stream, tarinfo=_Member) as archive:
+            for count, member in enumerate(archive, start=1):
+                check_count(count, MEMBERS, str(path), "files or more")
+                name = Path(member.name).name
+                file = archive.extractfile(member) if name in BATCHES and member.isfile() else None
+                if file is not None:
+                    found[name] = read_up_to(file, LIMIT + 1)
+    except (tarfile.TarError, OverflowError) as error:
+        reason = str(error).split("\n")[0]
+        raise DataError(f"{path}: not a tar archive, or a damaged one ({reason})") from error
+    return found
+
+
+class _Member(tarfile.TarInfo):
+    """A member of a tar file, after a check of its size and that of its name and other attributes."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        largest = LIMIT if self.isreg() or self.isdir() else EXTENDED_HEADER
+        if not 0 <= self.size <= largest:
+            raise DataError(f"{archive.name!s}: {self.name}: found {self.size} bytes, expected at most {largest}")
+        return super()._proc_member(archive)  # type: ignore[misc]
+
+
+def _records(content: bytes, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """The N×3072 pixels and N labels of a batch, whose records have 1 byte for the label and 3072 for the pixels."""
+    if not content or len(content) % RECORD or len(content) > LIMIT:
+        found = f"found {len(content)} bytes{' or more' * (len(content) > LIMIT)}"
+        raise DataError(
+            f"{where}: {found}, expected a multiple of {RECORD} (1 label, {PIXELS} pixels), at most {LIMIT}"
+        )
+    records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
+    check_labels(records[:, 0], len(CIFAR10), where)
+    return records[:, 1:], records[:, 0]
