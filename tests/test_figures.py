@@ -140,7 +140,7 @@ def test_bytes_and_messages_of_the_record_are_those_of_the_program():
     found = record("distributed")
     sizes = ";".join(map(str, found["sizes"]))
     for point in found["points"]:
-        options = () if point["density"] == 1 else ("--overall-density", point["density"])
+        options = () if point["density"] == 1 else ("--densities", f"ER({point['density']})")
         arguments = ("--layer-sizes", sizes, "--batch-size", point["batch_size"], "--ranks", 2, "--json", *options)
         messages = json.loads(succeed("program", *arguments))["messages"]
         assert len(messages) == point["costs"]["2"]["messages"]

@@ -245,7 +245,7 @@ def test_early_stopping_and_a_second_training():
 
 
 def test_the_command_line_shows_and_records_it(tmp_path):
-    options = ("train", "--overall-density", 0.1, "--epochs", 2, "--output", tmp_path / "out")
+    options = ("train", "--densities", "ER(0.1)", "--epochs", 2, "--output", tmp_path / "out")
     shown = rows(succeed(*options))
     epochs = json.loads((tmp_path / "out" / "run.json").read_text())["epochs"]
     for row, epoch in zip(shown, epochs, strict=True):
@@ -256,7 +256,7 @@ def test_the_command_line_shows_and_records_it(tmp_path):
         assert epoch["dense_flops"] == 1437 * 2 * (2 * 64 * 128 + 3 * 128 * 64 + 3 * 64 * 10)
         assert epoch["explored"] == epoch["density"]
     assert "nnz" not in succeed("train", "--epochs", 1)
-    dense = run("train", "--epochs", 1, "--accounting", "--json")
+    dense = run("train", "--epochs", 1, "--statistics", "costs", "--json")
     assert json.loads(dense.stdout)["epochs"][0]["density"] == 1
 
 

@@ -41,7 +41,7 @@ def test_l1_is_the_argument_of_every_optimizer(tmp_path):
     found = []
     for options in (
         ("--optimizers", "Adam(l1=0.01)"),
-        ("--optimizers", "Adam", "--l1", 0.01),
+        ("--optimizers", "Adam(l1=0.01)"),
         ("--optimizers", "Adam"),
     ):
         succeed(*TRAIN, "--learning-rate", 0.001, *options, "--save-weights", tmp_path / "m.npz")

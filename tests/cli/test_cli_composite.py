@@ -30,10 +30,8 @@ def test_weight_decay_reaches_parts(tmp_path):
         *TRAIN,
         "--learning-rate",
         0.01,
-        "--weight-decay",
-        100,
         "--optimizers",
-        "GradientDescent",
+        "GradientDescent(weight_decay=100)",
         "--save-weights",
         file,
     )
@@ -42,7 +40,7 @@ def test_weight_decay_reaches_parts(tmp_path):
 
 
 def test_debug_shows_parts_and_the_timer_counts_them():
-    output = succeed(*TRAIN, "--debug", "--timer", "full", "--batch-size", 1000)
+    output = succeed(*TRAIN, "--show", "batches", "--timer", "full", "--batch-size", 1000)
     assert "layer 2.1 DW\n" in output
     assert "layer 2.2 LinearLayer.DW " in output
 

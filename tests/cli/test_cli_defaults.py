@@ -119,7 +119,7 @@ main(["evaluate", "m.npz"], standalone_mode=False)
 def test_help_shows_every_option_once_under_the_heading_of_its_group(command):
     found = main.commands[command]
     found.make_context(command, [], resilient_parsing=True)  # Click keeps the help option of the first context
-    options = [option for option in found.params if isinstance(option, click.Option)]
+    options = [option for option in found.params if isinstance(option, click.Option) and not option.hidden]
     without = [option.opts[0] for option in options if not isinstance(option, GroupedOption)]
     text = succeed(command, "--help")
     headings = re.findall(r"^(\w+):$", text, re.MULTILINE)

@@ -56,7 +56,7 @@ def test_a_saved_data_set_is_complete():
 @pytest.mark.parametrize(("kind", "scaler"), [("none", None), ("unit", MinMaxScaler()), ("standard", StandardScaler())])
 def test_inputs_are_scaled_as_scikit_learn_does(folder, data, kind, scaler):
     """In the run, and in what its model keeps for later."""
-    shown = ("--debug", "--no-shuffle", "--edgeitems", 40, "--precision", 4, "--epochs", 1)
+    shown = ("--show", "batches, edgeitems=40", "--no-shuffle", "--epochs", 1)
     output = succeed("train", *FAST, *shown, "--normalize", kind, "--save-weights", "m.npz")
 
     X, Xt = data["Xtrain"], data["Xtest"]

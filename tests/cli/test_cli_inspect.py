@@ -222,7 +222,7 @@ def test_completion_scripts(shell, word):
     ("words", "expected"),
     [
         ("matgrad tr", {"train"}),
-        ("matgrad train --save", {"--save-dataset", "--save-weights"}),
+        ("matgrad train --save", {"--save-weights"}),
         ("matgrad train --backend t", {"torch", "tensorflow"}),
         ("matgrad data get ", {"mnist", "fashion-mnist", "cifar10"}),
     ],

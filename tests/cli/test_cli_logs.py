@@ -1,4 +1,4 @@
-"""`matgrad train --log` and `--tensorboard`: the files, and what is refused."""
+"""`matgrad train --log`: the files, and what is refused."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def data(folder) -> None:
 
 
 def test_logs_have_the_epochs_of_the_record(folder):
-    logs = ("--log", "a.jsonl", "--log", "a.csv", "--tensorboard", "tb")
+    logs = ("--log", "a.jsonl", "--log", "a.csv", "--log", "tb")
     record = json.loads(succeed(*FAST, "--densities", 0.5, *logs, "--json"))
     assert [json.loads(line) for line in Path("a.jsonl").read_text().splitlines()] == record["epochs"]
     with open("a.csv", newline="") as file:
         assert [float(row["test_loss"]) for row in csv.DictReader(file)] == [x["test_loss"] for x in record["epochs"]]
     assert len(list((folder / "tb").glob(EVENTS))) == 1
-    assert record["configuration"]["log"] == ["a.jsonl", "a.csv"]
+    assert record["configuration"]["log"] == ["a.jsonl", "a.csv", "tb"]
 
 
 def test_a_repeated_run_leaves_the_logs_of_the_first():
@@ -39,17 +39,16 @@ def test_a_repeated_run_leaves_the_logs_of_the_first():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--log a.txt", "expected a name that ends in .jsonl or .csv, found 'a.txt'."),
+        ("--log a.txt", "expected a name that ends in .jsonl or .csv, or a folder for TensorBoard, found 'a.txt'."),
         ("--log a.csv/", "expected the name of a file, found that of a folder: a.csv/"),
-        ("--log data.npz", "expected a name that ends in .jsonl or .csv, found 'data.npz'."),
         ("--log absent/a.csv", "--log absent/a.csv: the folder {folder}/absent does not exist"),
         ("--log a.csv --log ./a.csv", "--log a.csv: the same file as --log a.csv; expected another one"),
         (
             "--log a.csv --table a.csv",
             "--log a.csv: the same file as --table a.csv, which is read; expected another one",
         ),
-        ("--tensorboard data.npz", "--tensorboard data.npz: expected a folder, found a file"),
-        ("--tensorboard x --output x", "--tensorboard x: the same file as --output x; expected another one"),
+        ("--tensorboard x", "--tensorboard is gone: use --log DIR"),
+        ("--log x --output x", "--log x: the same file as --output x; expected another one"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_training(folder, options, message):
@@ -60,10 +59,10 @@ def test_what_cannot_be_written_is_refused_before_training(folder, options, mess
 
 
 def test_event_files_are_replaced_only_if_told():
-    succeed(*FAST, "--tensorboard", "tb")
-    result = run(*FAST, "--tensorboard", "tb")
+    succeed(*FAST, "--log", "tb")
+    result = run(*FAST, "--log", "tb")
     assert "already; expected another folder, or --overwrite" in result.stderr
-    succeed(*FAST, "--tensorboard", "tb", "--overwrite")
+    succeed(*FAST, "--log", "tb", "--overwrite")
     assert len(list(Path("tb").glob(EVENTS))) == 1
 
 
@@ -94,13 +93,13 @@ def test_a_resumed_run_goes_on_with_its_logs(folder):
     layers = ("--plugin", "ending.py", "--layers", "ReLU;Ending")
     options = (*FAST[:-2], "--batch-size", 10, "--epochs", 5, *layers, "--quiet")
     succeed(*options, "--log", "whole.csv")
-    logs = ("--log", "a.csv", "--log", "a.jsonl", "--tensorboard", "tb", "--pictures", "pictures")
-    status, _, errors = in_process_of_its_own(*options, *logs, "--checkpoint", "c", "--every", "4s", ENDING="")
+    logs = ("--log", "a.csv", "--log", "a.jsonl", "--log", "tb", "--pictures", "pictures")
+    status, _, errors = in_process_of_its_own(*options, *logs, "--checkpoint", "c, every=4s", ENDING="")
     assert (status, len(values("a.csv"))) == (9, 3), errors
     (file,) = [path for path in Path("c").glob("step-*") if int(path.stem[5:]) == 16]
     succeed("train", "--resume", file)
     assert values("a.csv") == values("whole.csv")
     assert [json.loads(line)["epoch"] for line in Path("a.jsonl").read_text().splitlines()] == [1, 2, 3, 4, 5]
     assert len(list(Path("tb").glob(EVENTS))) == 1
-    result = run("train", "--resume", file, "--tensorboard", "tb")
+    result = run("train", "--resume", file, "--log", "tb")
     assert "tb: has events" in result.stderr, "a folder that is named anew may be that of another run"

@@ -10,11 +10,11 @@ from PIL import Image
 
 from cli_support import run, succeed
 
-TRAIN = ("train", "--epochs", 3, "--overall-density", 0.2, "--sparse-training", "SET")
+TRAIN = ("train", "--epochs", 3, "--densities", "ER(0.2)", "--sparse-training", "SET")
 
 
 def test_a_run_with_pictures_at_chosen_epochs(tmp_path):
-    options = ("--pictures", tmp_path / "pictures", "--picture-epochs", "0,3", "--picture-shape", "4x16")
+    options = ("--pictures", f"{tmp_path}/pictures, epochs=0,3, shape=4x16")
     succeed(*TRAIN, *options, "--output", tmp_path / "out")
     names = sorted(path.name for path in (tmp_path / "pictures").glob("*inputs*"))
     assert names == ["epoch_000_inputs.png", "epoch_003_inputs.png", "inputs.gif"]
@@ -38,7 +38,7 @@ def test_single_pictures_are_not_overwritten_either(tmp_path):
 
 def test_pictures_of_a_saved_model_are_those_of_the_last_epoch(tmp_path):
     model, folder = tmp_path / "model.npz", tmp_path / "run"
-    succeed(*TRAIN, "--pictures", folder, "--picture-epochs", 3, "--save-weights", model)
+    succeed(*TRAIN, "--pictures", f"{folder}, epochs=3", "--save-weights", model)
     output = succeed("pictures", model, tmp_path / "saved")
     assert output.split() == [str(tmp_path / "saved" / f"{name}.png") for name in ("inputs", "connectivity", "weights")]
     for name in ("inputs", "connectivity"):
@@ -57,12 +57,12 @@ def test_pictures_of_a_saved_model_are_those_of_the_last_epoch(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--picture-epochs", "1"), "--picture-epochs needs --pictures"),
-        (("--picture-shape", "8x8"), "--picture-shape needs --pictures"),
-        (("--pictures", "p", "--picture-epochs", "1,x"), "'1,x' is not a list of whole numbers"),
-        (("--pictures", "p", "--picture-epochs", "4"), "pictures: expected epochs from 0 to 3, found 4"),
-        (("--pictures", "p", "--picture-shape", "8"), "shape: expected such as 28x28 or 32x32x3, found '8'"),
-        (("--pictures", "p", "--picture-shape", "8x9"), "shape: expected one with 64 pixels"),
+        (("--picture-epochs", "1"), '--picture-epochs is gone: use --pictures "DIR, epochs=0,5,10"'),
+        (("--pictures", "p, epochs=1,x"), "epochs: expected integers, separated by commas, found '1,x'"),
+        (("--pictures", "p, size=8x8"), "unknown setting 'size'; known: epochs, shape"),
+        (("--pictures", "p, epochs=4"), "pictures: expected epochs from 0 to 3, found 4"),
+        (("--pictures", "p, shape=8"), "shape: expected such as 28x28 or 32x32x3, found '8'"),
+        (("--pictures", "p, shape=8x9"), "shape: expected one with 64 pixels"),
         (("--pictures", "p/q"), "does not exist"),
     ],
 )

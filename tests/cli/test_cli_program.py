@@ -163,14 +163,14 @@ def test_feedforward_is_shown_alone():
 
 def test_the_overall_density_is_that_of_training(folder):
     save_blobs(folder / "data.npz")
-    options = (*SMALL, "--overall-density", 0.5)
+    options = (*SMALL, "--densities", "ER(0.5)")
     assert "given W1 1×" in succeed("program", *options, "--save", "p")
     succeed("train", "--load-dataset", "data.npz", *options, "--epochs", 0, "--save-weights", "m.npz")
     found, expected = ([x.W.support for x in load_model(name).model.layers] for name in ("p", "m.npz"))
     assert all(S.is_same(R) for S, R in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize("options", [(), ("--overall-density", 0.5)])
+@pytest.mark.parametrize("options", [(), ("--densities", "ER(0.5)")])
 @pytest.mark.parametrize("form", [(), ("--feedforward",)])
 def test_the_model_of_a_file(folder, options, form):
     """All of it comes from the file: layers, weights, supports, and how the inputs are scaled."""
@@ -207,7 +207,7 @@ def test_layers_that_are_those_of_the_file_may_be_given(folder):
         (("--load-weights", "m.npz", "--layer-sizes", "4;7;3"), ("m.npz", "4;6;3", "4;7;3")),
         (("--load-weights", "m.npz", "--dropouts", "0.5"), ("--dropouts", "--load-weights")),
         (("--load-weights", "m.npz", "--densities", "0.5;1;1"), ("--densities", "--load-weights")),
-        (("--load-weights", "m.npz", "--overall-density", "0.01"), ("--overall-density", "--load-weights")),
+        (("--load-weights", "m.npz", "--densities", "ER(0.01)"), ("--densities ER(0.01)", "--load-weights")),
         (("--load-weights", "m.npz", "--supports", "data.npz"), ("--supports", "--load-weights", "data.npz")),
         (("--load-weights", "m.npz", "--layer-weights", "He"), ("--layer-weights", "--load-weights")),
         (("--load-weights", "m.npz", "--optimizers", "Adam;Adam"), ("expected 1 or 3 optimizers",)),
@@ -216,7 +216,7 @@ def test_layers_that_are_those_of_the_file_may_be_given(folder):
         (("--feedforward", "--loss", "SquaredError"), ("--loss", "--feedforward")),
         (("--feedforward", "--clip", "1"), ("--clip", "--feedforward")),
         (("--feedforward", "--optimizers", "Adam"), ("--optimizers", "--feedforward")),
-        (("--densities", "0.5", "--overall-density", "0.5"), ("--densities", "--overall-density")),
+        (("--densities", "0.5", "--supports", "data.npz"), ("--densities", "--supports")),
     ],
 )  # fmt: skip
 def test_options_that_contradict_are_refused(folder, arguments, words):
@@ -244,7 +244,15 @@ def data(folder) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("options", [(), ("--clip", 0.5, "--optimizers", "Adam", "--per-step")])
 def test_eager_training_is_compiled_training(backend_name: str, options):
     common = (*TRAIN, "--backend", backend_name, *options)
-    runs = {"compiled": (), "eager": ("--eager",), "timer": ("--timer", "full"), "debug": ("--debug",)}
+    runs = {
+        "compiled": (),
+        "eager": ("--eager",),
+        "timer": ("--timer", "full"),
+        "debug": (
+            "--show",
+            "batches",
+        ),
+    }
     for name, more in runs.items():
         succeed(*common, *more, "--save-weights", f"{name}.npz")
     compiled = arrays("compiled.npz")
@@ -262,7 +270,7 @@ def test_the_timer_and_the_matrices_of_batches_are_shown():
     timed = succeed(*TRAIN, "--timer", "full")
     assert "layer 1 ActivationLayer.DW" in timed
     assert "layer 3 MomentumOptimizer.b" in timed
-    shown = succeed(*TRAIN, "--debug")
+    shown = succeed(*TRAIN, "--show", "batches")
     for name in ("batch 1 layer 1 Z", "batch 1 layer 3 DW", "batch 8 layer 1 DX"):
         assert name in shown
 

@@ -71,7 +71,7 @@ def test_training_goes_on_as_if_the_options_had_been_repeated(folder):
         (("--dropouts", "0"), ("--dropouts 0", "0.2;0.0;0.0")),
         (("--densities", "1"), ("--densities 1", "0.5;0.4;1")),
         (("--densities", "0.5;0.5;1"), ("--densities 0.5;0.5;1", "0.5;0.4;1")),
-        (("--overall-density", "0.9"), ("--overall-density 0.9", "0.5;0.4;1")),
+        (("--densities", "ER(0.9)"), ("--densities ER(0.9)", "0.5;0.4;1")),
         (("--layer-weights", "Xavier"), ("--layer-weights", "m.npz")),
         (("--normalize", "unit"), ("--normalize unit", "standard")),
     ],
@@ -141,8 +141,8 @@ def test_a_table_is_read_as_it_was(folder):
 RUNS = {
     "a model": (*DATA, *MODEL, "--epochs", 3, "--seed", 3, "--validation", 0.2, "--early-stopping", 2),
     "defaults": ("--epochs", 1),
-    "going on": (*DATA, "--load-weights", "m.npz", "--epochs", 2, "--clip", 0.5, "--weight-decay", 0.01),
-    "generated": ("--generate-dataset", "mini(50)", "--overall-density", 0.5, "--epochs", 2),
+    "going on": (*DATA, "--load-weights", "m.npz", "--epochs", 2, "--clip", 0.5, "--optimizers", "Adam(l1=0.01)"),
+    "generated": ("--generate-dataset", "mini(50)", "--densities", "ER(0.5)", "--epochs", 2),
 }
 
 

@@ -53,12 +53,12 @@ def test_dense_runs_say_nothing_of_densities():
 
 def test_an_overall_density_is_shared_out():
     """By the rule d ∝ (D+K)/(D·K): 0.2·310 = 62 weights for layers of 80, 200 and 30."""
-    record = json.loads(succeed("train", *FAST, "--overall-density", 0.2, "--json"))
+    record = json.loads(succeed("train", *FAST, "--densities", "ER(0.2)", "--json"))
     found = [float(d) for d in record["model"]["densities"].split(";")]
     epsilon = 62 / (24 + 30 + 13)
     expected = [round(epsilon * n) for n in (24, 30, 13)]
     assert [round(d * n) for d, n in zip(found, (80, 200, 30), strict=True)] == expected
-    assert record["configuration"]["overall_density"] == 0.2
+    assert record["configuration"]["densities"] == "ER(0.2)"
 
 
 @pytest.mark.parametrize("weights", ["XavierNormalized", "He", "DenseHe"])
@@ -114,11 +114,11 @@ def test_training_goes_on_from_sparse_weights(folder):
 
 
 def test_everything_that_looks_at_a_run_takes_sparse_layers():
-    options = ("--clip", 0.5, "--weight-decay", 0.01, "--gradient-step", 1e-5, "--info", "--dtype", "float64")
-    output = succeed("train", *FAST, *SPARSE, *options, "--epochs", 1, "--optimizers", "Adam")
+    options = ("--clip", 0.5, "--gradient-step", 1e-5, "--show", "parameters", "--dtype", "float64")
+    output = succeed("train", *FAST, *SPARSE, *options, "--epochs", 1, "--optimizers", "Adam(weight_decay=0.01)")
     assert "gradients agree with central differences" in output
     assert "1.W (1, 24)" in output
-    shown = succeed("train", *FAST, *SPARSE, "--epochs", 1, "--debug", "--dropouts", 0.2, "--timer", "full")
+    shown = succeed("train", *FAST, *SPARSE, "--epochs", 1, "--show", "batches", "--dropouts", 0.2, "--timer", "full")
     assert "batch 1 layer 1 DW" in shown
     assert "layer 1 ActivationLayer.feedforward" in shown
 
@@ -141,10 +141,9 @@ def test_the_configuration_of_a_sparse_run_gives_it_again(folder):
         (("--densities", "2"), "density 1: expected a number in (0, 1], found 2.0"),
         (("--densities", "few"), "density 1: expected a number, found 'few'"),
         (("--densities", "0.001"), "layer 1: density: 0.001 of the 20 × 4 weights is less than one weight"),
-        (("--overall-density", "0"), "overall density: expected a number in (0, 1], found 0.0"),
-        (("--overall-density", "nan"), "overall density: expected a number in (0, 1], found nan"),
-        (("--overall-density", "0.5", "--densities", "0.5"), "--densities and --overall-density: expected one of them"),
-        (("--overall-density", "few"), "'few' is not a valid float"),
+        (("--densities", "ER(0)"), "overall density: expected a number in (0, 1], found 0"),
+        (("--densities", "ER(few)"), "expected a finite float32 number for 'density', found 'few'"),
+        (("--overall-density", "0.5"), '--overall-density is gone: use --densities "ER(0.05)"'),
     ],
 )
 def test_bad_densities_are_refused(options, message: str):

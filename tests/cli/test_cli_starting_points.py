@@ -58,7 +58,7 @@ def refused(*arguments: object) -> str:
 @pytest.mark.parametrize(("power", "expected"), [(0, [16, 40, 6]), (1, [22, 28, 12]), (2, [26, 16, 20])])
 def test_the_power_of_an_overall_density(power, expected):
     """Shares n·((D+K)/(D·K))^power of 62 weights, computed by hand."""
-    options = ("--overall-density", 0.2, "--density-power", power, "--epochs", 0, "--save-weights", "m.npz")
+    options = ("--densities", f"ER(0.2, power={power})", "--epochs", 0, "--save-weights", "m.npz")
     succeed("train", *DATA, *MODEL, *options)
     assert stored("m.npz") == expected
 
@@ -151,7 +151,7 @@ def test_dense_weights_are_pruned_to_densities(folder):
 
 
 def test_dense_weights_are_pruned_by_one_threshold():
-    options = ("--load-weights", "dense.npz", "--overall-density", 0.3, "--epochs", 0, "--save-weights", "m.npz")
+    options = ("--load-weights", "dense.npz", "--densities", "ER(0.3)", "--epochs", 0, "--save-weights", "m.npz")
     assert "pruned by magnitude: 93 of 310 weights stay" in succeed("train", *DATA, *options)
     before = dense_weights("dense.npz")
     threshold = np.sort(np.concatenate([np.abs(W).ravel() for W in before]))[-93]
@@ -159,7 +159,7 @@ def test_dense_weights_are_pruned_by_one_threshold():
         np.testing.assert_array_equal(W, np.where(np.abs(A) >= threshold, A, 0))
 
 
-@pytest.mark.parametrize("options", [("--overall-density", 0.3), ("--densities", "0.25;0.1;1"), ()])
+@pytest.mark.parametrize("options", [("--densities", "ER(0.3)"), ("--densities", "0.25;0.1;1"), ()])
 def test_a_pruned_model_goes_on_as_it_is(options):
     pruning = options or ("--densities", 0.5)
     succeed("train", *DATA, "--load-weights", "dense.npz", *pruning, "--epochs", 1, "--save-weights", "m.npz")
@@ -169,9 +169,9 @@ def test_a_pruned_model_goes_on_as_it_is(options):
         np.testing.assert_array_equal(W != 0, A != 0)
 
 
-@pytest.mark.parametrize("power", [(), ("--density-power", 0.5)])
+@pytest.mark.parametrize("power", [1, 0.5])
 def test_a_model_with_erdos_renyi_densities_goes_on_as_it_is(power):
-    options = ("--overall-density", 0.13, *power, "--save-weights")
+    options = ("--densities", f"ER(0.13, power={power})", "--save-weights")
     succeed("train", *DATA, *MODEL, "--epochs", 1, *options, "m.npz")
     assert "pruned" not in succeed("train", *DATA, "--load-weights", "m.npz", "--epochs", 1, *options, "n.npz")
     assert stored("m.npz") == stored("n.npz")
@@ -231,13 +231,6 @@ def test_programs_are_recorded_for_pruned_weights():
     ("options", "message"),
     [
         (("--supports", "masks.npz", "--densities", 0.1), "--densities and --supports: expected one of them"),
-        (
-            ("--supports", "masks.npz", "--overall-density", 0.1),
-            "--overall-density and --supports: expected one",
-        ),
-        (("--density-power", 2), "--density-power needs --overall-density"),
-        (("--density-power", 2, "--densities", 0.1), "--density-power needs --overall-density"),
-        (("--overall-density", 0.1, "--density-power", -1), "--density-power"),
         (("--supports", "masks.npz", "--sparse-training", "GMP"), "--supports and --sparse-training GMP: it starts"),
     ],
 )
@@ -251,8 +244,8 @@ def test_options_that_contradict_each_other_are_refused(start, options, message)
     [
         (("--densities", "0.1;0.1"), ("--densities", "expected 1 or 3 densities for 3 linear layers, found 2")),
         (("--densities", 0.001), ("--densities", "0.001 of the 80 weights are 0", "at least one")),
-        (("--overall-density", 0.001), ("--overall-density", "0.001 of the 310 weights are 0", "one per layer")),
-        (("--overall-density", 0.1, "--density-power", 2), ("--density-power and --load-weights", "one threshold")),
+        (("--densities", "ER(0.001)"), ("--densities ER(0.001)", "0.001 of the 310 weights are 0", "one per layer")),
+        (("--densities", "ER(0.1, power=2)"), ("ER(0.1, power=2) and --load-weights", "one threshold")),
         (("--supports", "data.npz"), ("--supports data.npz and --load-weights dense.npz", "found Xtrain")),
     ],
 )

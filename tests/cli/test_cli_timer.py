@@ -8,7 +8,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from cli_support import run, save_blobs, succeed
+from cli_support import save_blobs, succeed
 from matgrad.cli import main
 
 N, D, H, K = 60, 4, 6, 3
@@ -33,7 +33,17 @@ def names(rows: list[dict]) -> list[str]:
 
 
 @pytest.mark.parametrize("backend_name", ["numpy", "torch", "native"])
-@pytest.mark.parametrize("options", [(), ("--eager",), ("--debug",)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--eager",),
+        (
+            "--show",
+            "batches",
+        ),
+    ],
+)
 @pytest.mark.parametrize("kind", ["brief", "full"])
 def test_the_record_has_the_rows(backend_name: str, options, kind: str):
     rows = timer("--timer", kind, "--backend", backend_name, *options)
@@ -115,9 +125,3 @@ def test_what_is_timed_is_what_is_trained():
     assert len(rows[0]) == 2
     assert rows[0] == rows[1]
     assert plain[-1] == timed[-1]
-
-
-def test_help_says_what_the_kinds_are():
-    text = " ".join(run("train", "--help").output.split())
-    for words in ("backpropagate and optimize take (brief)", "each equation of each layer (full)"):
-        assert words in text

@@ -39,7 +39,7 @@ def test_the_report_names_the_method():
 
 
 def test_SNIP_divides_an_overall_density_itself(folder):
-    succeed("train", *FAST, "--overall-density", 0.2, "--sparse-training", "SNIP", "--save-weights", "m.npz", "--quiet")
+    succeed("train", *FAST, "--densities", "ER(0.2)", "--sparse-training", "SNIP", "--save-weights", "m.npz", "--quiet")
     model = arrays(folder / "m.npz")
     assert sum(model[name].size for name in ("W1", "W2", "W3")) == round(0.2 * (80 + 200 + 30))
 
@@ -50,9 +50,8 @@ def test_a_method_may_have_its_density(folder):
 
 
 def test_rules_of_pruning_and_growing(folder):
-    rules = ("--prune", "SET(0.4)", "--grow", "Gradient", "--grow-weights", "Xavier", "--update-every", 2)
-    timing = ("--update-until", 0.6, "--drop-decay", "linear", "--regrow")
-    for output, options in (("out", (*rules, *timing)), ("static", ())):
+    rules = "Topology(SET(0.4), grow=Gradient, weights=Xavier, every=2, until=0.6, decay=linear, regrow=True)"
+    for output, options in (("out", ("--sparse-training", rules)), ("static", ())):
         succeed("train", *FAST, *SPARSE, *options, "--output", output, "--quiet")
     found, static = (arrays(folder / name / "model.npz") for name in ("out", "static"))
     assert found["W1.columns"].shape == static["W1.columns"].shape
@@ -85,22 +84,28 @@ def test_a_sparse_model_in_a_file_goes_on_with_a_method(folder):
         (("--sparse-training", "SET"), "no sparse layer"),
         (("--sparse-training", "static"), "no sparse layer"),
         (("--sparse-training", "GMP(2)"), "density: expected a number in (0, 1], found 2"),
-        (("--sparse-training", "GMP"), "expected --densities, --overall-density or GMP(density)"),
+        (("--sparse-training", "GMP"), "expected --densities or GMP(density)"),
         ((*SPARSE, "--sparse-training", "Rigl"), "did you mean 'RigL'"),
-        ((*SPARSE, "--sparse-training", "SET", "--prune", "SET(0.3)"), "--sparse-training and --prune"),
-        ((*SPARSE, "--grow", "Random"), "--grow needs --prune"),
-        ((*SPARSE, "--sparse-training", "SET", "--update-every", 3), "--update-every needs --prune"),
-        ((*SPARSE, "--regrow"), "--regrow needs --prune"),
-        ((*SPARSE, "--prune", "SET(3)"), "fraction: expected a number from 0 to 1"),
-        ((*SPARSE, "--prune", "Threshold(0.1)", "--grow", "Random", "--drop-decay", "cosine"), "no drop fraction"),
+        ((*SPARSE, "--grow", "Random"), '--grow is gone: use --sparse-training "Topology('),
+        ((*SPARSE, "--sparse-training", "Topology(SET(3))"), "fraction: expected a number from 0 to 1"),
+        (
+            (*SPARSE, "--sparse-training", "Topology(Threshold(0.1), grow=Random, decay=cosine)"),
+            "no drop fraction",
+        ),
         ((*SPARSE, "--sparse-training", "GMP(0.1)"), "GMP(density), and only one of them"),
         (
             (*SPARSE, "--sparse-training", "RigL(evry=5)"),
             "'evry'; usage: RigL(fraction=0.3, every=100, until=0.75, decay='cosine', ",
         ),
         ((*SPARSE, "--sparse-training", "RigL(regrow=3)"), "expected True or False for 'regrow'"),
-        ((*SPARSE, "--prune", "SET(0.3)", "--grow", "Randm"), "unknown rule of growing 'Randm'; did you mean 'Random'"),
-        ((*SPARSE, "--prune", "Magnitud"), "unknown rule of pruning 'Magnitud'; did you mean 'Magnitude'"),
+        (
+            (*SPARSE, "--sparse-training", "Topology(SET, Randm)"),
+            "unknown rule of growing 'Randm'; did",
+        ),
+        (
+            (*SPARSE, "--sparse-training", "Topology(Magnitud)"),
+            "unknown rule of pruning 'Magnitud'; did",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(options: tuple, message: str):

@@ -21,7 +21,7 @@ def alone(tmp_path_factory) -> Path:
 
 def test_a_killed_rank_is_restarted_from_the_last_checkpoint_and_trains_what_one_process_does(alone, tmp_path):
     plugin = trouble(tmp_path, 1, signal.SIGKILL)
-    own = ("--plugin", plugin, "--checkpoint", tmp_path / "ck", "--every", "10s", "--output", tmp_path / "run")
+    own = ("--plugin", plugin, "--checkpoint", f"{tmp_path}/ck, every=10s", "--output", tmp_path / "run")
     status, output, errors = matgrad(*RUN, *own, "--log", tmp_path / "log.csv", restarts=1)
     assert status == 0, errors
     assert "rank 0: another rank has ended or does not answer (" in errors
@@ -44,7 +44,7 @@ def test_a_restart_does_not_resume_the_checkpoints_of_other_options(tmp_path):
 @pytest.mark.parametrize("i", range(10))
 def test_every_killed_rank_is_restarted(i, alone, tmp_path):
     plugin = trouble(tmp_path, i % 2, signal.SIGKILL, step=3 + 4 * i)
-    own = ("--plugin", plugin, "--checkpoint", tmp_path / "ck", "--every", "10s", "--output", tmp_path / "run")
+    own = ("--plugin", plugin, "--checkpoint", f"{tmp_path}/ck, every=10s", "--output", tmp_path / "run")
     status, _, errors = matgrad(*RUN, *own, restarts=1)
     assert status == 0, errors
     assert largest_difference(alone, tmp_path / "run" / "model.npz") < 1e-12
@@ -53,7 +53,7 @@ def test_every_killed_rank_is_restarted(i, alone, tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_on_any_rank_stops_all_after_the_same_step(alone, tmp_path):
     plugin = trouble(tmp_path, 1, signal.SIGINT)
-    own = ("--plugin", plugin, "--checkpoint", tmp_path / "ck", "--every", "1000s", "--output", tmp_path / "run")
+    own = ("--plugin", plugin, "--checkpoint", f"{tmp_path}/ck, every=1000s", "--output", tmp_path / "run")
     status, _, errors = matgrad(*RUN, *own)
     assert status, errors
     assert (tmp_path / "run" / "model.npz").exists()
@@ -64,7 +64,7 @@ def test_ctrl_c_on_any_rank_stops_all_after_the_same_step(alone, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_is_resumed_with_another_number_of_ranks(alone, tmp_path):
-    own = ("--checkpoint", tmp_path / "ck", "--every", "10s", "--plugin", trouble(tmp_path, 1, signal.SIGKILL))
+    own = ("--checkpoint", f"{tmp_path}/ck, every=10s", "--plugin", trouble(tmp_path, 1, signal.SIGKILL))
     assert matgrad(*RUN, *own)[0]
     trouble(tmp_path, 1, signal.SIGKILL, step=10**9)  # the run keeps its plugin
     resumed = ("train", "--resume", tmp_path / "ck", "--quiet", "--output", tmp_path / "run")

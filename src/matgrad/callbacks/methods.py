@@ -177,7 +177,14 @@ def _count(layer: LinearLayer, density: float) -> int:
     return max(1, round(density * layer.input_size * layer.output_size))
 
 
-METHODS: dict[str, Callable[..., Callback]] = {"static": Static, "SET": SET, "RigL": RigL, "SNIP": SNIP, "GMP": GMP}
+METHODS: dict[str, Callable[..., Callback]] = {
+    "static": Static,
+    "SET": SET,
+    "RigL": RigL,
+    "SNIP": SNIP,
+    "GMP": GMP,
+    "Topology": Topology,  # any rules: Topology(Magnitude(0.2), grow=Random, weights=Xavier, every=100)
+}
 FROM_DENSE = ("SNIP", "GMP")  # those that start from a dense model, and need the density to reach
 
 

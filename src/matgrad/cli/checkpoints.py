@@ -1,11 +1,10 @@
-"""The options `--checkpoint`, `--every`, `--keep` and `--resume`: runs that survive a crash."""
+"""The options `--checkpoint` and `--resume`: runs that survive a crash."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,47 +12,50 @@ from click.core import ParameterSource
 
 from matgrad.callbacks import Checkpoints
 from matgrad.callbacks.checkpoints import parse_interval
-from matgrad.cli.files import FileType, Reads, WritesFolder
+from matgrad.cli.files import FileType, Reads
 from matgrad.cli.groups import GroupedOption, all_of, option
-from matgrad.cli.options import COUNT, as_given
+from matgrad.cli.options import as_given
+from matgrad.cli.renamed import renaming
+from matgrad.cli.settings import FileWithSettings, ReadsWithSettings, Settings, WritesFolderWithSettings
 from matgrad.storage.checkpoints import BEST, FILES, Checkpoint, find_checkpoint
+
+
+def checked_interval(text: str) -> str:
+    """A number of epochs, such as 5, or of steps, such as 500s; raises ValueError if it is neither."""
+    parse_interval(text)
+    return text
+
+
+def positive_integer(text: str) -> int:
+    """The integer; raises ValueError if it is not one, or not positive."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"keep: expected a positive integer, found {text!r}")
+    return int(text)
+
 
 RESUMED = "matgrad.resumed"  # in a context: the checkpoint from which the run goes on
 BOUND = ("Model", "Data", "Training", "Sparsity")  # groups of options that a run keeps
 FREE, ALSO_BOUND = ("epochs", "learning_rate"), ("dtype",)
-EVERY, KEEP = "1", 3  # defaults
-OWN = ("checkpoint", "every", "keep", "resume")
-NOT_KEPT = ("resume", "checkpoint", "config", "overwrite", "quiet", "as_json", "info", "debug")  # of one command
+OWN = ("checkpoint", "resume")
+SETTINGS: Settings = {"every": checked_interval, "keep": positive_integer}  # of --checkpoint and --resume
+NOT_KEPT = ("resume", "checkpoint", "config", "overwrite", "quiet", "as_json", "show")  # of one command
 
 
-class Interval(click.ParamType):
-    """A number of epochs, such as 5, or of steps, such as 500s."""
-
-    name = "interval"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The string, if it is one."""
-        try:
-            parse_interval(value)
-        except ValueError as error:
-            self.fail(str(error).removeprefix("every: "), param, ctx)
-        return str(value)
-
-
-def _resume(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+def _resume(ctx: click.Context, parameter: click.Parameter, value: FileWithSettings | None) -> FileWithSettings | None:
     """Use the configuration in a checkpoint as the defaults of the options."""
-    if path is None:
+    if value is None:
         return None
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: click.echo(f"note: {message}", err=True)
-        ctx.meta[RESUMED] = checkpoint = find_checkpoint(path)
+        ctx.meta[RESUMED] = checkpoint = find_checkpoint(value.path)
     values = configuration_of(checkpoint)
     options = {p.name: p for p in ctx.command.params}
     if unknown := [name for name in values if name not in options]:
-        raise ValueError(f"{checkpoint.path}: unknown option {unknown[0]!r} in its configuration")
+        text = renaming(unknown[0]) or f"unknown option {unknown[0]!r} in its configuration"
+        raise ValueError(f"{checkpoint.path}: {text}")
     given = {name: as_given(x, options[name].multiple) for name, x in values.items() if x is not None}
     ctx.default_map = {**(ctx.default_map or {}), **given}
-    return path
+    return value
 
 
 def configuration_of(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -68,31 +70,20 @@ checkpoint_options = all_of(
     option(
         "Training",
         "--checkpoint",
-        type=WritesFolder(FILES, BEST, hint="; --resume goes on from there"),
+        type=WritesFolderWithSettings(FILES, BEST, known=SETTINGS, hint="; --resume goes on from there"),
         metavar="DIR",
-        help="Write checkpoints to this folder: the newest, and the best by validation loss. --resume DIR goes on from "
-        "them after a crash.",
-    ),
-    option(
-        "Training",
-        "--every",
-        type=Interval(),
-        default=EVERY,
-        metavar="N",
-        help="Epochs between two checkpoints, or steps with a suffix: 500s.",
-    ),
-    option(
-        "Training", "--keep", type=COUNT, default=KEEP, metavar="N", help="How many of the newest checkpoints to keep."
+        help='Write checkpoints to this folder: the newest, and the best by validation loss. "DIR, every=5, keep=3" '
+        "says after how many epochs (or steps: 500s) and how many to keep.",
     ),
     option(
         "Training",
         "--resume",
-        type=Reads(FILES, BEST),
+        type=ReadsWithSettings(FILES, BEST, known=SETTINGS),
         metavar="PATH",
         is_eager=True,
         callback=_resume,
-        help="Go on from the newest good checkpoint in a folder, or from one file, with the options of that run. Only "
-        "--epochs, --learning-rate, where the data are, and the options for output and engine may be others.",
+        help="Go on from the newest good checkpoint in a folder, or from one file, with the options of that run; "
+        "--epochs, --learning-rate, where the data are, and options for output and engine may be others.",
     ),
 )
 
@@ -129,6 +120,8 @@ def plain_option(parameter: click.Parameter, value: Any) -> Any:
     """The value of an option as JSON can hold it; files have their whole path."""
     if isinstance(value, tuple | list):
         return [plain_option(parameter, item) for item in value]
+    if isinstance(value, FileWithSettings):
+        return value.absolute()
     return os.path.abspath(value) if isinstance(parameter.type, FileType) and value is not None else value
 
 
@@ -137,20 +130,25 @@ def kept_options(command: click.Command, options: Mapping[str, Any]) -> dict[str
     return {str(p.name): plain_option(p, options[str(p.name)]) for p in command.params if p.name not in NOT_KEPT}
 
 
-def checkpoints(options: Mapping[str, Any], sha256: Callable[[], str]) -> Checkpoints | None:
-    """The callback that the options ask for; the configuration and the hash of the data are kept in every file."""
-    resumed = options["resume"] if options["resume"] is not None and options["resume"].is_dir() else None
-    folder, is_new = options["checkpoint"] or resumed, options["checkpoint"] is not None
-    if folder is None:
-        for name, default in (("every", EVERY), ("keep", KEEP)):
-            if options["resume"] is None and options[name] != default:
-                raise ValueError(f"--{name} needs --checkpoint DIR")
+def checkpoints(
+    options: Mapping[str, Any], resumed: Checkpoint | None, sha256: Callable[[], str]
+) -> Checkpoints | None:
+    """The callback that the options ask for; the configuration and the hash of the data are kept in every file.
+
+    A resumed run goes on writing to the folder that it was resumed from, with the settings that it had.
+    """
+    value, is_new = options["checkpoint"] or options["resume"], options["checkpoint"] is not None
+    if value is None or not (is_new or value.path.is_dir()):
         return None
-    kept = kept_options(click.get_current_context().command, options)
+    before = {} if resumed is None else dict(resumed.record.get("settings", {}))
+    settings = before | (options["resume"].settings if resumed is not None else {}) | value.settings
     return Checkpoints(
-        folder,
-        options["every"],
-        options["keep"],
+        value.path,
+        **{name: SETTINGS[name](text) for name, text in settings.items()},
         overwrite=is_new and options["overwrite"],
-        record={"configuration": kept, "sha256": sha256()},
+        record={
+            "configuration": kept_options(click.get_current_context().command, options),
+            "settings": settings,
+            "sha256": sha256(),
+        },
     )

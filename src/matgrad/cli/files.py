@@ -195,7 +195,7 @@ def check_files(command: click.Command, values: dict[str, Any], resumed: Collect
 
     `resumed` are the names of options that a resumed run had from the start.
     """
-    known = [values[name] for name in resumed]
+    known = [path for _, path, _ in _paths(command, {name: values[name] for name in resumed})]
     for kind, path, name in _paths(command, values):
         if isinstance(kind, Writes):
             is_own = isinstance(kind, WritesFolder) and kind.grows and path in known
@@ -218,8 +218,9 @@ def _paths(command: click.Command, values: dict[str, Any]) -> Iterator[tuple[Fil
     for parameter in command.params:
         if isinstance(parameter.type, FileType):
             value = values.get(str(parameter.name))
-            for path in value if isinstance(value, tuple) else () if value is None else (value,):
+            for item in value if isinstance(value, tuple) else () if value is None else (value,):
                 flag = parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name
+                path = Path(item)  # which may have settings
                 yield parameter.type, path, f"{flag} {path}"
 
 

@@ -22,6 +22,12 @@ class GroupedOption(click.Option):
         super().__init__(*arguments, **settings)
         self.group = group
 
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """What the help says beside: the default, but no ranges."""
+        extra = super().get_help_extra(ctx)
+        extra.pop("range", None)
+        return extra
+
 
 def option(group: Group, *names: str, **settings: Any) -> Callable[[Any], Any]:
     """`click.option` in a group; its default, if it has one, is shown."""

@@ -106,6 +106,7 @@ normalize_options = all_of(
     option(
         "Data",
         "--normalize-targets",
+        hidden=True,
         type=click.Choice(KINDS),
         help="Scale the targets of a regression in the same way, for training and its loss; predictions and errors are "
         "in the units of the data.  [default: standard after a linear layer, with a squared error or Huber as loss; "
@@ -136,6 +137,7 @@ machine_options = all_of(
     option(
         "Engine",
         "--matmul",
+        hidden=True,
         type=click.Choice(MATMULS),
         default=MATMULS[0],
         help="How float32 matrices are multiplied; tf32 and bf16 round the factors, on GPUs alone.",
@@ -194,14 +196,14 @@ def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | 
         if (target := str(known[name].name)) in values:
             raise ValueError(f"{path}: {key!r} is given twice, under another name")
         if isinstance(value, bool) and not known[name].is_flag:
-            raise ValueError(f"{path}: {key}: found the truth value {value}, expected a number or a word in quotes")
+            raise ValueError(f"{path}: {key}: got a boolean, {value}, expected a number or a word in quotes")
         values[target] = as_given(value, known[name].multiple)
     ctx.default_map = {**(ctx.default_map or {}), **values}
     return path
 
 
 def _check_plain(key: Any, value: Any, path: Path) -> None:
-    """Refuse a name or a value that an option cannot have, such as a table or a date."""
+    """Raise if an option cannot have a name or a value, such as a table or a date."""
     items = value if isinstance(value, list) else [value]
     if wrong := [x for x in (key, *items) if not isinstance(x, Value)]:
         found = type(wrong[0]).__name__

@@ -1,4 +1,4 @@
-"""`matgrad pictures` for a saved model, and the options of `matgrad train` for pictures of a run."""
+"""`matgrad pictures` for a saved model, and the option of `matgrad train` for pictures of a run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from matgrad.callbacks import Pictures
 from matgrad.cli.files import READS, Command, WritesFolder
-from matgrad.cli.groups import all_of, option
-from matgrad.cli.table_options import flag
+from matgrad.cli.groups import option
+from matgrad.cli.settings import Settings, WritesFolderWithSettings
 from matgrad.foundation.installing import check_matplotlib
 from matgrad.foundation.writing import atomic_write, make_folder
 from matgrad.inspection.pictures import FIGURES, parse_shape, snapshot, write_png
@@ -32,56 +31,38 @@ class ImageShape(click.ParamType):
         return value
 
 
-class Epochs(click.ParamType):
-    """Numbers of epochs, separated by commas."""
-
-    name = "epochs"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The string, if it is such a list."""
-        if not all(item.strip().isdecimal() for item in str(value).split(",")):
-            self.fail(f"{value!r} is not a list of whole numbers, separated by commas.", param, ctx)
-        return str(value)
+def _epochs(text: str) -> list[int]:
+    """The numbers of epochs in a list such as ``0, 5, 10``."""
+    items = [item.strip() for item in text.split(",")]
+    if not all(item.isdecimal() for item in items):
+        raise ValueError(f"epochs: expected integers, separated by commas, found {text!r}")
+    return [int(item) for item in items]
 
 
 SHAPE_HELP = "Rows, columns and channels of the image that the inputs are, such as 28x28 or 32x32x3.  [default: square]"
+SETTINGS: Settings = {"epochs": _epochs, "shape": parse_shape}
 
-picture_options = all_of(
-    option(
-        "Output",
-        "--pictures",
-        type=WritesFolder(
-            *(f"{name}.gif" for name in FIGURES), *(f"epoch_*_{name}.png" for name in FIGURES), grows=True
-        ),
-        metavar="DIR",
-        help="Write pictures of the weights to this folder: connections of the inputs, connectivity of the layers and "
-        "histograms, as PNG files at chosen epochs and as animations. Needs matplotlib.",
+picture_option = option(
+    "Output",
+    "--pictures",
+    type=WritesFolderWithSettings(
+        *(f"{name}.gif" for name in FIGURES),
+        *(f"epoch_*_{name}.png" for name in FIGURES),
+        known=SETTINGS,
+        grows=True,
     ),
-    option(
-        "Output",
-        "--picture-epochs",
-        type=Epochs(),
-        metavar="LIST",
-        help="The epochs with pictures, separated by commas; 0 is the start.  [default: up to 21, evenly spread]",
-    ),
-    option("Output", "--picture-shape", type=ImageShape(), metavar="HxW", help=SHAPE_HELP),
+    metavar="DIR",
+    help='Write pictures of the weights to this folder, as PNG files and animations: "DIR, epochs=0,5,10, '
+    'shape=28x28" chooses the epochs (default: up to 21) and the image that the inputs are. Needs matplotlib.',
 )
 
 
 def pictures(options: dict[str, Any]) -> Pictures | None:
     """The callback that the options ask for, if any."""
-    if options["pictures"] is None:
-        ctx = click.get_current_context(silent=True)
-        for name in ("picture_epochs", "picture_shape"):  # the record of a run may have them without a folder
-            if ctx is not None and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                raise ValueError(f"{flag(name)} needs --pictures")
+    value = options["pictures"]
+    if value is None:
         return None
-    epochs, shape = options["picture_epochs"], options["picture_shape"]
-    return Pictures(
-        options["pictures"],
-        None if epochs is None else [int(item) for item in epochs.split(",")],
-        None if shape is None else parse_shape(shape),
-    )
+    return Pictures(value.path, **{name: SETTINGS[name](text) for name, text in value.settings.items()})
 
 
 @click.command("pictures", cls=Command, short_help="Draw pictures of a saved model's weights.")

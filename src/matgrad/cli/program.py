@@ -164,7 +164,7 @@ def new_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
         options["layer_sizes"],
         weights=options["layer_weights"],
         dropouts=options["dropouts"],
-        **sparsity_of(options, options["layer_sizes"]),
+        **sparsity_of(options),
     )
 
 

@@ -19,8 +19,7 @@ from matgrad.distributed.starting import place_of
 from matgrad.storage.checkpoints import find_checkpoint
 
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # in the environment: how often torchrun has restarted the ranks
-REPEATED = ("quiet", "as_json", "info", "overwrite")  # flags of one command, which a checkpoint does not keep
-ALONE = ("eager", "debug")  # flags that run the equations one by one
+REPEATED = ("quiet", "as_json", "overwrite")  # flags of one command, which a checkpoint does not keep
 
 
 class RankedCommand(GroupedCommand):
@@ -41,8 +40,10 @@ class RankedCommand(GroupedCommand):
         if (place is None or place.size == 1) and "JAX_COORDINATOR_ADDRESS" not in os.environ:
             return super().invoke(ctx)
         with _rank("torch" if options["backend"] == "auto" else options["backend"]) as group:
-            if group.size > 1 and (name := next((name for name in ALONE if options[name]), None)):
-                raise ValueError(f"--{name} runs the equations one by one, which {group.size} ranks cannot do together")
+            is_shown = "batches" in (options["show"] or "")
+            if group.size > 1 and (options["eager"] or is_shown):
+                name = "--show batches" if is_shown else "--eager"
+                raise ValueError(f"{name} runs the equations one by one, which {group.size} ranks cannot do together")
             if options["device"] == "cuda" and place is not None:
                 options["device"] = f"cuda:{place.local_rank}"
             return super().invoke(ctx)
@@ -73,9 +74,10 @@ def _rank(backend: str) -> Iterator[Group]:
 
 def _resumed(command: click.Command, options: Mapping[str, Any]) -> list[str] | None:
     """The command line that resumes a restarted run; None if it is none, or has no checkpoint of the same options."""
-    folder = options["checkpoint"]
-    if os.environ.get(RESTARTS, "0") == "0" or folder is None or not folder.is_dir():
+    value = options["checkpoint"]
+    if os.environ.get(RESTARTS, "0") == "0" or value is None or not value.path.is_dir():
         return None
+    folder = value.path
     with suppress(ValueError):  # there is no checkpoint yet
         known, asked = configuration_of(find_checkpoint(folder)), kept_options(command, options)
         if all(known.get(name) == asked[name] for name in asked if name not in ("device", "threads")):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import Any
 
 import click
-import numpy as np
 
 import matgrad as mg
 from matgrad import datasets
@@ -31,10 +29,9 @@ from matgrad.cli.options import REPEATED, load_data, move
 from matgrad.cli.pictures import pictures
 from matgrad.cli.run_record import run_record
 from matgrad.cli.saved_models import load_data_for, make_sparse, normalization_of, start_of, target_normalization_of
-from matgrad.cli.sparsity import densities, sparsity_of
-from matgrad.cli.table_options import flag
+from matgrad.cli.showing import shown
+from matgrad.cli.sparsity import sparse_training, sparsity_of, starts_dense
 from matgrad.cli.timer import Timer
-from matgrad.cli.topology import sparse_training, starts_dense
 from matgrad.datasets import Dataset, Normalization
 from matgrad.distributed import current, is_first
 from matgrad.foundation.files import as_json
@@ -55,7 +52,7 @@ class TrainingRun:
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
         set_threads(options["threads"])
-        np.set_printoptions(precision=options["precision"], edgeitems=options["edgeitems"], threshold=100)
+        self.shown = shown(options["show"])
         mg.manual_seed(options["seed"])
         self.resumed = checkpoint_of(options)
         self.saved = start_of(options) if self.resumed is None else load_model(self.resumed.path)
@@ -73,7 +70,7 @@ class TrainingRun:
         self.M.information = self._information()
         self.schedule = create_scheduler(options["learning_rate"])
         self.timer = Timer(self.M, options["timer"])
-        self.checkpoints = checkpoints(options, lambda: self.sha256 if is_first() else "")
+        self.checkpoints = checkpoints(options, self.resumed, lambda: self.sha256 if is_first() else "")
         is_saved = any(options[name] for name in ("output", "save_weights", "save_dataset", "checkpoint"))
         self.report = Report(silent=options["quiet"] or options["as_json"] or not is_first(), patient=is_saved)
 
@@ -101,15 +98,12 @@ class TrainingRun:
         if self.saved is not None:
             _check_sizes(self.saved.model, data)
         sizes = options["layer_sizes"] or default_sizes(options["layers"], data)
-        self.topology = sparse_training(options, densities(options, sizes))
+        self.topology = sparse_training(options, sizes)
         M = self._new_model(sizes) if self.saved is None else self.saved.model
         is_started = options["load_weights"] and self.resumed is None and not starts_dense(options)
         self.pruned = make_sparse(M, options) if is_started else None
         set_optimizers(M, options["optimizers"])
         _check_sizes(M, data)
-        for name in ("weight_decay", "l1"):
-            if options[name] is not None:
-                _set_in_optimizers(M, name, options[name], options["optimizers"])
         move(M, options)
         options["dtype"] = M.dtype
         return M
@@ -123,7 +117,7 @@ class TrainingRun:
             sizes,
             weights=options["layer_weights"],
             dropouts=options["dropouts"],
-            **({} if is_dense else sparsity_of(options, sizes)),
+            **({} if is_dense else sparsity_of(options)),
         )
         if options["load_weights"]:
             load_weights(M, options["load_weights"])
@@ -163,12 +157,11 @@ class TrainingRun:
     # -- the run ------------------------------------------------------------------------------
     def run(self) -> None:
         """Train, measure, write what was asked for, and print the last line."""
-        started, kept = time.time(), _Kept()
-        self._introduce()
+        started, kept = time.time(), _Kept(self._introduce)
         try:
             try:
                 with self.timer.running(), _warnings_in(self.report):
-                    self.fit([*self._callbacks(), kept])
+                    self.fit([kept, *self._callbacks()])
             except KeyboardInterrupt:
                 if not kept.run.is_interrupted:
                     raise
@@ -203,8 +196,8 @@ class TrainingRun:
             metric="accuracy" if data.classes else "rmse",
             per_step=options["per_step"],
             clip_norm=options["clip"],
-            compiled=not (options["eager"] or options["debug"]),
-            statistics=not options["no_statistics"] or options["early_stopping"] is not None,
+            compiled=not (options["eager"] or "batches" in self.shown),
+            statistics=options["statistics"] != "none" or options["early_stopping"] is not None,
             callbacks=callbacks,
             resume=None if self.resumed is None else self.resumed.path,
         )
@@ -214,9 +207,9 @@ class TrainingRun:
         options, report = self.options, self.report
         callbacks: list[Callback | None] = [
             GradientCheck(options["gradient_step"], say=report.say) if options["gradient_step"] else None,
-            Matrices(report.say) if options["debug"] else None,
+            Matrices(report.say) if "batches" in self.shown else None,
             self.topology,
-            Accounting() if options["accounting"] else None,
+            Accounting() if options["statistics"] == "costs" else None,
             pictures(options),
             self.checkpoints,
             *logs(options),
@@ -256,7 +249,7 @@ class TrainingRun:
         report.say("; ".join(filter(None, parts)) + "\n")
         for note in filter(None, (self.pruned, *data.notes)):
             report.say(note)
-        if options["info"]:
+        if "parameters" in self.shown:
             matrices = {name: self.M.backend.to_numpy(X) for name, X in self.M.state().items() if name.count(".") == 1}
             for name, A in ({"Xtrain": data.Xtrain, "Ttrain": data.Ttrain} | matrices).items():
                 report.say(f"{name} {A.shape}\n{A}")
@@ -318,12 +311,16 @@ class TrainingRun:
 
 
 class _Kept(Callback):
-    """Keeps the run, to see after training how it ended."""
+    """Says that training starts, when all is checked, and keeps the run, to see how it ended."""
 
     run: Training
 
+    def __init__(self, introduce: Callable[[], None]) -> None:
+        self._introduce = introduce
+
     def start(self, run: Training) -> None:
         self.run = run
+        self._introduce()
 
 
 @contextmanager
@@ -338,15 +335,6 @@ def default_sizes(layers: str, data: Dataset) -> str:
     """The number of features, 128, then 64 for further hidden layers, and the number of outputs."""
     hidden = count_linear(layers) - 1
     return ";".join(map(str, [data.input_size, *([128] + [64] * hidden)[:hidden], data.output_size]))
-
-
-def _set_in_optimizers(M: MultilayerPerceptron, name: str, value: float, optimizers: str) -> None:
-    """Set a parameter of all optimizers, unless their specification has it too."""
-    if re.search(rf"\b{name}\s*=", optimizers):
-        raise ValueError(f"{flag(name)} and --optimizers {optimizers}: expected {name} in one of them")
-    for _, layer in M.walk():
-        for part in layer.optimizer.parts():
-            setattr(part, name, value)
 
 
 def _check_sizes(M: MultilayerPerceptron, data: Dataset) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 from matgrad.callbacks import Statistics
@@ -29,7 +29,11 @@ def run_record(
     """
     M, loss = run.M, run.loss
     plain = {
-        key: str(value) if isinstance(value, Path) else [str(v) for v in value] if isinstance(value, tuple) else value
+        key: [str(v) for v in value]
+        if isinstance(value, tuple)
+        else str(value)
+        if isinstance(value, PathLike)
+        else value
         for key, value in options.items()
         if key != "resume"  # the record is that of the whole run
     }

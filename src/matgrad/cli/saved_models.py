@@ -9,13 +9,14 @@ import click
 from click.core import ParameterSource
 
 from matgrad.cli.options import load_data
-from matgrad.cli.sparsity import SPARSITY, check_sparsity, densities
+from matgrad.cli.sparsity import SPARSITY, check_sparsity
 from matgrad.cli.table_options import flag
 from matgrad.datasets import Dataset, Features, Normalization
 from matgrad.foundation.random_numbers import preserved_generator
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.sparse.densities import parse_densities
+from matgrad.sparse.densities import erdos_renyi_rule, layer_densities
 from matgrad.specifications.models import create_model, model_specification
+from matgrad.specifications.parsing import parse_numbers
 from matgrad.storage.models import OnlyWeightsError, SavedModel, load_model
 from matgrad.storage.supports import load_supports
 
@@ -36,7 +37,7 @@ def is_given(name: str) -> bool:
 
 
 def rebuilt(options: dict[str, Any]) -> SavedModel:
-    """The model of --load-weights as its file describes it; options that describe another one are refused."""
+    """The model of --load-weights as its file describes it; raises if options describe another one."""
     path: Path = options["load_weights"]
     saved = load_model(path)
     if is_given("layer_weights"):
@@ -75,25 +76,30 @@ def make_sparse(M: MultilayerPerceptron, options: dict[str, Any]) -> str | None:
     """Prune a model that has the weights of a file as the options say; a line that says so, if weights were dropped."""
     check_sparsity(options)
     given = next((name for name in SPARSITY if options[name] is not None), None)
-    if given is None or (given == "overall_density" and _is_erdos_renyi(M, options)):
+    rule = erdos_renyi_rule(options["densities"])
+    if given is None or (rule is not None and _is_erdos_renyi(M, options["densities"])):
         return None
-    if options["density_power"] is not None:
-        raise ValueError("--density-power and --load-weights: pruning has one threshold for all layers")
+    if rule is not None and rule.power != 1:
+        raise ValueError(
+            f"--densities {options['densities']} and --load-weights: pruning has one threshold, not a power"
+        )
     before, found = _stored(M), model_specification(M).get("densities", "1")
     try:
         if given == "supports":
             M.set_supports(load_supports(options["supports"]))
+        elif rule is not None:
+            M.prune(overall=rule.density)
         else:
-            M.prune(options["densities"], overall=options["overall_density"])
+            M.prune(options["densities"])
     except ValueError as error:
         raise contradiction(given, options, f"densities {found} ({error})") from None
     how = f"to the supports in {options['supports']}" if given == "supports" else "by magnitude"
     return f"pruned {how}: {sum(_stored(M))} of {sum(before)} weights stay" if _stored(M) != before else None
 
 
-def _is_erdos_renyi(M: MultilayerPerceptron, options: dict[str, Any]) -> bool:
-    """Whether M has the densities that --overall-density gives a new model."""
-    wanted = parse_densities(densities(options, model_specification(M)["sizes"]) or 1)
+def _is_erdos_renyi(M: MultilayerPerceptron, densities: str) -> bool:
+    """Whether M has the densities that ER(density) gives a new model."""
+    wanted = layer_densities(densities, parse_numbers(model_specification(M)["sizes"], "layer size"))
     sizes = [x.input_size * x.output_size for x in M.linear_layers()]
     return [round(d * n) for d, n in zip(wanted, sizes, strict=False)] == _stored(M)
 

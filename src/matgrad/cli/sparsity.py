@@ -1,41 +1,26 @@
-"""Options that make a model sparse: the densities or the supports of its linear layers."""
+"""Options that make a model sparse, and that train it sparse."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from matgrad.callbacks import Callback
+from matgrad.callbacks.methods import FROM_DENSE, create_method
 from matgrad.cli.files import READS
 from matgrad.cli.groups import all_of, option
-from matgrad.cli.options import NOT_NEGATIVE
-from matgrad.cli.table_options import flag
-from matgrad.sparse.densities import erdos_renyi_densities
-from matgrad.specifications.parsing import Items, parse_numbers
+from matgrad.sparse.densities import erdos_renyi_rule, layer_densities
+from matgrad.specifications.parsing import parse_call, parse_numbers
 from matgrad.storage.supports import load_supports
 
-SPARSITY = ("densities", "overall_density", "supports")  # of which at most one is given
+SPARSITY = ("densities", "supports")  # of which at most one is given
 
 density_options = all_of(
     option(
         "Sparsity",
         "--densities",
         metavar="LIST",
-        help="Fractions of the weights that the linear layers store, in (0, 1]; with --load-weights, the smallest "
-        "weights of each layer are pruned.  [default: 1]",
-    ),
-    option(
-        "Sparsity",
-        "--overall-density",
-        type=float,
-        metavar="FRACTION",
-        help="Density of the whole model, by the Erdős–Rényi rule: small layers keep more of their weights; with "
-        "--load-weights, the smallest weights of all layers are pruned.",
-    ),
-    option(
-        "Sparsity",
-        "--density-power",
-        type=NOT_NEGATIVE,
-        metavar="P",
-        help="Make the density of a D→K layer proportional to ((D+K)/(D·K))^P; 0 gives equal ones.  [default: 1]",
+        help="Fractions of the weights that the linear layers store; ER(0.05) or ER(0.05, power=1) is the density of "
+        "the whole model, by the Erdős–Rényi rule. With --load-weights, the smallest weights are pruned.",
     ),
     option(
         "Sparsity",
@@ -46,28 +31,51 @@ density_options = all_of(
     ),
 )
 
-
-def sparsity_of(options: dict[str, Any], sizes: str) -> dict[str, Any]:
-    """The arguments of `create_model` that make a model as sparse as the options say; without any, it is dense."""
-    wanted = densities(options, sizes)
-    if options["supports"] is not None:
-        return {"supports": load_supports(options["supports"])}
-    return {"densities": wanted}
-
-
-def densities(options: dict[str, Any], sizes: str) -> Items | None:
-    """The densities that --densities, or --overall-density with --density-power, ask for, if any."""
-    check_sparsity(options)
-    if options["overall_density"] is None:
-        return options["densities"]
-    power = 1.0 if options["density_power"] is None else options["density_power"]
-    return erdos_renyi_densities(parse_numbers(sizes, "layer size"), options["overall_density"], power)
+sparse_training_option = option(
+    "Sparsity",
+    "--sparse-training",
+    metavar="METHOD",
+    help="SET, RigL, SNIP or GMP, with the defaults of their papers, or such as RigL(0.3, every=100, decay=cosine), or "
+    "rules of your choice: Topology(Magnitude(0.2), grow=Random, weights=Xavier, every=100).",
+)
 
 
 def check_sparsity(options: dict[str, Any]) -> None:
-    """Refuse options that contradict each other."""
-    given = [flag(name) for name in SPARSITY if options[name] is not None]
-    if len(given) > 1:
-        raise ValueError(f"{' and '.join(given)}: expected one of them")
-    if options["density_power"] is not None and options["overall_density"] is None:
-        raise ValueError("--density-power needs --overall-density")
+    """Raise if options contradict each other."""
+    if options["densities"] is not None and options["supports"] is not None:
+        raise ValueError("--densities and --supports: expected one of them")
+
+
+def sparsity_of(options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `create_model` that make a model as sparse as the options say; without any, it is dense."""
+    check_sparsity(options)
+    if options["supports"] is not None:
+        return {"supports": load_supports(options["supports"])}
+    return {"densities": options["densities"]}
+
+
+def starts_dense(options: dict[str, Any]) -> bool:
+    """Whether the method of sparse training starts from a dense model."""
+    specification = options["sparse_training"]
+    return specification is not None and parse_call(specification).name in FROM_DENSE
+
+
+def sparse_training(options: dict[str, Any], sizes: str) -> Callback | None:
+    """The method of sparse training that the options describe, if any; one that starts dense reaches the densities."""
+    specification, densities = options["sparse_training"], options["densities"]
+    if specification is None:
+        return None
+    if not starts_dense(options):
+        return create_method(specification)
+    if options["supports"] is not None:
+        raise ValueError(f"--supports and --sparse-training {specification}: it starts from a dense model")
+    call = parse_call(specification)
+    if bool(call.arguments or "density" in call.keywords) == (densities is not None):
+        expected = f"expected --densities or {call.name}(density), and only one of them"
+        raise ValueError(f"--sparse-training {specification}: {expected}")
+    if densities is None:
+        return create_method(specification)
+    rule = erdos_renyi_rule(densities)
+    if rule is not None and call.name == "SNIP":
+        return create_method(specification, density=rule.density)  # which it divides among the layers itself
+    return create_method(specification, density=layer_densities(densities, parse_numbers(sizes, "layer size")))

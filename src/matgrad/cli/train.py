@@ -9,10 +9,9 @@ import click
 from matgrad.cli.checkpoints import checkpoint_options
 from matgrad.cli.files import READS, WRITES, WRITES_MODEL, WritesFolder
 from matgrad.cli.groups import option
-from matgrad.cli.logs import log_options
+from matgrad.cli.logs import log_option
 from matgrad.cli.options import (
     COUNT,
-    NOT_NEGATIVE,
     POSITIVE,
     SEED,
     config_option,
@@ -21,12 +20,12 @@ from matgrad.cli.options import (
     normalize_options,
     plugin_option,
 )
-from matgrad.cli.pictures import picture_options
+from matgrad.cli.pictures import picture_option
 from matgrad.cli.ranks import RankedCommand
 from matgrad.cli.run import TrainingRun
-from matgrad.cli.sparsity import density_options
+from matgrad.cli.showing import Show
+from matgrad.cli.sparsity import density_options, sparse_training_option
 from matgrad.cli.table_options import features_option
-from matgrad.cli.topology import topology_options
 from matgrad.specifications.models import OPTIMIZER, WEIGHTS
 from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 
@@ -66,14 +65,12 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     "--optimizers",
     default=OPTIMIZER,
     metavar="LIST",
-    help="One optimizer for all layers, or one per layer.",
+    help="One optimizer for all layers, or one per layer: Adam, Momentum(0.9, weight_decay=1e-4, l1=1e-5) …",
 )
 @option("Training", "--learning-rate", default=str(LEARNING_RATE), metavar="RATE", help="A number or a schedule.")
-@option("Training", "--per-step", is_flag=True, help="Apply the schedule per step instead of per epoch.")
+@option("Training", "--per-step", hidden=True, is_flag=True, help="Apply the schedule per step instead of per epoch.")
 @option("Training", "--epochs", type=click.IntRange(min=0), default=EPOCHS, metavar="N", help="Passes over the data.")
 @option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, metavar="N", help="Examples per step.")
-@option("Training", "--weight-decay", type=NOT_NEGATIVE, metavar="λ", help="Add λθ to the gradients.")
-@option("Training", "--l1", type=NOT_NEGATIVE, metavar="λ", help="Add λ·sign(θ) to the gradients.")
 @option(
     "Training",
     "--class-weights",
@@ -89,7 +86,7 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     metavar="N",
     help="Seed of the weights, the order of the examples and dropout.",
 )
-@option("Training", "--no-shuffle", is_flag=True, help="Take the examples in the order of the data.")
+@option("Training", "--no-shuffle", hidden=True, is_flag=True, help="Take the examples in the order of the data.")
 @option(
     "Training",
     "--early-stopping",
@@ -99,7 +96,7 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 )
 @checkpoint_options
 @density_options
-@topology_options
+@sparse_training_option
 @option(
     "Output",
     "--output",
@@ -108,57 +105,62 @@ from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
     help="Write run.json and model.npz to this folder.",
 )
 @option("Output", "--overwrite", is_flag=True, help="Let --output replace the run that a folder has.")
-@log_options
-@picture_options
+@log_option
+@picture_option
 @option("Output", "--save-weights", type=WRITES_MODEL, metavar="FILE", help="Write the trained model to an npz file.")
-@option("Output", "--save-dataset", type=WRITES, metavar="FILE", help="Write the data, as read, to an npz file.")
-@option("Output", "--quiet", is_flag=True, help="Print only the last line.")
-@option("Output", "--json", "as_json", is_flag=True, help="Print the record of the run as JSON, and nothing else.")
-@option("Output", "--no-statistics", is_flag=True, help="Do not measure loss and accuracy after each epoch.")
 @option(
     "Output",
-    "--accounting",
-    is_flag=True,
-    help="Also show FLOPs, stored weights and peak memory after each epoch if no layer is sparse.",
+    "--save-dataset",
+    hidden=True,
+    type=WRITES,
+    metavar="FILE",
+    help="Write the data, as read, to an npz file.",
+)
+@option("Output", "--quiet", is_flag=True, help="Print only the last line.")
+@option("Output", "--json", "as_json", is_flag=True, help="Print the record of the run as JSON, and nothing else.")
+@option(
+    "Output",
+    "--statistics",
+    type=click.Choice(["none", "loss", "costs"]),
+    help="What to show after each epoch: nothing, loss and accuracy, or also FLOPs, stored weights and peak memory.  "
+    "[default: loss; with a sparse layer, costs]",
 )
 @option(
     "Output",
     "--timer",
     type=click.Choice(["disabled", "brief", "full"]),
     default="disabled",
-    help="Show how long feedforward, loss, backpropagate and optimize take (brief), or each equation of each layer "
-    "(full), in order, with the FLOP rates of the products. If operations are fused, one equation gets all of the "
-    "time; jax and tensorflow run the equations one by one.",
+    help="Show how long the parts of a step take (brief), or each equation of each layer (full).",
 )
 @option(
     "Output",
     "--gradient-step",
+    hidden=True,
     type=POSITIVE,
     metavar="H",
     help="Check the gradients with central differences of this size on the first batch of each epoch.",
 )
-@option("Output", "--info", is_flag=True, help="Print the data and the parameters before training.")
-@option("Output", "--debug", is_flag=True, help="Print the matrices and the loss of every batch before its update.")
-@option(
-    "Output", "--precision", type=click.IntRange(1, 100), default=4, metavar="N", help="Digits of printed matrices."
-)
 @option(
     "Output",
-    "--edgeitems",
-    type=click.IntRange(1, 1000),
-    default=3,
-    metavar="N",
-    help="Rows and columns of a printed matrix at each edge.",
+    "--show",
+    type=Show(),
+    metavar="LIST",
+    help='Print matrices: "parameters" and the data before training, "batches" as they are trained on; '
+    '"parameters, precision=6, edgeitems=5" has that many digits, and rows and columns at the edges.',
 )
 @machine_options
-@option("Engine", "--eager", is_flag=True, help="Run the equations one by one instead of compiling the step.")
+@option(
+    "Engine", "--eager", hidden=True, is_flag=True, help="Run the equations one by one instead of compiling the step."
+)
 @config_option
 def train(**options: Any) -> None:
     """Train a multilayer perceptron; without options, on the embedded handwritten digits.
 
     The items of a list are separated by semicolons and may have arguments: --layers "AllReLU(0.3);Linear",
     --learning-rate "MultiStepLR(0.1; 10, 15; 0.1)". A single item serves all layers. The last line printed
-    is the test accuracy or, for a regression, the root mean squared error, in the units of the data. The column
-    "train seconds" is the time of training per epoch, with compiling, without statistics.
+    is the test accuracy or, for a regression, the root mean squared error, in the units of the data.
+
+    Rare options, also for the configuration file: --per-step, --no-shuffle, --normalize-targets, --save-dataset,
+    --gradient-step, --matmul, --eager.
     """
     TrainingRun(options).run()

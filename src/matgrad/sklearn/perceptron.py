@@ -21,7 +21,7 @@ from matgrad.datasets.checking import checked_weights
 from matgrad.foundation.numbers import check_size
 from matgrad.foundation.random_numbers import manual_seed, preserved_generator
 from matgrad.learning_rate import create_scheduler
-from matgrad.sparse.densities import parse_densities
+from matgrad.sparse.densities import layer_densities
 from matgrad.specifications.models import create_model
 from matgrad.specifications.parsing import Items, parse_call, parse_numbers, split_items
 
@@ -177,7 +177,11 @@ class Perceptron(BaseEstimator):
             return None
         if self.density is None or not self._starts_dense():
             return create_method(self.sparse_training)
-        return create_method(self.sparse_training, density=parse_densities(self.density))
+        return create_method(self.sparse_training, density=layer_densities(self.density, self._sizes()))
+
+    def _sizes(self) -> list[int]:
+        """The number of features, then the sizes of the layers."""
+        return [self.n_features_in_, *(layer.output_size for layer in self.model_.linear_layers())]
 
     def _check_partial(self) -> None:
         """Raise if a parameter needs a whole run of training."""

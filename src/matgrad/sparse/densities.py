@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from matgrad.foundation.numbers import check_size
 from matgrad.foundation.random_numbers import Generator, generator
 from matgrad.sparse.support import LARGEST, Support
-from matgrad.specifications.parsing import Items, parse_numbers
+from matgrad.specifications.parsing import Items, create, parse_numbers
 
 
 def erdos_renyi_densities(sizes: Sequence[int], overall: float, power: float = 1.0) -> list[float]:
@@ -44,6 +45,26 @@ def erdos_renyi_densities(sizes: Sequence[int], overall: float, power: float = 1
     return densities.tolist()
 
 
+@dataclass(frozen=True)
+class ErdosRenyi:
+    """A density of the whole model, divided among the layers: ``ER(0.05)`` or ``ER(0.05, power=0.5)``."""
+
+    density: float
+    power: float = 1.0
+
+
+def erdos_renyi_rule(items: Items | None) -> ErdosRenyi | None:
+    """The rule that a string such as ``ER(0.05)`` names; None for a list of densities."""
+    is_rule = isinstance(items, str) and items.strip().startswith("ER")
+    return create(str(items), {"ER": ErdosRenyi}, "densities") if is_rule else None
+
+
+def layer_densities(items: Items, sizes: Sequence[int]) -> list[float]:
+    """The densities of layers: a list such as ``0.01;0.05;1``, or ``ER(0.05)`` for layers with these sizes."""
+    rule = erdos_renyi_rule(items)
+    return parse_densities(items) if rule is None else erdos_renyi_densities(sizes, rule.density, rule.power)
+
+
 def parse_densities(items: Items) -> list[float]:
     """The densities of a list such as ``0.01;0.05;1``."""
     densities = parse_numbers(items, "density", float)
@@ -72,6 +93,6 @@ def format_density(support: Support) -> str:
 
 
 def check_density(name: str, density: float) -> None:
-    """Refuse a density that is not in (0, 1]."""
+    """Raise if a density is not in (0, 1]."""
     if not 0 < density <= 1:
         raise ValueError(f"{name}: expected a number in (0, 1], found {density}")

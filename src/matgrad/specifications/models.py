@@ -26,7 +26,7 @@ from matgrad.layers import (
 )
 from matgrad.layers.weights import RENEWALS
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.sparse.densities import format_density, parse_densities, random_support
+from matgrad.sparse.densities import format_density, layer_densities, parse_densities, random_support
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support, as_support
 from matgrad.specifications.parsing import Items, at_position, create, lookup, parse_call, parse_numbers, split_items
@@ -62,7 +62,8 @@ def create_model(
     A layer that keeps its size, such as batch normalization, has none in the list. `weights`, `dropouts`, `densities`
     and `renew` (whether dropout is renewed every 'step' or every 'epoch') have one item per linear layer, parts of
     layers included, in the order of `M.walk`; `optimizers` has one per layer. A single item serves all. A linear layer
-    with a density below 1 is sparse, with a random support and weights drawn for that. Instead of densities, `supports`
+    with a density below 1 is sparse, with a random support and weights drawn for that; ``ER(0.05)`` divides the density
+    of the whole model among the layers, by the Erdős–Rényi rule. Instead of densities, `supports`
     has one item per linear layer: a `Support`, a mask or a SciPy matrix, or None for a dense layer. The model trains
     in the C++ core if it is built, else on NumPy; see `M.to`. `on_layer` is called after each layer, as a large one
     takes seconds.
@@ -71,6 +72,8 @@ def create_model(
     """
     if densities is not None and supports is not None:
         raise ValueError("densities and supports: expected one of them")
+    if densities is not None:
+        densities = layer_densities(densities, parse_numbers(sizes, "layer size"))
     sparsity = _Densities(1 if densities is None else densities) if supports is None else _Supports(supports)
     check_bytes(model_bytes(layers, sizes, sparsity.densities), f"the model with sizes {sizes}")
     items = split_items(layers, "layer")

@@ -1,0 +1,80 @@
+"""Files with settings: the value of an option such as ``--checkpoint "DIR, every=5, keep=3"``."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from matgrad.cli.files import FileType, Reads, WritesFolder
+
+Settings = Mapping[str, Callable[[str], Any]]  # by name, the function that reads the value, or raises ValueError
+
+
+@dataclass(frozen=True)
+class FileWithSettings:
+    """The name of a file or folder, and the settings that follow it."""
+
+    path: Path
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return ", ".join([str(self.path), *(f"{name}={value}" for name, value in self.settings.items())])
+
+    def absolute(self) -> str:
+        """The same as a string, with the whole path."""
+        return str(FileWithSettings(Path(os.path.abspath(self.path)), self.settings))
+
+
+def split_settings(text: str, known: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """'first' and {'every': '5', 'epochs': '0,5'} of ``first, every=5, epochs=0,5``, if both names are known."""
+    first, *items = re.split(rf",\s*(?=(?:{'|'.join(known)})\s*=)", text)
+    pairs = [item.partition("=") for item in items]
+    settings = {name.strip(): value.strip() for name, _, value in pairs}
+    if len(settings) < len(items):
+        raise ValueError(f"{text!r} has a setting twice")
+    if unknown := re.search(r",\s*(\w+)\s*=", first):
+        raise ValueError(f"unknown setting {unknown[1]!r}; known: {', '.join(known)}")
+    return first.strip(), settings
+
+
+class WithSettings(FileType):
+    """A file or folder with settings."""
+
+    known: Settings
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The file with its settings, checked."""
+        if isinstance(value, FileWithSettings):
+            return value
+        try:
+            path, settings = split_settings(str(value), self.known)
+            for name, text in settings.items():
+                self.known[name](text)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return FileWithSettings(super().convert(path, param, ctx), settings)
+
+
+class ReadsWithSettings(WithSettings, Reads):
+    """A file or folder that is read, with settings."""
+
+    def __init__(self, *patterns: str, known: Settings) -> None:
+        super().__init__(*patterns)
+        self.known = known
+
+
+class WritesFolderWithSettings(WithSettings, WritesFolder):
+    """A folder in which files are written, with settings."""
+
+    def __init__(self, *names: str, known: Settings, **options: Any) -> None:
+        super().__init__(*names, **options)
+        self.known = known
