@@ -1,4 +1,4 @@
-"""Measurements of sparse training in the C++ core that docs/sparse.md quotes, beside those of `matgrad bench`.
+"""Measurements of sparse training in the C++ core that docs/sparse.md quotes, beside the other benchmarks.
 
 OMP_NUM_THREADS=1 python benchmarks/measure.py sparse-input
 OMP_NUM_THREADS=1 python benchmarks/measure.py topology-updates
@@ -8,6 +8,7 @@ Each writes benchmarks/NAME/bench.json. Times are of the processor, on one threa
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -18,7 +19,7 @@ import numpy as np
 import scipy.sparse
 
 import matgrad as mg
-from matgrad.bench.reports.record import record
+from harness.reports import head
 
 BATCH, ROUNDS = 100, 7
 
@@ -101,7 +102,7 @@ if __name__ == "__main__":
     (name,) = sys.argv[1:]
     started = time.time()
     points = MEASUREMENTS[name]()
-    head = record(name, started, 1, {}) | {"command": f"python benchmarks/measure.py {name}"}
     target = Path(__file__).parent / name / "bench.json"
     target.parent.mkdir(exist_ok=True)
-    target.write_text(json.dumps(head | {"points": points}, indent=2) + "\n")
+    content = head(name, started, argparse.Namespace()) | {"points": points}
+    target.write_text(json.dumps(content, indent=2) + "\n")

@@ -9,9 +9,9 @@ from statistics import median
 from typing import Any
 
 import pytest
+from matgrad.bench.reports.distributed_tables import distributed_tables
 
 from cli_support import succeed
-from matgrad.bench.reports.distributed_tables import distributed_tables
 from page_support import DOCS, ROOT, commands
 from support import DATA
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from native_support import build
-
 from matgrad.bench.tools import standalone
+from native_support import build
 
 
 @pytest.fixture(scope="session")

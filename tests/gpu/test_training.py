@@ -6,11 +6,11 @@ from unittest import SkipTest
 
 import numpy as np
 import torch
+from matgrad.bench.measuring.problems import generated
 
 import matgrad as mg
 from gpu import DEVICE
 from gpu.comparison import assert_equal_states, numpy_state
-from matgrad.bench.measuring.problems import generated
 from matgrad.program.computations import train_batch
 
 

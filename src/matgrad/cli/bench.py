@@ -1,350 +1,244 @@
-"""`matgrad bench`: the options of the benchmarks, one command each, and of their plots."""
+"""`matgrad bench`: which backend, engine and number of threads is the fastest for a model on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
+import numpy as np
 
-from matgrad.backends.base import DTYPES
-from matgrad.bench.measuring.problems import DESCRIPTION, EXPERIMENTS, OPTIMIZERS, Experiment, load
-from matgrad.bench.tools.registry import DISTRIBUTED_TOOLS, NATIVE_TOOLS, SPARSE_DEFAULT, SPARSE_TOOLS, TOOLS, Tool
-from matgrad.cli.bench_run import BenchRun
-from matgrad.cli.files import CIFAR10, MNIST, READS, CommandGroup, Reads, WritesFolder
-from matgrad.cli.groups import all_of
-from matgrad.cli.options import SEED
-from matgrad.datasets.reading import existing_folder
-from matgrad.foundation.installing import check_matplotlib
-from matgrad.foundation.writing import make_folder
+import matgrad as mg
+from matgrad.backends import BACKENDS
+from matgrad.cli.files import READS
+from matgrad.cli.groups import GroupedCommand, option
+from matgrad.cli.options import COUNT, NUMERIC_BACKENDS, SEED, dtype_option, plugin_option
+from matgrad.cli.program import new_model
+from matgrad.cli.saved_models import make_sparse, rebuilt
+from matgrad.cli.sparsity import density_options
+from matgrad.foundation.files import as_json as json_text
+from matgrad.foundation.machine import cores, set_threads
+from matgrad.foundation.table import Table
+from matgrad.loss_functions import create_loss
+from matgrad.program.models import BATCH_SIZE
+from matgrad.specifications.models import OPTIMIZER, WEIGHTS, set_optimizers
+from matgrad.specifications.plugins import load_plugin
+from matgrad.storage.models import SavedModel, load_model, save_model
 
-PLOTS = ("plot.png", "plot.svg")
-
-
-class Names(click.ParamType):
-    """Names separated by commas."""
-
-    name = "names"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """The names."""
-        return value if isinstance(value, tuple) else tuple(name.strip() for name in value.split(",") if name.strip())
-
-
-class Sizes(Names):
-    """Positive whole numbers, separated by commas."""
-
-    name = "sizes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The numbers."""
-        names = super().convert(value, param, ctx)
-        if not names or not all(str(name).isdecimal() and int(name) > 0 for name in names):
-            self.fail(f"{value!r} is not a list of positive whole numbers, separated by commas.", param, ctx)
-        return tuple(map(int, names))
+MOVED = ("paper", "native", "sparse", "sparse-methods", "cost", "gpu", "distributed", "brain")
+LEAST = 0.2  # seconds of a turn
+BATCHES = 10  # that a turn repeats
+ROW = tuple[str, bool, int]  # backend, whether the step is compiled, threads
 
 
-class Densities(Names):
-    """Numbers in (0, 1], separated by commas."""
+class Bench(GroupedCommand):
+    """A command that says where the benchmarks of earlier versions are."""
 
-    name = "densities"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The numbers."""
-        try:
-            numbers = tuple(map(float, super().convert(value, param, ctx)))
-        except ValueError:
-            numbers = ()
-        if not numbers or not all(0 < number <= 1 for number in numbers):
-            self.fail(f"{value!r} is not a list of numbers in (0, 1], separated by commas.", param, ctx)
-        return numbers
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Raise if a benchmark of the project is asked for."""
+        if args and args[0] in MOVED:
+            raise click.UsageError(f"`matgrad bench {args[0]}` is now `make bench-{args[0]}` in a checkout of matgrad")
+        if args and args[0] == "plot":
+            raise click.UsageError("`matgrad bench plot` is now `python benchmarks/report.py DIR` in a checkout")
+        return super().parse_args(ctx, args)
 
 
-def common_options(known: Mapping[str, Tool], default: tuple[str, ...] = ()) -> Callable[[Any], Any]:
-    """The options that all benchmarks share, for these tools; without a default, all of them are measured."""
-    missing = "those that are installed" if default else "all that are installed"
-    return all_of(
-        click.option(
-            "--tools",
-            type=Names(),
-            default=",".join(default),
-            metavar="LIST",
-            help=f"The tools to measure, separated by commas: {', '.join(known)}.  "
-            f"[default: {', '.join(default) + '; ' if default else ''}{missing}]",
-        ),
-        click.option(
-            "--rounds",
-            type=click.IntRange(min=1),
-            default=3,
-            show_default=True,
-            help="How often each tool is measured.",
-        ),
-        click.option(
-            "--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads per tool.  [default: all]"
-        ),
-        click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Element type."),
-        click.option(
-            "--seed", type=SEED, default=0, show_default=True, help="Seed of the weights and of generated data."
-        ),
-        click.option(
-            "--output",
-            type=WritesFolder("bench.json", "table.md", *PLOTS),
-            metavar="DIR",
-            help="Write bench.json, table.md, plot.png and plot.svg to this folder.",
-        ),
-        click.option("--overwrite", is_flag=True, help="Let --output replace the results that a folder has."),
-        click.option("--no-plot", is_flag=True, help="Do not draw a plot; drawing needs matplotlib."),
-        click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, and nothing else."),
-    )
+def _threads(ctx: click.Context, parameter: click.Parameter, value: str | None) -> list[int]:
+    """The numbers of threads to try: those given, or 1, 2, 4 … and all cores."""
+    if value is None:
+        return sorted({1, *(2**k for k in range(16) if 2**k < cores()), cores()})
+    found = [item.strip() for item in value.split(",")]
+    if not all(item.isdecimal() and 0 < int(item) <= 4096 for item in found):
+        raise click.BadParameter(f"{value!r} is not a list of positive integers, separated by commas.", ctx, parameter)
+    return [int(item) for item in found]
 
 
-steps_option = click.option(
-    "--steps", type=click.IntRange(min=2), metavar="N", help="Only the first N batches, for a quick trial."
-)
-experiments_option = click.option(
-    "--experiments",
-    type=Names(),
-    default=",".join(EXPERIMENTS),
-    show_default=True,
-    metavar="LIST",
-    help="The experiments to run.",
-)
+def _backends(ctx: click.Context, parameter: click.Parameter, value: str | None) -> list[str]:
+    """The backends to try."""
+    found = list(NUMERIC_BACKENDS) if value is None else [item.strip() for item in value.split(",")]
+    for name in found:
+        if name not in NUMERIC_BACKENDS:
+            raise click.BadParameter(f"unknown backend {name!r}; known: {', '.join(NUMERIC_BACKENDS)}", ctx, parameter)
+    return found
 
 
-@click.group(cls=CommandGroup, short_help="Compare the speed with that of the frameworks.")
-def bench() -> None:
-    """Compare the speed of matgrad with that of code written by hand in PyTorch, JAX, TensorFlow and Keras."""
+@click.command(cls=Bench, short_help="Find the fastest backend and number of threads for a model.")
+@option("Model", "--layers", default="ReLU;ReLU;Linear", metavar="LIST", help="The layers.")
+@option("Model", "--layer-sizes", default="784;1024;512;10", metavar="LIST", help="Layer sizes.")
+@option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Initial weights.")
+@option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of the linear layers.")
+@density_options
+@option("Model", "--load-weights", type=READS, metavar="MODEL", help="A model file, instead of a new model.")
+@option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="One, or one per layer.")
+@option("Training", "--loss", metavar="NAME", help="The loss function.  [default: the one that fits the model]")
+@option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, help="Examples per step.")
+@option("Training", "--seed", type=SEED, default=0, help="Seed of the weights and of the data.")
+@option("Engine", "--backends", metavar="LIST", callback=_backends, help="Those to try.  [default: all]")
+@option("Engine", "--threads", metavar="LIST", callback=_threads, help="Those to try.  [default: 1, 2, 4 … all cores]")
+@option("Engine", "--eager", is_flag=True, help="Also try steps that are not compiled.")
+@dtype_option
+@option("Engine", "--rounds", type=COUNT, default=5, help="How often each is measured.")
+@plugin_option
+@option("Output", "--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
+def bench(**options: Any) -> None:
+    """Measure training steps of a model on generated data, and print the fastest way to train it first.
 
-
-@bench.command(short_help="Repeat the paper's experiments.")
-@experiments_option
-@click.option(
-    "--data",
-    type=Reads(*(f"mnist/{name}" for name in MNIST), *(f"cifar10/{name}" for name in CIFAR10)),
-    envvar="MATGRAD_DATA",
-    metavar="DIR",
-    help="A folder with mnist/ and cifar10/; data that is not there is generated.  [default: $MATGRAD_DATA]",
-)
-@steps_option
-@common_options(TOOLS)
-def paper(**options: Any) -> None:
-    """Train the models of the paper's experiments for one epoch with every tool, from the same weights.
-
-    The tools take turns, each in its own process. The exit status is 1 if a tool fails; the others are
-    still measured.
+    Every backend with every number of threads has its own process. They take turns, so that a busy machine slows all
+    of them down alike.
     """
-    chosen = _experiments(options)
-    folder: Path | None = options["data"]
-    if folder is not None:
-        existing_folder(folder)
-    with BenchRun("paper", options, settings=len(chosen)) as run:
-        from matgrad.bench.experiments.paper import run_experiment
-
-        run.say("loading the data")
-        data = {e.name: load(e, folder, steps=options["steps"], seed=options["seed"]) for e in chosen}
-        records = [
-            run_experiment(experiment, run.tools, data[experiment.name], **run.arguments(f"{experiment.title}: "))
-            for experiment in chosen
-        ]
-        run.finish({"setting": DESCRIPTION, "experiments": records})
-
-
-@bench.command(short_help="Measure the time per example against batch size and width.")
-@click.option(
-    "--batch-sizes",
-    type=Sizes(),
-    default="10,30,100,300,1000",
-    show_default=True,
-    metavar="LIST",
-    help="The batch sizes.",
-)
-@click.option(
-    "--widths",
-    type=Sizes(),
-    default="128,256,512,1024,2048",
-    show_default=True,
-    metavar="LIST",
-    help="The widths of both hidden layers.",
-)
-@click.option(
-    "--batch-size", type=click.IntRange(min=1), default=100, show_default=True, help="The batch size while widths vary."
-)
-@click.option(
-    "--width", type=click.IntRange(min=1), default=1024, show_default=True, help="The width while batch sizes vary."
-)
-@click.option(
-    "--examples", type=click.IntRange(min=1), default=6000, show_default=True, help="Training examples per point."
-)
-@common_options(TOOLS)
-def cost(**options: Any) -> None:
-    """Train models with two hidden layers on generated data of MNIST's shape.
-
-    The record has the seconds per example for each batch size and each width.
-    """
-    points = len(options["batch_sizes"]) + len(options["widths"])
-    with BenchRun("cost", options, settings=points) as run:
-        from matgrad.bench.experiments.cost import Axis, run_cost
-
-        fixed = options["batch_size"], options["width"]
-        axes = [
-            Axis("batch_size", "batch size", options["batch_sizes"], *fixed),
-            Axis("width", "width", options["widths"], *fixed),
-        ]
-        run.finish(run_cost(axes, run.tools, examples=options["examples"], **run.arguments()))
+    missing = {name: text for name in options["backends"] if (text := _missing(name)) is not None}
+    found = [name for name in options["backends"] if name not in missing]
+    rows = [
+        (x, c, n) for x in found for c in ([True, False] if options["eager"] else [True]) for n in options["threads"]
+    ]
+    with tempfile.TemporaryDirectory(prefix="matgrad-bench-") as folder:
+        seconds, failures = _measured(rows, _saved(options, Path(folder)), options["rounds"])
+    best = sorted((median(values), row) for row, values in seconds.items())
+    if options["as_json"]:
+        click.echo(json_text({"measured": [_entry(*item) for item in best], "failed": failures, "missing": missing}))
+        return
+    cells = [[_option_string(row), f"{1e3 * x:.3f}", f"{x / best[0][0]:.2f}"] for x, row in best]
+    click.echo(Table(f"ms per step, batch {options['batch_size']}", ["options", "ms", "÷ fastest"], cells).text())
+    for name, reason in (failures | missing).items():
+        click.echo(f"{name}: {reason}", err=True)
 
 
-@bench.command(short_help="Measure dense training in the C++ core.")
-@experiments_option
-@click.option(
-    "--optimizers",
-    type=Names(),
-    default=",".join(OPTIMIZERS),
-    show_default=True,
-    metavar="LIST",
-    help="The optimizers to train with.",
-)
-@steps_option
-@common_options(NATIVE_TOOLS)
-def native(**options: Any) -> None:
-    """Train the paper's models for one epoch in the C++ core, beside PyTorch and the bare products of a step.
-
-    The data is generated. matgrad-cpp is a stand-alone C++ program, which is built if it is measured.
-    """
-    chosen = _experiments(options)
-    optimizers = _known(options["optimizers"], OPTIMIZERS, "optimizer")
-    with BenchRun("native", options, settings=len(chosen) * len(optimizers), known=NATIVE_TOOLS) as run:
-        from matgrad.bench.experiments.native import run_native
-
-        records = []
-        for experiment in chosen:
-            data = load(experiment, None, steps=options["steps"], seed=options["seed"])
-            for name in optimizers:
-                arguments = run.arguments(f"{experiment.title}, {name}: ")
-                records.append(run_native(experiment, name, run.tools, data, **arguments))
-        run.finish({"setting": DESCRIPTION | {"optimizer": " and ".join(optimizers)}, "experiments": records})
+def _missing(backend: str) -> str | None:
+    """Why a backend cannot be measured, if it cannot."""
+    framework = BACKENDS[backend][2][0]
+    return None if find_spec(framework) else "not installed"
 
 
-sizes_option = click.option(
-    "--sizes",
-    type=Sizes(),
-    default="3072,1024,512,10",
-    show_default=True,
-    metavar="LIST",
-    help="Layer sizes of the model.",
-)
+def _option_string(row: ROW) -> str:
+    """The options of `matgrad train` that choose this."""
+    backend, compiled, threads = row
+    return f"--backend {backend} --threads {threads}" + ("" if compiled else " --eager")
 
 
-def _check_sizes(sizes: Sequence[int]) -> None:
-    """Refuse layer sizes that have no layer."""
-    if len(sizes) < 2:
-        raise ValueError(f"--sizes: expected the number of features and those of the layers, found {sizes}")
+def _entry(seconds: float, row: ROW) -> dict[str, Any]:
+    backend, compiled, threads = row
+    about = {"backend": backend, "compiled": compiled, "threads": threads, "options": _option_string(row)}
+    return about | {"seconds_per_step": seconds}
 
 
-@bench.command(short_help="Measure sparse training against the density.")
-@click.option(
-    "--densities",
-    type=Densities(),
-    default="0.001,0.01,0.05,0.1,0.3",
-    show_default=True,
-    metavar="LIST",
-    help="Fractions of the weights that are stored.",
-)
-@click.option(
-    "--batch-sizes",
-    type=Sizes(),
-    default="10,30,100,300,1000",
-    show_default=True,
-    metavar="LIST",
-    help="Batch sizes that are also measured, at one density.",
-)
-@sizes_option
-@click.option("--steps", type=click.IntRange(min=2), default=500, show_default=True, help="Batches of 100 per epoch.")
-@common_options(SPARSE_TOOLS, SPARSE_DEFAULT)
-def sparse(**options: Any) -> None:
-    """Train sparse models on generated data of CIFAR-10's shape, with plain gradient descent.
-
-    The record has time and memory against the density, for the C++ core, masked PyTorch, PyTorch with CSR
-    matrices and dense training in the C++ core, and the time against the batch size.
-    """
-    _check_sizes(options["sizes"])
-    points = len(options["densities"]) + len(options["batch_sizes"])
-    with BenchRun("sparse", options, settings=points, known=SPARSE_TOOLS) as run:
-        from matgrad.bench.experiments.sparse import Plan, run_sparse
-
-        plan = Plan(*(options[key] for key in ("densities", "batch_sizes", "sizes", "steps")))
-        run.finish(run_sparse(plan, run.tools, **run.arguments()))
+def _saved(options: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What the processes get: a file with the model, and how to train it."""
+    mg.manual_seed(options["seed"])
+    if options["load_weights"]:
+        saved = rebuilt(options)
+        make_sparse(saved.model, options)
+    else:
+        saved = SavedModel(new_model(options))
+    loss = create_loss(options["loss"]) if options["loss"] else saved.loss
+    M = saved.model if options["dtype"] is None else saved.model.to(dtype=options["dtype"])
+    set_optimizers(M, options["optimizers"])  # raises here if there are no such optimizers
+    save_model(M, folder / "model.npz")
+    shared = {name: options[name] for name in ("optimizers", "batch_size", "seed")}
+    plugins = [str(Path(file).absolute()) for file in options["plugin"]]
+    return shared | {"model": str(folder / "model.npz"), "loss": loss.specification(), "plugins": plugins}
 
 
-@bench.command(short_help="Measure training on several processes.")
-@click.option(
-    "--batch-sizes", type=Sizes(), default="100,1000", show_default=True, metavar="LIST", help="Examples per step."
-)
-@click.option(
-    "--densities",
-    type=Densities(),
-    default="1,0.05",
-    show_default=True,
-    metavar="LIST",
-    help="Fractions of the weights that are stored; with 1, nothing is sparse.",
-)
-@sizes_option
-@click.option(
-    "--examples", type=click.IntRange(min=1), default=20_000, show_default=True, help="Training examples per round."
-)
-@common_options(DISTRIBUTED_TOOLS)
-def distributed(**options: Any) -> None:
-    """Train on one process and on two that share its threads, beside PyTorch and its DistributedDataParallel.
-
-    The record has the milliseconds per step, the messages and bytes that ranks exchange, the share of waiting, and
-    what a model of the cost, fitted to these times, predicts for many machines.
-    """
-    _check_sizes(options["sizes"])
-    points = len(options["batch_sizes"]) * len(options["densities"])
-    with BenchRun("distributed", options, settings=points, known=DISTRIBUTED_TOOLS) as run:
-        from matgrad.bench.experiments.distributed import Plan, run_distributed
-
-        plan = Plan(*(options[key] for key in ("batch_sizes", "densities", "examples", "sizes")))
-        run.finish(run_distributed(plan, run.tools, **run.arguments()))
+# -- processes --------------------------------------------------------------------------------------
 
 
-def _beside(ctx: click.Context, parameter: click.Parameter, folder: Path | None) -> Path | None:
-    """The folder or, if none is given, that of FILE, which is known by then."""
-    return ctx.params["file"].absolute().parent if folder is None and "file" in ctx.params else folder
-
-
-@bench.command(short_help="Redraw the plot of a record.")
-@click.argument("file", type=READS)
-@click.option(
-    "--output",
-    type=WritesFolder(*PLOTS, keeps=False),
-    metavar="DIR",
-    callback=_beside,
-    help="Where to write plot.png and plot.svg.  [default: beside FILE]",
-)
-def plot(file: Path, output: Path) -> None:
-    """Redraw the plot of FILE, a bench.json that another `matgrad bench` command wrote."""
-    from matgrad.bench.reports.plots import draw
-    from matgrad.bench.reports.record import read_record
-
-    check_matplotlib()
-    record = read_record(file)
-    make_folder(output)
+def _measured(rows: list[ROW], problem: dict[str, Any], rounds: int) -> tuple[dict[ROW, list[float]], dict[str, str]]:
+    """The seconds per step of every row in every round, and why others failed; one process works at a time."""
+    command = [sys.executable, "-c", "from matgrad.cli.bench import work; work()"]
+    seconds: dict[ROW, list[float]] = {}
+    failures: dict[str, str] = {}
+    processes: dict[ROW, subprocess.Popen[str]] = {}
     try:
-        paths = draw(record, output)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"{file}: the record is damaged ({type(error).__name__}: {error})") from None
-    click.echo("\n".join(map(str, paths)))
+        for row in rows:
+            variables = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": str(row[2])}
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=variables
+            )
+            processes[row], seconds[row] = process, []
+            description = problem | dict(zip(("backend", "compiled", "threads"), row, strict=True))
+            _ask(process, json.dumps(description), row, failures)
+        for r in range(rounds):
+            names = [row for row in rows if _option_string(row) not in failures]
+            for row in names[r % max(len(names), 1) :] + names[: r % max(len(names), 1)]:
+                if (found := _ask(processes[row], "", row, failures)) is not None:
+                    seconds[row].append(found)
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.communicate()
+    return {row: values for row, values in seconds.items() if _option_string(row) not in failures}, failures
 
 
-def _experiments(options: dict[str, Any]) -> list[Experiment]:
-    """The experiments with these names; all of them if no name is given."""
-    return [EXPERIMENTS[name] for name in _known(options["experiments"], EXPERIMENTS, "experiment")]
+def _ask(process: subprocess.Popen[str], line: str, row: ROW, failures: dict[str, str]) -> float | None:
+    """The number that a process answers with; None if it failed."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+        reply = json.loads(process.stdout.readline() or '"the process ended"')
+    except BrokenPipeError:
+        reply = "the process ended"
+    if isinstance(reply, str):
+        failures[_option_string(row)] = reply
+        return None
+    return reply
 
 
-def _known(names: tuple[str, ...], registry: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    """The names, after a check that the registry has them; all of its names if none is given."""
-    for name in names:
-        if name not in registry:
-            raise ValueError(f"unknown {kind} {name!r}; known: {', '.join(registry)}")
-    return names or tuple(registry)
+def work() -> None:
+    """The process of a row: reads what to train, and answers every further line with the seconds per step of a turn."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a framework prints is not a reply
+    try:
+        turn = _turn(**json.loads(sys.stdin.readline()))
+        print(json.dumps(0.0), file=replies, flush=True)
+        for _ in sys.stdin:
+            print(json.dumps(turn()), file=replies, flush=True)
+    except Exception as error:
+        print(json.dumps(f"{type(error).__name__}: {error}"), file=replies, flush=True)
+
+
+def _turn(
+    *, model: str, optimizers: str, loss: str, plugins: list[str], batch_size: int, seed: int,
+    backend: str, compiled: bool, threads: int,
+) -> Any:  # fmt: skip
+    """A function that trains for a moment, and returns the seconds per step; the step is compiled, and warm."""
+    set_threads(threads)
+    for file in plugins:
+        load_plugin(Path(file))
+    M = load_model(Path(model)).model
+    set_optimizers(M, optimizers)
+    M = M.to(backend).train()
+    D, K = M.layers[0].input_size, M.layers[-1].output_size
+    rng, N = np.random.default_rng(seed), BATCHES * batch_size
+    X, t = rng.random((N, D), dtype=np.float32), rng.integers(max(K, 2), size=N)
+    T = np.eye(K, dtype=np.float32)[t] if K > 1 else t[:, None].astype(np.float32)
+    loader = mg.DataLoader(X, T, batch_size).to(backend, dtype=M.dtype)
+    if backend == "torch":
+        sys.modules["torch"].set_num_threads(threads)
+    from matgrad.engines.eager import EagerStep
+
+    step = mg.compile_step(M, create_loss(loss)) if compiled else EagerStep(M, create_loss(loss))
+    step.load(M.state())
+    eta = M.scalar(0.0)  # the model stays as it is
+
+    def train(times: int) -> float:
+        start = time.perf_counter()
+        for _ in range(times):
+            step.train(loader, lambda i: eta)
+        for A in step.state().values():
+            if not isinstance(A, mg.Support):
+                M.backend.wait(A)
+        return (time.perf_counter() - start) / (times * BATCHES)
+
+    train(3)
+    times = max(1, round(LEAST / BATCHES / max(train(1), 1e-9)))
+    return lambda: train(times)

@@ -10,9 +10,6 @@ import click
 
 import matgrad
 from matgrad.cli.bench import bench
-from matgrad.cli.bench_brain import brain
-from matgrad.cli.bench_gpu import gpu
-from matgrad.cli.bench_methods import sparse_methods
 from matgrad.cli.check import check
 from matgrad.cli.convert import convert
 from matgrad.cli.data import data
@@ -84,9 +81,6 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "matgrad", "_MATGRAD_COMPLETE").source())
 
 
-bench.add_command(brain)
-bench.add_command(gpu)
-bench.add_command(sparse_methods)
 for command in (train, evaluate, predict, explain, convert, plot, runs_command, check, verify, derive, program, bench):
     main.add_command(command)
 for command in (inspect, pictures_command, info, data):

@@ -1,0 +1,263 @@
+"""The paper's experiments: one epoch of MNIST and of CIFAR-10 with every tool, from the same weights, in turns."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from baselines.own import model
+from harness.problems import Data, Parameters, Setting, generated, initial_parameters
+from harness.reports import (
+    DIFFERENCE,
+    Record,
+    bars,
+    common_notes,
+    difference,
+    difference_cell,
+    fastest,
+    finish,
+    footnote,
+    head,
+    installed,
+    number,
+    parser,
+    ratio,
+    ratio_cell,
+    say,
+    times,
+)
+from harness.team import Team, Turns
+from harness.tools import NATIVE, PYTORCH, STAND_ALONE, Tool, baseline, matgrad
+from matgrad.foundation.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "The paper's experiments"
+
+TOOLS = {
+    "pytorch": PYTORCH,
+    "matgrad-native": NATIVE,
+    "matgrad-cpp": STAND_ALONE,
+    "matgrad-torch": matgrad("torch", "PyTorch", "pytorch"),
+    "matgrad-torch-eager": matgrad("torch", "PyTorch", "pytorch", compiled=False),
+    "matgrad-numpy": matgrad("numpy", "NumPy", "pytorch"),
+    "matgrad-numpy-eager": matgrad("numpy", "NumPy", "pytorch", compiled=False),
+    "jax": baseline("JAX, jit by hand", "jax_by_hand.Jax", "JAX", "jax"),
+    "matgrad-jax": matgrad("jax", "JAX", "jax"),
+    "matgrad-jax-eager": matgrad("jax", "JAX", "jax", compiled=False),
+    "tensorflow": baseline("TensorFlow, tf.function", "tensorflow_by_hand.TensorFlow", "TensorFlow", "tensorflow"),
+    "keras": baseline("Keras, model.fit", "keras_fit.Keras", "TensorFlow", "tensorflow", "keras"),
+    "matgrad-tensorflow": matgrad("tensorflow", "TensorFlow", "tensorflow", "keras"),
+    "matgrad-tensorflow-eager": matgrad("tensorflow", "TensorFlow", "tensorflow", "keras", compiled=False),
+}
+
+# the paper does not state all of it, but this reproduces its table
+DESCRIPTION = {
+    "layers": "ReLU;ReLU;Linear",
+    "loss": "SoftmaxCrossEntropy",
+    "optimizer": "Momentum(0.9)",
+    "weights": "XavierNormalized",
+    "biases": "zero",
+    "learning_rate": 0.01,
+    "preprocessing": "pixels / 255",
+    "order": "as in the files, not shuffled",
+    "epochs": 1,
+}
+TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
+SIZES = {"mnist": (784, 1024, 512, 10), "cifar10": (3072, 1024, 512, 10)}
+EXAMPLES = {"mnist": 60000, "cifar10": 50000}
+
+# loss, train accuracy, test accuracy and seconds in the paper, by the start of a tool's name
+PAPER: dict[str, dict[str, tuple[float, ...]]] = {
+    "mnist": {
+        "pytorch": (0.204, 0.940, 0.939, 3.518),
+        "matgrad-native": (0.203, 0.940, 0.939, 3.138),
+        "matgrad-cpp": (0.203, 0.940, 0.939, 3.138),
+        "matgrad-torch": (0.204, 0.940, 0.939, 4.909),
+        "matgrad-tensorflow": (0.204, 0.940, 0.939, 12.818),
+        "matgrad-jax": (0.204, 0.940, 0.939, 11.863),
+        "matgrad-numpy": (0.204, 0.940, 0.939, 10.630),
+    },
+    "cifar10": {
+        "pytorch": (1.649, 0.410, 0.412, 7.885),
+        "matgrad-native": (1.640, 0.417, 0.418, 7.423),
+        "matgrad-cpp": (1.640, 0.417, 0.418, 7.423),
+        "matgrad-torch": (1.643, 0.415, 0.417, 11.277),
+        "matgrad-tensorflow": (1.657, 0.407, 0.407, 18.941),
+        "matgrad-jax": (1.646, 0.417, 0.415, 19.707),
+        "matgrad-numpy": (1.670, 0.398, 0.398, 20.985),
+    },
+}
+
+
+def load(name: str, folder: Path | None, steps: int | None, seed: int) -> Data:
+    """The data in the subfolder with this name, or generated data of the same shape; only so many batches of it."""
+    count = min(EXAMPLES[name], 100 * (steps or EXAMPLES[name]))
+    place = None if folder is None else folder / name
+    if place is None or not place.exists():
+        return generated(SIZES[name][0], 10, count, 10000, seed)
+    from matgrad import datasets
+
+    data = getattr(datasets, name)(place).normalize("unit")
+    return Data(data.Xtrain[:count], data.Ttrain[:count], data.Xtest, data.Ttest, str(place))
+
+
+def about(name: str, setting: Setting, data: Data) -> Record:
+    """What was trained, and on what."""
+    return {
+        "experiment": name,
+        "title": TITLES[name],
+        "data": data.about(),
+        "sizes": list(setting.sizes),
+        "batch_size": setting.batch_size,
+        "steps": len(data.Xtrain) // setting.batch_size,
+        "is_whole_epoch": len(data.Xtrain) == EXAMPLES[name],
+    }
+
+
+def row(name: str, tool: Tool, turns: Turns) -> Record:
+    """The times of a tool, their ratios to those of its baselines, and how far its parameters are from theirs."""
+    seconds = turns.seconds
+    own = ratio(seconds, name, fastest(tool.baselines, seconds))
+    return {
+        "tool": name,
+        **tool.about(),
+        "startup": turns.startup[name],
+        **times(seconds[name]),
+        "ratios": {"reference": ratio(seconds, name, "pytorch"), "own": own},
+        "difference": difference(name, turns.parameters, ("pytorch", *tool.baselines)),
+    }
+
+
+def measures(setting: Setting, parameters: Parameters, data: Data) -> Record:
+    """Loss, train and test accuracy of these parameters, computed by matgrad on NumPy for every tool."""
+    M = model(setting, parameters).eval()
+
+    def outputs(X: np.ndarray) -> np.ndarray:
+        return M.predict(X.astype(setting.dtype, copy=False))
+
+    with np.errstate(all="ignore"):  # a tool that diverged has a loss that is not finite
+        Y, Z = outputs(data.Xtrain), outputs(data.Xtest)
+        largest = Y.max(axis=1, keepdims=True)
+        log_sums = largest[:, 0] + np.log(np.exp(Y - largest).sum(axis=1))
+        loss = (log_sums - Y[np.arange(len(Y)), data.Ttrain]).mean(dtype=np.float64)
+    accuracies = [float((A.argmax(axis=1) == t).mean()) for A, t in ((Y, data.Ttrain), (Z, data.Ttest))]
+    return {"loss": float(loss), "train_accuracy": accuracies[0], "test_accuracy": accuracies[1]}
+
+
+def paper_row(experiment: str, name: str) -> Record | None:
+    """The row of the tool in the paper's table, with the ratio to the paper's baseline."""
+    found = PAPER[experiment].get(name.removesuffix("-eager"))
+    if found is None:
+        return None
+    keys = ("loss", "train_accuracy", "test_accuracy", "seconds", "ratio")
+    return dict(zip(keys, (*found, round(found[3] / PAPER[experiment]["pytorch"][3], 3)), strict=True))
+
+
+def main() -> None:
+    """Measure the chosen tools on the chosen experiments."""
+    found = parser(__doc__, tools=list(TOOLS))
+    found.add_argument("--data", type=Path, metavar="DIR", help="a folder with mnist/ and cifar10/; else generated")
+    found.add_argument("--experiments", type=lambda text: text.split(","), default="mnist,cifar10", metavar="LIST")
+    found.add_argument("--steps", type=int, metavar="N", help="only the first N batches of an epoch")
+    options, started = found.parse_args(), time.time()
+    tools, missing = installed(options, TOOLS)
+    experiments = []
+    for name in options.experiments:
+        setting, data = Setting(SIZES[name], dtype=options.dtype), load(name, options.data, options.steps, options.seed)
+        with Team(tools, threads=options.threads, dtype=options.dtype, report=say) as team:
+            turns = team.train(setting, data, initial_parameters(setting, options.seed), options.rounds)
+        rows = [
+            row(x, tools[x], turns) | {"measures": measures(setting, P, data), "paper": paper_row(name, x)}
+            for x, P in turns.parameters.items()
+        ]
+        experiments.append(about(name, setting, data) | {"tools": rows, "failures": team.failures})
+    record = head("paper", started, options) | {"missing": missing, "setting": DESCRIPTION, "experiments": experiments}
+    finish(record, options.output)
+
+
+# -- tables and plot --------------------------------------------------------------------------------
+
+COLUMNS = {
+    "tool": lambda row: row["title"],
+    "loss": lambda row: number(row["measures"]["loss"], ".3f"),
+    "train": lambda row: number(row["measures"]["train_accuracy"], ".3f"),
+    "test": lambda row: number(row["measures"]["test_accuracy"], ".3f"),
+    "paper's": lambda row: _in_paper(row["paper"]),
+    "seconds (best)": lambda row: f"{row['median']:.3f} ({row['best']:.3f})",
+    "÷ PyTorch (best)": lambda row: ratio_cell(row["ratios"]["reference"]),
+    "paper's ÷": lambda row: "" if row["paper"] is None else f"{row['paper']['ratio']:.2f}",
+    "÷ by hand (best)": lambda row: named_ratio(row["ratios"]["own"]),
+    "start-up s": lambda row: number(row["startup"]["prepare"], ".2f"),
+    "difference": difference_cell,
+}
+
+
+def _in_paper(paper: Record | None) -> str:
+    keys = ("loss", "train_accuracy", "test_accuracy")
+    return "" if paper is None else " ".join(f"{paper[key]:.3f}" for key in keys)
+
+
+def named_ratio(found: Record | None) -> str:
+    """A ratio after the name of what it is the ratio to."""
+    return "" if found is None else f"{found['to']} {ratio_cell(found)}"
+
+
+def tables(record: Record, columns: dict[str, Any] | None = None) -> list[Table]:
+    """One table per experiment."""
+    columns = COLUMNS if columns is None else columns
+    found = []
+    for experiment in record["experiments"]:
+        title = f"{experiment['title']}, {experiment['steps']} steps of batch {experiment['batch_size']}"
+        if experiment["data"]["is_generated"]:
+            title = f"GENERATED data of the shape of {title}"
+        if not experiment["is_whole_epoch"]:
+            title += ", NOT A WHOLE EPOCH"
+        rows = [[column(row) for column in columns.values()] for row in experiment["tools"]]
+        found.append(Table(title, list(columns), rows))
+    return found
+
+
+def notes(record: Record) -> list[str]:
+    """What a reader of the tables must know."""
+    lines = common_notes(record)
+    for experiment in record["experiments"]:
+        if experiment["data"]["is_generated"]:
+            lines.insert(-1, f"no real data for {experiment['title']}: loss and accuracies say nothing about it")
+    return [
+        *lines,
+        "÷ PyTorch: median of the rounds' ratios to native PyTorch; ÷ by hand: to the fastest code written by "
+        "hand in the tool's framework; start-up: recording, compiling and first batches, not in the seconds; "
+        f"{DIFFERENCE}",
+    ]
+
+
+def figure(record: Record) -> Figure:
+    """One panel per experiment: the seconds of each tool as a bar, its rounds as ticks."""
+    from matgrad.inspection.figures import new_figure
+
+    experiments = record["experiments"]
+    most = max(len(experiment["tools"]) for experiment in experiments)
+    drawn, axes = new_figure(1.2 + 5.4 * len(experiments), 1.5 + 0.36 * max(most, 3), len(experiments))
+    for ax, experiment in zip(axes, experiments, strict=True):
+        rows = experiment["tools"]
+        ratios = [row["ratios"]["reference"] for row in rows]
+        labels = ["" if ratio is None else f"  ×{ratio['median']:.2f}" for ratio in ratios]
+        labels = [f"{row['median']:.3g} s{label}" for row, label in zip(rows, labels, strict=True)]
+        bars(ax, rows, [row["median"] for row in rows], labels)
+        for y, row in enumerate(rows):
+            ax.plot(row["seconds"], [y] * len(row["seconds"]), "|", color="black", markersize=6, markeredgewidth=0.8)
+        ax.set_xlabel(
+            f"seconds for {'one epoch' if experiment['is_whole_epoch'] else str(experiment['steps']) + ' steps'}"
+        )
+        ax.set_title(experiment["title"] + (" (generated data)" if experiment["data"]["is_generated"] else ""))
+    footnote(drawn, record, "; × is the ratio to native PyTorch")
+    return drawn
+
+
+if __name__ == "__main__":
+    main()

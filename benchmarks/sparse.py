@@ -1,0 +1,272 @@
+"""Sparse training: time and memory against the density, and time against the batch size, on generated data."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+from itertools import pairwise
+from math import exp, log
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.problems import Setting, generated, initial_parameters, values_of
+from harness.reports import (
+    DIFFERENCE,
+    GREY,
+    Record,
+    by_point,
+    common_notes,
+    difference,
+    difference_cell,
+    finish,
+    footnote,
+    head,
+    installed,
+    lines,
+    log_scales,
+    numbers,
+    parser,
+    ratio,
+    ratio_cell,
+    say,
+    times,
+)
+from harness.team import Team, Turns
+from harness.tools import NATIVE, Tool, baseline, matgrad
+from matgrad.foundation.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "Sparse training"
+
+# all are compared with masked PyTorch, except dense training from the same weights
+SPARSE, DENSE, MASKED = "matgrad-native", "matgrad-native-dense", "pytorch-masked"
+TOOLS = {
+    SPARSE: replace(NATIVE, baselines=(MASKED,)),
+    "matgrad-native-1": replace(NATIVE, title="matgrad C++, 1 thread", threads=1, baselines=(MASKED,)),
+    DENSE: replace(NATIVE, title="matgrad C++, dense", arguments=("native", True, True), baselines=()),
+    "pytorch-csr": baseline("PyTorch CSR", "pytorch.CSRPyTorch", "PyTorch", "torch", baselines=(MASKED,)),
+    MASKED: baseline("PyTorch masked", "pytorch.MaskedPyTorch", "PyTorch", "torch"),
+    "matgrad-torch": matgrad("torch", "PyTorch", MASKED),
+    "matgrad-numpy": matgrad("numpy", "NumPy", MASKED),
+}
+DEFAULT = list(TOOLS)[:5]
+
+DESCRIPTION = {
+    "layers": "ReLU;ReLU;Linear",
+    "loss": "SoftmaxCrossEntropy",
+    "optimizer": "GradientDescent",
+    "densities": "Erdős–Rényi",
+    "weights": "XavierNormalized",
+    "biases": "Xavier",
+    "learning_rate": 0.01,
+}
+BATCH_SIZE = 100
+DENSITY = 0.05  # where the batch size varies
+EXAMPLES = 10000  # the most that are trained on per batch size
+MIN_STEPS = 5
+
+
+def main() -> None:
+    """Measure one point per density and per batch size."""
+    found = parser(__doc__, tools=DEFAULT)
+    found.add_argument("--densities", type=numbers(float), default="0.001,0.01,0.05,0.1,0.3", metavar="LIST")
+    found.add_argument("--batch-sizes", type=numbers(int), default="1,10,100,1000", metavar="LIST")
+    found.add_argument("--sizes", type=numbers(int), default="3072,1024,512,10", metavar="LIST", help="of the layers")
+    found.add_argument("--steps", type=int, default=500, help=f"batches of {BATCH_SIZE} per epoch")
+    options, started = found.parse_args(), time.time()
+    tools, missing = installed(options, TOOLS)
+    cases = [(density, BATCH_SIZE, options.steps) for density in options.densities]
+    for B in options.batch_sizes:
+        cases.append((DENSITY, B, max(min(options.steps * BATCH_SIZE, EXAMPLES) // B, MIN_STEPS)))
+    failures: dict[str, str] = {}
+    measured = [_point(tools, options, *case, failures) for case in cases]
+    points, batches = measured[: len(options.densities)], measured[len(options.densities) :]
+    data = generated(options.sizes[0], options.sizes[-1], options.steps * BATCH_SIZE, seed=options.seed)
+    record = head("sparse", started, options) | {
+        "missing": missing,
+        "setting": DESCRIPTION,
+        "data": data.about(),
+        "sizes": options.sizes,
+        "batch_size": BATCH_SIZE,
+        "steps": options.steps,
+        "tools": {name: tool.about() for name, tool in tools.items()},
+        "points": points,
+        "batches": batches,
+        "fit": fit(points),
+        "break_even": break_even(points),
+        "failures": failures,
+    }
+    finish(record, options.output)
+
+
+def _point(
+    tools: dict[str, Tool], options: argparse.Namespace, density: float, B: int, steps: int, failures: dict[str, str]
+) -> Record:
+    """The times and memory of the tools at one density, with batches of B."""
+    sizes, where = tuple(options.sizes), f"density {density:g}, batch size {B}"
+    setting = Setting(sizes, B, momentum=0.0, dtype=options.dtype)
+    data = generated(sizes[0], sizes[-1], steps * B, seed=options.seed)
+    initial = initial_parameters(setting, options.seed, density)
+    with Team(tools, threads=options.threads, dtype=options.dtype, report=lambda x: say(f"{where}: {x}")) as team:
+        turns = team.train(setting, data, initial, options.rounds, rehearse=True)
+    failures |= {f"{name} {where}": text for name, text in team.failures.items()}
+    stored = [values_of(W).size for W, _ in initial]
+    return {
+        "density": density,
+        "densities": [n / (D * K) for n, (D, K) in zip(stored, setting.layers, strict=True)],
+        "nnz": sum(stored),
+        "batch_size": B,
+        "steps": steps,
+        "tools": {name: _row(name, tools[name], turns, steps * B) for name in turns.parameters},
+    }
+
+
+def _row(name: str, tool: Tool, turns: Turns, examples: int) -> Record:
+    """The times of a tool, their ratios to all others, its memory, and its difference from masked PyTorch."""
+    found = times(turns.seconds[name])
+    return found | {
+        "per_example": found["median"] / examples,
+        "startup": turns.startup[name],
+        "memory": turns.startup[name]["memory"],
+        "ratios": {other: ratio(turns.seconds, name, other) for other in turns.seconds if other != name},
+        "difference": difference(name, turns.parameters, tool.baselines),
+    }
+
+
+# -- what the points show ---------------------------------------------------------------------------
+
+
+def fit(points: list[Record]) -> dict[str, float] | None:
+    """a and b such that a step takes about a + b·nnz seconds at best, by least squares of relative errors."""
+    known = [p for p in points if SPARSE in p["tools"]]
+    nnz = np.array([p["nnz"] for p in known], dtype=float)
+    if len(set(nnz)) < 2:
+        return None
+    y = np.array([p["tools"][SPARSE]["best"] / p["steps"] for p in known])
+    A = np.column_stack([np.ones_like(nnz), nnz]) / y[:, None]
+    (a, b), *_ = np.linalg.lstsq(A, np.ones_like(y), rcond=None)
+    return {"step": float(a), "weight": float(b), "largest_error": float(np.abs(A @ (a, b) - 1).max())}
+
+
+def break_even(points: list[Record]) -> float | None:
+    """The density at which sparse training takes as long as dense training; None if there is none.
+
+    Between two densities, the logarithm of the ratio is taken as linear in that of the density.
+    """
+    known = [
+        (log(p["density"]), log(p["tools"][SPARSE]["ratios"][DENSE]["median"]))
+        for p in sorted(points, key=lambda p: p["density"])
+        if {SPARSE, DENSE} <= p["tools"].keys()
+    ]
+    for (x, y), (u, v) in pairwise(known):
+        if y < 0 <= v:
+            return exp(x - y * (u - x) / (v - y))
+    return None
+
+
+# -- tables and plot --------------------------------------------------------------------------------
+
+# what the time of matgrad's sparse training is divided by
+RATIOS = {
+    MASKED: "÷ masked (best)",
+    "pytorch-csr": "÷ CSR (best)",
+    DENSE: "÷ dense (best)",
+    "matgrad-native-1": "÷ 1 thread (best)",
+}
+
+
+def tables(record: Record) -> list[Table]:
+    """Seconds, ratios, memory, and microseconds per example against the batch size."""
+    tools, points, batches = record["tools"], record["points"], record["batches"]
+    what = f"{record['steps']} steps of batch {record['batch_size']}, layers {';'.join(map(str, record['sizes']))}"
+    difference_title = "largest difference from masked PyTorch's parameters, against density"
+    found = [
+        by_point(tools, points, "density", f"seconds against density, {what}", lambda row: f"{row['median']:.3f}"),
+        *([_ratios(record)] if any(SPARSE in point["tools"] for point in points) else []),
+        by_point(tools, points, "density", "memory for model and training in MB, against density", _memory_cell),
+        by_point(tools, points, "density", difference_title, difference_cell),
+    ]
+    if batches:
+        title = f"µs per example against batch size, density {batches[0]['density']:g}"
+        found.append(by_point(tools, batches, "batch_size", title, lambda row: f"{1e6 * row['per_example']:.2f}"))
+    return found
+
+
+def _ratios(record: Record) -> Table:
+    """One row per density, with the ratios of matgrad's sparse training to the other tools."""
+    rows = []
+    for point in record["points"]:
+        if SPARSE in point["tools"]:
+            ratios = point["tools"][SPARSE]["ratios"]
+            cells = (ratio_cell(ratios.get(name), ".3f") for name in RATIOS)
+            rows.append([f"{point['density']:g}", f"{point['nnz']:,}", *cells])
+    title = f"seconds of {record['tools'][SPARSE]['title']} ÷ those of the others"
+    return Table(title, ["density", "weights", *RATIOS.values()], rows)
+
+
+def _memory_cell(row: Record) -> str:
+    found = megabytes(row)
+    return "" if found is None else f"{found:.1f}"
+
+
+def megabytes(row: Record) -> float | None:
+    """What model and training take."""
+    bytes_ = row["memory"]["training"]
+    return None if bytes_ is None else bytes_ / 1e6
+
+
+def notes(record: Record) -> list[str]:
+    """What a reader of the tables must know."""
+    found, fitted, density = common_notes(record), record["fit"], record["break_even"]
+    if fitted is not None:
+        found.append(
+            f"a step of {record['tools'][SPARSE]['title']} takes at best about {1e6 * fitted['step']:.0f} µs + "
+            f"{1e9 * fitted['weight']:.2f} ns per stored weight (off by at most {100 * fitted['largest_error']:.0f} %)"
+        )
+    if density is not None:
+        found.append(f"sparse training is as fast as dense training at density {density:.2g}")
+    return [
+        *found,
+        "÷: medians of the rounds' ratios; memory: how much the process grows for model and training, without data "
+        f"and libraries; {DIFFERENCE}",
+    ]
+
+
+def figure(record: Record) -> Figure:
+    """Panels for the seconds, the memory, the cost of a weight and the batch size."""
+    from matgrad.inspection.figures import legend, new_figure
+
+    drawn, axes = new_figure(11.5, 7.5, 2, rows=2)
+    tools, points, batches = record["tools"], record["points"], record["batches"]
+    lines(axes[0], tools, points, "density", lambda row: row["median"])
+    axes[0].set(title=f"seconds for {record['steps']} steps", xlabel="density")
+    lines(axes[1], tools, points, "density", megabytes)
+    axes[1].set(title="memory for model and training, MB", xlabel="density")
+    _fitted(axes[2], record)
+    lines(axes[3], tools, batches, "batch_size", lambda row: 1e6 * row["per_example"])
+    axes[3].set(title=f"µs per example (density {DENSITY:g})", xlabel="batch size")
+    footnote(drawn, record)
+    legend(drawn, axes[:1])
+    return drawn
+
+
+def _fitted(ax: Axes, record: Record) -> None:
+    """The fewest microseconds per step of matgrad against the number of weights, and the fitted line."""
+    points, fitted = [p for p in record["points"] if SPARSE in p["tools"]], record["fit"]
+    nnz, title = sorted(p["nnz"] for p in points), "µs per step at best"
+    ax.plot([p["nnz"] for p in points], [1e6 * p["tools"][SPARSE]["best"] / p["steps"] for p in points], "o")
+    if fitted is not None:
+        xs = np.geomspace(nnz[0], nnz[-1], 50)
+        ax.plot(xs, 1e6 * (fitted["step"] + fitted["weight"] * xs), "-", color=GREY, linewidth=1)
+        title += f" ≈ {1e6 * fitted['step']:.0f} + {1e9 * fitted['weight']:.2f}·weights/1000"
+    log_scales(ax, nnz)
+    ax.set(title=title, xlabel="stored weights of matgrad C++")
+
+
+if __name__ == "__main__":
+    main()

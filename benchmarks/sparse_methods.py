@@ -1,0 +1,263 @@
+"""Methods of sparse training: test accuracy and training time against the density, for several seeds.
+
+MNIST, Fashion-MNIST and CIFAR-10 with each method, beside dense training and masked PyTorch. The record is written
+after every run: a benchmark that was interrupted resumes if the command is repeated, and more methods, densities,
+seeds or data sets are added to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from baselines.method_run import DENSE, FILES, PYTORCH, Run
+from harness.reports import Record, common_notes, finish, head, numbers, parser, read, say, write
+from harness.team import Process, ToolError, environment_of
+from matgrad import datasets
+from matgrad.foundation.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Methods of sparse training"
+METHODS = "dense,static,SET,RigL,SNIP,GMP,masked-static,masked-RigL"
+
+# title, hidden layers, learning rate and weight decay, which suit dense and sparse models
+DATA: dict[str, tuple[str, tuple[int, ...], str, float]] = {
+    "mnist": ("MNIST", (1000, 1000, 1000), "MultiStepLR(0.1; 10, 15; 0.2)", 5e-4),
+    "fashion-mnist": ("Fashion-MNIST", (1000, 1000, 1000), "MultiStepLR(0.1; 10, 15; 0.2)", 5e-4),
+    "cifar10": ("CIFAR-10", (1024, 1024), "MultiStepLR(0.03; 10, 15; 0.2)", 1e-3),
+}
+
+
+def methods(text: str) -> list[str]:
+    """Methods separated by commas, which may have arguments: SET,RigL(0.5, every=50)."""
+    return [item.strip() for item in re.split(r",(?![^(]*\))", text)]
+
+
+def main() -> None:
+    """Train what the record lacks."""
+    found = parser(__doc__)
+    found.add_argument("--data", type=Path, required=True, metavar="DIR", help=f"a folder with {', '.join(DATA)}")
+    found.add_argument("--only", type=lambda text: text.split(","), default=list(DATA), metavar="LIST")
+    found.add_argument("--methods", type=methods, default=METHODS, metavar="LIST", help="with arguments, as RigL(0.5)")
+    found.add_argument("--densities", type=numbers(float), default="0.01,0.02,0.05,0.1,0.2", metavar="LIST")
+    found.add_argument("--seeds", type=int, default=3, help="runs of each method")
+    found.add_argument("--epochs", type=int, default=20)
+    found.add_argument("--batch-size", type=int, default=100)
+    found.add_argument("--hidden", type=numbers(int), metavar="LIST", help="sizes of the hidden layers, for all data")
+    found.add_argument("--learning-rate", metavar="RATE", help="a number or a schedule, for all data")
+    found.add_argument("--weight-decay", type=float, metavar="λ", help="for all data")
+    found.add_argument("--examples", type=int, metavar="N", help="only the first N training examples")
+    found.add_argument("--jobs", type=int, default=1, help="runs at a time; their seconds are then not comparable")
+    options, started = found.parse_args(), time.time()
+    setting = {
+        "layers": "ReLU, the last Linear",
+        "loss": "SoftmaxCrossEntropy",
+        "optimizer": "Nesterov(0.9)",
+        "densities": "Erdős–Rényi",
+        "epochs": options.epochs,
+        "batch_size": options.batch_size,
+        "normalize": "standard",
+    }
+    record = head("sparse-methods", started, options)
+    record |= {"setting": setting, "missing": {}, "skipped": {}, "data": {}, "runs": [], "failures": {}, "earlier": []}
+    if options.output is not None and (options.output / "bench.json").exists():
+        _resume(record, read(options.output))
+    for name in options.only:
+        if (options.data / name).exists():
+            _train(name, record, options)
+        else:
+            record["skipped"][name] = f"there is no {options.data / name}"
+    finish(record, options.output)
+
+
+def _resume(record: Record, old: Record) -> None:
+    """Take over the runs of an earlier record with the same setting."""
+    _check_same(old["setting"], record["setting"], "the record")
+    record |= {name: old[name] for name in ("data", "runs", "failures")}
+    record["earlier"] = [*old["earlier"], {name: old[name] for name in ("started", "command", "machine")}]
+    record["options"]["methods"] = list(dict.fromkeys([*record["options"]["methods"], *old["options"]["methods"]]))
+
+
+def _check_same(known: Record, found: Record, what: str) -> None:
+    """Raise if runs of another setting would be added to a record."""
+    for name, value in found.items():
+        if name != "source" and known.get(name) != value:
+            raise SystemExit(f"{what} has {name} {known.get(name)}, and these runs {value}: choose another --output")
+
+
+def _train(name: str, record: Record, options: argparse.Namespace) -> None:
+    """Train the runs on a data set that the record lacks, so many at a time; one that fails is noted."""
+    with tempfile.TemporaryDirectory(prefix="matgrad-bench-") as folder:
+        about = _prepare(name, Path(folder), options)
+        _check_same(record["data"].setdefault(name, about), about, name)
+        known = {tuple(run[key] for key in ("data", "method", "density", "seed")) for run in record["runs"]}
+        shared = (tuple(about["sizes"]), options.epochs, options.batch_size, about["learning_rate"], 0.9)
+        todo = [
+            Run(method, density, seed, *shared, about["weight_decay"])
+            for seed in range(options.seeds)
+            for method in options.methods
+            for density in ([1.0] if method in DENSE else options.densities)
+            if (name, method, density, seed) not in known
+        ]
+        say(f"{about['title']}: {len(todo)} runs")
+        with ThreadPoolExecutor(options.jobs) as pool:
+            futures = {pool.submit(_in_process, i, run, folder, options): run for i, run in enumerate(todo)}
+            for future in as_completed(futures):
+                run = futures[future]
+                title = f"{name} {run.method}{'' if run.method in DENSE else f' {run.density:g}'} seed {run.seed}"
+                record["failures"].pop(title, None)
+                about_run = {"data": name, "method": run.method, "density": run.density, "seed": run.seed}
+                about_run |= {"threads": options.threads, "jobs": options.jobs}
+                try:
+                    record["runs"].append(about_run | future.result())
+                    say(f"{title}: test accuracy {record['runs'][-1]['test_accuracy']:.4f}")
+                except ToolError as error:
+                    record["failures"][title] = str(error)
+                    say(f"{title} {error}")
+                if options.output is not None:
+                    write(record, options.output)
+
+
+def _in_process(number: int, run: Run, folder: str, options: argparse.Namespace) -> Record:
+    """What a run gave, in a process of its own."""
+    place = Path(folder)
+    variables = environment_of("float32", None, place)
+    process = Process(str(options.threads), place / f"run{number}.log", variables, "baselines.method_run")
+    try:
+        return process.ask(do="train", folder=folder, **vars(run))
+    finally:
+        process.close()
+
+
+def _prepare(name: str, folder: Path, options: argparse.Namespace) -> Record:
+    """Read a data set and write it, normalized, for the processes; returns what the record says about it."""
+    title, hidden, rate, decay = DATA[name]
+    data = getattr(datasets, name.replace("-", "_"))(options.data / name).normalize("standard")
+    count = options.examples or len(data.Xtrain)
+    arrays = data.Xtrain[:count], data.Ttrain[:count], data.Xtest, data.Ttest
+    for file, A in zip(FILES, arrays, strict=True):
+        np.save(folder / f"{file}.npy", A.astype(np.float32 if file[0] == "X" else np.int64))
+    return {
+        "title": title,
+        "source": str(options.data / name),
+        "sizes": [data.input_size, *(options.hidden or hidden), data.output_size],
+        "learning_rate": options.learning_rate or rate,
+        "weight_decay": decay if options.weight_decay is None else options.weight_decay,
+        "training_examples": len(arrays[0]),
+        "test_examples": len(data.Xtest),
+    }
+
+
+# -- tables and plot --------------------------------------------------------------------------------
+
+# what is shown of a run, and its format
+QUANTITIES: dict[str, tuple[Callable[[Record], float | None], str]] = {
+    "test accuracy": (lambda run: run["test_accuracy"], ".4f"),
+    "seconds of training": (lambda run: run["seconds"], ".1f"),
+    "FLOPs ÷ those of dense training": (lambda run: _relative_flops(run), ".4f"),
+    "explored weights": (lambda run: run["explored"], ".4f"),
+    "memory for model and training in MB": (lambda run: None if run["memory"] is None else run["memory"] / 1e6, ".1f"),
+}
+
+
+def _relative_flops(run: Record) -> float | None:
+    """The operations of all products, with those of topology updates, divided by those of dense training."""
+    return (run["flops"] + run["update_flops"]) / run["dense_flops"] if run["dense_flops"] else None
+
+
+def points(record: Record, data: str, quantity: str) -> dict[str, dict[float, list[float]]]:
+    """The values of all seeds, by method and by density, in increasing order."""
+    found: dict[str, dict[float, list[float]]] = {}
+    order = {method: i for i, method in enumerate(record["options"]["methods"])}
+    runs = [run for run in record["runs"] if run["data"] == data]
+    for run in sorted(runs, key=lambda run: (order.get(run["method"], len(order)), run["density"], run["seed"])):
+        if (x := QUANTITIES[quantity][0](run)) is not None:
+            found.setdefault(run["method"], {}).setdefault(run["density"], []).append(x)
+    return found
+
+
+def tables(record: Record) -> list[Table]:
+    """For each data set a table per quantity, with one row per method and one column per density."""
+    shown = []
+    for name, about in record["data"].items():
+        for title, (_, form) in QUANTITIES.items():
+            found = points(record, name, title)
+            densities = sorted({d for row in found.values() for d in row})
+            rows = [[method, *(_cell(row.get(d, []), form) for d in densities)] for method, row in found.items()]
+            if rows:
+                heading = f"{about['title']} ({';'.join(map(str, about['sizes']))}): {title}, against density"
+                shown.append(Table(heading, ["method", *(f"{d:g}" for d in densities)], rows))
+    return shown
+
+
+def _cell(values: list[float], form: str) -> str:
+    """The mean and, of several values, ± their standard deviation."""
+    if not values:
+        return ""
+    return f"{mean(values):{form}}" + (f" ± {stdev(values):{form}}" if len(values) > 1 else "")
+
+
+def notes(record: Record) -> list[str]:
+    """What a reader of the tables must know."""
+    found = [points(record, name, "test accuracy") for name in record["data"]]
+    counts = {len(values) for rows in found for row in rows.values() for values in row.values()} or {0}
+    seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
+    shared = sorted({(run["jobs"], run["threads"]) for run in record["runs"]})
+    is_crowded = any(jobs > 1 for jobs, _ in shared)
+    return [
+        *common_notes(record),
+        f"means over {seeds} seeds, ± the standard deviation; the accuracy is that after the last epoch",
+        "all methods start from the same seeds and have the same schedule; at density 1 nothing is sparse; masked: "
+        "PyTorch with dense tensors and masks, whose products are all dense",
+        "seconds: of training, with updates of the topology, without measuring; memory: how much the process grows, "
+        "without data and libraries; FLOPs: of all products, with those of topology updates",
+        *(
+            f"{about['title']}: learning rate {about['learning_rate']}, weight decay {about['weight_decay']}"
+            for about in record["data"].values()
+        ),
+        *(f"{name} was left out: {reason}" for name, reason in record["skipped"].items()),
+        *(f"runs at a time: {jobs}; threads of each: {threads}" for jobs, threads in shared),
+        *(["runs at the same time slow each other down: THEIR SECONDS ARE NOT COMPARABLE"] if is_crowded else []),
+    ]
+
+
+def figure(record: Record) -> Figure:
+    """A column per data set; rows for accuracy, seconds and operations: means, and shaded from smallest to largest."""
+    from matgrad.inspection.figures import COLOURS, grid, legend, new_figure
+
+    names = [name for name in record["data"] if points(record, name, "test accuracy")] or ["mnist"]
+    rows = list(QUANTITIES)[:3]
+    drawn, axes = new_figure(1.8 + 4.4 * len(names), 9, len(names), rows=len(rows))
+    places = [(quantity, name) for quantity in rows for name in names]
+    for ax, (quantity, name) in zip(axes, places, strict=True):
+        found = points(record, name, quantity)
+        densities = sorted({d for row in found.values() for d in row if d < 1}) or [0.5]
+        for i, (method, row) in enumerate(found.items()):
+            is_dense = set(row) == {1.0}  # which is drawn across
+            xs = [densities[0], densities[-1]] if is_dense else sorted(row)
+            values: list[Any] = [row[1.0]] * 2 if is_dense else [row[x] for x in xs]
+            colour, look = COLOURS[i % len(COLOURS)], "--" if method in PYTORCH else "-"
+            marker = "" if is_dense else "o"
+            ax.plot(xs, list(map(mean, values)), look, marker=marker, color=colour, label=method, markersize=4)
+            ax.fill_between(xs, list(map(min, values)), list(map(max, values)), color=colour, alpha=0.15, linewidth=0)
+        ax.set_xscale("log")
+        ax.set_xticks(densities, [f"{d:g}" for d in densities])
+        ax.set(title=DATA[name][0], xlabel="density", ylabel=quantity)
+        grid(ax)
+    legend(drawn, axes)
+    return drawn
+
+
+if __name__ == "__main__":
+    main()
