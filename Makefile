@@ -1,5 +1,6 @@
 # make train: the main job, on embedded data. make test: what CI runs, in minutes. make test-smoke: a choice of it that
 # takes seconds. make test-all: every test there is; make test-rest-jax and the like run a part of what make test leaves out.
+# make bench-paper, bench-native, bench-sparse …: the benchmarks, with ROUNDS=3 THREADS=2 DATA=dir OUTPUT=dir.
 # make test-gpu: from the source tree, on a machine with a GPU. make docs: the documentation as a site, in build/site.
 PYTHON ?= python3
 VENV   := .venv
@@ -85,6 +86,12 @@ test-smoke: $(VENV)/test.done
 # nothing is installed: it needs PyTorch, Triton, JAX and NumPy alone, and skips itself where there is no GPU
 test-gpu:
 	$(PYTHON) tests/gpu/run.py
+
+# make bench-paper ROUNDS=3 THREADS=2 DATA=dir OUTPUT=dir OPTIONS="--dtype float64", and the like for every other script
+BENCH = $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(THREADS),--threads $(THREADS)) $(if $(DATA),--data "$(DATA)") \
+        $(if $(OUTPUT),--output "$(OUTPUT)") $(OPTIONS)
+bench-%: $(VENV)/test.done
+	$(BIN)/python benchmarks/$(subst -,_,$*).py $(BENCH)
 
 docs: $(VENV)/test.done
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

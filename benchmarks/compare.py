@@ -49,18 +49,16 @@ def main() -> None:
     cases = [(f"{name}, {x.optimizer}", x, 1.0, options.steps) for name, x in _dense(options.dtype)]
     sparse = Setting(SPARSE, momentum=0.0, dtype=options.dtype)
     cases += [(f"CIFAR-10, density {d:g}", sparse, d, 5 * options.steps) for d in options.densities]
-    rows, failures = [], dict[str, str]()
-    for title, setting, density, steps in cases:
-        data = generated(setting.sizes[0], setting.sizes[-1], steps * setting.batch_size, seed=options.seed)
-        initial = initial_parameters(setting, options.seed, density)
-        say(title)
-        with Team(tools, threads=options.threads, dtype=options.dtype, report=say) as team:
-            turns = team.train(setting, data, initial, options.rounds)
-        failures |= {f"{title}: {name}": reason for name, reason in team.failures.items()}
-        row: Record = {"title": title, "steps": steps, **{x: times(turns.seconds[x]) for x in turns.seconds}}
-        row |= {"ratio": ratio(turns.seconds, "this", "other") if len(turns.seconds) == 2 else None}
-        rows.append(row | {"difference": difference("this", turns.parameters, ["other"])})
-    finish(head("compare", started, options) | {"cases": rows, "failures": failures}, options.output)
+    rows = []
+    with Team(tools, threads=options.threads, dtype=options.dtype, report=say) as team:
+        for title, setting, density, steps in cases:
+            say(title)
+            data = generated(setting.sizes[0], setting.sizes[-1], steps * setting.batch_size, seed=options.seed)
+            turns = team.train(setting, data, initial_parameters(setting, options.seed, density), options.rounds)
+            row: Record = {"title": title, "steps": steps, **{x: times(turns.seconds[x]) for x in turns.seconds}}
+            row |= {"ratio": ratio(turns.seconds, "this", "other") if len(turns.seconds) == 2 else None}
+            rows.append(row | {"difference": difference("this", turns.parameters, ["other"])})
+    finish(head("compare", started, options) | {"cases": rows, "failures": team.failures}, options.output)
 
 
 def _dense(dtype: str) -> list[tuple[str, Setting]]:

@@ -43,10 +43,6 @@ ORDER = [
     ("derivation",),
     ("symbolic",),
     ("explanation",),
-    ("bench.tools",),
-    ("bench.measuring",),
-    ("bench.experiments", "bench.reports"),
-    ("bench",),
     ("cli",),
 ]
 

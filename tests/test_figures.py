@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from statistics import median
 from typing import Any
 
 import pytest
-from matgrad.bench.reports.distributed_tables import distributed_tables
 
 from cli_support import succeed
 from page_support import DOCS, ROOT, commands
 from support import DATA
+
+sys.path.append(str(ROOT / "benchmarks"))
+from harness.reports import script
 
 PERFORMANCE, SPARSE, VERIFICATION, DISTRIBUTED = (
     (DOCS / f"{name}.md").read_text() for name in ("performance", "sparse", "verification", "distributed")
@@ -105,24 +108,12 @@ def test_the_experiment_of_the_paper_works(tmp_path, monkeypatch):
     assert succeed(*command("train --mnist")).splitlines()[-1] == "test accuracy 0.940"
 
 
-@pytest.mark.skipif(not (DATA / "mnist").is_dir(), reason="no MNIST: set MATGRAD_DATA to a folder with mnist/*.gz")
-def test_the_benchmark_works(tmp_path, monkeypatch):
-    """As printed, but for two steps of one experiment."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").symlink_to(DATA)
-    short = "--rounds 1 --steps 2 --experiments mnist --tools pytorch,matgrad-numpy"
-    printed = " ".join(command("bench paper"))
-    shortened, count = re.subn(r"--rounds \d+", short, printed)
-    assert count == 1
-    assert "matgrad NumPy" in succeed(*shortened.split())
-
-
 # -- several processes --------------------------------------------------------------------------
 
 
 def test_training_on_several_processes():
     """The page has the tables of the record."""
-    for table in distributed_tables(record("distributed")):
+    for table in script("distributed").tables(record("distributed")):
         for line in table.markdown().splitlines()[2:]:
             assert line in DISTRIBUTED, table.title
 
@@ -181,7 +172,7 @@ def gpu(monkeypatch) -> dict[str, Any]:
 
     found = gpu_record()
     if found is None:
-        pytest.skip("no record: matgrad bench gpu --output benchmarks/gpu, on a machine with a GPU")
+        pytest.skip("no record: make bench-gpu OUTPUT=benchmarks/gpu, on a machine with a GPU")
     return found
 
 

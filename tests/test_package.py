@@ -65,10 +65,7 @@ def test_no_file_imports_a_framework_except_its_backend():
     }
     allowed |= {f"distributed/{name}.py" for name in ("torch_group", "jax_group")}
     allowed |= {f"sklearn/{name}.py" for name in ("estimators", "perceptron")}
-    baselines = ("pytorch", "gpu_pytorch", "masked_pytorch", "ddp", "jax", "tensorflow", "keras")
-    allowed |= {f"bench/tools/baselines/{name}.py" for name in baselines} | {"datasets/svmlight_file.py"}
-    allowed |= {f"bench/{name}.py" for name in ("experiments/gpu", "experiments/gpu_sparse", "experiments/gpu_wide")}
-    allowed |= {"bench/tools/sparse_layers.py"}
+    allowed |= {"datasets/svmlight_file.py"}
     exchange = ("torch_models", "torch_files", "onnx_writing", "onnx_reading", "onnx_graph", "keras_models")
     allowed |= {f"exchange/{name}.py" for name in (*exchange, "keras_files", "csr")}
     importing_files = {path for path, names in found.items() if names}

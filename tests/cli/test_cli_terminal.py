@@ -234,15 +234,3 @@ def test_a_model_is_saved_though_nothing_can_be_printed(folder, sink: str):
     command = f'"$0" -m matgrad train --epochs 3 --save-weights model.npz {sink}'
     subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, timeout=PATIENCE)
     assert load_model("model.npz").information["results"]["test_accuracy"] > 0.5
-
-
-def test_a_terminal_shows_a_bar_while_a_network_is_built():
-    small = ("bench", "brain", "--layers", 3, "--neurons", 300, "--steps", 2)
-    with terminal(*small) as session:
-        session.read_until(None)
-        assert session.process.wait(PATIENCE) == 0
-    assert re.search(r"4/6 .*layer 4 of 4 is built", session.plain()), session.plain()
-    assert re.search(r"6/6 .*step 2 of 2 is done", session.plain()), session.plain()
-    with terminal(*small, "--json") as session:
-        session.read_until(None)
-    assert "\x1b" not in session.text

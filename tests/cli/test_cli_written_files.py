@@ -123,11 +123,6 @@ def test_a_configuration_takes_part(folder):
     assert "the same file as --load-dataset data.npz, which is read" in refused(folder, "train", "--config", "c.toml")
 
 
-def test_the_record_of_a_benchmark_is_not_written_by_its_plot(folder):
-    (folder / "plot.svg").write_text('{"kind": "paper", "format": 1}')
-    assert "the same file as FILE plot.svg, which is read" in refused(folder, "bench", "plot", "plot.svg")
-
-
 # -- two outputs are two files -----------------------------------------------------------------
 
 
@@ -168,7 +163,7 @@ def test_standard_output_is_an_output_too(folder, name):
     "command",
     ["train --output", "train --save-weights", "train --save-dataset", "train --load-weights", "train --table",
      "train --config", "train --plugin", "predict m.npz", "evaluate", "inspect", "check", "program --save",
-     "program --latex", "verify --latex", "bench paper --output", "bench plot", "data get mnist"],
+     "program --latex", "verify --latex", "data get mnist"],
 )  # fmt: skip
 def test_the_empty_name_is_refused(folder, command):
     assert "expected the name of a file or folder, found ''" in refused(folder, *command.split(), "")
@@ -290,12 +285,6 @@ def test_a_folder_with_other_things_takes_a_run(folder):
     assert sorted(path.name for path in (folder / "run1").iterdir()) == ["model.npz", "notes", "run.json"]
 
 
-def test_the_results_of_a_benchmark_are_overwritten_only_if_told(folder):
-    (folder / "sub" / "bench.json").touch()
-    message = refused(folder, "bench", "cost", "--tools", "matgrad-numpy", "--no-plot", "--output", "sub")
-    assert "--output sub: has bench.json already; expected another folder, or --overwrite" in message
-
-
 def test_modes_and_links_stay(folder):
     (folder / "m.npz").chmod(0o640)
     succeed(*FAST, "--seed", 5, "--save-weights", "link.npz")
@@ -349,28 +338,6 @@ def test_predictions_that_cannot_be_written_are_rescued(folder, monkeypatch):
     assert result.exit_code == 2
     (name,) = re.findall(r"it is in (\S+)$", result.stderr.splitlines()[-1])
     assert len(Path(name).read_text().splitlines()) == 31
-
-
-def test_a_benchmark_that_cannot_be_written_is_rescued(monkeypatch):
-    monkeypatch.setattr("matgrad.cli.bench_run.make_folder", Path.touch)
-    small = (
-        "--rounds",
-        1,
-        "--examples",
-        20,
-        "--batch-sizes",
-        10,
-        "--widths",
-        4,
-        "--tools",
-        "matgrad-numpy",
-        "--no-plot",
-    )
-    result = run("bench", "cost", *small, "--tools", "matgrad-numpy", "--output", "out")
-    assert result.exit_code == 2
-    assert "matgrad NumPy" in result.stdout, "the results are shown"
-    (name,) = re.findall(r"it is in (\S+)$", result.stderr.splitlines()[-1])
-    assert '"kind": "cost"' in Path(name).read_text()
 
 
 def test_equations_that_cannot_be_written_are_rescued(monkeypatch):

@@ -236,7 +236,7 @@ def test_large_models_are_evaluated_whatever_the_order_of_their_memory(on_cuda, 
 
 @pytest.mark.parametrize("N", [5, 70])
 def test_the_step_of_a_sparse_layer_gives_dx_too(on_cuda, N: int):
-    from matgrad.bench.tools.sparse_layers import Masked, Matgrad
+    from baselines.sparse_layers import Masked, Matgrad
 
     rng = np.random.default_rng(0)
     S, values = Support.random(24, 24, 90, rng), rng.standard_normal(90, dtype=np.float32)

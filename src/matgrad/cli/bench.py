@@ -102,6 +102,8 @@ def bench(**options: Any) -> None:
     with tempfile.TemporaryDirectory(prefix="matgrad-bench-") as folder:
         seconds, failures = _measured(rows, _saved(options, Path(folder)), options["rounds"])
     best = sorted((median(values), row) for row, values in seconds.items())
+    if not best:
+        raise ValueError("; ".join(f"{name}: {reason}" for name, reason in (failures | missing).items()))
     if options["as_json"]:
         click.echo(json_text({"measured": [_entry(*item) for item in best], "failed": failures, "missing": missing}))
         return

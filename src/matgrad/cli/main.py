@@ -81,6 +81,7 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "matgrad", "_MATGRAD_COMPLETE").source())
 
 
+command: click.Command
 for command in (train, evaluate, predict, explain, convert, plot, runs_command, check, verify, derive, program, bench):
     main.add_command(command)
 for command in (inspect, pictures_command, info, data):
