@@ -1,7 +1,14 @@
 """The layers, of the paper and beyond it: feedforward and backpropagation equations, each on one line."""
 
 from matgrad.layers.batch_normalization import BatchNormalizationLayer
-from matgrad.layers.dropout import DropoutLayer
+from matgrad.layers.dropout import (
+    ActivationDropoutLayer,
+    DropoutLayer,
+    LinearDropoutLayer,
+    LogSoftmaxDropoutLayer,
+    SoftmaxDropoutLayer,
+    SReLUDropoutLayer,
+)
 from matgrad.layers.layer import Layer
 from matgrad.layers.layer_normalization import LayerNormalizationLayer
 from matgrad.layers.linear import ActivationLayer, LinearLayer
@@ -10,14 +17,19 @@ from matgrad.layers.softmax import LogSoftmaxLayer, SoftmaxLayer
 from matgrad.layers.srelu import SReLULayer
 
 __all__ = [
+    "ActivationDropoutLayer",
     "ActivationLayer",
     "BatchNormalizationLayer",
     "DropoutLayer",
     "Layer",
     "LayerNormalizationLayer",
+    "LinearDropoutLayer",
     "LinearLayer",
+    "LogSoftmaxDropoutLayer",
     "LogSoftmaxLayer",
     "RMSNormalizationLayer",
+    "SReLUDropoutLayer",
     "SReLULayer",
+    "SoftmaxDropoutLayer",
     "SoftmaxLayer",
 ]

@@ -1,46 +1,53 @@
-"""Dropout: R and its state, which all layers with dropout share, and the layer that drops neurons."""
+"""Dropout of neurons, and of the weights of a linear layer (DropConnect)."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from matgrad.foundation.numbers import as_number
 from matgrad.foundation.random_numbers import generator
 from matgrad.layers.layer import Layer
-from matgrad.matrix_operations import Matrix, Scalar, hadamard, ones, step, uniform
+from matgrad.layers.linear import ActivationLayer, LinearLayer
+from matgrad.layers.softmax import LogSoftmaxLayer, SoftmaxLayer
+from matgrad.layers.srelu import SReLULayer
+from matgrad.matrix_operations import Matrix, Scalar, columns_sum, hadamard, product_on, row_repeat, step, uniform
+
+RENEWALS = ("step", "epoch")  # after which dropout is renewed
 
 
 class LayerWithDropout(Layer):
     """A layer that multiplies a matrix A by R in training mode: R is 0 with probability p, and 1/(1-p) otherwise.
 
-    R is a hash of the seed of the layer, the number of renewals and the position in A. So it is the same on every
-    backend and whoever computes which part of it, and it is renewed after every step, without a generator.
+    R is a hash of the seed of the layer, the number of renewals and the position in A: it is the same on every
+    backend, however it is sharded. It is renewed after every step or, with ``renew="epoch"``, after every epoch.
     """
 
     intermediates: tuple[str, ...] = ("R",)
-    renew = "step"  # after every step; or "epoch"
 
     R: Matrix | None
 
-    def __init__(self, input_size: int, output_size: int) -> None:
-        super().__init__(input_size, output_size)
+    def __init__(
+        self, input_size: int, output_size: int, *, dropout: float = 0.5, renew: str = "step", **options: Any
+    ) -> None:
+        super().__init__(input_size, output_size, **options)
         self.seed: Scalar = np.array(generator().integers(2**31), dtype=np.int32)
         self.renewals: Scalar = np.array(0, dtype=np.int32)
+        self.set_dropout(dropout, renew)
 
     @property
     def buffers(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The state of dropout, if the layer has dropout."""
+        """The state of dropout, if anything is dropped."""
         return ("seed", "renewals") if self.dropout else ()
 
-    def set_dropout(self, dropout: float) -> None:
-        """Drop elements at this rate p."""
+    def set_dropout(self, dropout: float, renew: str = "step") -> None:
+        """Drop elements at this rate p, and renew R after every step or every epoch."""
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: expected a rate in [0, 1), found {dropout}")
-        self.dropout = as_number(dropout)
-
-    def drop(self, A: Matrix) -> Matrix:
-        """A ⊙ R, which is A itself where R = 1: without dropout, and in evaluation mode."""
-        return A if self.R is None else hadamard(A, self.R)
+        if renew not in RENEWALS:
+            raise ValueError(f"renew: expected 'step' or 'epoch', found {renew!r}")
+        self.dropout, self.renew = as_number(dropout), renew
 
     def dropout_matrix(self, A: Matrix) -> Matrix | None:
         """R = [U ≥ p] / (1 - p), with U uniform on [0, 1), of the size of A; None stands for R = 1."""
@@ -49,7 +56,7 @@ class LayerWithDropout(Layer):
         m, n = A.shape
         p = self.dropout
         U = uniform(m, n, seed=self.seed, count=self.renewals, like=A)
-        return step(U - p * ones(m, n, like=A)) / (1 - p)
+        return step(U - p) / (1 - p)
 
     def optimize(self, eta: Scalar) -> None:
         super().optimize(eta)
@@ -57,6 +64,7 @@ class LayerWithDropout(Layer):
             self.renewals = self.renewals + 1
 
     def end_epoch(self) -> None:
+        super().end_epoch()
         if self.dropout and self.renew == "epoch":
             self.renewals = self.renewals + 1
 
@@ -71,23 +79,95 @@ class DropoutLayer(LayerWithDropout):
 
     def feedforward(self, X: Matrix) -> Matrix:
         self.R = self.dropout_matrix(X)
+        R = self.R
 
-        Y = self.drop(X)
+        Y = X if R is None else hadamard(X, R)
 
         self.X = X
         return Y
 
     def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
-        DX = self.drop(DY)
+        R = self.R
+
+        DX = DY if R is None else hadamard(DY, R)
 
         self.DX = DX
 
     def __init__(self, input_size: int, output_size: int | None = None, dropout: float = 0.5) -> None:
-        super().__init__(input_size, input_size if output_size is None else output_size)
-        self.set_dropout(dropout)
+        super().__init__(input_size, input_size if output_size is None else output_size, dropout=dropout)
 
     def specification(self) -> str:
         return f"Dropout({self.dropout})"
 
     def __repr__(self) -> str:
         return f"DropoutLayer({self.input_size}, {self.output_size}, {self.dropout})"
+
+
+class LinearDropoutLayer(LayerWithDropout, LinearLayer):  # appendix:layers
+    """Y = X (W ⊙ R)ᵀ + 1_N b, with R of size K×D: 0 with probability p, and 1/(1-p) otherwise
+
+    In evaluation mode R = 1, and it is a linear layer.
+    """
+
+    def feedforward(self, X: Matrix) -> Matrix:
+        W, b = self.W, self.b
+        N, _ = X.shape
+        self.R = self.dropout_matrix(W)
+        R = self.R
+        if R is None:
+            return super().feedforward(X)
+
+        Y = X @ hadamard(W, R).T + row_repeat(b, N)
+
+        self.X = X
+        return Y
+
+    def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
+        X, W, R = self.X, self.W, self.R
+        if R is None:
+            return super().backpropagate(Y, DY)
+
+        DW = hadamard(product_on(W, DY.T, X), R)
+        Db = columns_sum(DY)
+        DX = DY @ hadamard(W, R)
+
+        self.DW, self.Db, self.DX = DW, Db, DX
+
+    def specification(self) -> str:
+        """That of the layer without dropout, whose rate is in a list of the model."""
+        name = super().specification()
+        return name.removesuffix("Dropout") if type(self) in DROPOUT_LAYERS.values() else name
+
+
+class ActivationDropoutLayer(ActivationLayer, LinearDropoutLayer):  # appendix:layers
+    """Z = X (W ⊙ R)ᵀ + 1_N b;  Y = act(Z)"""
+
+    intermediates = ("R", "Z", "DZ")
+
+
+class SoftmaxDropoutLayer(SoftmaxLayer, LinearDropoutLayer):
+    """Z = X (W ⊙ R)ᵀ + 1_N b;  Y = softmax(Z)"""
+
+    intermediates = ("R", "Z", "DZ")
+
+
+class LogSoftmaxDropoutLayer(LogSoftmaxLayer, LinearDropoutLayer):
+    """Z = X (W ⊙ R)ᵀ + 1_N b;  Y = log-softmax(Z)"""
+
+    intermediates = ("R", "Z", "DZ")
+
+
+class SReLUDropoutLayer(SReLULayer, LinearDropoutLayer):
+    """Z = X (W ⊙ R)ᵀ + 1_N b;  Y = srelu(Z), with trained 1×K row vectors al, tl, ar and tr"""
+
+    intermediates = ("R", "Z", "DZ")
+
+
+# what a layer becomes if its weights are dropped
+DROPOUT_LAYERS: dict[type[LinearLayer], type[LinearDropoutLayer]] = {
+    LinearLayer: LinearDropoutLayer,
+    ActivationLayer: ActivationDropoutLayer,
+    SoftmaxLayer: SoftmaxDropoutLayer,
+    LogSoftmaxLayer: LogSoftmaxDropoutLayer,
+    SReLULayer: SReLUDropoutLayer,
+}

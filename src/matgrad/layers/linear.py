@@ -1,15 +1,16 @@
-"""Linear layers, with or without an activation function; `weights.py` has W, b and dropout."""
+"""Linear layers, with or without an activation function; `weights.py` has W and b, `dropout.py` dropout of W."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from matgrad.activation_functions import ActivationFunction, create_activation
 from matgrad.layers.weights import WeightedLayer
 from matgrad.matrix_operations import Matrix, columns_sum, hadamard, product_on, row_repeat
-from matgrad.sparse.support import Support
 
 
 class LinearLayer(WeightedLayer):  # appendix:layers
-    """Y = X Wᵀ + 1_N b, with W of size K×D and b of size 1×K; with dropout, W ⊙ R replaces W.
+    """Y = X Wᵀ + 1_N b, with W of size K×D and b of size 1×K.
 
     All linear-type layers derive from this one and share its equations.
     """
@@ -17,9 +18,8 @@ class LinearLayer(WeightedLayer):  # appendix:layers
     def feedforward(self, X: Matrix) -> Matrix:
         W, b = self.W, self.b
         N, _ = X.shape
-        self.R = self.dropout_matrix(W)
 
-        Y = X @ self.drop(W).T + row_repeat(b, N)
+        Y = X @ W.T + row_repeat(b, N)
 
         self.X = X
         return Y
@@ -27,9 +27,9 @@ class LinearLayer(WeightedLayer):  # appendix:layers
     def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
         X, W = self.X, self.W
 
-        DW = self.drop(product_on(W, DY.T, X))  # eq:dLdw
+        DW = product_on(W, DY.T, X)  # eq:dLdw
         Db = columns_sum(DY)  # eq:dLdb
-        DX = DY @ self.drop(W)  # eq:dLdx
+        DX = DY @ W  # eq:dLdx
 
         self.DW, self.Db, self.DX = DW, Db, DX
 
@@ -37,7 +37,7 @@ class LinearLayer(WeightedLayer):  # appendix:layers
 class ActivationLayer(LinearLayer):  # appendix:layers
     """Z = X Wᵀ + 1_N b;  Y = act(Z), for an activation function or its name, such as ``AllReLU(0.3)``"""
 
-    intermediates = ("R", "Z", "DZ")
+    intermediates = ("Z", "DZ")
 
     def feedforward(self, X: Matrix) -> Matrix:
         act = self.act
@@ -56,17 +56,8 @@ class ActivationLayer(LinearLayer):  # appendix:layers
 
         self.DZ = DZ
 
-    def __init__(
-        self,
-        input_size: int,
-        output_size: int,
-        act: ActivationFunction | str,
-        *,
-        dropout: float = 0.0,
-        renew: str = "step",
-        support: Support | None = None,
-    ) -> None:
-        super().__init__(input_size, output_size, dropout=dropout, renew=renew, support=support)
+    def __init__(self, input_size: int, output_size: int, act: ActivationFunction | str, **options: Any) -> None:
+        super().__init__(input_size, output_size, **options)
         self.act = create_activation(act)
         self.output = self.act.output
 

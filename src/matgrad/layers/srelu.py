@@ -19,7 +19,6 @@ from matgrad.matrix_operations import (
     row_repeat,
     rows_sum,
 )
-from matgrad.sparse.support import Support
 
 
 class SReLULayer(ActivationLayer):
@@ -63,15 +62,12 @@ class SReLULayer(ActivationLayer):
         tr: float = 1.0,
         *,
         shared: bool = False,
-        dropout: float = 0.0,
-        renew: str = "step",
-        support: Support | None = None,
+        **options: Any,
     ) -> None:
         self.shared = shared
         size = 1 if shared else check_size("SReLULayer: output_size", output_size)
         for name, value in (("al", al), ("tl", tl), ("ar", ar), ("tr", tr)):
             setattr(self, name, np.full((1, size), value, dtype=np.float32))
-        options: dict[str, Any] = {"dropout": dropout, "renew": renew, "support": support}
         super().__init__(input_size, output_size, self._activation(output_size), **options)
 
     def specification(self) -> str:

@@ -1,4 +1,4 @@
-"""What linear-type layers have: weights W and b, their initial values, a support, and dropout of W (DropConnect)."""
+"""What linear-type layers have: weights W and b, their initial values, and a support."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ import numpy as np
 from matgrad.backends import backend_of
 from matgrad.backends.conversion import convert
 from matgrad.foundation.random_numbers import Generator
-from matgrad.layers.dropout import LayerWithDropout
+from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import Matrix
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 from matgrad.sparse.support import Support, as_support
 from matgrad.weight_initializers import initial_weights, sparse_weights
 
-RENEWALS = ("step", "epoch")  # after which dropout is renewed
 
-
-class WeightedLayer(LayerWithDropout):
+class WeightedLayer(Layer):
     """A layer with weights W of size K×D and a bias b of size 1×K.
 
-    With `dropout` p, training uses W ⊙ R instead of W: R is 0 with probability p and 1/(1-p)
-    otherwise, and it is renewed after every step or, with ``renew="epoch"``, after every epoch. In
-    evaluation mode R = 1. With a `support`, which may also be a mask or a SciPy matrix (see `as_support`), W
+    With a `support`, which may also be a mask or a SciPy matrix (see `as_support`), W
     is a sparse matrix that stores only those elements.
     """
 
@@ -36,22 +32,13 @@ class WeightedLayer(LayerWithDropout):
     DW: Matrix
     Db: Matrix
 
-    def __init__(
-        self,
-        input_size: int,
-        output_size: int,
-        *,
-        dropout: float = 0.0,
-        renew: str = "step",
-        support: Any = None,
-    ) -> None:
+    def __init__(self, input_size: int, output_size: int, *, support: Any = None) -> None:
         super().__init__(input_size, output_size)
         if self.output_size < self.least_outputs:
             raise ValueError(
                 f"{type(self).__name__}: found {self.output_size} output, expected at least {self.least_outputs}: a "
                 "softmax over one class is constant; one output needs a LinearLayer"
             )
-        self.set_dropout(dropout, renew)
         if support is None:
             self.W = np.empty((output_size, input_size), dtype=np.float32)
         else:
@@ -60,13 +47,6 @@ class WeightedLayer(LayerWithDropout):
         self.b = np.empty((1, output_size), dtype=np.float32)
         self.set_weights("XavierNormalized")
         self.set_optimizer("GradientDescent")
-
-    def set_dropout(self, dropout: float, renew: str = "step") -> None:
-        """Drop weights at this rate, and renew R after every step or every epoch."""
-        super().set_dropout(dropout)
-        if renew not in RENEWALS:
-            raise ValueError(f"renew: expected 'step' or 'epoch', found {renew!r}")
-        self.renew = renew
 
     def set_weights(self, specification: str, rng: Generator | None = None) -> None:
         """Draw W from a distribution such as ``Xavier`` or ``Uniform(-0.1, 0.1)``, and set b to 0.

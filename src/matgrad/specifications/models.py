@@ -13,6 +13,7 @@ from matgrad.foundation.limits import check_bytes, check_count
 from matgrad.foundation.numbers import check_size
 from matgrad.foundation.random_numbers import preserved_generator
 from matgrad.layers import (
+    ActivationDropoutLayer,
     ActivationLayer,
     BatchNormalizationLayer,
     DropoutLayer,
@@ -24,7 +25,7 @@ from matgrad.layers import (
     SoftmaxLayer,
     SReLULayer,
 )
-from matgrad.layers.weights import RENEWALS
+from matgrad.layers.dropout import DROPOUT_LAYERS, RENEWALS, LinearDropoutLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import format_density, layer_densities, parse_densities, random_support
 from matgrad.sparse.matrix import SparseMatrix
@@ -156,7 +157,8 @@ def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
     """
     linear = [layer for _, layer in M.walk() if isinstance(layer, LinearLayer)]
     sizes = [M.layers[0].input_size, *(layer.output_size for layer in M.layers if not layer.keeps_size)]
-    renewals = {layer.renew for layer in linear if layer.dropout} or {"step"}
+    rates, renewals = zip(*map(_dropout, linear), strict=True) if linear else (("0",), ("step",))
+    renewed = {renew for rate, renew in zip(rates, renewals, strict=True) if rate} or {"step"}
     densities = [format_density(x.W.support) if isinstance(x.W, SparseMatrix) else "1" for x in linear]
     for i, layer in enumerate(M.layers, start=1):
         if layer.parts() or not _is_ours(layer):
@@ -164,10 +166,15 @@ def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
     return {
         "layers": ";".join(layer.specification() for layer in M.layers),
         "sizes": ";".join(map(str, sizes)),
-        "dropouts": ";".join(str(layer.dropout) for layer in linear) or "0",
-        "renew": renewals.pop() if len(renewals) == 1 else ";".join(layer.renew for layer in linear),
+        "dropouts": ";".join(map(str, rates)),
+        "renew": renewed.pop() if len(renewed) == 1 else ";".join(renewals),
         **({"densities": ";".join(densities)} if any(density != "1" for density in densities) else {}),
     }
+
+
+def _dropout(layer: LinearLayer) -> tuple[float, str]:
+    """The rate at which the weights of a layer are dropped, and when that is renewed."""
+    return (layer.dropout, layer.renew) if isinstance(layer, LinearDropoutLayer) else (0.0, "step")
 
 
 def _is_ours(thing: object) -> bool:
@@ -179,8 +186,9 @@ def _check_specification(name: str, layer: Layer) -> None:
     """Refuse a composite layer that differs from the one its specification makes."""
     specification = layer.specification()
     linear = [x for _, x in layer.walk() if isinstance(x, LinearLayer)]
-    rates = _LayerItems([x.dropout for x in linear] or [0.0], "dropouts")
-    renewals = _LayerItems([x.renew for x in linear] or ["step"], "values of renew")
+    dropouts = [_dropout(x) for x in linear] or [(0.0, "step")]
+    rates = _LayerItems([rate for rate, _ in dropouts], "dropouts")
+    renewals = _LayerItems([renew for _, renew in dropouts], "values of renew")
     try:
         with preserved_generator():
             sizes = layer.input_size, layer.output_size
@@ -281,22 +289,37 @@ def _create_layer(
     options: dict[str, Any] = {}
     if issubclass(kind, LinearLayer | ActivationFunction):
         rate, renew = rates.take(), renewals.take()
-        options = {"dropout": rate, "renew": renew} if rate else {}
+        if rate:
+            kind = _with_dropout(kind)
+        if issubclass(kind, LinearDropoutLayer):
+            options = {"dropout": rate, "renew": renew}
         support = sparsity.support(K, D)
         if support is not None:
             options["support"] = support
     if issubclass(kind, ActivationFunction):
         return ActivationLayer(D, K, item, **options)
+    if kind is ActivationDropoutLayer:
+        return ActivationDropoutLayer(D, K, item, **options)
     layer: Any = create(item, {parse_call(item).name: kind}, "layer", D, K, **options)
     for _, part in layer.walk():
         if isinstance(part, LinearLayer) and part is not layer:
             rate, renew = rates.take(), renewals.take()
+            if rate and not isinstance(part, LinearDropoutLayer):
+                raise ValueError(f"its part {part!r} drops no weights: expected a LinearDropoutLayer")
             if rate:
                 part.set_dropout(rate, renew)
             support = sparsity.support(part.output_size, part.input_size)
             if support is not None:
                 part.set_support(support)
     return layer
+
+
+def _with_dropout(kind: type) -> type:
+    """The kind of layer that drops the weights of such a layer, or of one with such an activation function."""
+    found = ActivationDropoutLayer if issubclass(kind, ActivationFunction) else DROPOUT_LAYERS.get(kind, kind)
+    if not issubclass(found, LinearDropoutLayer):
+        raise ValueError(f"{kind.__name__} drops no weights: derive it from LinearDropoutLayer")
+    return found
 
 
 def _kinds(items: list[str]) -> list[type]:

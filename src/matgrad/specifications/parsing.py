@@ -103,7 +103,7 @@ def describe(thing: object, ending: str = "", without: Iterable[str] = ()) -> st
 
     Those called as in `without` are left out, and so is ``*layers``, which no specification can name.
     """
-    signature = inspect.signature(type(thing))
+    signature = _signature(type(thing))
     parameters = {name: p for name, p in signature.parameters.items() if p.kind is not p.VAR_POSITIONAL}
     values = {name: value for name, value in vars(thing).items() if name in {*parameters} - {*without}}
     changed = [
@@ -159,11 +159,15 @@ def lookup(name: str, registry: Mapping[str, T], kind: str) -> T:
 def _signature(factory: Callable[..., Any]) -> inspect.Signature:
     """The signature of a factory; if it is a class with ``**options`` for its base, with the keywords of that."""
     signature = inspect.signature(factory)
-    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    if not isinstance(factory, type) or len(own) == len(signature.parameters):
+    found = {name: p for name, p in signature.parameters.items() if p.kind is not p.VAR_KEYWORD}
+    if not isinstance(factory, type) or len(found) == len(signature.parameters):
         return signature
-    inherited = [p for p in _signature(factory.__mro__[1]).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    return signature.replace(parameters=[*own, *(p for p in inherited if p.name not in signature.parameters)])
+    for constructor in (vars(cls)["__init__"] for cls in factory.__mro__ if "__init__" in vars(cls)):
+        parameters = inspect.signature(constructor).parameters.values()
+        found |= {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in found}
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+    return signature.replace(parameters=list(found.values()))
 
 
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", re.DOTALL)
