@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 import matgrad as mg
 from matgrad.activation_functions import ACTIVATIONS
+from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.loss_functions import LOSSES
 
 OPTIMIZERS = (
@@ -98,12 +99,11 @@ def _layer(kind: str, D: int, K: int, number: int, rng: np.random.Generator, kin
     if kind == "Activation":
         name = list(ACTIVATIONS)[number % len(ACTIVATIONS)]
         kinds.add(name)
-        return mg.ActivationLayer(D, K, ACTIVATIONS[name](), **options)
+        options["act"] = ACTIVATIONS[name]()
     if kind == "SReLU":
-        return mg.SReLULayer(D, K, 0.2, -0.5, 0.3, 0.5, shared=bool(rng.random() < 0.5), **options)
-    return {"Linear": mg.LinearLayer, "Softmax": mg.SoftmaxLayer, "LogSoftmax": mg.LogSoftmaxLayer}[kind](
-        D, K, **options
-    )
+        options |= {"al": 0.2, "tl": -0.5, "ar": 0.3, "tr": 0.5, "shared": bool(rng.random() < 0.5)}
+    cls = getattr(mg, f"{kind}Layer")
+    return (DROPOUT_LAYERS[cls] if "dropout" in options else cls)(D, K, **options)
 
 
 # -- the same model, differentiated by torch ---------------------------------------------------
@@ -132,7 +132,8 @@ def torch_layer(layer: mg.Layer, theta: dict[str, torch.Tensor], X: torch.Tensor
         return F.layer_norm(X, X.shape[1:], theta["gamma"][0], theta["beta"][0], eps=layer.epsilon)
     if isinstance(layer, mg.RMSNormalizationLayer):
         return F.rms_norm(X, X.shape[1:], theta["gamma"][0], eps=layer.epsilon)
-    W = theta["W"] if layer.R is None else theta["W"] * torch.tensor(layer.R)
+    R = getattr(layer, "R", None)
+    W = theta["W"] if R is None else theta["W"] * torch.tensor(R)
     Z = F.linear(X, W, theta["b"][0])
     if isinstance(layer, mg.SReLULayer):
         al, tl, ar, tr = (theta[name] for name in ("al", "tl", "ar", "tr"))

@@ -22,9 +22,9 @@ ResidualLayer = custom.ResidualLayer
 def inner_layers() -> list[mg.Layer]:
     """H → 7 → H, with dropout, a buffer, and a composite inside."""
     return [
-        mg.ActivationLayer(H, 7, "Sigmoid", dropout=0.3),
+        mg.ActivationDropoutLayer(H, 7, "Sigmoid", dropout=0.3),
         ResidualLayer(7, 7, mg.BatchNormalizationLayer(7), mg.SReLULayer(7, 7)),
-        mg.LinearLayer(7, H, dropout=0.2, renew="epoch"),
+        mg.LinearDropoutLayer(7, H, dropout=0.2, renew="epoch"),
     ]
 
 

@@ -15,7 +15,7 @@ def small_model(dtype: str = "float32") -> mg.MultilayerPerceptron:
     mg.manual_seed(5)
     M = mg.MultilayerPerceptron(
         [
-            mg.ActivationLayer(4, 6, mg.LeakyReLUActivation(0.1), dropout=0.25),
+            mg.ActivationDropoutLayer(4, 6, mg.LeakyReLUActivation(0.1), dropout=0.25),
             mg.BatchNormalizationLayer(6),
             mg.SReLULayer(6, 5),
             mg.LinearLayer(5, 3),

@@ -31,7 +31,7 @@ def test_importing_and_training_on_numpy_imports_no_framework():
     code = """
 import sys, numpy as np, matgrad as mg
 imported = {m.partition('.')[0] for m in sys.modules}
-M = mg.MultilayerPerceptron([mg.ActivationLayer(3, 2, mg.GELUActivation(), dropout=0.5)])
+M = mg.MultilayerPerceptron([mg.ActivationDropoutLayer(3, 2, mg.GELUActivation(), dropout=0.5)])
 M.fit(np.zeros((4, 3)), np.array([0, 1, 0, 1]), epochs=1)
 print(*imported)
 print(*{m.partition('.')[0] for m in sys.modules})

@@ -142,7 +142,7 @@ def test_measures_count_the_last_partial_batch(backend: Framework, loss: mg.Loss
 
 
 def test_measuring_uses_evaluation_mode_and_restores_the_mode_before():
-    M = mg.MultilayerPerceptron([mg.LinearLayer(3, 2, dropout=0.5), mg.BatchNormalizationLayer(2)])
+    M = mg.MultilayerPerceptron([mg.LinearDropoutLayer(3, 2, dropout=0.5), mg.BatchNormalizationLayer(2)])
     M.layers[1].training = False
     before = {name: value.copy() for name, value in M.state().items()}
     X, t = data()
@@ -167,7 +167,7 @@ def test_accuracy_accepts_class_indices_and_two_classes_in_one_column():
 
 
 def test_dropout_is_renewed_every_epoch_where_asked():
-    M = mg.MultilayerPerceptron([mg.LinearLayer(3, 2, dropout=0.5, renew="epoch")]).to(dtype="float64")
+    M = mg.MultilayerPerceptron([mg.LinearDropoutLayer(3, 2, dropout=0.5, renew="epoch")]).to(dtype="float64")
     seen = []
     layer = M.layers[0]
     original = layer.dropout_matrix
@@ -306,7 +306,7 @@ def test_manual_seed_makes_fit_reproducible():
     runs = []
     for _ in range(2):
         mg.manual_seed(4)
-        M = mg.MultilayerPerceptron([mg.ActivationLayer(3, 4, "ReLU", dropout=0.2), mg.LinearLayer(4, 2)])
+        M = mg.MultilayerPerceptron([mg.ActivationDropoutLayer(3, 4, "ReLU", dropout=0.2), mg.LinearLayer(4, 2)])
         runs.append(M.fit(X, t, epochs=2, batch_size=3)["loss"])
     assert runs[0] == runs[1]
 

@@ -127,9 +127,9 @@ def test_fit(backend: Framework):
 def model(framework: Framework, dtype: str = "float64", optimizer: str = "Momentum(0.9)") -> mg.MultilayerPerceptron:
     mg.manual_seed(4)
     layers = [
-        mg.ActivationLayer(4, 6, "ReLU", dropout=0.2),
+        mg.ActivationDropoutLayer(4, 6, "ReLU", dropout=0.2),
         mg.BatchNormalizationLayer(6),
-        mg.ActivationLayer(6, 5, "Sigmoid", dropout=0.1, renew="epoch"),
+        mg.ActivationDropoutLayer(6, 5, "Sigmoid", dropout=0.1, renew="epoch"),
         mg.LinearLayer(5, 3),
     ]
     M = mg.MultilayerPerceptron(layers)

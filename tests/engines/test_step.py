@@ -19,9 +19,9 @@ def model(framework: Framework) -> mg.MultilayerPerceptron:
     mg.manual_seed(3)
     M = mg.MultilayerPerceptron(
         [
-            mg.ActivationLayer(D, H, mg.ReLUActivation(), dropout=0.3),
+            mg.ActivationDropoutLayer(D, H, mg.ReLUActivation(), dropout=0.3),
             mg.BatchNormalizationLayer(H),
-            mg.SReLULayer(H, L, dropout=0.2),
+            mg.SReLUDropoutLayer(H, L, dropout=0.2),
             mg.LinearLayer(L, K),
         ]
     )
@@ -104,7 +104,7 @@ def test_dropout_of_epochs_is_renewed_between_them(backend: Framework):
 
     def make() -> mg.MultilayerPerceptron:
         mg.manual_seed(5)
-        layers = [mg.LinearLayer(SIZES[0], 4, dropout=0.5, renew="epoch"), mg.LinearLayer(4, SIZES[-1])]
+        layers = [mg.LinearDropoutLayer(SIZES[0], 4, dropout=0.5, renew="epoch"), mg.LinearLayer(4, SIZES[-1])]
         return mg.MultilayerPerceptron(layers).to(backend.name, dtype="float64")
 
     loss, eager, M = mg.SoftmaxCrossEntropyLoss(), make(), make()

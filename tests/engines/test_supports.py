@@ -25,7 +25,7 @@ def support(seed: int, nnz: int = 30) -> Support:
 
 def model(S: Support, name: str = "numpy", optimizer: str = "Momentum(0.9)") -> mg.MultilayerPerceptron:
     mg.manual_seed(3)
-    M = mg.MultilayerPerceptron([mg.ActivationLayer(D, 8, "ReLU", support=S, dropout=0.2), mg.LinearLayer(8, K)])
+    M = mg.MultilayerPerceptron([mg.ActivationDropoutLayer(D, 8, "ReLU", support=S, dropout=0.2), mg.LinearLayer(8, K)])
     M.set_optimizer(optimizer)
     return M.to(name, dtype="float64")
 

@@ -19,7 +19,7 @@ SUPPORT = mg.Support.random(K, D, 5, np.random.default_rng(1))
 LAYERS = {
     "linear": lambda: mg.LinearLayer(D, K),
     "sparse": lambda: mg.ActivationLayer(D, K, "ReLU", support=SUPPORT),
-    "dropout": lambda: mg.ActivationLayer(D, K, "Sigmoid", dropout=0.5),
+    "dropout": lambda: mg.ActivationDropoutLayer(D, K, "Sigmoid", dropout=0.5),
     "softmax": lambda: mg.SoftmaxLayer(D, K),
     "log-softmax": lambda: mg.LogSoftmaxLayer(D, K),
     "srelu": lambda: mg.SReLULayer(D, K),

@@ -51,7 +51,7 @@ def test_dropout_has_the_masks_of_the_cpu():
     masks = []
     for backend, device in (("torch", DEVICE), ("numpy", None)):
         mg.manual_seed(7)
-        layers = [mg.DropoutLayer(50, 50, 0.3), mg.LinearLayer(50, 40, dropout=0.4), mg.LinearLayer(40, 3)]
+        layers = [mg.DropoutLayer(50, 50, 0.3), mg.LinearDropoutLayer(50, 40, dropout=0.4), mg.LinearLayer(40, 3)]
         M = mg.MultilayerPerceptron(layers).to(backend, device=device).train()
         rng = np.random.default_rng(0)
         X = M.backend.from_numpy(rng.random((20, 50), dtype=np.float32), M.device)

@@ -140,7 +140,7 @@ def test_bad_input_is_refused_with_a_clear_error():
 # a layer in its module, and for each of its equations what is replaced by what
 DW, DZ = "self.drop(product_on(W, DY.T, X))", "hadamard(DY, act.gradient(Z))"
 MUTANTS = {
-    (linear, "ActivationLayer(5, 4, mg.GELUActivation(), dropout=0.3)"): [
+    (linear, "ActivationDropoutLayer(5, 4, mg.GELUActivation(), dropout=0.3)"): [
         ("DW", DW, "product_on(W, DY.T, X)"),
         ("DW", DW, f"2 * {DW}"),
         ("Db", "columns_sum(DY)", "columns_sum(DY) / DY.shape[0]"),

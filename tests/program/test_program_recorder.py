@@ -207,7 +207,7 @@ def test_matrices_of_two_recordings_do_not_mix():
 
 def model() -> mg.MultilayerPerceptron:
     mg.manual_seed(1)
-    layers = [mg.ActivationLayer(3, 4, "ReLU", dropout=0.2), mg.BatchNormalizationLayer(4), mg.LinearLayer(4, 2)]
+    layers = [mg.ActivationDropoutLayer(3, 4, "ReLU", dropout=0.2), mg.BatchNormalizationLayer(4), mg.LinearLayer(4, 2)]
     return mg.MultilayerPerceptron(layers).to(dtype="float64")
 
 

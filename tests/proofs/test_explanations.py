@@ -59,9 +59,9 @@ def test_all_explanations_are_sound():
 
 
 def test_layers_with_parts():
-    for check in prove_layer(ResidualLayer, dropout=True):
+    for check in prove_layer(ResidualLayer):
         if not check.note:
-            assert is_sound(explain_layer(ResidualLayer, check, dropout=True)), check.name
+            assert is_sound(explain_layer(ResidualLayer, check)), check.name
 
 
 def test_a_wrong_step_is_a_gap():

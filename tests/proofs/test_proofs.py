@@ -38,7 +38,7 @@ def test_everything_in_the_package_is_proved():
     modes = {(check.name, check.sizes) for check in checks}
     for sizes in ("all sizes", "all sizes, evaluation", "all sizes, N = 1"):
         assert ("BatchNormalizationLayer.DX", sizes) in modes
-    for sizes in ("all sizes, SReLU", "all sizes, SReLU, evaluation", "all sizes, SReLU, dropout"):
+    for sizes in ("all sizes, SReLU", "all sizes, SReLU, evaluation"):
         assert {("SReLULayer.Dal", sizes), ("SReLULayer.DW", sizes), ("SReLULayer.Y", sizes)} <= modes
     assert ("ActivationLayer.DZ", "all sizes, Arbitrary") in modes
 
@@ -57,7 +57,7 @@ def test_layers_from_outside_the_package():
             checks = prove_layer(make, training=training)
             assert not names_of(checks, False)
             assert "no definition" in checks[0].note
-    names = names_of(prove_layer(ResidualLayer, dropout=True), True)
+    names = names_of(prove_layer(ResidualLayer), True)
     assert {"ResidualLayer.DX", "ResidualLayer.1 ActivationLayer.DW", "ResidualLayer.2 LinearLayer.Db"} <= set(names)
     assert not names_of(prove_activation(custom.SquaredReLUActivation()), False)
     assert not names_of(prove_loss(custom.PseudoHuberLoss()), False)

@@ -19,7 +19,7 @@ from matgrad.optimizers import OPTIMIZERS
 from matgrad.sparse.matrix import SparseMatrix
 from support import assert_close
 
-BACKENDS = ("numpy", "torch", "native", "jax", "tensorflow")
+BACKENDS = ("numpy", "torch", "native")
 N, D, K = 57, 40, 5
 
 

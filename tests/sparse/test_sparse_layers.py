@@ -48,7 +48,7 @@ def test_output_and_gradients(framework: Framework, name: str, dropout: float, d
     mg.manual_seed(1)
     rng = np.random.default_rng(2)
     S = some_support(K, D, density)
-    layer = CASES[name].make(D, K, dropout=dropout)
+    layer = CASES[name].make(D, K, **({"dropout": dropout} if dropout else {}))
     parameters = random_parameters(layer, rng, dtype)
     layer.load_state(parameters)
     layer.set_support(S)
@@ -58,7 +58,7 @@ def test_output_and_gradients(framework: Framework, name: str, dropout: float, d
     Y = layer.feedforward(framework.matrix(X, dtype))
     layer.backpropagate(Y, framework.matrix(G, dtype))
 
-    R = mask_of(S) if layer.R is None else dense(layer.R)
+    R = dense(layer.R) if dropout else mask_of(S)
     expected = oracle(CASES[name], parameters, X, G, R)
     where = f"{name} on {framework}, dropout {dropout}, density {density}, {dtype}"
     assert layer.DW.support is S
@@ -71,7 +71,7 @@ def test_output_and_gradients(framework: Framework, name: str, dropout: float, d
 
 def test_dropout_is_that_of_the_dense_layer(framework: Framework):
     mg.manual_seed(3)
-    layer = mg.LinearLayer(D, K, dropout=0.5)
+    layer = mg.LinearDropoutLayer(D, K, dropout=0.5)
     R = layer.dropout_matrix(layer.W)
     S = some_support(K, D, 0.5)
     layer.set_support(S)
@@ -86,14 +86,12 @@ def test_dropout_is_that_of_the_dense_layer(framework: Framework):
     [
         lambda **o: mg.LinearLayer(D, K, **o),
         lambda **o: mg.ActivationLayer(D, K, "ReLU", **o),
-        lambda **o: mg.SoftmaxLayer(D, K, **o),
-        lambda **o: mg.LogSoftmaxLayer(D, K, **o),
-        lambda **o: mg.SReLULayer(D, K, **o),
+        lambda **o: mg.SReLUDropoutLayer(D, K, **o),
     ],
 )
 def test_layers_are_made_with_a_support(make):
     S = some_support(K, D, 0.3)
-    layer = make(support=S, dropout=0.1)
+    layer = make(support=S)
     assert layer.W.support is S
     assert layer.W.values.dtype == np.float32
     assert layer.density == S.density
@@ -124,7 +122,7 @@ def test_bad_supports_are_refused(support, message):
 def test_no_dense_matrix_is_made():
     """A layer whose dense W would have 64 GiB."""
     n = 2**17
-    layer = mg.LinearLayer(n, n, dropout=0.5, support=Support.random(n, n, 1000, np.random.default_rng(0)))
+    layer = mg.LinearDropoutLayer(n, n, dropout=0.5, support=Support.random(n, n, 1000, np.random.default_rng(0)))
     layer.set_optimizer("Adam")
     layer.backpropagate(layer.feedforward(np.ones((2, n), np.float32)), np.ones((2, n), np.float32))
     layer.optimize(0.1)
@@ -152,10 +150,12 @@ def mixed_model(dropout: float = 0.0) -> mg.MultilayerPerceptron:
     """Sparse and dense layers of all kinds, in float64."""
     mg.manual_seed(4)
     layers: list[mg.Layer] = [
-        mg.ActivationLayer(D, 9, mg.HyperbolicTangentActivation(), support=some_support(9, D, 0.3), dropout=dropout),
+        mg.ActivationDropoutLayer(
+            D, 9, mg.HyperbolicTangentActivation(), support=some_support(9, D, 0.3), dropout=dropout
+        ),
         mg.BatchNormalizationLayer(9),
-        mg.SReLULayer(9, 8, 0.2, -0.5, 0.3, 0.5, support=some_support(8, 9, 0.5), dropout=dropout),
-        mg.ActivationLayer(8, 6, mg.SigmoidActivation(), dropout=dropout),
+        mg.SReLUDropoutLayer(9, 8, 0.2, -0.5, 0.3, 0.5, support=some_support(8, 9, 0.5), dropout=dropout),
+        mg.ActivationDropoutLayer(8, 6, mg.SigmoidActivation(), dropout=dropout),
         mg.LinearLayer(6, 4, support=some_support(4, 6, 0.7)),
     ]
     M = mg.MultilayerPerceptron(layers).to(dtype="float64")

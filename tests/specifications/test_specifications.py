@@ -19,15 +19,15 @@ def test_layers_and_sizes_make_a_model():
     )
 
     assert [type(layer) for layer in M.layers] == [
-        mg.ActivationLayer,
+        mg.ActivationDropoutLayer,
         mg.BatchNormalizationLayer,
         mg.ActivationLayer,
-        mg.SReLULayer,
+        mg.SReLUDropoutLayer,
         mg.SoftmaxLayer,
     ]
     sizes = [(layer.input_size, layer.output_size) for layer in M.layers]
     assert sizes == [(784, 1024), (1024, 1024), (1024, 512), (512, 20), (20, 10)]
-    assert [layer.dropout for layer in M.layers if isinstance(layer, mg.LinearLayer)] == [0.5, 0, 0.1, 0]
+    assert [getattr(layer, "dropout", 0) for layer in M.layers if isinstance(layer, mg.LinearLayer)] == [0.5, 0, 0.1, 0]
     assert M.layers[2].act.alpha == 0.3
     assert M.layers[3].al[0, 0] == np.float32(0.1)
 

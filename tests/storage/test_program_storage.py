@@ -24,7 +24,7 @@ from program_support import executed, outputs
 def model() -> mg.MultilayerPerceptron:
     """With 0-d integers (dropout) and 0-d floats (Adam) in its state."""
     mg.manual_seed(2)
-    M = mg.MultilayerPerceptron([mg.ActivationLayer(3, 4, "Sigmoid", dropout=0.3), mg.LinearLayer(4, 2)])
+    M = mg.MultilayerPerceptron([mg.ActivationDropoutLayer(3, 4, "Sigmoid", dropout=0.3), mg.LinearLayer(4, 2)])
     M.set_optimizer("Adam")
     return M.to(dtype="float64")
 

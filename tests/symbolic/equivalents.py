@@ -25,7 +25,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "LayerWithDropout.dropout_matrix",
         "step(U - p * ones(m, n, like=A)) / (1 - p)",
         "step(U - p) / (1 - p)",
-    ): _BROADCAST,
+    ): "the same for a dense matrix",
     (
         "LogSoftmaxLayer.backpropagate",
         "DY - hadamard(stable_softmax(Z), column_repeat(rows_sum(DY), K))",

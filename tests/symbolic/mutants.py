@@ -64,12 +64,12 @@ _LAYERS = (
     layers.LayerNormalizationLayer,
     layers.RMSNormalizationLayer,
     layers.DropoutLayer,
+    layers.LinearDropoutLayer,
 )
 _METHODS = {
     "layer": (
         "feedforward",
         "backpropagate",
-        "drop",
         "dropout_matrix",
         "_activation",
         "_share",

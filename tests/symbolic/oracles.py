@@ -18,7 +18,6 @@ from matgrad import activation_functions as activations
 from matgrad import loss_functions, softmax_functions
 from matgrad.backends.numpy_backend import NumpyBackend
 from matgrad.layers.dropout import LayerWithDropout
-from matgrad.layers.weights import WeightedLayer
 from matgrad.symbolic.definitions import (
     check_definition_of_activation,
     check_definition_of_layer,
@@ -88,7 +87,8 @@ def cases(target: Target) -> tuple[Case, ...]:
 
 def _layer_cases(cls: type[mg.Layer]) -> Iterator[Case]:
     makers: dict[str, Callable[[], mg.Layer]] = {
-        "LayerWithDropout": lambda: mg.LinearLayer(D, K),
+        "LayerWithDropout": lambda: mg.LinearDropoutLayer(D, K, dropout=0.3),
+        "LinearDropoutLayer": lambda: mg.LinearDropoutLayer(D, K, dropout=0.3),
         "LinearLayer": lambda: mg.LinearLayer(D, K),
         "ActivationLayer": lambda: mg.ActivationLayer(D, K, "HyperbolicTangent"),
         "SReLULayer": lambda: mg.SReLULayer(D, K),
@@ -106,15 +106,14 @@ def _layer_cases(cls: type[mg.Layer]) -> Iterator[Case]:
         makers_of.append(lambda: mg.SReLULayer(D, K, shared=True))
     for make in makers_of:
         for training in (True, False):
-            for dropout in (False, True) if isinstance(make(), WeightedLayer) else (False,):
-                made = partial(_made, make, training)
-                yield Case(
-                    f"{cls.__name__} training={training} dropout={dropout}",
-                    partial(_layer_values, made, dropout),
-                    partial(_torch_layer, made, dropout),
-                    (lambda made=made, dropout=dropout: check_definition_of_layer(made(), N=N, dropout=dropout),),
-                    (lambda made=made, dropout=dropout: check_layer(made(), N=N, dropout=dropout),),
-                )
+            made = partial(_made, make, training)
+            yield Case(
+                f"{cls.__name__} training={training}",
+                partial(_layer_values, made),
+                partial(_torch_layer, made),
+                (lambda made=made: check_definition_of_layer(made(), N=N),),
+                (lambda made=made: check_layer(made(), N=N),),
+            )
 
 
 def _made(make: Callable[[], mg.Layer], training: bool) -> mg.Layer:
@@ -124,20 +123,18 @@ def _made(make: Callable[[], mg.Layer], training: bool) -> mg.Layer:
     return layer
 
 
-def _layer_at(made: Callable[[], mg.Layer], dropout: bool, point: int) -> tuple[mg.Layer, np.ndarray, np.ndarray]:
+def _layer_at(made: Callable[[], mg.Layer], point: int) -> tuple[mg.Layer, np.ndarray, np.ndarray]:
     """The layer with random parameters, an input and an upstream gradient."""
     layer, rng = made(), np.random.default_rng(point)
     for name in (*layer.parameters, *(b for b in layer.buffers if b.startswith("running"))):
         shape = getattr(layer, name).shape
         setattr(layer, name, rng.uniform(0.5, 2, shape) if "variance" in name else rng.normal(size=shape))
-    if dropout:
-        layer.dropout = 0.3
     X, G = rng.normal(size=(N, layer.input_size)), rng.normal(size=(N, layer.output_size))
     return layer, X, G
 
 
-def _layer_values(made: Callable[[], mg.Layer], dropout: bool, point: int) -> Values:
-    layer, X, G = _layer_at(made, dropout, point)
+def _layer_values(made: Callable[[], mg.Layer], point: int) -> Values:
+    layer, X, G = _layer_at(made, point)
     Y = layer.feedforward(X)
     layer.backpropagate(Y, G)
     names = ["DX", *(f"D{name}" for name in layer.parameters)]
@@ -146,8 +143,8 @@ def _layer_values(made: Callable[[], mg.Layer], dropout: bool, point: int) -> Va
     return {"Y": Y} | {name: getattr(layer, name) for name in names}
 
 
-def _torch_layer(made: Callable[[], mg.Layer], dropout: bool, point: int) -> Values:
-    layer, X, G = _layer_at(made, dropout, point)
+def _torch_layer(made: Callable[[], mg.Layer], point: int) -> Values:
+    layer, X, G = _layer_at(made, point)
     X = torch.tensor(X, requires_grad=True)
     theta = {name: torch.tensor(getattr(layer, name), requires_grad=True) for name in layer.parameters}
     if isinstance(layer, mg.BatchNormalizationLayer):
@@ -166,7 +163,7 @@ def _torch_layer(made: Callable[[], mg.Layer], dropout: bool, point: int) -> Val
         values = {}
     else:
         W, values = theta["W"], {}
-        W = _torch_dropout(layer, W) if dropout and layer.training else W
+        W = _torch_dropout(layer, W) if isinstance(layer, LayerWithDropout) and layer.training else W
         Z = F.linear(X, W, theta["b"][0])
         Y = _torch_output(layer, theta, Z)
     Z.retain_grad()

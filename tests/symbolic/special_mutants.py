@@ -72,7 +72,7 @@ LISTED = (
     ("default", layers.SReLULayer, "__init__", "tr: float=1.0", "tr: float=0.0"),
     ("default", layers.SReLULayer, "__init__", "al: float=0.0", "al: float=0.1"),
     ("default", layers.SReLULayer, "__init__", "shared: bool=False", "shared: bool=True"),
-    ("default", WeightedLayer, "__init__", "dropout: float=0.0", "dropout: float=0.5"),
+    ("default", LayerWithDropout, "__init__", "dropout: float=0.5", "dropout: float=0.4"),
     ("default", layers.DropoutLayer, "__init__", "dropout: float=0.5", "dropout: float=0.1"),
     ("default", loss_functions.HuberLoss, "__init__", "delta: float=1.0", "delta: float=0.5"),
     ("default", loss_functions.MultiMarginLoss, "__init__", "margin: float=1.0", "margin: float=0.5"),

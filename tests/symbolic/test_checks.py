@@ -38,6 +38,8 @@ LAYERS = [
     mg.BatchNormalizationLayer(4),
     mg.ActivationLayer(2, 4, "LeakyReLU"),
     mg.DropoutLayer(4),
+    mg.ActivationDropoutLayer(2, 4, "Sigmoid"),
+    mg.LinearDropoutLayer(2, 4),
     mg.LogSoftmaxLayer(2, 4),
     mg.SReLULayer(2, 4, shared=True),
 ]
@@ -51,13 +53,6 @@ def test_layers(layer: mg.Layer, training: bool):
     names = {f"D{name}" for name in layer.parameters} | {"DX"}
     names |= {"DZ"} if "Z" in layer.intermediates else set()
     assert {check.name.partition(".")[2] for check in checks} == names
-
-
-@pytest.mark.parametrize("layer", [mg.LinearLayer(2, 4), mg.ActivationLayer(2, 4, "Sigmoid")], ids=repr)
-def test_dropout(layer: mg.Layer):
-    checks = check_layer(layer, dropout=True)
-    assert_right(checks)
-    assert all("dropout" in check.sizes for check in checks)
 
 
 @pytest.mark.parametrize(("name", "N"), spread(LOSSES, [1, 3]))

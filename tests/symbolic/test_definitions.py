@@ -10,6 +10,7 @@ import matgrad as mg
 from matgrad import activation_functions, layers, loss_functions
 from matgrad.activation_functions import ACTIVATIONS, SReLUActivation
 from matgrad.inspection.verdicts import Check
+from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import hadamard, row_repeat
 from matgrad.proofs import definitions
@@ -59,14 +60,14 @@ def test_layers(name: str, training: bool):
     assert all(("evaluation" in check.sizes) != training for check in checks)
 
 
-@pytest.mark.parametrize("name", [name for name in LAYERS if not name.endswith("Normalization")])
-def test_dropout(name: str):
+@pytest.mark.parametrize("cls", [mg.DropoutLayer, *DROPOUT_LAYERS.values()])
+def test_dropout(cls: type[mg.Layer]):
     mg.manual_seed(3)
-    layer = LAYERS[name]()
-    checks = check_definition_of_layer(layer, dropout=True)
+    options = {"act": "ELU"} if cls is mg.ActivationDropoutLayer else {}
+    checks = check_definition_of_layer(cls(D, D if cls.keeps_size else K, **options))
     assert_ok(checks)
-    assert checks[0].name == f"{type(layer).__name__}.R"
-    assert checks[0].source == "return step(U - p * ones(m, n, like=A)) / (1 - p)"
+    assert checks[0].name == f"{cls.__name__}.R"
+    assert checks[0].source == "return step(U - p * ones(m, n, like=A)) / (1 - p)  # where A stores elements"
 
 
 def test_batch_normalization_has_its_running_statistics_and_a_batch_of_one():
@@ -129,9 +130,8 @@ def test_a_wrong_layer_is_named(monkeypatch: pytest.MonkeyPatch):
     def feedforward(self, X):
         W, b = self.W, self.b
         N, _ = X.shape
-        self.R = self.dropout_matrix(self.W)
 
-        Y = X @ self.drop(W).T + 2 * row_repeat(b, N)
+        Y = X @ W.T + 2 * row_repeat(b, N)
 
         self.X = X
         return Y
@@ -140,7 +140,7 @@ def test_a_wrong_layer_is_named(monkeypatch: pytest.MonkeyPatch):
     (check,) = check_definition_of_layer(mg.LinearLayer(D, K))
     assert not check.ok
     assert "LinearLayer.Y is wrong at row 0, column 0" in check.message
-    assert "Y = X @ self.drop(W).T + 2 * row_repeat(b, N)" in check.message
+    assert "Y = X @ W.T + 2 * row_repeat(b, N)" in check.message
     assert "test_definitions.py:" in check.location
     assert wrong(check_definition_of_layer(mg.SoftmaxLayer(D, K))) == ["SoftmaxLayer.Z", "SoftmaxLayer.Y"]
 

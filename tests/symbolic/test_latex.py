@@ -63,7 +63,7 @@ def everything() -> list[tuple[str, list[str]]]:
             [latex_function(mg.CrossEntropyLoss.targets), latex_function(mg.CrossEntropyLoss.mean_gradient)],
         ),
         ("statistics", [latex_function(mg.BatchNormalizationLayer.update_statistics)]),
-        ("dropout", [latex_function(mg.LinearLayer.dropout_matrix)]),
+        ("dropout", [latex_function(mg.LinearDropoutLayer.dropout_matrix)]),
         *((c.__name__, [latex_function(c.update, c)]) for c in OPTIMIZERS.values()),
         ("softmax_functions & 100 %", [latex_function(f) for f in SOFTMAX]),
     ]
@@ -358,7 +358,7 @@ def test_a_layer_of_a_user_is_typeset_in_its_own_names():
     ("layer", "expected"),
     [
         (mg.LinearLayer(2, 3), [r"Y = X W^\top + 1_N \cdot b", r"\mathsf{D}W = \mathsf{D}Y^\top \cdot X"]),
-        (mg.LinearLayer(2, 3, dropout=0.5), [r"Y = X (W \odot R)^\top + 1_N \cdot b",
+        (mg.LinearDropoutLayer(2, 3, dropout=0.5), [r"Y = X (W \odot R)^\top + 1_N \cdot b",
                                              r"\mathsf{D}W = (\mathsf{D}Y^\top \cdot X) \odot R"]),
         (mg.DropoutLayer(2, dropout=0), ["Y = X", r"\mathsf{D}X = \mathsf{D}Y"]),
     ],

@@ -16,15 +16,15 @@ from support import DATA
 
 PAPER = DATA.parent / "paper.tex"
 
-# the heading in the appendix: (a layer, whether it has dropout)
+# the heading in the appendix: a layer
 LAYERS = {
-    "linear layer": (mg.LinearLayer(2, 4), False),
-    "activation layer": (mg.ActivationLayer(2, 4, "Sigmoid"), False),
-    "softmax layer": (mg.SoftmaxLayer(2, 4), False),
-    "log-softmax layer": (mg.LogSoftmaxLayer(2, 4), False),
-    "batch normalization layer": (mg.BatchNormalizationLayer(4), False),
-    "linear dropout layer": (mg.LinearLayer(2, 4), True),
-    "activation dropout layer": (mg.ActivationLayer(2, 4, "HyperbolicTangent"), True),
+    "linear layer": mg.LinearLayer(2, 4),
+    "activation layer": mg.ActivationLayer(2, 4, "Sigmoid"),
+    "softmax layer": mg.SoftmaxLayer(2, 4),
+    "log-softmax layer": mg.LogSoftmaxLayer(2, 4),
+    "batch normalization layer": mg.BatchNormalizationLayer(4),
+    "linear dropout layer": mg.LinearDropoutLayer(2, 4),
+    "activation dropout layer": mg.ActivationDropoutLayer(2, 4, "HyperbolicTangent"),
 }
 
 pytestmark = pytest.mark.skipif(not PAPER.exists(), reason="the paper's text is not beside the checkout")
@@ -40,8 +40,7 @@ def listings(heading: str) -> list[str]:
 
 @pytest.mark.parametrize("heading", LAYERS)
 def test_the_listing_and_the_layer_compute_the_same(heading: str):
-    layer, dropout = LAYERS[heading]
-    layer = symbolic_layer(layer, dropout)
+    layer = symbolic_layer(LAYERS[heading])
     if isinstance(layer, mg.BatchNormalizationLayer):
         layer.epsilon = 0  # the paper leaves it out
     N, D, K = 3, layer.input_size, layer.output_size
@@ -56,7 +55,7 @@ def test_the_listing_and_the_layer_compute_the_same(heading: str):
     names |= {"identity": sp.eye, "ones": sp.ones}  # the paper's have no `like`
     names |= {"X": X, "DY": DY, "N": N, "D": D, "K": K, "act": getattr(layer, "act", None)}
     names |= {name: getattr(layer, name) for name in layer.parameters}
-    if dropout:
+    if isinstance(layer, mg.LinearDropoutLayer):
         names["R"] = layer.R
     feedforward, backpropagation = listings(heading)
     exec(feedforward, names)

@@ -37,6 +37,7 @@ from matgrad.distributed import current, is_first
 from matgrad.foundation.files import as_json
 from matgrad.foundation.machine import set_threads, threads
 from matgrad.foundation.writing import make_folder, write_json, write_or_rescue
+from matgrad.layers.dropout import LinearDropoutLayer
 from matgrad.layers.linear import LinearLayer
 from matgrad.learning_rate import create_scheduler
 from matgrad.loss_functions import HuberLoss, SquaredErrorLoss, check_loss, create_loss, default_loss
@@ -143,7 +144,9 @@ class TrainingRun:
         if self.saved is not None and self._has_known_task():
             return target_normalization_of(self.options, self.saved)
         if kind is None:
-            is_free = type(self.M.layers[-1]) is LinearLayer and isinstance(self.loss, SquaredErrorLoss | HuberLoss)
+            is_free = type(self.M.layers[-1]) in (LinearLayer, LinearDropoutLayer) and isinstance(
+                self.loss, SquaredErrorLoss | HuberLoss
+            )
             kind = "standard" if is_free else "none"
         return None if kind == "none" else Normalization.of(kind, self.data.Ttrain)
 

@@ -23,11 +23,13 @@ from matgrad.layers import (
     DropoutLayer,
     Layer,
     LayerNormalizationLayer,
+    LinearDropoutLayer,
     LinearLayer,
     LogSoftmaxLayer,
     RMSNormalizationLayer,
     SoftmaxLayer,
 )
+from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.layers.state import State, matrices_of
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
@@ -91,6 +93,7 @@ OPERATIONS: dict[type[Layer], Callable[[Any], list[Operation]]] = {
     RMSNormalizationLayer: lambda layer: [layer],
     DropoutLayer: lambda layer: [Dropout(layer.dropout)],
 }
+OPERATIONS |= {DROPOUT_LAYERS[cls]: OPERATIONS[cls] for cls in DROPOUT_LAYERS.keys() & OPERATIONS.keys()}
 
 
 def chain_of(M: MultilayerPerceptron, *, trains: bool = True) -> Iterator[tuple[str, Operation]]:
@@ -102,7 +105,7 @@ def chain_of(M: MultilayerPerceptron, *, trains: bool = True) -> Iterator[tuple[
     for i, layer in enumerate(M.clone().to("numpy").layers, start=1):
         where = f"layer {i}, {layer.specification()}"
         with at(where):
-            if trains and isinstance(layer, LinearLayer) and layer.dropout:
+            if trains and isinstance(layer, LinearDropoutLayer) and layer.dropout:
                 raise ValueError(f"drops weights at rate {layer.dropout}; other tools have dropout of neurons only")
             operations = counterpart(OPERATIONS, layer, "other tools have no such layer")(layer)
         yield from ((where, operation) for operation in operations if trains or not isinstance(operation, Dropout))

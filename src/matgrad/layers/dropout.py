@@ -12,7 +12,7 @@ from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer, LinearLayer
 from matgrad.layers.softmax import LogSoftmaxLayer, SoftmaxLayer
 from matgrad.layers.srelu import SReLULayer
-from matgrad.matrix_operations import Matrix, Scalar, columns_sum, hadamard, product_on, row_repeat, step, uniform
+from matgrad.matrix_operations import Matrix, Scalar, columns_sum, hadamard, ones, product_on, row_repeat, step, uniform
 
 RENEWALS = ("step", "epoch")  # after which dropout is renewed
 
@@ -56,7 +56,7 @@ class LayerWithDropout(Layer):
         m, n = A.shape
         p = self.dropout
         U = uniform(m, n, seed=self.seed, count=self.renewals, like=A)
-        return step(U - p) / (1 - p)
+        return step(U - p * ones(m, n, like=A)) / (1 - p)  # where A stores elements
 
     def optimize(self, eta: Scalar) -> None:
         super().optimize(eta)

@@ -37,7 +37,7 @@ class LinearLayer(WeightedLayer):  # appendix:layers
 class ActivationLayer(LinearLayer):  # appendix:layers
     """Z = X Wᵀ + 1_N b;  Y = act(Z), for an activation function or its name, such as ``AllReLU(0.3)``"""
 
-    intermediates = ("Z", "DZ")
+    intermediates: tuple[str, ...] = ("Z", "DZ")
 
     def feedforward(self, X: Matrix) -> Matrix:
         act = self.act

@@ -10,7 +10,7 @@ from matgrad.softmax_functions import stable_log_softmax, stable_softmax
 class SoftmaxLayer(LinearLayer):  # appendix:layers
     """Z = X Wᵀ + 1_N b;  Y = softmax(Z)"""
 
-    intermediates = ("Z", "DZ")
+    intermediates: tuple[str, ...] = ("Z", "DZ")
     output = "probability"
     least_outputs = 2  # the softmax of one number is 1
 
@@ -35,7 +35,7 @@ class SoftmaxLayer(LinearLayer):  # appendix:layers
 class LogSoftmaxLayer(LinearLayer):  # appendix:layers
     """Z = X Wᵀ + 1_N b;  Y = log-softmax(Z)"""
 
-    intermediates = ("Z", "DZ")
+    intermediates: tuple[str, ...] = ("Z", "DZ")
     output = "log-probability"
     least_outputs = 2  # the log-softmax of one number is 0
 

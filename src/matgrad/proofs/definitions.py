@@ -18,6 +18,7 @@ from matgrad.index_notation import functions
 from matgrad.index_notation.entries import FIRST
 from matgrad.index_notation.expressions import Expression
 from matgrad.index_notation.sums import summed
+from matgrad.layers.dropout import DROPOUT_LAYERS, LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.matrix_operations import uniform
@@ -78,7 +79,7 @@ def definition_of_layer(layer: Layer, X: Any, e: Entries = ENTRIES) -> Values | 
 
 def _dropout(e: Entries, layer: Any, A: Any) -> Values:
     """r_ij = 1/(1 - p) if u_ij ≥ p, else 0; without dropout and in evaluation mode there is no R"""
-    if not layer.training or not layer.dropout:
+    if not isinstance(layer, LayerWithDropout) or not layer.training or not layer.dropout:
         return {}
     m, n = A.shape
     p, U = e.number(layer.dropout), e.uniform(m, n, seed=layer.seed, count=layer.renewals, like=A)
@@ -180,6 +181,7 @@ LAYERS: dict[type[Layer], Callable[[Entries, Any, Any], Values]] = {
     layers.RMSNormalizationLayer: _rms_normalization,
     layers.DropoutLayer: _dropout_layer,
 }
+LAYERS |= {DROPOUT_LAYERS[cls]: LAYERS[cls] for cls in DROPOUT_LAYERS}
 
 
 # -- activation functions: f(x) in column k ------------------------------------------------------

@@ -122,11 +122,11 @@ class NamedRun:
         return backward[::-1]
 
 
-def explain_layer(make: MakeLayer, check: Check, *, training: bool = True, dropout: bool = False) -> Explanation:
+def explain_layer(make: MakeLayer, check: Check, *, training: bool = True) -> Explanation:
     """How a gradient of the layer make(D, K) follows from its feedforward, or a value from its definition."""
 
     def explain(symbols: Symbols) -> Explanation:
-        layer = symbols.layer(for_equal_sizes(make), training=training, dropout=dropout)
+        layer = symbols.layer(for_equal_sizes(make), training=training)
         X = symbols.calculus.own_symbols("X", symbols.sizes("N"), layer.input_size)
         path = check.name.partition(" ")[0].partition(".")[2] if " " in check.name else ""
         quantity = check.name.rpartition(".")[2]

@@ -23,18 +23,18 @@ from matgrad.proofs.matrices import IndexMatrix, matrix, row
 from matgrad.proofs.symbolic_layers import SMALL, MakeLayer, Symbols, attempts
 
 
-def prove_layer(make: MakeLayer, *, training: bool = True, dropout: bool = False) -> list[Check]:
+def prove_layer(make: MakeLayer, *, training: bool = True) -> list[Check]:
     """Every gradient of the layer make(D, K), for all sizes, and its values if the layer is one of the package.
 
-    `make` may be the class of a layer. With `dropout`, all parts that can drop weights do.
+    `make` may be the class of a layer.
     """
     make = for_equal_sizes(make)
     layer = make(*SMALL.values())
-    mode = ("" if training else ", evaluation") + (", dropout" if dropout else "")
+    mode = "" if training else ", evaluation"
     act = f", {type(layer.act).__name__.removesuffix('Activation')}" if isinstance(layer, ActivationLayer) else ""
 
     def prove(symbols: Symbols, about: str) -> list[Check]:
-        layer = symbols.layer(make, training=training, dropout=dropout)
+        layer = symbols.layer(make, training=training)
         return [*_values(layer.clone(), symbols, about), *_gradients(layer, symbols, about)]
 
     return attempts(prove, type(layer).__name__, f"all sizes{act}{mode}")

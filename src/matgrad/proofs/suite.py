@@ -16,7 +16,8 @@ from typing import Any
 
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
 from matgrad.inspection.verdicts import Case, Check
-from matgrad.layers import ActivationLayer, Layer, SReLULayer
+from matgrad.layers import ActivationDropoutLayer, ActivationLayer, Layer, SReLULayer
+from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.loss_functions import LOSSES, LossFunction, create_loss
 from matgrad.optimizers import OPTIMIZERS
 from matgrad.proofs.definitions import ArbitraryActivation
@@ -27,7 +28,7 @@ from matgrad.proofs.explanations import Explanation
 from matgrad.proofs.layers import prove_activation, prove_layer, prove_loss, prove_softmax
 from matgrad.proofs.lemmas import lemmas
 from matgrad.proofs.statements import Lemma, prove_lemma
-from matgrad.proofs.symbolic_layers import SMALL, MakeLayer, has_dropout
+from matgrad.proofs.symbolic_layers import MakeLayer
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import lookup
 
@@ -83,13 +84,16 @@ def cases(only: tuple[str, ...] = (), *, quick: bool = False) -> list[ProofCase]
 
 
 def _layers() -> Iterator[ProofCase]:
-    """Every layer, and one layer per activation function and for an arbitrary one."""
+    """Every layer, with and without dropout, and one layer per activation function and for an arbitrary one."""
     for name, cls in LAYERS.items():
         yield from _layer(name, partial(_make_layer, cls))
+        if cls in DROPOUT_LAYERS:
+            yield from _layer(name, DROPOUT_LAYERS[cls])
     yield from _layer("SReLU", partial(SReLULayer, shared=True))
     for name in ACTIVATIONS:
         yield from _layer(name, partial(ActivationLayer, act=name))
-    yield from _layer("Activation", partial(ActivationLayer, act=ArbitraryActivation()))
+    for kind in (ActivationLayer, ActivationDropoutLayer):
+        yield from _layer("Activation", partial(kind, act=ArbitraryActivation()))
 
 
 def _make_layer(cls: type[Layer], D: int, K: int) -> Layer:
@@ -97,10 +101,9 @@ def _make_layer(cls: type[Layer], D: int, K: int) -> Layer:
 
 
 def _layer(name: str, make: MakeLayer) -> Iterator[ProofCase]:
-    """A layer in training mode, in evaluation mode, and with dropout if it has dropout."""
+    """A layer in training mode and in evaluation mode."""
     yield _case(name, prove_layer, explain_layer, make, is_basic=True)
     yield _case(name, partial(prove_layer, training=False), partial(explain_layer, training=False), make)
-    yield _case(name, _with_dropout, partial(explain_layer, dropout=True), make)
 
 
 def _case(
@@ -113,10 +116,6 @@ def _case(
 ) -> ProofCase:
     """The case of a thing, with the functions that prove and explain it."""
     return ProofCase(name, partial(prove, thing), is_basic, partial(explain, thing))
-
-
-def _with_dropout(make: MakeLayer) -> list[Check]:
-    return prove_layer(make, dropout=True) if has_dropout(make(*SMALL.values())) else []
 
 
 def _losses() -> Iterator[ProofCase]:

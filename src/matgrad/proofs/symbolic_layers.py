@@ -17,7 +17,6 @@ from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.random_numbers import preserved_generator
 from matgrad.inspection.gradients import suffixed
 from matgrad.inspection.verdicts import Check, crash
-from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer, check_layers
 from matgrad.proofs.calculus import IndexCalculus
 from matgrad.proofs.matrices import IndexMatrix, Questions, Size
@@ -26,7 +25,6 @@ from matgrad.sparse.matrix import SparseMatrix
 T = TypeVar("T")
 MakeLayer = Callable[[int, int], Layer]  # from D and K
 SMALL, LARGE = {"D": 5, "K": 7}, {"D": 11, "K": 13}  # with which layers are made
-DROPOUT = 0.3  # the rate for which a symbol is put
 
 
 class SymbolicSizes:
@@ -61,16 +59,14 @@ class Symbols:
     def __init__(self, sizes: SymbolicSizes, keep_numbers: bool = False) -> None:
         self.sizes, self.keep_numbers, self.calculus = sizes, keep_numbers, IndexCalculus()
 
-    def layer(self, make: MakeLayer, *, training: bool = True, dropout: bool = False) -> Layer:
-        """The layer in one of its modes, with symbols, parts included; with `dropout`, all parts that can do drop."""
+    def layer(self, make: MakeLayer, *, training: bool = True) -> Layer:
+        """The layer in one of its modes, with symbols, parts included."""
         with preserved_generator():
             small, large = (make(*sizes.values()) for sizes in (SMALL, LARGE))
         check_layers([small])
         layer = small.clone()
         for (path, part), (_, other) in zip(layer.walk(), large.walk(), strict=True):
             part.training = training
-            if isinstance(part, LayerWithDropout) and dropout:
-                part.dropout = part.dropout or DROPOUT
             for name, value in list(vars(part).items()):
                 vars(part)[name] = self._attribute(part, suffixed(name, path), value, vars(other).get(name))
         return layer
@@ -105,11 +101,6 @@ class Symbols:
         if not value or (self.keep_numbers and value == other):
             return value
         return self.calculus.own_symbols(name, is_positive=value > 0)
-
-
-def has_dropout(layer: Layer) -> bool:
-    """Whether dropout can be turned on in a layer or one of its parts."""
-    return any(isinstance(part, LayerWithDropout) and not part.dropout for _, part in layer.walk())
 
 
 Prove = Callable[[Symbols, str], list[Check]]  # the verdicts, with symbols and a text about the sizes

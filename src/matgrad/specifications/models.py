@@ -304,17 +304,17 @@ def _create_layer(
     for _, part in layer.walk():
         if isinstance(part, LinearLayer) and part is not layer:
             rate, renew = rates.take(), renewals.take()
-            if rate and not isinstance(part, LinearDropoutLayer):
+            if isinstance(part, LinearDropoutLayer):
+                part.set_dropout(rate or part.dropout, renew if rate else part.renew)
+            elif rate:
                 raise ValueError(f"its part {part!r} drops no weights: expected a LinearDropoutLayer")
-            if rate:
-                part.set_dropout(rate, renew)
             support = sparsity.support(part.output_size, part.input_size)
             if support is not None:
                 part.set_support(support)
     return layer
 
 
-def _with_dropout(kind: type) -> type:
+def _with_dropout(kind: type[Any]) -> type:
     """The kind of layer that drops the weights of such a layer, or of one with such an activation function."""
     found = ActivationDropoutLayer if issubclass(kind, ActivationFunction) else DROPOUT_LAYERS.get(kind, kind)
     if not issubclass(found, LinearDropoutLayer):

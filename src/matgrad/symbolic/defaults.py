@@ -16,7 +16,8 @@ from matgrad.inspection.verdicts import Check, origin_of
 from matgrad.symbolic.equality import symbols, verdict
 from matgrad.symbolic.numbers import numeric_verdict
 
-_LINEAR = {"b": 0, "dropout": 0, "renewals": 0, "renew": "step"}
+_LINEAR = {"b": 0}
+_DROPOUT = {"dropout": 0.5, "renewals": 0, "renew": "step"}
 _PENALTIES = {"weight_decay": 0, "l1": 0}
 _MOMENTUM = _PENALTIES | {"mu": 0.9, "delta": 0}
 _ADAM = _PENALTIES | {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "m": 0, "v": 0, "c1": 0, "c2": 0}
@@ -34,7 +35,8 @@ DEFAULTS: dict[type, dict[str, Any]] = {
     },
     layers.LayerNormalizationLayer: {"epsilon": 1e-5, "gamma": 1, "beta": 0},
     layers.RMSNormalizationLayer: {"epsilon": 1e-5, "gamma": 1},
-    layers.DropoutLayer: {"dropout": 0.5, "renewals": 0, "renew": "step"},
+    layers.DropoutLayer: _DROPOUT,
+    layers.LinearDropoutLayer: _LINEAR | _DROPOUT,
     activations.LeakyReLUActivation: {"alpha": 0.01},
     activations.AllReLUActivation: {"alpha": 0.01},
     activations.TReLUActivation: {"epsilon": 0.01},
@@ -98,7 +100,7 @@ def check_second_batch() -> list[Check]:
 def check_renewals() -> list[Check]:
     """Dropout's R is renewed after every step, or after every epoch: it counts two steps and an epoch as 2 or 1."""
     checks = []
-    by_step, by_epoch = (layers.LinearLayer(2, 3, dropout=0.3, renew=renew) for renew in ("step", "epoch"))
+    by_step, by_epoch = (layers.LinearDropoutLayer(2, 3, dropout=0.3, renew=renew) for renew in ("step", "epoch"))
     for layer, count in ((layers.DropoutLayer(2), 2), (by_step, 2), (by_epoch, 1)):
         start, renew = time.perf_counter(), layer.renew
         for _ in range(2):

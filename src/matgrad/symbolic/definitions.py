@@ -68,16 +68,16 @@ def defined_activation(act: ActivationFunction, x: sp.Expr, k: int) -> sp.Expr:
     return ACTIVATIONS[type(act)](SYMPY, act, x, k)
 
 
-def check_definition_of_layer(layer: Layer, *, N: int = 3, dropout: bool = False) -> list[Check]:
+def check_definition_of_layer(layer: Layer, *, N: int = 3) -> list[Check]:
     """Everything that a layer's feedforward computes, in its present mode, against its elementwise definition.
 
     For batch normalization in training mode this includes the running statistics and a batch of one
-    example; with `dropout` it includes R.
+    example; with dropout it includes R.
     """
     if not has_definition(layer):
         where = assignment(type(layer), "feedforward", "Y")
         return [_undefined(type(layer), "feedforward", (where.location, where.source))]
-    checks = _check_feedforward(symbolic_layer(layer, dropout), N, " dropout" if dropout else "")
+    checks = _check_feedforward(symbolic_layer(layer), N)
     if type(layer) is layers.BatchNormalizationLayer and layer.training and N != 1:
         checks += _check_feedforward(symbolic_layer(layer), 1)
     return checks
@@ -121,11 +121,11 @@ def _undefined(cls: type, quantity: str, origin: tuple[str, str]) -> Check:
     return without_verdict(cls, quantity, origin, "", f"{quantity} has no definition to compare with")
 
 
-def _check_feedforward(layer: Layer, N: int, remark: str = "") -> list[Check]:
+def _check_feedforward(layer: Layer, N: int) -> list[Check]:
     """Each equation of feedforward, and whatever else it stores in the layer, against the definition."""
     start = time.perf_counter()
     X = symbols("X", N, layer.input_size)
-    sizes = f"N={N} D={layer.input_size} K={layer.output_size}{'' if layer.training else ' evaluation'}{remark}"
+    sizes = f"N={N} D={layer.input_size} K={layer.output_size}{'' if layer.training else ' evaluation'}"
     expected = definition_of_layer(layer, X, SYMPY) or {}  # before the run, which changes the running statistics
     found = feedforward_values(layer, X, expected)
     checks = []

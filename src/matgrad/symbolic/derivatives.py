@@ -51,23 +51,20 @@ GRID = tuple(
 )
 
 
-def check_layer(layer: Layer, *, N: int = 3, dropout: bool = False) -> list[Check]:
+def check_layer(layer: Layer, *, N: int = 3) -> list[Check]:
     """Every gradient of a layer, in its present mode, against SymPy's derivatives of ⟨G, Y⟩.
 
     These are the gradients of all parameters, also of the parts, and of the input, and those of the values of
     feedforward that have an equation ``DV = …``. The parameters, and the numbers in the layer such as ε or α, are
-    replaced by symbols. With `dropout`, a linear-type layer drops three tenths of its weights.
+    replaced by symbols. A layer with dropout drops three tenths.
     """
     check_layers([layer])
     sizes = f"N={N} D={layer.input_size} K={layer.output_size}"
     if isinstance(layer, ActivationLayer):
         sizes += f" {type(layer.act).__name__.removesuffix('Activation')}"
     sizes += "" if layer.training else " evaluation"
-    sizes += " dropout" if dropout else ""
     name = type(layer).__name__
-    checks = attempt(
-        lambda numbers: _check_layer(symbolic_layer(layer, dropout, numbers=numbers), N, sizes), name, sizes
-    )
+    checks = attempt(lambda numbers: _check_layer(symbolic_layer(layer, numbers=numbers), N, sizes), name, sizes)
     if not checks:
         raise ValueError(f"{layer!r}: there is nothing to check; expected walk() to give the layer and its parts")
     if all(check.ok for check in checks):

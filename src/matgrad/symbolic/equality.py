@@ -23,9 +23,8 @@ from matgrad.foundation.numbers import recognized
 from matgrad.inspection.faults import USE_THE_TABLE
 from matgrad.inspection.gradients import suffixed
 from matgrad.inspection.verdicts import Check, judged
-from matgrad.layers.dropout import DropoutLayer
+from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer, check_layers
-from matgrad.layers.linear import LinearLayer
 from matgrad.matrix_operations import Matrix
 
 DIGITS, MORE_DIGITS = 60, 1000  # the latter where the former give 1/0, such as for 1 / (1 - tanh(500))
@@ -190,7 +189,7 @@ def numbers_as_symbols(thing: T, suffix: str = "") -> T:
     return clone
 
 
-def symbolic_layer(layer: Layer, dropout: bool = False, *, numbers: bool = False) -> Layer:
+def symbolic_layer(layer: Layer, *, numbers: bool = False) -> Layer:
     """The layer with symbols for its parameters, its statistics and the numbers in its equations, parts included.
 
     With `numbers`, the numbers in its equations, such as ε or α, stay as they are.
@@ -207,9 +206,7 @@ def symbolic_layer(layer: Layer, dropout: bool = False, *, numbers: bool = False
             if len(shape := np.shape(getattr(part, name))) == 2:
                 is_positive = ("variance" in name and name in part.buffers) or None
                 setattr(part, name, symbols(suffixed(name, path), *shape, positive=is_positive))
-        if isinstance(part, LinearLayer):
-            part.dropout = DROPOUT if dropout else 0
-        elif isinstance(part, DropoutLayer):
+        if isinstance(part, LayerWithDropout) and part.dropout:
             part.dropout = DROPOUT
     return layer
 

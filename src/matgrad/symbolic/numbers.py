@@ -23,12 +23,11 @@ from matgrad.inspection.gradient_check import GradientResult, check_gradients
 from matgrad.inspection.verdicts import Check, crash, feedforward_values, judged, origin_of
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
-from matgrad.layers.linear import LinearLayer
 from matgrad.loss_functions import LossFunction
 from matgrad.proofs.definitions import ACTIVATIONS, LOSSES, definition_of_layer, definition_of_loss, has_definition
 from matgrad.symbolic.definitions import SYMPY, defined_activation
 from matgrad.symbolic.derivatives import GRID
-from matgrad.symbolic.equality import DROPOUT, symbols
+from matgrad.symbolic.equality import symbols
 
 # N, D, K and the magnitude of X: one and two examples, D = K, one feature or output, far from 0, a large batch
 SIZES = (
@@ -47,13 +46,13 @@ TOLERANCE = 1e-9  # relative to the largest element
 ELEMENTS = 8  # of each gradient, the number that is compared
 
 
-def check_layer_in_numbers(layer: Layer, N: int, scale: float = 1, *, dropout: bool = False) -> list[Check]:
+def check_layer_in_numbers(layer: Layer, N: int, scale: float = 1) -> list[Check]:
     """A layer with random weights: feedforward against its definition, and gradients against central differences."""
-    mode = ("" if layer.training else " evaluation") + (" dropout" if dropout else "")
+    mode = "" if layer.training else " evaluation"
     sizes = f"N={N} D={layer.input_size} K={layer.output_size}{mode}" + (f" ±{scale}" if scale > 1 else "")
     rng = np.random.default_rng(N)
     try:
-        layer = _numeric_layer(layer, dropout, rng)
+        layer = _numeric_layer(layer, rng)
         X = scale * rng.normal(size=(N, layer.input_size))
         checks = _check_values(layer, X, sizes) if has_definition(layer) else []
         return checks if scale > 1 else [*checks, *_check_gradients(layer, X, rng, sizes)]
@@ -175,7 +174,7 @@ def _difference(found: Any, expected: np.ndarray, tolerance: float) -> str:
 # -- layers ------------------------------------------------------------------------------------
 
 
-def _numeric_layer(layer: Layer, dropout: bool, rng: np.random.Generator) -> Layer:
+def _numeric_layer(layer: Layer, rng: np.random.Generator) -> Layer:
     """A copy in float64 on NumPy, whose parameters and statistics are not 0 or 1.
 
     Those of a layer of one's own stay near the initial ones: perhaps they must not be negative.
@@ -189,8 +188,6 @@ def _numeric_layer(layer: Layer, dropout: bool, rng: np.random.Generator) -> Lay
             if isinstance(value, np.ndarray) and value.ndim == 2:
                 noise = spread * rng.uniform(0.3, 1.3, value.shape) * rng.choice([-1, 1], value.shape)
                 setattr(part, name, value + (np.abs(noise) if name in part.buffers else noise))
-        if isinstance(part, LinearLayer) and dropout:
-            part.dropout = float(DROPOUT)
         if isinstance(part, LayerWithDropout):
             part.renewals = part.renewals + 2  # R is not the first one
     return layer

@@ -1,8 +1,8 @@
 """All checks of the package and of plugins as one suite, which `matgrad verify` runs.
 
 It claims that the equations of every layer, loss, activation function, softmax function and optimizer, of the package
-and of plugins, are right: gradients against derivatives, values against definitions; in training and evaluation mode
-and with dropout; for arbitrary sizes and numbers, by symbols, and for one, two and many examples, one feature, equal
+and of plugins, are right: gradients against derivatives, values against definitions; in training and evaluation mode;
+for arbitrary sizes and numbers, by symbols, and for one, two and many examples, one feature, equal
 sizes and numbers far from 0, on NumPy; and that defaults, constants, the initial state and the second step from it
 are those written in `checks`. It does not claim that the backends and engines compute the table of operations in
 the same way, that rounding is harmless, or anything about initial weights, schedules, data and training: that is left
@@ -23,7 +23,8 @@ from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
 from matgrad.foundation.random_numbers import generator, preserved_generator
 from matgrad.inspection.equations import METHODS, equations
 from matgrad.inspection.verdicts import Case, Check, without_verdict
-from matgrad.layers import ActivationLayer, Layer, LinearLayer, SReLULayer
+from matgrad.layers import ActivationDropoutLayer, ActivationLayer, Layer, SReLULayer
+from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.loss_functions import LOSSES, LossFunction, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.optimizers import OPTIMIZERS, Optimizer
@@ -85,14 +86,16 @@ def _new(
 
 
 def _layers() -> Iterator[Case]:
-    """Every layer, in training and evaluation mode and with dropout, and one layer per activation function."""
+    """Every layer, in training and evaluation mode, and one layer per activation function."""
     for name, cls in LAYERS.items():
-        make = partial(_make_layer, cls)
-        yield _new(name, check_defaults, partial(make, D, K))
-        yield from _layer(name, make)
+        for kind in (cls, DROPOUT_LAYERS[cls]) if cls in DROPOUT_LAYERS else (cls,):
+            make = partial(_make_layer, kind)
+            yield _new(name, check_defaults, partial(make, D, K))
+            yield from _layer(name, make)
     yield from _layer("SReLU", partial(SReLULayer, shared=True))
     for name in ACTIVATIONS:
         yield from _layer(name, partial(ActivationLayer, act=name))
+    yield from _layer("ReLU", partial(ActivationDropoutLayer, act="ReLU"))
     yield Case("BatchNormalization", check_second_batch)
     for name in ("Linear", "Dropout"):
         yield Case(name, check_renewals)
@@ -103,22 +106,20 @@ def _make_layer(cls: type[Layer], D: int, K: int) -> Layer:
 
 
 def _layer(name: str, make: Callable[[int, int], Layer]) -> Iterator[Case]:
-    """A layer in training mode, in evaluation mode, and with dropout if it has dropout."""
-    for mode in ((True, False), (False, False), (True, True)):
-        yield Case(name, partial(_check_with_symbols, make, *mode), is_basic=mode == (True, False))
+    """A layer in training mode and in evaluation mode."""
+    for training in (True, False):
+        yield Case(name, partial(_check_with_symbols, make, training), is_basic=training)
         for sizes in SIZES:
-            yield Case(name, partial(_check_with_numbers, make, *mode, *sizes))
+            yield Case(name, partial(_check_with_numbers, make, training, *sizes))
 
 
-def _check_with_symbols(make: Callable[[int, int], Layer], training: bool, dropout: bool) -> list[Check]:
+def _check_with_symbols(make: Callable[[int, int], Layer], training: bool) -> list[Check]:
     layer = _made(make, D, K, training)
-    if dropout and not _has_dropout(layer):
-        return []
-    return [*check_definition_of_layer(layer, dropout=dropout), *check_layer(layer, dropout=dropout)]
+    return [*check_definition_of_layer(layer), *check_layer(layer)]
 
 
 def _check_with_numbers(
-    make: Callable[[int, int], Layer], training: bool, dropout: bool, N: int, d: int, k: int, scale: float
+    make: Callable[[int, int], Layer], training: bool, N: int, d: int, k: int, scale: float
 ) -> list[Check]:
     try:
         layer = _made(make, d, k, training)
@@ -126,9 +127,7 @@ def _check_with_numbers(
         cls, note = type(make(D, K)), f"not checked with D={d} and K={k}: {error}"
         is_own = cls.__module__.startswith("matgrad.")
         return [] if is_own else [without_verdict(cls, "feedforward", ("", ""), f"N={N} D={d} K={k}", note)]
-    if dropout and not _has_dropout(layer):
-        return []
-    return check_layer_in_numbers(layer, N, scale, dropout=dropout)
+    return check_layer_in_numbers(layer, N, scale)
 
 
 def _made(make: Callable[[int, int], Layer], D: int, K: int, training: bool) -> Layer:
@@ -136,10 +135,6 @@ def _made(make: Callable[[int, int], Layer], D: int, K: int, training: bool) -> 
     with preserved_generator():
         generator().bit_generator.state = np.random.default_rng(SEED).bit_generator.state
         return MultilayerPerceptron([make(D, K)]).train(training).layers[0]
-
-
-def _has_dropout(layer: Layer) -> bool:
-    return any(isinstance(part, LinearLayer) for _, part in layer.walk())
 
 
 def _losses() -> Iterator[Case]:
