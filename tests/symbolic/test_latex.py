@@ -76,17 +76,21 @@ EVERYTHING = everything()
 
 # in the paper softmax(Z) is the function; the code runs stable-softmax(Z), which the paper defines too
 PAPER_LAYERS = [
-    ("LinearLayer", "Y", r"Y = X (W \odot R)^\top + 1_N \cdot b"),
-    ("LinearLayer", "DW", rf"{D}W = ({D}Y^\top \cdot X) \odot R"),
+    ("LinearLayer", "Y", r"Y = X W^\top + 1_N \cdot b"),
+    ("LinearLayer", "DW", rf"{D}W = {D}Y^\top \cdot X"),
     ("LinearLayer", "Db", rf"{D}b = 1_N^\top \cdot {D}Y"),
-    ("LinearLayer", "DX", rf"{D}X = {D}Y (W \odot R)"),
-    ("ActivationLayer", "Z", r"Z = X (W \odot R)^\top + 1_N \cdot b"),
+    ("LinearLayer", "DX", rf"{D}X = {D}Y \cdot W"),
+    ("ActivationLayer", "Z", r"Z = X W^\top + 1_N \cdot b"),
     ("ActivationLayer", "Y", r"Y = \mathrm{act}(Z)"),
     ("ActivationLayer", "DZ", rf"{D}Z = {D}Y \odot \mathrm{{act}}'(Z)"),
-    ("ActivationLayer", "DW", rf"{D}W = ({D}Z^\top \cdot X) \odot R"),
+    ("ActivationLayer", "DW", rf"{D}W = {D}Z^\top \cdot X"),
     ("ActivationLayer", "Db", rf"{D}b = 1_N^\top \cdot {D}Z"),
-    ("ActivationLayer", "DX", rf"{D}X = {D}Z (W \odot R)"),
-    ("SReLULayer", "DX", rf"{D}X = {D}Z (W \odot R)"),
+    ("ActivationLayer", "DX", rf"{D}X = {D}Z \cdot W"),
+    ("SReLULayer", "DX", rf"{D}X = {D}Z \cdot W"),
+    ("LinearDropoutLayer", "Y", r"Y = X (W \odot R)^\top + 1_N \cdot b"),
+    ("LinearDropoutLayer", "DW", rf"{D}W = ({D}Y^\top \cdot X) \odot R"),
+    ("ActivationDropoutLayer", "Z", r"Z = X (W \odot R)^\top + 1_N \cdot b"),
+    ("ActivationDropoutLayer", "DX", rf"{D}X = {D}Z (W \odot R)"),
     ("SoftmaxLayer", "Y", r"Y = \operatorname{stable-softmax}(Z)"),
     ("SoftmaxLayer", "DZ", rf"{D}Z = Y \odot ({D}Y - ({D}Y \odot Y) \cdot 1_K \cdot 1_K^\top)"),
     ("SoftmaxLayer", "Db", rf"{D}b = 1_N^\top \cdot {D}Z"),
@@ -117,7 +121,7 @@ OTHER_LAYERS = [
 
 @pytest.mark.parametrize(("layer", "name", "expected"), [*PAPER_LAYERS, *OTHER_LAYERS])
 def test_an_equation_of_a_layer_is_the_papers(layer: str, name: str, expected: str):
-    assert layer_latex(getattr(mg, layer), name) == [squeezed(expected)]
+    assert layer_latex(getattr(mg, layer), name)[-1] == squeezed(expected)
 
 
 def test_training_and_evaluation_are_told_apart():
@@ -340,7 +344,7 @@ def my_norm(X):
 def test_a_layer_of_a_user_is_typeset_in_its_own_names():
     found = [latex_equation(e) for method in METHODS for e in equations(ScaledLayer, method)]
     assert found == [
-        r"Z = X (W \odot R)^\top + 1_N \cdot b",
+        r"Z = X W^\top + 1_N \cdot b",
         r"Q = \mathrm{act}(Z)",
         r"Y = (1_N \cdot \mathrm{scale}) \odot Q",
         r"Y' = Y - 1_N \cdot \frac{1_N^\top \cdot Y}{N}",
@@ -348,9 +352,9 @@ def test_a_layer_of_a_user_is_typeset_in_its_own_names():
         rf"{D}Q = {D}Y \odot (1_N \cdot \mathrm{{scale}})",
         rf"{D}\mathrm{{scale}} = 1_N^\top \cdot ({D}Y \odot Q)",
         rf"{D}Z = {D}Q \odot \mathrm{{act}}'(Z)",
-        rf"{D}W = ({D}Z^\top \cdot X) \odot R",
+        rf"{D}W = {D}Z^\top \cdot X",
         rf"{D}b = 1_N^\top \cdot {D}Z",
-        rf"{D}X = {D}Z (W \odot R)",
+        rf"{D}X = {D}Z \cdot W",
     ]
 
 
@@ -358,8 +362,6 @@ def test_a_layer_of_a_user_is_typeset_in_its_own_names():
     ("layer", "expected"),
     [
         (mg.LinearLayer(2, 3), [r"Y = X W^\top + 1_N \cdot b", r"\mathsf{D}W = \mathsf{D}Y^\top \cdot X"]),
-        (mg.LinearDropoutLayer(2, 3, dropout=0.5), [r"Y = X (W \odot R)^\top + 1_N \cdot b",
-                                             r"\mathsf{D}W = (\mathsf{D}Y^\top \cdot X) \odot R"]),
         (mg.DropoutLayer(2, dropout=0), ["Y = X", r"\mathsf{D}X = \mathsf{D}Y"]),
     ],
 )  # fmt: skip

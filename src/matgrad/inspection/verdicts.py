@@ -90,7 +90,7 @@ def origin_of(layer: Layer, name: str) -> tuple[str, str]:
     """The location and source of what feedforward computes; R and running statistics are set in other methods."""
     if name == "R" and isinstance(layer, LayerWithDropout):
         return last_line(type(layer).dropout_matrix)
-    equation = next((e for e in equations(type(layer), "feedforward") if e.name == name), None)
+    equation = next((e for e in reversed(equations(type(layer), "feedforward")) if e.name == name), None)
     equation = equation or assignment(type(layer), "feedforward", name)
     return equation.location, equation.source
 
