@@ -96,8 +96,9 @@ class MultilayerPerceptron:
 
     def train(self, mode: bool = True) -> MultilayerPerceptron:
         """Turn batch statistics and dropout on (or off); returns M."""
-        for _, layer in self.walk():
-            layer.training = mode
+        for top in self.layers:
+            for _, layer in top.walk():
+                layer.training = mode
         return self
 
     def eval(self) -> MultilayerPerceptron:
@@ -106,8 +107,9 @@ class MultilayerPerceptron:
 
     def end_epoch(self) -> None:
         """Tell every layer and every part that an epoch has ended."""
-        for _, layer in self.walk():
-            layer.end_epoch()
+        for top in self.layers:
+            for _, layer in top.walk():
+                layer.end_epoch()
 
     # -- set-up -------------------------------------------------------------------------------
     def set_optimizer(self, specification: str) -> None:

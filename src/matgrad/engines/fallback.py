@@ -235,10 +235,10 @@ _cache = _Cache()
 
 
 def evaluation_of(
-    M: MultilayerPerceptron, loss: LossFunction | None = None, *, compiled: bool = True
+    M: MultilayerPerceptron, loss: LossFunction | None = None, *, compiled: bool = True, state: State | None = None
 ) -> EvaluationWithFallback:
     """Feedforward of M in evaluation mode, and the loss if there is one; it is kept for the next call."""
-    return _compiled(Feedforward if loss is None else Evaluation, M, loss, compiled)
+    return _compiled(Feedforward if loss is None else Evaluation, M, loss, compiled, state)
 
 
 def gradient_factors_of(
@@ -249,13 +249,17 @@ def gradient_factors_of(
 
 
 def _compiled(
-    kind: type[Feedforward | GradientFactors], M: MultilayerPerceptron, loss: Any, compiled: bool
+    kind: type[Feedforward | GradientFactors],
+    M: MultilayerPerceptron,
+    loss: Any,
+    compiled: bool,
+    state: State | None = None,
 ) -> EvaluationWithFallback:
     """A computation of M, which is kept for the next call and follows every change of M."""
     if not compiled:
         return EvaluationWithFallback(kind, M, loss, compiled=False)
     kept = _cache.of_model.setdefault(M, {})
-    key, snapshot = (cache_key(M, M.state()), type(loss)), Snapshot(M, loss)
+    key, snapshot = (cache_key(M, M.state() if state is None else state), type(loss)), Snapshot(M, loss)
     if kind in kept and kept[kind][0] == key:
         _, before, evaluation = kept[kind]
         if before != snapshot or not snapshot.is_builtin:

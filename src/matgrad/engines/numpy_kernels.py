@@ -36,6 +36,9 @@ class NumpyKernels(Kernels):
     def readable(self, X):
         return np.asarray(X, order="C")  # for the C++ core
 
+    def copied(self, X):
+        return np.array(X, order="C")
+
     def run(self, code, slots):
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
             super().run(code, slots)

@@ -90,7 +90,8 @@ def measure(M: MultilayerPerceptron, data: Batches, loss: LossFunction, *, compi
 
     If its N examples have weights sᵢ, the loss is Σ sᵢℓᵢ / N, as in training; all other measures count each once.
     """
-    evaluation, state = evaluation_of(M, loss, compiled=compiled), M.state()
+    state = M.state()
+    evaluation = evaluation_of(M, loss, compiled=compiled, state=state)
     total, count = 0.0, 0
     Ys, Ts = [], []
     for X, T, *s in data:

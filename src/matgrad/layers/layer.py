@@ -15,7 +15,7 @@ from matgrad.backends.base import Matrix, Scalar
 from matgrad.backends.conversion import convert
 from matgrad.foundation.deferred import deferred
 from matgrad.foundation.numbers import as_number, check_size
-from matgrad.layers.state import SUPPORT, State, matrices_of
+from matgrad.layers.state import SUPPORT, State, flattened, matrices_of
 from matgrad.optimizers import CompositeOptimizer, Optimizer, create_optimizer
 from matgrad.sparse.matrix import SparseMatrix, restricted, values_of, with_values
 from matgrad.sparse.rewiring import Rewiring
@@ -151,9 +151,7 @@ class Layer:
 
         What belongs to part i has a name such as 'i.W' or 'i.W.delta'. See `matgrad.layers.state`.
         """
-        found = {name: getattr(*place) for name, place in self._places().items()}
-        supports = {f"{name}{SUPPORT}": X.support for name, X in found.items() if isinstance(X, SparseMatrix)}
-        return {name: values_of(X) for name, X in found.items()} | supports
+        return flattened({name: getattr(*place) for name, place in self._places().items()})
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Replace the entries in `state`, which are some of `self.state()`; sparse values come with their support.
@@ -306,7 +304,7 @@ def check_sharing(layers: Iterable[Layer]) -> None:
 def _check_parts(path: str, layer: Layer) -> None:
     """Refuse a layer in an attribute that is not a part, and a part in no attribute: they could not be cloned."""
     parts = {id(part): part for part in layer.parts()}
-    values = [(name, x) for name, x in vars(layer).items() if isinstance(x, Layer | list | tuple | dict)]
+    values = [(name, x) for name, x in vars(layer).items() if isinstance(x, (Layer, list, tuple, dict))]
     kept = {id(part): (name, part) for name, value in values for part in _layers_in(value)}
     for key, (name, part) in kept.items():
         if key not in parts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from matgrad.sparse.matrix import SparseMatrix
+from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.sparse.support import Support
 
 State = dict[str, Any]
@@ -34,15 +34,16 @@ def copied(state: Mapping[str, Any]) -> State:
 def flattened(matrices: Mapping[str, Any]) -> State:
     """The matrices, a sparse one as its values and its support, such as X and X.support."""
     supports = {f"{name}{SUPPORT}": X.support for name, X in matrices.items() if isinstance(X, SparseMatrix)}
-    return {name: X.values if isinstance(X, SparseMatrix) else X for name, X in matrices.items()} | supports
+    return {name: values_of(X) for name, X in matrices.items()} | supports if supports else dict(matrices)
 
 
 def sized_by_supports(state: Mapping[str, Any]) -> dict[str, str]:
     """The name of the support of each 1×nnz matrix: the values themselves, and what an optimizer keeps for them."""
-    matrices = matrices_of(state)
+    supports = supports_of(state)
+    matrices = matrices_of(state) if supports else {}
     return {
         name: support
-        for support, S in supports_of(state).items()
+        for support, S in supports.items()
         for name, X in matrices.items()
         if f"{name}.".startswith(f"{support.removesuffix(SUPPORT)}.") and tuple(X.shape) == (1, S.nnz)
     }

@@ -24,6 +24,7 @@ from matgrad.sparse.support import Support
 PLAIN = {type(None), bool, int, float, complex, str, bytes}
 CONTAINERS = {list, tuple, dict, set, frozenset, deque}
 MUTABLE = {list, dict, set, deque, np.ndarray, np.random.Generator}  # which `isolated` copies
+UNUSED = ("_checked", "information", "history", "normalization", "target_normalization", "features")
 COMPONENTS = (MultilayerPerceptron, Layer, Optimizer, ActivationFunction, LossFunction)
 DATA = {"numpy", "torch", "jax", "jaxlib", "tensorflow"}  # whose objects are matrices, numbers or generators
 
@@ -52,7 +53,7 @@ class Snapshot:
         """The names of the attributes that differ in another snapshot, such as CountingLayer.count."""
         changed = []
         for (cls, a), (_, b) in zip(self.settings, other.settings, strict=False):
-            names = [name for name in {**a, **b} if a.get(name, _MISSING) != b.get(name, _MISSING)]
+            names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
             changed += [f"{cls.__name__}.{name}" for name in names]
         return changed
 
@@ -82,8 +83,13 @@ class Snapshot:
             attributes: dict[str, Any] = {}
             self.settings.append((type(x), attributes))
             self.is_builtin &= _is_builtin_class(type(x))  # type: ignore[arg-type]
-            for name, value in _attributes(x).items():
-                attributes[name] = value if type(value) in PLAIN else self._frozen(value)
+            ignored = _ignored(x)
+            for name, value in vars(x).items():
+                if type(value) in PLAIN:
+                    if value is not None and name != "training":
+                        attributes[name] = value
+                elif name not in ignored:
+                    attributes[name] = self._frozen(value)
         return self._places[id(x)]
 
 
@@ -99,9 +105,6 @@ class _Same:
     __hash__ = None  # type: ignore[assignment]
 
 
-_MISSING = object()
-
-
 @cache
 def _is_builtin_class(cls: type) -> bool:
     return all(_is_package(base.__module__) for base in cls.__mro__ if base is not object)
@@ -111,21 +114,15 @@ def _is_package(module: str) -> bool:
     return module.startswith("matgrad.")
 
 
-def _attributes(x: Any) -> dict[str, Any]:
-    """The attributes that are neither part of the state nor set for every batch."""
-    found = vars(x)
+def _ignored(x: Any) -> tuple[str, ...]:
+    """The attributes that, unless numbers, are part of the state, set for every batch, or not used in a step."""
     if isinstance(x, Layer):
-        observation = found.get("_observation")
-        ignored = {"_observation", *(observation.methods if observation else ()), "training", "_optimizer"}
-        ignored.update(x.parameters, x.buffers)
-        ignored.update(name for name in x.batch_matrices if found.get(name) is None or type(found[name]) not in PLAIN)
-    elif isinstance(x, Optimizer):
-        ignored = {"x", "Dx", *x.state_names}
-    elif isinstance(x, MultilayerPerceptron):
-        ignored = {"_checked", "information", "history", "normalization", "target_normalization", "features"}
-    else:
-        return found
-    return {name: value for name, value in found.items() if name not in ignored}
+        observation = vars(x).get("_observation")
+        observed = () if observation is None else ("_observation", *observation.methods)
+        return (*x.parameters, *x.buffers, "_optimizer", *x.batch_matrices, *observed)
+    if isinstance(x, Optimizer):
+        return ("x", "Dx", *x.state_names)
+    return UNUSED if isinstance(x, MultilayerPerceptron) else ()
 
 
 def isolated(M: MultilayerPerceptron, loss: LossFunction | None) -> tuple[MultilayerPerceptron, Any]:
@@ -141,8 +138,10 @@ def isolated(M: MultilayerPerceptron, loss: LossFunction | None) -> tuple[Multil
 
 def _own_attributes(x: Any) -> None:
     """Give a copy of a component lists, arrays, generators and activation functions of its own."""
-    for name, value in list(_attributes(x).items()):
-        if name not in ("layers", "_optimizers") and (type(value) in MUTABLE or isinstance(value, ActivationFunction)):
+    for name, value in list(vars(x).items()):
+        if name in ("layers", "_optimizers", *_ignored(x)):
+            continue
+        if type(value) in MUTABLE or isinstance(value, ActivationFunction):
             vars(x)[name] = copy.deepcopy(value) if type(value) is np.random.Generator else copy.copy(value)
             if isinstance(value, ActivationFunction):
                 _own_attributes(vars(x)[name])
