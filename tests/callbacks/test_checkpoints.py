@@ -189,14 +189,14 @@ def test_what_does_not_fit_is_refused(tmp_path):
     with pytest.raises(ValueError, match="the checkpoint is of data with 8 batches, found 5"):
         fit(model("numpy"), resume=tmp_path, batch_size=50)
     for options, change in (
-        ({"loss": "MultiMargin"}, "had the loss SoftmaxCrossEntropy, and goes on with MultiMargin"),
-        ({"clip_norm": 2}, "had the clip norm none, and goes on with 2"),
+        ({"loss": "MultiMargin"}, "had the loss SoftmaxCrossEntropy, and is resumed with MultiMargin"),
+        ({"clip_norm": 2}, "had the clip norm none, and is resumed with 2"),
     ):
         with pytest.warns(UserWarning, match=change):
             fit(model("numpy"), resume=tmp_path, **options)
-    with pytest.warns(UserWarning, match=r"had the optimizers Adam, and goes on with Adam\(beta1=0\.8\)"):
+    with pytest.warns(UserWarning, match=r"had the optimizers Adam, and is resumed with Adam\(beta1=0\.8\)"):
         fit(model("numpy", optimizers="Adam(0.8)"), resume=tmp_path)
-    with pytest.warns(UserWarning, match="had a callback EarlyStopping, and goes on without it"):
+    with pytest.warns(UserWarning, match="has a callback EarlyStopping, and is resumed without it"):
         fit(model("numpy"), resume=tmp_path, early_stopping=None)
     with pytest.raises(ValueError, match=r"has step-00000015.safetensors of another run"):
         fit(model("numpy"), mg.Checkpoints(tmp_path))

@@ -53,7 +53,7 @@ class Callback:
         return {name: getattr(self, name) for name in self.state_names}
 
     def resume(self, run: Training, state: Mapping[str, Any]) -> None:
-        """In place of `start`, where the run goes on from a checkpoint with this state; its matrices are NumPy's."""
+        """In place of `start`, where the run is resumed with this state; its matrices are NumPy's."""
         self.start(run)
         self.restore(state)
 
@@ -73,7 +73,7 @@ class Callback:
         ``run.s`` is [s] if the examples have weights s, else []. ``run.state`` is the state of M before it.
         ``run.M`` has the parameters after it, and what is changed in it is
         trained on; in compiled training a model that was not got from ``run.M`` has those from before the epoch. With
-        an `interval` above 1 it is called after every so many steps of the run, without X, T and state.
+        an `interval` above 1 it is called after every `interval` steps of the run, without X, T and state.
         """
 
     def poll(self, run: Training) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints while a model is trained, from which a run that was killed goes on."""
+"""Checkpoints while a model is trained, from which a run that was killed is resumed."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 
 class Checkpoints(Callback):
-    """Writes checkpoints to a folder: at the start, after every so many epochs or steps, and at the end.
+    """Writes checkpoints to a folder: at the start, after every few epochs or steps, and at the end.
 
     `every` is a number of epochs, or of steps with a suffix, such as ``"500s"`` or ``"500 steps"``. The newest `keep`
     checkpoints stay; ``best.safetensors`` is the one with the smallest `measure`, if that is measured. Ctrl-C and
-    SIGTERM write one too. What cannot be written is told in a warning, and training goes on; `failure` has the error
+    SIGTERM write one too. What cannot be written is told in a warning, and training continues; `failure` has the error
     of the last one.
     `record` is kept in every file. If the folder has checkpoints of another run, it is refused or, with `overwrite`,
     emptied.
 
-    ``M.fit(X, T, resume=folder)``, with the same callbacks, goes on from the newest good one. While a run writes to
+    ``M.fit(X, T, resume=folder)``, with the same callbacks, resumes from the newest good one. While a run writes to
     a folder, no other can.
     """
 

@@ -30,7 +30,7 @@ EVENTS = "events.out.tfevents.*.matgrad"  # the files that `TensorBoard` writes
 class _RowsFile(Callback):
     """A file with all rows of the run so far, written when an epoch ends, so that a crash does not lose them.
 
-    It is made anew at the start, with the rows that a resumed run has already. What cannot be written later is told in
+    It is written at the start, with the rows that a resumed run has already. What cannot be written later is told in
     a warning, and is tried again after the next epoch.
     """
 

@@ -108,7 +108,7 @@ class SNIP(Callback):
 class GMP(TopologyCallback):
     """Gradual magnitude pruning (Zhu and Gupta 2018)
 
-    A dense model is trained and, after every epoch or every so many steps, the weights of each layer that are nearest
+    A dense model is trained and, after every epoch or every `every` steps, the weights of each layer that are nearest
     to 0 are dropped so that its density is d + (1 - d)·(1 - t)³; t grows from 0 to 1 in the first three quarters of the
     run, or until the last update before the last step if that comes sooner. A layer with density d = 1 stays dense.
     """

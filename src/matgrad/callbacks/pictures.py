@@ -76,7 +76,7 @@ class Pictures(Callback):
 
 
 def _write(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    """Write a file; a warning says what went wrong, so that training goes on."""
+    """Write a file; a warning says what went wrong, and training continues."""
     try:
         with atomic_write(path) as file:
             write(file)

@@ -36,7 +36,7 @@ class Report(Callback):
     """Shows a row after each epoch, with a progress bar if standard output is a terminal.
 
     If nothing more can be printed, as where the reader of a pipe is gone, a `patient` report falls silent, and keeps
-    the error as its `failure`: training goes on.
+    the error as its `failure`: training continues.
     """
 
     only_first = True
@@ -105,7 +105,7 @@ class Report(Callback):
 
 
 class LiveTable(Callback):
-    """Shows the table and the plot of a run in a notebook, anew a few times per second while it goes on."""
+    """Shows the table and the plot of a run in a notebook, updated a few times per second."""
 
     only_first = True
     place = 1

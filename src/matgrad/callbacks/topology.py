@@ -37,7 +37,7 @@ DECAYS: dict[str, Callable[[float], float]] = {  # of the drop fraction, from 1 
 
 
 class TopologyCallback(Callback):
-    """A callback that changes supports while a model is trained, after every epoch or every so many steps.
+    """A callback that changes supports while a model is trained, after every epoch or every `every` steps.
 
     There are updates only in the part of the run up to `until`, a fraction of it, and none after its last step.
     `updates` counts them, `update_flops` is what growing by gradients has cost so far, and `explored` the fraction of
@@ -114,7 +114,7 @@ class TopologyCallback(Callback):
 
 
 def check_sparse(M: MultilayerPerceptron) -> None:
-    """Refuse a model without sparse layers."""
+    """Raise if a model has no sparse layer."""
     if not any(sparse_parameters(M)):
         raise ValueError("the model has no sparse layer: give it densities below 1")
 

@@ -33,7 +33,7 @@ def positive_integer(text: str) -> int:
     return int(text)
 
 
-RESUMED = "matgrad.resumed"  # in a context: the checkpoint from which the run goes on
+RESUMED = "matgrad.resumed"  # in a context: the checkpoint from which the run is resumed
 BOUND = ("Model", "Data", "Training", "Sparsity")  # groups of options that a run keeps
 FREE, ALSO_BOUND = ("epochs", "learning_rate"), ("dtype",)
 OWN = ("checkpoint", "resume")
@@ -70,7 +70,7 @@ checkpoint_options = all_of(
     option(
         "Training",
         "--checkpoint",
-        type=WritesFolderWithSettings(FILES, BEST, known=SETTINGS, hint="; --resume goes on from there"),
+        type=WritesFolderWithSettings(FILES, BEST, known=SETTINGS, hint="; --resume continues it"),
         metavar="DIR",
         help='Write checkpoints to this folder: the newest, and the best by validation loss. "DIR, every=5, keep=3" '
         "says after how many epochs (or steps: 500s) and how many to keep.",
@@ -82,7 +82,7 @@ checkpoint_options = all_of(
         metavar="PATH",
         is_eager=True,
         callback=_resume,
-        help="Go on from the newest good checkpoint in a folder, or from one file, with the options of that run; "
+        help="Resume from the newest good checkpoint in a folder, or from one file, with the options of that run; "
         "--epochs, --learning-rate, where the data are, and options for output and engine may be others.",
     ),
 )
@@ -96,7 +96,7 @@ def checkpoint_of(options: Mapping[str, Any]) -> Checkpoint | None:
     checkpoint: Checkpoint = ctx.meta[RESUMED]
     known = configuration_of(checkpoint)
     if options["config"] is not None:
-        raise ValueError("--config and --resume: a run that goes on has the options of its checkpoint")
+        raise ValueError("--config and --resume: a resumed run has the options of its checkpoint")
     for parameter in ctx.command.params:
         name = str(parameter.name)
         is_given = ctx.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
@@ -110,7 +110,7 @@ def checkpoint_of(options: Mapping[str, Any]) -> Checkpoint | None:
 
 
 def _is_bound(parameter: click.Parameter) -> bool:
-    """Whether a run that goes on must have the same value of an option; data are compared by their hash."""
+    """Whether a resumed run must have the same value of an option; data are compared by their hash."""
     group = parameter.group if isinstance(parameter, GroupedOption) else "Other"
     is_data = group == "Data" and isinstance(parameter.type, Reads)
     return parameter.name in ALSO_BOUND or (group in BOUND and parameter.name not in (*FREE, *OWN) and not is_data)
@@ -135,7 +135,7 @@ def checkpoints(
 ) -> Checkpoints | None:
     """The callback that the options ask for; the configuration and the hash of the data are kept in every file.
 
-    A resumed run goes on writing to the folder that it was resumed from, with the settings that it had.
+    A resumed run writes to the folder that it was resumed from, with the settings that it had.
     """
     value, is_new = options["checkpoint"] or options["resume"], options["checkpoint"] is not None
     if value is None or not (is_new or value.path.is_dir()):

@@ -47,7 +47,7 @@ class MLPClassifier(ClassifierMixin, Perceptron):
     max_iter
         The epochs of `fit`.
     early_stopping, validation_fraction, n_iter_no_change
-        Whether to hold out this fraction of the examples, to stop when their loss has not decreased for so many
+        Whether to hold out this fraction of the examples, to stop when their loss has not decreased for that many
         epochs, and to keep the model for which it was smallest.
     backend, device
         What computes, and where; 'auto' is the C++ core, or NumPy where that is not built. The device 'auto' is a GPU

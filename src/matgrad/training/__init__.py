@@ -1,6 +1,6 @@
 """Training: stochastic gradient descent, as one loop with callbacks that watch or steer it.
 
-`run` has the loop, `rates` its learning rates, and `fitting` the method `M.fit`.
+`fitting` has the method `M.fit`, the one way from data to a trained model, and `run` the loop.
 """
 
 from matgrad.training.fitting import fit

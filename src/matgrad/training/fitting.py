@@ -91,7 +91,7 @@ def fit(
     ('accuracy', 'rmse', 'mae' or 'r2'; by default the accuracy of classes and the RMSE of numbers), also as
     'validation_loss', 'test_loss' and so on. If a layer is sparse, it also has what `callbacks.Accounting` tells:
     FLOPs, memory, stored and explored weights.
-    `verbose` shows them, in a notebook as a live table and plot. `resume` goes on from a checkpoint; `epochs` counts
+    `verbose` shows them, in a notebook as a live table and plot. `resume` continues a checkpoint; `epochs` counts
     those before it too. See `stochastic_gradient_descent` for the rest.
     """
     epoch_data = X if callable(X) else None

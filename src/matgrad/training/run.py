@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Matrix, Scalar
 from matgrad.callbacks import Callback, Checkpoints, Divergence, Interruption
 from matgrad.datasets import DataLoader
 from matgrad.distributed.agreement import agree
@@ -25,12 +25,11 @@ from matgrad.foundation.numbers import check_size
 from matgrad.foundation.random_numbers import generator
 from matgrad.inspection.profiling import counted
 from matgrad.layers.state import State
-from matgrad.learning_rate import LearningRateScheduler
+from matgrad.learning_rate import LearningRateScheduler, checked_rate
 from matgrad.loss_functions import LossFunction, check_loss, check_probabilities, check_weighable
 from matgrad.optimizers import CompositeOptimizer
 from matgrad.storage.checkpoints import Checkpoint, RunState, find_checkpoint
-from matgrad.training.facts import facts_of, facts_of_batch, facts_of_epoch
-from matgrad.training.rates import Rates
+from matgrad.training.fingerprint import fingerprint_of_batch, fingerprint_of_epoch, fingerprint_of_run
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -61,7 +60,7 @@ def stochastic_gradient_descent(
     to that norm if theirs is larger. The step is compiled by M's engine; with ``compiled=False`` the
     equations run one by one, and the layers keep the matrices of the last batch. Ctrl-C ends training
     between two batches with KeyboardInterrupt, and leaves M in a consistent state. A run that diverges ends
-    with FloatingPointError. In any case `M.history` has the history so far. With `resume`, the run goes on from a
+    with FloatingPointError. In any case `M.history` has the history so far. With `resume`, the run resumes from a
     checkpoint, or from the newest in a folder, that `callbacks.Checkpoints` wrote, as if it had not ended; M, the data
     and the callbacks must be made as they were. Data that is a function must depend on the number of the epoch alone.
     """
@@ -125,7 +124,7 @@ class Training:
         self._start_of_epoch = 0.0  # as time.perf_counter() has it
         self._order: dict[str, Any] | None = None  # the generator of the data before the order of this epoch
         self._generator: dict[str, Any] | None = None  # the state that it had when a checkpoint was written
-        self._resumed: RunState | None = None  # where this run goes on
+        self._resumed: RunState | None = None  # from where this run is resumed
         self.resumed_from: Path | None = None  # the file of that checkpoint
 
     @property
@@ -239,14 +238,14 @@ class Training:
         )
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Go on where a checkpoint was written: `train` then does what is left of the run."""
+        """Restore a checkpoint: `train` then does the rest of the run."""
         if self.epochs < checkpoint.run.epoch:
             done = f"{checkpoint.run.epoch} epochs are done"
             raise ValueError(f"{checkpoint.path}: {done}, expected as many epochs or more, found {self.epochs}")
         checkpoint.restore(self._model)
         for name, now in self._settings().items():
             if (before := checkpoint.run.settings.get(name, now)) != now:
-                warnings.warn(f"the run in the checkpoint had {name} {before}, and goes on with {now}", stacklevel=3)
+                warnings.warn(f"the run in the checkpoint had {name} {before}, and is resumed with {now}", stacklevel=3)
         run = self._resumed = checkpoint.run
         self.resumed_from = checkpoint.path
         self.epoch, self.step, self.rows, self.seconds = run.epoch, run.step, list(run.rows), run.seconds
@@ -268,7 +267,7 @@ class Training:
         saved = [] if self._resumed is None else list(self._resumed.callbacks)
         names = [type(callback).__name__ for callback in callbacks]
         for missing in {name for name, state in saved if state} - {*names, Checkpoints.__name__}:
-            warnings.warn(f"the run in the checkpoint had a callback {missing}, and goes on without it", stacklevel=3)
+            warnings.warn(f"the checkpoint has a callback {missing}, and is resumed without it", stacklevel=3)
         for name, callback in zip(names, callbacks, strict=True):
             own = next((i for i, item in enumerate(saved) if item[0] == name), None)
             if own is None:
@@ -289,7 +288,7 @@ class Training:
         self._callbacks = sorted(own, key=lambda callback: (callback.place, isinstance(callback, Checkpoints)))
         if self.group is not None:
             schedule = "every step" if self._rates.per_step else "every epoch"
-            agree(self.group, facts_of(self, self._settings() | {"the learning rate": f"changes {schedule}"}))
+            agree(self.group, fingerprint_of_run(self, self._settings() | {"the learning rate": f"changes {schedule}"}))
         # divergence is reported in words; every callback that was started ends, also if another one fails
         with np.errstate(all="ignore"), ExitStack() as at_end:
             at_end.callback(lambda: setattr(self.M, "history", self.history))
@@ -320,11 +319,11 @@ class Training:
         self._order = _generator_of(data)
         self.batch, self.batches, self.examples = 0, len(data) if isinstance(data, Sized) else None, 0
         if self._resumed is not None:
-            data = self._go_on(data, self._resumed)
+            data = self._resume_epoch(data, self._resumed)
         self._epoch_data, self._is_in_epoch = data, True
         rates.start(self.epoch, self.step - self.batch)
         if self.group is not None:
-            agree(self.group, facts_of_epoch(self, data), "the start of an epoch")
+            agree(self.group, fingerprint_of_epoch(self, data), "the start of an epoch")
         is_whole, is_lost = True, False
         with counted(M):
             M.train()
@@ -360,8 +359,8 @@ class Training:
         """The seconds of training in this epoch so far."""
         return time.perf_counter() - self._start_of_epoch - self._seconds_of_callbacks
 
-    def _go_on(self, data: Batches, run: RunState) -> Batches:
-        """Take up the epoch of a checkpoint; its data, of which the first batches are done."""
+    def _resume_epoch(self, data: Batches, run: RunState) -> Batches:
+        """Resume a partial epoch."""
         self._resumed = None
         if run.batch and run.batches != self.batches:
             raise ValueError(f"the checkpoint is of data with {run.batches} batches, found {self.batches}")
@@ -380,7 +379,7 @@ class Training:
     def _parts(self, data: Batches) -> Iterator[tuple[Batches, int]]:
         """The batches in parts, which the engine may train on by itself, and the number of the first batch of each.
 
-        The first batches of an epoch that goes on from a checkpoint are left out.
+        The batches of a resumed epoch that are done are skipped.
         """
         done, start = self.batch, self.step - self.batch
         intervals = {callback.interval for callback in self._callbacks if callback.wants_batches}
@@ -400,7 +399,7 @@ class Training:
             yield from (x for x in zip(data.parts(stops), [0, *stops], strict=True) if x[1] >= done)
 
     def _rest(self, data: Batches, done: int) -> Iterator[tuple[Matrix, ...]]:
-        """The batches after those that are done, of an epoch that goes on from a checkpoint."""
+        """The batches of a resumed epoch that are not done yet."""
         batches = iter(data)
         for _ in range(done):
             next(batches, None)
@@ -412,7 +411,7 @@ class Training:
         """The batches; the one that is trained on is also (self.X, self.T, *self.s)."""
         for i, (self.X, self.T, *self.s) in enumerate(data):
             if i == 0 and self.group is not None:
-                agree(self.group, facts_of_batch(self.X, self.T, *self.s), "the first batch")
+                agree(self.group, fingerprint_of_batch(self.X, self.T, *self.s), "the first batch")
             self.state = self.M.state()
             yield self.X, self.T, *self.s
 
@@ -441,7 +440,7 @@ class Training:
             raise _Stopped
 
     def _after_batch(self) -> None:
-        """Call the callbacks that want this batch, and go on with the model as they leave it."""
+        """Call the callbacks that want this batch, and continue with the model as they leave it."""
         due = [x for x in self._callbacks if x.wants_batches and self.step % x.interval == 0]
         start = time.perf_counter()
         self._is_between_batches, self._is_current = True, False
@@ -454,6 +453,36 @@ class Training:
             self._step.load(self._model.state(), only_state=all(callback.changes_only_state for callback in due))
         if not any(callback.is_training for callback in due):
             self._seconds_of_callbacks += time.perf_counter() - start
+
+
+class Rates:
+    """The learning rate of every step: that of its epoch or, with `per_step`, its own, counted over all epochs."""
+
+    _eta: Scalar | None  # the last one as a 0-d array, if it was asked for
+
+    def __init__(self, M: MultilayerPerceptron, schedule: Callable[[int], float], per_step: bool) -> None:
+        self.M, self.schedule, self.per_step = M, schedule, per_step
+
+    def start(self, epoch: int, first: int) -> None:
+        """Begin an epoch, whose first step has this number."""
+        self.first = first
+        self._set(checked_rate(self.schedule, epoch))
+
+    def __call__(self, i: int) -> Scalar:
+        """η of step i of the epoch, as a 0-d array."""
+        self.number(i)
+        if self._eta is None:
+            self._eta = self.M.scalar(self.last)
+        return self._eta
+
+    def number(self, i: int) -> float:
+        """η of step i of the epoch, as a number."""
+        if self.per_step:
+            self._set(checked_rate(self.schedule, self.first + i))
+        return self.last
+
+    def _set(self, lr: float) -> None:
+        self.last, self._eta = lr, None
 
 
 def _generator_of(data: Data) -> dict[str, Any] | None:

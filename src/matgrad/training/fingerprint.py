@@ -1,11 +1,10 @@
-"""The facts of a run that all ranks must have in common."""
+"""The fingerprint of a run: what decides its result, which all ranks must have in common; matrices by their hash."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,14 +22,12 @@ from matgrad.sparse.support import Support
 if TYPE_CHECKING:
     from matgrad.training.run import Training
 
-MOST = 100_000_000  # bytes of an array that are hashed; of a larger one, rows that are spread over it
-BLOCK = 1_000_000  # bytes that are hashed at once
+MOST = 25_000_000  # elements of a matrix that are hashed: rows that are evenly spread, if it has more
 
 
-def facts_of(run: Training, settings: dict[str, str]) -> dict[str, str]:
-    """What decides the result of a run, by name; matrices by their hash."""
-    M, data = run.M, run.data
-    found = versions()
+def fingerprint_of_run(run: Training, settings: dict[str, str]) -> dict[str, str]:
+    """What decides the result of a run, by name."""
+    M, data, found = run.M, run.data, versions()
     known = {f"the version of {name}": found[name] for name in ("matgrad", "numpy", M.backend.name) if name in found}
     known |= {"the backend": M.engine, "the element type": M.dtype, "the initial model": _sha256(M.state())}
     known |= {"the epochs": str(run.epochs), "the steps that are done": str(run.step), **settings}
@@ -40,35 +37,36 @@ def facts_of(run: Training, settings: dict[str, str]) -> dict[str, str]:
         if isinstance(callback, Statistics):
             others = {prefix: part for prefix, part in callback.parts.items() if part is not data}
             known |= {f"the {prefix}data".replace("_", " "): _sha256(_arrays(part)) for prefix, part in others.items()}
-    return known | (facts_of_data(data) if isinstance(data, DataLoader) else {})
+    return known | (_fingerprint_of_data(data) if isinstance(data, DataLoader) else {})
 
 
-def facts_of_data(data: DataLoader) -> dict[str, str]:
+def fingerprint_of_epoch(run: Training, data: Batches) -> dict[str, str]:
+    """What decides an epoch: the first learning rate, the number of batches and, if they are new, the batches."""
+    known = {"the learning rate": repr(run.learning_rate), "the number of batches": str(run.batches)}
+    return known | (_fingerprint_of_data(data) if callable(run.data) and isinstance(data, DataLoader) else {})
+
+
+def fingerprint_of_batch(*batch: Matrix) -> dict[str, str]:
+    """The hash of a batch."""
+    return {"the first batch": _sha256(flattened({str(i): A for i, A in enumerate(batch)}))}
+
+
+def _fingerprint_of_data(data: DataLoader) -> dict[str, str]:
     """What decides the batches of a loader."""
+    order = json.dumps(data.rng.bit_generator.state, default=str).encode()
     return {
         "the examples": str(data.size),
         "the batch size": str(data.batch_size),
         "the data": _sha256(_arrays(data)),
         "the order": "shuffled" if data.shuffle else "that of the data",
-        "the seed of the order": _hash(json.dumps(data.rng.bit_generator.state, default=str).encode()),
+        "the seed of the order": f"sha256 {hashlib.sha256(order).hexdigest()}",
     }
-
-
-def facts_of_epoch(run: Training, data: Batches) -> dict[str, str]:
-    """What decides an epoch: the first learning rate, the number of batches and, if they are new, the batches."""
-    known = {"the learning rate": repr(run.learning_rate), "the number of batches": str(run.batches)}
-    return known | (facts_of_data(data) if callable(run.data) and isinstance(data, DataLoader) else {})
-
-
-def facts_of_batch(*batch: Matrix) -> dict[str, str]:
-    """The hash of a batch."""
-    return {"the first batch": _sha256(flattened({str(i): A for i, A in enumerate(batch)}))}
 
 
 def _named(callback: Callback) -> str:
     """The name of a callback; of one of the package, with its settings."""
-    is_own = type(callback).__module__.startswith("matgrad.")
-    return repr(callback) if is_own and not isinstance(callback, Statistics) else type(callback).__name__
+    is_builtin = type(callback).__module__.startswith("matgrad.")
+    return repr(callback) if is_builtin and not isinstance(callback, Statistics) else type(callback).__name__
 
 
 def _arrays(data: DataLoader) -> dict[str, Any]:
@@ -81,20 +79,7 @@ def _sha256(matrices: dict[str, Any]) -> str:
     for name, X in matrices.items():
         for A in (X.starts, X.columns) if isinstance(X, Support) else () if X is None else (X,):
             digest.update(f"{name} {tuple(A.shape)} {A.dtype}\n".encode())
-            for block in _blocks(A):
-                digest.update(block)
+            size = math.prod(A.shape)
+            part = rows_of(A, np.arange(0, A.shape[0], -(-size // MOST))) if size > MOST else A
+            digest.update(np.ascontiguousarray(backend_of(part).to_numpy(part)).tobytes())
     return f"sha256 {digest.hexdigest()}"
-
-
-def _blocks(A: Matrix) -> Iterator[memoryview]:
-    """The bytes of a matrix, or of rows that are spread over it, without a copy of all."""
-    N = A.shape[0] if A.shape else 1
-    size = math.prod(A.shape) * np.dtype(backend_of(A).dtype(A)).itemsize  # tensors of TensorFlow have no nbytes
-    rows = max(1, BLOCK * N // max(1, size))
-    for start in range(0, N, rows * -(-size // MOST) or 1):
-        part = rows_of(A, slice(start, min(start + rows, N))) if A.shape else A
-        yield np.ascontiguousarray(backend_of(part).to_numpy(part)).reshape(-1).view(np.uint8).data
-
-
-def _hash(data: bytes) -> str:
-    return f"sha256 {hashlib.sha256(data).hexdigest()}"
