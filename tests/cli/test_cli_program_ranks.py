@@ -68,13 +68,13 @@ def test_as_recorded_and_latex():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--rank", 1), "--rank: expected --ranks with it"),
-        (("--placements", "optimizer"), "--placements: expected --ranks with it"),
+        (("--rank", 1), "--rank and no --ranks"),
+        (("--placements", "optimizer"), "--placements and no --ranks"),
         (("--ranks", 2, "--rank", 2), "--rank 2: expected 0 to 1"),
         (("--ranks", 0), "Invalid value for '--ranks'"),
         (("--ranks", 8, "--placements", "X=rows"), "X has 7 rows, expected at least one for each of 8 ranks"),
         (("--ranks", 2, "--save", "p"), "--save and --ranks: the program of a rank runs only together"),
-        (("--ranks", 2, "--feedforward"), "--ranks and --feedforward: it belongs to a training step"),
+        (("--ranks", 2, "--feedforward"), "--ranks and --feedforward: it is for a training step"),
         (("--ranks", 2, "--placements", "1.W"), "'1.W': expected optimizer, or NAME=rows and NAME=columns."),
         (("--ranks", 2, "--placements", "1.W=sum"), "'1.W=sum': expected optimizer, or NAME=rows"),
         (("--ranks", 2, "--placements", "3.W=rows"), "3.W: the program has no such input; known: 1.W, 1.b"),

@@ -340,16 +340,6 @@ def test_predictions_that_cannot_be_written_are_rescued(folder, monkeypatch):
     assert len(Path(name).read_text().splitlines()) == 31
 
 
-def test_equations_that_cannot_be_written_are_rescued(monkeypatch):
-    from matgrad.cli import verify
-
-    monkeypatch.setattr(verify, "_cells", lambda *_: (os.makedirs("x.tex", exist_ok=True), ("",) * 7)[1])
-    result = run("verify", "--layer", "ReLU", "--latex", "x.tex")
-    assert result.exit_code == 2
-    (name,) = re.findall(r"it is in (\S+)$", result.stderr.splitlines()[-1])
-    assert "\\begin{document}" in Path(name).read_text()
-
-
 # -- all commands ------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import matgrad as mg
-from matgrad.derivation import adjoints
+from matgrad.derivation import backpropagation as adjoints
 from matgrad.derivation.terms import COMPOSED
 from matgrad.foundation.random_numbers import preserved_generator
 from matgrad.program.operations import OPERATIONS

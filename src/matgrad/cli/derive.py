@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from matgrad.activation_functions import ACTIVATIONS
-from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, Command, Writes
+from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, Command, Writes, write_latex
 from matgrad.cli.options import plugin_option
 from matgrad.cli.verify import MEANING
 from matgrad.foundation.files import as_json as json_text
+from matgrad.foundation.notation import document
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers.linear import ActivationLayer
 from matgrad.specifications.models import LAYERS
@@ -77,7 +78,7 @@ def derive(
             output.write(found.code.encode())
         click.echo(f"code in {save}", err=True)
     if latex is not None:
-        _write_latex(latex, found)
+        write_latex(latex, document(found.latex))
     if code_only:
         click.echo(found.code, nl=False)
     elif as_json:
@@ -113,15 +114,3 @@ def as_dictionary(found: Derivation) -> dict:
 def _summary(found: Derivation) -> str:
     number = sum(verdict.ok for verdict in found.verdicts)
     return f"{number} of {len(found.verdicts)} equations are proved for all sizes\n{MEANING}"
-
-
-def _write_latex(path: Path, found: Derivation) -> None:
-    from matgrad.foundation.notation import document
-
-    text = document(found.latex)
-    if path == STANDARD_OUTPUT:
-        click.echo(text, nl=False)
-        return
-    with atomic_write(path) as file:
-        file.write(text.encode())
-    click.echo(f"LaTeX in {path}", err=True)

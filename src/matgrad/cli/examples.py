@@ -49,7 +49,7 @@ def show(notes: Iterable[str]) -> None:
 
 
 def check_features(M: MultilayerPerceptron, X: Any, path: Path, name: str) -> None:
-    """Refuse examples that do not have as many features as the model."""
+    """Raise if the examples have more or fewer features than the model."""
     D = M.layers[0].input_size
     if X.shape[1] != D:
         raise ValueError(

@@ -116,6 +116,6 @@ def _varied(t: np.ndarray) -> np.ndarray:
 
 
 def _progress(name: str) -> None:
-    """Say what is being checked where somebody watches."""
+    """Print what is being checked, if standard error is a terminal."""
     if sys.stderr.isatty():
         click.echo(f"checking {name} …", err=True)

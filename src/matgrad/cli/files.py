@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from matgrad.cli.renamed import with_renaming
 from matgrad.distributed import is_first
-from matgrad.foundation.writing import replaceable
+from matgrad.foundation.writing import atomic_write, replaceable
 from matgrad.storage.models import check_ending
 
 STANDARD_OUTPUT = Path("-")
@@ -245,3 +245,13 @@ def _check_file(path: Path, name: str) -> None:
             pass
     except OSError as error:
         raise ValueError(f"{name}: cannot be written ({error.strerror or error})") from None
+
+
+def write_latex(path: Path, text: str) -> None:
+    """Write a LaTeX document, or print it if the name is -."""
+    if path == STANDARD_OUTPUT:
+        click.echo(text, nl=False)
+        return
+    with atomic_write(path) as file:
+        file.write(text.encode())
+    click.echo(f"LaTeX in {path}", err=True)

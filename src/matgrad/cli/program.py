@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import matgrad as mg
-from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, Writes
+from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, Writes, write_latex
 from matgrad.cli.groups import GroupedCommand, option
 from matgrad.cli.options import (
     COUNT,
@@ -20,8 +20,8 @@ from matgrad.cli.options import (
 from matgrad.cli.saved_models import is_given, make_sparse, rebuilt
 from matgrad.cli.sparsity import density_options, sparsity_of
 from matgrad.foundation.files import as_json as json_text
+from matgrad.foundation.notation import document
 from matgrad.foundation.table import Table
-from matgrad.foundation.writing import atomic_write
 from matgrad.loss_functions import create_loss
 from matgrad.program.models import BATCH_SIZE
 from matgrad.specifications.models import OPTIMIZER, WEIGHTS, create_model, set_optimizers
@@ -110,6 +110,7 @@ def program(**options: Any) -> None:
     x' is x after the step, ⊙ multiplies elements, [x ≥ 0] is 1 or 0, and 1_N b repeats the row b.
     """
     from matgrad.program.description import as_dictionary
+    from matgrad.program.latex import program_latex
     from matgrad.program.rules import with_separate_exchange
     from matgrad.storage.programs import save_program
 
@@ -117,9 +118,7 @@ def program(**options: Any) -> None:
     latex: Path | None = options["latex"]
     if latex == STANDARD_OUTPUT and options["as_json"]:
         raise click.UsageError("--latex - and --json: expected one of them, as each prints nothing else")
-    if options["feedforward"]:
-        _refuse(("loss", "clip", "optimizers", "ranks"), "--feedforward", "it belongs to a training step")
-    _check_ranks(options)
+    _check(options)
     mg.manual_seed(options["seed"])
     if options["load_weights"]:
         saved = rebuilt(options)
@@ -146,7 +145,7 @@ def program(**options: Any) -> None:
     if path is not None:
         save_program(result, path, saved)
     if latex is not None:
-        _write_latex(latex, result)
+        write_latex(latex, document(program_latex(result)))
     if latex != STANDARD_OUTPUT:
         if options["as_json"]:
             content = as_dictionary(with_separate_exchange(result))
@@ -154,7 +153,9 @@ def program(**options: Any) -> None:
         else:
             click.echo(str(result))
             if messages is not None:
-                click.echo(f"\n{_share_text(result, options)}; {_messages_text(messages)}")
+                n, N = result.inputs["T"].shape[0], options["batch_size"]
+                share = f"rank {options['rank']} of {options['ranks']} has {n:d} of {N} examples"
+                click.echo(f"\n{share}; {_messages_text(messages)}")
 
 
 def new_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
@@ -168,22 +169,22 @@ def new_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
     )
 
 
-def _refuse(names: tuple[str, ...], flag: str, reason: str) -> None:
-    """Refuse options that do not go together with another one."""
-    for name in names:
-        if is_given(name):
-            raise ValueError(f"--{name.replace('_', '-')} and {flag}: {reason}")
-
-
-def _check_ranks(options: dict[str, Any]) -> None:
-    """Refuse options of a rank that do not go together, or with others."""
-    if options["ranks"] is None:
-        for name in ("rank", "placements"):
-            if is_given(name):
-                raise ValueError(f"--{name}: expected --ranks with it")
-        return
-    _refuse(("save",), "--ranks", "the program of a rank runs only together with those of the others")
-    if options["rank"] >= options["ranks"]:
+def _check(options: dict[str, Any]) -> None:
+    """Raise if options do not go together."""
+    conflicts = (
+        (
+            options["feedforward"],
+            ("loss", "clip", "optimizers", "ranks"),
+            "--feedforward: it is for a training step",
+        ),
+        (options["ranks"] is not None, ("save",), "--ranks: the program of a rank runs only together with the others"),
+        (options["ranks"] is None, ("rank", "placements"), "no --ranks: it says which part of a program a rank has"),
+    )
+    for applies, names, reason in conflicts:
+        for name in names:
+            if applies and is_given(name):
+                raise ValueError(f"--{name} and {reason}")
+    if options["ranks"] is not None and options["rank"] >= options["ranks"]:
         raise ValueError(f"--rank {options['rank']}: expected 0 to {options['ranks'] - 1}")
 
 
@@ -211,12 +212,6 @@ def _of_rank(program: Program, options: dict[str, Any]) -> tuple[Program, list[d
     return own if options["as_recorded"] else optimized(own), messages
 
 
-def _share_text(program: Program, options: dict[str, Any]) -> str:
-    """Which rank it is, and how many examples it has."""
-    n, N = program.inputs["T"].shape[0], options["batch_size"]
-    return f"rank {options['rank']} of {options['ranks']} has {n:d} of {N} examples"
-
-
 def _messages_text(messages: list[dict[str, Any]]) -> str:
     """What a rank exchanges with the others, as a table."""
     total = sum(message["bytes"] for message in messages)
@@ -224,16 +219,3 @@ def _messages_text(messages: list[dict[str, Any]]) -> str:
     rows = [[f"{x['operation']} of {', '.join(x['carries'])}", f"{x['bytes']:,}"] for x in messages]
     title = f"{number} of {total:,} bytes per step" if messages else "nothing is sent"
     return Table(title, ["message", "bytes"], rows).text() if rows else title
-
-
-def _write_latex(path: Path, program: Program) -> None:
-    from matgrad.foundation.notation import document
-    from matgrad.program.latex import program_latex
-
-    text = document(program_latex(program))
-    if path == STANDARD_OUTPUT:
-        click.echo(text, nl=False)
-        return
-    with atomic_write(path) as file:
-        file.write(text.encode())
-    click.echo(f"LaTeX in {path}", err=True)

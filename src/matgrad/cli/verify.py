@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from matgrad.backends import get_backend
-from matgrad.cli.files import WRITES, Command
+from matgrad.cli.files import WRITES, Command, write_latex
 from matgrad.cli.options import plugin_option
 from matgrad.foundation.files import as_json as json_text
-from matgrad.foundation.writing import atomic_write, write_or_rescue
 
 if TYPE_CHECKING:
     from matgrad.inspection.verdicts import Case, Check
@@ -67,8 +66,8 @@ def verify(
     is 1. What has nothing to be compared with, such as the feedforward of your own layer, is listed.
 
     With --all-sizes, matrices of symbolic sizes run through them instead, and an equation is proved or not; the exit
-    status is 1 if one is not. Optimizers are left out. With --explain, the proof of one equation is printed in steps,
-    each with the rule that it is by; --layer says for which layer or activation function, if there are several.
+    status is 1 if one is not. Optimizers are not included. With --explain, the proof of one equation is printed in
+    steps, each with its rule; --layer says for which layer or activation function, if there are several.
     """
     if explain is not None:
         if quick or as_json or not all_sizes:
@@ -89,11 +88,8 @@ def verify(
     if not judged:
         raise ValueError(f"no equation was checked: {', '.join(only) or 'nothing was selected'}")
     if as_json:
-        click.echo(
-            json_text(
-                {"checks": [asdict(check) for check in checks], "not_proved" if all_sizes else "wrong": len(wrong)}
-            )
-        )
+        count = {"not_proved" if all_sizes else "wrong": len(wrong)}
+        click.echo(json_text({"checks": [asdict(check) for check in checks]} | count))
     else:
         for message in dict.fromkeys(check.message for check in wrong):
             click.echo(f"\n{message}")
@@ -104,7 +100,9 @@ def verify(
         if all_sizes:
             click.echo(MEANING)
     if latex is not None:
-        _write_latex(latex, checks)
+        from matgrad.symbolic.suite import validated_equations
+
+        write_latex(latex, validated_equations(checks))
     if wrong:
         raise click.exceptions.Exit(1)
 
@@ -149,22 +147,4 @@ def _explain(name: str, only: tuple[str, ...], latex: Path | None) -> None:
     click.echo(str(explanation))
     click.echo(MEANING)
     if latex is not None:
-        _write(latex, explanation.latex())
-
-
-def _write_latex(path: Path, checks: list[Check]) -> None:
-    from matgrad.symbolic.suite import validated_equations
-
-    _write(path, validated_equations(checks))
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a LaTeX document."""
-
-    def write(place: Path) -> None:
-        with atomic_write(place) as file:
-            file.write(text.encode())
-
-    if problem := write_or_rescue(path, write):
-        raise ValueError(problem)
-    click.echo(f"LaTeX in {path}", err=True)
+        write_latex(latex, explanation.latex())

@@ -117,7 +117,7 @@ __all__ = ["ADJOINTS", "gradients_of"]
 
 Equation = tuple[Term, Term]  # a name, and what it stands for
 PIECEWISE = ("step", "sign")  # operations whose derivative is 0, except where a condition changes
-FEW = 4  # so many values have all sets of them tried
+FEW = 4  # limit of the exhaustive search over sets of values
 
 
 @dataclass

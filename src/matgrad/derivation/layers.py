@@ -16,6 +16,7 @@ from matgrad.index_notation.expressions import Factor
 from matgrad.inspection.equations import Equation as SourceEquation
 from matgrad.inspection.equations import observed_if_readable
 from matgrad.layers.layer import Layer
+from matgrad.proofs.layers import for_equal_sizes
 from matgrad.proofs.matrices import IndexMatrix
 from matgrad.proofs.matrices import symbols as index_symbols
 from matgrad.proofs.symbolic_layers import SMALL, MakeLayer, SymbolicSizes, Symbols
@@ -28,8 +29,7 @@ class LayerSource(Source):
     """
 
     def __init__(self, make: MakeLayer, *, training: bool = True, named_functions: bool = True) -> None:
-        keeps_size = isinstance(make, type) and getattr(make, "keeps_size", False)
-        self.make: MakeLayer = (lambda D, K: make(D, D)) if keeps_size else make
+        self.make: MakeLayer = for_equal_sizes(make)
         self.training, self.example = training, self.make(*SMALL.values())
         self.class_name = f"Derived{type(self.example).__name__}"
         self.functions: dict[str, str] = {}

@@ -6,7 +6,6 @@ import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
 from typing import Any, NamedTuple
 
 from matgrad import matrix_operations
@@ -22,11 +21,12 @@ from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import elements_sum, hadamard
 from matgrad.proofs.calculus import at, gradient, is_proved, problem_of
 from matgrad.proofs.matrices import IndexMatrix, Questions, Size, symbols
+from matgrad.proofs.symbolic_layers import subsets
 
 ERRORS = (ArithmeticError, ValueError, TypeError, RecursionError)  # that the prover raises
 LINEAR = ("matmul", "add", "subtract", "transpose", "rows_sum", "columns_sum", "rows_mean", "columns_mean", "scale")
 OUTPUT = ("exp", "tanh", "sqrt", "inv_sqrt", "reciprocal", "log_sigmoid", "divide")  # their adjoints have Y in them
-MANY, MOST = 8, 12  # so many values of feedforward are tried one by one, and all at once
+MANY, MOST = 8, 12  # limits of values of feedforward that are tried one by one, and all at once
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def prove(layer: type[Layer], source: Source, lines: list[Line]) -> list[Verdict
         for verdict in _attempts(layer, source, lines, Setting(frozenset(), keep_numbers), questions):
             if not found.get(verdict.name, verdict).ok or verdict.name not in found:
                 found[verdict.name] = verdict
-        for ones in _subsets(questions.ones):
+        for ones in subsets(questions.ones):
             for verdict in _attempts(layer, source, lines, Setting(ones, keep_numbers), Questions()):
                 if not verdict.ok:
                     found[verdict.name] = verdict
@@ -178,12 +178,6 @@ def _verdict(name: str, found: Any, expected: Any) -> Verdict:
     if is_proved(found, expected):
         return Verdict(name, True)
     return Verdict(name, False, f"the canonical forms of the entries differ: found {found}, expected {expected}")
-
-
-def _subsets(names: set[str]) -> Iterator[frozenset[str]]:
-    """The subsets that are not empty."""
-    for number in range(1, len(names) + 1):
-        yield from map(frozenset, combinations(sorted(names), number))
 
 
 class Facts:

@@ -183,7 +183,7 @@ def _number(value: str | None, line: str) -> float | None:
 
 
 def _check(node: ast.expr, line: str) -> None:
-    """Refuse what is not part of the notation."""
+    """Raise if something is not part of the notation."""
     for x in ast.walk(node):
         match x:
             case ast.Call(func=ast.Name(id=name)) if (

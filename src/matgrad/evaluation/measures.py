@@ -144,7 +144,7 @@ def score(M: MultilayerPerceptron, X: Any, T: np.ndarray) -> float:
     """The accuracy of M on examples X with targets T if M is a classifier, else R², as in scikit-learn.
 
     M is one if its file says so or, where that says nothing, if T stands for classes: a vector or column of integers
-    or truth values, or rows of probabilities. With one output the classes are 0 and 1, which may also be floats if
+    or booleans, or rows of probabilities. With one output the classes are 0 and 1, which may also be floats if
     the output is a probability or the loss in M's file is one for classes; see `predicted_classes`.
     """
     X, T = checked_examples(X, T)

@@ -180,7 +180,7 @@ def _columns(operation: Operation) -> int | None:
 
 
 def _append(M: MultilayerPerceptron, operation: Operation, size: int) -> None:
-    """Add an operation, for so many columns: a layer, the function of the last layer, or a normalization."""
+    """Add an operation on `size` columns: a layer, the function of the last layer, or a normalization."""
     last = M.layers[-1] if M.layers else None
     if isinstance(operation, Normalize):
         if last is not None or M.normalization is not None:

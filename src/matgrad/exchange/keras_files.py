@@ -110,7 +110,7 @@ def _member(group: h5py.Group, name: str, kind: type) -> Any:
 
 
 def _array(dataset: h5py.Dataset, limit: int) -> np.ndarray:
-    """An array in a file; what is outside of it, or would become too large, is refused."""
+    """An array in a file; raise if it is outside of the file, or too large."""
     if dataset.external or dataset.is_virtual:
         raise ValueError(f"{dataset.name}: is in another file, expected all arrays in this one")
     if dataset.dtype.kind not in "fiu" or dataset.shape is None:

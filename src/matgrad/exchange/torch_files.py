@@ -75,7 +75,7 @@ def _like(description: dict[str, Any], information: dict[str, Any], dtype: str) 
 
 
 def _check_tensors(expected: dict[str, torch.Tensor], found: dict[str, np.ndarray]) -> None:
-    """Refuse arrays with other names, shapes or dtypes than expected."""
+    """Raise if names, shapes or dtypes of arrays are not as expected."""
     if missing := [name for name in expected if name not in found]:
         raise ValueError(f"no {missing[0]} in it; found {', '.join(sorted(found))}")
     if unknown := [name for name in found if name not in expected]:

@@ -192,7 +192,7 @@ def _batch(M: MultilayerPerceptron, loss: LossFunction, X: Any, T: np.ndarray) -
 
 
 def _check_size(program: Program) -> None:
-    """Refuse a step with more elements than a person can look at."""
+    """Raise if a step has more than `MOST` elements."""
     count = sum(int(np.prod([int(n) for n in x.shape[:2]])) for x in program.values)
     if count > MOST:
         raise ValueError(

@@ -34,7 +34,7 @@ def history_html(history: Mapping[str, Sequence]) -> str:
 
 
 def run_html(run: Training) -> str:
-    """The history of a run so far, under a bar that shows its progress while it goes on."""
+    """The history of a run so far, under a bar that shows its progress while it runs."""
     is_running = run.epoch < run.epochs and not run.is_stopped
     return (_progress(run) if is_running else "") + history_html(run.history)
 
@@ -77,7 +77,7 @@ Curve = list[tuple[int, float]]  # epochs and finite values
 
 
 def _curves(history: Mapping[str, Sequence], measure: str) -> dict[str, Curve]:
-    """The values of a measure by the part of the data; those that are not finite are left out."""
+    """The values of a measure by the part of the data; without those that are not finite."""
     epochs = history.get("epoch", ())
     found = {part: values for name, values in history.items() for m, part in [measure_and_part(name)] if m == measure}
     curves = {
@@ -155,7 +155,7 @@ def _text(x: float, y: float, text: str, anchor: str, opacity: float = 0.8, weig
 
 
 def _ticks(low: float, high: float, count: int) -> list[float]:
-    """About so many round numbers with equal distances; the first is at most `low`, and the last at least `high`."""
+    """About `count` equidistant round numbers; the first is at most `low`, and the last at least `high`."""
     least = 1e-9 * max(abs(low), abs(high)) or 1.0  # a smaller distance cannot be told from 0
     rough = max(high - low, least, 1e-300) / count
     power = 10.0 ** math.floor(math.log10(rough))

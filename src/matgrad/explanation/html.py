@@ -124,7 +124,7 @@ class Entries:
 
     @cached_property
     def format(self) -> Callable[[Any], str]:
-        """How an element is written: a whole number as such, others with three digits, alike if they are of a kind."""
+        """How an element is written: integers without a point, others with three digits."""
         if np.array_equal(self.finite, np.round(self.finite)) and self.largest < 1e6:
             return "{:.0f}".format
         smallest = np.abs(self.finite[self.finite != 0]).min()

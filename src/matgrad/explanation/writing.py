@@ -110,14 +110,14 @@ def definition(cls: type) -> str:
 
 
 def _note(result: Result) -> str:
-    """Of an inherited equation, the class that has it: its letters may be others."""
+    """Of an inherited equation, the class that defines it, whose variable names it has."""
     if result.equation is None or result.layer is None:
         return ""
     for cls in type(result.layer).__mro__:
         with suppress(OSError, TypeError, KeyError):
             lines, first = inspect.getsourcelines(vars(cls)[result.equation.method])
             if inspect.getsourcefile(cls) == result.equation.file and 0 <= result.equation.line - first < len(lines):
-                return "" if cls is type(result.layer) else f"inherited from {cls.__name__}, with its letters"
+                return "" if cls is type(result.layer) else f"inherited from {cls.__name__} (its variable names)"
     return ""
 
 

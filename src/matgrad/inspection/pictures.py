@@ -88,7 +88,7 @@ def parse_shape(text: str) -> Shape:
 
 
 def checked_shape(shape: Shape | None, D: int) -> Shape:
-    """The shape of an image with D pixels, after a check that it has so many.
+    """The shape of an image with D pixels, after a check of their number.
 
     Without one it is a square, three squares (one per channel, as in CIFAR-10), or the rectangle nearest to a square.
     """
@@ -201,6 +201,6 @@ def write_png(figure: Figure, file: IO[bytes]) -> None:
 
 
 def write_animation(figures: Sequence[Figure], file: IO[bytes], seconds: float = 0.5) -> None:
-    """Write figures of the same size as a GIF that goes on and on, with so many seconds for each."""
+    """Write figures of the same size as a looping GIF, `seconds` per frame."""
     first, *others = [image(figure) for figure in figures]
     first.save(file, "GIF", save_all=True, append_images=others, duration=int(1000 * seconds), loop=0)

@@ -39,7 +39,7 @@ SHORTEST, WIDTH = 10, 120  # the shortest bar, and the width of a table outside 
 
 
 class Column(NamedTuple):
-    """A heading, the text of a row under it, and a rank: the highest ranks are left out first if space is short."""
+    """A heading, the text of a row under it, and a rank: the highest ranks are dropped first if space is short."""
 
     heading: str
     text: Callable[[Row], str]
@@ -244,7 +244,7 @@ class Profile:
     # -- equations, one by one ----------------------------------------------------------------
     @contextmanager
     def watching(self, step: EagerStep, X: Matrix, T: Matrix, *s: Matrix) -> Iterator[None]:
-        """Time the equations of one step that runs inside; the time that watching takes is left out."""
+        """Time the equations of one step that runs inside; the time that watching takes is not counted."""
         backend, skipped = self.M.backend, {"", CLIP} if step.clip_norm is None else {""}
 
         def mark(segment: str, result: Any, name: str) -> None:

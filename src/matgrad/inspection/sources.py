@@ -144,7 +144,7 @@ def _file(function: Any) -> str:
 
 
 def _simple_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements without a body of their own, in order of the source; those of inner functions are left out."""
+    """The statements without a body of their own, in order of the source; without those of inner functions."""
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
@@ -186,7 +186,7 @@ def _is_same_code(a: Any, b: Any) -> bool:
     """Whether two functions begin at one line and do the same with the same names and constants."""
     if not isinstance(a, CodeType) or not isinstance(b, CodeType):
         return repr(a) == repr(b)
-    facts = ("co_name", "co_firstlineno", "co_code", "co_names", "co_varnames")
-    if any(getattr(a, name) != getattr(b, name) for name in facts) or len(a.co_consts) != len(b.co_consts):
+    compared = ("co_name", "co_firstlineno", "co_code", "co_names", "co_varnames")
+    if any(getattr(a, name) != getattr(b, name) for name in compared) or len(a.co_consts) != len(b.co_consts):
         return False
     return all(map(_is_same_code, a.co_consts, b.co_consts))

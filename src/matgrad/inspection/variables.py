@@ -83,8 +83,8 @@ class ChangeableModel:
 
     def rounding(self) -> float:
         """What the rounding error of ℒ is proportional to besides ℒ: the largest |Y| and, with logarithms, 1."""
-        is_own = type(self.loss).__module__.startswith("matgrad.")
-        has_logarithms = self.loss.has_probabilities or not is_own
+        is_builtin = type(self.loss).__module__.startswith("matgrad.")
+        has_logarithms = self.loss.has_probabilities or not is_builtin
         return max(float(np.abs(self.inputs[-1]).max(initial=0.0)), 1.0 if has_logarithms else 0.0)
 
     def mean_loss(self, Y: np.ndarray) -> float:
@@ -225,7 +225,7 @@ def values_with_gradients(executed: Sequence[Equation], stored: Iterable[str]) -
     """The equations DV of the values V of feedforward, each with the index of the equation of V.
 
     `stored` are inputs and parameters, whose gradients are judged by what is in the layer. An equation that is
-    executed more than once, as in a loop, has several values, and is left out.
+    executed more than once, as in a loop, has several values, and is ignored.
     """
     count = Counter((e.file, e.line, e.method) for e in executed)
     once = {e: i for i, e in enumerate(executed) if count[e.file, e.line, e.method] == 1}

@@ -26,7 +26,7 @@ from matgrad.proofs.explanations import (
 )
 from matgrad.proofs.layers import by_rows, softmax_entry
 from matgrad.proofs.matrices import IndexMatrix, matrix
-from matgrad.proofs.statements import IndexAlgebra, Lemma
+from matgrad.proofs.statements import Algebra, Lemma
 from matgrad.proofs.symbolic_layers import Symbols
 
 SAME = "what the code computes; both have the same canonical form"
@@ -137,7 +137,7 @@ def _softmax(name: str, symbols: Symbols, check: Check) -> Explanation:
 def explain_lemma(lemma: Lemma, check: Check) -> Explanation:
     """The steps of a lemma, with the entry that both sides of each have."""
     explanation, before = Explanation(check), 0
-    for position, step in enumerate(lemma.steps(IndexAlgebra()), 1):
+    for position, step in enumerate(lemma.steps(Algebra()), 1):
         names = own_names(step.left)
         sides = (entry_written(side, step.left.indices, names) for side in ("left", "right"))
         left = joined(lambda writer, parts: " = ".join(parts), *sides)

@@ -1,7 +1,7 @@
 """Statements of the paper as objects: steps, each with two matrices that must be equal, and the verdict on them.
 
-A statement is written once, over the table of operations and an `Algebra`. `IndexAlgebra` proves it for all sizes;
-that of `matgrad.symbolic.derivations` checks it at fixed sizes with SymPy.
+A statement is written once, over the table of operations and an `Algebra`, which proves it for all
+sizes; that of `matgrad.symbolic.derivations` checks it at fixed sizes with SymPy.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from matgrad.index_notation.entries import FIRST, DependentEntry, Entry
 from matgrad.index_notation.expressions import Expression, Index, of
@@ -19,7 +19,7 @@ from matgrad.inspection.equations import relative_path
 from matgrad.inspection.verdicts import Check
 from matgrad.program.shapes import size_name
 from matgrad.proofs.calculus import METHOD, at, entry_of, gradient, is_proved, jacobian
-from matgrad.proofs.matrices import IndexMatrix, Shape, Size, column, indices_of, matrix, row, symbols
+from matgrad.proofs.matrices import IndexMatrix, Size, column, indices_of, matrix, row, symbols
 
 
 class Step(NamedTuple):
@@ -30,50 +30,60 @@ class Step(NamedTuple):
     right: Any
 
 
-class Algebra(Protocol):
-    """Matrices of symbols and their derivatives, in the way of one judge."""
+class Algebra:
+    """What statements are written with: matrices of symbols and their derivatives, in index notation, for all sizes."""
+
+    symbols: Callable[..., Any] = staticmethod(symbols)
+    row: Callable[[Any, Any], Any] = staticmethod(row)
+    column: Callable[[Any, Any], Any] = staticmethod(column)
+    gradient: Callable[[Any, Any], Any] = staticmethod(gradient)
+    jacobian: Callable[[Any, Any], Any] = staticmethod(jacobian)
+    at: Callable[[Any, Any, Any], Any] = staticmethod(at)
 
     def size(self, name: str, number: int) -> Any:
-        """A size: one with this name, or this number."""
-
-    def symbols(self, name: str, *shape: Any, is_positive: bool = False) -> Any:
-        """An m×n matrix of symbols; without sizes, a scalar."""
+        """A size, which has a name here; the number is for judges that need one."""
+        return Size(name)
 
     def functions(self, name: str, shape: Any, x: Any) -> Any:
         """A matrix of unknown functions of x."""
+        return IndexMatrix(shape, of(DependentEntry(name, indices_of(shape), entry_of(x).name)))
 
     def polynomials(self, p: Any, y: Any) -> Any:
-        """A column of p polynomials of degree 2 in the elements of a vector y, with unknown coefficients."""
+        """g_i(y) = a_i + Σ_j b_ij·y_j + Σ_jk c_ijk·y_j·y_k"""
+        m = str(size_name(y.shape[1] if y.rows == FIRST.size else y.shape[0]))
+
+        def element(j: Index) -> Expression:
+            return y[j, FIRST] if y.columns == FIRST.size else y[FIRST, j]
+
+        def entry(i: Index, _: Index) -> Expression:
+            linear = summed(lambda j: of(Entry("b", (i, j))) * element(j), m)
+            square = summed(
+                lambda j: summed(lambda k: of(Entry("c", (i, j, k))) * element(j) * element(k), m),
+                m,
+            )
+            return of(Entry("a", (i,))) + linear + square
+
+        return matrix((p, 1), entry)
 
     def matrix(self, scalar: Any) -> Any:
         """The 1×1 matrix of a scalar."""
+        return IndexMatrix((1, 1), scalar.entry)
 
     def scaled(self, A: Any, g: Any) -> Any:
         """A times the scalar in the 1×1 matrix g."""
-
-    def row(self, X: Any, i: Any) -> Any:
-        """x_i, the i-th row of X"""
-
-    def column(self, X: Any, j: Any) -> Any:
-        """x^j, the j-th column of X"""
+        return IndexMatrix((), g.entry) * A
 
     def by_rows(self, f: Callable[[Any], Any], shape: Any) -> Any:
         """The matrix with the rows f(i)."""
+        return matrix(shape, lambda i, j: f(i)[FIRST, j])
 
     def by_columns(self, f: Callable[[Any], Any], shape: Any) -> Any:
         """The matrix with the columns f(j)."""
-
-    def gradient(self, value: Any, V: Any) -> Any:
-        """∇_V of a scalar, for a matrix V of symbols."""
-
-    def jacobian(self, y: Any, x: Any) -> Any:
-        """∂y/∂x for vectors y and x; x consists of symbols."""
-
-    def at(self, A: Any, V: Any, value: Any) -> Any:
-        """A with a matrix for the symbols V in it."""
+        return matrix(shape, lambda i, j: f(j)[i, FIRST])
 
     def judge(self, step: Step) -> tuple[str, str]:
         """The method by which both sides were compared, and what is wrong; '' if nothing is."""
+        return METHOD, "" if is_proved(*step[1:]) else f"\n  left   {step.left}\n  right  {step.right}"
 
 
 @dataclass(frozen=True)
@@ -123,56 +133,4 @@ def chain(start: Any, *links: tuple[str, Any]) -> Iterator[Step]:
 
 def prove_lemma(lemma: Lemma) -> Check:
     """The verdict on a lemma for all sizes."""
-    return judge_lemma(lemma, IndexAlgebra(), "all sizes", "is not proved")
-
-
-class IndexAlgebra:
-    """Matrices in index notation, for all sizes."""
-
-    symbols, row, column = staticmethod(symbols), staticmethod(row), staticmethod(column)
-    gradient, jacobian, at = staticmethod(gradient), staticmethod(jacobian), staticmethod(at)
-
-    def size(self, name: str, number: int) -> Size:
-        """The size with this name."""
-        return Size(name)
-
-    def functions(self, name: str, shape: Shape, x: IndexMatrix) -> IndexMatrix:
-        """A matrix of unknown functions of x."""
-        return IndexMatrix(shape, of(DependentEntry(name, indices_of(shape), entry_of(x).name)))
-
-    def polynomials(self, p: Size, y: IndexMatrix) -> IndexMatrix:
-        """g_i(y) = a_i + Σ_j b_ij·y_j + Σ_jk c_ijk·y_j·y_k"""
-        m = str(size_name(y.shape[1] if y.rows == FIRST.size else y.shape[0]))
-
-        def element(j: Index) -> Expression:
-            return y[j, FIRST] if y.columns == FIRST.size else y[FIRST, j]
-
-        def entry(i: Index, _: Index) -> Expression:
-            linear = summed(lambda j: of(Entry("b", (i, j))) * element(j), m)
-            square = summed(
-                lambda j: summed(lambda k: of(Entry("c", (i, j, k))) * element(j) * element(k), m),
-                m,
-            )
-            return of(Entry("a", (i,))) + linear + square
-
-        return matrix((p, 1), entry)
-
-    def matrix(self, scalar: IndexMatrix) -> IndexMatrix:
-        """The 1×1 matrix of a scalar."""
-        return IndexMatrix((1, 1), scalar.entry)
-
-    def scaled(self, A: IndexMatrix, g: IndexMatrix) -> IndexMatrix:
-        """A times the scalar in the 1×1 matrix g."""
-        return IndexMatrix((), g.entry) * A
-
-    def by_rows(self, f: Callable[[Index], IndexMatrix], shape: Shape) -> IndexMatrix:
-        """The matrix with the rows f(i)."""
-        return matrix(shape, lambda i, j: f(i)[FIRST, j])
-
-    def by_columns(self, f: Callable[[Index], IndexMatrix], shape: Shape) -> IndexMatrix:
-        """The matrix with the columns f(j)."""
-        return matrix(shape, lambda i, j: f(j)[i, FIRST])
-
-    def judge(self, step: Step) -> tuple[str, str]:
-        """Whether both sides have the same canonical form."""
-        return METHOD, "" if is_proved(*step[1:]) else f"\n  left   {step.left}\n  right  {step.right}"
+    return judge_lemma(lemma, Algebra(), "all sizes", "is not proved")

@@ -114,7 +114,7 @@ def attempts(prove: Prove, name: str, about: str) -> list[Check]:
     """
     sizes = SymbolicSizes()
     checks = _attempt(prove, sizes, name, about)
-    for ones in _subsets(sizes.questions.ones):
+    for ones in subsets(sizes.questions.ones):
         checks += _attempt(prove, SymbolicSizes(ones), name, f"{about}, {', '.join(f'{n} = 1' for n in sorted(ones))}")
     return checks
 
@@ -140,7 +140,7 @@ def _verdicts(prove: Prove, symbols: Symbols, name: str, about: str) -> list[Che
     return checks
 
 
-def _subsets(names: set[str]) -> Iterator[frozenset[str]]:
+def subsets(names: set[str]) -> Iterator[frozenset[str]]:
     """The subsets that are not empty."""
     for number in range(1, len(names) + 1):
         yield from map(frozenset, combinations(sorted(names), number))

@@ -12,7 +12,7 @@ from sympy.core.function import AppliedUndef
 from matgrad.inspection.verdicts import Check
 from matgrad.proofs.derivations import derivations
 from matgrad.proofs.lemmas import lemmas
-from matgrad.proofs.statements import Lemma, Step, judge_lemma
+from matgrad.proofs.statements import Algebra, Lemma, Step, judge_lemma
 from matgrad.symbolic.derivatives import derivative
 from matgrad.symbolic.equality import compare, symbols
 
@@ -30,10 +30,11 @@ def check_lemma(lemma: Lemma) -> Check:
     return judge_lemma(lemma, SymPyAlgebra(), sizes, "is wrong")
 
 
-class SymPyAlgebra:
+class SymPyAlgebra(Algebra):
     """Matrices of SymPy, with numbers for sizes."""
 
-    gradient = staticmethod(derivative)
+    gradient, jacobian = staticmethod(derivative), staticmethod(sp.Matrix.jacobian)
+    row, column = staticmethod(sp.Matrix.row), staticmethod(sp.Matrix.col)
 
     def size(self, name: str, number: int) -> int:
         """The number."""
@@ -62,14 +63,6 @@ class SymPyAlgebra:
         """A times the scalar in the 1×1 matrix g."""
         return A * g[0]
 
-    def row(self, X: sp.Matrix, i: int) -> sp.Matrix:
-        """The i-th row of X, from 0."""
-        return X.row(i)
-
-    def column(self, X: sp.Matrix, j: int) -> sp.Matrix:
-        """The j-th column of X, from 0."""
-        return X.col(j)
-
     def by_rows(self, f: Callable[[int], sp.Matrix], shape: Shape) -> sp.Matrix:
         """The matrix with the rows f(0), …, f(m - 1)."""
         return sp.Matrix.vstack(*map(f, range(shape[0])))
@@ -78,16 +71,12 @@ class SymPyAlgebra:
         """The matrix with the columns f(0), …, f(n - 1)."""
         return sp.Matrix.hstack(*map(f, range(shape[1])))
 
-    def jacobian(self, y: sp.Matrix, x: sp.Matrix) -> sp.Matrix:
-        """∂y/∂x for vectors y and x."""
-        return y.jacobian(x)
-
     def at(self, A: sp.Matrix, V: sp.Matrix, value: sp.Matrix) -> sp.Matrix:
         """A with a matrix for the symbols V in it."""
         return A.xreplace(dict(zip(V, value, strict=True)))
 
     def judge(self, step: Step) -> tuple[str, str]:
-        """Whether both sides are equal as functions of their symbols."""
+        """The method by which both sides were compared, and what is wrong; '' if nothing is."""
         result = compare(_independent(step.left), _independent(step.right))
         return result.method, "" if result.ok else str(result)
 

@@ -234,7 +234,7 @@ def _matrix(A: np.ndarray) -> sp.Matrix:
 
 
 def _floats(A: sp.Matrix) -> np.ndarray:
-    """The values of expressions with 40 digits: to have so many of 1 + erf(-300), SymPy itself would compute 40000."""
+    """The values of expressions with 40 digits: for 1 + erf(-300), SymPy itself would need 40000."""
     with mpmath.workdps(DIGITS):
         values = A if all(x.is_Number for x in A) else sp.lambdify((), [*A], "mpmath")()
     return np.reshape([float(x) for x in values], A.shape)

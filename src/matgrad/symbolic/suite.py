@@ -125,8 +125,8 @@ def _check_with_numbers(
         layer = _made(make, d, k, training)
     except ValueError as error:  # a layer may not exist in all sizes, such as a softmax over one class
         cls, note = type(make(D, K)), f"not checked with D={d} and K={k}: {error}"
-        is_own = cls.__module__.startswith("matgrad.")
-        return [] if is_own else [without_verdict(cls, "feedforward", ("", ""), f"N={N} D={d} K={k}", note)]
+        is_builtin = cls.__module__.startswith("matgrad.")
+        return [] if is_builtin else [without_verdict(cls, "feedforward", ("", ""), f"N={N} D={d} K={k}", note)]
     return check_layer_in_numbers(layer, N, scale)
 
 

@@ -77,7 +77,7 @@ class Typesetter:
         return Tex(rf"\texttt{{{escape(ast.unparse(node))}}}")
 
     def condition(self, test: ast.expr) -> str:
-        """A condition in LaTeX; a letter that is tested for its truth value is a number."""
+        """A condition in LaTeX; a name that is tested as a boolean is a number."""
         is_letter = isinstance(test, ast.Name) and not is_word(test.id)
         return self(test).text + (r" \neq 0" if is_letter else "")
 
