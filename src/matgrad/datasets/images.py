@@ -6,6 +6,7 @@ import os
 import struct
 import tarfile
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -21,6 +22,7 @@ PIXELS = 3 * 32 * 32  # of CIFAR-10: channel, row, column
 RECORD = 1 + PIXELS
 LIMIT = 1 << 26  # bytes in one batch of CIFAR-10: the real ones have 31 million
 BATCHES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
+Batch = tuple[np.ndarray, np.ndarray]  # N×3072 pixels and N labels, unsigned bytes
 FOLDER, ARCHIVE = "cifar-10-batches-bin", "cifar-10-binary.tar.gz"
 
 
@@ -49,7 +51,7 @@ def cifar10(path: str | os.PathLike[str]) -> Dataset:
     if missing := [name for name in BATCHES if name not in batches]:
         expected = f"{BATCHES[0]} to {BATCHES[4]} and {BATCHES[5]} (or .xz, .gz) or {ARCHIVE}: its binary version"
         raise DataError(f"{path}: no {', '.join(missing)}; expected {expected}")
-    *train, test = (_records(batches[name], f"{path}: {name}") for name in BATCHES)
+    *train, test = (batches[name] for name in BATCHES)
     X, T = (np.concatenate(parts) for parts in zip(*train, strict=True))
     return Dataset.checked(
         "cifar10", X, T, *test, source=str(path), classes=len(CIFAR10), class_names=CIFAR10, value_range=(0, 255)
@@ -114,18 +116,18 @@ def _read(path: Path, dimensions: int) -> np.ndarray:
 
 
 # -- CIFAR-10 -------------------------------------------------------------------------------------
-def _from_folder(folder: Path) -> dict[str, bytes]:
+def _from_folder(folder: Path) -> dict[str, Batch]:
     """The batches in a folder, in its subfolder, or in the archive in it."""
     found = {}
     for name in BATCHES:
         files = (place / f"{name}{suffix}" for place in (folder, folder / FOLDER) for suffix in ("", ".xz", ".gz"))
         if file := next((file for file in files if file.is_file()), None):
             with reading(file) as content:
-                found[name] = read_up_to(content, LIMIT + 1)
+                found[name] = _records(content, str(file))
     return _from_archive(folder / ARCHIVE) if not found and (folder / ARCHIVE).is_file() else found
 
 
-def _from_archive(path: Path) -> dict[str, bytes]:
+def _from_archive(path: Path) -> dict[str, Batch]:
     """The batches in a tar file, which is read once, from beginning to end; nothing is unpacked to disk."""
     found = {}
     try:
@@ -135,7 +137,7 @@ def _from_archive(path: Path) -> dict[str, bytes]:
                 name = Path(member.name).name
                 file = archive.extractfile(member) if name in BATCHES and member.isfile() else None
                 if file is not None:
-                    found[name] = read_up_to(file, LIMIT + 1)
+                    found[name] = _records(file, f"{path}: {member.name}")
     except (tarfile.TarError, OverflowError) as error:
         reason = str(error).split("\n")[0]
         raise DataError(f"{path}: not a tar archive, or a damaged one ({reason})") from error
@@ -152,8 +154,9 @@ class _Member(tarfile.TarInfo):
         return super()._proc_member(archive)  # type: ignore[misc]
 
 
-def _records(content: bytes, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """The N×3072 pixels and N labels of a batch, whose records have 1 byte for the label and 3072 for the pixels."""
+def _records(file: IO[bytes], where: str) -> Batch:
+    """The records of a batch, each of which has 1 byte for the label and 3072 for the pixels."""
+    content = read_up_to(file, LIMIT + 1)
     if not content or len(content) % RECORD or len(content) > LIMIT:
         found = f"found {len(content)} bytes{' or more' * (len(content) > LIMIT)}"
         raise DataError(
