@@ -12,7 +12,7 @@ from sklearn.utils.class_weight import compute_class_weight
 import matgrad as mg
 from cli_support import run, succeed
 from matgrad.callbacks import Callback, Matrices
-from matgrad.datasets.weighting import class_weights, weights_by_class
+from matgrad.datasets.loader import class_weights, weights_by_class
 from matgrad.engines.registry import compile_step
 from matgrad.evaluation.measures import measure
 from matgrad.loss_functions import LOSSES
@@ -289,7 +289,7 @@ def test_one_output_has_the_weights_of_two_classes():
     [
         ({"sample_weight": np.ones(3)}, r"sample_weight: found shape \(3,\), expected 25 numbers"),
         ({"sample_weight": -np.ones(N)}, r"sample_weight: found -1.0 in row 0, expected numbers from 0"),
-        ({"sample_weight": np.zeros(N)}, "sample_weight: all are 0, so that there is nothing to learn"),
+        ({"sample_weight": np.zeros(N)}, "sample_weight: all weights are zero"),
         ({"sample_weight": np.full(N, np.nan)}, "sample_weight, row 0, column 0: found nan, expected a finite number"),
         ({"sample_weight": np.full(N, "a")}, "sample_weight: found <U1, expected numbers"),
         ({"class_weight": "even"}, "class weight 1: expected a number, found 'even'"),

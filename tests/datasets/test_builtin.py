@@ -29,7 +29,6 @@ def test_every_fifth_digit_is_held_out_and_the_order_is_kept():
     np.testing.assert_array_equal(data.Ttest, expected.target[::5])
     np.testing.assert_array_equal(data.Ttrain, expected.target[rest])
     assert (data.name, data.classes, data.input_size, data.output_size) == ("digits", 10, 64, 10)
-    assert data.normalization.kind == "none"
 
 
 def test_unit_digits_are_sixteenths():

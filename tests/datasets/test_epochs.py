@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from matgrad.datasets import DataError, mini, preprocessed, save_npz
-from support import assert_close
 
 
 def write(folder: Path, *numbers: int) -> Path:
@@ -25,14 +24,6 @@ def test_every_epoch_has_its_file_and_they_are_repeated(tmp_path: Path):
     for i in (0, 1, 10, 11, 12, 25):
         assert data[i].sha256() == mini(seed=i % 11).sha256(), i
         assert data[i].name == f"epoch{i % 11}"
-
-
-def test_all_epochs_are_normalized_as_the_first(tmp_path: Path):
-    data = preprocessed(write(tmp_path, 0, 1)).normalize("standard")
-    first, second = (mini(seed=i).Xtrain.astype(float) for i in (0, 1))
-    expected = (second - first.mean(axis=0)) / first.std(axis=0)
-    assert_close(data[1].Xtrain, expected.astype(np.float32), tolerance=1e-5)
-    assert data[0].normalization.kind == data[1].normalization.kind == "standard"
 
 
 def test_fewer_classes_in_a_later_epoch_are_as_many_as_in_the_first(tmp_path: Path):

@@ -18,7 +18,7 @@ class DataError(ValueError):
 
 
 def check_examples(X: Matrix, T: Matrix, part: str = "") -> None:
-    """Refuse examples and targets that cannot be trained on or measured; `part` comes before their names in errors."""
+    """Raise if examples and targets cannot be trained on or measured; `part` comes before their names in errors."""
     if not is_scipy(X):
         check_dense(X, f"{part}X")
     check_dense(T, f"{part}T")
@@ -72,7 +72,7 @@ def stacked(*parts: Any) -> Any:
 
 
 def check_dense(A: Any, where: str) -> None:
-    """Refuse what NumPy would misread in silence: sparse matrices of any library, masked arrays and `np.matrix`."""
+    """Raise for what NumPy would misread in silence: sparse matrices of any library, masked arrays and `np.matrix`."""
     if isinstance(A, np.ma.MaskedArray):
         raise TypeError(f"{where}: found a MaskedArray, expected an array without a mask, such as A.filled(0)")
     if isinstance(A, np.matrix):
@@ -88,13 +88,13 @@ def check_dense(A: Any, where: str) -> None:
 
 
 def check_numbers(A: Any, where: str) -> None:
-    """Refuse elements that are not real numbers."""
+    """Raise if the elements are not real numbers."""
     if A.dtype.kind not in "fiub":
         raise DataError(f"{where}: found {A.dtype}, expected numbers")
 
 
 def check_finite(A: Any, where: str, found: Any = None) -> None:
-    """Refuse NaN and infinity; A may be the float32 version of `found`, whose values are shown."""
+    """Raise if there is NaN or infinity; A may be the float32 version of `found`, whose values are shown."""
     B = A.data if is_scipy(A) else backend_of(A).to_numpy(A)
     check_numbers(B, where)
     if not all_finite(B):
@@ -118,7 +118,7 @@ def checked_weights(weights: Any, N: int, where: str = "weights") -> np.ndarray:
         row = int(np.argmax(s < 0))
         raise DataError(f"{where}: found {s[row]} in row {row}, expected numbers from 0")
     if not s.any():
-        raise DataError(f"{where}: all are 0, so that there is nothing to learn; expected some above 0")
+        raise DataError(f"{where}: all weights are zero, expected a positive one")
     return s
 
 

@@ -23,10 +23,9 @@ MAX_CLASSES = 1 << 16  # more are taken for a mistake: one-hot rows have one col
 class Dataset:
     """Examples X, float32 N×D, and targets T: N class indices (int64), or a float32 N×K matrix (regression).
 
-    X is a NumPy array or a CSR matrix of SciPy. `normalization` says how X was computed from the data as read,
-    `value_range` which smallest and largest value that data can have, if known, `features` how that data was made from
-    the columns of a table, and `notes` what the reader decided. The features of an svmlight file count from
-    `first_index`. Created by `Dataset.checked`.
+    X is a NumPy array or a CSR matrix of SciPy. `value_range` has the smallest and largest value that X can have, if
+    known, `features` says how X was made from the columns of a table, and `notes` what the reader decided. The
+    features of an svmlight file count from `first_index`. Created by `Dataset.checked`.
     """
 
     name: str
@@ -34,7 +33,6 @@ class Dataset:
     Ttrain: np.ndarray
     Xtest: Any
     Ttest: np.ndarray
-    normalization: Normalization
     classes: int | None = None
     class_names: tuple[str, ...] | None = None
     value_range: tuple[float, float] | None = None
@@ -53,13 +51,9 @@ class Dataset:
         *,
         source: str | None = None,
         classes: int | None = None,
-        class_names: tuple[str, ...] | None = None,
-        value_range: tuple[float, float] | None = None,
-        notes: tuple[str, ...] = (),
-        features: Features | None = None,
-        first_index: int | None = None,
+        **others: Any,
     ) -> Dataset:
-        """The unnormalized data set of these arrays, or a DataError that names `source` and the array.
+        """The data set of these arrays and other attributes, or a DataError that names `source` and the array.
 
         X becomes float32. Integers and booleans in a vector or a single column are classes, 0 to `classes` - 1 if
         that is given; other targets are numbers, and a vector of them becomes a column.
@@ -75,8 +69,7 @@ class Dataset:
             check_labels(Tt, classes, f"{where}: Ttest")
         elif classes is not None:
             raise DataError(f"{where}: Ttrain: found a matrix of numbers, expected {classes} classes")
-        none = Normalization.none(X.shape[1])
-        return cls(name, X, T, Xt, Tt, none, classes, class_names, value_range, notes, features, first_index)
+        return cls(name, X, T, Xt, Tt, classes, **others)
 
     @property
     def input_size(self) -> int:
@@ -98,29 +91,18 @@ class Dataset:
                 digest.update(A.data.cast("B"))
         return digest.hexdigest()
 
-    def normalize(self, how: str | Normalization) -> Dataset:
-        """The data set with X' = (X - offset) / scale, for 'none', 'unit', 'standard', or a known normalization.
+    def normalize(self, kind: str) -> Dataset:
+        """The data set with X' = (X - offset) / scale; see `Normalization.of` for the kinds none, unit and standard.
 
-        'unit' maps the known range of the values to [0, 1] or, without one, the range of each column
-        of Xtrain. 'standard' gives the columns of Xtrain mean 0 and standard deviation 1. Constant
-        columns have scale 1.
+        A model with a `normalization` of its own takes the data as read.
         """
-        if self.normalization.kind != "none":
-            raise DataError(f"{self.name}: already normalized ({self.normalization.kind})")
         try:
-            new = Normalization.of(how, self.Xtrain, self.value_range) if isinstance(how, str) else how
-            X, Xt = new.apply(self.Xtrain), new.apply(self.Xtest)
+            normalization = Normalization.of(kind, self.Xtrain, self.value_range)
         except ValueError as error:
             raise DataError(f"{self.name}: {error}") from error
-        check_finite(X, f"{self.name}: Xtrain after normalization")
+        X, Xt = normalization.apply(self.Xtrain), normalization.apply(self.Xtest)
         check_finite(Xt, f"{self.name}: Xtest after normalization")
-        return replace(self, Xtrain=X, Xtest=Xt, normalization=new)
-
-    def split(self, fraction: float, seed: int = 0) -> tuple[Dataset, tuple[Any, np.ndarray]]:
-        """(the data set without a fraction of its training rows, (X, T) of those rows), for validation."""
-        kept, held = hold_out(self.Xtrain.shape[0], fraction, seed, self.name)
-        rest = replace(self, Xtrain=self.Xtrain[kept], Ttrain=self.Ttrain[kept])
-        return rest, (self.Xtrain[held], self.Ttrain[held])
+        return replace(self, Xtrain=X, Xtest=Xt, value_range=None)
 
 
 def hold_out(N: int, fraction: float, seed: int = 0, where: str = "data") -> tuple[np.ndarray, np.ndarray]:
@@ -135,7 +117,7 @@ def hold_out(N: int, fraction: float, seed: int = 0, where: str = "data") -> tup
 
 
 def check_labels(labels: np.ndarray, classes: int, where: str) -> None:
-    """Refuse labels that are not a class from 0 to `classes` - 1."""
+    """Raise if a label is not a class from 0 to `classes` - 1."""
     try:
         class_indices(labels, classes)
     except ValueError as error:
@@ -179,7 +161,7 @@ def _targets(A: np.ndarray, where: str) -> np.ndarray:
 
 
 def _check_shapes(where: str, X: Any, T: np.ndarray, Xt: Any, Tt: np.ndarray) -> None:
-    """Refuse arrays that do not fit each other."""
+    """Raise if the arrays do not fit each other."""
     for part, A, B in (("train", X, T), ("test", Xt, Tt)):
         if A.shape[0] != len(B):
             found = f"X{part} has {A.shape[0]} rows and T{part} has {len(B)}"

@@ -1,8 +1,8 @@
-"""Batches of examples and targets, and one-hot targets."""
+"""Batches of examples and targets, one-hot targets, and weights of examples and classes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from itertools import pairwise
 from typing import Any
@@ -18,6 +18,9 @@ from matgrad.foundation.random_numbers import generator
 from matgrad.matrix_operations import identity
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 from matgrad.sparse.support import Support
+from matgrad.specifications.parsing import parse_numbers
+
+ClassWeights = str | Mapping[int, float] | Sequence[float] | np.ndarray
 
 
 class DataLoader:
@@ -209,7 +212,7 @@ def _column(weights: Any, X: Matrix) -> Matrix:
 
 
 def are_classes(T: np.ndarray) -> bool:
-    """Whether targets stand for classes: a vector or column of integers or truth values, or rows of probabilities.
+    """Whether targets stand for classes: a vector or column of integers or booleans, or rows of probabilities.
 
     Such a row has at least two elements, not negative and with the sum 1, as a one-hot row has.
     """
@@ -225,3 +228,34 @@ def class_indices(labels: np.ndarray, classes: int) -> np.ndarray:
     if len(wrong):
         raise ValueError(f"label {indices[wrong[0]]} in row {wrong[0]}: expected a class from 0 to {classes - 1}")
     return indices.astype(np.int64)
+
+
+def class_weights(specification: ClassWeights, T: np.ndarray, K: int | None) -> np.ndarray:
+    """c, the weights of K classes; the targets T of N examples are class indices or rows of probabilities.
+
+    ``"balanced"`` gives all classes the same total weight: class j, which n_j of the N examples have, has the weight
+    N / (K·n_j), where K counts the classes that occur. Else it is a list of K weights, such as ``1;2;0.5``, or a
+    dictionary from class indices to weights; other classes have the weight 1. A regression, where K is None, has none.
+    """
+    if K is None:
+        raise ValueError("class weights: the targets are numbers, expected classes")
+    if isinstance(specification, str) and specification == "balanced":
+        counts = T.sum(axis=0) if _are_rows(T) else np.bincount(class_indices(T.reshape(-1), K), minlength=K)
+        return np.divide(counts.sum(), np.count_nonzero(counts) * counts, out=np.ones(K), where=counts > 0)
+    if isinstance(specification, str):
+        specification = parse_numbers(specification, "class weight", float)
+    if isinstance(specification, Mapping):
+        if unknown := [j for j in specification if j not in range(K)]:
+            raise ValueError(f"class weights: found the class {unknown[0]!r}, expected classes from 0 to {K - 1}")
+        specification = [specification.get(j, 1.0) for j in range(K)]
+    return checked_weights(specification, K, "class weights")
+
+
+def weights_by_class(T: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """T c, the weights of N examples from those of their classes; class indices stand for one-hot rows."""
+    return T @ c if _are_rows(T) else c[class_indices(T.reshape(-1), len(c))]
+
+
+def _are_rows(T: np.ndarray) -> bool:
+    """Whether T has rows of probabilities, and not class indices."""
+    return T.ndim == 2 and T.shape[1] > 1

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from matgrad.datasets.dataset import DataError, Dataset, parts_of
-from matgrad.datasets.normalization import Normalization
 from matgrad.datasets.reading import existing_folder
 from matgrad.foundation.files import read_npz
 from matgrad.foundation.limits import check_bytes, limit_from
@@ -33,7 +32,7 @@ def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
     """The data set in an npz file: X matrices of numbers, T class indices, one-hot rows, or numbers.
 
     Integers and booleans in a vector or a single column are class indices, rows with a single 1 and zeros are
-    one-hot, and other targets are those of a regression. Pickled objects are refused.
+    one-hot, and other targets are those of a regression. Pickled objects are an error.
     """
     path = Path(file)
     arrays = _arrays(path)
@@ -59,7 +58,7 @@ def save_npz(dataset: Dataset, file: str | os.PathLike[str]) -> None:
     try:
         with atomic_write(Path(file)) as output:
             arrays = {name: A for key in KEYS for name, A in parts_of(key, getattr(dataset, key)).items()}
-            if dataset.value_range is not None and dataset.normalization.kind == "none":
+            if dataset.value_range is not None:
                 arrays[RANGE] = np.array(dataset.value_range)
             np.savez_compressed(output, **arrays)  # type: ignore[arg-type]
     except OSError as error:
@@ -97,7 +96,7 @@ def _csr_array(parts: dict[str, np.ndarray], where: str) -> Any:
 
 
 def _check_keys(path: Path, found: list[str]) -> None:
-    """Refuse a file in which one of the four arrays is missing, or with unknown ones."""
+    """Raise if one of the four arrays is missing, or if there are unknown ones."""
     missing = [key for key in KEYS if key not in found]
     extra = [key for key in found if key not in (*KEYS, RANGE)]
     if missing or extra:
@@ -132,7 +131,7 @@ class Preprocessed:
     A file is read when its epoch begins. Every data set must have the sizes of the first.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], normalization: Normalization | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = existing_folder(folder)
         found = {path.name for path in self.folder.iterdir() if re.fullmatch(r"epoch\d+\.npz", path.name)}
         expected = [f"epoch{i}.npz" for i in range(len(found))]
@@ -143,8 +142,7 @@ class Preprocessed:
                 f"{self.folder}: found {others}, expected {', '.join(missing) or 'epoch0.npz, epoch1.npz …'}"
             )
         self._files = [self.folder / name for name in expected]
-        self._normalization = normalization
-        self.first = self._normalized(npz(self._files[0]))
+        self.first = npz(self._files[0])
         self._last = (0, self.first)
 
     def __len__(self) -> int:
@@ -163,14 +161,6 @@ class Preprocessed:
             self._last = (number, self._checked(number))
         return self._last[1]
 
-    def normalize(self, how: str | Normalization) -> Preprocessed:
-        """The same folder, with the normalization of the first epoch's training data applied to every epoch."""
-        return Preprocessed(self.folder, self.first.normalize(how).normalization)
-
-    def _normalized(self, dataset: Dataset) -> Dataset:
-        """The data set, normalized if that was asked for."""
-        return dataset if self._normalization is None else dataset.normalize(self._normalization)
-
     def _checked(self, number: int) -> Dataset:
         """The data set in a file, after a check that it has the sizes of the first, and as many classes."""
         first, dataset = self.first, npz(self._files[number])
@@ -181,7 +171,7 @@ class Preprocessed:
             fits = dataset.classes <= first.classes
         if dataset.input_size != first.input_size or not fits:
             raise DataError(f"{self._files[number]}: found {sizes[1]}, expected {sizes[0]} as in {self._files[0].name}")
-        return replace(self._normalized(dataset), classes=first.classes)
+        return replace(dataset, classes=first.classes)
 
 
 def preprocessed(folder: str | os.PathLike[str]) -> Preprocessed:

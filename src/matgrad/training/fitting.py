@@ -20,7 +20,7 @@ from matgrad.callbacks import (
 from matgrad.datasets import DataLoader
 from matgrad.datasets.checking import check_finite, checked_examples, checked_weights
 from matgrad.datasets.dataset import hold_out
-from matgrad.datasets.weighting import ClassWeights, class_weights, weights_by_class
+from matgrad.datasets.loader import ClassWeights, class_weights, weights_by_class
 from matgrad.foundation.numbers import check_size
 from matgrad.learning_rate import create_scheduler
 from matgrad.loss_functions import (
