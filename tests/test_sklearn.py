@@ -328,7 +328,7 @@ def test_sparse_layers(options: dict, density: float | None):
     ("options", "message"),
     [
         ({"hidden_layer_sizes": (0,)}, "layer size 2 must be a positive whole number"),
-        ({"hidden_layer_sizes": "a"}, "hidden_layer_sizes 1: expected a whole number, found 'a'"),
+        ({"hidden_layer_sizes": "a"}, "hidden_layer_sizes 1: expected an integer, found 'a'"),
         ({"hidden_layer_sizes": (5, 4), "activation": "ReLU;ReLU;ReLU"}, "expected 5 layer sizes for 4 linear layers"),
         ({"activation": "rely"}, "unknown layer 'rely'"),
         ({"optimizer": "adam"}, "unknown optimizer 'adam'"),

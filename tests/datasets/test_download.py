@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -295,15 +294,6 @@ def test_a_folder_that_cannot_be_made_is_refused(server: Server, tmp_path: Path)
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match=r"file: cannot be written \(File exists\)"):
         fetch(server, tmp_path / "file")
-
-
-@pytest.mark.parametrize("suffix", ["", ".part"])
-def test_a_pipe_is_not_replaced_and_not_waited_for(tmp_path: Path, suffix: str):
-    pipe = tmp_path / f"train-images-idx3-ubyte.gz{suffix}"
-    os.mkfifo(pipe)
-    with pytest.raises(DataError, match=r"cannot be written \(expected a file, found a device, a pipe or a socket\)"):
-        get("mnist", tmp_path, mirrors=["http://127.0.0.1:9/"])
-    assert pipe.is_fifo()
 
 
 @pytest.mark.skipif(not (DATA / "mnist").is_dir(), reason="no MNIST: set MATGRAD_DATA to a folder with mnist/*.gz")

@@ -28,7 +28,7 @@ YAML: list[Case] = [
     ("a name in two ways", b"layer-sizes: '64;10'\nlayer_sizes: '64;10'", "is given twice"),
     ("null", b"epochs: ~", None),
     ("an object", b"epochs: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
-    ("an odd tag", b"epochs: !!int ''", "not a sound YAML file"),
+    ("an odd tag", b"epochs: !!int ''", "an invalid YAML file"),
     ("bytes", b"epochs: !!binary aGVsbG8=", "'epochs': expected a number, a word or a list"),
     ("a date", b"epochs: 2020-01-01", "'epochs': expected a number, a word or a list"),
     ("not a date", b"epochs: 2020-99-99", "c.yaml"),

@@ -170,7 +170,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     clock = Clock()
-    for module in ("inspection.profiling", "foundation.stopwatch", "engines.executor"):
+    for module in ("inspection.profiling", "foundation.machine", "engines.executor"):
         monkeypatch.setattr(f"matgrad.{module}.time", clock)
     return clock
 

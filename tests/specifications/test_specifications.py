@@ -58,7 +58,7 @@ def test_lists_may_be_sequences_and_single_values():
     states = [M.state() for M in models]
     for name, X in states[0].items():
         np.testing.assert_array_equal(to_numpy(X), to_numpy(states[1][name]), err_msg=name)
-    with pytest.raises(ValueError, match=r"layer size 2: expected a whole number, found '5.5'"):
+    with pytest.raises(ValueError, match=r"layer size 2: expected an integer, found '5.5'"):
         create_model("ReLU;Linear", [4, 5.5, 3])
 
 
@@ -132,8 +132,8 @@ def test_every_loss_can_be_described_again(name: str):
         ({"layers": "ReLU;Linear("}, "layer 2: cannot read 'Linear\\('"),
         ({"sizes": "4;3"}, "expected 3 layer sizes for 2 linear layers .*, found 2: 4;3"),
         ({"sizes": "4;5;6;7"}, "expected 3 layer sizes for 2 linear layers .*, found 4"),
-        ({"sizes": "4;five;3"}, "layer size 2: expected a whole number, found 'five'"),
-        ({"sizes": "4;5.5;3"}, "layer size 2: expected a whole number, found '5.5'"),
+        ({"sizes": "4;five;3"}, "layer size 2: expected an integer, found 'five'"),
+        ({"sizes": "4;5.5;3"}, "layer size 2: expected an integer, found '5.5'"),
         ({"sizes": "4;0;3"}, "layer size 2 must be a positive whole number, found 0"),
         ({"sizes": "-4;5;3"}, "layer size 1 must be a positive whole number, found -4"),
         ({"dropouts": "1"}, "layer 1: dropout: expected a rate in \\[0, 1\\), found 1.0"),

@@ -223,7 +223,7 @@ def test_unsound_programs_are_refused(file, name: str):
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '"text"', "{}", "[" * 100_000, "NaN"])
 def test_descriptions_that_are_none_are_refused(file, text: str):
     write(file, text, load_program(file)[1])
-    assert "not a sound program: " in refused(file)
+    assert "invalid program: " in refused(file)
 
 
 @pytest.mark.parametrize(

@@ -1,55 +1,51 @@
-"""The files of a command: an option or argument that names one says whether it is read or written.
+"""The files of a command: the type of an option or argument says whether it is read or written.
 
-`Command` knows them all before it runs, and refuses what would destroy something or could not be written.
+`Command` checks them all before it runs: nothing that is read is overwritten, and everything can be written.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 import tempfile
-from collections.abc import Collection, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from matgrad.cli.renamed import with_renaming
 from matgrad.distributed import is_first
 from matgrad.foundation.writing import atomic_write, replaceable
 from matgrad.storage.models import check_ending
 
 STANDARD_OUTPUT = Path("-")
+MNIST = ("*-ubyte", "*-ubyte.gz")
+CIFAR10 = ("*batch*", "*/*batch*", "*.tar.gz")
 
 
 class FileType(click.Path):
-    """The name of a file or a folder, which is not empty; what it is for, the classes below say."""
+    """The name of a file or a folder."""
 
-    def __init__(self, *, readable: bool = True) -> None:
-        super().__init__(path_type=Path, readable=readable)
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, readable=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
-        if not str(value) or "\0" in str(value):
-            self.fail(f"expected the name of a file or folder, found {str(value)!r}.", param, ctx)
+        if not str(value):
+            self.fail("expected the name of a file or folder, found ''.", param, ctx)
         return super().convert(value, param, ctx)
 
 
 class Reads(FileType):
-    """A file that is read, or a folder of which the files with names of these patterns are read."""
+    """A file that is read, or a folder of which the files that match these patterns are read."""
 
     def __init__(self, *patterns: str) -> None:
         super().__init__()
         self.patterns = patterns
 
     def files(self, path: Path) -> list[Path]:
-        """The files that are read; the path itself if it is no folder."""
-        if not path.is_dir():
-            return [path]
-        return [file for pattern in self.patterns for file in path.glob(pattern)]
+        """The files that are read."""
+        return [file for pattern in self.patterns for file in path.glob(pattern)] if path.is_dir() else [path]
 
 
 class ReadsFiles(Reads):
@@ -64,16 +60,14 @@ class ReadsFiles(Reads):
 
 
 class Writes(FileType):
-    """A file that is written, with one of these endings, if any; if `prints`, the name - stands for standard output."""
+    """A file that is written, with one of these endings, if any; if `prints`, - stands for standard output."""
 
     def __init__(self, *endings: str, prints: bool = False) -> None:
-        super().__init__(readable=False)
+        super().__init__()
         self.endings, self.prints = endings, prints
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
-        if not isinstance(self, WritesFolder) and str(value).endswith(("/", "/.")):
-            self.fail(f"expected the name of a file, found that of a folder: {value}", param, ctx)
         if self.endings and Path(value).suffix not in self.endings:
             self.fail(f"expected a name that ends in {' or '.join(self.endings)}, found {str(value)!r}.", param, ctx)
         return super().convert(value, param, ctx)
@@ -83,16 +77,15 @@ class Writes(FileType):
         return [] if self.prints and path == STANDARD_OUTPUT else [path]
 
     def check(self, path: Path, name: str, overwrite: bool) -> None:
-        """Refuse what could not be written."""
+        """Raise if the file cannot be written."""
         for file in self.files(path):
-            _check_file(file, name)
+            _check_writable(file, name)
 
 
 class WritesFolder(Writes):
-    """A folder, new or not, in which files with these names are written; if `keeps`, none may be there yet.
+    """A folder in which files with these names or patterns are written; if `keeps`, none of them may exist yet.
 
-    A name such as epoch_*.png stands for all that are there. The `hint` ends the message for those that are. Where it
-    `grows` during a run, a resumed run goes on with the files that it has written there.
+    The `hint` ends the message for those that do. If the folder `grows` during a run, a resumed run appends to it.
     """
 
     def __init__(self, *names: str, keeps: bool = True, grows: bool = False, hint: str = "") -> None:
@@ -104,20 +97,15 @@ class WritesFolder(Writes):
         return [path, *(file for name in self.names for file in (path.glob(name) if "*" in name else [path / name]))]
 
     def check(self, path: Path, name: str, overwrite: bool) -> None:
-        """Refuse a folder in which the files could not be written or, unless told to overwrite, exist."""
-        _, *files = self.files(path)
-        if path.exists() and not path.is_dir():
-            raise ValueError(f"{name}: expected a folder, found a file")
+        """Raise if the files cannot be written or, without overwriting, exist."""
         if not path.is_dir():
-            return _check_file(path, name)  # whether it can be made
-        for file in files:
-            if self.keeps and not overwrite and os.path.lexists(file):
+            if path.exists():
+                raise ValueError(f"{name}: expected a folder, found a file")
+            return _check_writable(path, name)
+        for file in self.files(path)[1:]:
+            if self.keeps and not overwrite and file.exists():
                 raise ValueError(f"{name}: has {file.name} already; expected another folder, or --overwrite{self.hint}")
-            _check_file(file, f"{name}: {file.name}")
-
-
-MNIST = ("*-ubyte", "*-ubyte.gz")
-CIFAR10 = ("*batch*", "*/*batch*", "*.tar.gz")
+            _check_writable(file, f"{name}: {file.name}")
 
 
 class WritesModel(Writes):
@@ -125,20 +113,15 @@ class WritesModel(Writes):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
-        try:
-            check_ending(path := super().convert(value, param, ctx))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return path
+        check_ending(value)
+        return super().convert(value, param, ctx)
 
 
-READS = Reads()
-WRITES = Writes()
-WRITES_MODEL = WritesModel()
+READS, WRITES, WRITES_MODEL = Reads(), Writes(), WritesModel()
 
 
 class _WithHelp(click.Command):
-    """A command that shows its help for -h and --help, whichever context was made for it first."""
+    """A command that shows its help for -h and --help."""
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
         return ["-h", "--help"]
@@ -147,24 +130,26 @@ class _WithHelp(click.Command):
 class Command(_WithHelp):
     """A command that checks its files before it runs."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line; an error names the new spelling of an option that had another."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            raise with_renaming(error) from None
-
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, if nothing that it reads is written, and nothing is written twice; rank 0 writes."""
+        """Run the command, after rank 0 has checked the files."""
         if is_first():
             self.check(ctx)
         return super().invoke(ctx)
 
     def check(self, ctx: click.Context) -> None:
-        """Refuse files that the command could not write, or should not."""
-        is_resumed = ctx.params.get("resume") is not None
-        known = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP]
-        check_files(self, ctx.params, known if is_resumed else ())
+        """Raise if a file cannot be written, is read too, or is written twice."""
+        used: dict[str, str] = {}  # what each real path is used for
+        files = list(_files(self, ctx.params))
+        for kind, path, name in files:
+            if isinstance(kind, Reads):
+                used |= {os.path.realpath(file): f"{name}, which is read" for file in kind.files(path)}
+        for kind, path, name in files:
+            if isinstance(kind, Writes):
+                kind.check(path, name, bool(ctx.params.get("overwrite")) or _is_continued(ctx, kind, path))
+                written = {os.path.realpath(file): name for file in kind.files(path)}
+                if twice := used.keys() & written.keys():
+                    raise ValueError(f"{name}: the same file as {used[twice.pop()]}; expected another one")
+                used |= written
 
 
 class CommandGroup(_WithHelp, click.Group):
@@ -173,48 +158,16 @@ class CommandGroup(_WithHelp, click.Group):
     command_class = Command
 
 
-@dataclass(frozen=True)
-class _File:
-    """A file of a command: the option that names it, and all by which it can be told from others."""
-
-    name: str
-    keys: frozenset[Any]
-
-    @classmethod
-    def of(cls, name: str, path: Path) -> _File:
-        """The file at a path: known by its real path and, where it exists, by device and inode."""
-        keys: set[Any] = {os.path.realpath(path)}
-        with suppress(OSError):
-            status = path.stat()
-            keys.add((status.st_dev, status.st_ino))
-        return cls(name, frozenset(keys))
+def _is_continued(ctx: click.Context, kind: Writes, path: Path) -> bool:
+    """Whether a resumed run has written to this folder from the start."""
+    if ctx.params.get("resume") is None or not (isinstance(kind, WritesFolder) and kind.grows):
+        return False
+    known = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP]
+    return path in [found for _, found, _ in _files(ctx.command, {name: ctx.params[name] for name in known})]
 
 
-def check_files(command: click.Command, values: dict[str, Any], resumed: Collection[str] = ()) -> None:
-    """Refuse, with a ValueError, files that could not be written, that are read too, or that are one file.
-
-    `resumed` are the names of options that a resumed run had from the start.
-    """
-    known = [path for _, path, _ in _paths(command, {name: values[name] for name in resumed})]
-    for kind, path, name in _paths(command, values):
-        if isinstance(kind, Writes):
-            is_own = isinstance(kind, WritesFolder) and kind.grows and path in known
-            kind.check(path, name, is_own or bool(values.get("overwrite")))
-    others = _standard_streams()
-    for kind, path, name in _paths(command, values):
-        if isinstance(kind, Reads):
-            others += [_File.of(f"{name}, which is read", file) for file in kind.files(path)]
-    for kind, path, name in _paths(command, values):
-        if isinstance(kind, Writes):
-            written = [_File.of(name, file) for file in kind.files(path)]
-            for other in others:
-                if any(file.keys & other.keys for file in written):
-                    raise ValueError(f"{name}: the same file as {other.name}; expected another one")
-            others += written
-
-
-def _paths(command: click.Command, values: dict[str, Any]) -> Iterator[tuple[FileType, Path, str]]:
-    """Every file or folder that a command is given, with its type and what messages call it."""
+def _files(command: click.Command, values: dict[str, Any]) -> Iterator[tuple[FileType, Path, str]]:
+    """Every file or folder that a command is given, with its type and its name in messages."""
     for parameter in command.params:
         if isinstance(parameter.type, FileType):
             value = values.get(str(parameter.name))
@@ -224,19 +177,8 @@ def _paths(command: click.Command, values: dict[str, Any]) -> Iterator[tuple[Fil
                 yield parameter.type, path, f"{flag} {path}"
 
 
-def _standard_streams() -> list[_File]:
-    """Standard output and standard error, where they go to a file."""
-    found = []
-    for handle, name in ((1, "standard output"), (2, "standard error")):
-        with suppress(OSError):  # it is closed
-            status = os.fstat(handle)
-            if stat.S_ISREG(status.st_mode):
-                found.append(_File(name, frozenset([(status.st_dev, status.st_ino)])))
-    return found
-
-
-def _check_file(path: Path, name: str) -> None:
-    """Refuse a file that could not be written, or a folder that could not be made."""
+def _check_writable(path: Path, name: str) -> None:
+    """Raise if a file cannot be written, or a folder cannot be made."""
     try:
         folder = replaceable(path).parent
         if not folder.is_dir():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from matgrad.datasets.dataset import DataError
-from matgrad.foundation.files import open_regular, why_unreadable
+from matgrad.foundation.files import why_unreadable
 from matgrad.foundation.limits import HINT, file_limit, in_words
 
 try:
@@ -32,7 +32,7 @@ def reading(path: Path, *, is_text: bool = False) -> Iterator[IO[bytes]]:
     Errors in opening and reading it become a DataError that names the file.
     """
     limit = file_limit(path, is_text=is_text)
-    with file_errors(path), open_regular(path) as file:
+    with file_errors(path), open(path, "rb") as file:
         start = file.read(len(XZ))
         file.seek(0)
         if start.startswith(GZIP):

@@ -13,9 +13,9 @@ HINTS = {
 
 
 def agree(group: Group, facts: Mapping[str, str], where: str = "the start of a run") -> None:
-    """Refuse, on all ranks, ranks whose facts are not those of rank 0; the error names them all.
+    """Raise a Disagreement, on all ranks, if facts differ from those of rank 0; it names them all.
 
-    A fact has a name such as 'the batch size'; a hash is shown in part.
+    A fact has a name such as 'the batch size'; a hash is abbreviated.
     """
     first, *others = group.exchange(dict(facts), where)
     told = [

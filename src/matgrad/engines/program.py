@@ -12,7 +12,7 @@ from matgrad.distributed.group import Group
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
-from matgrad.foundation.stopwatch import Stopwatch
+from matgrad.foundation.machine import Stopwatch
 from matgrad.layers.state import State, flattened, matrices_of, supports_of
 from matgrad.program.computations import Computation, Step
 from matgrad.program.program import Program

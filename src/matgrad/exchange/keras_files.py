@@ -18,7 +18,7 @@ import numpy as np
 
 from matgrad.exchange.chain import at, model_of
 from matgrad.exchange.keras_layers import Config, Weights, operations_of
-from matgrad.foundation.files import DAMAGED_ARCHIVE, open_regular, why_unreadable
+from matgrad.foundation.files import DAMAGED_ARCHIVE, why_unreadable
 from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
 from matgrad.foundation.plain_values import parse_json
 from matgrad.foundation.writing import atomic_write
@@ -59,7 +59,7 @@ def load_keras(path: str | Path) -> MultilayerPerceptron:
 def _read(path: str | Path) -> tuple[bytes, bytes]:
     """The configuration and the weights in an archive, after a check of what is in it, and how large."""
     try:
-        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
             sizes = {member.filename: member.file_size for member in archive.infolist()}
             if {*sizes} != MEMBERS or len(archive.infolist()) != len(MEMBERS):
                 found = ", ".join(map(repr, [*sizes][:10]))

@@ -33,7 +33,7 @@ from matgrad.exchange.chain import (
 )
 from matgrad.exchange.onnx_graph import Graph, Node
 from matgrad.exchange.onnx_writing import METADATA
-from matgrad.foundation.files import open_regular, why_unreadable
+from matgrad.foundation.files import why_unreadable
 from matgrad.foundation.limits import MEMBERS, check_bytes, check_count, file_limit
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -69,7 +69,7 @@ def _read(path: str | Path) -> onnx.ModelProto:
     """The content of a file, after a check that it is an ONNX model of a known version."""
     proto = onnx.ModelProto()
     try:
-        with open_regular(path) as file:
+        with open(path, "rb") as file:
             check_bytes(2 * os.fstat(file.fileno()).st_size, str(path))
             proto.ParseFromString(file.read())
     except OSError as error:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
-import os
-import stat
 import struct
 import tokenize
 import zipfile
@@ -25,9 +22,9 @@ except ImportError:  # some builds of Python lack it
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """All arrays in an npz file; pickled objects are refused, and what would become too large."""
+    """All arrays in an npz file. Raise if one has pickled objects or is too large."""
     try:
-        with open_regular(path) as file:
+        with open(path, "rb") as file:
             if file.read(6) == np.lib.format.MAGIC_PREFIX:
                 raise ValueError(f"{path}: found a single array (npy), expected an npz file")
         with zipfile.ZipFile(path) as archive:
@@ -42,14 +39,6 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path}: not an npz file, or a damaged one ({error})") from None
     except OSError as error:
         raise ValueError(f"{path}: {why_unreadable(error)}") from None
-
-
-def open_regular(path: str | Path) -> IO[bytes]:
-    """The file, opened for reading; a device or pipe, which may be endless or never begin, is an OSError."""
-    mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # to open a folder is an error of its own
-        raise OSError(errno.EINVAL, "found a device or pipe, expected a file")
-    return open(path, "rb")
 
 
 def why_unreadable(error: OSError) -> str:
@@ -77,14 +66,14 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> np.
 
 
 class _Unexpected(ValueError):
-    """A sound array, but not one of numbers or strings."""
+    """A valid array, but not of numbers or strings."""
 
 
 _BAD_HEADER = (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError)  # it is Python
 
 
 def _check_header(file: IO[bytes], size: int) -> None:
-    """Refuse anything but an array of numbers or strings that ends where the file does."""
+    """Raise unless it is an array of numbers or strings that ends where the file does."""
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     version = np.lib.format.read_magic(file)
     if version not in headers:
@@ -101,7 +90,7 @@ def _check_header(file: IO[bytes], size: int) -> None:
 def is_safetensors(path: str | Path) -> bool:
     """Whether a file begins as safetensors files do: with the length of a JSON table, and the table."""
     try:
-        with open_regular(path) as file:
+        with open(path, "rb") as file:
             return file.read(9)[8:] == b"{"
     except OSError:
         return False
@@ -112,7 +101,7 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str,
     from safetensors import SafetensorError, safe_open
 
     try:
-        with open_regular(path) as header:
+        with open(path, "rb") as header:
             check_count(int.from_bytes(header.read(8), "little"), HEADER, "header", "bytes")
         with safe_open(path, framework="numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118

@@ -11,12 +11,12 @@ def how_to_install(extra: str) -> str:
 
 
 def check_matplotlib() -> None:
-    """Refuse to go on without matplotlib."""
+    """Raise without matplotlib."""
     _check("plots", "matplotlib", "plot")
 
 
 def check_tensorboard() -> None:
-    """Refuse to go on without tensorboard."""
+    """Raise without tensorboard."""
     _check("event files", "tensorboard", "tensorboard")
 
 

@@ -55,14 +55,14 @@ def limit_from(size: int, least: int = LEAST, ratio: int = RATIO) -> int:
 
 
 def check_bytes(wanted: int, what: str, limit: int | None = None) -> None:
-    """Refuse to build more bytes than the limit, by default that of the machine; `what` begins the message."""
+    """Raise if more bytes are wanted than the limit, by default that of the machine; `what` begins the message."""
     limit = memory_limit() if limit is None else limit
     if wanted > limit:
         raise ValueError(f"{what}: asks for {in_words(wanted)}, expected at most {in_words(limit)}; {HINT}")
 
 
 def check_count(found: int, largest: int, what: str, noun: str) -> None:
-    """Refuse more bytes, layers or other things than are ever needed; `what` begins the message."""
+    """Raise if there are more bytes, layers or other things than the largest number; `what` begins the message."""
     if found > largest:
         raise ValueError(f"{what}: found {found} {noun}, expected at most {largest}")
 

@@ -1,4 +1,4 @@
-"""The machine: cores, processor, instruction sets, threads and versions."""
+"""The machine: cores, processor, instruction sets, threads, versions, memory and time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -144,3 +145,17 @@ def set_threads(threads: int | None) -> None:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)
+
+
+class Stopwatch:
+    """Counts the seconds that pass inside its context, ``with watch: …``, which may be entered again and again."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __enter__(self) -> Stopwatch:
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds += time.perf_counter() - self._start

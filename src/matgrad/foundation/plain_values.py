@@ -8,17 +8,17 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from matgrad.foundation.files import open_regular, why_unreadable
+from matgrad.foundation.files import why_unreadable
 from matgrad.foundation.limits import CONFIGURATION, DEPTH, JSON, check_count
 
 T = TypeVar("T")
 
 
 def parse_json(text: str, *, finite: bool = True) -> Any:
-    """The value of a JSON string; deep nesting and names that occur twice are refused, if `finite` NaN and inf too."""
+    """The value of a JSON string; raise if it nests deeply, has a name twice or, if `finite`, NaN or inf."""
     check_count(len(text), JSON, "JSON", "characters")
     try:
-        value = json.loads(text, object_pairs_hook=_table, parse_constant=_refuse_constant if finite else None)
+        value = json.loads(text, object_pairs_hook=_table, parse_constant=_raise_constant if finite else None)
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
     _check_depth(value)
@@ -36,7 +36,7 @@ def parse_toml(text: str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML string; aliases, with which a few lines could become billions, are refused."""
+    """The value of a YAML string; raise if it has aliases, with which a few lines could become billions."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -56,7 +56,7 @@ def parse_yaml(text: str) -> Any:
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
     except (TypeError, LookupError, AttributeError, OverflowError) as error:  # of scalars with odd tags
-        raise ValueError(f"not a sound YAML file ({error})") from None
+        raise ValueError(f"an invalid YAML file ({error})") from None
     _check_depth(value)
     return value
 
@@ -86,7 +86,7 @@ def read_json(path: Path) -> Any:
 def read_text(path: Path, parse: Callable[[str], T], largest: int) -> T:
     """What a parser makes of the content of a file, which may have so many bytes."""
     try:
-        with open_regular(path) as file:
+        with open(path, "rb") as file:
             content = file.read(largest + 1)
         check_count(len(content), largest, "file", "bytes or more")
         return parse(content.decode("utf-8-sig"))
@@ -113,12 +113,12 @@ def _table(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     return table
 
 
-def _refuse_constant(name: str) -> None:
+def _raise_constant(name: str) -> None:
     raise ValueError(f"found {name}, expected a finite number")
 
 
 def _check_depth(value: Any) -> None:
-    """Refuse lists and tables that are nested too deeply for what looks at them later."""
+    """Raise if lists and tables are nested too deeply."""
     level = [value]
     for _ in range(DEPTH):
         level = [x for item in level for x in _items(item)]

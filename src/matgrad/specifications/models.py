@@ -161,7 +161,7 @@ def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
     renewed = {renew for rate, renew in zip(rates, renewals, strict=True) if rate} or {"step"}
     densities = [format_density(x.W.support) if isinstance(x.W, SparseMatrix) else "1" for x in linear]
     for i, layer in enumerate(M.layers, start=1):
-        if layer.parts() or not _is_ours(layer):
+        if layer.parts() or not _is_builtin(layer):
             _check_specification(f"layer {i}, {layer!r}", layer)
     return {
         "layers": ";".join(layer.specification() for layer in M.layers),
@@ -177,13 +177,13 @@ def _dropout(layer: LinearLayer) -> tuple[float, str]:
     return (layer.dropout, layer.renew) if isinstance(layer, LinearDropoutLayer) else (0.0, "step")
 
 
-def _is_ours(thing: object) -> bool:
+def _is_builtin(thing: object) -> bool:
     """Whether the class of a thing belongs to the package."""
     return type(thing).__module__.partition(".")[0] == "matgrad"
 
 
 def _check_specification(name: str, layer: Layer) -> None:
-    """Refuse a composite layer that differs from the one its specification makes."""
+    """Raise if a layer differs from the one its specification makes."""
     specification = layer.specification()
     linear = [x for _, x in layer.walk() if isinstance(x, LinearLayer)]
     dropouts = [_dropout(x) for x in linear] or [(0.0, "step")]
@@ -234,7 +234,7 @@ class _LayerItems:
         return self.values[self.taken - 1 if self.taken <= len(self.values) else 0]
 
     def check(self) -> None:
-        """Refuse a list whose length is not the number of linear layers."""
+        """Raise if the length is neither 1 nor the number of linear layers."""
         if len(self.values) not in (1, self.taken):
             number, found = self.taken, len(self.values)
             raise ValueError(f"expected 1 or {number} {self.what} for {number} linear layers, found {found}")

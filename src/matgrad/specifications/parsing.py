@@ -121,7 +121,7 @@ def parse_numbers(items: Items, kind: str, number: type[int] | type[float] = int
         try:
             numbers.append(number(item))
         except ValueError:
-            noun = "a whole number" if number is int else "a number"
+            noun = "an integer" if number is int else "a number"
             raise ValueError(f"{kind} {position}: expected {noun}, found {_shortened(item)}") from None
     return numbers
 
@@ -229,7 +229,7 @@ def _is_number(value: Any) -> bool:
 
 _KINDS: dict[Any, tuple[Callable[[Any], bool], str]] = {  # by the annotation of a parameter
     "float": (_is_number, "a finite float32 number"),
-    "int": (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
+    "int": (lambda value: isinstance(value, int) and not isinstance(value, bool), "an integer"),
     "bool": (lambda value: isinstance(value, bool), "True or False"),
     "str": (lambda value: isinstance(value, str), "a word"),
 }

@@ -1,4 +1,4 @@
-"""Checkpoints: files with everything that a run of training needs to go on as if it had never stopped.
+"""Checkpoints: files with everything that is needed to resume a run of training exactly.
 
 A checkpoint is one safetensors file, ``step-00001200.safetensors`` in a folder. Its tensors are the state of the model
 under its own names (``1.W``, ``1.W.delta``, ``1.W.support.columns`` …) and what callbacks keep; its header has the JSON
@@ -81,7 +81,7 @@ class Checkpoint:
             raise ValueError(f"{self.path}: {error}") from None
 
     def _check_specification(self, M: MultilayerPerceptron) -> None:
-        """Refuse a model that was not made like the one in the file."""
+        """Raise if a model was not made like the one in the file."""
         try:
             found = model_specification(M)
         except ValueError:  # none describes it
@@ -159,7 +159,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         state = unpacked(content.state, tensors)
         model, _ = read_description({"matgrad": np.array(header["model"])}, path)
     except (ValueError, TypeError, LookupError) as error:
-        raise ValueError(f"{path}: not a sound checkpoint ({error})") from None
+        raise ValueError(f"{path}: invalid checkpoint ({error})") from None
     return Checkpoint(run, state, content.record, model, Path(path))
 
 

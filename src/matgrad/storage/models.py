@@ -96,7 +96,7 @@ def save_model(M: MultilayerPerceptron, path: str | Path, *, information: Mappin
 
 
 def check_ending(path: str | Path) -> None:
-    """Refuse the name of a file of another tool for an npz file."""
+    """Raise if the name of an npz file ends as those of other tools do."""
     if (ending := Path(path).suffix) in OTHERS:
         raise ValueError(f"{path}: expected a name that ends in .npz, found {ending}; `matgrad convert` writes others")
 
@@ -264,7 +264,7 @@ def _features(value: Any, D: int, path: str | Path) -> Features | None:
 
 
 def _check_classes(information: Mapping[str, Any], outputs: int, path: str | Path) -> None:
-    """Refuse classes and names of classes, where there are any, that are not one per output, or two for one output."""
+    """Raise if there are classes or class names that are not one per output, or two for one output."""
     K, names = max(outputs, 2), information.get("class_names") or []
     if information.get("classes", K) not in (None, K):
         raise ValueError(f"{path}: expected {K} classes as the model has outputs, found {information['classes']}")
@@ -349,7 +349,7 @@ def _fill(M: MultilayerPerceptron, content: Mapping[str, np.ndarray], path: str 
 
 
 def _check_array(name: str, A: np.ndarray, expected: tuple[int, ...], path: str | Path) -> None:
-    """Refuse an array of another shape, or of anything but finite numbers."""
+    """Raise if an array has another shape, or anything but finite numbers."""
     if A.shape != expected:
         raise ValueError(f"{path}: {name} has shape {A.shape}, expected {expected}")
     if A.dtype.kind not in "fiu" or not np.isfinite(A).all():

@@ -57,9 +57,9 @@ def load_program(path: str | Path) -> tuple[Program, State]:
         matrices = {name: A for name, A in matrices.items() if name in program.inputs or name not in of_model}
         _check_matrices(program, matrices)
     except KeyError as error:
-        raise ValueError(f"{path}: not a sound program: there is no {error}") from None
+        raise ValueError(f"{path}: invalid program: there is no {error}") from None
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path}: not a sound program: {error}") from None
+        raise ValueError(f"{path}: invalid program: {error}") from None
     return program, matrices | supports
 
 
@@ -79,7 +79,7 @@ def _json(value: Any) -> str:
 
 
 def _check_matrices(program: Program, matrices: Mapping[str, np.ndarray]) -> None:
-    """Refuse matrices that are no inputs, that have other shapes or dtypes, and that are missing."""
+    """Raise if a matrix is missing, is no input, or has another shape or dtype."""
     state = [name for name in program.inputs if name in program.outputs or "." in name]
     if missing := [name for name in matrices_of(dict.fromkeys(state)) if name not in matrices]:
         raise ValueError(f"no matrix for {', '.join(missing)}")

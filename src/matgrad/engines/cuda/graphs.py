@@ -13,7 +13,7 @@ import torch
 
 from matgrad.engines.cuda.memory import enough_memory
 from matgrad.engines.kernels import Kernels
-from matgrad.foundation.stopwatch import Stopwatch
+from matgrad.foundation.machine import Stopwatch
 from matgrad.layers.state import State, matrices_of
 from matgrad.program.buffers import plan
 from matgrad.program.costs import product_cost
