@@ -106,11 +106,6 @@ def test_a_wrong_checksum_is_refused(folder, mirror):
     assert not list(folder.rglob("t10k-images*")), "wrong files are deleted"
 
 
-def test_a_file_that_is_not_there_is_refused(mirror):
-    (mirror[1] / "train-images-idx3-ubyte.gz").unlink()
-    refused("mnist", "--mirror", mirror[0], words=("train-images-idx3-ubyte.gz", "404"))
-
-
 def test_a_failed_download_leaves_no_empty_folder(folder, mirror):
     refused("mnist", "--mirror", mirror[0] + "nothing/", words=("404",))
     assert not list(folder.iterdir())
@@ -125,10 +120,8 @@ def test_a_server_that_is_not_there_is_refused(mirror):
     [
         (("minst",), ("minst", "mnist")),
         (("mnist", "--mirror", "ftp://127.0.0.1/"), ("ftp://127.0.0.1/", "http")),
-        (("mnist", "--mirror", "/some/folder"), ("/some/folder", "http")),
         (("mnist", "--timeout", "0"), ("--timeout", "0")),
-        (("mnist", "--timeout", "soon"), ("--timeout", "soon")),
-        (("mnist", "file/below", "--mirror", "http://127.0.0.1:9/"), ("file",)),
+        (("mnist", "file", "--mirror", "http://127.0.0.1:9/"), ("file: found a file",)),
     ],
 )
 def test_bad_arguments_are_refused(folder, mirror, arguments, words):

@@ -38,6 +38,7 @@ def test_what_numpy_writes_is_read(tmp_path: Path, save):
 
     for key, A in ARRAYS.items():
         np.testing.assert_array_equal(getattr(data, key), A, err_msg=key)
+    assert (data.name, data.classes) == ("some", 3)
     assert npz(tmp_path / "some.npz", classes=7).classes == 7
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.parse import urljoin
 from urllib.request import Request, urlopen
 
 from matgrad.datasets.dataset import DataError
-from matgrad.foundation.writing import replaceable
 
 CHUNK = 1 << 16
 LIMIT = 1 << 30  # bytes in one file: the largest has 170 million
@@ -59,14 +56,6 @@ SOURCES = {
 }
 
 
-class _Failure(Exception):
-    """An attempt that failed; `final` if another one at the same mirror would fail as well."""
-
-    def __init__(self, reason: str, final: bool = False) -> None:
-        super().__init__(reason)
-        self.final = final
-
-
 def get(
     name: str,
     directory: str | os.PathLike[str],
@@ -90,108 +79,67 @@ def get(
     if wrong or not addresses:
         raise DataError(f"mirrors: found {wrong[0] if wrong else 'none'}, expected addresses with http:// or https://")
     folder = Path(directory)
-    is_new = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return [
-            _fetch(folder / file, md5, addresses, progress, timeout, retries)
-            for file, md5 in SOURCES[name].files.items()
-        ]
-    except OSError as error:
-        raise DataError(f"{error.filename or folder}: cannot be written ({error.strerror or error})") from error
-    finally:
-        if is_new and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
-
-
-def _fetch(
-    path: Path, md5: str, mirrors: tuple[str, ...], progress: Progress | None, timeout: float, retries: int
-) -> Path:
-    """One file, from the first mirror that has it with the right checksum."""
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: found a file, expected a folder")
     report = progress if progress is not None else lambda done, total, file: None
+    files = SOURCES[name].files.items()
+    return [_fetch(folder / file, md5, addresses, report, timeout, retries) for file, md5 in files]
+
+
+def _fetch(path: Path, md5: str, mirrors: Sequence[str], report: Progress, timeout: float, retries: int) -> Path:
+    """One file, from the first mirror that has it with the right checksum."""
     if path.is_file() and _md5(path) == md5:
         report(path.stat().st_size, path.stat().st_size, path.name)
         return path
-    place = replaceable(path)
-    part = replaceable(place.with_name(f"{place.name}.part"))
-    reasons = []
+    part, reasons = path.with_name(f"{path.name}.part"), []
     for mirror in mirrors:
-        url = urljoin(mirror if mirror.endswith("/") else f"{mirror}/", path.name)
+        url = f"{mirror.rstrip('/')}/{path.name}"
         for attempt in range(retries + 1):
             try:
-                _attempt(url, part, md5, report, timeout)
-            except _Failure as failure:
-                reason, final = str(failure), failure.final
-            else:
-                os.replace(part, place)
-                return path
-            if final or attempt == retries:
-                reasons.append(f"{url}: {reason}")
+                is_resumed = _receive(url, part, report, timeout)
+                if (found := _md5(part)) == md5:
+                    os.replace(part, path)
+                    return path
+                part.unlink()
+                reason = f"wrong checksum: found MD5 {found}, expected {md5}; what was received is deleted"
+                is_final = not is_resumed  # what was resumed may have been wrong from the start
+            except HTTPError as error:
+                error.close()
+                reason = f"the server answers {error.code} {error.reason}"
+                is_final = 400 <= error.code < 500 and error.code not in RETRIED
+            except (OSError, HTTPException, ValueError) as error:
+                reason, is_final = _reason(error, timeout), False
+            if is_final or attempt == retries:
                 break
             time.sleep(PAUSE * 2**attempt)
+        reasons.append(f"{url}: {reason}")
     raise DataError(f"{path.name} could not be fetched: {'; '.join(reasons)}")
 
 
-def _attempt(url: str, part: Path, md5: str, report: Progress, timeout: float) -> None:
-    """Complete the part, and check the file; if it is wrong, it is deleted."""
+def _receive(url: str, part: Path, report: Progress, timeout: float) -> bool:
+    """Receive the file into the part; returns whether the server resumed it after the bytes that were there."""
     start = part.stat().st_size if part.exists() else 0
-    resumed = _receive(url, part, start, report, timeout)
-    found = _md5(part)
-    if found != md5:
-        part.unlink()
-        # what was resumed may have been wrong from the start, so the same mirror gets another chance
-        raise _Failure(f"wrong checksum: found MD5 {found}, expected {md5}; what was received is deleted", not resumed)
-
-
-def _receive(url: str, part: Path, start: int, report: Progress, timeout: float) -> bool:
-    """Receive the file into the part; returns whether the server resumed it after its first `start` bytes."""
-    name = part.name.removesuffix(".part")
     headers = {"User-Agent": "matgrad", **({"Range": f"bytes={start}-"} if start else {})}
     try:
         response = urlopen(Request(url, headers=headers), timeout=timeout)
     except HTTPError as error:
+        if error.code != 416 or not start:
+            raise
         error.close()
-        if error.code == 416 and start:  # nothing follows the part: it is complete, or wrong
-            return True
-        final = 400 <= error.code < 500 and error.code not in RETRIED
-        raise _Failure(f"the server answers {error.code} {error.reason}", final) from error
-    except (OSError, HTTPException, ValueError) as error:
-        raise _Failure(_reason(error, timeout)) from error
+        return True  # nothing follows the part: it is complete, or wrong
     with response:
-        resumed = response.status == 206
-        if resumed and not _begins_at(response.headers.get("Content-Range"), start):
-            part.unlink()
-            raise _Failure(f"the server sends {response.headers.get('Content-Range')!r}, expected bytes from {start}")
-        done = start if resumed else 0
-        length = response.headers.get("Content-Length", "")
+        is_resumed = response.status == 206
+        done, length = start if is_resumed else 0, response.headers.get("Content-Length", "")
         total = done + int(length) if length.isdigit() else None
-        with part.open("ab" if resumed else "wb") as file:
-            while chunk := _read(response, timeout):
+        part.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("ab" if is_resumed else "wb") as file:
+            while done <= LIMIT and (chunk := response.read1(CHUNK)):  # what is longer has a wrong checksum
                 file.write(chunk)
                 done += len(chunk)
-                report(done, total, name)
-                if done > LIMIT:
-                    break
-    if done > LIMIT:
-        part.unlink()
-        raise _Failure(f"more than {LIMIT} bytes; what was received is deleted", final=True)
-    if total is not None and done < total:
-        raise _Failure(f"the connection ended after {done} of {total} bytes")
-    return resumed
-
-
-def _read(response: HTTPResponse, timeout: float) -> bytes:
-    """The next bytes of a response, as soon as some have arrived; none at its end."""
-    try:
-        return response.read1(CHUNK)
-    except (OSError, HTTPException, ValueError) as error:
-        raise _Failure(_reason(error, timeout)) from error
-
-
-def _begins_at(content_range: str | None, start: int) -> bool:
-    """Whether a Content-Range such as `bytes 100-199/200` begins at `start`."""
-    match = re.match(r"bytes (\d+)-", content_range or "")
-    return match is not None and int(match[1]) == start
+                report(done, total, part.name.removesuffix(".part"))
+    if total is not None and done < min(total, LIMIT):
+        raise ConnectionError(f"the connection ended after {done} of {total} bytes")
+    return is_resumed
 
 
 def _reason(error: Exception, timeout: float) -> str:
