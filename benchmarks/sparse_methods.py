@@ -132,8 +132,8 @@ def _train(name: str, record: Record, options: argparse.Namespace) -> None:
 def _in_process(number: int, run: Run, folder: str, options: argparse.Namespace) -> Record:
     """What a run gave, in a process of its own."""
     place = Path(folder)
-    variables = environment_of("float32", None, place)
-    process = Process(str(options.threads), place / f"run{number}.log", variables, "baselines.method_run")
+    variables = environment_of("float32", None, options.threads, place)
+    process = Process("", place / f"run{number}.log", variables, "baselines.method_run")
     try:
         return process.ask(do="train", folder=folder, **vars(run))
     finally:

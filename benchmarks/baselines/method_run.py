@@ -1,11 +1,10 @@
-"""One run of a method of sparse training in its own process: `python -m baselines.method_run THREADS`.
+"""One run of a method of sparse training in its own process: `python -m baselines.method_run`.
 
 See `harness.worker` for requests and replies.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from matgrad.callbacks import Accounting, Callback, Statistics
 from matgrad.callbacks.methods import FROM_DENSE, create_method
 from matgrad.datasets import DataLoader
 from matgrad.evaluation.measures import EVALUATION_BATCH
-from matgrad.foundation.machine import set_threads
 from matgrad.foundation.random_numbers import manual_seed
 from matgrad.learning_rate import create_scheduler
 from matgrad.loss_functions import create_loss
@@ -146,5 +144,4 @@ def _batches(X: np.ndarray, T: np.ndarray, size: int, order: np.ndarray) -> Iter
 
 
 if __name__ == "__main__":
-    set_threads(int(sys.argv[1]))
     serve(train=train)

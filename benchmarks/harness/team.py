@@ -19,6 +19,7 @@ from typing import Any
 
 from harness.problems import Data, Parameters, Setting, read_parameters, write_problem
 from harness.tools import Tool
+from matgrad.foundation.machine import THREADS
 
 FOLDER = Path(__file__).resolve().parents[1]
 LINES = 5  # the last lines that a tool printed, shown with its error
@@ -103,16 +104,19 @@ class Ranks:
             process.close()
 
 
-def environment_of(dtype: str, device: str | None, folder: Path) -> dict[str, str]:
-    """Variables for the frameworks: 64 bits if they are asked for; without a device, the CPU alone.
+def environment_of(dtype: str, device: str | None, threads: int, folder: Path) -> dict[str, str]:
+    """Variables for the frameworks: threads, 64 bits if they are asked for; without a device, the CPU alone.
 
     Processes that share a GPU take as much of its memory as they need, and those of JAX keep in the folder what XLA
     found to be fast.
     """
     only_cpu = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
     shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_COMPILATION_CACHE_DIR": str(folder)}
+    one_thread = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()}
     return {
         **(only_cpu if device in (None, "cpu") else shared),
+        **dict.fromkeys(THREADS, str(threads)),
+        **(one_thread if threads == 1 else {}),
         "JAX_ENABLE_X64": "1" if dtype == "float64" else "0",
         "KERAS_BACKEND": "tensorflow",
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -151,7 +155,7 @@ class Team(AbstractContextManager):
         for name, tool in tools.items():
             count = tool.threads or max(threads // tool.processes, 1)
             description = {"class_name": tool.class_name, "arguments": tool.arguments, "threads": count}
-            variables = environment_of(dtype, device, self.folder)
+            variables = environment_of(dtype, device, count, self.folder)
             if tool.checkout is not None:
                 variables["MATGRAD_SOURCE"] = str(tool.checkout.resolve() / "src")
             common = json.dumps(description), self.folder / f"{name}.log", variables

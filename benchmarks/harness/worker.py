@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import matgrad as mg
 from harness.memory import Growth
 from harness.problems import Setting, generated, initial_parameters, read_parameters, write_parameters
 from harness.tools import TrainingTool, create
-from matgrad.foundation.machine import set_threads, thread_pools
+from matgrad.foundation.machine import thread_pools
 
 
 class Worker:
@@ -67,7 +68,8 @@ class Worker:
         memory.after_training()
         bytes_ = None if tool.is_own_process else {"data": memory.data, "training": memory.training}
         seconds = {"import": imported - begin, "load": loaded - imported, "prepare": end - loaded}
-        return seconds | {"pools": thread_pools(), "memory": bytes_}
+        pools = thread_pools() if find_spec("threadpoolctl") else {}
+        return seconds | {"pools": pools, "memory": bytes_}
 
     def _rehearse(self, setting: Setting) -> None:
         """Train a tiny sparse model with a tool like this one."""
@@ -120,7 +122,6 @@ def main(description: str) -> None:
     source = os.environ.get("MATGRAD_SOURCE")
     if source and not Path(mg.__file__).is_relative_to(source):
         raise RuntimeError(f"expected matgrad from {source}, found {mg.__file__}")
-    set_threads(found["threads"])
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         mg.distributed.start()
     worker = Worker(**found)

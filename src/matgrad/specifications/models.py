@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import zip_longest
 from typing import Any
@@ -56,7 +56,6 @@ def create_model(
     renew: Items = "step",
     densities: Items | None = None,
     supports: Sequence[Any] | None = None,
-    on_layer: Callable[[Layer], None] = lambda layer: None,
 ) -> MultilayerPerceptron:
     """The model with the given layers; `sizes` are the number of features, then the sizes of the layers.
 
@@ -66,8 +65,7 @@ def create_model(
     with a density below 1 is sparse, with a random support and weights drawn for that; ``ER(0.05)`` divides the density
     of the whole model among the layers, by the Erdős–Rényi rule. Instead of densities, `supports`
     has one item per linear layer: a `Support`, a mask or a SciPy matrix, or None for a dense layer. The model trains
-    in the C++ core if it is built, else on NumPy; see `M.to`. `on_layer` is called after each layer, as a large one
-    takes seconds.
+    in the C++ core if it is built, else on NumPy; see `M.to`.
 
         >>> M = create_model("ReLU;ReLU;Linear", [64, 128, 64, 10])
     """
@@ -93,7 +91,6 @@ def create_model(
                 if isinstance(part, LinearLayer):
                     part.set_weights(distributions.take())
         M.layers.append(layer)
-        on_layer(layer)
     for listed in (rates, renewals, sparsity, distributions):
         listed.check()
     set_optimizers(M, optimizers)
