@@ -34,7 +34,7 @@ def test_a_saved_sparse_model_as_json(tmp_path):
     record = json.loads(succeed(*QUICK, *options))
     assert {row["backend"] for row in record["measured"]} == {"native", "torch"}
     assert all(row["seconds_per_step"] > 0 and row["compiled"] for row in record["measured"])
-    assert record["failed"] == record["missing"] == {}
+    assert record["problems"] == {}
 
 
 def test_a_backend_that_is_not_installed_is_named(monkeypatch):

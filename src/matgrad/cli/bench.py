@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -18,25 +19,22 @@ import numpy as np
 
 import matgrad as mg
 from matgrad.backends import BACKENDS
-from matgrad.cli.files import READS
 from matgrad.cli.groups import GroupedCommand, option
-from matgrad.cli.options import COUNT, NUMERIC_BACKENDS, SEED, dtype_option, plugin_option
-from matgrad.cli.program import new_model
-from matgrad.cli.saved_models import make_sparse, rebuilt
-from matgrad.cli.sparsity import density_options
+from matgrad.cli.options import COUNT, NUMERIC_BACKENDS, SEED, dtype_option
+from matgrad.cli.program import described_model, model_options
 from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.machine import cores, set_threads
 from matgrad.foundation.table import Table
 from matgrad.loss_functions import create_loss
 from matgrad.program.models import BATCH_SIZE
-from matgrad.specifications.models import OPTIMIZER, WEIGHTS, set_optimizers
+from matgrad.specifications.models import OPTIMIZER, set_optimizers
 from matgrad.specifications.plugins import load_plugin
-from matgrad.storage.models import SavedModel, load_model, save_model
+from matgrad.storage.models import load_model, save_model
 
-MOVED = ("paper", "native", "sparse", "sparse-methods", "cost", "gpu", "distributed", "brain")
+MOVED = {name: f"make bench-{name}" for name in ("paper", "native", "sparse", "cost", "gpu", "distributed", "brain")}
+MOVED |= {"sparse-methods": "make bench-sparse-methods", "plot": "python benchmarks/report.py DIR"}
 LEAST = 0.2  # seconds of a turn
 BATCHES = 10  # that a turn repeats
-ROW = tuple[str, bool, int]  # backend, whether the step is compiled, threads
 
 
 class Bench(GroupedCommand):
@@ -45,16 +43,14 @@ class Bench(GroupedCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Raise if a benchmark of the project is asked for."""
         if args and args[0] in MOVED:
-            raise click.UsageError(f"`matgrad bench {args[0]}` is now `make bench-{args[0]}` in a checkout of matgrad")
-        if args and args[0] == "plot":
-            raise click.UsageError("`matgrad bench plot` is now `python benchmarks/report.py DIR` in a checkout")
+            raise click.UsageError(f"`matgrad bench {args[0]}` is now `{MOVED[args[0]]}` in a checkout of matgrad")
         return super().parse_args(ctx, args)
 
 
 def _threads(ctx: click.Context, parameter: click.Parameter, value: str | None) -> list[int]:
     """The numbers of threads to try: those given, or 1, 2, 4 … and all cores."""
     if value is None:
-        return sorted({1, *(2**k for k in range(16) if 2**k < cores()), cores()})
+        return sorted({*(2**k for k in range(16) if 2**k < cores()), cores()})
     found = [item.strip() for item in value.split(",")]
     if not all(item.isdecimal() and 0 < int(item) <= 4096 for item in found):
         raise click.BadParameter(f"{value!r} is not a list of positive integers, separated by commas.", ctx, parameter)
@@ -71,12 +67,7 @@ def _backends(ctx: click.Context, parameter: click.Parameter, value: str | None)
 
 
 @click.command(cls=Bench, short_help="Find the fastest backend and number of threads for a model.")
-@option("Model", "--layers", default="ReLU;ReLU;Linear", metavar="LIST", help="The layers.")
-@option("Model", "--layer-sizes", default="784;1024;512;10", metavar="LIST", help="Layer sizes.")
-@option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Initial weights.")
-@option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of the linear layers.")
-@density_options
-@option("Model", "--load-weights", type=READS, metavar="MODEL", help="A model file, instead of a new model.")
+@model_options
 @option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="One, or one per layer.")
 @option("Training", "--loss", metavar="NAME", help="The loss function.  [default: the one that fits the model]")
 @option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, help="Examples per step.")
@@ -86,7 +77,6 @@ def _backends(ctx: click.Context, parameter: click.Parameter, value: str | None)
 @option("Engine", "--eager", is_flag=True, help="Also try steps that are not compiled.")
 @dtype_option
 @option("Engine", "--rounds", type=COUNT, default=5, help="How often each is measured.")
-@plugin_option
 @option("Output", "--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def bench(**options: Any) -> None:
     """Measure training steps of a model on generated data, and print the fastest way to train it first.
@@ -94,113 +84,84 @@ def bench(**options: Any) -> None:
     Every backend with every number of threads has its own process. They take turns, so that a busy machine slows all
     of them down alike.
     """
-    missing = {name: text for name in options["backends"] if (text := _missing(name)) is not None}
-    found = [name for name in options["backends"] if name not in missing]
-    rows = [
-        (x, c, n) for x in found for c in ([True, False] if options["eager"] else [True]) for n in options["threads"]
-    ]
+    saved, shared = described_model(options), {name: options[name] for name in ("optimizers", "batch_size", "seed")}
+    shared["loss"] = (create_loss(options["loss"]) if options["loss"] else saved.loss).specification()
+    shared["plugins"] = [str(Path(file).absolute()) for file in options["plugin"]]
+    is_installed = {name: find_spec(BACKENDS[name][2][0]) is not None for name in options["backends"]}
+    problems = {name: "not installed" for name in is_installed if not is_installed[name]}
+    ways = {
+        f"--backend {name} --threads {n}{'' if compiled else ' --eager'}": (name, compiled, n)
+        for name in is_installed
+        for compiled in ([True, False] if options["eager"] else [True])
+        for n in options["threads"]
+        if is_installed[name]
+    }
     with tempfile.TemporaryDirectory(prefix="matgrad-bench-") as folder:
-        seconds, failures = _measured(rows, _saved(options, Path(folder)), options["rounds"])
-    best = sorted((median(values), row) for row, values in seconds.items())
-    if not best:
-        raise ValueError("; ".join(f"{name}: {reason}" for name, reason in (failures | missing).items()))
+        shared["model"] = str(Path(folder) / "model.npz")
+        save_model(saved.model, shared["model"])
+        seconds = _measured(ways, shared, options["rounds"], problems)
+    found = sorted((median(values), name) for name, values in seconds.items())
+    if not found:
+        raise ValueError("; ".join(f"{name}: {reason}" for name, reason in problems.items()))
     if options["as_json"]:
-        click.echo(json_text({"measured": [_entry(*item) for item in best], "failed": failures, "missing": missing}))
+        keys = ("backend", "compiled", "threads")
+        rows = [{"options": x, "seconds_per_step": s} | dict(zip(keys, ways[x], strict=True)) for s, x in found]
+        click.echo(json_text({"measured": rows, "problems": problems}))
         return
-    cells = [[_option_string(row), f"{1e3 * x:.3f}", f"{x / best[0][0]:.2f}"] for x, row in best]
+    cells = [[name, f"{1e3 * s:.3f}", f"{s / found[0][0]:.2f}"] for s, name in found]
     click.echo(Table(f"ms per step, batch {options['batch_size']}", ["options", "ms", "÷ fastest"], cells).text())
-    for name, reason in (failures | missing).items():
+    for name, reason in problems.items():
         click.echo(f"{name}: {reason}", err=True)
-
-
-def _missing(backend: str) -> str | None:
-    """Why a backend cannot be measured, if it cannot."""
-    framework = BACKENDS[backend][2][0]
-    return None if find_spec(framework) else "not installed"
-
-
-def _option_string(row: ROW) -> str:
-    """The options of `matgrad train` that choose this."""
-    backend, compiled, threads = row
-    return f"--backend {backend} --threads {threads}" + ("" if compiled else " --eager")
-
-
-def _entry(seconds: float, row: ROW) -> dict[str, Any]:
-    backend, compiled, threads = row
-    about = {"backend": backend, "compiled": compiled, "threads": threads, "options": _option_string(row)}
-    return about | {"seconds_per_step": seconds}
-
-
-def _saved(options: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What the processes get: a file with the model, and how to train it."""
-    mg.manual_seed(options["seed"])
-    if options["load_weights"]:
-        saved = rebuilt(options)
-        make_sparse(saved.model, options)
-    else:
-        saved = SavedModel(new_model(options))
-    loss = create_loss(options["loss"]) if options["loss"] else saved.loss
-    M = saved.model if options["dtype"] is None else saved.model.to(dtype=options["dtype"])
-    set_optimizers(M, options["optimizers"])  # raises here if there are no such optimizers
-    save_model(M, folder / "model.npz")
-    shared = {name: options[name] for name in ("optimizers", "batch_size", "seed")}
-    plugins = [str(Path(file).absolute()) for file in options["plugin"]]
-    return shared | {"model": str(folder / "model.npz"), "loss": loss.specification(), "plugins": plugins}
 
 
 # -- processes --------------------------------------------------------------------------------------
 
 
-def _measured(rows: list[ROW], problem: dict[str, Any], rounds: int) -> tuple[dict[ROW, list[float]], dict[str, str]]:
-    """The seconds per step of every row in every round, and why others failed; one process works at a time."""
+def _measured(
+    ways: dict[str, tuple[str, bool, int]], shared: dict[str, Any], rounds: int, problems: dict[str, str]
+) -> dict[str, list[float]]:
+    """The seconds per step of each way in every round; one process works at a time, and those that fail leave."""
+    processes: dict[str, subprocess.Popen[str]] = {}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
     command = [sys.executable, "-c", "from matgrad.cli.bench import work; work()"]
-    seconds: dict[ROW, list[float]] = {}
-    failures: dict[str, str] = {}
-    processes: dict[ROW, subprocess.Popen[str]] = {}
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+
+    def ask(name: str, line: str) -> None:
+        process: Any = processes[name]
+        try:
+            process.stdin.write(f"{line}\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended, and so has its output
+        reply = json.loads(process.stdout.readline() or '"the process ended"')
+        if isinstance(reply, str):
+            problems[name] = reply
+            del seconds[name]
+        elif not line:
+            seconds[name].append(reply)
+
     try:
-        for row in rows:
-            variables = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": str(row[2])}
-            pipe = subprocess.PIPE
-            process = subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=variables
-            )
-            processes[row], seconds[row] = process, []
-            description = problem | dict(zip(("backend", "compiled", "threads"), row, strict=True))
-            _ask(process, json.dumps(description), row, failures)
+        for name, (backend, compiled, threads) in ways.items():
+            processes[name] = subprocess.Popen(command, **pipes, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"})
+            ask(name, json.dumps(shared | {"backend": backend, "compiled": compiled, "threads": threads}))
         for r in range(rounds):
-            names = [row for row in rows if _option_string(row) not in failures]
-            for row in names[r % max(len(names), 1) :] + names[: r % max(len(names), 1)]:
-                if (found := _ask(processes[row], "", row, failures)) is not None:
-                    seconds[row].append(found)
+            names = list(seconds)
+            first = r % max(len(names), 1)
+            for name in names[first:] + names[:first]:
+                ask(name, "")
     finally:
         for process in processes.values():
             process.kill()
             process.communicate()
-    return {row: values for row, values in seconds.items() if _option_string(row) not in failures}, failures
-
-
-def _ask(process: subprocess.Popen[str], line: str, row: ROW, failures: dict[str, str]) -> float | None:
-    """The number that a process answers with; None if it failed."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        process.stdin.write(line + "\n")
-        process.stdin.flush()
-        reply = json.loads(process.stdout.readline() or '"the process ended"')
-    except BrokenPipeError:
-        reply = "the process ended"
-    if isinstance(reply, str):
-        failures[_option_string(row)] = reply
-        return None
-    return reply
+    return seconds
 
 
 def work() -> None:
-    """The process of a row: reads what to train, and answers every further line with the seconds per step of a turn."""
+    """The process of a way: reads what to train, and answers every further line with the seconds per step of a turn."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a framework prints is not a reply
     try:
-        turn = _turn(**json.loads(sys.stdin.readline()))
+        turn = _turn(json.loads(sys.stdin.readline()))
         print(json.dumps(0.0), file=replies, flush=True)
         for _ in sys.stdin:
             print(json.dumps(turn()), file=replies, flush=True)
@@ -208,27 +169,22 @@ def work() -> None:
         print(json.dumps(f"{type(error).__name__}: {error}"), file=replies, flush=True)
 
 
-def _turn(
-    *, model: str, optimizers: str, loss: str, plugins: list[str], batch_size: int, seed: int,
-    backend: str, compiled: bool, threads: int,
-) -> Any:  # fmt: skip
+def _turn(way: dict[str, Any]) -> Callable[[], float]:
     """A function that trains for a moment, and returns the seconds per step; the step is compiled, and warm."""
-    set_threads(threads)
-    for file in plugins:
-        load_plugin(Path(file))
-    M = load_model(Path(model)).model
-    set_optimizers(M, optimizers)
-    M = M.to(backend).train()
-    D, K = M.layers[0].input_size, M.layers[-1].output_size
-    rng, N = np.random.default_rng(seed), BATCHES * batch_size
-    X, t = rng.random((N, D), dtype=np.float32), rng.integers(max(K, 2), size=N)
-    T = np.eye(K, dtype=np.float32)[t] if K > 1 else t[:, None].astype(np.float32)
-    loader = mg.DataLoader(X, T, batch_size).to(backend, dtype=M.dtype)
-    if backend == "torch":
-        sys.modules["torch"].set_num_threads(threads)
     from matgrad.engines.eager import EagerStep
 
-    step = mg.compile_step(M, create_loss(loss)) if compiled else EagerStep(M, create_loss(loss))
+    set_threads(way["threads"])
+    for file in way["plugins"]:
+        load_plugin(Path(file))
+    M, loss = load_model(Path(way["model"])).model, create_loss(way["loss"])
+    set_optimizers(M, way["optimizers"])
+    M = M.to(way["backend"]).train()
+    set_threads(way["threads"])  # of the framework, too
+    K, rng, N = M.layers[-1].output_size, np.random.default_rng(way["seed"]), BATCHES * way["batch_size"]
+    X, t = rng.random((N, M.layers[0].input_size), dtype=np.float32), rng.integers(max(K, 2), size=N)
+    T = np.eye(K, dtype=np.float32)[t] if K > 1 else t[:, None].astype(np.float32)
+    loader = mg.DataLoader(X, T, way["batch_size"]).to(way["backend"], dtype=M.dtype)
+    step = mg.compile_step(M, loss) if way["compiled"] else EagerStep(M, loss)
     step.load(M.state())
     eta = M.scalar(0.0)  # the model stays as it is
 

@@ -9,7 +9,7 @@ import click
 
 import matgrad as mg
 from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, Writes, write_latex
-from matgrad.cli.groups import GroupedCommand, option
+from matgrad.cli.groups import GroupedCommand, all_of, option
 from matgrad.cli.options import (
     COUNT,
     POSITIVE,
@@ -59,15 +59,25 @@ class Placements(click.ParamType):
 PLACEMENTS = Placements()
 
 
-@click.command(cls=GroupedCommand, short_help="Show or save a training step, or feedforward, as equations.")
-@option("Model", "--layers", default="ReLU;ReLU;Linear", metavar="LIST", help="The layers.")
-@option("Model", "--layer-sizes", default="784;1024;512;10", metavar="LIST", help="Layer sizes.")
-@option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Initial weights.")
-@option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of the linear layers.")
-@density_options
-@option(
-    "Model", "--load-weights", type=READS, metavar="MODEL", help="A model file of `matgrad train`, or a program file."
+model_options = all_of(
+    option("Model", "--layers", default="ReLU;ReLU;Linear", metavar="LIST", help="The layers."),
+    option("Model", "--layer-sizes", default="784;1024;512;10", metavar="LIST", help="Layer sizes."),
+    option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Initial weights."),
+    option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of the linear layers."),
+    density_options,
+    option(
+        "Model",
+        "--load-weights",
+        type=READS,
+        metavar="MODEL",
+        help="A model file of `matgrad train`, or a program file.",
+    ),
+    plugin_option,
 )
+
+
+@click.command(cls=GroupedCommand, short_help="Show or save a training step, or feedforward, as equations.")
+@model_options
 @option("Training", "--feedforward", is_flag=True, help="Compute Y in evaluation mode instead of a training step.")
 @option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="One, or one per layer.")
 @option("Training", "--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
@@ -102,7 +112,6 @@ PLACEMENTS = Placements()
     metavar="FILE",
     help="Write the equations as a LaTeX document; - prints it.",
 )
-@plugin_option
 @option("Output", "--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
 def program(**options: Any) -> None:
     """Record a training step, or feedforward, and show it as equations in the order of execution.
@@ -119,15 +128,8 @@ def program(**options: Any) -> None:
     if latex == STANDARD_OUTPUT and options["as_json"]:
         raise click.UsageError("--latex - and --json: expected one of them, as each prints nothing else")
     _check(options)
-    mg.manual_seed(options["seed"])
-    if options["load_weights"]:
-        saved = rebuilt(options)
-        if note := make_sparse(saved.model, options):
-            click.echo(note, err=True)
-    else:
-        saved = SavedModel(new_model(options))
-    set_optimizers(saved.model, options["optimizers"])
-    M = saved.model.to(dtype=options["dtype"])
+    saved = described_model(options)
+    M = saved.model
     loss = None
     if not options["feedforward"]:
         loss = create_loss(options["loss"]) if options["loss"] else saved.loss
@@ -156,6 +158,20 @@ def program(**options: Any) -> None:
                 n, N = result.inputs["T"].shape[0], options["batch_size"]
                 share = f"rank {options['rank']} of {options['ranks']} has {n:d} of {N} examples"
                 click.echo(f"\n{share}; {_messages_text(messages)}")
+
+
+def described_model(options: dict[str, Any]) -> SavedModel:
+    """The model that the options describe or load, with its optimizers and its element type."""
+    mg.manual_seed(options["seed"])
+    if options["load_weights"]:
+        saved = rebuilt(options)
+        if note := make_sparse(saved.model, options):
+            click.echo(note, err=True)
+    else:
+        saved = SavedModel(new_model(options))
+    set_optimizers(saved.model, options["optimizers"])
+    saved.model.to(dtype=options["dtype"])
+    return saved
 
 
 def new_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
