@@ -96,6 +96,7 @@ class MultilayerPerceptron:
 
     def train(self, mode: bool = True) -> MultilayerPerceptron:
         """Turn batch statistics and dropout on (or off); returns M."""
+        self._check_layers()
         for top in self.layers:
             for _, layer in top.walk():
                 layer.training = mode
