@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends.base import Backend, Matrix, Scalar
+from matgrad.datasets.loader import rows_of
 from matgrad.distributed.group import Group
 from matgrad.layers.state import State
 from matgrad.program.computations import Computation, Step
@@ -17,10 +18,14 @@ from matgrad.sparse.growing import largest_products
 from matgrad.sparse.support import Support
 
 Batches = Iterable[tuple[Matrix, ...]]  # (X, T), or (X, T, s) if the examples have weights
+Rate = Callable[[int], Scalar]  # the learning rate of the i-th batch
 Poll = Callable[[int], None]  # gets the number of batches done in this epoch; may raise an error to stop there
 
-
 POLL_INTERVAL = 0.1  # seconds
+
+
+def no_poll(done: int) -> None:
+    """Do nothing."""
 
 
 class CompiledStep(ABC):
@@ -61,13 +66,7 @@ class CompiledStep(ABC):
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
         """Train on one batch with learning rate η, and with weights s if there are any."""
 
-    def train(
-        self,
-        batches: Batches,
-        rate: Callable[[int], Scalar],
-        poll: Poll = lambda done: None,
-        first: int = 0,
-    ) -> None:
+    def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
         """Train on every batch, the i-th, from `first` on, with learning rate η = rate(i).
 
         ``poll(i + 1)`` is called when batch i is done: after each of them, or ten times per second and after the last.
@@ -77,17 +76,64 @@ class CompiledStep(ABC):
             poll(i + 1)
 
 
-def spared(poll: Poll, last: int, is_urgent: Callable[[], object] = lambda: False) -> Poll:
+def with_rates(train: Callable[[list[float]], None], rate: Rate, first: int, count: int) -> None:
+    """Call ``train`` with the learning rates of `count` batches, as numbers without copies on a device.
+
+    If the rate of a batch raises an error, the batches before it are still trained on.
+    """
+    rates, number = [], getattr(rate, "number", rate)
+    try:
+        for i in range(first, first + count):
+            rates.append(float(number(i)))
+    finally:
+        if rates:
+            train(rates)
+
+
+def throttled(poll: Poll, last: int, is_urgent: Callable[[], object] = lambda: False) -> Poll:
     """`poll`, called ten times per second, after the last batch, and whenever it is urgent."""
     polled = time.monotonic()
 
-    def spared_poll(done: int) -> None:
+    def throttled_poll(done: int) -> None:
         nonlocal polled
         if done == last or is_urgent() or time.monotonic() - polled >= POLL_INTERVAL:
             poll(done)
             polled = time.monotonic()
 
-    return spared_poll
+    return throttled_poll
+
+
+class OwnRows(CompiledStep):
+    """A training step that computes the rows of one rank; the order of the examples is that of one process."""
+
+    takes_epochs = True
+
+    @abstractmethod
+    def rows(self, N: int) -> slice:
+        """The rows of this rank of a batch of N."""
+
+    @abstractmethod
+    def run(self, N: int, eta: Scalar, *own: Matrix) -> None:
+        """Train on these rows of a batch of N: X, T and maybe s."""
+
+    def own_rows(self, *batch: Matrix) -> list[Matrix]:
+        """The rows of this rank of a whole batch."""
+        return [rows_of(A, self.rows(A.shape[0])) for A in batch]
+
+    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+        self.run(X.shape[0], eta, *self.own_rows(X, T, *s))
+
+    def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
+        """Train on every batch, of which only the own rows are read if they come from a plain `DataLoader`."""
+        loader: Any = batches
+        if not getattr(loader, "is_plain", False):
+            return super().train(batches, rate, poll, first)
+        order = loader.order()
+        for i, start in enumerate(range(0, loader.size, loader.batch_size), first):
+            N = min(loader.batch_size, loader.size - start)
+            rows = self.rows(N)
+            self.run(N, rate(i), *loader.examples(start + rows.start, start + rows.stop, order))
+            poll(i + 1)
 
 
 class CompiledEvaluation(ABC):

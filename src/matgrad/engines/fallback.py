@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -15,7 +15,7 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, RecordingError, Scalar
 from matgrad.distributed.group import Disagreement, current
 from matgrad.engines.eager import EagerEvaluation, EagerStep
-from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, Poll
+from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, Poll, Rate, no_poll
 from matgrad.engines.registry import engine_of, step_of
 from matgrad.inspection.profiling import profile_of
 from matgrad.layers.state import State, copied, matrices_of, sized_by_supports, supports_of
@@ -109,13 +109,7 @@ class StepWithFallback(CompiledStep):
         else:
             self.step(X, T, eta, *s)
 
-    def train(
-        self,
-        batches: Batches,
-        rate: Callable[[int], Scalar],
-        poll: Poll = lambda done: None,
-        first: int = 0,
-    ) -> None:
+    def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
         if self.step.takes_epochs and getattr(batches, "is_plain", False) and self._can_prepare(batches):
             self.step.train(batches, rate, poll, first)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.distributed.group import Group
-from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, Engine, Poll
+from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, Engine, Poll, Rate, no_poll, with_rates
 from matgrad.layers.state import State
 from matgrad.program.computations import Computation, Step
 from matgrad.program.recorder import check_hidden_state
@@ -77,26 +77,15 @@ class JitStep(CompiledStep):
         self.matrices = self.compiled(self.matrices, X, T, eta, *s)
 
     # -- whole epochs -----------------------------------------------------------------------------------
-    def train(
-        self,
-        batches: Batches,
-        rate: Callable[[int], Scalar],
-        poll: Poll = lambda done: None,
-        first: int = 0,
-    ) -> None:
+    def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
         loader: Any = batches
         if not (getattr(loader, "is_plain", False) and self.is_stable):
             return super().train(batches, rate, poll, first)
-        rates, number = [], getattr(rate, "number", rate)  # without a copy on the device
-        try:
-            for i in range(first, first + len(loader)):
-                rates.append(float(number(i)))
-        finally:  # if the rate of a batch raises an error, the batches before it are still trained on
-            if rates:
-                self._train(loader, np.array(rates, loader.X.dtype), lambda done: poll(first + done))
+        with_rates(lambda rates: self._train(loader, rates, lambda i: poll(first + i)), rate, first, len(loader))
 
-    def _train(self, loader: Any, rates: np.ndarray, poll: Poll) -> None:
+    def _train(self, loader: Any, numbers: list[float], poll: Poll) -> None:
         """Train on the first batches, one for each learning rate; the host is one call ahead of the device."""
+        rates = np.array(numbers, loader.X.dtype)
         order, N, full = loader.order(), loader.batch_size, min(len(rates), loader.size // loader.batch_size)
         examples, most, i, before = self._examples(loader, order), self._most_steps(N, full), 0, None
         while i < len(rates):

@@ -16,9 +16,8 @@ from matgrad.backends.jax_backend import find_device
 from matgrad.distributed.agreement import agree
 from matgrad.distributed.group import Group
 from matgrad.distributed.jax_group import JaxGroup
-from matgrad.engines.engine import wrong_group
+from matgrad.engines.engine import OwnRows, wrong_group
 from matgrad.engines.jit import JitStep, copies
-from matgrad.engines.rows import OwnRows
 from matgrad.layers.state import State
 from matgrad.program.computations import Step
 

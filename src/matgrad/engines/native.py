@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 import matgrad._native as _native  # not `from matgrad import`: so the error names the missing module
-from matgrad.backends.base import Matrix, Scalar
+from matgrad.backends.base import Matrix
 from matgrad.distributed.group import Group
-from matgrad.engines.engine import Batches, CompiledStep, Poll, spared
+from matgrad.engines.engine import Batches, CompiledStep, Poll, Rate, no_poll, throttled, with_rates
 from matgrad.engines.exchange import Exchange
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramEngine, ProgramStep
@@ -120,23 +119,16 @@ class NativeStep(ProgramStep):
 
     takes_epochs = True
 
-    def train(
-        self,
-        batches: Batches,
-        rate: Callable[[int], Scalar],
-        poll: Poll = lambda done: None,
-        first: int = 0,
-    ) -> None:
+    def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
         loader: Any = batches
         if not getattr(loader, "is_plain", False) or not values_of(loader.X).flags.c_contiguous:
             return super().train(batches, rate, poll, first)
-        full_batches, order, rates = loader.size // loader.batch_size, loader.order(), []
-        try:
-            for i in range(first, first + full_batches):
-                rates.append(rate(i))
-        finally:  # if the rate of a batch raises an error, the batches before it are still trained on
-            if rates:
-                self._train(loader, order, np.array(rates, values_of(loader.X).dtype), lambda done: poll(first + done))
+        full_batches, order = loader.size // loader.batch_size, loader.order()
+
+        def train(rates: list[float]) -> None:
+            self._train(loader, order, np.array(rates, values_of(loader.X).dtype), lambda done: poll(first + done))
+
+        with_rates(train, rate, first, full_batches)
         if full_batches < len(loader):
             X, T, *s = loader.batch(full_batches * loader.batch_size, order)
             self(X, T, rate(first + full_batches), *s)
@@ -157,7 +149,7 @@ class ShardedNativeStep(NativeStep, ShardedStep):
         own = order[: N * len(rates)].reshape(-1, N)[:, rows].reshape(-1)
         padded = np.concatenate([own, np.zeros(loader.X.shape[0] - len(own), own.dtype)])  # an order has all rows
         executor = self.prepare(*loader.batch(0))
-        poll = spared(poll, len(rates), lambda: self.group.heard)
+        poll = throttled(poll, len(rates), lambda: self.group.heard)
         executor.train(loader.X, loader.T, rates, padded, loader.labels, poll, loader.weights, every_batch=True)
 
 

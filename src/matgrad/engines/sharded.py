@@ -12,11 +12,10 @@ import numpy as np
 
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.distributed.group import Collectives, Disagreement, Group
-from matgrad.engines.engine import wrong_group
+from matgrad.engines.engine import OwnRows, wrong_group
 from matgrad.engines.exchange import Exchange
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramStep, signature
-from matgrad.engines.rows import OwnRows
 from matgrad.layers.state import State, matrices_of, sized_by_supports, supports_of
 from matgrad.program.computations import Step
 from matgrad.program.description import value_as_dictionary

@@ -101,7 +101,7 @@ def _aside(device: torch.device) -> Iterator[None]:
     current.wait_stream(side)
 
 
-class Pace:
+class Backpressure:
     """Lets the host run ahead of a device, but not far: call it after every replay."""
 
     def __init__(self, device: torch.device) -> None:

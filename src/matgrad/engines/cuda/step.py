@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-from matgrad.backends.base import Matrix, Scalar
-from matgrad.engines.cuda.graphs import GraphExecutor, Pace, memory_of
+from matgrad.backends.base import Matrix
+from matgrad.engines.cuda.graphs import Backpressure, GraphExecutor, memory_of
 from matgrad.engines.cuda.memory import enough_memory
-from matgrad.engines.engine import Batches, Poll, spared
+from matgrad.engines.engine import Batches, Poll, Rate, no_poll, throttled, with_rates
 from matgrad.engines.executor import Executor
 from matgrad.engines.program import ProgramEvaluation, Programs, ProgramStep
 from matgrad.layers.state import State, matrices_of, supports_of
@@ -65,26 +65,14 @@ class GraphStep(FixedMemory, ProgramStep):
         copies = {name: self.kernels.copied(X) for name, X in matrices_of(present).items()}
         return copies | supports_of(present)
 
-    def train(
-        self,
-        batches: Batches,
-        rate: Callable[[int], Scalar],
-        poll: Poll = lambda done: None,
-        first: int = 0,
-    ) -> None:
+    def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
         """Train on every batch; those of a plain `DataLoader` are gathered on the device."""
         loader: Any = batches
         if self.is_timed or not getattr(loader, "is_plain", False) or not self._is_here(loader.X):
             return super().train(batches, rate, poll, first)
-        examples, rates = Examples(loader, self._labels_of(loader)), []
-        number = getattr(rate, "number", rate)  # without a copy on the device
-        try:
-            for i in range(first, first + len(loader)):
-                rates.append(float(number(i)))
-        finally:  # if the rate of a batch raises an error, the batches before it are still trained on
-            if rates:
-                with self._products():
-                    self._train(examples, rates, lambda done: poll(first + done))
+        examples = Examples(loader, self._labels_of(loader))
+        with self._products():
+            with_rates(lambda rates: self._train(examples, rates, lambda i: poll(first + i)), rate, first, len(loader))
 
     def _is_here(self, X: Matrix) -> bool:
         """Whether X is a dense matrix on the device of the state."""
@@ -100,8 +88,8 @@ class GraphStep(FixedMemory, ProgramStep):
 
     def _train(self, examples: Examples, rates: list[float], poll: Poll) -> None:
         """Train on the first batches, one for each learning rate."""
-        X, size, poll = examples.X, examples.batch_size, spared(poll, len(rates))
-        etas, pace = torch.tensor(rates, dtype=X.dtype, device=X.device), Pace(X.device)
+        X, size, poll = examples.X, examples.batch_size, throttled(poll, len(rates))
+        etas, pace = torch.tensor(rates, dtype=X.dtype, device=X.device), Backpressure(X.device)
         full = min(len(rates), examples.count // size)
         for i, end, N in ((0, full, size), (full, len(rates), examples.count % size)):
             while i < end:
