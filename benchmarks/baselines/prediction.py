@@ -19,9 +19,8 @@ from harness.problems import Setting, initial_parameters
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program import Program
 from matgrad.program.costs import operand_bytes, product_cost
-from matgrad.program.placements import data_parallel
 from matgrad.program.schedule import executable, traffic
-from matgrad.program.sharding import sharded
+from matgrad.program.sharding import data_parallel, sharded
 
 RANKS = 2
 RANKS_OF = {name: f"{name}-ranks" for name in ("matgrad-native", "matgrad-torch")}

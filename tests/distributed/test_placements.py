@@ -17,9 +17,18 @@ from matgrad.engines.exchange import Exchange
 from matgrad.engines.executor import Executor
 from matgrad.program import Program, record_computation
 from matgrad.program.computations import make_step
-from matgrad.program.placements import Placements, data_parallel, shared_optimizer, tensor_parallel, with_optimizers
 from matgrad.program.schedule import executable
-from matgrad.program.sharding import COLUMNS, ROWS, WHOLE, sharded
+from matgrad.program.sharding import (
+    COLUMNS,
+    ROWS,
+    WHOLE,
+    Placements,
+    data_parallel,
+    sharded,
+    shared_optimizer,
+    tensor_parallel,
+    with_optimizers,
+)
 from matgrad.specifications.models import create_model
 from program_support import kernels_of
 

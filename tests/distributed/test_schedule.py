@@ -8,10 +8,9 @@ from threads import on_ranks
 
 from matgrad.distributed import current
 from matgrad.engines.exchange import LINE, Exchange
-from matgrad.program.placements import data_parallel
 from matgrad.program.program import Program
 from matgrad.program.schedule import executable, messages
-from matgrad.program.sharding import sharded
+from matgrad.program.sharding import data_parallel, sharded
 from matgrad.specifications.models import create_model
 
 LARGE = "1100;1024;1100;3"  # weights of more than 4 MB, and small ones

@@ -16,10 +16,9 @@ from matgrad.loss_functions import create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program import optimized, record_computation
 from matgrad.program.computations import make_step
-from matgrad.program.placements import data_parallel
 from matgrad.program.program import Program, Value
 from matgrad.program.schedule import MESSAGE, executable, messages, scheduled
-from matgrad.program.sharding import COLUMNS, ROWS, WHOLE, Placement, sharded
+from matgrad.program.sharding import COLUMNS, ROWS, WHOLE, Placement, data_parallel, sharded
 from matgrad.specifications.models import create_model
 from program_support import GIVEN, STATE, kernels_of, numbers, outputs, programs
 

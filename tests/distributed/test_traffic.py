@@ -16,10 +16,9 @@ from xla_traffic import RANKS, N
 from matgrad.distributed.group import part
 from matgrad.program import optimized, record_computation
 from matgrad.program.computations import make_step
-from matgrad.program.placements import data_parallel
 from matgrad.program.program import Program
 from matgrad.program.schedule import messages, scheduled
-from matgrad.program.sharding import sharded
+from matgrad.program.sharding import data_parallel, sharded
 from support import PATIENCE
 
 DENSE = [name for name, case in BUILT_IN.items() if not case.densities and case.batch_size > 1]

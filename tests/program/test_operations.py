@@ -9,8 +9,7 @@ import pytest
 
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.numpy_kernels import NumpyKernels
-from matgrad.program.checking import fits
-from matgrad.program.description import FORMAT
+from matgrad.program.description import FORMAT, fits
 from matgrad.program.operations import OPERATIONS, Operation
 from matgrad.program.shapes import Shape, ShapeRule
 from matgrad.sparse.support import Support

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from matgrad.program import Program, Value
-from matgrad.program.checking import check_program, fits
+from matgrad.program.description import check_program, fits
 from matgrad.program.operations import OPERATIONS
 
 A, ROW, COLUMN, SQUARE, S = (3, 4), (1, 4), (3, 1), (4, 4), ()

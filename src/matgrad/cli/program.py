@@ -206,10 +206,9 @@ def _check(options: dict[str, Any]) -> None:
 
 def _of_rank(program: Program, options: dict[str, Any]) -> tuple[Program, list[dict[str, Any]]]:
     """The program of a rank, and what it exchanges with the others in a step."""
-    from matgrad.program.placements import data_parallel, shared_optimizer, with_optimizers
     from matgrad.program.rules import optimized
     from matgrad.program.schedule import executable, traffic
-    from matgrad.program.sharding import sharded
+    from matgrad.program.sharding import data_parallel, sharded, shared_optimizer, with_optimizers
     from matgrad.program.text import Printer
 
     size, placements = options["ranks"], options["placements"]

@@ -19,10 +19,9 @@ from matgrad.engines.program import ProgramStep, signature
 from matgrad.layers.state import State, matrices_of, sized_by_supports, supports_of
 from matgrad.program.computations import Step
 from matgrad.program.description import value_as_dictionary
-from matgrad.program.placements import data_parallel
 from matgrad.program.program import Program
 from matgrad.program.schedule import executable
-from matgrad.program.sharding import sharded
+from matgrad.program.sharding import data_parallel, sharded
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from matgrad.engines.cuda.memory import enough_memory
 from matgrad.engines.kernels import Kernels
+from matgrad.foundation.limits import in_words
 from matgrad.foundation.machine import Stopwatch
 from matgrad.layers.state import State, matrices_of
 from matgrad.program.buffers import plan
@@ -206,3 +206,20 @@ def memory_of(program: Program) -> int:
     """The bytes of the matrices that a program needs besides its inputs."""
     own = {buffer for buffer in plan(program).buffers.values() if buffer.name not in program.inputs}
     return sum(Value("input", (), buffer.shape, buffer.dtype).nbytes for buffer in own)
+
+
+@contextmanager
+def enough_memory(what: str, needed: Callable[[], int], device: torch.device) -> Iterator[None]:
+    """Raise MemoryError, with the bytes that are needed and those that are free, if a device has too few of them."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        found = f"found {in_words(_free(device))} free"
+        advice = "smaller batches, or a smaller or sparser model, may help"
+        raise MemoryError(f"{what}: needs about {in_words(needed())} on {device}, {found}; {advice}") from None
+
+
+def _free(device: torch.device) -> int:
+    """The bytes that are left on a device, those included that PyTorch keeps for later."""
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept

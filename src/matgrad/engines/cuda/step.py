@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from matgrad.backends.base import Matrix
-from matgrad.engines.cuda.graphs import Backpressure, GraphExecutor, memory_of
-from matgrad.engines.cuda.memory import enough_memory
+from matgrad.engines.cuda.graphs import Backpressure, GraphExecutor, enough_memory, memory_of
 from matgrad.engines.engine import Batches, Poll, Rate, no_poll, throttled, with_rates
 from matgrad.engines.executor import Executor
 from matgrad.engines.program import ProgramEvaluation, Programs, ProgramStep
