@@ -234,7 +234,7 @@ def test_values_say_which_equation_they_belong_to():
     labels = {value.equation for value in program.instructions}
     assert "" not in labels
     assert {
-        "layer 1 ActivationLayer.Z",
+        "layer 1 ActivationDropoutLayer.Z",
         "layer 2 BatchNormalizationLayer.DX",
         "layer 3 LinearLayer.DW",
         "SoftmaxCrossEntropyLoss.gradient",
