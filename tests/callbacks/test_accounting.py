@@ -77,11 +77,6 @@ def test_what_is_no_product_does_not_count(options: dict):
     assert history["flops"] == [by_hand([round(0.3 * 12 * 9), round(0.5 * 9 * 7), 7 * 3], N)]
 
 
-def test_batch_normalization_before_the_first_linear_layer_needs_its_gradient():
-    M = create_model("BatchNormalization;ReLU;Linear", (12, 9, 3), densities="0.5;1")
-    assert M.fit(*data(), epochs=1)["flops"] == [N * 2 * 3 * (54 + 27)]
-
-
 class Resize(Callback):
     """Gives layer 1 another number of weights after some batches, and after each epoch."""
 
@@ -215,17 +210,6 @@ def test_the_updates_of_a_topology_count_apart():
     assert history["flops"] == [by_hand([32, 32, 21], N)] * 4
 
 
-def test_a_dense_model_that_is_pruned_gradually():
-    M = model(1)
-    history = M.fit(*data(), epochs=4, callbacks=[create_method("GMP", density=0.25)])
-    densities = [0.25 + 0.75 * (1 - t / 3) ** 3 for t in (1, 2, 3, 3)]
-    for row, d in zip(history["nnz"], densities, strict=True):
-        assert row == {"1": round(d * 108), "2": round(d * 63), "3": round(d * 21)}
-    assert history["flops"][0] == history["dense_flops"][0] == by_torch(N)
-    assert history["flops"][1:] == [by_hand(list(row.values()), N) for row in history["nnz"][:-1]]
-    assert history["explored"] == [1] * 4
-
-
 def test_peak_memory_is_the_most_so_far():
     before, present = peak_memory(), process_memory().get("VmRSS")
     if present is None:
@@ -235,13 +219,6 @@ def test_peak_memory_is_the_most_so_far():
     assert before + 30_000_000 < peak_memory() < before + 60_000_000
     found = model().fit(*data(), epochs=1)["peak_memory"]
     assert found[0] >= before + 30_000_000
-
-
-def test_early_stopping_and_a_second_training():
-    M = model()
-    for _ in range(2):
-        history = M.fit(*data(), epochs=3, validation=0.3, early_stopping=1)
-        assert len(history["flops"]) == len(history["loss"]) == len(history["nnz"])
 
 
 def test_the_command_line_shows_and_records_it(tmp_path):

@@ -11,7 +11,6 @@ from safetensors.numpy import save_file
 import matgrad as mg
 from matgrad.backends import backend_of
 from matgrad.callbacks import checkpoints
-from matgrad.callbacks.checkpoints import parse_interval
 from matgrad.foundation.random_numbers import generator
 from matgrad.layers.state import matrices_of, supports_of
 from matgrad.storage.checkpoints import checkpoint_files, find_checkpoint, read_checkpoint
@@ -128,16 +127,6 @@ def test_another_backend_goes_on_up_to_rounding(tmp_path):
         np.testing.assert_allclose(other.predict(X), M.predict(X), rtol=0, atol=1e-9)
 
 
-def test_float64_stays_float64(tmp_path):
-    M, other = (model("native").to(dtype="float64") for _ in range(2))
-    fit(M)
-    crashed(tmp_path, model("native").to(dtype="float64"), 17, every="3s")
-    fit(other, resume=tmp_path)
-    assert_equal(M, other)
-    with pytest.raises(ValueError, match=r"1\.W is float64, but the model is float32"):
-        fit(model("native"), resume=tmp_path)
-
-
 def test_the_newest_and_the_best_are_kept(tmp_path):
     history = fit(model("numpy"), mg.Checkpoints(tmp_path, keep=2), learning_rate=0.3, early_stopping=None)
     best = int(np.argmin(history["validation_loss"])) + 1
@@ -213,11 +202,6 @@ def test_what_does_not_fit_is_refused(tmp_path):
     assert {file.name: file.read_bytes() for file in checkpoint_files(tmp_path)} == before
 
 
-@pytest.mark.parametrize(("every", "expected"), [(5, (5, False)), ("2 epochs", (2, False)), ("500s", (500, True))])
-def test_intervals(every, expected):
-    assert parse_interval(every) == expected
-
-
 def test_two_runs_do_not_share_a_folder(tmp_path):
     class Second(mg.Callback):
         def epoch(self, run):
@@ -277,34 +261,6 @@ def test_an_interruption_where_an_update_is_due_loses_no_update(tmp_path, backen
     fit(other, rest, resume=tmp_path)
     assert whole.updates == rest.updates
     assert_equal(M, other)
-
-
-@pytest.mark.parametrize("backend_name", ["numpy", "torch"])
-def test_equations_that_run_one_by_one_go_on_too(tmp_path, backend_name):
-    M, other = model(backend_name), model(backend_name)
-    fit(M, compiled=False)
-    crashed(tmp_path, model(backend_name), 17, every="3s", compiled=False)
-    fit(other, compiled=False, resume=tmp_path)
-    assert_equal(M, other)
-
-
-def test_two_folders(tmp_path):
-    """Each callback goes on in its own folder, and what overwrites other runs does not overwrite its own."""
-    M, other = model("numpy"), model("numpy")
-
-    def callbacks():
-        own = [mg.Checkpoints(tmp_path / "a", "3s", overwrite=True), mg.Checkpoints(tmp_path / "b", measure="loss")]
-        return [*own, Crash(17)]
-
-    fit(M)
-    with pytest.raises(RuntimeError, match="crash"):
-        fit(model("numpy"), *callbacks())
-    with pytest.raises(RuntimeError, match="crash"):
-        fit(model("numpy"), *callbacks(), resume=tmp_path / "a")
-    assert find_checkpoint(tmp_path / "a").run.step == 15
-    fit(other, *callbacks()[:2], resume=tmp_path / "a")
-    assert_equal(M, other)
-    assert read_checkpoint(tmp_path / "b" / "best.safetensors").run.epoch == 4
 
 
 def test_the_best_is_not_lost_between_two_files(tmp_path, monkeypatch):
@@ -374,18 +330,6 @@ def test_early_stopping_stays_stopped(tmp_path):
     assert len(expected["loss"]) < 30
     assert fit(other, early_stopping=1, learning_rate=1.0, epochs=30, resume=tmp_path)["loss"] == expected["loss"]
     assert_equal(M, other)
-
-
-def test_a_run_that_was_stopped_within_an_epoch_stays_there(tmp_path):
-    class Stop(mg.Callback):
-        def batch(self, run):
-            if run.step == 11:
-                run.stop()
-
-    fit(model("numpy"), Stop(), mg.Checkpoints(tmp_path))
-    before = find_checkpoint(tmp_path).path.read_bytes()
-    fit(model("numpy"), Stop(), mg.Checkpoints(tmp_path), resume=tmp_path)
-    assert find_checkpoint(tmp_path).path.read_bytes() == before
 
 
 def test_a_run_that_diverges_keeps_its_best_checkpoint(tmp_path):

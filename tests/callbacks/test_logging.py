@@ -104,12 +104,6 @@ def test_a_resumed_run_continues_its_log(tmp_path, name):
         assert parts.read_bytes() == whole.read_bytes()
 
 
-def test_a_new_run_begins_a_new_log(tmp_path):
-    fit(Log(tmp_path / "a.csv"), epochs=5)
-    fit(Log(tmp_path / "a.csv"), epochs=2)
-    assert [line["epoch"] for line in csv_lines(tmp_path / "a.csv")] == ["1", "2"]
-
-
 def test_a_column_that_appears_later_joins_the_header(tmp_path):
     rows = [{"epoch": 1, "loss": 1.0}, {"epoch": 2, "f1": 0.5, "loss": 0.5}, {"epoch": 3}]
     follow(Log(tmp_path / "a.csv"), *rows)
@@ -154,32 +148,6 @@ def test_a_full_disk_leaves_whole_lines_and_training_goes_on(tmp_path):
     assert [line["epoch"] for line in json_lines(log.path)] == [1, 2, 3]
 
 
-def test_two_runs_with_one_log_do_not_mix(tmp_path):
-    first, second = Log(tmp_path / "a.csv"), Log(tmp_path / "a.csv")
-    runs = [SimpleNamespace(rows=[{"epoch": 1, "loss": float(i)}]) for i in range(2)]
-    first.start(runs[0])
-    second.start(runs[1])
-    for epoch in range(2, 5):
-        for log, run in zip((first, second), runs, strict=True):
-            run.rows.append({"epoch": epoch, "loss": run.rows[0]["loss"]})
-            log.epoch(run)
-    for log, run in zip((first, second), runs, strict=True):
-        log.end(run)
-    assert [line["loss"] for line in csv_lines(tmp_path / "a.csv")] == ["1.0"] * 4
-
-
-def test_the_ending_says_the_format(tmp_path):
-    with pytest.raises(ValueError, match=r"log\.txt: expected the name of a log that ends in \.jsonl or \.csv"):
-        Log(tmp_path / "log.txt")
-
-
-def test_a_log_that_cannot_be_made_is_refused_before_training(tmp_path):
-    M = mg.create_model("Linear", "3;2")
-    with pytest.raises(OSError, match="absent"):
-        M.fit(X, T, callbacks=[Log(tmp_path / "absent" / "a.csv")])
-    assert not M.history
-
-
 # -- TensorBoard ----------------------------------------------------------------------------------
 
 READER = """
@@ -220,24 +188,3 @@ def test_events_continue_after_a_resume_and_begin_anew_with_a_run(tmp_path):
     assert scalars(tmp_path) == {"loss/training": [(1, 1.0), (2, 2.0)]}
     assert len(list(tmp_path.glob(EVENTS))) == 1
     assert (tmp_path / "events.out.tfevents.1.other").exists(), "a file of another tool"
-
-
-def test_events_are_written_without_tensorflow():
-    """Which breaks, imported beside PyTorch; and without telling TensorBoard to do so for ever."""
-    code = """
-import sys, tempfile
-from types import SimpleNamespace
-from matgrad.callbacks import TensorBoard
-log, run = TensorBoard(tempfile.mkdtemp()), SimpleNamespace(rows=[{"epoch": 1, "loss": 0.5}])
-log.start(run)
-log.end(run)
-print("tensorflow" in sys.modules, "tensorboard.compat.notf" in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.stdout == "False False\n", done.stderr
-
-
-def test_without_tensorboard_the_extra_is_named():
-    code = "import sys; sys.modules['tensorboard'] = None; from matgrad.callbacks import TensorBoard; TensorBoard('x')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
-    assert "event files need tensorboard, which is not installed: pip install '.[tensorboard]'" in done.stderr

@@ -114,16 +114,6 @@ def test_SNIP_keeps_the_largest_saliencies(name: str, density: Any):
         np.testing.assert_allclose(found, expected)
 
 
-@pytest.mark.parametrize("method", ["SNIP", "GMP"])
-def test_methods_that_start_dense_refuse_a_sparse_model(method: str):
-    with pytest.raises(ValueError, match=f"{method} starts from a dense model"):
-        train("numpy", create_method(method, density=0.1), 0.3)
-    with pytest.raises(ValueError, match="expected 1 or 3 densities for 3 linear layers, found 2"):
-        train("numpy", create_method(method, density=[0.1, 0.2]))
-    with pytest.raises(ValueError, match=r"density: expected a number in \(0, 1\]"):
-        train("numpy", create_method(method, density=0.0))
-
-
 def test_methods_of_a_plugin(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
@@ -139,17 +129,3 @@ def test_methods_of_a_plugin(tmp_path):
     mg.load_plugin(file)
     M = train("numpy", create_method("Mine(every=2)"), 0.3)
     assert nnz(M) == nnz(model("numpy", 0.3))
-
-
-@pytest.mark.parametrize("method", ["SET", "RigL(every=2)", "SNIP(0.3)", "GMP(0.3)"])
-def test_methods_work_with_normalization_and_dropout(method: str):
-    mg.manual_seed(0)
-    M = mg.create_model(
-        "ReLU;BatchNormalization;SReLU;LogSoftmax",
-        [12, 9, 8, 4],
-        densities=1 if method[0] in "SG" and "(0.3)" in method else 0.3,
-        dropouts=[0.1, 0.1, 0],
-        optimizers="Adam",
-    )
-    history = M.fit(*data(300), epochs=10, learning_rate=0.01, callbacks=[create_method(method)])
-    assert history["loss"][-1] < history["loss"][0]

@@ -14,9 +14,6 @@ from matgrad.callbacks import Callback, Pictures
 from matgrad.inspection.pictures import (
     LEFT,
     TOP,
-    blocks,
-    checked_shape,
-    connectivity_figure,
     in_degrees,
     inputs_figure,
     magnification,
@@ -25,7 +22,6 @@ from matgrad.inspection.pictures import (
     write_png,
 )
 from matgrad.sparse.matrix import SparseMatrix
-from matgrad.sparse.support import Support
 from matgrad.specifications.models import create_model
 
 
@@ -102,17 +98,6 @@ def test_animations_have_a_frame_per_epoch_on_one_scale(tmp_path):
             assert np.abs(found - colours("inferno", A / largest)).max() <= 8, i  # a GIF has few colours
 
 
-def test_a_run_that_is_stopped_has_its_animation(tmp_path):
-    class Stop(Callback):
-        def epoch(self, run) -> None:
-            if run.epoch == 2:
-                run.stop()
-
-    model().fit(*data(), epochs=9, callbacks=[Pictures(tmp_path, [1, 2, 5]), Stop()])
-    with Image.open(tmp_path / "weights.gif") as gif:
-        assert gif.n_frames == 2
-
-
 @pytest.mark.parametrize(("epochs", "expected"), [(3, 4), (20, 21), (45, 21)])
 def test_by_default_pictures_are_spread_over_the_run(tmp_path, monkeypatch, epochs: int, expected: int):
     monkeypatch.setattr("matgrad.callbacks.pictures.FIGURES", {"inputs": inputs_figure})
@@ -135,18 +120,6 @@ def test_colour_images_have_a_panel_per_channel(tmp_path):
         np.testing.assert_array_equal(found, colours("inferno", A / counts.max()))
 
 
-@pytest.mark.parametrize(("K", "D", "m", "n"), [(7, 5, 7, 5), (7, 5, 3, 2), (1, 9, 1, 4), (600, 300, 256, 256)])
-def test_blocks_have_the_part_of_their_weights_that_is_stored(K: int, D: int, m: int, n: int):
-    rng = np.random.default_rng(K)
-    W = SparseMatrix(Support.random(K, D, K * D // 3, rng), rng.normal(size=(1, K * D // 3)))
-    A, found = mask(W), blocks(W, m, n)
-    for i in {0, m // 2, m - 1}:
-        for j in {0, n // 2, n - 1}:
-            block = A[np.arange(K) * m // K == i][:, np.arange(D) * n // D == j]
-            assert found[i, j] == pytest.approx(block.mean()), (i, j)
-    assert blocks(A.astype(float), m, n).tolist() == np.ones((m, n)).tolist()
-
-
 def test_histograms_count_every_stored_weight():
     M = model()
     for name, (counts, edges) in snapshot(M, "").histograms.items():
@@ -155,22 +128,6 @@ def test_histograms_count_every_stored_weight():
         assert counts.sum() == A.size
         assert counts[len(counts) // 2 :].sum() == (A >= 0).sum()
         assert edges[-1] == -edges[0] == pytest.approx(np.abs(A).max())
-
-
-def test_large_layers_are_shown_in_blocks(tmp_path):
-    rng = np.random.default_rng(0)
-    layer = mg.LinearLayer(5000, 2, support=Support.random(2, 5000, 100, rng))
-    shot = snapshot(mg.MultilayerPerceptron([layer]), "large", (1, 1, 5000))
-    for draw in (inputs_figure, connectivity_figure):
-        figure = draw(shot, [shot])
-        assert figure.get_figwidth() * figure.dpi < 2500
-
-
-@pytest.mark.parametrize(
-    ("D", "shape"), [(784, (1, 28, 28)), (3072, (3, 32, 32)), (64, (1, 8, 8)), (15, (1, 3, 5)), (13, (1, 1, 13))]
-)
-def test_default_shapes(D: int, shape: tuple):
-    assert checked_shape(None, D) == shape
 
 
 def test_shapes_are_checked(tmp_path):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import matgrad as mg
-from matgrad.callbacks.methods import create_method
 from matgrad.callbacks.topology import Topology, TopologyCallback
 from matgrad.engines import program as engine
 from matgrad.layers.state import matrices_of, sized_by_supports
@@ -307,41 +306,6 @@ def test_a_run_is_repeated_by_its_seeds(name: str):
     assert not all(S.is_same(R) for S, R in zip(train(1), train(2), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Topology("SET(0.3)", "Random", every=0), "every"),
-        (lambda: Topology("SET(0.3)", "Random", until=0), r"until: expected a part of the run in \(0, 1\]"),
-        (lambda: Topology("SET(0.3)", "Random", until=1.5), "until: expected a part"),
-        (lambda: Topology("SET(0.3)", "Random", decay="cosin"), "did you mean 'cosine'"),
-        (lambda: Topology("SET(0.3)", "Random", weights="Xavie"), "did you mean 'Xavier'"),
-        (lambda: create_method("RigLL"), "did you mean 'RigL'"),
-        (lambda: create_method("GMP"), "missing a required argument: 'density'"),
-    ],
-)
-def test_bad_settings(make: Any, message: str):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-def test_a_dense_model_has_no_topology():
-    with pytest.raises(ValueError, match="no sparse layer"):
-        model(densities=1).fit(*data(), epochs=1, callbacks=[mg.SET()])
-
-
-def test_the_time_of_updates_is_time_of_training():
-    class Slow(mg.Topology):
-        def update(self, run: Any, rng: np.random.Generator, t: float) -> None:
-            import time
-
-            time.sleep(0.2)
-
-    for every in (None, 2):
-        M = model()
-        history = M.fit(*data(), epochs=2, batch_size=20, callbacks=[Slow("SET(0.3)", "Random", every=every)])
-        assert history["seconds"][0] >= 0.2
-
-
 def test_data_that_is_no_loader_is_trained_on_with_updates():
     """The gradient is then that on the last batch."""
     M = model()
@@ -350,18 +314,6 @@ def test_data_that_is_no_loader_is_trained_on_with_updates():
     update = mg.RigL(every=2, until=1.0)
     mg.stochastic_gradient_descent(M, 3, LOSS, lambda i: 0.05, batches, callbacks=[update])
     assert update.updates == 4
-
-
-@pytest.mark.parametrize(
-    "dropped", [np.ones(3, dtype=bool), np.array([0, 1]), np.ones((1, 43), dtype=bool)], ids=["short", "numbers", "2-D"]
-)
-def test_a_rule_that_drops_something_else_is_refused(dropped: np.ndarray):
-    class WrongPrune(mg.Prune):
-        def __call__(self, values: np.ndarray, scale: float = 1.0) -> np.ndarray:
-            return dropped
-
-    with pytest.raises(ValueError, match="Wrong: expected a vector of 43 booleans"):
-        model().fit(*data(), epochs=2, callbacks=[Topology(WrongPrune(), "Random")])
 
 
 @pytest.mark.parametrize(
@@ -398,10 +350,3 @@ def test_a_rule_that_grows_something_else_is_refused(change: Any):
 def test_a_run_that_is_too_short_for_updates_says_so(method: TopologyCallback, density: float, how: str):
     with pytest.warns(UserWarning, match=f"{type(method).__name__}: the run of .* too short .* {how}"):
         model(densities=density).fit(*data(), epochs=1, callbacks=[method])
-
-
-def test_GMP_reaches_its_densities_with_its_last_update():
-    """Although that comes before three quarters of the run."""
-    M, steps = model(densities=1), len(data()[0])  # in batches of one example
-    M.fit(*data(), epochs=1, batch_size=1, callbacks=[mg.GMP(0.1, every=steps // 2 + 1)])
-    assert [layer.density for layer in M.layers] == pytest.approx([0.1] * len(M.layers), abs=0.02)

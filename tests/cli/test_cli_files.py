@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import stat
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ import yaml
 from sklearn.datasets import load_digits
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from cli_support import KEYS, arrays, blobs, last_number, plane, rows, run, save_blobs, succeed, write_csv
+from cli_support import KEYS, arrays, last_number, rows, run, save_blobs, succeed
 
 FAST = ("--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 3, "--batch-size", 10)
 
@@ -47,12 +46,6 @@ def test_a_saved_data_set_gives_the_same_run_when_it_is_loaded():
     assert [row["loss"] for row in rows(first)] == [row["loss"] for row in rows(second)]
 
 
-def test_a_saved_data_set_is_complete():
-    """--validation holds examples out of the run, not out of the file."""
-    succeed("train", "--epochs", 0, "--validation", 0.5, "--normalize", "none", "--save-dataset", "digits.npz")
-    assert "1437 training and 360 test" in succeed("train", "--epochs", 0, "--load-dataset", "digits.npz")
-
-
 @pytest.mark.parametrize(("kind", "scaler"), [("none", None), ("unit", MinMaxScaler()), ("standard", StandardScaler())])
 def test_inputs_are_scaled_as_scikit_learn_does(folder, data, kind, scaler):
     """In the run, and in what its model keeps for later."""
@@ -67,33 +60,6 @@ def test_inputs_are_scaled_as_scikit_learn_does(folder, data, kind, scaler):
     first = output.partition("batch 1 layer 1 X\n")[2].partition("batch 1 layer 1 W")[0]
     values = np.array(first.replace("[", " ").replace("]", " ").split(), dtype=float).reshape(-1, 4)
     np.testing.assert_allclose(values, expected[:10], atol=1e-4)
-
-
-def test_a_csv_file_with_classes_by_name(folder):
-    data = blobs(N=90, seed=2)
-    names = np.array(["red, dark", "green", "blue"])[data["Ttrain"]]
-    write_csv(
-        folder / "c.csv", ["colour", *"abcd"], [[n, *x.tolist()] for n, x in zip(names, data["Xtrain"], strict=True)]
-    )
-    output = succeed("train", "--table", "c.csv", "--target", "colour", "--epochs", 20)
-
-    assert "72 training and 18 test examples, 4 features, 3 classes" in output
-    assert last_number(output) >= 0.9
-    assert (
-        succeed("train", "--table", "c.csv", "--target", "0", "--epochs", 20).splitlines()[-1]
-        == output.splitlines()[-1]
-    )
-
-
-def test_a_task_can_be_chosen(folder):
-    write_csv(folder / "n.csv", ["x", "t"], [[i / 40, i % 4] for i in range(40)])
-
-    assert "4 classes" in succeed("train", "--table", "n.csv", "--epochs", 1)
-    assert (
-        succeed("train", "--table", "n.csv", "--epochs", 1, "--task", "regression")
-        .splitlines()[-1]
-        .startswith("test RMSE")
-    )
 
 
 @pytest.mark.parametrize(("name", "features", "classes"), [("checkerboard", 2, 2), ("mini", 8, 3)])
@@ -144,17 +110,6 @@ def test_weights_of_the_original_are_read(folder, data, vector):
     assert last_number(output) == pytest.approx(np.mean(Y.argmax(axis=1) == data["Ttest"]), abs=5e-4)
 
 
-@pytest.mark.usefixtures("data")
-def test_a_file_is_replaced_whole_with_the_usual_permissions(folder):
-    (folder / "m.npz").write_text("an older file")
-    (folder / "other").touch()
-    succeed("train", *FAST, "--save-weights", "m.npz")
-
-    assert "W1" in arrays(folder / "m.npz")
-    assert stat.S_IMODE((folder / "m.npz").stat().st_mode) == stat.S_IMODE((folder / "other").stat().st_mode)
-    assert sorted(path.name for path in folder.iterdir()) == ["data.npz", "m.npz", "other"], "no temporary files"
-
-
 # -- configuration files -----------------------------------------------------------------------
 
 CONFIGURATION = {"layers": "ReLU;Linear", "layer-sizes": [4, 7, 3], "epochs": 2, "batch_size": 20, "no_shuffle": True,
@@ -181,12 +136,6 @@ def test_a_configuration_file_gives_the_options(folder, suffix):
     assert len(rows(succeed("train", "--epochs", 1, "--config", f"c.{suffix}"))) == 1, "wherever --config stands"
 
 
-@pytest.mark.usefixtures("data")
-def test_a_configuration_file_knows_options_by_the_names_of_the_command_line(folder):
-    (folder / "c.toml").write_text('load-dataset = "data.npz"\nepochs = 1\njson = true\n')
-    assert json.loads(succeed("train", "--config", "c.toml"))["data"]["name"] == "data"
-
-
 @pytest.mark.parametrize("value", ['"mine.py"', '["mine.py"]'])
 @pytest.mark.usefixtures("data")
 def test_a_configuration_file_can_name_plugins(folder, value):
@@ -195,15 +144,6 @@ def test_a_configuration_file_can_name_plugins(folder, value):
         f'load-dataset = "data.npz"\nepochs = 1\nplugin = {value}\nlayers = "Square;Linear"\n'
     )
     succeed("train", "--config", "c.toml")
-
-
-@pytest.mark.usefixtures("data")
-def test_the_record_of_a_run_is_a_configuration_to_run_again(folder):
-    first = json.loads(succeed("train", *FAST, "--seed", 5, "--json"))
-    (folder / "again.json").write_text(json.dumps(first["configuration"]))
-    second = json.loads(succeed("train", "--config", "again.json"))
-
-    assert [row["loss"] for row in second["epochs"]] == [row["loss"] for row in first["epochs"]]
 
 
 # -- --output ----------------------------------------------------------------------------------
@@ -244,15 +184,6 @@ def test_the_data_hash_is_that_of_the_arrays(folder, data):
         A = data[key]
         digest.update(f"{key} {A.shape} {A.dtype.name}\n".encode() + A.tobytes())
     assert record["data"]["sha256"] == digest.hexdigest()
-
-
-@pytest.mark.usefixtures("data")
-def test_the_data_hash_tells_the_data_and_not_the_options():
-    hashes = {
-        json.loads(succeed("train", *FAST, "--json", "--normalize", kind))["data"]["sha256"]
-        for kind in ("none", "unit", "standard")
-    }
-    assert len(hashes) == 1
 
 
 # -- plugins -----------------------------------------------------------------------------------
@@ -315,11 +246,3 @@ def test_a_wrong_gradient_of_a_plugin_is_found_while_training(folder):
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: layer 1 SquareActivation.gradient is wrong at row ")
     assert not (folder / "m.npz").exists()
-
-
-def test_a_regression_saves_and_evaluates_alike(folder):
-    write_csv(folder / "plane.csv", ["x", "y", "z"], plane())
-    output = succeed("train", "--table", "plane.csv", "--epochs", 10, "--save-weights", "m.npz")
-    rmse = json.loads(succeed("evaluate", "m.npz", "--table", "plane.csv", "--json"))["RMSE"]
-
-    assert f"test RMSE {rmse:.3f}" == output.splitlines()[-1]

@@ -7,14 +7,11 @@ import math
 import os
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import pytest
-from PIL import Image
 
 from cli_support import plane, run, save_blobs, succeed, write_csv
-from matgrad.runs import reading
-from matgrad.runs.figure import colours, labels, runs_figure
+from matgrad.runs.figure import colours, runs_figure
 from matgrad.runs.reading import Run, read_run
 
 FAST = ("train", "--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 3, "--batch-size", 10)
@@ -77,14 +74,6 @@ def test_an_error_has_a_panel_of_its_own():
     assert {colour for colour, _, _ in panels["root mean squared error"]} == {colours(2)[1]}
 
 
-@pytest.mark.parametrize(("values", "scale"), [([1.0, 0.5], "linear"), ([1.0, 0.01], "log"), ([1.0, -0.01], "linear")])
-def test_values_that_are_far_apart_have_a_logarithmic_scale(values, scale):
-    rows = [{"epoch": float(i), "loss": x} for i, x in enumerate(values, 1)]
-    (ax,) = runs_figure([Run(Path("x"), rows)]).axes
-    assert ax.get_yscale() == scale
-    assert ax.get_ylim()[0] == 0 or scale == "log" or min(values) < 0
-
-
 def test_values_that_are_not_finite_are_gaps():
     rows = [{"epoch": 1.0, "loss": 1.0}, {"epoch": 2.0, "loss": None}, {"epoch": 3.0}]
     ((_, _, values),) = lines_of(Run(Path("x"), rows))["loss"]
@@ -92,39 +81,11 @@ def test_values_that_are_not_finite_are_gaps():
     assert all(map(math.isnan, values[1:]))
 
 
-def test_files_are_written_as_their_endings_say():
-    train("a", "--log", "a.csv", "--log", "a.jsonl")
-    before = mpl.rcParams["font.size"]
-    assert succeed("plot", "runs/a", "runs/a/run.json", "a.csv", "a.jsonl") == "plot.png\nplot.svg\n"
-    assert mpl.rcParams["font.size"] == before, "the style is not the user's"
-    with Image.open("plot.png") as image:
-        assert image.size[0] > 1000
-    assert b"<svg" in Path("plot.svg").read_bytes()
-    succeed("plot", "a.csv", "--output", "one.svg")
-    assert not Path("one.png").exists()
-
-
 def test_a_log_has_what_the_record_has():
     train("a", "--validation", 0.2, "--log", "a.csv", "--log", "a.jsonl", "--densities", 0.5)
     record, table, lines = (read_run(Path(name)).rows for name in ("runs/a", "a.csv", "a.jsonl"))
     assert record == lines
     assert [{name: x for name, x in row.items() if not name.startswith("nnz")} for row in table] == record
-
-
-def test_runs_have_short_names_that_differ():
-    paths = [Path("x/a"), Path("x/b/run.json"), Path("y/b"), Path("c.csv"), Path("odd$\x1b.csv")]
-    assert labels(paths) == ["a", "x/b/run.json", "y/b", "c.csv", r"odd\$?.csv"]
-
-
-@pytest.mark.parametrize("count", [1, 9, 10, 40])
-def test_every_run_has_its_own_colour(count):
-    assert len({*colours(count)}) == count
-
-
-def test_many_runs_have_a_legend_that_ends():
-    runs = [Run(Path(f"r{i}"), [{"epoch": 1.0, "loss": 1.0 + i}]) for i in range(40)]
-    names = [text.get_text() for text in runs_figure(runs).legends[0].get_texts()]
-    assert names == [*(f"r{i}" for i in range(30)), "and 10 more", "training"]
 
 
 @pytest.mark.parametrize(
@@ -151,11 +112,6 @@ def test_what_is_no_run_is_refused(name, content, message):
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].startswith(f"Error: {message}")
     assert not Path("plot.png").exists()
-
-
-def test_a_folder_without_a_run_is_refused():
-    assert "runs/run.json: no such file" in run("plot", "runs").stderr
-    assert "absent: no such file" in run("plot", "absent").stderr
 
 
 def test_a_log_is_not_drawn_over():
@@ -228,21 +184,3 @@ def test_what_could_command_a_terminal_is_not_printed():
     record["data"]["name"] = "\x1b[31mred\r\n"
     Path("runs/a/run.json").write_text(json.dumps(record))
     assert "?[31mred??" in succeed("runs", "runs")
-
-
-def test_the_search_for_runs_ends(monkeypatch):
-    train("a")
-    Path("runs/a/loop").symlink_to(Path("runs").resolve())
-    deep = Path("runs", *"123456789", "x", "y")
-    deep.mkdir(parents=True)
-    (deep / "run.json").write_text("{}")
-    assert succeed("runs", "runs").splitlines()[0] == "1 run"
-    monkeypatch.setattr(reading, "FOLDERS", 5)
-    assert "runs: found 6 folders or more, expected at most 5" in run("runs", "runs").stderr
-
-
-def test_a_folder_without_runs():
-    assert succeed("runs", "runs") == "runs: found no runs\n"
-    assert json.loads(succeed("runs", "runs", "--json")) == []
-    assert "absent: no such folder" in run("runs", "absent").stderr
-    assert "data.npz: found a file, expected a folder" in run("runs", "data.npz").stderr

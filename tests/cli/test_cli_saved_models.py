@@ -81,14 +81,6 @@ def test_options_that_contradict_the_file_are_refused(options, words):
     assert all(word in message for word in ("--load-weights", *words)), message
 
 
-def test_a_configuration_may_have_defaults(folder):
-    """As the record of a run has them: they contradict nothing."""
-    (folder / "c.toml").write_text('layers = "ReLU;ReLU;Linear"\ndropouts = "0"\nnormalize = "unit"\n')
-    succeed("train", *DATA, "--config", "c.toml", "--load-weights", "m.npz", "--epochs", 0)
-    (folder / "c.toml").write_text('layers = "ReLU;Linear"\n')
-    assert "--layers ReLU;Linear" in refused("train", *DATA, "--config", "c.toml", "--load-weights", "m.npz")
-
-
 def test_data_that_does_not_fit_the_file_is_refused():
     assert "the model has 4 features, but the data digits needs 64" in refused("train", "--load-weights", "m.npz")
 
@@ -159,12 +151,6 @@ def test_the_record_of_a_run_repeats_it(folder, name):
     assert second["data"] == first["data"]
     assert [row["loss"] for row in second["epochs"]] == [row["loss"] for row in first["epochs"]]
     assert {path: path.read_bytes() for path in before} == before
-
-
-def test_a_repeated_run_may_differ_where_told(folder):
-    succeed("train", *DATA, "--epochs", 2, "--output", "run1")
-    record = json.loads(succeed("train", "--config", "run1/run.json", "--epochs", 1, "--json"))
-    assert len(record["epochs"]) == 1
 
 
 def test_other_data_are_noted_when_a_run_is_repeated(folder):

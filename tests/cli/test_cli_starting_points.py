@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-import matgrad as mg
 from cli_support import arrays, run, save_blobs, succeed
-from matgrad.storage.models import load_model
 
 DATA = ("--load-dataset", "data.npz", "--batch-size", 10, "--eager")
 MODEL = ("--layers", "ReLU;ReLU;Linear", "--layer-sizes", "4;20;10;3")
@@ -79,15 +77,6 @@ def test_masks_in_a_file(folder):
     np.testing.assert_array_equal(dense_weights("again/model.npz")[0], dense_weights("out/model.npz")[0])
 
 
-def test_weights_are_drawn_for_the_supports(folder):
-    options = ("--layer-weights", "Xavier", "--supports", "masks.npz", "--epochs", 0, "--save-weights", "m.npz")
-    succeed("train", *DATA, *MODEL, *options)
-    W = dense_weights("m.npz")[1]
-    bounds = 1 / np.sqrt((W != 0).sum(axis=1, keepdims=True))
-    assert (np.abs(W) <= bounds * (1 + 1e-6)).all()
-    assert np.abs(W).max() > 1 / np.sqrt(20)
-
-
 def test_matrices_in_a_file_and_those_of_a_model(folder):
     """Numbers count where they are not 0; biases are ignored; a model file, sparse or not, is such a file too."""
     matrices = {name: A * np.float32(2) for name, A in arrays("masks.npz").items()}
@@ -121,12 +110,6 @@ def test_bad_files_of_supports_are_refused(folder, content, words):
     np.savez(folder / "bad.npz", **content)
     message = refused("train", *DATA, *MODEL, "--supports", "bad.npz")
     assert all(word in message for word in words), message
-
-
-def test_files_of_supports_are_read_and_not_written():
-    assert "no such file" in refused("train", *DATA, *MODEL, "--supports", "absent.npz")
-    message = refused("train", *DATA, *MODEL, "--supports", "masks.npz", "--save-weights", "masks.npz")
-    assert "the same file as --supports masks.npz, which is read" in message
 
 
 # -- weights from files --------------------------------------------------------------------------
@@ -193,35 +176,12 @@ def test_zeros_of_a_file_become_absent(folder, has_description):
         np.testing.assert_array_equal(W, content[name])
 
 
-def test_weights_without_a_description_are_pruned_too(folder):
-    np.savez(folder / "weights.npz", **{name: A for name, A in arrays("dense.npz").items() if name[0] in "Wb"})
-    options = ("--load-weights", "weights.npz", "--densities", 0.1, "--epochs", 0, "--save-weights", "m.npz")
-    assert "pruned by magnitude: 31 of 310 weights stay" in succeed("train", *DATA, *MODEL, *options)
-    assert stored("m.npz") == [8, 20, 3]
-
-
 @pytest.mark.parametrize("method", ["GMP(until=0.5)", "SNIP"])
 def test_methods_that_start_dense_take_dense_weights(method):
     options = ("--load-weights", "dense.npz", "--sparse-training", method, "--densities", 0.1, "--epochs", 4)
     output = succeed("train", *DATA, *options, "--save-weights", "m.npz")
     assert "pruned by magnitude" not in output
     assert stored("m.npz") == [8, 20, 3]
-
-
-def test_sparse_training_goes_on_from_a_file():
-    options = ("--load-weights", "dense.npz", "--sparse-training", "SET", "--densities", 0.2, "--epochs", 3)
-    succeed("train", *DATA, *options, "--save-weights", "m.npz")
-    before = largest(dense_weights("dense.npz")[1], 40)
-    assert stored("m.npz") == [16, 40, 6]
-    assert not np.array_equal(dense_weights("m.npz")[1] != 0, before != 0)
-
-
-def test_programs_are_recorded_for_pruned_weights():
-    result = run("program", "--load-weights", "dense.npz", "--densities", 0.1, "--save", "p.safetensors")
-    assert result.exit_code == 0, result.output
-    assert "pruned by magnitude: 31 of 310 weights stay" in result.stderr
-    assert [layer.nnz for layer in mg.load("p.safetensors").layers] == [8, 20, 3]
-    assert [x.nnz for x in load_model("dense.npz").model.layers] == [80, 200, 30]
 
 
 # -- options that contradict each other ----------------------------------------------------------

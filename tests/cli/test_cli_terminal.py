@@ -15,8 +15,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 import pytest
 
@@ -101,14 +100,6 @@ def test_quiet_and_json_show_no_bar():
         assert "\x1b" not in session.text, option
 
 
-def test_rows_are_not_wrapped_in_a_narrow_terminal():
-    with terminal("train", "--epochs", 2, "--validation", 0.2, columns=40) as session:
-        session.read_until(None)
-        assert session.process.wait(PATIENCE) == 0
-
-    assert re.search(r"^ +2 +0\.05( +[\d.]+){6}$", session.plain(), re.M), session.plain()
-
-
 def test_control_c_in_a_terminal_saves_the_model(folder):
     with terminal("train", "--epochs", 100_000, "--save-weights", "m.npz", "--output", "out") as session:
         session.read_until(FIRST_ROW)
@@ -161,31 +152,6 @@ def test_control_c_keeps_the_best_epoch_of_early_stopping(folder):
     assert "kept the model of epoch" in output
 
 
-def has_open(process: subprocess.Popen, file: Path) -> bool:
-    """Whether a process has opened a file."""
-    for number in os.listdir(f"/proc/{process.pid}/fd"):
-        with suppress(OSError):  # it is closed again
-            if os.readlink(f"/proc/{process.pid}/fd/{number}") == str(file):
-                return True
-    return False
-
-
-def test_control_c_while_the_data_is_read_ends_cleanly(folder):
-    """Before training starts there is nothing to save."""
-    slow = folder / "slow.csv"
-    slow.write_bytes(b"1,2,a\n" * 10_000_000)  # which takes many seconds to read
-    process = start("train", "--table", slow, "--save-weights", "m.npz", stdin=subprocess.DEVNULL)
-    end = time.monotonic() + PATIENCE
-    while not has_open(process, slow):
-        assert time.monotonic() < end, "the file is not opened"
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=PATIENCE)
-
-    assert process.returncode == 130
-    assert "Traceback" not in errors
-    assert not (folder / "m.npz").exists()
-
-
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii", "cp437"])
 def test_a_terminal_that_lacks_characters(encoding: str):
     """× and η become question marks, if at all, and nothing fails."""
@@ -194,32 +160,6 @@ def test_a_terminal_that_lacks_characters(encoding: str):
         output, errors = process.communicate(timeout=PATIENCE)
         assert (process.returncode, errors) == (0, b""), errors.decode()
         assert output.splitlines()[-1].startswith((b"test accuracy", b"b1'"))
-
-
-def test_an_error_that_a_terminal_cannot_show():
-    process = start("train", "--layers", "η\udce9", text=False, env=os.environ | {"PYTHONIOENCODING": "latin-1"})
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 2
-    assert errors.startswith(b"Error: layer 1: ")
-    assert errors.count(b"\n") == 1
-
-
-def test_json_has_all_characters_on_every_terminal(tmp_path):
-    (tmp_path / "naïve η.csv").write_text("x,t\n" + "".join(f"{i},{'αβ'[i % 2]}\n" for i in range(20)))
-    process = start(
-        *("train", "--table", "naïve η.csv", "--epochs", "1", "--layers", "Linear", "--json"),
-        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
-    )
-    output, _ = process.communicate(timeout=PATIENCE)
-    assert json.loads(output)["configuration"]["table"] == ["naïve η.csv"]
-
-
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_closed_streams(closed: str):
-    command = f'"$0" -m matgrad train --epochs 1 --save-weights model.npz {closed}'
-    result = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True, timeout=PATIENCE)
-    assert (result.returncode, result.stderr) == (0, "")
-    load_model("model.npz")
 
 
 def test_a_reader_that_goes_away():

@@ -6,10 +6,8 @@ import json
 import re
 
 import pytest
-from click.testing import CliRunner
 
 from cli_support import save_blobs, succeed
-from matgrad.cli import main
 
 N, D, H, K = 60, 4, 6, 3
 TRAIN = ("train", "--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--layer-sizes", f"{D};{H};{K}",
@@ -65,13 +63,6 @@ def test_the_record_has_the_rows(backend_name: str, options, kind: str):
         assert {"layer 2 MomentumOptimizer.b", "SoftmaxCrossEntropyLoss.gradient"} <= set(names(rows)), context
 
 
-def test_a_run_without_timer_has_no_rows(folder):
-    assert timer() == []
-    succeed(*TRAIN, "--timer", "brief", "--output", "run")
-    saved = json.loads((folder / "run" / "run.json").read_text())["timer"]
-    assert names(saved) == PHASES
-
-
 def test_the_equations_stand_in_their_order():
     found = names(timer("--timer", "full", "--eager", "--clip", 1))
     expected = [
@@ -96,21 +87,6 @@ def test_the_table_is_printed_before_the_last_line(kind: str):
     assert any(line.startswith("– was computed") for line in table) == (kind == "full")
     assert "\x1b" not in "".join(lines), "colour is for terminals"
     assert " %" not in succeed(*TRAIN)
-
-
-def test_a_terminal_gets_colour_unless_it_is_asked_not_to(monkeypatch):
-    arguments = [str(x) for x in (*TRAIN, "--timer", "brief")]
-    assert "\x1b[36m" in CliRunner().invoke(main, arguments, color=True).stdout
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b" not in CliRunner().invoke(main, arguments, color=True).stdout
-
-
-def test_the_table_fits_the_terminal(monkeypatch):
-    for columns in (70, 90, 140):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        lines = succeed(*TRAIN, "--timer", "full").splitlines()
-        table = [line for line in lines if re.search(r" [\d.]+ %", line)]
-        assert max(map(len, table)) == columns
 
 
 def test_the_gradient_check_is_not_counted():

@@ -32,21 +32,10 @@ def test_every_method_reaches_the_densities(folder, method: str):
     assert epochs(folder)[-1]["nnz"] == {"1": 24, "2": 20, "3": 30}
 
 
-def test_the_report_names_the_method():
-    output = succeed("train", *FAST, *SPARSE, "--sparse-training", "RigL(0.2, every=3)")
-    assert "; sparse training RigL(every=3, fraction=0.2)\n" in output
-    assert "; sparse training GMP(density=0.3)\n" in succeed("train", *FAST, "--sparse-training", "GMP(0.3)")
-
-
 def test_SNIP_divides_an_overall_density_itself(folder):
     succeed("train", *FAST, "--densities", "ER(0.2)", "--sparse-training", "SNIP", "--save-weights", "m.npz", "--quiet")
     model = arrays(folder / "m.npz")
     assert sum(model[name].size for name in ("W1", "W2", "W3")) == round(0.2 * (80 + 200 + 30))
-
-
-def test_a_method_may_have_its_density(folder):
-    succeed("train", *FAST, "--sparse-training", "GMP(0.5)", "--save-weights", "m.npz", "--quiet")
-    assert arrays(folder / "m.npz")["W2"].size == 100
 
 
 def test_rules_of_pruning_and_growing(folder):

@@ -7,7 +7,6 @@ import math
 import os
 import re
 
-import click
 import numpy as np
 import pytest
 import torch
@@ -21,15 +20,11 @@ from cli_support import (
     last_number,
     plane,
     rows,
-    run,
     save_blobs,
-    start,
     succeed,
     write_csv,
 )
-from matgrad.cli import main
 from matgrad.foundation.machine import THREADS
-from support import PATIENCE
 
 BACKENDS = ("numpy", "torch", "jax", "tensorflow")
 
@@ -95,21 +90,6 @@ def test_equal_seeds_give_equal_runs():
 
     assert losses(1) == losses(1)
     assert losses(1) != losses(2)
-
-
-def test_zero_epochs_measure_the_model_as_it_is():
-    assert 0 <= last_number(succeed("train", "--epochs", 0, "--timer", "brief")) < 0.4
-
-
-@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "check", "inspect", "info", "data get"])
-def test_help_explains_every_option(command):
-    found = main
-    for name in command.split():
-        found = found.commands[name]
-    without = [option.opts[-1] for option in found.params if isinstance(option, click.Option) and not option.help]
-
-    assert not without, f"options without a word of help: {without}"
-    assert found.help.splitlines()[0].endswith((".", ":"))
 
 
 # -- the options that change the updates, against a reference in plain NumPy -------------------
@@ -221,49 +201,6 @@ def test_early_stopping_keeps_the_best_epoch(folder):
     assert accuracy == pytest.approx(record["epochs"][best]["test_accuracy"], abs=0.04)
 
 
-@pytest.mark.filterwarnings("default:the loss is")
-def test_early_stopping_that_meets_divergence_keeps_the_best_model(folder, data):
-    """The rate is multiplied by 10³⁰ after three epochs."""
-    options = (
-        "--learning-rate",
-        "MultiStepLR(0.05; 3; 1e30)",
-        "--validation",
-        0.2,
-        "--early-stopping",
-        9,
-        "--epochs",
-        9,
-    )
-    output = succeed("train", *FAST, *options, "--output", "out")
-
-    record = json.loads((folder / "out" / "run.json").read_text())
-    losses = [row["validation_loss"] for row in record["epochs"][:3]]
-    (said,) = [line for line in output.splitlines() if "kept the model" in line]
-    assert re.match(
-        r"the loss is \S+ after epoch 4: a smaller learning rate or clipping may help; kept the model", said
-    )
-    assert f"of epoch {np.argmin(losses) + 1}, with validation loss {min(losses):.4f}" in said
-    assert record["diverged"] is True
-    assert record["epochs"][3]["loss"] is None
-    assert record["results"]["validation_loss"] == min(losses)
-    assert np.isfinite(arrays(folder / "out" / "model.npz")["W1"]).all()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--layers", "ReLU;Softmax"), "layer 2: SoftmaxLayer: found 1 output, expected at least 2"),
-        (("--layers", "ReLU;LogSoftmax"), "layer 2: LogSoftmaxLayer: found 1 output, expected at least 2"),
-        (("--loss", "SoftmaxCrossEntropy"), "SoftmaxCrossEntropyLoss cannot follow LinearLayer(64, 1)"),
-    ],
-)
-def test_a_softmax_over_one_class_is_refused(folder, options, message: str):
-    write_csv(folder / "plane.csv", ["x", "y", "z"], plane())
-    result = run("train", "--table", "plane.csv", *options)
-    assert result.exit_code == 2
-    assert message in result.output
-
-
 # -- what is shown on request ------------------------------------------------------------------
 
 
@@ -280,17 +217,6 @@ def test_no_statistics_leaves_epoch_rate_and_seconds():
 def test_gradients_are_checked_in_every_epoch(options):
     output = succeed("train", *FAST, *options)
     assert output.count("gradients agree with central differences: 8 equations") == 3
-
-
-@pytest.mark.usefixtures("data")
-def test_the_gradient_check_does_not_change_the_run():
-    plain, checked = (
-        json.loads(
-            succeed("train", *FAST, "--layers", "BatchNormalization;ReLU;Linear", "--dropouts", 0.2, "--json", *o)
-        )
-        for o in ((), ("--gradient-step", 1e-5))
-    )
-    assert [row["loss"] for row in plain["epochs"]] == [row["loss"] for row in checked["epochs"]]
 
 
 def test_info_prints_the_parameters_with_the_digits_asked_for(folder, data):
@@ -340,12 +266,6 @@ def test_threads_are_limited(threads: int):
         torch.set_num_threads(of_torch)
 
 
-@pytest.mark.usefixtures("data")
-def test_the_core_computes_on_the_cpu():
-    plain, named = (succeed("train", *FAST, "--backend", "native", *o, "--quiet") for o in ((), ("--device", "cpu")))
-    assert plain == named
-
-
 # -- what a user meets in a shell --------------------------------------------------------------
 
 
@@ -370,22 +290,3 @@ def test_json_stays_json_where_a_loss_is_not_finite():
         json.loads(output, parse_constant=refuse)
     else:
         assert output == ""
-
-
-def test_a_reader_that_goes_away_is_no_error():
-    process = start("train", "--epochs", 200)
-    process.stdout.readline()
-    process.stdout.close()
-    errors = process.stderr.read()
-    process.wait(timeout=PATIENCE)
-    process.stderr.close()
-
-    assert "Error" not in errors
-    assert "Traceback" not in errors
-
-
-def test_an_output_that_only_knows_ascii_is_served():
-    status, output, errors = in_process_of_its_own("train", "--epochs", 1, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
-
-    assert status == 0, errors
-    assert output.splitlines()[-1].startswith("test accuracy 0.")
