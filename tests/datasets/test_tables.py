@@ -431,6 +431,9 @@ def test_files_that_are_no_text_are_refused(tmp_path: Path):
     path.write_bytes(b"1,2\n\xff\xfe,1\n")
     with pytest.raises(DataError, match=r"a.csv: cannot be read as a table .*invalid UTF8 data"):
         table(path)
+    path.write_bytes(b"a,b\n1,2\n\xe9,3,4\n5,6\n")
+    with pytest.raises(DataError, match="row 2: found 3 columns, expected 2"):
+        table(path)
     with pytest.raises(DataError, match="found a folder, expected a file"):
         table(tmp_path)
 

@@ -291,26 +291,21 @@ def _parse(path: Path, file: IO[bytes], delimiter: str, width: int, header: bool
     import pyarrow as pa
     from pyarrow import csv
 
-    wrong: list[csv.InvalidRow] = []
-
-    def note(row: csv.InvalidRow) -> str:
-        wrong.append(row)
-        return "error"
-
     spellings = {f(word) for word in MISSING for f in (str.lower, str.upper, str.capitalize)} | {"NaN"}
     strings = {f"f{j}": pa.string() for j in range(width)}
     try:
         table = csv.read_csv(
             file,
             csv.ReadOptions(use_threads=False, block_size=BLOCK, autogenerate_column_names=True),
-            csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=note),
+            csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             csv.ConvertOptions(column_types=strings, null_values=sorted(spellings), strings_can_be_null=True),
         )
-    except pa.ArrowInvalid:
-        if not wrong:
+    except pa.ArrowInvalid as error:
+        found = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
+        if found is None:
             raise
-        found = f"found {wrong[0].actual_columns} columns, expected {wrong[0].expected_columns}"
-        raise DataError(f"{path}, row {wrong[0].number - header}: {found}") from None
+        row, expected, actual = map(int, found.groups())
+        raise DataError(f"{path}, row {row - header}: found {actual} columns, expected {expected}") from None
     if table.num_columns != width:
         raise DataError(f"{path}: found a first line with more than {SAMPLE} bytes, expected a shorter one")
     return table.slice(int(header))
