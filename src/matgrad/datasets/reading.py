@@ -32,22 +32,16 @@ def reading(path: Path, *, is_text: bool = False) -> Iterator[IO[bytes]]:
     Errors in opening and reading it become a DataError that names the file.
     """
     limit = file_limit(path, is_text=is_text)
-    with file_errors(path), open(path, "rb") as file:
-        start = file.read(len(XZ))
-        file.seek(0)
-        if start.startswith(GZIP):
-            yield _limited(cast(IO[bytes], gzip.GzipFile(fileobj=file)), path, limit)
-        elif start == XZ:
-            yield _limited(_xz(file), path, limit)
-        else:
-            yield file
-
-
-@contextmanager
-def file_errors(path: Path) -> Iterator[None]:
-    """Turn the errors of opening and reading a file into a DataError that names it."""
     try:
-        yield
+        with path.open("rb") as file:
+            start = file.read(len(XZ))
+            file.seek(0)
+            if start.startswith(GZIP):
+                yield _limited(cast(IO[bytes], gzip.GzipFile(fileobj=file)), path, limit)
+            elif start == XZ:
+                yield _limited(_xz(file), path, limit)
+            else:
+                yield file
     except EOFError as error:
         raise DataError(f"{path}: the compressed content ends too early") from error
     except _DAMAGED as error:

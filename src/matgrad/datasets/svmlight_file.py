@@ -40,8 +40,8 @@ def svmlight(
         raise DataError(f"unknown task {task!r}; known: {', '.join(TASKS)}")
     paths = [Path(name) for name in (file, test) if name is not None]
     parts = [_read(path) for path in paths]
-    first = first_index if first_index is not None else int(min(map(_least, (X for X, _ in parts))) > 0)
-    D = features if features is not None else max(1, *(_largest(X) + 1 - first for X, _ in parts))
+    first = first_index if first_index is not None else int(min(X.indices.min(initial=1) for X, _ in parts))
+    D = features if features is not None else max(1, *(int(X.indices.max(initial=0)) + 1 - first for X, _ in parts))
     parts = [(_shifted(X, first, D, path), t) for path, (X, t) in zip(paths, parts, strict=True)]
     names, targets = _targets(paths, [t for _, t in parts], task)
     arrays = [(X, t) for (X, _), t in zip(parts, targets, strict=True)]
@@ -83,25 +83,16 @@ def _read(path: Path) -> tuple[Any, np.ndarray]:
     return X, t
 
 
-def _least(X: Any) -> int:
-    """The smallest index; 1 if there are none."""
-    return int(X.indices.min(initial=1)) if X.nnz else 1
-
-
-def _largest(X: Any) -> int:
-    """The largest index; 0 if there are none."""
-    return int(X.indices.max(initial=0))
-
-
 def _shifted(X: Any, first: int, D: int, path: Path) -> Any:
     """X with D columns, the first of which has the index `first`."""
     from scipy.sparse import csr_array
 
     check_bytes(BYTES * D, f"{path}: {D} features", file_limit(path))
-    if X.nnz and not first <= _least(X) <= _largest(X) < first + D:
-        wrong = _least(X) if _least(X) < first else _largest(X)
-        raise DataError(f"{path}: found feature {wrong}, expected numbers from {first} to {first + D - 1}")
-    return csr_array((X.data, X.indices - first, X.indptr), shape=(X.shape[0], D))
+    indices = X.indices - first
+    if len(wrong := indices[(indices < 0) | (indices >= D)]):
+        found = f"found feature {wrong.max() + first}"
+        raise DataError(f"{path}: {found}, expected numbers from {first} to {first + D - 1}")
+    return csr_array((X.data, indices, X.indptr), shape=(X.shape[0], D))
 
 
 def _targets(
