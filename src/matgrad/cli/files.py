@@ -14,6 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from matgrad.cli.renamed import with_renaming
 from matgrad.distributed import is_first
 from matgrad.foundation.writing import atomic_write, replaceable
 from matgrad.storage.models import check_ending
@@ -129,6 +130,13 @@ class _WithHelp(click.Command):
 
 class Command(_WithHelp):
     """A command that checks its files before it runs."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line; an error names the new spelling of an option that had another."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise with_renaming(error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, after rank 0 has checked the files."""
