@@ -9,21 +9,8 @@ import numpy as np
 
 from matgrad import activation_functions as af
 from matgrad.backends.base import DTYPES
-from matgrad.exchange.chain import (
-    Affine,
-    Denormalize,
-    Dropout,
-    LogSoftmax,
-    Normalize,
-    Operation,
-    Softmax,
-    above,
-    at,
-    complement,
-    normalization_of,
-    normalizing,
-    with_slope,
-)
+from matgrad.exchange import chain
+from matgrad.exchange.chain import Operation, at
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 
 MODELS = {"Sequential": "keras", "Functional": "keras.src.models.functional"}  # with their modules
@@ -150,7 +137,7 @@ def _dense(layer: _Layer) -> list[Operation]:
     if W.ndim != 2:
         raise ValueError(f"found a kernel of shape {W.shape}, expected a matrix")
     b = bias[0] if bias else np.zeros(W.shape[1], W.dtype)
-    return [Affine(W.T, b), *_activation(layer)]
+    return [chain.Affine(W.T, b), *_activation(layer)]
 
 
 def _activation(layer: _Layer) -> list[Operation]:
@@ -163,13 +150,13 @@ def _activation(layer: _Layer) -> list[Operation]:
 def _batch_normalization(layer: _Layer) -> list[Operation]:
     layer.expect(axis=AXES, renorm=(False, None))
     rows = _rows(layer, "running_mean", "running_variance")
-    momentum = complement(layer.number("momentum"))
-    return [normalizing(BatchNormalizationLayer, layer.number("epsilon"), momentum=momentum, **rows)]
+    momentum = chain.complement(layer.number("momentum"))
+    return [chain.normalizing(BatchNormalizationLayer, layer.number("epsilon"), momentum=momentum, **rows)]
 
 
 def _layer_normalization(layer: _Layer) -> list[Operation]:
     layer.expect(axis=AXES, rms_scaling=(False, None))
-    return [normalizing(LayerNormalizationLayer, layer.number("epsilon"), **_rows(layer))]
+    return [chain.normalizing(LayerNormalizationLayer, layer.number("epsilon"), **_rows(layer))]
 
 
 def _rows(layer: _Layer, *statistics: str) -> dict[str, Any]:
@@ -186,7 +173,7 @@ def _rows(layer: _Layer, *statistics: str) -> dict[str, Any]:
 def _rms_normalization(layer: _Layer) -> list[Operation]:
     layer.expect(axis=AXES)
     (gamma,) = layer.arrays("scale")
-    return [normalizing(RMSNormalizationLayer, layer.number("epsilon"), gamma=gamma)]
+    return [chain.normalizing(RMSNormalizationLayer, layer.number("epsilon"), gamma=gamma)]
 
 
 def _relu(layer: _Layer) -> list[Operation]:
@@ -196,8 +183,8 @@ def _relu(layer: _Layer) -> list[Operation]:
     if slope and threshold:
         raise ValueError(f"found negative_slope={slope} and threshold={threshold}, expected one of them to be 0")
     if threshold:
-        return [af.TReLUActivation(above(threshold, layer.dtype))]
-    return [with_slope(slope) if slope else af.ReLUActivation()]
+        return [af.TReLUActivation(chain.above(threshold, layer.dtype))]
+    return [chain.with_slope(slope) if slope else af.ReLUActivation()]
 
 
 def _normalization(layer: _Layer) -> list[Operation]:
@@ -210,13 +197,13 @@ def _normalization(layer: _Layer) -> list[Operation]:
         scale = np.sqrt(variance)
     if mean.ndim != 1 or not (scale >= SMALLEST).all():
         raise ValueError("expected a mean and a variance, not near 0, for every column")
-    normalization = normalization_of(mean, scale)
-    return [Denormalize(normalization) if layer["invert"] else Normalize(normalization)]
+    normalization = chain.normalization_of(mean, scale)
+    return [chain.Denormalize(normalization) if layer["invert"] else chain.Normalize(normalization)]
 
 
 def _softmax(layer: _Layer) -> list[Operation]:
     layer.expect(axis=(-1, 1))
-    return [Softmax()]
+    return [chain.Softmax()]
 
 
 def _flatten(layer: _Layer) -> list[Operation]:
@@ -226,21 +213,21 @@ def _flatten(layer: _Layer) -> list[Operation]:
 
 def _dropout(layer: _Layer) -> list[Operation]:
     layer.expect(noise_shape=(None,))
-    return [Dropout(layer.number("rate"))]
+    return [chain.Dropout(layer.number("rate"))]
 
 
 ACTIVATIONS: dict[str, Callable[[], Any]] = {
     "linear": lambda: None,
     "relu": af.ReLUActivation,
-    "leaky_relu": lambda: with_slope(0.2),
+    "leaky_relu": lambda: chain.with_slope(0.2),
     "tanh": af.HyperbolicTangentActivation,
     "sigmoid": af.SigmoidActivation,
     "gelu": af.GELUActivation,
     "silu": af.SiLUActivation,
     "elu": af.ELUActivation,
     "softplus": af.SoftplusActivation,
-    "softmax": Softmax,
-    "log_softmax": LogSoftmax,
+    "softmax": chain.Softmax,
+    "log_softmax": chain.LogSoftmax,
 }
 
 READERS: dict[str, Callable[[_Layer], list[Operation]]] = {
@@ -254,7 +241,7 @@ READERS: dict[str, Callable[[_Layer], list[Operation]]] = {
     "Dropout": _dropout,
     "Activation": _activation,
     "ReLU": _relu,
-    "LeakyReLU": lambda layer: [with_slope(layer.number("negative_slope"))],
+    "LeakyReLU": lambda layer: [chain.with_slope(layer.number("negative_slope"))],
     "ELU": lambda layer: [af.ELUActivation(layer.number("alpha"))],
     "Softmax": _softmax,
 }

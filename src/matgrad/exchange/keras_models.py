@@ -12,22 +12,8 @@ import numpy as np
 from keras import layers
 
 from matgrad import activation_functions as af
-from matgrad.exchange.chain import (
-    Affine,
-    Denormalize,
-    Dropout,
-    LogSoftmax,
-    Normalize,
-    Softmax,
-    at,
-    below,
-    chain_of,
-    complement,
-    counterpart,
-    dense,
-    model_of,
-    slope_of,
-)
+from matgrad.exchange import chain
+from matgrad.exchange.chain import at, chain_of, counterpart, model_of
 from matgrad.exchange.keras_layers import MODELS, SMALLEST, Config, Weights, operations_of
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -48,13 +34,13 @@ def to_keras(M: MultilayerPerceptron) -> keras.Sequential:
 Made = tuple[layers.Layer, Weights]
 
 
-def _dense(x: Affine, dtype: str) -> Made:
+def _dense(x: chain.Affine, dtype: str) -> Made:
     layer = layers.Dense(x.W.shape[0], kernel_initializer="zeros", dtype=dtype)
-    return layer, [dense(x.W).T, x.b]
+    return layer, [chain.dense(x.W).T, x.b]
 
 
 def _batch_normalization(x: BatchNormalizationLayer, dtype: str) -> Made:
-    layer = layers.BatchNormalization(epsilon=x.epsilon, momentum=complement(x.momentum), dtype=dtype)
+    layer = layers.BatchNormalization(epsilon=x.epsilon, momentum=chain.complement(x.momentum), dtype=dtype)
     return layer, [A[0] for A in (x.gamma, x.beta, x.running_mean, x.running_variance)]
 
 
@@ -66,14 +52,14 @@ def _rms_normalization(x: RMSNormalizationLayer, dtype: str) -> Made:
     return layers.RMSNormalization(epsilon=x.epsilon, dtype=dtype), [x.gamma[0]]
 
 
-def _normalization(x: Normalize | Denormalize, dtype: str) -> Made:
+def _normalization(x: chain.Normalize | chain.Denormalize, dtype: str) -> Made:
     """A normalization, of which Keras keeps the squares of the scales."""
     offset, scale = (A[0].astype(dtype) for A in (x.normalization.offset, x.normalization.scale))
     with np.errstate(over="ignore", under="ignore"):
         variance = scale * scale
     if (scale < SMALLEST).any() or (np.sqrt(variance) != scale).any():
         raise ValueError(f"Keras keeps the squares of scales, expected scales from {SMALLEST:g} to 1e19")
-    options: dict[str, Any] = {"invert": isinstance(x, Denormalize), "dtype": dtype}
+    options: dict[str, Any] = {"invert": isinstance(x, chain.Denormalize), "dtype": dtype}
     return layers.Normalization(mean=offset, variance=variance, **options), []
 
 
@@ -91,21 +77,21 @@ def _leaky(alpha: float, dtype: str) -> Made:
 def _thresholded(f: af.TReLUActivation, dtype: str) -> Made:
     if f.epsilon <= 0:
         raise ValueError(f"has the threshold {f.epsilon:g}; Keras has positive ones only")
-    return layers.ReLU(threshold=below(f.epsilon, dtype), dtype=dtype), []
+    return layers.ReLU(threshold=chain.below(f.epsilon, dtype), dtype=dtype), []
 
 
 WRITERS: dict[type, Callable[[Any, str], Made]] = {
-    Affine: _dense,
-    Softmax: lambda x, dtype: (layers.Softmax(dtype=dtype), []),
-    LogSoftmax: _named("log_softmax"),
+    chain.Affine: _dense,
+    chain.Softmax: lambda x, dtype: (layers.Softmax(dtype=dtype), []),
+    chain.LogSoftmax: _named("log_softmax"),
     BatchNormalizationLayer: _batch_normalization,
     LayerNormalizationLayer: _layer_normalization,
     RMSNormalizationLayer: _rms_normalization,
-    Dropout: lambda x, dtype: (layers.Dropout(x.rate, dtype=dtype), []),
-    Normalize: _normalization,
-    Denormalize: _normalization,
+    chain.Dropout: lambda x, dtype: (layers.Dropout(x.rate, dtype=dtype), []),
+    chain.Normalize: _normalization,
+    chain.Denormalize: _normalization,
     af.ReLUActivation: _named("relu"),
-    af.LeakyReLUActivation: lambda f, dtype: _leaky(slope_of(f), dtype),
+    af.LeakyReLUActivation: lambda f, dtype: _leaky(chain.slope_of(f), dtype),
     af.AllReLUActivation: lambda f, dtype: _leaky(f.alpha, dtype),
     af.TReLUActivation: _thresholded,
     af.HyperbolicTangentActivation: _named("tanh"),

@@ -16,21 +16,8 @@ from onnx import TensorProto
 
 from matgrad import activation_functions as af
 from matgrad.datasets.normalization import KINDS, Normalization
-from matgrad.exchange.chain import (
-    Affine,
-    Denormalize,
-    LogSoftmax,
-    Normalize,
-    Operation,
-    Softmax,
-    above,
-    at,
-    complement,
-    model_of,
-    normalization_of,
-    normalizing,
-    with_slope,
-)
+from matgrad.exchange import chain
+from matgrad.exchange.chain import Operation, at, model_of
 from matgrad.exchange.onnx_graph import Graph, Node
 from matgrad.exchange.onnx_writing import METADATA
 from matgrad.foundation.files import why_unreadable
@@ -112,12 +99,12 @@ def _operations(graph: Graph) -> Iterator[tuple[str, Operation]]:
         raise ValueError(f"{node.where}: is not on the way from the input to the output")
 
 
-def _gemm(node: Node) -> Affine:
+def _gemm(node: Node) -> chain.Affine:
     W, *bias = node.matrices(1, 2)
     return _affine(W if node.attribute("transB", 0) else _transposed(W), *bias)
 
 
-def _matmul(node: Node) -> Affine:
+def _matmul(node: Node) -> chain.Affine:
     (W,) = node.matrices(1, 1)
     add = node.graph.follow("Add")
     return _affine(_transposed(W), *(add.matrices(1, 1, commutes=True) if add else ()))
@@ -130,12 +117,12 @@ def _transposed(W: Any) -> Any:
     return W.T
 
 
-def _affine(W: Any, b: np.ndarray | None = None) -> Affine:
+def _affine(W: Any, b: np.ndarray | None = None) -> chain.Affine:
     """X Wᵀ + 1_N b, with a b that is repeated where ONNX repeats it, and 0 where there is none."""
     if len(W.shape) != 2 or 0 in W.shape:
         raise ValueError(f"found weights of shape {W.shape}, expected a matrix")
     b = np.zeros(1, W.dtype) if b is None else _row(b)
-    return Affine(W, np.repeat(b, W.shape[0]) if len(b) == 1 else b)
+    return chain.Affine(W, np.repeat(b, W.shape[0]) if len(b) == 1 else b)
 
 
 def _row(A: Any) -> np.ndarray:
@@ -146,21 +133,21 @@ def _row(A: Any) -> np.ndarray:
 
 
 def _batch_normalization(node: Node) -> Operation:
-    epsilon, momentum = node.attribute("epsilon", 1e-5), complement(node.attribute("momentum", 0.9))
+    epsilon, momentum = node.attribute("epsilon", 1e-5), chain.complement(node.attribute("momentum", 0.9))
     names = ("gamma", "beta", "running_mean", "running_variance")
     rows = dict(zip(names, map(_row, node.matrices(4, 4)), strict=True))
-    return normalizing(BatchNormalizationLayer, epsilon, momentum=momentum, **rows)
+    return chain.normalizing(BatchNormalizationLayer, epsilon, momentum=momentum, **rows)
 
 
 def _layer_normalization(node: Node) -> Operation:
     gamma, *rest = map(_row, node.matrices(1, 2))
     beta = rest[0] if rest else np.zeros_like(gamma)
-    return normalizing(LayerNormalizationLayer, _epsilon_of_rows(node), gamma=gamma, beta=beta)
+    return chain.normalizing(LayerNormalizationLayer, _epsilon_of_rows(node), gamma=gamma, beta=beta)
 
 
 def _rms_normalization(node: Node) -> Operation:
     (gamma,) = map(_row, node.matrices(1, 1))
-    return normalizing(RMSNormalizationLayer, _epsilon_of_rows(node), gamma=gamma)
+    return chain.normalizing(RMSNormalizationLayer, _epsilon_of_rows(node), gamma=gamma)
 
 
 def _epsilon_of_rows(node: Node) -> float:
@@ -174,7 +161,7 @@ def _prelu(node: Node) -> Operation:
     (slope,) = node.matrices(1, 1)
     if not isinstance(slope, np.ndarray) or slope.size != 1:
         raise ValueError("found several slopes, expected one")
-    return with_slope(node.number_of(slope.item()))
+    return chain.with_slope(node.number_of(slope.item()))
 
 
 def _sigmoid(node: Node) -> Operation:
@@ -186,22 +173,22 @@ def _sigmoid(node: Node) -> Operation:
     return af.SigmoidActivation() if product is None else af.SiLUActivation()
 
 
-def _normalize(node: Node) -> Normalize:
+def _normalize(node: Node) -> chain.Normalize:
     (offset,) = node.matrices(1, 1)
     divide = node.graph.follow("Div")
     if divide is None:
         raise ValueError("expected a Div after it, as in the normalization of inputs")
     (scale,) = divide.matrices(1, 1)
-    return Normalize(normalization_of(_row(offset), _row(scale)))
+    return chain.Normalize(chain.normalization_of(_row(offset), _row(scale)))
 
 
-def _denormalize(node: Node) -> Denormalize:
+def _denormalize(node: Node) -> chain.Denormalize:
     (scale,) = node.matrices(1, 1, commutes=True)
     add = node.graph.follow("Add")
     if add is None:
         raise ValueError("expected an Add after it, as in the normalization of targets")
     (offset,) = add.matrices(1, 1, commutes=True)
-    return Denormalize(normalization_of(_row(offset), _row(scale)))
+    return chain.Denormalize(chain.normalization_of(_row(offset), _row(scale)))
 
 
 def _gelu(node: Node) -> Operation:
@@ -223,17 +210,17 @@ def _plain(make: Callable[[], Operation]) -> Callable[[Node], Operation]:
 READERS: dict[str, Callable[[Node], Operation | None]] = {
     "Gemm": _gemm,
     "MatMul": _matmul,
-    "Softmax": _plain(Softmax),
-    "LogSoftmax": _plain(LogSoftmax),
+    "Softmax": _plain(chain.Softmax),
+    "LogSoftmax": _plain(chain.LogSoftmax),
     "BatchNormalization": _batch_normalization,
     "LayerNormalization": _layer_normalization,
     "RMSNormalization": _rms_normalization,
     "Sub": _normalize,
     "Mul": _denormalize,
     "Relu": _plain(af.ReLUActivation),
-    "LeakyRelu": lambda node: with_slope(node.attribute("alpha", 0.01)),
+    "LeakyRelu": lambda node: chain.with_slope(node.attribute("alpha", 0.01)),
     "PRelu": _prelu,
-    "ThresholdedRelu": lambda node: af.TReLUActivation(above(node.attribute("alpha", 1.0), node.graph.dtype)),
+    "ThresholdedRelu": lambda node: af.TReLUActivation(chain.above(node.attribute("alpha", 1.0), node.graph.dtype)),
     "Tanh": _plain(af.HyperbolicTangentActivation),
     "Sigmoid": _sigmoid,
     "Gelu": _gelu,

@@ -12,20 +12,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from matgrad import activation_functions as af
-from matgrad.exchange.chain import (
-    Affine,
-    Denormalize,
-    LogSoftmax,
-    Normalize,
-    Softmax,
-    at,
-    below,
-    chain_of,
-    complement,
-    counterpart,
-    dense,
-    slope_of,
-)
+from matgrad.exchange import chain
+from matgrad.exchange.chain import at, chain_of, counterpart
 from matgrad.foundation.limits import check_count
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
@@ -80,7 +68,7 @@ class _Graph:
             self.sparse_constants.append(helper.make_sparse_tensor(values, indices, A.shape))
             self.bytes += len(values.raw_data) + len(indices.raw_data)
         else:
-            tensor = numpy_helper.from_array(dense(A).astype(self.dtype, copy=False), name)
+            tensor = numpy_helper.from_array(chain.dense(A).astype(self.dtype, copy=False), name)
             self.constants.append(tensor)
             self.bytes += len(tensor.raw_data)
         return name
@@ -108,7 +96,7 @@ def _batch_normalization(graph: _Graph, x: BatchNormalizationLayer) -> None:
     rest = 0.0 if graph.dtype == "float32" else x.epsilon - epsilon
     variance = x.running_variance + x.running_variance.dtype.type(rest)
     rows = [A[0] for A in (x.gamma, x.beta, x.running_mean, variance)]
-    graph.add("BatchNormalization", *rows, epsilon=epsilon, momentum=complement(x.momentum))
+    graph.add("BatchNormalization", *rows, epsilon=epsilon, momentum=chain.complement(x.momentum))
 
 
 def _layer_normalization(graph: _Graph, x: LayerNormalizationLayer) -> None:
@@ -134,31 +122,31 @@ def _silu(graph: _Graph, f: af.SiLUActivation) -> None:
     graph.add("Mul", before)
 
 
-def _normalize(graph: _Graph, x: Normalize) -> None:
+def _normalize(graph: _Graph, x: chain.Normalize) -> None:
     graph.add("Sub", x.normalization.offset)
     graph.add("Div", x.normalization.scale)
 
 
-def _denormalize(graph: _Graph, x: Denormalize) -> None:
+def _denormalize(graph: _Graph, x: chain.Denormalize) -> None:
     graph.add("Mul", x.normalization.scale)
     graph.add("Add", x.normalization.offset)
 
 
 WRITERS: dict[type, Callable[[_Graph, Any], object]] = {
-    Affine: lambda graph, x: graph.add("Gemm", x.W, x.b, transB=1),
-    Softmax: lambda graph, x: graph.add("Softmax", axis=1),
-    LogSoftmax: lambda graph, x: graph.add("LogSoftmax", axis=1),
+    chain.Affine: lambda graph, x: graph.add("Gemm", x.W, x.b, transB=1),
+    chain.Softmax: lambda graph, x: graph.add("Softmax", axis=1),
+    chain.LogSoftmax: lambda graph, x: graph.add("LogSoftmax", axis=1),
     BatchNormalizationLayer: _batch_normalization,
     LayerNormalizationLayer: _layer_normalization,
     RMSNormalizationLayer: _rms_normalization,
-    Normalize: _normalize,
-    Denormalize: _denormalize,
+    chain.Normalize: _normalize,
+    chain.Denormalize: _denormalize,
     af.ReLUActivation: lambda graph, f: graph.add("Relu"),
     # PRelu has its slope in the dtype of the model, LeakyRelu in float32
-    af.LeakyReLUActivation: lambda graph, f: graph.add("PRelu", np.array([slope_of(f)])),
+    af.LeakyReLUActivation: lambda graph, f: graph.add("PRelu", np.array([chain.slope_of(f)])),
     af.AllReLUActivation: lambda graph, f: graph.add("PRelu", np.array([f.alpha])),
     af.TReLUActivation: lambda graph, f: graph.add(
-        "ThresholdedRelu", alpha=graph.number(below(f.epsilon, graph.dtype))
+        "ThresholdedRelu", alpha=graph.number(chain.below(f.epsilon, graph.dtype))
     ),
     af.HyperbolicTangentActivation: lambda graph, f: graph.add("Tanh"),
     af.SigmoidActivation: lambda graph, f: graph.add("Sigmoid"),

@@ -14,26 +14,8 @@ from matgrad import activation_functions as af
 from matgrad.backends import backend_of
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
-from matgrad.exchange.chain import (
-    Affine,
-    Denormalize,
-    Dropout,
-    LogSoftmax,
-    Normalize,
-    Operation,
-    Softmax,
-    above,
-    at,
-    below,
-    chain_of,
-    counterpart,
-    dense,
-    model_of,
-    normalization_of,
-    normalizing,
-    slope_of,
-    with_slope,
-)
+from matgrad.exchange import chain
+from matgrad.exchange.chain import Operation, at, chain_of, counterpart, model_of
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
@@ -57,7 +39,7 @@ class _Rows(nn.Module):
     @property
     def normalization(self) -> Normalization:
         """The normalization that it was made from."""
-        return normalization_of(_array(self.offset), _array(self.scale), self.kind)
+        return chain.normalization_of(_array(self.offset), _array(self.scale), self.kind)
 
     def extra_repr(self) -> str:
         """The kind of normalization, for the string of the module."""
@@ -92,10 +74,10 @@ def to_torch(M: MultilayerPerceptron) -> nn.Sequential:
     return nn.Sequential(*modules).to(M.device if M.backend.name == "torch" else None).train(M.training)
 
 
-def _linear(affine: Affine, dtype: str) -> nn.Linear:
+def _linear(affine: chain.Affine, dtype: str) -> nn.Linear:
     K, D = affine.W.shape
     module = skip_init(nn.Linear, D, K, dtype=getattr(torch, dtype))
-    _fill(module.weight, dense(affine.W))
+    _fill(module.weight, chain.dense(affine.W))
     _fill(module.bias, affine.b)
     if isinstance(affine.W, SparseMatrix):
         ones = SparseMatrix(affine.W.support, np.ones_like(affine.W.values))
@@ -130,19 +112,19 @@ def _fill(tensor: Any, A: np.ndarray) -> None:
 
 
 WRITERS: dict[type, Callable[[Any, str], nn.Module]] = {
-    Affine: _linear,
-    Softmax: lambda x, dtype: nn.Softmax(dim=1),
-    LogSoftmax: lambda x, dtype: nn.LogSoftmax(dim=1),
+    chain.Affine: _linear,
+    chain.Softmax: lambda x, dtype: nn.Softmax(dim=1),
+    chain.LogSoftmax: lambda x, dtype: nn.LogSoftmax(dim=1),
     BatchNormalizationLayer: _batch_norm,
     LayerNormalizationLayer: _layer_norm,
     RMSNormalizationLayer: _rms_norm,
-    Dropout: lambda x, dtype: nn.Dropout(x.rate),
-    Normalize: lambda x, dtype: NormalizeInputs(x.normalization, getattr(torch, dtype)),
-    Denormalize: lambda x, dtype: DenormalizeOutputs(x.normalization, getattr(torch, dtype)),
+    chain.Dropout: lambda x, dtype: nn.Dropout(x.rate),
+    chain.Normalize: lambda x, dtype: NormalizeInputs(x.normalization, getattr(torch, dtype)),
+    chain.Denormalize: lambda x, dtype: DenormalizeOutputs(x.normalization, getattr(torch, dtype)),
     af.ReLUActivation: lambda f, dtype: nn.ReLU(),
-    af.LeakyReLUActivation: lambda f, dtype: nn.LeakyReLU(slope_of(f)),
+    af.LeakyReLUActivation: lambda f, dtype: nn.LeakyReLU(chain.slope_of(f)),
     af.AllReLUActivation: lambda f, dtype: nn.LeakyReLU(f.alpha),
-    af.TReLUActivation: lambda f, dtype: nn.Threshold(below(f.epsilon, dtype), 0.0),
+    af.TReLUActivation: lambda f, dtype: nn.Threshold(chain.below(f.epsilon, dtype), 0.0),
     af.HyperbolicTangentActivation: lambda f, dtype: nn.Tanh(),
     af.SigmoidActivation: lambda f, dtype: nn.Sigmoid(),
     af.GELUActivation: lambda f, dtype: nn.GELU(),
@@ -206,16 +188,16 @@ def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield from _flat(f"{name}.{key}" if name else key, part)
 
 
-def _affine(module: nn.Linear, dtype: str) -> Affine:
+def _affine(module: nn.Linear, dtype: str) -> chain.Affine:
     if hasattr(module, "bias_mask"):
         raise ValueError("the bias is pruned; expected masks of weights only")
     b = _array(module.bias) if module.bias is not None else np.zeros(module.out_features, dtype)
     if not hasattr(module, "weight_mask"):
-        return Affine(_array(module.weight), b)
+        return chain.Affine(_array(module.weight), b)
     mask = _array(module.weight_mask)
     if not np.isin(mask, (0, 1)).all():
         raise ValueError("weight_mask: expected zeros and ones")
-    return Affine(SparseMatrix.from_dense(_array(module.weight_orig), Support.from_mask(mask != 0)), b)
+    return chain.Affine(SparseMatrix.from_dense(_array(module.weight_orig), Support.from_mask(mask != 0)), b)
 
 
 def _batch_normalization(module: nn.BatchNorm1d, dtype: str) -> Operation:
@@ -223,18 +205,18 @@ def _batch_normalization(module: nn.BatchNorm1d, dtype: str) -> Operation:
         raise ValueError("expected track_running_stats=True, and a number for momentum")
     statistics = {"running_mean": _array(module.running_mean), "running_variance": _array(module.running_var)}
     rows = _rows(module, module.num_features, dtype) | statistics
-    return normalizing(BatchNormalizationLayer, module.eps, momentum=module.momentum, **rows)
+    return chain.normalizing(BatchNormalizationLayer, module.eps, momentum=module.momentum, **rows)
 
 
 def _layer_normalization(module: nn.LayerNorm, dtype: str) -> Operation:
-    return normalizing(LayerNormalizationLayer, module.eps, **_rows(module, module.normalized_shape, dtype))
+    return chain.normalizing(LayerNormalizationLayer, module.eps, **_rows(module, module.normalized_shape, dtype))
 
 
 def _rms_normalization(module: nn.RMSNorm, dtype: str) -> Operation:
     """RMS normalization, whose ε is that of the dtype if the module has none."""
     epsilon = float(np.finfo(dtype).eps) if module.eps is None else module.eps
     gamma = _rows(module, module.normalized_shape, dtype)["gamma"]
-    return normalizing(RMSNormalizationLayer, epsilon, gamma=gamma)
+    return chain.normalizing(RMSNormalizationLayer, epsilon, gamma=gamma)
 
 
 def _rows(module: Any, shape: Any, dtype: str) -> dict[str, Any]:
@@ -252,17 +234,17 @@ def _gelu(module: nn.GELU, dtype: str) -> Operation:
 
 READERS: dict[type, Callable[[Any, str], Operation]] = {
     nn.Linear: _affine,
-    nn.Softmax: lambda module, dtype: Softmax(),
-    nn.LogSoftmax: lambda module, dtype: LogSoftmax(),
+    nn.Softmax: lambda module, dtype: chain.Softmax(),
+    nn.LogSoftmax: lambda module, dtype: chain.LogSoftmax(),
     nn.BatchNorm1d: _batch_normalization,
     nn.LayerNorm: _layer_normalization,
     nn.RMSNorm: _rms_normalization,
-    nn.Dropout: lambda module, dtype: Dropout(module.p),
-    NormalizeInputs: lambda module, dtype: Normalize(module.normalization),
-    DenormalizeOutputs: lambda module, dtype: Denormalize(module.normalization),
+    nn.Dropout: lambda module, dtype: chain.Dropout(module.p),
+    NormalizeInputs: lambda module, dtype: chain.Normalize(module.normalization),
+    DenormalizeOutputs: lambda module, dtype: chain.Denormalize(module.normalization),
     nn.ReLU: lambda module, dtype: af.ReLUActivation(),
-    nn.LeakyReLU: lambda module, dtype: with_slope(module.negative_slope),
-    nn.Threshold: lambda module, dtype: af.TReLUActivation(above(module.threshold, dtype)),
+    nn.LeakyReLU: lambda module, dtype: chain.with_slope(module.negative_slope),
+    nn.Threshold: lambda module, dtype: af.TReLUActivation(chain.above(module.threshold, dtype)),
     nn.Tanh: lambda module, dtype: af.HyperbolicTangentActivation(),
     nn.Sigmoid: lambda module, dtype: af.SigmoidActivation(),
     nn.GELU: _gelu,

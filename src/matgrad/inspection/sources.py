@@ -104,6 +104,16 @@ def _definition(function: Any) -> tuple[ast.FunctionDef | None, str, int]:
     return node, source, first - 1 - is_indented
 
 
+@cache
+def tree_of(function: FunctionType) -> ast.FunctionDef:
+    """The syntax tree of a function, with the line numbers of its file."""
+    node, _, offset = _definition(function)
+    if node is None:
+        raise ValueError(f"{function.__qualname__}: expected a `def`")
+    ast.increment_lineno(node, offset)
+    return node
+
+
 def _statements_of(node: ast.FunctionDef, source: str, offset: int) -> Iterator[Statement]:
     """The simple statements of a function, in order of the source."""
     for n in _simple_statements(node.body):

@@ -29,26 +29,8 @@ from matgrad.loss_functions import LossFunction, takes_weights
 from matgrad.symbolic.equality import exact, numbers_as_symbols, problem_of, symbolic_layer, symbols, verdict
 
 # where activation functions are looked at besides random points: no threshold that anybody would choose
-GRID = tuple(
-    sign * sp.Rational(x)
-    for x in (
-        "0.11",
-        "0.53",
-        "1.3",
-        "3.1",
-        "5.7",
-        "8.9",
-        "12.3",
-        "16.1",
-        "21.3",
-        "27.1",
-        "36.7",
-        "47.3",
-        "66.1",
-        "430.3",
-    )
-    for sign in (1, -1)
-)
+POSITIVE = "0.11 0.53 1.3 3.1 5.7 8.9 12.3 16.1 21.3 27.1 36.7 47.3 66.1 430.3"
+GRID = tuple(sign * sp.Rational(x) for x in POSITIVE.split() for sign in (1, -1))
 
 
 def check_layer(layer: Layer, *, N: int = 3) -> list[Check]:

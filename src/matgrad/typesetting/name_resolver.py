@@ -6,14 +6,13 @@ import ast
 import inspect
 import re
 import sys
-import textwrap
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import cache
 from types import FunctionType
 from typing import Any
 
 from matgrad.foundation.notation import function_symbol, is_word, symbol
+from matgrad.inspection.sources import tree_of
 from matgrad.loss_functions import LossFunction
 from matgrad.typesetting.expressions import SizeSymbols, Typesetter, known
 
@@ -200,14 +199,6 @@ def optional(function: FunctionType) -> dict[str, ast.expr]:
 def is_none(node: ast.AST | None) -> bool:
     """Whether an expression is None."""
     return isinstance(node, ast.Constant) and node.value is None
-
-
-@cache
-def tree_of(function: FunctionType) -> ast.FunctionDef:
-    """The function's syntax tree, with the line numbers of its file."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
-    return next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
 def _constant(module: object, name: str) -> ast.expr | None:
