@@ -38,7 +38,7 @@ print(*{m.partition('.')[0] for m in sys.modules})
 """
     imported, trained = (set(line.split()) for line in python(code).splitlines())
     assert "numpy" in imported
-    assert not {*FRAMEWORKS, "scipy"} & imported
+    assert not {*FRAMEWORKS, "scipy", "pyarrow"} & imported
     assert not set(FRAMEWORKS) & trained
 
 
@@ -46,7 +46,7 @@ def test_training_needs_numpy_and_scipy_alone():
     """What the command line and files need is not needed to train, as from the source tree on a machine with a GPU."""
     code = """
 import sys, numpy as np
-for module in ("click", "latex2mathml", "msgspec", "rich", "safetensors", "threadpoolctl", "yaml"):
+for module in ("click", "latex2mathml", "msgspec", "pyarrow", "rich", "safetensors", "threadpoolctl", "yaml"):
     sys.modules[module] = None  # as if it were not installed
 import matgrad as mg
 for name in ("numpy", "torch"):
