@@ -7,7 +7,7 @@ matgrad train --plugin docs/custom.py --layers "SquaredReLU;Scale;Residual;Linea
 import numpy as np
 
 import matgrad as mg
-from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, reciprocal, row_repeat, sqrt
+from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, reciprocal, row_repeat, sqrt
 
 
 class ScaleLayer(mg.Layer):
@@ -102,13 +102,11 @@ class PseudoHuberLoss(mg.LossFunction):
 
     def root(self, Y, T):
         """√(1 + (Y - T) ⊙ (Y - T))"""
-        N, K = Y.shape
-        return sqrt(ones(N, K, like=Y) + hadamard(Y - T, Y - T))
+        return sqrt(1 + hadamard(Y - T, Y - T))
 
     def __call__(self, Y, T, s=None):
         """1_Nᵀ (√(1 + (Y - T) ⊙ (Y - T)) - 1) 1_K"""
-        N, K = Y.shape
-        return elements_sum(self.root(Y, T) - ones(N, K, like=Y), s)
+        return elements_sum(self.root(Y, T) - 1, s)
 
     def gradient(self, Y, T):
         """(Y - T) ⊙ 1/√(1 + (Y - T) ⊙ (Y - T))"""

@@ -15,7 +15,6 @@ from matgrad.matrix_operations import (
     exp,
     hadamard,
     log_sigmoid,
-    ones,
     reciprocal,
     row_repeat,
     step,
@@ -65,9 +64,8 @@ class LeakyReLUActivation(_PiecewiseLinear):  # appendix:activation-functions
 
     def gradient(self, X: Matrix) -> Matrix:
         """[x ≥ αx] + α·[x < αx]"""
-        m, n = X.shape
         right = step(X - self.alpha * X)
-        return right + self.alpha * (ones(m, n, like=X) - right)
+        return right + self.alpha * (1 - right)
 
 
 class AllReLUActivation(_PiecewiseLinear):
@@ -78,8 +76,7 @@ class AllReLUActivation(_PiecewiseLinear):
 
     def gradient(self, X: Matrix) -> Matrix:
         """[x ≥ 0] + α·[x < 0]"""
-        m, n = X.shape
-        return step(X) + self.alpha * (ones(m, n, like=X) - step(X))
+        return step(X) + self.alpha * (1 - step(X))
 
 
 class TReLUActivation(_PiecewiseLinear):
@@ -90,8 +87,7 @@ class TReLUActivation(_PiecewiseLinear):
 
     def gradient(self, X: Matrix) -> Matrix:
         """[x ≥ ε]"""
-        m, n = X.shape
-        return step(X - self.epsilon * ones(m, n, like=X))
+        return step(X - self.epsilon)
 
 
 class SReLUActivation(ActivationFunction):
@@ -111,13 +107,12 @@ class SReLUActivation(ActivationFunction):
 
     def right(self, X: Matrix) -> Matrix:
         """[x ≥ tr]·[x > tl]"""
-        N, K = X.shape
-        return hadamard(step(X - row_repeat(self.tr, N)), ones(N, K, like=X) - self.left(X))
+        N, _ = X.shape
+        return hadamard(step(X - row_repeat(self.tr, N)), 1 - self.left(X))
 
     def middle(self, X: Matrix) -> Matrix:
         """[tl < x < tr]"""
-        N, K = X.shape
-        return ones(N, K, like=X) - self.left(X) - self.right(X)
+        return 1 - self.left(X) - self.right(X)
 
     def __call__(self, X: Matrix) -> Matrix:
         """[middle]·x + al·[left]·(x - tl) + [left]·tl + ar·[right]·(x - tr) + [right]·tr"""
@@ -145,9 +140,8 @@ class HyperbolicTangentActivation(ActivationFunction):  # appendix:activation-fu
 
     def gradient(self, X: Matrix) -> Matrix:
         """1 - tanh(x)²"""
-        m, n = X.shape
         Y = tanh(X)
-        return ones(m, n, like=X) - hadamard(Y, Y)
+        return 1 - hadamard(Y, Y)
 
 
 class SigmoidActivation(ActivationFunction):  # appendix:activation-functions
@@ -157,14 +151,12 @@ class SigmoidActivation(ActivationFunction):  # appendix:activation-functions
 
     def __call__(self, X: Matrix) -> Matrix:
         """1 / (1 + e^-x)"""
-        m, n = X.shape
-        return reciprocal(ones(m, n, like=X) + exp(-X))
+        return reciprocal(1 + exp(-X))
 
     def gradient(self, X: Matrix) -> Matrix:
         """σ(x)·(1 - σ(x))"""
-        m, n = X.shape
         Y = self(X)
-        return hadamard(Y, ones(m, n, like=X) - Y)
+        return hadamard(Y, 1 - Y)
 
 
 sigmoid = SigmoidActivation()
@@ -187,8 +179,7 @@ class GELUActivation(ActivationFunction):
 
     def _Phi(self, X: Matrix) -> Matrix:
         """(1 + erf(x / √2)) / 2"""
-        m, n = X.shape
-        return (ones(m, n, like=X) + erf(X / self.sqrt_2)) / 2
+        return (1 + erf(X / self.sqrt_2)) / 2
 
 
 class SiLUActivation(ActivationFunction):
@@ -211,16 +202,14 @@ class ELUActivation(ActivationFunction):
 
     def __call__(self, X: Matrix) -> Matrix:
         """relu(x) + α·(e^x̄ - 1) with x̄ = min(x, 0), and e^x̄ - 1 = (e^x̄ + 1)·tanh(x̄/2)"""
-        m, n = X.shape
         negative = X - relu(X)
-        expm1 = hadamard(exp(negative) + ones(m, n, like=X), tanh(negative / 2))
+        expm1 = hadamard(exp(negative) + 1, tanh(negative / 2))
         return relu(X) + self.alpha * expm1
 
     def gradient(self, X: Matrix) -> Matrix:
         """[x ≥ 0] + α·e^x̄·[x < 0]"""
-        m, n = X.shape
         negative = X - relu(X)
-        return step(X) + self.alpha * hadamard(exp(negative), ones(m, n, like=X) - step(X))
+        return step(X) + self.alpha * hadamard(exp(negative), 1 - step(X))
 
 
 class SoftplusActivation(ActivationFunction):

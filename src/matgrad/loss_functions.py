@@ -29,7 +29,6 @@ from matgrad.matrix_operations import (
     hadamard,
     log,
     log_sigmoid,
-    ones,
     positive,
     reciprocal,
     rows_sum,
@@ -134,9 +133,9 @@ class _SmoothedLoss(LossFunction):
 
     def targets(self, T: Matrix) -> Matrix:
         """(1 - s)·T + (s/K)·1_NK"""
-        N, K = T.shape
+        _, K = T.shape
         s = self.label_smoothing
-        return (1 - s) * T + (s / K) * ones(N, K, like=T) if s else T
+        return (1 - s) * T + s / K if s else T
 
 
 class CrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
@@ -222,9 +221,8 @@ class BinaryCrossEntropyLoss(LossFunction):
     has_probabilities = True
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
-        N, K = Y.shape
         positives = hadamard(T, log_sigmoid(Y))
-        negatives = hadamard(ones(N, K, like=T) - T, log_sigmoid(-Y))
+        negatives = hadamard(1 - T, log_sigmoid(-Y))
         return -elements_sum(positives + negatives, s)
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
@@ -242,15 +240,13 @@ class HingeLoss(LossFunction):
     has_probabilities = True
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
-        N, K = Y.shape
-        S = 2 * T - ones(N, K, like=T)
-        return elements_sum(relu(ones(N, K, like=Y) - hadamard(S, Y)), s)
+        S = 2 * T - 1
+        return elements_sum(relu(1 - hadamard(S, Y)), s)
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
         """-(2T - 1) ⊙ [1 - (2T - 1) ⊙ Y ≥ 0]"""
-        N, K = Y.shape
-        S = 2 * T - ones(N, K, like=T)
-        return -hadamard(S, step(ones(N, K, like=Y) - hadamard(S, Y)))
+        S = 2 * T - 1
+        return -hadamard(S, step(1 - hadamard(S, Y)))
 
 
 class MultiMarginLoss(LossFunction):
@@ -267,15 +263,15 @@ class MultiMarginLoss(LossFunction):
         self.margin = _positive("margin", margin)
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
-        N, K = Y.shape
-        V = (self.margin / 2) * ones(N, K, like=Y) + Y / 2 - column_repeat(rows_sum(hadamard(T, Y / 2)), K)
-        return 2 * elements_sum(hadamard(ones(N, K, like=T) - T, relu(V)), s) / K  # 2V may be -inf, and 0·inf is nan
+        _, K = Y.shape
+        V = self.margin / 2 + Y / 2 - column_repeat(rows_sum(hadamard(T, Y / 2)), K)
+        return 2 * elements_sum(hadamard(1 - T, relu(V)), s) / K  # 2V may be -inf, and 0·inf is nan
 
     def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
         """(H - T ⊙ (H 1_K 1_Kᵀ)) / K, with H = (1 - T) ⊙ [m + Y - (T ⊙ Y) 1_K 1_Kᵀ ≥ 0]"""
-        N, K = Y.shape
-        V = (self.margin / 2) * ones(N, K, like=Y) + Y / 2 - column_repeat(rows_sum(hadamard(T, Y / 2)), K)
-        H = hadamard(ones(N, K, like=T) - T, step(V))
+        _, K = Y.shape
+        V = self.margin / 2 + Y / 2 - column_repeat(rows_sum(hadamard(T, Y / 2)), K)
+        H = hadamard(1 - T, step(V))
         return (H - hadamard(T, column_repeat(rows_sum(H), K))) / K
 
 

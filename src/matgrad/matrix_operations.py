@@ -2,8 +2,8 @@
 
 Every matrix is 2-D: a row vector is 1×n and a column vector is m×1. An operation takes NumPy
 arrays, PyTorch, JAX or TensorFlow tensors, or SymPy matrices, and returns a matrix of the same kind,
-dtype and device. Nothing broadcasts. Transposition, addition, subtraction, products and
-multiplication or division by a scalar are the operators ``X.T  X + Y  X - Y  X @ Y  c * X  X / c``.
+dtype and device. Transposition, addition, subtraction, products, and what a scalar c does to every element are the
+operators ``X.T  X + Y  X - Y  X @ Y  c + X  c - X  c * X  X / c``. Nothing else broadcasts.
 The operations that layers need work on sparse matrices too.
 
 In the definitions below, X and Y are m×n matrices with elements x_ij and y_ij.

@@ -16,7 +16,7 @@ import math
 
 from matgrad.backends import backend_of
 from matgrad.foundation.numbers import as_number
-from matgrad.matrix_operations import Matrix, Scalar, hadamard, ones, reciprocal, sign, sqrt, zeros
+from matgrad.matrix_operations import Matrix, Scalar, hadamard, reciprocal, sign, sqrt, zeros
 from matgrad.specifications.parsing import create, describe
 
 
@@ -134,10 +134,8 @@ class AdagradOptimizer(Optimizer):
         self.v = self.v + hadamard(self.Dx, self.Dx)
 
     def update(self, eta: Scalar) -> None:
-        K, D = self.x.shape
-
         self.accumulate()
-        root = sqrt(self.v) + self.epsilon * ones(K, D, like=self.x)
+        root = sqrt(self.v) + self.epsilon
         self.x = self.x - eta * hadamard(self.Dx, reciprocal(root))
 
 
@@ -193,13 +191,12 @@ class AdamOptimizer(Optimizer):
 
     def update(self, eta: Scalar) -> None:
         beta1, beta2 = self.beta1, self.beta2
-        K, D = self.x.shape
 
         self.m = beta1 * self.m + (1 - beta1) * self.Dx
         self.v = beta2 * self.v + (1 - beta2) * hadamard(self.Dx, self.Dx)
         self.c1 = beta1 * self.c1 + (1 - beta1)
         self.c2 = beta2 * self.c2 + (1 - beta2)
-        root = sqrt(self.v / self.c2) + self.epsilon * ones(K, D, like=self.x)
+        root = sqrt(self.v / self.c2) + self.epsilon
         self.x = self.x - eta * hadamard(self.m / self.c1, reciprocal(root))
 
 

@@ -19,6 +19,7 @@ from matgrad.activation_functions import (
 )
 from matgrad.backends import get_backend
 from matgrad.backends.base import Backend
+from matgrad.backends.sympy_backend import SympyMatrix
 from support import assert_close, to_numpy
 from test_activation_functions import AL, AR, TL, TR
 from test_activation_functions import ALL as ACTIVATIONS
@@ -36,11 +37,11 @@ JACOBIANS = {
 
 def rational(A: np.ndarray) -> sp.Matrix:
     """A, whose elements have small denominators, as a matrix of rational numbers."""
-    return sp.Matrix(*A.shape, [sp.Rational(Fraction(x)) for x in A.reshape(-1).tolist()])
+    return SympyMatrix(*A.shape, [sp.Rational(Fraction(x)) for x in A.reshape(-1).tolist()])
 
 
 def symbols(name: str, m: int, n: int) -> sp.Matrix:
-    return sp.Matrix(m, n, lambda i, j: sp.Symbol(f"{name}_{i + 1}{j + 1}", real=True))
+    return SympyMatrix(m, n, lambda i, j: sp.Symbol(f"{name}_{i + 1}{j + 1}", real=True))
 
 
 def at(expression, *pairs: tuple[sp.Matrix, np.ndarray]) -> np.ndarray:

@@ -14,7 +14,7 @@ import matgrad as mg
 from architectures import random_architecture
 from matgrad import activation_functions, loss_functions
 from matgrad.inspection.gradient_check import GradientResult, check_gradients, first_wrong
-from matgrad.layers import batch_normalization, layer_normalization, linear, rms_normalization, softmax, srelu
+from matgrad.layers import batch_normalization, dropout, layer_normalization, linear, rms_normalization, softmax, srelu
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, row_repeat, step
 from support import spread, to_numpy
 
@@ -138,10 +138,13 @@ def test_bad_input_is_refused_with_a_clear_error():
 # -- wrong equations ---------------------------------------------------------------------------
 
 # a layer in its module, and for each of its equations what is replaced by what
-DW, DZ = "self.drop(product_on(W, DY.T, X))", "hadamard(DY, act.gradient(Z))"
+DW, DZ = "product_on(W, DY.T, X)", "hadamard(DY, act.gradient(Z))"
 MUTANTS = {
-    (linear, "ActivationDropoutLayer(5, 4, mg.GELUActivation(), dropout=0.3)"): [
-        ("DW", DW, "product_on(W, DY.T, X)"),
+    (dropout, "LinearDropoutLayer(5, 4, dropout=0.3)"): [
+        ("DW", f"hadamard({DW}, R)", DW),
+        ("DX", "DY @ hadamard(W, R)", "DY @ W"),
+    ],
+    (linear, "ActivationLayer(5, 4, mg.GELUActivation())"): [
         ("DW", DW, f"2 * {DW}"),
         ("Db", "columns_sum(DY)", "columns_sum(DY) / DY.shape[0]"),
         ("DW", "super().backpropagate(Z, DZ)", "super().backpropagate(Z, DY)"),
@@ -150,7 +153,7 @@ MUTANTS = {
         ("DW", DW, f"-{DW}"),
         ("DW", DW, "product_on(W, X.T, DY)"),
         ("DW", DW, "product_on(W, DY.T, X) / X.shape[0]"),
-        ("DX", "DY @ self.drop(W)", "Y @ self.drop(W)"),
+        ("DX", "DY @ W", "Y @ W"),
     ],
     (softmax, "SoftmaxLayer(5, 4)"): [
         ("DZ", "DY - column_repeat(rows_sum(hadamard(DY, Y)), K)", "DY"),
@@ -201,7 +204,7 @@ LOSS_MUTANTS = [
 ]
 ACTIVATION_MUTANTS = [
     ("HyperbolicTangentActivation", "- hadamard(Y, Y)", "- Y"),
-    ("SigmoidActivation", "return hadamard(Y, ones(m, n, like=X) - Y)", "return hadamard(X, ones(m, n, like=X) - X)"),
+    ("SigmoidActivation", "return hadamard(Y, 1 - Y)", "return hadamard(X, 1 - X)"),
     ("GELUActivation", "return self._Phi(X) + hadamard(X, phi)", "return self._Phi(X)"),
 ]
 

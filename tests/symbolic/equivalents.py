@@ -10,12 +10,12 @@ _SAME_SIGN = "0 < α < 1, so both have the sign of x"
 _CENTRED = "Σ_i (x_i - μ)·μ = 0"
 _SCALED = "a factor of e^X cancels against its sum"
 
-_SMOOTHED = "(1 - s) * T + s / K * ones(N, K, like=T) if s else T"
+_SMOOTHED = "(1 - s) * T + s / K if s else T"
 _SIGMA = "columns_sum(hadamard(R, R)) / N if training else self.running_variance"
 _ROW_SIGMA = "rows_mean(hadamard(R, R))"
-_ELU_EXPM1 = "hadamard(exp(negative) + ones(m, n, like=X), tanh(negative / 2))"
-_ELU_GRADIENT = "step(X) + self.alpha * hadamard(exp(negative), ones(m, n, like=X) - step(X))"
-_VIOLATION = "self.margin / 2 * ones(N, K, like=Y) + Y / 2 - column_repeat(rows_sum(hadamard(T, Y / 2)), K)"
+_ELU_EXPM1 = "hadamard(exp(negative) + 1, tanh(negative / 2))"
+_ELU_GRADIENT = "step(X) + self.alpha * hadamard(exp(negative), 1 - step(X))"
+_VIOLATION = "self.margin / 2 + Y / 2 - column_repeat(rows_sum(hadamard(T, Y / 2)), K)"
 _JACOBIAN = "identity(D, like=x) - ones(D, like=x) @ stable_softmax(x)"
 _MINUS_MAX = "X - column_repeat(rows_max(X), D)"
 
@@ -41,17 +41,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if False",
     ): "torch refuses a batch of one example; the definition is checked for it",
     ("_SmoothedLoss.targets", _SMOOTHED, _SMOOTHED.removesuffix(" if s else T")): "with s = 0 the sum is T",
-    ("_SmoothedLoss.targets", _SMOOTHED, "(1 - s) * T + s / K if s else T"): _BROADCAST,
-    ("MultiMarginLoss.__call__", _VIOLATION, _VIOLATION.replace(" * ones(N, K, like=Y)", "")): _BROADCAST,
-    ("MultiMarginLoss.gradient", _VIOLATION, _VIOLATION.replace(" * ones(N, K, like=Y)", "")): _BROADCAST,
     ("MultiMarginLoss.gradient", _VIOLATION, f"2 * ({_VIOLATION})"): "only its sign counts",
     ("LeakyReLUActivation.gradient", "step(X - self.alpha * X)", "step(X)"): _SAME_SIGN,
     ("LeakyReLUActivation.gradient", "step(X - self.alpha * X)", "step(X + self.alpha * X)"): _SAME_SIGN,
-    (
-        "TReLUActivation.gradient",
-        "step(X - self.epsilon * ones(m, n, like=X))",
-        "step(X - self.epsilon)",
-    ): _BROADCAST,
     ("HyperbolicTangentActivation.gradient", "tanh(X)", "tanh(-X)"): _EVEN,
     ("HyperbolicTangentActivation.gradient", "tanh(X)", "-tanh(X)"): _EVEN,
     ("ELUActivation.__call__", _ELU_EXPM1, _ELU_EXPM1.replace("exp(negative)", "exp(X)")): _ELU,

@@ -159,7 +159,7 @@ ERRATA = (
     ("LeakyReLUActivation.gradient", "step(X - self.alpha * X)", "step(self.alpha * X - X)", 14),
     ("MeanSquaredErrorLoss.gradient", "(K * N)", "(K * N) / N", 15),
     ("LossFunction.mean_gradient", "self.gradient(Y, T) if self.is_mean else ", "", 22),
-    ("SReLULayer.backpropagate", "ones(N, K, like=Z) - row_repeat(act.al, N)", "row_repeat(act.al, N)", 25),
+    ("SReLULayer.backpropagate", "1 - row_repeat(act.al, N)", "row_repeat(act.al, N)", 25),
     ("AllReLUActivation.gradient", "self.alpha * (", "-self.alpha * (", 26),
 )
 

@@ -153,7 +153,7 @@ PAPER_FUNCTIONS = [
         mg.NegativeLogLikelihoodLoss().__call__,
         r"\mathcal{L}_{\mathrm{NLL}}(Y, T) = - 1_N^\top \cdot \log((Y \odot T) \cdot 1_K)",
     ),
-    (sigmoid, r"\sigma(X) = \frac{1}{1_{mn} + e^{-X}}"),
+    (sigmoid, r"\sigma(X) = \frac{1}{1 + e^{-X}}"),
     (softmax_functions.softmax, r"\mathrm{softmax}(X) = E \odot \left( \frac{1}{E \cdot 1_D}  \cdot 1_D^\top \right)"),
     (
         softmax_functions.softmax_jacobian,

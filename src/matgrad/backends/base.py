@@ -116,9 +116,8 @@ class Backend(ABC):
 
     def log_sigmoid(self, X: Matrix) -> Matrix:
         # min(x, 0) - log1p(e^-|x|): the exponent is never positive, so nothing overflows
-        m, n = X.shape
         positive = self.step(X)
-        minimum = self.hadamard(X, self.full(1, m, n, like=X) - positive)
+        minimum = self.hadamard(X, 1 - positive)
         absolute = self.hadamard(X, positive) - minimum
         return minimum - self.log1p(self.exp(-absolute))
 
@@ -130,7 +129,7 @@ class Backend(ABC):
         m, n = X.shape
         C = self.full(c, m, n, like=X)
         above, below = self.step(X - C), self.step(-X - C)
-        return self.hadamard(X, self.full(1, m, n, like=X) - above - below) + c * (above - below)
+        return self.hadamard(X, 1 - above - below) + c * (above - below)
 
     def product_on(self, W: Matrix, A: Matrix, B: Matrix) -> Matrix:
         return A @ B

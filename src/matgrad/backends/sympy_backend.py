@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import sympy as sp
 
 from matgrad.backends.base import Backend
 from matgrad.backends.numpy_backend import NumpyBackend
+
+
+class SympyMatrix(sp.Matrix):
+    """A SymPy matrix, with ``c + X`` and ``c - X`` for a number c, which SymPy's own do not have."""
+
+    _op_priority = sp.Matrix._op_priority + 0.01  # so that results with SymPy's own matrices are of this class
+    _class_priority = sp.Matrix._class_priority + 1
+
+    def __add__(self, other: Any) -> SympyMatrix:
+        return super().__add__(self._lifted(other))
+
+    def __sub__(self, other: Any) -> SympyMatrix:
+        return super().__sub__(self._lifted(other))
+
+    def __radd__(self, other: Any) -> SympyMatrix:
+        return self._lifted(other) + self
+
+    def __rsub__(self, other: Any) -> SympyMatrix:
+        return self._lifted(other) - self
+
+    def _lifted(self, x: Any) -> Any:
+        """A number or an expression as a matrix; a matrix is returned as one of this class."""
+        if isinstance(x, sp.MatrixBase):
+            return x if isinstance(x, SympyMatrix) else SympyMatrix(x)
+        return SympyMatrix(*self.shape, lambda i, j: sp.sympify(x))
 
 
 class SympyBackend(Backend):
@@ -15,77 +43,77 @@ class SympyBackend(Backend):
     name = "sympy"
 
     def full(self, value, m, n, like):
-        return sp.Matrix(m, n, lambda i, j: sp.sympify(value))
+        return SympyMatrix(m, n, lambda i, j: sp.sympify(value))
 
     def identity(self, n, like):
-        return sp.eye(n)
+        return SympyMatrix.eye(n)
 
     def hadamard(self, X, Y):
-        return X.multiply_elementwise(Y)
+        return SympyMatrix(X.multiply_elementwise(Y))
 
     def diag(self, X):
-        return sp.Matrix(X.diagonal()).T
+        return SympyMatrix(X.diagonal()).T
 
     def Diag(self, x):
-        return sp.diag(*x)
+        return SympyMatrix.diag(*x)
 
     def elements_sum(self, X):
         return sp.Add(*X)
 
     def column_repeat(self, x, n):
-        return x * sp.ones(1, n)
+        return x * SympyMatrix.ones(1, n)
 
     def row_repeat(self, x, m):
-        return sp.ones(m, 1) * x
+        return SympyMatrix.ones(m, 1) * x
 
     def columns_sum(self, X):
-        return sp.ones(1, X.rows) * X
+        return SympyMatrix.ones(1, X.rows) * X
 
     def rows_sum(self, X):
-        return X * sp.ones(X.cols, 1)
+        return X * SympyMatrix.ones(X.cols, 1)
 
     def columns_max(self, X):
-        return sp.Matrix([[sp.Max(*X.col(j)) for j in range(X.cols)]])
+        return SympyMatrix([[sp.Max(*X.col(j)) for j in range(X.cols)]])
 
     def rows_max(self, X):
-        return sp.Matrix([sp.Max(*X.row(i)) for i in range(X.rows)])
+        return SympyMatrix([sp.Max(*X.row(i)) for i in range(X.rows)])
 
     def apply(self, f, X):
-        return X.applyfunc(f)
+        return _mapped(f, X)
 
     def exp(self, X):
-        return X.applyfunc(sp.exp)
+        return _mapped(sp.exp, X)
 
     def log(self, X):
-        return X.applyfunc(sp.log)
+        return _mapped(sp.log, X)
 
     def log1p(self, X):
-        return X.applyfunc(lambda x: sp.log(1 + x))
+        return _mapped(lambda x: sp.log(1 + x), X)
 
     def reciprocal(self, X):
-        return X.applyfunc(lambda x: 1 / x)
+        return _mapped(lambda x: 1 / x, X)
 
     def sqrt(self, X):
-        return X.applyfunc(sp.sqrt)
+        return _mapped(sp.sqrt, X)
 
     def tanh(self, X):
-        return X.applyfunc(sp.tanh)
+        return _mapped(sp.tanh, X)
 
     def erf(self, X):
-        return X.applyfunc(sp.erf)
+        return _mapped(sp.erf, X)
 
     def step(self, X):
-        return X.applyfunc(lambda x: sp.Piecewise((1, x >= 0), (0, True)))
+        return _mapped(lambda x: sp.Piecewise((1, x >= 0), (0, True)), X)
 
     def log_sigmoid(self, X):
-        return X.applyfunc(lambda x: -sp.log(1 + sp.exp(-x)))
+        return _mapped(lambda x: -sp.log(1 + sp.exp(-x)), X)
 
     def uniform(self, m, n, seed, count, like):
         U = NumpyBackend().uniform(m, n, int(seed), int(count), like=np.zeros((1, 1)))
-        return sp.Matrix(m, n, lambda i, j: sp.Rational(float(U[i, j])))
+        return SympyMatrix(m, n, lambda i, j: sp.Rational(float(U[i, j])))
 
     def from_numpy(self, A, device=None):
-        return sp.sympify(A.item()) if A.ndim == 0 else sp.Matrix(A)
+        return sp.sympify(A.item()) if A.ndim == 0 else SympyMatrix(A)
 
     def to_numpy(self, X):
         return np.array(X, dtype=float)
@@ -101,3 +129,8 @@ class SympyBackend(Backend):
 
     def scalar(self, value, like):
         return sp.sympify(value)
+
+
+def _mapped(f: Callable[[Any], Any], X: sp.Matrix) -> SympyMatrix:
+    """The matrix with elements f(x_ij)."""
+    return SympyMatrix(X.applyfunc(f))

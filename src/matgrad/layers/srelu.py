@@ -15,7 +15,6 @@ from matgrad.matrix_operations import (
     column_repeat,
     columns_sum,
     hadamard,
-    ones,
     row_repeat,
     rows_sum,
 )
@@ -41,14 +40,14 @@ class SReLULayer(ActivationLayer):
 
     def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
         Z, act = self.Z, self.act
-        N, K = Z.shape
+        N, _ = Z.shape
         L, R = hadamard(DY, act.left(Z)), hadamard(DY, act.right(Z))
 
         super().backpropagate(Y, DY)
         Dal = columns_sum(hadamard(L, Z - row_repeat(act.tl, N)))
-        Dtl = columns_sum(hadamard(L, ones(N, K, like=Z) - row_repeat(act.al, N)))
+        Dtl = columns_sum(hadamard(L, 1 - row_repeat(act.al, N)))
         Dar = columns_sum(hadamard(R, Z - row_repeat(act.tr, N)))
-        Dtr = columns_sum(hadamard(R, ones(N, K, like=Z) - row_repeat(act.ar, N)))
+        Dtr = columns_sum(hadamard(R, 1 - row_repeat(act.ar, N)))
 
         self.Dal, self.Dtl, self.Dar, self.Dtr = map(self._share, (Dal, Dtl, Dar, Dtr))
 

@@ -53,16 +53,21 @@ class SymbolicMatrix:
         return len(self.shape)
 
     def __add__(self, other: Any) -> Self:
-        return self.result("add", self, self.lifted(other, self.shape))
+        return self._elementwise("add", self, other)
 
     def __radd__(self, other: Any) -> Self:
-        return self.result("add", self.lifted(other, self.shape), self)
+        return self._elementwise("add", other, self)
 
     def __sub__(self, other: Any) -> Self:
-        return self.result("subtract", self, self.lifted(other, self.shape))
+        return self._elementwise("subtract", self, other)
 
     def __rsub__(self, other: Any) -> Self:
-        return self.result("subtract", self.lifted(other, self.shape), self)
+        return self._elementwise("subtract", other, self)
+
+    def _elementwise(self, operation: str, x: Any, y: Any) -> Self:
+        """The result of an operation on two matrices of equal size; a scalar stands for a full matrix."""
+        X, Y = self.lifted(x), self.lifted(y)
+        return self.result(operation, self.lifted(X, Y.shape), self.lifted(Y, X.shape))
 
     def __neg__(self) -> Self:
         return self.result("negative", self)

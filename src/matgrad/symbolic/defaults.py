@@ -11,6 +11,7 @@ import sympy as sp
 
 from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions, optimizers
+from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.inspection.equations import assignment, last_line
 from matgrad.inspection.verdicts import Check, origin_of
 from matgrad.symbolic.equality import symbols, verdict
@@ -78,7 +79,7 @@ def check_second_batch() -> list[Check]:
     start, D, m = time.perf_counter(), 2, sp.Rational(1, 10)
     layer = layers.BatchNormalizationLayer(D)
     for name in (*layer.parameters, *layer.buffers):
-        setattr(layer, name, sp.Matrix(getattr(layer, name).tolist()))
+        setattr(layer, name, SympyMatrix(getattr(layer, name).tolist()))
     mean, variance = sp.zeros(1, D), sp.ones(1, D)
     for X in (symbols("A", 3, D), symbols("B", 2, D)):
         layer.feedforward(X)

@@ -18,6 +18,7 @@ from matgrad import activation_functions as activations
 from matgrad import layers
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.numpy_backend import NumpyBackend
+from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.inspection.equations import assignment, last_line
 from matgrad.inspection.verdicts import Check, feedforward_values, origin_of, without_verdict
 from matgrad.layers.layer import Layer
@@ -104,13 +105,13 @@ def check_definition_of_activation(act: ActivationFunction) -> list[Check]:
     if isinstance(act, activations.SReLUActivation):
         act = activations.SReLUActivation(*(symbols(p, 1, 3) for p in ("al", "tl", "ar", "tr")))
     origin, checks = last_line(type(act).__call__), []
-    for sizes, X in (("2×3", symbols("X", 2, 3)), ("-430 … 430", sp.Matrix(len(GRID), 3, lambda i, j: GRID[i]))):
+    for sizes, X in (("2×3", symbols("X", 2, 3)), ("-430 … 430", SympyMatrix(len(GRID), 3, lambda i, j: GRID[i]))):
         expected = sp.Matrix(*X.shape, lambda i, j, X=X: defined_activation(act, X[i, j], j))
         checks.append(verdict(type(act), "value", origin, sizes, act(X), expected, start))
         start = time.perf_counter()
     for x, slope in CORNERS.get(type(act), ()):
         start = time.perf_counter()
-        C = sp.Matrix(2, 3, lambda i, j, x=x: x(act, j))
+        C = SympyMatrix(2, 3, lambda i, j, x=x: x(act, j))
         expected = sp.Matrix(2, 3, lambda i, j, slope=slope: slope(act, j))
         origin = last_line(type(act).gradient)
         checks.append(verdict(type(act), "gradient", origin, f"x={C[0]}", act.gradient(C), expected, start))

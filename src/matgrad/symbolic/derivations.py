@@ -9,6 +9,7 @@ from typing import Any
 import sympy as sp
 from sympy.core.function import AppliedUndef
 
+from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.inspection.verdicts import Check
 from matgrad.proofs.derivations import derivations
 from matgrad.proofs.lemmas import lemmas
@@ -48,7 +49,7 @@ class SymPyAlgebra(Algebra):
 
     def functions(self, name: str, shape: Shape, x: sp.Matrix) -> sp.Matrix:
         """Matrix of undefined functions name_11(x), name_12(x), …"""
-        return sp.Matrix(*shape, lambda i, j: sp.Function(f"{name}_{i + 1}{j + 1}")(*x))
+        return SympyMatrix(*shape, lambda i, j: sp.Function(f"{name}_{i + 1}{j + 1}")(*x))
 
     def polynomials(self, p: int, y: sp.Matrix) -> sp.Matrix:
         """A column of p polynomials of degree 2 in the elements of y, whose coefficients are all different symbols."""

@@ -20,6 +20,7 @@ import sympy as sp
 
 from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
+from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.inspection.equations import last_line
 from matgrad.inspection.gradients import gradients
 from matgrad.inspection.verdicts import Check, crash, failure, without_verdict
@@ -64,7 +65,7 @@ def check_loss(loss: LossFunction, *, N: int = 3, K: int = 4, one_hot: bool = Fa
     sizes = f"N={N} K={K}" + (" one-hot" if one_hot else "")
     is_probability = "real" not in loss.accepts and "probability" in loss.accepts
     Y = symbols("Y", N, K, positive=is_probability or None)
-    T = sp.Matrix(N, K, lambda i, j: int(j == (2 * i + 1) % K)) if one_hot else symbols("T", N, K)
+    T = SympyMatrix(N, K, lambda i, j: int(j == (2 * i + 1) % K)) if one_hot else symbols("T", N, K)
     name = type(loss).__name__
     return attempt(lambda numbers: _check_loss(loss if numbers else numbers_as_symbols(loss), Y, T, sizes), name, sizes)
 
@@ -153,7 +154,7 @@ def _check_activation(act: ActivationFunction, m: int, n: int) -> list[Check]:
     checks = [verdict(type(act), "gradient", origin, f"{m}×{n}", found, expected, start)]
     if all(expected[i].free_symbols & set(X) <= {X[i]} for i in range(m * n)):
         start = time.perf_counter()
-        grid = sp.Matrix(len(GRID), n, lambda i, j: GRID[i])
+        grid = SympyMatrix(len(GRID), n, lambda i, j: GRID[i])
         slopes = sp.Matrix(len(GRID), n, lambda i, j: expected[0, j].subs(X[0, j], GRID[i]))
         checks.append(verdict(type(act), "gradient", origin, "-430 … 430", act.gradient(grid), slopes, start))
     return checks

@@ -19,6 +19,7 @@ import numpy as np
 import sympy as sp
 
 from matgrad.activation_functions import ActivationFunction
+from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.foundation.numbers import recognized
 from matgrad.inspection.faults import USE_THE_TABLE
 from matgrad.inspection.gradients import suffixed
@@ -147,7 +148,7 @@ def random_point(
 
 def symbols(name: str, rows: int, columns: int, *, positive: bool | None = None) -> sp.Matrix:
     """Matrix of real symbols name_11, name_12, …"""
-    return sp.Matrix(rows, columns, lambda i, j: sp.Symbol(f"{name}_{i + 1}{j + 1}", real=True, positive=positive))
+    return SympyMatrix(rows, columns, lambda i, j: sp.Symbol(f"{name}_{i + 1}{j + 1}", real=True, positive=positive))
 
 
 T = TypeVar("T")

@@ -18,6 +18,7 @@ import sympy as sp
 from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends import get_backend
+from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.inspection.equations import last_line
 from matgrad.inspection.gradient_check import GradientResult, check_gradients
 from matgrad.inspection.verdicts import Check, crash, feedforward_values, judged, origin_of
@@ -27,7 +28,7 @@ from matgrad.loss_functions import LossFunction
 from matgrad.proofs.definitions import ACTIVATIONS, LOSSES, definition_of_layer, definition_of_loss, has_definition
 from matgrad.symbolic.definitions import SYMPY, defined_activation
 from matgrad.symbolic.derivatives import GRID
-from matgrad.symbolic.equality import symbols
+from matgrad.symbolic.equality import DROPOUT, symbols
 
 # N, D, K and the magnitude of X: one and two examples, D = K, one feature or output, far from 0, a large batch
 SIZES = (
@@ -188,7 +189,8 @@ def _numeric_layer(layer: Layer, rng: np.random.Generator) -> Layer:
             if isinstance(value, np.ndarray) and value.ndim == 2:
                 noise = spread * rng.uniform(0.3, 1.3, value.shape) * rng.choice([-1, 1], value.shape)
                 setattr(part, name, value + (np.abs(noise) if name in part.buffers else noise))
-        if isinstance(part, LayerWithDropout):
+        if isinstance(part, LayerWithDropout) and part.dropout:
+            part.dropout = float(DROPOUT)
             part.renewals = part.renewals + 2  # R is not the first one
     return layer
 
@@ -230,7 +232,7 @@ def _verdict_of(result: GradientResult, cls: type[Layer], sizes: str, seconds: f
 
 def _matrix(A: np.ndarray) -> sp.Matrix:
     """The matrix with the same numbers, of 40 digits."""
-    return sp.Matrix(*A.shape, lambda i, j: sp.Float(float(A[i, j]), DIGITS))
+    return SympyMatrix(*A.shape, lambda i, j: sp.Float(float(A[i, j]), DIGITS))
 
 
 def _floats(A: sp.Matrix) -> np.ndarray:
