@@ -20,7 +20,7 @@ RUN = ("train", "--epochs", 2, "--dtype", "float64", "--backend", "numpy", "--la
 TROUBLE = """
 import os, signal
 from matgrad import Callback
-from matgrad.callbacks.interruption import Interruption
+from matgrad.callbacks.ending import Interruption
 
 class Trouble(Callback):
     pass

@@ -6,15 +6,13 @@ A callback is one class here, or a user's own; `matgrad.training` calls it.
 from matgrad.callbacks.accounting import Accounting, is_sparse_training
 from matgrad.callbacks.callback import Callback
 from matgrad.callbacks.checkpoints import Checkpoints
-from matgrad.callbacks.early_stopping import EarlyStopping
-from matgrad.callbacks.gradients import GradientCheck
-from matgrad.callbacks.interruption import Interruption
+from matgrad.callbacks.debugging import GradientCheck, Matrices
+from matgrad.callbacks.ending import Divergence, EarlyStopping, Interruption
 from matgrad.callbacks.logging import Log, TensorBoard
-from matgrad.callbacks.matrices import Matrices
 from matgrad.callbacks.methods import GMP, SET, SNIP, RigL
 from matgrad.callbacks.pictures import Pictures
 from matgrad.callbacks.report import LiveTable, Report, default_report
-from matgrad.callbacks.statistics import Divergence, Statistics
+from matgrad.callbacks.statistics import Statistics
 from matgrad.callbacks.topology import Topology, TopologyCallback
 
 __all__ = [

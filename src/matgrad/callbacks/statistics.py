@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from matgrad.callbacks.callback import Callback
-from matgrad.datasets.checking import all_finite
 from matgrad.evaluation.measures import evaluation_batch, measure
-from matgrad.layers.state import matrices_of
 from matgrad.program.purity import is_builtin
 
 if TYPE_CHECKING:
@@ -72,33 +69,3 @@ def measure_and_part(name: str) -> tuple[str, str | None]:
         if name.startswith(f"{part}_"):
             return name.removeprefix(f"{part}_"), part
     return name, "training" if name in MEASURES else None
-
-
-class Divergence(Callback):
-    """Ends a run whose loss or, if it is not measured, whose model is no longer finite; every run has this callback."""
-
-    place = 2
-
-    def epoch(self, run: Training) -> None:
-        if not run.is_rescued:
-            check_convergence(run)
-
-
-def check_convergence(run: Training) -> None:
-    """Raise FloatingPointError if the loss of the last epoch or, if it was not measured, a parameter is not finite."""
-    if "loss" in run.row:
-        check_finite_loss(run.row["loss"], run.epoch)
-        return
-    for name, X in matrices_of(run.M.state()).items():
-        if not all_finite(run.M.backend.to_numpy(X)):
-            raise FloatingPointError(_diverged(f"{name} has elements that are not finite", run.epoch))
-
-
-def check_finite_loss(loss: float, epoch: int) -> None:
-    """Raise FloatingPointError if the loss is nan or infinite."""
-    if not math.isfinite(loss):
-        raise FloatingPointError(_diverged(f"the loss is {loss}", epoch))
-
-
-def _diverged(what: str, epoch: int) -> str:
-    return f"{what} after epoch {epoch}: a smaller learning rate or clipping may help"

@@ -22,14 +22,14 @@ from matgrad.callbacks import (
     Report,
     Statistics,
 )
-from matgrad.callbacks.statistics import check_finite_loss
+from matgrad.callbacks.ending import check_finite_loss
 from matgrad.cli.checkpoints import checkpoint_of, checkpoints
 from matgrad.cli.logs import logs
 from matgrad.cli.options import REPEATED, load_data, move
 from matgrad.cli.pictures import pictures
 from matgrad.cli.run_record import run_record
 from matgrad.cli.saved_models import load_data_for, make_sparse, normalization_of, start_of, target_normalization_of
-from matgrad.cli.showing import shown
+from matgrad.cli.settings import shown
 from matgrad.cli.sparsity import sparse_training, sparsity_of, starts_dense
 from matgrad.cli.timer import Timer
 from matgrad.datasets import Dataset, Normalization

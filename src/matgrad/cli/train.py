@@ -23,7 +23,7 @@ from matgrad.cli.options import (
 from matgrad.cli.pictures import picture_option
 from matgrad.cli.ranks import RankedCommand
 from matgrad.cli.run import TrainingRun
-from matgrad.cli.showing import Show
+from matgrad.cli.settings import Show
 from matgrad.cli.sparsity import density_options, sparse_training_option
 from matgrad.cli.table_options import features_option
 from matgrad.specifications.models import OPTIMIZER, WEIGHTS

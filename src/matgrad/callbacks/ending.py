@@ -1,16 +1,18 @@
-"""Early stopping, which keeps the best model."""
+"""What ends a run before its last epoch: early stopping, divergence and signals."""
 
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import warnings
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends.conversion import convert
 from matgrad.callbacks.callback import Callback
-from matgrad.callbacks.statistics import check_convergence
+from matgrad.datasets.checking import all_finite
 from matgrad.foundation.numbers import check_size
 from matgrad.layers.state import State, matrices_of
 from matgrad.storage.checkpoints import on_backend
@@ -73,3 +75,65 @@ def _copied(M: MultilayerPerceptron) -> State:
     """A copy of the state, safe from callbacks that change the matrices of M in place."""
     state = M.state()
     return state | {name: convert(X, M.backend, None, M.device) for name, X in matrices_of(state).items()}
+
+
+class Divergence(Callback):
+    """Ends a run whose loss or, if it is not measured, whose model is no longer finite; every run has this callback."""
+
+    place = 2
+
+    def epoch(self, run: Training) -> None:
+        if not run.is_rescued:
+            check_convergence(run)
+
+
+def check_convergence(run: Training) -> None:
+    """Raise FloatingPointError if the loss of the last epoch or, if it was not measured, a parameter is not finite."""
+    if "loss" in run.row:
+        check_finite_loss(run.row["loss"], run.epoch)
+        return
+    for name, X in matrices_of(run.M.state()).items():
+        if not all_finite(run.M.backend.to_numpy(X)):
+            raise FloatingPointError(_diverged(f"{name} has elements that are not finite", run.epoch))
+
+
+def check_finite_loss(loss: float, epoch: int) -> None:
+    """Raise FloatingPointError if the loss is nan or infinite."""
+    if not math.isfinite(loss):
+        raise FloatingPointError(_diverged(f"the loss is {loss}", epoch))
+
+
+def _diverged(what: str, epoch: int) -> str:
+    return f"{what} after epoch {epoch}: a smaller learning rate or clipping may help"
+
+
+class Interruption(Callback):
+    """Lets Ctrl-C, or another signal, end training between two batches; a second one ends it at once."""
+
+    place = 2
+
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        self.number = number
+        self.is_requested = False
+        self._previous: Any = None
+
+    def start(self, run: Training) -> None:
+        in_main_thread = threading.current_thread() is threading.main_thread()  # others get no signals
+        if in_main_thread and signal.getsignal(self.number) not in (None, signal.SIG_IGN):
+            self._previous = signal.signal(self.number, self._request)
+
+    def poll(self, run: Training) -> None:
+        if self.is_requested:
+            run.interrupt()
+
+    epoch = poll
+
+    def end(self, run: Training) -> None:
+        if self._previous is not None:
+            signal.signal(self.number, self._previous)
+            self._previous = None
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self.is_requested:
+            raise KeyboardInterrupt
+        self.is_requested = True
