@@ -363,16 +363,6 @@ class IdentityLayer(mg.Layer):
         raise NotImplementedError
 
 
-class CountingLayer(IdentityLayer):
-    """Hidden state that is used at once"""
-
-    count = 0
-
-    def f(self, X):
-        self.count += 1
-        return X / self.count
-
-
 class LateLayer(IdentityLayer):
     """Hidden state that is used after some steps only"""
 
@@ -381,16 +371,6 @@ class LateLayer(IdentityLayer):
     def f(self, X):
         self.count += 1
         return X if self.count < 6 else 2 * X
-
-
-class HiddenMatrixLayer(IdentityLayer):
-    mean = None
-
-    def f(self, X):
-        N, _ = X.shape
-        mu = columns_sum(X) / N
-        self.mean = mu if self.mean is None else 0.5 * self.mean + 0.5 * mu
-        return X - row_repeat(self.mean, N)
 
 
 class RandomLayer(IdentityLayer):
@@ -409,18 +389,6 @@ class BranchingLayer(IdentityLayer):
         return 2 * X if float(elements_sum(X)) > 0.5 else X
 
 
-class LoggingLayer(IdentityLayer):
-    """Something that is not computed with, but that the user wants to have"""
-
-    def __init__(self, input_size: int, output_size: int) -> None:
-        super().__init__(input_size, output_size)
-        self.log: list = []
-
-    def f(self, X):
-        self.log.append(X)
-        return X
-
-
 class AnnealedLayer(IdentityLayer):
     """A number that changes between epochs: no hidden state in a step"""
 
@@ -436,23 +404,6 @@ class AnnealedLayer(IdentityLayer):
 class SineLayer(IdentityLayer):
     def f(self, X):
         return np.sin(X)
-
-
-class ConstantLayer(IdentityLayer):
-    """A matrix that is neither a parameter nor in `buffers`"""
-
-    def f(self, X):
-        return X @ np.diag(np.arange(1.0, 6.0))
-
-
-class MethodLayer(IdentityLayer):
-    def f(self, X):
-        return X / X.sum()
-
-
-class AbsoluteLayer(IdentityLayer):
-    def f(self, X):
-        return abs(X)
 
 
 class CountOptimizer(mg.Optimizer):
@@ -484,18 +435,16 @@ def both_ways(ways: Iterable[tuple[Framework, bool]], **parts) -> tuple[list[dic
     return states, [str(warning.message) for warning in caught], M
 
 
-FALLBACK = [CountingLayer, LateLayer, HiddenMatrixLayer, RandomLayer, BranchingLayer, LoggingLayer]
+FALLBACK = [LateLayer, RandomLayer, BranchingLayer]
 
 
 @pytest.mark.parametrize("layer", FALLBACK)
 def test_what_cannot_be_compiled_is_trained_by_the_equations(backend: Framework, layer: type[mg.Layer]):
-    states, messages, M = both_ways([(backend, False), (backend, True)], layer=layer)
+    states, messages, _ = both_ways([(backend, False), (backend, True)], layer=layer)
 
     assert len(messages) == 1, messages
     assert messages[0].startswith("training continues uncompiled: ")
     assert_equal_states(states[1], states[0], f"{backend}, {layer.__name__}", tolerance=0.0)
-    if layer is LoggingLayer:
-        assert len(M.layers[1].log) == 9
 
 
 def test_a_number_that_changes_between_epochs_needs_no_fallback(backend: Framework):
@@ -504,7 +453,7 @@ def test_a_number_that_changes_between_epochs_needs_no_fallback(backend: Framewo
     assert_equal_states(states[1], states[0], str(backend))
 
 
-@pytest.mark.parametrize("layer", [SineLayer, ConstantLayer, MethodLayer, AbsoluteLayer])
+@pytest.mark.parametrize("layer", [SineLayer])
 def test_what_only_numpy_can_do_is_trained_by_the_equations(layer: type[mg.Layer]):
     states, messages, _ = both_ways(Framework("numpy").ways(), layer=layer)
     assert len(messages) == 1, messages

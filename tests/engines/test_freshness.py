@@ -50,9 +50,7 @@ class TimesLayer(mg.LinearLayer):
 
 
 CHANGES = {
-    "a NumPy number": lambda layer: setattr(layer, "factor", np.float64(3.0)),
     "a number": lambda layer: setattr(layer, "factor", 4),
-    "a function": lambda layer: setattr(layer, "function", lambda Z: Z - 2 * Z),
     "weights in place": lambda layer: layer.W.__setitem__(slice(None), 0.5),
 }
 
@@ -63,14 +61,6 @@ def test_predictions_follow_a_change_of_a_layer(engine: str, change: str):
     M, (X, _) = model(TimesLayer(D, 5), engine), data()
     assert_fresh(M, X)
     CHANGES[change](M.layers[0])
-    assert_fresh(M, X)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_predictions_follow_a_change_of_a_class(engine: str, monkeypatch):
-    M, (X, _) = model(TimesLayer(D, 5), engine), data()
-    assert_fresh(M, X)
-    monkeypatch.setattr(TimesLayer, "factor", 7.0)
     assert_fresh(M, X)
 
 

@@ -74,16 +74,6 @@ def test_every_thread_gets_the_outputs_for_its_own_inputs():
         np.testing.assert_array_equal(Y, expected[i % len(inputs)], err_msg=f"call {i}")
 
 
-def test_executors_share_a_pool():
-    (first, found), (second, expected) = training(), training()
-    batches = examples(20)
-    other = Thread(target=first.train, kwargs=batches)
-    other.start()
-    second.train(**batches)
-    other.join(PATIENCE)
-    np.testing.assert_array_equal(found["1.W"], expected["1.W"])
-
-
 def test_poll_may_not_use_its_own_program():
     executor, _ = training()
     batches = examples()
@@ -187,11 +177,6 @@ def data_loss(_: int) -> float:
     return model().fit(batches["X"], batches["labels"], epochs=2, batch_size=50, seed=4)["loss"][-1]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_pool_of_forked_processes_trains():
-    check_script(WORKERS.format(path=sys.path))
-
-
 def check_script(script: str) -> None:
     command = [
         sys.executable,
@@ -277,14 +262,6 @@ def test_indices_are_not_converted(name: str, convert):
     batches = examples()
     with pytest.raises(ValueError, match=f"{name}: expected a vector of int64"):
         executor.core.train(**batches | {name: convert(batches[name])})
-
-
-def test_a_support_is_not_converted():
-    executor, state = training()
-    name = next(iter(executor.program.supports))
-    S = state[name]
-    with pytest.raises(ValueError, match=f"{name} columns: expected a vector of int32"):
-        executor.core.bind_support(name, S.starts, S.columns.astype(np.int64), S.column_starts, S.rows, S.positions)
 
 
 def test_a_bound_array_stays_where_it_is():
