@@ -10,7 +10,7 @@ import matgrad as mg
 from matgrad.datasets import DataLoader
 from matgrad.distributed import Disagreement, current
 from matgrad.distributed.agreement import agree
-from matgrad.training import facts
+from matgrad.training import fingerprint
 
 
 def errors_of(size: int, task) -> list[str]:
@@ -81,17 +81,17 @@ def test_fit_tells_ranks_apart(of_rank_1: dict, named: str):
 
 def test_versions_are_compared(monkeypatch):
     known = [{"matgrad": "1", "numpy": "2.4"}, {"matgrad": "1", "numpy": "9.9"}]
-    monkeypatch.setattr(facts, "versions", lambda: known[current().rank])
+    monkeypatch.setattr(fingerprint, "versions", lambda: known[current().rank])
     assert "in the version of numpy (9.9, expected 2.4)" in errors_of(2, fit)[0]
 
 
 def test_large_data_are_hashed_in_part_and_not_copied(monkeypatch):
-    monkeypatch.setattr(facts, "MOST", 1000)
-    monkeypatch.setattr(facts, "BLOCK", 100)
+    monkeypatch.setattr(fingerprint, "MOST", 1000)
+    monkeypatch.setattr(fingerprint, "BLOCK", 100)
     data = DataLoader(np.zeros((1000, 5)), np.zeros((1000, 1)))
-    blocks = [bytes(block) for block in facts._blocks(data.X)]
+    blocks = [bytes(block) for block in fingerprint._blocks(data.X)]
     assert all(0 < len(block) <= 100 for block in blocks)
     assert 500 <= sum(map(len, blocks)) <= 1100
     data.X[0, 0] = 1
-    assert [bytes(block) for block in facts._blocks(data.X)] != blocks
-    assert sum(len(bytes(block)) for block in facts._blocks(data.X[:20])) == 800  # all of it
+    assert [bytes(block) for block in fingerprint._blocks(data.X)] != blocks
+    assert sum(len(bytes(block)) for block in fingerprint._blocks(data.X[:20])) == 800  # all of it

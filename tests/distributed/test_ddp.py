@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from ranks_support import ended, started
+from ranks_support import torchrun
 
 from page_support import DOCS, ROOT
 
@@ -16,8 +16,7 @@ WORKER = ROOT / "tests" / "distributed" / "ddp_worker.py"
 @pytest.fixture(scope="module")
 def errors() -> dict[str, dict[str, float]]:
     """How far each is from one process, by case."""
-    process = started(WORKER, program=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"))
-    status, output, said = ended(process)
+    status, output, said = torchrun(WORKER)
     assert status == 0, said
     return json.loads(output.splitlines()[-1])
 

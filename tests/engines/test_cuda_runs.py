@@ -11,7 +11,7 @@ from graph_support import D, K, assert_same, graph_step, loader, model
 import matgrad as mg
 from matgrad.callbacks import Callback, Checkpoints
 from matgrad.engines import torch_engine
-from matgrad.engines.cuda import graphs, memory
+from matgrad.engines.cuda import graphs
 from matgrad.engines.cuda.graphs import GraphExecutor
 from matgrad.engines.executor import Executor
 
@@ -127,7 +127,7 @@ def test_too_little_memory_is_an_error_with_sizes(on_cuda, monkeypatch):
         raise torch.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr(GraphExecutor, "_execute", fail)
-    monkeypatch.setattr(memory, "_free", lambda device: 12 << 20)
+    monkeypatch.setattr(graphs, "_free", lambda device: 12 << 20)
     with pytest.raises(MemoryError, match=r"the training step: needs about .* on cpu, found 12 MB free; smaller"):
         fitted(on_cuda, True)
 
