@@ -163,7 +163,7 @@ def test_mixed_backends_are_refused():
 
 @pytest.mark.parametrize("sizes", [(0, 3), (3, -1), (3, 2.0), (True, 3)])
 def test_bad_sizes_are_refused(sizes):
-    with pytest.raises(ValueError, match="must be a positive whole number, found"):
+    with pytest.raises(ValueError, match="must be a positive integer, found"):
         mg.LinearLayer(*sizes)
 
 

@@ -327,7 +327,7 @@ def test_sparse_layers(options: dict, density: float | None):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hidden_layer_sizes": (0,)}, "layer size 2 must be a positive whole number"),
+        ({"hidden_layer_sizes": (0,)}, "layer size 2 must be a positive integer"),
         ({"hidden_layer_sizes": "a"}, "hidden_layer_sizes 1: expected an integer, found 'a'"),
         ({"hidden_layer_sizes": (5, 4), "activation": "ReLU;ReLU;ReLU"}, "expected 5 layer sizes for 4 linear layers"),
         ({"activation": "rely"}, "unknown layer 'rely'"),
@@ -338,9 +338,9 @@ def test_sparse_layers(options: dict, density: float | None):
         ({"loss": 3}, "loss: found 3, expected a string such as 'SoftmaxCrossEntropy'"),
         ({"density": 2}, "density"),
         ({"sparse_training": "Rigel"}, "unknown method of sparse training 'Rigel'"),
-        ({"batch_size": 0}, "batch_size must be a positive whole number, found 0"),
-        ({"max_iter": 1.5}, "max_iter must be a positive whole number, found 1.5"),
-        ({"n_iter_no_change": 0}, "n_iter_no_change must be a positive whole number"),
+        ({"batch_size": 0}, "batch_size must be a positive integer, found 0"),
+        ({"max_iter": 1.5}, "max_iter must be a positive integer, found 1.5"),
+        ({"n_iter_no_change": 0}, "n_iter_no_change must be a positive integer"),
         ({"early_stopping": 3}, "early_stopping: found 3, expected one of False, True"),
         ({"validation_fraction": 1}, "validation_fraction: found 1, expected a number from 0 to 1"),
         ({"backend": "abacus"}, "backend: found 'abacus', expected one of auto, numpy"),

@@ -356,12 +356,12 @@ MISFIT = mg.MultilayerPerceptron([mg.LinearLayer(3, 8), mg.LinearLayer(7, 2)])
             ValueError,
             "label 2 in row .: expected a class from 0 to 1, as the model has one output; for numbers, use loss=",
         ),
-        (lambda M: M.fit(X32, LABELS, epochs=-1), ValueError, "epochs must be a whole number of 0 or more, found -1"),
-        (lambda M: M.fit(X32, LABELS, epochs=1.5), ValueError, "epochs must be a whole number of 0 or more, found 1.5"),
+        (lambda M: M.fit(X32, LABELS, epochs=-1), ValueError, "epochs must be an integer of 0 or more, found -1"),
+        (lambda M: M.fit(X32, LABELS, epochs=1.5), ValueError, "epochs must be an integer of 0 or more, found 1.5"),
         (
             lambda M: M.fit(X32, LABELS, validation=0.5, early_stopping=0),
             ValueError,
-            "early_stopping must be a positive whole number, found 0",
+            "early_stopping must be a positive integer, found 0",
         ),
         (
             lambda M: M.fit(X32, LABELS, callbacks=[mg.EarlyStopping(1), mg.Callback]),

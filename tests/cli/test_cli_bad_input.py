@@ -208,7 +208,7 @@ TRAIN: dict[str, Words] = {  # options of `matgrad train`, and words of the mess
     "--layers AllReLU(x);Linear": ("alpha", "'x'"),
     "--layers BatchNormalization": ("layer",),
     "--layer-sizes 64;10": ("4", "layer sizes", "64;10"),
-    "--layer-sizes 64;0;5;10": ("0", "positive whole number"),
+    "--layer-sizes 64;0;5;10": ("0", "positive integer"),
     "--layer-sizes 64;2.5;5;10": ("layer size 2", "2.5"),
     "--layer-sizes 65;8;8;10": ("65", "64", "features"),
     "--layer-sizes 64;100000000000000;8;10": ("100000000000000",),

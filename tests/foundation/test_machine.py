@@ -105,5 +105,5 @@ def test_the_number_of_threads(monkeypatch: pytest.MonkeyPatch, value: str, expe
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", ",2", "2x", "²", "１"])
 def test_a_number_of_threads_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, value: str):
     monkeypatch.setenv("OMP_NUM_THREADS", value)
-    with pytest.raises(ValueError, match="OMP_NUM_THREADS: expected a whole number of 1 or more"):
+    with pytest.raises(ValueError, match="OMP_NUM_THREADS: expected a positive integer"):
         threads()

@@ -223,7 +223,7 @@ def test_softmax_of_large_numbers_is_finite(backend, name):
 @pytest.mark.parametrize("make", [mg.LinearLayer, mg.SoftmaxLayer, mg.SReLULayer])
 @pytest.mark.parametrize("sizes", [(0, 2), (2, -1), (2.0, 3), (True, 2)], ids=str)
 def test_bad_sizes_are_refused(make, sizes):
-    with pytest.raises(ValueError, match=r"(in|out)put_size must be a positive whole number"):
+    with pytest.raises(ValueError, match=r"(in|out)put_size must be a positive integer"):
         make(*sizes)
 
 

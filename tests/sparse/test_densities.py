@@ -74,9 +74,7 @@ def test_a_large_power_fills_the_smallest_layers_first():
     np.testing.assert_allclose(found * weights, [0, 420, 200], atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("size", "message"), [(0, "must be a positive whole number"), (10**400, "expected at most 21474")]
-)
+@pytest.mark.parametrize(("size", "message"), [(0, "must be a positive integer"), (10**400, "expected at most 21474")])
 def test_bad_sizes_are_refused(size: int, message: str):
     with pytest.raises(ValueError, match=f"layer size 2.*{message}"):
         erdos_renyi_densities([4, size, 3], 0.5)

@@ -102,7 +102,7 @@ def threads() -> int:
         return cores()
     first = found.split(",")[0].strip()
     if not (first.isascii() and first.isdigit() and int(first)):
-        raise ValueError(f"OMP_NUM_THREADS: expected a whole number of 1 or more, or a list of them, found {found!r}")
+        raise ValueError(f"OMP_NUM_THREADS: expected a positive integer, or a list of them, found {found!r}")
     return min(int(first), cores())
 
 

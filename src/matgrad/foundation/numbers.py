@@ -28,10 +28,10 @@ def check_number(name: str, value: Any, largest: float = math.inf) -> Any:
 
 
 def check_size(name: str, size: Any, least: int = 1) -> int:
-    """The size as an int, after a check that it is a positive whole number or, with ``least=0``, also 0."""
+    """The size as an int, after a check that it is a positive integer or, with ``least=0``, also 0."""
     if isinstance(size, bool) or not hasattr(size, "__index__") or size < least:
-        kind = "positive whole number" if least else "whole number of 0 or more"
-        raise ValueError(f"{name} must be a {kind}, found {size!r}")
+        kind = "a positive integer" if least else "an integer of 0 or more"
+        raise ValueError(f"{name} must be {kind}, found {size!r}")
     return operator.index(size)
 
 
