@@ -391,3 +391,46 @@ MISFIT = mg.MultilayerPerceptron([mg.LinearLayer(3, 8), mg.LinearLayer(7, 2)])
 def test_plausible_mistakes_get_a_clear_error(mistake, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         mistake(linear_model().to(dtype="float32"))
+
+
+# -- fit: parts, metrics and data by epoch -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", ["r2", "mae", "rmse"])
+def test_fit_measures_validation_and_test_data_as_scikit_learn_does(metric: str):
+    metrics = pytest.importorskip("sklearn.metrics")
+    known = {"r2": "r2_score", "mae": "mean_absolute_error", "rmse": "root_mean_squared_error"}
+    X, _ = data(30)
+    T, M = X @ [[1.0], [2.0], [3.0]], linear_model(K=1)
+    parts = {"validation_": (X[10:20], T[10:20]), "test_": (X[20:], T[20:])}
+    history = M.fit(X[:10], T[:10], epochs=2, validation=parts["validation_"], test=parts["test_"], metric=metric)
+    for prefix, (A, B) in parts.items():
+        expected = getattr(metrics, known[metric])(B, M.predict(A))
+        assert history[f"{prefix}{metric}"][-1] == pytest.approx(expected, rel=1e-6)
+
+
+def test_an_unknown_metric_is_named():
+    with pytest.raises(ValueError, match="metric: expected one of accuracy, rmse, mae, r2, found 'f1'"):
+        linear_model().fit(*data(), metric="f1")
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_data_may_be_a_function_of_the_epoch(shuffle: bool):
+    """The epochs of one call are those of one call per epoch."""
+    parts, asked = [data(12), tuple(A[::-1] for A in data(12))], []
+
+    def examples(epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(epoch)
+        return parts[epoch]
+
+    M, N = linear_model(), linear_model()
+    options = {"learning_rate": 0.1, "batch_size": 5, "shuffle": shuffle}
+    M.fit(examples, epochs=2, seed=0, **options)
+    for epoch, part in enumerate(parts):
+        N.fit(*part, epochs=1, seed=(0, 1) if epoch else 0, **options)
+    assert {*asked} == {0, 1}
+    np.testing.assert_allclose(to_numpy(M.layers[0].W), to_numpy(N.layers[0].W), rtol=1e-12)
+    with pytest.raises(ValueError, match="expected no T"):
+        M.fit(examples, parts[0][1])
+    with pytest.raises(ValueError, match="validation: no fraction of data that differs by epoch"):
+        M.fit(examples, validation=0.5)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import matgrad as mg
-from cli_support import arrays, save_blobs, succeed
+from cli_support import arrays, run, save_blobs, succeed
 from matgrad.cli import main
 from matgrad.cli.groups import GROUPS, GroupedCommand, GroupedOption
+from matgrad.cli.renamed import RENAMED
 
 FAST = ("--load-dataset", "data.npz", "--layers", "ReLU;Linear", "--epochs", 2, "--batch-size", 8)
 
@@ -139,3 +140,28 @@ def test_train_has_the_groups_that_people_look_for():
     expected = {"--layers": "Model", "--table": "Data", "--epochs": "Training", "--densities": "Sparsity"}
     expected |= {"--save-weights": "Output", "--backend": "Engine"}
     assert expected.items() <= groups.items()
+
+
+def test_help_is_readable():
+    options = [option for option in main.commands["train"].params if not option.hidden]
+    assert len(options) < 50
+    assert "x<=" not in succeed("train", "--help")
+
+
+@pytest.mark.parametrize("old", sorted(RENAMED))
+def test_an_old_spelling_names_the_new_one(old, tmp_path):
+    if any(old in option.opts for option in main.commands["train"].params):
+        pytest.skip("the option of another command")
+    (tmp_path / "c.toml").write_text(f'{old.removeprefix("--")} = "1"\n')
+    for arguments in ((old, "1"), ("--config", tmp_path / "c.toml")):
+        result = run("train", *arguments)
+        assert result.exit_code == 2
+        assert f"{old} is gone: use {RENAMED[old]}" in result.stderr
+
+
+def test_every_new_spelling_can_be_read():
+    """Those that are whole options of `matgrad train` parse, up to names of files."""
+    flags = {option.opts[0] for option in main.commands["train"].params}
+    for text in RENAMED.values():
+        if text.startswith("--"):
+            assert text.split()[0] in flags
