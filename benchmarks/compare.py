@@ -6,6 +6,7 @@ ratios are medians over interleaved rounds.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -39,11 +40,14 @@ def main() -> None:
     found.add_argument("--dtype", choices=("float32", "float64"), default="float32", help="element type")
     found.add_argument("other", type=Path, help="the other checkout, with a built core")
     found.add_argument("--backend", default="native")
+    found.add_argument("--cpu", action="store_true", help="measure processor time, for a busy machine")
     found.add_argument("--densities", type=numbers(float), default="0.001,0.01,0.05", metavar="LIST")
     found.add_argument(
         "--steps", type=int, default=100, help="batches of 100 per turn; of sparse models, five times as many"
     )
     options, started = found.parse_args(), time.time()
+    if options.cpu:
+        os.environ["MATGRAD_CLOCK"] = "cpu"
     this = matgrad(options.backend, options.backend)
     tools = {"this": this, "other": replace(this, title=str(options.other), checkout=options.other)}
     cases = [(f"{name}, {x.optimizer}", x, 1.0, options.steps) for name, x in _dense(options.dtype)]
