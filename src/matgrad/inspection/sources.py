@@ -19,7 +19,7 @@ def setting_statement(name: str, functions: list[Any]) -> tuple[int, str, str]:
     """
     for function in functions:
         for s in reversed(_statements(function)):
-            if name in _assigned(s.node):
+            if name in _assigned(s.node) and not _reads_attribute(s.node, name):
                 return s.line, _file(function), s.source
     function, *_ = functions
     for s in reversed(_statements(function)):
@@ -132,6 +132,11 @@ def _statements(function: Any) -> list[Statement]:
     except (OSError, TypeError, ValueError):
         return []
     return list(_statements_of(node, source, offset)) if node else []
+
+
+def _reads_attribute(node: ast.stmt, name: str) -> bool:
+    """Whether it is ``name = self.name``."""
+    return isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and node.value.attr == name
 
 
 def _assigned(node: ast.stmt) -> set[str]:
