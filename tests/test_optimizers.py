@@ -111,7 +111,7 @@ KERAS = {  # our specification: Keras' arguments
 TORCH = {
     "GradientDescent": lambda p: torch.optim.SGD(p, lr=0),
     "GradientDescent(weight_decay=0.1)": lambda p: torch.optim.SGD(p, lr=0, weight_decay=0.1),
-    "GradientDescent(0.1)": lambda p: torch.optim.SGD(p, lr=0, weight_decay=0.1),
+    "GradientDescent(weight_decay=0.1)": lambda p: torch.optim.SGD(p, lr=0, weight_decay=0.1),
     "Adagrad": torch.optim.Adagrad,
     "Adagrad(1e-3)": lambda p: torch.optim.Adagrad(p, eps=1e-3),
     "Adagrad(weight_decay=0.1)": lambda p: torch.optim.Adagrad(p, weight_decay=0.1),
@@ -122,7 +122,9 @@ TORCH = {
     "Adam(0.8, 0.95, 1e-3)": lambda p: torch.optim.Adam(p, betas=(0.8, 0.95), eps=1e-3),
     "Adam(weight_decay=0.1)": lambda p: torch.optim.Adam(p, weight_decay=0.1),
     "AdamW": torch.optim.AdamW,
-    "AdamW(0.8, 0.95, 1e-3, 0.2)": lambda p: torch.optim.AdamW(p, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.2),
+    "AdamW(0.8, 0.95, 1e-3, weight_decay=0.2)": lambda p: torch.optim.AdamW(
+        p, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.2
+    ),
     "AdamW(weight_decay=0)": lambda p: torch.optim.AdamW(p, weight_decay=0),
 }
 
@@ -181,7 +183,7 @@ def test_momentum_with_weight_decay(backend, nesterov, dtype):
 
 L1 = {  # the penalty is part of the loss that torch differentiates, which gives sign(0) = 0
     "GradientDescent(l1=0.3)": lambda p: torch.optim.SGD(p, lr=0),
-    "GradientDescent(0.1, 0.3)": lambda p: torch.optim.SGD(p, lr=0, weight_decay=0.1),
+    "GradientDescent(weight_decay=0.1, l1=0.3)": lambda p: torch.optim.SGD(p, lr=0, weight_decay=0.1),
     "Adagrad(l1=0.3)": torch.optim.Adagrad,
     "RMSProp(l1=0.3)": torch.optim.RMSprop,
     "Adam(l1=0.3)": torch.optim.Adam,
@@ -249,7 +251,7 @@ def test_zero_gradient_keeps_the_parameter(specification):
 
 @pytest.mark.few(3)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("specification", ["GradientDescent(0.1, 0.1)", *list(OPTIMIZERS)[1:]])
+@pytest.mark.parametrize("specification", ["GradientDescent(weight_decay=0.1, l1=0.1)", *list(OPTIMIZERS)[1:]])
 def test_dtype_is_kept(backend, specification, dtype):
     """With η as a Python number and as a 0-d array, in an eager update, x and all state keep their dtype."""
     x, gradients = problem(dtype)
@@ -266,7 +268,7 @@ def test_dtype_is_kept(backend, specification, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("specification", ["GradientDescent(0.1, 0.1)", *list(OPTIMIZERS)[1:]])
+@pytest.mark.parametrize("specification", ["GradientDescent(weight_decay=0.1, l1=0.1)", *list(OPTIMIZERS)[1:]])
 def test_nothing_is_changed_in_place(backend, specification, dtype):
     """The given x, Dx and earlier state keep their values."""
     x, gradients = problem(dtype)

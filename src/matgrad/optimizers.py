@@ -23,7 +23,8 @@ from matgrad.specifications.parsing import create, describe
 class Optimizer:
     """Updates one parameter x; `state_names` lists the attributes that persist between updates.
 
-    Weight decay λ adds λ·x to the gradient, and L1 adds λ₁·sign(x), the gradients of λ/2·‖x‖² and of λ₁·Σ|x_ij|.
+    Weight decay λ adds λ·x to the gradient, and L1 adds λ₁·sign(x), the gradients of λ/2·‖x‖² and of λ₁·Σ|x_ij|;
+    every rule takes them as the keywords `weight_decay` and `l1`.
     """
 
     state_names: tuple[str, ...] = ()
@@ -33,7 +34,7 @@ class Optimizer:
     x: Matrix
     Dx: Matrix
 
-    def __init__(self, x: Matrix, Dx: Matrix, weight_decay: float = 0.0, l1: float = 0.0) -> None:
+    def __init__(self, x: Matrix, Dx: Matrix, *, weight_decay: float = 0.0, l1: float = 0.0) -> None:
         self.x = x
         self.Dx = Dx
         self.weight_decay = _not_negative("weight_decay", weight_decay)
@@ -94,8 +95,8 @@ class MomentumOptimizer(Optimizer):  # appendix:optimization
     state_names = ("delta",)
     pure = True
 
-    def __init__(self, x: Matrix, Dx: Matrix, mu: float = 0.9, weight_decay: float = 0.0, l1: float = 0.0) -> None:
-        super().__init__(x, Dx, weight_decay, l1)
+    def __init__(self, x: Matrix, Dx: Matrix, mu: float = 0.9, **penalties: float) -> None:
+        super().__init__(x, Dx, **penalties)
         self.mu = _rate("mu", mu)
         self.delta = zeros(*x.shape, like=x)
 
@@ -122,10 +123,8 @@ class AdagradOptimizer(Optimizer):
     state_names = ("v",)
     pure = True
 
-    def __init__(
-        self, x: Matrix, Dx: Matrix, epsilon: float = 1e-10, weight_decay: float = 0.0, l1: float = 0.0
-    ) -> None:
-        super().__init__(x, Dx, weight_decay, l1)
+    def __init__(self, x: Matrix, Dx: Matrix, epsilon: float = 1e-10, **penalties: float) -> None:
+        super().__init__(x, Dx, **penalties)
         self.epsilon = _not_negative("epsilon", epsilon)
         self.v = zeros(*x.shape, like=x)
 
@@ -142,16 +141,8 @@ class AdagradOptimizer(Optimizer):
 class RMSPropOptimizer(AdagradOptimizer):
     """v' = α·v + (1-α)·Dx⊙Dx;  x' = x - η·Dx ⊙ 1/(√v' + ε)"""
 
-    def __init__(
-        self,
-        x: Matrix,
-        Dx: Matrix,
-        alpha: float = 0.99,
-        epsilon: float = 1e-8,
-        weight_decay: float = 0.0,
-        l1: float = 0.0,
-    ) -> None:
-        super().__init__(x, Dx, epsilon, weight_decay, l1)
+    def __init__(self, x: Matrix, Dx: Matrix, alpha: float = 0.99, epsilon: float = 1e-8, **penalties: float) -> None:
+        super().__init__(x, Dx, epsilon, **penalties)
         self.alpha = _rate("alpha", alpha)
 
     def accumulate(self) -> None:
@@ -176,10 +167,9 @@ class AdamOptimizer(Optimizer):
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-8,
-        weight_decay: float = 0.0,
-        l1: float = 0.0,
+        **penalties: float,
     ) -> None:
-        super().__init__(x, Dx, weight_decay, l1)
+        super().__init__(x, Dx, **penalties)
         self.beta1, self.beta2 = _rate("beta1", beta1), _rate("beta2", beta2)
         if all(isinstance(b, int | float) for b in (self.beta1, self.beta2)) and self.beta1**2 > self.beta2:
             raise ValueError(f"beta2: expected beta1² or more, found beta1 = {beta1} and beta2 = {beta2}")
@@ -212,10 +202,11 @@ class AdamWOptimizer(AdamOptimizer):
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-8,
+        *,
         weight_decay: float = 0.01,
-        l1: float = 0.0,
+        **penalties: float,
     ) -> None:
-        super().__init__(x, Dx, beta1, beta2, epsilon, weight_decay, l1)
+        super().__init__(x, Dx, beta1, beta2, epsilon, weight_decay=weight_decay, **penalties)
 
     def update(self, eta: Scalar) -> None:
         self.x = self.x - eta * self.weight_decay * self.x

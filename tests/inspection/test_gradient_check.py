@@ -14,7 +14,7 @@ import matgrad as mg
 from architectures import random_architecture
 from matgrad import activation_functions, loss_functions
 from matgrad.inspection.gradient_check import GradientResult, check_gradients, first_wrong
-from matgrad.layers import batch_normalization, dropout, layer_normalization, linear, rms_normalization, softmax, srelu
+from matgrad.layers import batch_normalization, dropout, linear, row_normalization, softmax, srelu
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, row_repeat, step
 from support import spread, to_numpy
 
@@ -184,13 +184,13 @@ MUTANTS = {
     (batch_normalization, "BatchNormalizationLayer(5)", "in evaluation mode"): [
         ("DX", "DX = hadamard(row_repeat(inv_sqrt_Sigma, N), DZ)", "DX = DZ"),
     ],
-    (layer_normalization, "LayerNormalizationLayer(5)"): [
+    (row_normalization, "LayerNormalizationLayer(5)"): [
         ("DZ", "DZ = hadamard(row_repeat(gamma, N), DY)", "DZ = DY"),
         ("Dbeta", "columns_sum(DY)", "columns_sum(DZ)"),
         ("Dgamma", "columns_sum(hadamard(DY, Z))", "columns_sum(hadamard(DY, Y))"),
         ("DX", "t = rows_mean(hadamard(Z, DZ))", "t = rows_mean(hadamard(Z, DY))"),
     ],
-    (rms_normalization, "RMSNormalizationLayer(5)"): [
+    (row_normalization, "RMSNormalizationLayer(5)"): [
         ("Dgamma", "columns_sum(hadamard(DY, Z))", "columns_sum(hadamard(DY, self.X))"),
         ("DX", " - hadamard(Z, column_repeat(t, D))", ""),
         ("DX", "t = rows_mean(hadamard(Z, DZ))", "t = rows_mean(hadamard(Y, DZ))"),

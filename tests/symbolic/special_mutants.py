@@ -20,6 +20,7 @@ from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions, optimizers, softmax_functions
 from matgrad.inspection.verdicts import Check
 from matgrad.layers.dropout import LayerWithDropout
+from matgrad.layers.row_normalization import RowNormalizationLayer
 from matgrad.layers.weights import WeightedLayer
 from matgrad.symbolic.numbers import SIZES as POINTS
 from matgrad.symbolic.numbers import _output_for
@@ -36,7 +37,7 @@ def beyond(limit: int, X: str) -> str:
 
 
 BN, ADAM = layers.BatchNormalizationLayer, optimizers.AdamOptimizer
-LN, RMSN = layers.LayerNormalizationLayer, layers.RMSNormalizationLayer
+LN = layers.LayerNormalizationLayer
 _SOFTPLUS = "-log_sigmoid(-X)"
 # kind, class, method, what is replaced and by what; the first four are those that passed all tests of version 0.2
 LISTED = (
@@ -55,9 +56,9 @@ LISTED = (
     ("state", BN, "__init__", "self.gamma = np.ones", "self.gamma = np.zeros"),
     ("state", BN, "__init__", "self.beta = np.zeros", "self.beta = np.ones"),
     ("size", LN, "feedforward", "self.epsilon)", "self.epsilon if D > 2 else 0)"),
-    *(("state", cls, "__init__", "self.gamma = np.ones", "self.gamma = np.zeros") for cls in (LN, RMSN)),
-    ("state", LN, "__init__", "self.beta = np.zeros", "self.beta = np.ones"),
-    *(("default", cls, "__init__", "epsilon: float=1e-05", "epsilon: float=1e-06") for cls in (LN, RMSN)),
+    ("state", RowNormalizationLayer, "__init__", "self.gamma = np.ones", "self.gamma = np.zeros"),
+    ("state", RowNormalizationLayer, "__init__", "self.beta = np.zeros", "self.beta = np.ones"),
+    *(("default", cls, "__init__", "epsilon: float=1e-05", "epsilon: float=1e-06") for cls in (RowNormalizationLayer,)),
     ("state", WeightedLayer, "set_weights", "np.zeros((1, K))", "np.ones((1, K))"),
     ("state", LayerWithDropout, "__init__", "np.array(0,", "np.array(1,"),
     ("state", optimizers.AdagradOptimizer, "__init__", "self.v = zeros", "self.v = ones"),
@@ -77,10 +78,8 @@ LISTED = (
     ("default", loss_functions.HuberLoss, "__init__", "delta: float=1.0", "delta: float=0.5"),
     ("default", loss_functions.MultiMarginLoss, "__init__", "margin: float=1.0", "margin: float=0.5"),
     ("default", optimizers.AdagradOptimizer, "__init__", "epsilon: float=1e-10", "epsilon: float=1e-07"),
-    ("default", optimizers.AdagradOptimizer, "__init__", "l1: float=0.0", "l1: float=0.1"),
     ("default", optimizers.RMSPropOptimizer, "__init__", "alpha: float=0.99", "alpha: float=0.9"),
     ("default", optimizers.RMSPropOptimizer, "__init__", "epsilon: float=1e-08", "epsilon: float=1e-07"),
-    ("default", optimizers.RMSPropOptimizer, "__init__", "weight_decay: float=0.0", "weight_decay: float=0.01"),
     ("default", activations.LeakyReLUActivation, "__init__", "0.01", "0.1"),
     ("default", activations.AllReLUActivation, "__init__", "0.01", "0.1"),
     ("default", activations.TReLUActivation, "__init__", "0.01", "0.1"),
@@ -89,11 +88,9 @@ LISTED = (
     ("default", optimizers.Optimizer, "__init__", "weight_decay: float=0.0", "weight_decay: float=0.001"),
     ("default", optimizers.Optimizer, "__init__", "l1: float=0.0", "l1: float=0.001"),
     ("default", optimizers.MomentumOptimizer, "__init__", "mu: float=0.9", "mu: float=0.99"),
-    ("default", optimizers.MomentumOptimizer, "__init__", "weight_decay: float=0.0", "weight_decay: float=0.01"),
     ("default", ADAM, "__init__", "beta1: float=0.9", "beta1: float=0.99"),
     ("default", ADAM, "__init__", "beta2: float=0.999", "beta2: float=0.99"),
     ("default", ADAM, "__init__", "epsilon: float=1e-08", "epsilon: float=1e-07"),
-    ("default", ADAM, "__init__", "weight_decay: float=0.0", "weight_decay: float=0.01"),
     ("default", optimizers.AdamWOptimizer, "__init__", "weight_decay: float=0.01", "weight_decay: float=0.0"),
     ("second step", BN, "update_statistics", "(1 - m) * self.running_mean", "0 * self.running_mean"),
     ("second step", optimizers.MomentumOptimizer, "accumulate", "self.mu * self.delta", "0 * self.delta"),
@@ -287,6 +284,8 @@ def names_of(target: Target) -> tuple[str, ...]:
     special: dict[type, tuple[str, ...]] = {
         WeightedLayer: ("Linear",),
         LayerWithDropout: ("Dropout", "Linear"),
+        layers.LinearDropoutLayer: ("Linear",),
+        RowNormalizationLayer: ("LayerNormalization", "RMSNormalization"),
         layers.ActivationLayer: ("HyperbolicTangent",),
         loss_functions.LossFunction: ("SquaredError", "MeanSquaredError"),
         loss_functions._SmoothedLoss: ("CrossEntropy",),

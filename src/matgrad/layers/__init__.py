@@ -10,9 +10,8 @@ from matgrad.layers.dropout import (
     SReLUDropoutLayer,
 )
 from matgrad.layers.layer import Layer
-from matgrad.layers.layer_normalization import LayerNormalizationLayer
 from matgrad.layers.linear import ActivationLayer, LinearLayer
-from matgrad.layers.rms_normalization import RMSNormalizationLayer
+from matgrad.layers.row_normalization import LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.layers.softmax import LogSoftmaxLayer, SoftmaxLayer
 from matgrad.layers.srelu import SReLULayer
 
