@@ -404,5 +404,5 @@ def test_a_loaded_regression_stays_one(file):
 def test_each_layer_keeps_its_own_renewal_of_dropout(file):
     M = create_model("ReLU;ReLU;Linear", "5;7;6;3", dropouts="0.3;0.2;0", renew="step;epoch;step")
     M.save(file)
-    layers = [layer for layer in mg.load(file).layers if layer.dropout]
+    layers = mg.load(file).layers[:2]
     assert [(layer.dropout, layer.renew) for layer in layers] == [(0.3, "step"), (0.2, "epoch")]
