@@ -240,7 +240,7 @@ SETTINGS_OF_OURS = {
     "an optimizer": lambda M, loss: setattr(M.layers[0]._optimizers["W"], "mu", 0.2),
     "another optimizer": lambda M, loss: M.layers[0].set_optimizer("GradientDescent"),
     "a loss": lambda M, loss: setattr(loss, "delta", 0.1),
-    "the mode of dropout": lambda M, loss: M.layers[3].set_dropout(0.0),
+    "the mode of dropout": lambda M, loss: setattr(M.layers[3], "dropout", 0.0),
     "a layer of the model": lambda M, loss: M.layers.__setitem__(2, mg.ActivationLayer(4, 4, "ReLU")),
 }
 
@@ -254,7 +254,7 @@ def test_training_follows_settings_of_the_package(name: str, engine: str):
     for compiled in (False, True):
         mg.manual_seed(0)
         layers = [mg.ActivationLayer(D, 4, "LeakyReLU(0.1)"), mg.BatchNormalizationLayer(4)]
-        layers += [mg.LinearLayer(4, 4), mg.LinearLayer(4, K, dropout=0.3)]
+        layers += [mg.LinearLayer(4, 4), mg.LinearDropoutLayer(4, K, dropout=0.3)]
         M, loss = mg.MultilayerPerceptron(layers), mg.HuberLoss()
         M.set_optimizer("Momentum(0.9)")
         M.to(engine, dtype="float64")

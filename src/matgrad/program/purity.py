@@ -22,7 +22,7 @@ from matgrad.optimizers import Optimizer
 from matgrad.sparse.support import Support
 
 PLAIN = {type(None), bool, int, float, complex, str, bytes}
-CONTAINERS = {list, tuple, dict, set, frozenset, deque}
+CONTAINERS = {list, tuple, set, frozenset, deque}
 MUTABLE = {list, dict, set, deque, np.ndarray, np.random.Generator}  # which `isolated` copies
 UNUSED = ("_checked", "information", "history", "normalization", "target_normalization", "features")
 COMPONENTS = (MultilayerPerceptron, Layer, Optimizer, ActivationFunction, LossFunction)
@@ -61,8 +61,10 @@ class Snapshot:
         """What is equal for equal settings."""
         if type(x) in PLAIN:
             return x
+        if type(x) is dict:
+            return dict, tuple(zip(x, map(self._frozen, x.values()), strict=True))
         if type(x) in CONTAINERS:
-            parts = x.items() if isinstance(x, dict) else sorted(x, key=repr) if isinstance(x, set | frozenset) else x
+            parts = sorted(x, key=repr) if isinstance(x, set | frozenset) else x
             return type(x), tuple(map(self._frozen, parts))
         module = type(x).__module__
         if module == "matgrad.program.recorder":
