@@ -14,6 +14,7 @@ from matgrad.learning_rate import SCHEDULERS
 from matgrad.loss_functions import LOSSES
 from matgrad.optimizers import OPTIMIZERS
 from matgrad.specifications.models import LAYERS
+from matgrad.specifications.parsing import signature_of
 from matgrad.weight_initializers import DENSE, INITIALIZERS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "components.md").read_text()
@@ -37,10 +38,10 @@ def rows(title: str) -> list[list[str]]:
 
 def usage(name: str, component: Callable) -> str:
     """The name with the arguments of its specification and their defaults."""
-    is_linear = "support" in inspect.signature(component).parameters
+    is_linear = "support" in signature_of(component).parameters
     chosen = [
         p
-        for p in inspect.signature(component).parameters.values()
+        for p in signature_of(component).parameters.values()
         if p.name not in GIVEN and not (is_linear and p.name == "dropout")
     ]
     arguments = (p.name if p.default is p.empty else f"{p.name}={p.default}" for p in chosen)

@@ -111,7 +111,6 @@ KERAS = {  # our specification: Keras' arguments
 TORCH = {
     "GradientDescent": lambda p: torch.optim.SGD(p, lr=0),
     "GradientDescent(weight_decay=0.1)": lambda p: torch.optim.SGD(p, lr=0, weight_decay=0.1),
-    "GradientDescent(weight_decay=0.1)": lambda p: torch.optim.SGD(p, lr=0, weight_decay=0.1),
     "Adagrad": torch.optim.Adagrad,
     "Adagrad(1e-3)": lambda p: torch.optim.Adagrad(p, eps=1e-3),
     "Adagrad(weight_decay=0.1)": lambda p: torch.optim.Adagrad(p, weight_decay=0.1),

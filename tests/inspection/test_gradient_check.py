@@ -209,11 +209,12 @@ ACTIVATION_MUTANTS = [
 ]
 
 
-def mutant(folder: Path, module: ModuleType, old: str, new: str) -> ModuleType:
-    """A copy of the module in a file of its own, with one thing replaced: the last one that reads `old`."""
+def mutant(folder: Path, module: ModuleType, old: str, new: str, cls: str = "") -> ModuleType:
+    """A copy of the module in a file of its own, with the first `old` of a class replaced, or the last of the file."""
     text = inspect.getsource(module)
     assert old in text, f"{module.__name__} has no {old!r}"
-    i = text.rindex(old)
+    start = text.find(f"class {cls}(") if cls else -1
+    i = text.find(old, start) if start >= 0 and old in text[start:] else text.rindex(old)
     path = folder / f"{module.__name__.rpartition('.')[2]}.py"
     path.write_text(text[:i] + new + text[i + len(old) :], encoding="utf-8")
     specification = importlib.util.spec_from_file_location(f"mutant_{path.stem}", path)
@@ -241,7 +242,9 @@ def test_the_first_wrong_equation_of_a_layer_is_named(tmp_path: Path, layer: tup
     (module, expression, *evaluation), (D, old, new) = layer, mutation
     name = f"{expression.partition('(')[0]}.{D}"
     right = model_with(eval(expression, vars(module) | {"mg": mg}))
-    wrong = model_with(eval(expression, vars(mutant(tmp_path, module, old, new)) | {"mg": mg}))
+    wrong = model_with(
+        eval(expression, vars(mutant(tmp_path, module, old, new, expression.partition("(")[0])) | {"mg": mg})
+    )
     for M in (right, wrong):
         M.train(not evaluation)
     X, T = batch(7, 6, 3)

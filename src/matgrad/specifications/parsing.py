@@ -70,7 +70,7 @@ def create(specification: str, registry: Mapping[str, Callable[..., T]], kind: s
     """
     call = parse_call(specification)
     factory = lookup(call.name, registry, kind)
-    signature = _signature(factory)
+    signature = signature_of(factory)
     try:
         bound = signature.bind(*first, *call.arguments, **call.keywords, **options)
         for name, value in bound.arguments.items():
@@ -103,7 +103,7 @@ def describe(thing: object, ending: str = "", without: Iterable[str] = ()) -> st
 
     Those called as in `without` are left out, and so is ``*layers``, which no specification can name.
     """
-    signature = _signature(type(thing))
+    signature = signature_of(type(thing))
     parameters = {name: p for name, p in signature.parameters.items() if p.kind is not p.VAR_POSITIONAL}
     values = {name: value for name, value in vars(thing).items() if name in {*parameters} - {*without}}
     changed = [
@@ -156,7 +156,7 @@ def lookup(name: str, registry: Mapping[str, T], kind: str) -> T:
     raise ValueError(f"unknown {kind} {name!r}{suggestion} (known: {', '.join(registry)})")
 
 
-def _signature(factory: Callable[..., Any]) -> inspect.Signature:
+def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
     """The signature of a factory; if it is a class with ``**options`` for its base, with the keywords of that."""
     signature = inspect.signature(factory)
     found = {name: p for name, p in signature.parameters.items() if p.kind is not p.VAR_KEYWORD}
