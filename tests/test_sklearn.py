@@ -27,7 +27,7 @@ from matgrad.foundation.random_numbers import generator
 from matgrad.sklearn import MLPClassifier, MLPRegressor
 
 BACKENDS = ("numpy", "torch", "native", "jax", "tensorflow")
-SMALL = {"hidden_layer_sizes": (8,), "learning_rate": 0.05, "max_iter": 10, "random_state": 0}
+SMALL = {"hidden_layer_sizes": (8,), "learning_rate": 0.05, "max_iter": 20, "random_state": 0}
 SLOW = "check_class_weight_classifiers"  # which trains for 1000 epochs
 
 
@@ -109,7 +109,7 @@ def test_classes_and_probabilities():
     np.testing.assert_array_equal(estimator.predict(X), estimator.classes_[P.argmax(axis=1)])
     np.testing.assert_allclose(np.exp(estimator.predict_log_proba(X)), P)
     assert estimator.loss_ == pytest.approx(log_loss(y, P))
-    assert estimator.n_iter_ == len(estimator.loss_curve_) == 10
+    assert estimator.n_iter_ == len(estimator.loss_curve_) == SMALL["max_iter"]
     assert estimator.score(X, y) == estimator.history_["accuracy"][-1]
     assert estimator.validation_scores_ is None
 
