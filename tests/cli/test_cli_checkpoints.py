@@ -227,3 +227,13 @@ def test_what_is_no_folder_of_checkpoints_is_refused(tmp_path, option):
     assert result.exit_code == 2
     assert result.output.count("\n") == 1
     assert (tmp_path / "file").read_text() == "x"
+
+
+def test_a_resumed_run_keeps_its_settings_unless_told(tmp_path):
+    folder = tmp_path / "checkpoints"
+    succeed("train", "--epochs", 2, "--checkpoint", f"{folder}, every=20s, keep=2", "--quiet")
+    assert [int(file.stem[5:]) for file in checkpoint_files(folder)] == [40, 58]
+    succeed("train", "--resume", folder, "--epochs", 3, "--quiet")
+    assert [int(file.stem[5:]) for file in checkpoint_files(folder)] == [80, 87]
+    succeed("train", "--resume", f"{folder}, keep=4", "--epochs", 4, "--quiet")
+    assert [int(file.stem[5:]) for file in checkpoint_files(folder)] == [80, 87, 100, 116]
