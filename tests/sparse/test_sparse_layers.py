@@ -420,7 +420,7 @@ def test_the_gradient_check_takes_sparse_layers(dropout: float):
     results = check_gradients(M, "SoftmaxCrossEntropy", X, T)
     assert first_wrong(results) is None, str(first_wrong(results))
     checked = {r.name: r.checked for r in results}
-    assert checked["layer 1 ActivationLayer.DW"] == min(20, M.layers[0].W.support.nnz)
+    assert checked["layer 1 ActivationDropoutLayer.DW"] == min(20, M.layers[0].W.support.nnz)
     assert np.isfinite(M.layers[0].W.values).all()
 
 
