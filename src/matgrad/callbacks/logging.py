@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import errno
 import io
 import os
 import socket
@@ -11,7 +10,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from matgrad.callbacks.callback import Callback
 from matgrad.callbacks.statistics import measure_and_part
@@ -24,58 +23,54 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]  # the values of an epoch, by name; a table such as `nnz` has its values by name too
 
+SUFFIXES = (".jsonl", ".csv")  # of logs
 EVENTS = "events.out.tfevents.*.matgrad"  # the files that `TensorBoard` writes
 
 
 class _RowsFile(Callback):
-    """A file with all rows of the run so far, written when an epoch ends, so that a crash does not lose them.
+    """A file with all rows of the run so far, of which each is appended when its epoch ends.
 
-    It is written at the start, with the rows that a resumed run has already. What cannot be written later is told in
-    a warning, and is tried again after the next epoch.
+    The whole file is written at the start, with the rows of a resumed run, and wherever a row cannot be appended: if it
+    has new columns, or if an earlier one could not be written, of which a warning tells.
     """
 
     only_first = True
     place = 1
     _path: Path
-    _format: _Format
-    _file: IO[bytes] | None = None
+    _is_complete = False  # whether the file has all rows before this epoch
 
     def start(self, run: Training) -> None:
         self._replace(run.rows)
 
     def epoch(self, run: Training) -> None:
-        new = run.rows[self._count :]
         try:
-            if self._format.fits(new):
-                self._append(new)
+            if self._is_complete and self._fits(run.rows[-1]):
+                self._is_complete = False
+                with open(self._path, "ab") as file:
+                    file.write(self._lines(run.rows[-1:]))
+                self._is_complete = True
             else:
                 self._replace(run.rows)
         except OSError as error:
             warnings.warn(f"{self._path}: cannot be written ({error.strerror or error})", stacklevel=2)
 
-    def end(self, run: Training) -> None:
-        if self._file is not None:
-            self._file.close()
-
     def _replace(self, rows: Sequence[Row]) -> None:
-        """Write the whole file, and keep it open: a run that puts another one in its place does not mix with it."""
-        content = self._format.content(rows)
+        """Write the whole file."""
         with atomic_write(self._path) as file:
-            file.write(content)
-        if self._file is not None:
-            self._file.close()
-        self._file = open(self._path, "r+b", buffering=0)  # noqa: SIM115 (until the end)
-        self._count, self._size = len(rows), len(content)
+            file.write(self._header(rows) + self._lines(rows))
+        self._is_complete = True
 
-    def _append(self, rows: Sequence[Row]) -> None:
-        """Write these rows at the end; no part of a line is left behind."""
-        assert self._file is not None
-        lines = self._format.lines(rows)
-        self._file.seek(self._size)
-        if self._file.write(lines) < len(lines):
-            self._file.truncate(self._size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._count, self._size = self._count + len(rows), self._size + len(lines)
+    def _fits(self, row: Row) -> bool:
+        """Whether a row can be appended."""
+        return True
+
+    def _header(self, rows: Sequence[Row]) -> bytes:
+        """What comes before the rows."""
+        return b""
+
+    def _lines(self, rows: Sequence[Row]) -> bytes:
+        """These rows as part of the file."""
+        raise NotImplementedError
 
 
 class Log(_RowsFile):
@@ -86,11 +81,25 @@ class Log(_RowsFile):
     file is written again with all columns, in the order in which they appeared.
     """
 
+    _columns: Sequence[str] = ()
+
     def __init__(self, path: str | Path) -> None:
         self.path = self._path = Path(path)
-        if self.path.suffix not in FORMATS:
-            raise ValueError(f"{path}: expected the name of a log that ends in {' or '.join(FORMATS)}")
-        self._format = FORMATS[self.path.suffix]()
+        if self.path.suffix not in SUFFIXES:
+            raise ValueError(f"{path}: expected the name of a log that ends in {' or '.join(SUFFIXES)}")
+        self._is_csv = self.path.suffix == ".csv"
+
+    def _fits(self, row: Row) -> bool:
+        return not self._is_csv or all(name in self._columns for name, _ in _flat(row))
+
+    def _header(self, rows: Sequence[Row]) -> bytes:
+        self._columns = [*dict.fromkeys(name for row in rows for name, _ in _flat(row))]
+        return _csv([self._columns]) if self._is_csv and self._columns else b""
+
+    def _lines(self, rows: Sequence[Row]) -> bytes:
+        if not self._is_csv:
+            return "".join(as_json(_plain(row), indent=None) + "\n" for row in rows).encode()
+        return _csv([[dict(_flat(row)).get(name) for name in self._columns] for row in rows])
 
 
 class TensorBoard(_RowsFile):
@@ -103,7 +112,6 @@ class TensorBoard(_RowsFile):
     def __init__(self, folder: str | Path) -> None:
         check_tensorboard()
         self.folder = Path(folder)
-        self._format = _Events()
 
     def start(self, run: Training) -> None:
         make_folder(self.folder)
@@ -114,56 +122,12 @@ class TensorBoard(_RowsFile):
         for other in others - {self._path}:
             other.unlink(missing_ok=True)
 
+    def _header(self, rows: Sequence[Row]) -> bytes:
+        return _records([{"file_version": "brain.Event:2", "wall_time": time.time()}])
 
-# -- the formats ----------------------------------------------------------------------------------
-
-
-class _Format:
-    """How rows become the content of a file."""
-
-    def content(self, rows: Sequence[Row]) -> bytes:
-        """A whole file with these rows."""
-        return self.lines(rows)
-
-    def fits(self, rows: Sequence[Row]) -> bool:
-        """Whether these rows can be added to the file."""
-        return True
-
-    def lines(self, rows: Sequence[Row]) -> bytes:
-        """What these rows add to the file."""
-        raise NotImplementedError
-
-
-class _JsonLines(_Format):
-    def lines(self, rows: Sequence[Row]) -> bytes:
-        return "".join(as_json(_plain(row), indent=None) + "\n" for row in rows).encode()
-
-
-class _Csv(_Format):
-    columns: dict[str, None]  # in the order in which they appeared
-
-    def content(self, rows: Sequence[Row]) -> bytes:
-        self.columns = dict.fromkeys(name for row in rows for name, _ in _flat(row))
-        return (_csv([[*self.columns]]) if self.columns else b"") + self.lines(rows)
-
-    def fits(self, rows: Sequence[Row]) -> bool:
-        return all(name in self.columns for row in rows for name, _ in _flat(row))
-
-    def lines(self, rows: Sequence[Row]) -> bytes:
-        tables = [dict(_flat(row)) for row in rows]
-        return _csv([[table.get(name) for name in self.columns] for table in tables])
-
-
-class _Events(_Format):
-    def content(self, rows: Sequence[Row]) -> bytes:
-        return _records([{"file_version": "brain.Event:2", "wall_time": time.time()}]) + self.lines(rows)
-
-    def lines(self, rows: Sequence[Row]) -> bytes:
+    def _lines(self, rows: Sequence[Row]) -> bytes:
         now = time.time()
         return _records([{"wall_time": now, "step": row["epoch"], "summary": _summary(row)} for row in rows])
-
-
-FORMATS: dict[str, type[_Format]] = {".jsonl": _JsonLines, ".csv": _Csv}  # of logs, by the ending of a file
 
 
 def _flat(row: Row, separator: str = ".") -> Iterator[tuple[str, Any]]:
@@ -195,14 +159,13 @@ def _csv(lines: Sequence[Sequence[Any]]) -> bytes:
 
 
 def _summary(row: Row) -> dict[str, Any]:
-    """The numbers of a row as TensorBoard's scalars."""
-    numbers = {_tag(name): x for name, x in _flat(row, "/") if name != "epoch" and isinstance(x, int | float)}
-    return {"value": [{"tag": tag, "simple_value": float(x)} for tag, x in numbers.items()]}
-
-
-def _tag(name: str) -> str:
-    measure, part = measure_and_part(name)
-    return name if part is None else f"{measure}/{part}"
+    """The numbers of a row as TensorBoard's scalars, such as ``loss/validation``."""
+    values = []
+    for name, x in _flat(row, "/"):
+        if name != "epoch" and isinstance(x, int | float):
+            measure, part = measure_and_part(name)
+            values.append({"tag": name if part is None else f"{measure}/{part}", "simple_value": float(x)})
+    return {"value": values}
 
 
 def _records(events: Sequence[dict[str, Any]]) -> bytes:

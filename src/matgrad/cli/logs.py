@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from matgrad.callbacks import Callback, Log, TensorBoard
-from matgrad.callbacks.logging import EVENTS, FORMATS
+from matgrad.callbacks.logging import EVENTS, SUFFIXES
 from matgrad.cli.files import Writes, WritesFolder
 from matgrad.cli.groups import option
 
@@ -22,8 +22,8 @@ class WritesLog(WritesFolder):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
         path = super().convert(value, param, ctx)
-        if path.suffix not in (*FORMATS, "") and not str(value).endswith("/"):
-            known = " or ".join(FORMATS)
+        if path.suffix not in (*SUFFIXES, "") and not str(value).endswith("/"):
+            known = " or ".join(SUFFIXES)
             self.fail(
                 f"expected a name that ends in {known}, or a folder for TensorBoard, found {value!r}.", param, ctx
             )
@@ -61,4 +61,4 @@ def logs(options: dict[str, Any]) -> list[Callback]:
 
 def _is_file(path: Path) -> bool:
     """Whether a log is a file, and not a folder for TensorBoard."""
-    return path.suffix in FORMATS
+    return path.suffix in SUFFIXES

@@ -102,27 +102,7 @@ class MLPClassifier(ClassifierMixin, Perceptron):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:  # scikit-learn reads the parameters from this signature
-        super().__init__(
-            hidden_layer_sizes,
-            activation,
-            loss=loss,
-            density=density,
-            sparse_training=sparse_training,
-            optimizer=optimizer,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            max_iter=max_iter,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            backend=backend,
-            device=device,
-            dtype=dtype,
-            matmul=matmul,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
+        self._set_parameters(locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MLPClassifier:
         """Train a new model on examples X, an array, a frame or a sparse matrix, with the classes y of any type."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from matgrad.datasets.checking import checked_weights
 from matgrad.foundation.numbers import check_size
 from matgrad.foundation.random_numbers import manual_seed, preserved_generator
 from matgrad.learning_rate import create_scheduler
+from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import layer_densities
 from matgrad.specifications.models import create_model
 from matgrad.specifications.parsing import Items, parse_call, parse_numbers, split_items
@@ -36,6 +36,7 @@ class Perceptron(BaseEstimator):
 
     metric: str  # the score, as a property of `Measures`
     default_loss: str
+    model_: MultilayerPerceptron
 
     def __init__(
         self,
@@ -59,24 +60,12 @@ class Perceptron(BaseEstimator):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.loss = loss
-        self.density = density
-        self.sparse_training = sparse_training
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.backend = backend
-        self.device = device
-        self.dtype = dtype
-        self.matmul = matmul
-        self.random_state = random_state
-        self.verbose = verbose
+        self._set_parameters(locals())
+
+    def _set_parameters(self, given: dict[str, Any]) -> None:
+        """Set the arguments of the constructor as attributes, as scikit-learn expects them."""
+        for name in given.keys() - {"self", "__class__"}:
+            setattr(self, name, given[name])
 
     # -- for the estimators -------------------------------------------------------------------
     def _checked(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[Any, np.ndarray, np.ndarray | None]:
@@ -198,7 +187,7 @@ class Perceptron(BaseEstimator):
             check_size(name, getattr(self, name))
         if self.batch_size != "auto":
             check_size("batch_size", self.batch_size)
-        if not isinstance(self.validation_fraction, Real) or not 0 < self.validation_fraction < 1:
+        if not isinstance(self.validation_fraction, int | float | np.number) or not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction: found {self.validation_fraction!r}, expected a number from 0 to 1")
         if not isinstance(self.loss, str | None):
             raise ValueError(f"loss: found {self.loss!r}, expected a string such as {self.default_loss!r}")
@@ -221,5 +210,5 @@ class Perceptron(BaseEstimator):
         place = state.pop("_place", None)
         super().__setstate__(state)
         if place is not None:
-            engine, device, *matmul = place  # files of version 1.0 have no more
-            self.model_.to(engine, device=device if engine == "torch" else None, matmul=matmul[0] if matmul else None)
+            engine, device, matmul = place
+            self.model_.to(engine, device=device if engine == "torch" else None, matmul=matmul)
