@@ -103,6 +103,16 @@ def test_without_dropout_nothing_is_drawn():
     assert layer.state() == {}
 
 
+@pytest.mark.parametrize("layers", ["ReLU;SReLU;LogSoftmax", "Tanh;Softmax"])
+def test_initial_weights_are_the_same_with_and_without_dropout_of_weights(layers):
+    models = []
+    for rate in ("0", "0.3"):
+        mg.manual_seed(4)
+        models.append(create_model(layers, [6, 5, 4, 3][: layers.count(";") + 2], dropouts=rate))
+    for with_dropout, without in zip(*(M.layers for M in models), strict=True):
+        np.testing.assert_array_equal(with_dropout.W, without.W)
+
+
 @pytest.mark.parametrize("p", [1, -0.1, float("nan")])
 def test_bad_rates_are_refused(p):
     with pytest.raises(ValueError, match=rf"dropout: expected a rate in \[0, 1\), found {p}"):

@@ -31,8 +31,8 @@ class LayerWithDropout(Layer):
     def __init__(
         self, input_size: int, output_size: int, *, dropout: float = 0.5, renew: str = "step", **options: Any
     ) -> None:
-        super().__init__(input_size, output_size, **options)
         self.seed: Scalar = np.array(generator().integers(2**31), dtype=np.int32)
+        super().__init__(input_size, output_size, **options)
         self.renewals: Scalar = np.array(0, dtype=np.int32)
         self.set_dropout(dropout, renew)
 

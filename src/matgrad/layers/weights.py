@@ -9,7 +9,7 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.conversion import convert
-from matgrad.foundation.random_numbers import Generator
+from matgrad.foundation.random_numbers import Generator, generator
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import Matrix
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
@@ -39,6 +39,8 @@ class WeightedLayer(Layer):
                 f"{type(self).__name__}: found {self.output_size} output, expected at least {self.least_outputs}: a "
                 "softmax over one class is constant; one output needs a LinearLayer"
             )
+        if not hasattr(self, "seed"):
+            generator().integers(2**31)  # the seed of dropout: W is the same with and without dropout
         if support is None:
             self.W = np.empty((output_size, input_size), dtype=np.float32)
         else:
