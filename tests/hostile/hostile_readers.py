@@ -31,7 +31,7 @@ from hostile_mutants import (
 import matgrad as mg
 from matgrad import datasets, exchange
 from matgrad.callbacks import Callback, Checkpoints
-from matgrad.callbacks.logging import SUFFIXES
+from matgrad.callbacks.logging import Log
 from matgrad.callbacks.methods import create_method
 from matgrad.cli.inspect import inspect
 from matgrad.cli.run import TrainingRun
@@ -165,7 +165,8 @@ def resumable() -> bytes:
 def log(ending: str) -> bytes:
     """The log of the same run."""
     rows = json.loads(record())["epochs"]
-    return SUFFIXES[ending]().content(rows)
+    log = Log(f"log{ending}")
+    return log._header(rows) + log._lines(rows)
 
 
 SPECIFICATIONS = (
