@@ -167,7 +167,7 @@ def test_a_small_file_of_a_huge_table_is_refused(tmp_path: Path, monkeypatch):
     polars.DataFrame({"x": np.zeros(1 << 20), "y": np.zeros(1 << 20)}).write_parquet(path)
     assert path.stat().st_size < 100_000
     monkeypatch.setenv("MATGRAD_MEMORY_LIMIT", "8M")
-    with pytest.raises(DataError, match="1048576 rows and 2 columns: asks for 16 MB"):
+    with pytest.raises(DataError, match=r"asks for .* MB, expected at most 8 MB"):
         table(path)
 
 
@@ -368,23 +368,23 @@ def test_features_without_targets(tmp_path: Path):
         ("1,2,a\n3,1e99,b\n", {}, "row 2, column 2: found '1e99', expected a finite number"),
         ("1,2\n3,1e99\n", {"task": "regression"}, "row 2, column 2: found '1e99', expected a finite number"),
         ("1,2,a\n3,4_0,b\n", {}, "row 2, column 2: found '4_0', expected a finite number"),
-        ("1,x,a\n3,4,b\n", {}, "row 1, column 2: found 'x', expected a finite number; if this line is a header"),
+        ("1,x,a\n3,4,b\n", {}, "row 1, column 2: found 'x', expected a finite number.*; if this line is a header"),
         ("x,y,c\n1,2,a\n", {"header": False}, "row 1, column 1: found 'x', expected .*; if this line is a header"),
         ("1,2,a\n3,4,\n", {}, "table.csv, row 2, column 3: missing value, expected a target"),
         ("x,c\n1,2\n3,b\n", {"task": "regression"}, r"row 2, column 2 \('c'\): found 'b', expected a finite number"),
-        ("x,y\n1,2\n3,4\n", {"target": "z"}, "table.csv: no target column 'z'; found x, y"),
-        ("1,2\n3,4\n", {"target": "z", "header": False}, "no target column 'z'; the columns have no names"),
-        ("x,y\n1,2\n3,4\n", {"target": -3}, "table.csv: no target column -3; expected -2 to 1"),
-        ("x,x,y\n1,2,3\n", {"target": "x"}, "there are 2 columns 'x'; give the position"),
+        ("x,y\n1,2\n3,4\n", {"target": "z"}, "table.csv: no column 'z'; expected x, y or -2 to 1"),
+        ("1,2\n3,4\n", {"target": "z", "header": False}, "no column 'z'; expected -2 to 1"),
+        ("x,y\n1,2\n3,4\n", {"target": -3}, "table.csv: no column -3; expected x, y or -2 to 1"),
+        ("x,x,y\n1,2,3\n", {"target": "x"}, "there are 2 columns 'x', expected one"),
         ('x,y\n1,a\n2,"b\n3,a\n', {}, "table.csv, row 2: found a quote that is not closed"),
         ("1,2,a\n", {}, "expected at least 2 rows to hold some out, found 1"),
         (NUMBERS, {"task": "clustering"}, "unknown task 'clustering'; known: classification, regression"),
         (NUMBERS, {"delimiter": ", "}, "delimiter: expected one character, found ', '"),
         (NUMBERS, {"delimiter": ";"}, "found 1 column, expected at least 2"),
-        ("a,b\n1,2\nx,3\n4,5\n", {"categorical": "auto"}, "row 2, column 1 .'a'.: found 'x' in a column with numbers"),
-        ("a,a,b\n1,2,3\n4,5,6\n", {}, "there are several columns 'a'"),
-        ("a,b\n,2\n?,3\n", {"missing": "median"}, "found no number in the training part"),
-        ("a,b\n,2\n?,3\n", {"missing": "median", "categorical": ["a"]}, "all values of"),
+        ("a,b\n1,2\nx,3\n4,5\n", {"categorical": "auto"}, "row 2, column 1 .'a'.: found 'x', expected a number as in"),
+        ("a,a,b\n1,2,3\n4,5,6\n", {}, "there are 2 columns 'a'"),
+        ("a,b\n,2\n?,3\n", {"missing": "median"}, "found no values in the training part"),
+        ("a,b\n,2\n?,3\n", {"missing": "median", "categorical": ["a"]}, "found no values in the training part"),
         ("a,b\n1,\n2,3\n", {"missing": "median"}, "missing value, expected a target"),
     ],
 )
@@ -396,9 +396,9 @@ def test_bad_tables_are_refused(tmp_path: Path, text: str, options: dict, messag
 @pytest.mark.parametrize(
     ("train", "test", "message"),
     [
-        (NUMBERS, "1,2,c\n", "test.csv, row 1, column 3: found 'c', expected one of the 2 classes of the training"),
-        (NUMBERS, "1,a\n", "test.csv: no target column 2; expected -2 to 1"),
-        ("x,y,c\n" + NUMBERS, "x,z,c\n" + NUMBERS, "test.csv: no column 'y', which the features need; found x, z, c"),
+        (NUMBERS, "1,2,c\n", "test.csv, row 1, column 3: found 'c', expected one of a, b, as in the training"),
+        (NUMBERS, "1,a\n", "test.csv: no column 2; expected -2 to 1"),
+        ("x,y,c\n" + NUMBERS, "x,z,c\n" + NUMBERS, "test.csv: no column y, which the features need; found x, z, c"),
         (NUMBERS, "1,2,3,a\n", "test.csv: found 4 columns, expected the 2 features of the model, or 3 columns"),
     ],
 )
@@ -412,7 +412,7 @@ def test_test_files_that_do_not_fit_are_refused(tmp_path: Path, train: str, test
     [
         ({}, r"column 2 \('colour'\): found '\w+', expected a finite number; for categories, give --features"),
         ({"categorical": ["price"]}, r"column 5 \('price'\) is categorical, but not one of the features"),
-        ({"categorical": ["shade"]}, "no column 'shade'; found age, colour"),
+        ({"categorical": ["shade"]}, "no column 'shade'; expected age, colour"),
         ({"columns": "age"}, "columns: found the string 'age', expected a list of columns"),
         ({"columns": ["age", "price"]}, r"column 5 \('price'\) is the target, but one of columns"),
         ({"drop_columns": [0, 1, 2, 3]}, "found no features"),

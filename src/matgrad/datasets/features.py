@@ -1,17 +1,15 @@
-"""The features of a table: which columns become X, the categories of words, and what stands for missing values."""
+"""The features of a table: which columns become X, the categories of words, and what replaces missing values."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from matgrad.datasets.dataset import DataError
-from matgrad.datasets.table_file import Table, naming
+from matgrad.datasets.table_file import Table, listed, spelled_alike
 from matgrad.foundation.limits import check_bytes, limit_from
 from matgrad.foundation.plain_values import conform
 
@@ -45,7 +43,44 @@ class Column:
 
     def __str__(self) -> str:
         title = f"column {self.position + 1}" if self.name is None else self.name
-        return title if self.categories is None else f"{title} ({_listed(self.categories)})"
+        return title if self.categories is None else f"{title} ({listed(self.categories)})"
+
+    def learn(self, table: Table, rows: np.ndarray, is_filled: bool) -> Column:
+        """The column with the categories of some rows of a table and, if missing values are filled, the fill."""
+        if self.categories is None and not is_filled:
+            return self
+        j = self.position
+        present = rows[~table.is_missing(j)[rows]]
+        if not len(present):
+            raise DataError(f"{table.source}, {table.title(j)}: found no values in the training part, expected some")
+        if self.categories is None:
+            return replace(self, fill=float(np.median(self.encode(table, j, present))))
+        words = table.words(j).take(present)
+        counted = spelled_alike(words, words.unique().to_pylist()).value_counts().to_pylist()
+        counts = {entry["values"]: entry["counts"] for entry in counted}
+        categories = tuple(sorted(counts))
+        fill = max(categories, key=lambda name: counts[name]) if is_filled else None
+        return replace(self, categories=categories, fill=fill)
+
+    def encode(self, table: Table, j: int, rows: np.ndarray, unknown: str = "error") -> np.ndarray:
+        """The numbers in some rows of column j, or the indices of their categories: -1 if unknown='zero' allows it."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        is_missing, is_feature = table.is_missing(j)[rows], j != table.target
+        if self.categories is None:
+            x = table.numbers(j)[rows]
+            x = x if self.fill is None else np.where(is_missing, self.fill, x)
+            hint = "; for categories, give --features \"categorical=auto\" (in Python, categorical='auto')"
+            table.check(j, rows, ~np.isnan(x), "a finite number" + hint * is_feature)
+            return x
+        words = table.words(j).take(rows)
+        words = spelled_alike(words if self.fill is None else words.fill_null(self.fill), self.categories)
+        k = pc.index_in(words, pa.array(self.categories, pa.large_string())).fill_null(-1).to_numpy()
+        hint = "; train with --features \"unknown=zero\" (in Python, unknown='zero') to allow others"
+        known = f"one of {listed(self.categories)}, as in the training data"
+        table.check(j, rows, (k >= 0) | ((unknown == "zero") & ~is_missing), known + hint * is_feature)
+        return k
 
 
 @dataclass(frozen=True)
@@ -63,110 +98,77 @@ class Features:
     missing: str = "error"
     unknown: str = "error"
 
-    @classmethod
-    def learned(
-        cls,
-        table: Table,
-        rows: np.ndarray,
-        positions: Sequence[int],
-        categorical: str | Sequence[str | int],
-        missing: str,
-        unknown: str,
-    ) -> Features:
-        """The features at some positions of a table, with categories and medians of some of its rows."""
-        target = table.target or 0
-        if table.names is not None:
-            counts = Counter(table.names[j] for j in (*positions, target))
-            if twice := [name for name, count in counts.items() if count > 1]:
-                raise DataError(f"{table.source}: there are several columns {twice[0]!r}; rename or drop them")
-        if isinstance(categorical, str):
-            words = [j for j in positions if has_categories(table, j)]
-        else:
-            words = [table.position(x) for x in categorical]
-        if other := [j for j in words if j not in positions]:
-            raise DataError(f"{table.source}: {table.title(other[0])} is categorical, but not one of the features")
-        columns = tuple(_learned(table, rows, j, j in words, missing) for j in positions)
-        return cls(columns, table.width, Column(target, table.name(target)), missing, unknown)
-
     @property
     def size(self) -> int:
         """D, the number of columns of X."""
         return sum(column.size for column in self.columns)
 
     @property
-    def names(self) -> frozenset[str]:
+    def names(self) -> list[str]:
         """The names of the columns; none if there was no header."""
-        return frozenset(column.name for column in self.columns if column.name is not None)
+        return [column.name for column in self.columns if column.name is not None]
+
+    def learn(self, table: Table, rows: np.ndarray) -> Features:
+        """The features with categories and medians of some rows of the training table."""
+        return replace(self, columns=tuple(c.learn(table, rows, self.missing == "median") for c in self.columns))
 
     def locate(self, table: Table) -> list[int]:
         """The positions of the columns in a table: by name or, where one of both has no names, by position."""
+        positions = [column.position for column in self.columns]
         if table.names is not None and self.names:
-            names = [str(column.name) for column in self.columns]
-            if absent := [name for name in names if name not in table.names]:
-                what = f"column{'s' if len(absent) > 1 else ''} {', '.join(map(repr, absent[:20]))}"
-                raise DataError(f"{table.source}: no {what}, which the features need; found {_listed(table.names)}")
-            positions = [table.position(name) for name in names]
-            if table.target in positions:
+            if absent := [name for name in self.names if name not in table.names]:
                 raise DataError(
-                    f"{table.source}: {table.title(table.target)} is the target, but also one of the features"
+                    f"{table.source}: no column {listed(absent)}, which the features need; found {listed(table.names)}"
                 )
-            return positions
-        own = [column.position for column in self.columns]
-        if table.width == self.width and table.target in (None, self.target.position):
-            return own
-        others = [j for j in range(table.width) if j != table.target]
-        if len(others) == len(own):
-            return others
-        raise DataError(
-            f"{table.source}: found {table.width} columns, expected the {len(own)} features of the model, "
-            f"or {self.width} columns as in the training data"
-        )
+            positions = [table.position(name) for name in self.names]
+        elif table.width != self.width or table.target not in (None, self.target.position):
+            others = [j for j in range(table.width) if j != table.target]
+            if len(others) != len(positions):
+                expected = f"the {len(positions)} features of the model, or {self.width} columns as in training"
+                raise DataError(f"{table.source}: found {table.width} columns, expected {expected}")
+            positions = others
+        if table.target in positions:
+            raise DataError(f"{table.source}: {table.title(table.target)} is the target, but also one of the features")
+        return positions
 
-    def notes(self, table: Table, positions: Sequence[int]) -> list[str]:
-        """What the user should know of a table whose columns at some positions are the features."""
-        used = {*positions, table.target}
-        ignored = [table.name(j) or f"column {j + 1}" for j in range(table.width) if j not in used]
-        notes = [f"ignored columns: {_listed(ignored)}"] if ignored else []
-        if dropped := len(table) - len(usable_rows(table, positions, self.missing)):
+    def usable_rows(self, table: Table) -> np.ndarray:
+        """The rows of a table that are used: all or, if rows with missing values are dropped, the complete ones."""
+        is_usable = np.ones(len(table), bool)
+        if self.missing == "drop":
+            for j in (*self.locate(table), table.target):
+                is_usable &= True if j is None else ~table.is_missing(j)
+        return np.flatnonzero(is_usable)
+
+    def encode(self, table: Table, rows: np.ndarray) -> np.ndarray:
+        """The float32 N×D matrix X of some rows of a table."""
+        what = f"{table.source}: {len(rows)} rows with {self.size} features, one per category"
+        check_bytes(4 * len(rows) * self.size, what, limit_from(sum(column.nbytes for column in table.columns)))
+        X, first = np.zeros((len(rows), self.size), np.float32), 0
+        for column, j in zip(self.columns, self.locate(table), strict=True):
+            values = column.encode(table, j, rows, self.unknown)
+            if column.categories is None:
+                X[:, first] = values
+            else:
+                known = np.flatnonzero(values >= 0)
+                X[known, first + values[known]] = 1
+            first += column.size
+        return X
+
+    def notes(self, table: Table) -> list[str]:
+        """What the user should know of a table whose columns are the features."""
+        positions = self.locate(table)
+        others = [j for j in range(table.width) if j not in (*positions, table.target)]
+        notes = [f"ignored columns: {listed([table.name(j) or f'column {j + 1}' for j in others])}"] if others else []
+        if dropped := len(table) - len(self.usable_rows(table)):
             notes.append(f"dropped: {dropped} of {len(table)} rows, which have missing values")
         if self.names and table.names is None:
             notes.append("no header: the columns are taken by position")
         for column, j in zip(self.columns, positions, strict=True):
             if column.categories is not None and self.unknown == "zero":
-                codes, words = table.words(j)
-                names = set(map(naming(column.categories), (words[k] for k in np.unique(codes[codes >= 0]))))
-                if unknown := sorted(names - {*column.categories}):
-                    notes.append(f"{table.title(j)}: unknown categories become zeros ({_listed(unknown)})")
+                found = spelled_alike(table.words(j).drop_null(), column.categories).unique().to_pylist()
+                if unknown := sorted({*found} - {*column.categories}):
+                    notes.append(f"{table.title(j)}: unknown categories become zeros ({listed(unknown)})")
         return notes
-
-    def encode(self, table: Table, positions: Sequence[int], rows: np.ndarray) -> np.ndarray:
-        """The float32 N×D matrix X of some rows of a table, whose columns at the positions are the features."""
-        what = f"{table.source}: {len(rows)} rows with {self.size} features, one per category"
-        check_bytes(4 * len(rows) * self.size, what, limit_from(sum(column.nbytes for column in table.columns)))
-        X, first = np.zeros((len(rows), self.size), np.float32), 0
-        for column, j in zip(self.columns, positions, strict=True):
-            if column.categories is None:
-                X[:, first] = _numbers(column, table, j, rows)
-            else:
-                k = self._categories(column, table, j, rows)
-                X[np.flatnonzero(k >= 0), first + k[k >= 0]] = 1
-            first += column.size
-        return X
-
-    def _categories(self, column: Column, table: Table, j: int, rows: np.ndarray) -> np.ndarray:
-        """The index of the category of each row, -1 for unknown ones if these are allowed."""
-        index = {name: k for k, name in enumerate(column.categories or ())}
-        codes, words = table.words(j)
-        codes, names = codes[rows], [*map(naming(index), words), str(column.fill)]  # the fill at code -1
-        if column.fill is None:
-            _check_complete(table, j, rows, codes)
-        k = np.array([index.get(name, -1) for name in names])[codes]
-        if self.unknown == "error" and (k < 0).any():
-            i = int(np.argmax(k < 0))
-            known = f"one of the categories {_listed(list(index))} of the training data"
-            hint = "train with --features \"unknown=zero\" (in Python, unknown='zero') to allow others"
-            raise DataError(f"{table.place(rows[i], j)}: found {names[codes[i]]!r}, expected {known}; {hint}")
-        return k
 
     # -- in files -----------------------------------------------------------------------------
     def as_json(self) -> dict[str, Any]:
@@ -198,85 +200,3 @@ class Features:
         """The features in words, to be printed."""
         rules = {"missing": self.missing, "unknown": self.unknown}
         return {"features": ", ".join(map(str, self.columns)), "target": str(self.target)} | rules
-
-
-def usable_rows(table: Table, positions: Sequence[int], missing: str) -> np.ndarray:
-    """The rows of a table that are used: all or, if rows with missing values are dropped, the complete ones."""
-    is_usable = np.ones(len(table), bool)
-    if missing == "drop":
-        for j in positions if table.target is None else (*positions, table.target):
-            is_usable &= table.words(j)[0] >= 0
-    return np.flatnonzero(is_usable)
-
-
-def has_categories(table: Table, j: int) -> bool:
-    """Whether a column has words and no numbers; raise if it has both."""
-    if table.is_text(j):
-        return True
-    x = table.numbers(j)
-    if not np.isnan(x).any():
-        return False
-    is_word = np.isnan(x) & (table.words(j)[0] >= 0)
-    if is_word.any() and not np.isnan(x).all():
-        row = int(np.argmax(is_word))
-        hint = "name the column as categorical if both are categories"
-        raise DataError(f"{table.place(row, j)}: found {_word(table, row, j)!r} in a column with numbers; {hint}")
-    return bool(is_word.any())
-
-
-def _learned(table: Table, rows: np.ndarray, j: int, is_categorical: bool, missing: str) -> Column:
-    """A column with its categories and its fill, from some rows of a table."""
-    if is_categorical:
-        codes, words = table.words(j)
-        found = Counter(codes[rows][codes[rows] >= 0].tolist())
-        name_of, counts = naming([words[k] for k in found]), Counter[str]()
-        for k, count in found.items():
-            counts[name_of(words[k])] += count
-        if not counts:
-            raise DataError(f"{table.source}, {table.title(j)}: all values of the training part are missing")
-        categories = tuple(sorted(counts))
-        fill = max(categories, key=lambda name: counts[name]) if missing == "median" else None
-        return Column(j, table.name(j), categories, fill)
-    if missing != "median":
-        return Column(j, table.name(j))
-    x = table.numbers(j)[rows]
-    if np.isnan(x).all():
-        raise DataError(f"{table.source}, {table.title(j)}: found no number in the training part, expected some")
-    return Column(j, table.name(j), None, float(np.nanmedian(x)))
-
-
-def _numbers(column: Column, table: Table, j: int, rows: np.ndarray) -> np.ndarray:
-    """The numbers of some rows, with the fill in place of missing ones."""
-    x = table.numbers(j)[rows]
-    if not np.isnan(x).any():
-        return x
-    codes = table.words(j)[0][rows]
-    if (is_word := np.isnan(x) & (codes >= 0)).any():
-        row = int(rows[np.argmax(is_word)])
-        hint = "for categories, give --features \"categorical=auto\" (in Python, categorical='auto')"
-        if row == 0 and table.names is None:
-            hint = "if this line is a header, say so"
-        raise DataError(f"{table.place(row, j)}: found {_word(table, row, j)!r}, expected a finite number; {hint}")
-    if column.fill is None:
-        _check_complete(table, j, rows, codes)
-    else:
-        x[codes < 0] = column.fill
-    return x
-
-
-def _check_complete(table: Table, j: int, rows: np.ndarray, codes: np.ndarray) -> None:
-    """Raise if a value is missing, whose code is then -1."""
-    if (codes < 0).any():
-        hint = "train with --features \"missing=median\" (in Python, missing='median') to replace it"
-        raise DataError(f"{table.place(rows[np.argmax(codes < 0)], j)}: missing value; {hint}")
-
-
-def _word(table: Table, row: int, j: int) -> str:
-    """A value that is not missing, in messages."""
-    codes, words = table.words(j)
-    return words[codes[row]][:100]
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first names, for messages."""
-    return ", ".join(names[:10]) + (", …" if len(names) > 10 else "")

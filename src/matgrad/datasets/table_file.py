@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from csv import Error as CsvError
 from csv import reader
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 Source = str | os.PathLike[str] | Any  # a file, or a data frame of pandas, polars or Arrow
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab"}
-MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})  # in lower case
+MISSING = ("", "?", "na", "n/a", "nan", "null", "none")  # in lower case
+NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 SAMPLE = 1 << 20  # bytes of a CSV file that determine its delimiter and header
 BLOCK = 4 << 20  # bytes of a CSV file that are parsed at a time: the longest line
-EXACT = 2**53  # from here on, float64 lacks integers
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
     """The columns of a file or data frame, their names if there are some, and the position of the target, if any.
 
-    Those of a CSV file are strings, in its spelling; others have the types that the file or frame gives them.
+    Columns are Arrow arrays, null where a value is missing. Those of a CSV file are strings in its spelling, without
+    spaces around them; others have the types that the file or frame gives them.
     """
 
     source: str
-    columns: list[pyarrow.ChunkedArray]
+    columns: list[pyarrow.Array]
     names: list[str] | None
     target: int | None = None
     delimiter: str | None = None
     notes: tuple[str, ...] = ()
-    _words: dict[int, tuple[np.ndarray, list[str]]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -56,8 +56,8 @@ class Table:
         return len(self.columns)
 
     def position(self, column: str | int) -> int:
-        """The position of a column, given by name or position."""
-        return _position(self.source, column, self.names, self.width, "column")
+        """The position of a column, given by name, or counted from 0, or from the end if negative."""
+        return _position(self.source, column, self.names or [], self.width)
 
     def name(self, j: int) -> str | None:
         """The name of a column, if there is one."""
@@ -67,47 +67,47 @@ class Table:
         """A column in messages: its number from 1 and its name."""
         return f"column {j + 1}" + ("" if self.names is None else f" ({self.names[j]!r})")
 
-    def place(self, row: int, j: int) -> str:
-        """A value in messages; rows count from 1, without the header."""
-        return f"{self.source}, row {row + 1}, {self.title(j)}"
+    def is_missing(self, j: int) -> np.ndarray:
+        """Whether the value of a column is missing, for each row."""
+        return self.columns[j].is_null().to_numpy(zero_copy_only=False)
 
-    def is_text(self, j: int) -> bool:
-        """Whether a column has strings by its type, not because CSV files have nothing else."""
-        return self.delimiter is None and _is_string(self.columns[j].type)
+    def words(self, j: int) -> pyarrow.Array:
+        """The values of a column as strings."""
+        import pyarrow as pa
 
-    def words(self, j: int) -> tuple[np.ndarray, list[str]]:
-        """(k, words) of a column: row i has words[k_i], and k_i = -1 where the value is missing."""
-        if j not in self._words:
-            import pyarrow as pa
-            import pyarrow.compute as pc
-
-            with _arrow_errors(f"{self.source}, {self.title(j)}"):
-                text = pc.utf8_trim_whitespace(self.columns[j].cast(pa.large_string()).combine_chunks())
-            encoded = text.dictionary_encode()
-            words = encoded.dictionary.to_pylist()
-            codes = np.array([*(-1 if word.lower() in MISSING else k for k, word in enumerate(words)), -1])
-            self._words[j] = codes[encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)], words
-        return self._words[j]
+        with arrow_errors(f"{self.source}, {self.title(j)}"):
+            return self.columns[j].cast(pa.large_string())
 
     def numbers(self, j: int) -> np.ndarray:
         """The float64 numbers of a column, NaN where a value is missing or not a finite float32 number."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         column = self.columns[j]
-        if pa.types.is_boolean(column.type):
-            column = column.cast(pa.uint8())
         try:
-            x = column.cast(pa.float64(), safe=_is_string(column.type)).to_numpy()
+            x = column.cast(pa.float64(), safe=pa.types.is_large_string(column.type))
         except pa.ArrowNotImplementedError:
             found = f"found {column.type}, expected numbers or strings"
             raise DataError(f"{self.source}, {self.title(j)}: {found}") from None
-        except pa.ArrowInvalid:
-            x = np.array([np.inf])  # some string is not a number
-        if not (np.abs(x) > FLOAT32).any():
-            return x
-        codes, words = self.words(j)
-        numbers = [parse_number(word) for word in words]
-        return np.array([*(np.nan if number is None else number for number in numbers), np.nan])[codes]
+        except pa.ArrowInvalid:  # some string is not a number
+            x = pc.if_else(pc.match_substring_regex(column, f"^{NUMBER}$"), column, None).cast(pa.float64())
+        numbers = x.to_numpy(zero_copy_only=False)
+        is_finite = np.abs(numbers) <= FLOAT32
+        return numbers if is_finite.all() else np.where(is_finite, numbers, np.nan)
+
+    def check(self, j: int, rows: np.ndarray, is_valid: np.ndarray, expected: str) -> None:
+        """Raise if the value of a column is invalid in one of some rows; rows count from 1, without the header."""
+        if is_valid.all():
+            return
+        row = int(rows[np.argmin(is_valid)])
+        if self.columns[j][row].is_valid:
+            problem = f"found {self.words(j)[row].as_py()[:100]!r}, expected {expected}"
+            problem += "; if this line is a header, say so" * (row == 0 and self.names is None)
+        elif j == self.target:
+            problem = "missing value, expected a target"
+        else:
+            problem = "missing value; train with --features \"missing=median\" (in Python, missing='median')"
+        raise DataError(f"{self.source}, row {row + 1}, {self.title(j)}: {problem}")
 
 
 def read_table(
@@ -118,59 +118,67 @@ def read_table(
     known: Collection[str] = (),
 ) -> Table:
     """The table in a file, compressed or not, or a data frame; in CSV, a first line with a known name is a header."""
+    import pyarrow as pa
+
     if not isinstance(source, str | os.PathLike):
-        return _typed("the table", _from_frame(source), target)
+        if not hasattr(source, "__arrow_c_stream__"):
+            found = type(source).__name__
+            raise TypeError(f"expected a file or a data frame of pandas, polars or Arrow, found {found}")
+        with arrow_errors("the table"):
+            return _typed("the table", pa.table(source), target)
     path = Path(source)
-    with reading(path, is_text=True) as file, _arrow_errors(str(path)):
+    with reading(path, is_text=True) as file, arrow_errors(str(path)):
         content = io.BufferedReader(file, SAMPLE)  # type: ignore[type-var]
         start = content.peek(SAMPLE)
-        if start.startswith(b"PAR1"):
-            return _typed(str(path), _read_parquet(path, content), target)
-        if start.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
-            return _typed(str(path), _read_arrow(path, content, start), target)
+        if start.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")):
+            return _typed(str(path), _read_batches(path, content, start), target)
         return _read_csv(path, content, start, target, header, delimiter, known)
 
 
-# -- values ---------------------------------------------------------------------------------------
-def parse_number(word: str) -> float | None:
-    """The word as a Python number, or None if it is not a finite float32 number."""
+@contextmanager
+def arrow_errors(where: str) -> Iterator[None]:
+    """Turn the errors of pyarrow into a DataError that says where."""
+    import pyarrow as pa
+
     try:
-        value = float(word)
-    except ValueError:
-        return None
-    return value if abs(value) <= FLOAT32 and "_" not in word else None
+        yield
+    except DataError:
+        raise
+    except (pa.ArrowException, CsvError, ValueError, MemoryError) as error:
+        reason = str(error).partition("\n")[0]
+        raise DataError(f"{where}: cannot be read as a table ({reason})") from error
 
 
-def naming(labels: Iterable[str]) -> Callable[[str], str]:
-    """The function from a word to the name of its class or category, where the others have these labels or names.
-
-    Among numbers, the name of 1, 1.0 and 1e0 is 1; otherwise, each spelling is a name of its own.
-    """
-    return _name_of_number if are_numbers(labels) else str
-
-
+# -- names of classes and categories --------------------------------------------------------------
 def are_numbers(labels: Iterable[str]) -> bool:
     """Whether labels (classes or categories) are compared as numbers: all are, and none has leading zeros, as 01."""
     return all(map(_is_plain, labels))
 
 
+def spelled_alike(words: pyarrow.Array, labels: Iterable[str]) -> pyarrow.Array:
+    """The words as names of classes or categories: if all labels are numbers, that of 1, 1.0 and 1e0 is 1.
+
+    Otherwise, each spelling is a name of its own.
+    """
+    import pyarrow as pa
+
+    if not are_numbers(labels):
+        return words
+    encoded = words.dictionary_encode()
+    names = [_shortest(word) if _is_plain(word) else word for word in encoded.dictionary.to_pylist()]
+    return pa.array(names, pa.large_string()).take(encoded.indices)
+
+
 def _is_plain(word: str) -> bool:
-    """Whether a word is a number without leading zeros."""
-    return parse_number(word) is not None and re.match(r"[+-]?0\d", word) is None
+    """Whether a word is a finite float32 number without leading zeros."""
+    is_plain = re.fullmatch(NUMBER, word, re.ASCII) and not re.match(r"[+-]?0\d", word)
+    return bool(is_plain) and abs(float(word)) <= FLOAT32
 
 
-def _name_of_number(word: str) -> str:
-    """The shortest spelling of a plain number; other words are unchanged."""
-    if not _is_plain(word):
-        return word
-    number = float(word)
-    if abs(number) >= EXACT and re.fullmatch(r"[+-]?\d+", word):
-        return str(int(word))
-    return str(int(number)) if number.is_integer() else repr(number)
-
-
-def _is_string(kind: pyarrow.DataType) -> bool:
-    return str(kind) in ("string", "large_string", "string_view")
+def _shortest(word: str) -> str:
+    """The shortest spelling of a number; that of an integer of any size is exact."""
+    number = int(word) if re.fullmatch(r"[+-]?\d+", word) else float(word)
+    return str(int(number)) if number == int(number) else repr(number)
 
 
 # -- Parquet, Arrow and data frames ---------------------------------------------------------------
@@ -184,73 +192,50 @@ def _typed(source: str, table: pyarrow.Table, target: str | int | None) -> Table
         raise DataError(f"{source}: found {table.num_rows} rows and {table.num_columns} columns, expected some")
     names = list(table.column_names)
     position = None if target is None else _position(source, target, names, len(names))
-    return Table(source, list(map(_decoded, table.columns)), names, position, notes=notes)
+    return Table(source, [_plain(column) for column in table.columns], names, position, notes=notes)
 
 
-def _decoded(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
-    """A column of categories as a column of their values; others are unchanged."""
+def _plain(column: pyarrow.ChunkedArray) -> pyarrow.Array:
+    """A column without categories of its own, null where a value is missing, and without spaces around strings."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    if not pa.types.is_dictionary(column.type):
-        return column
-    kind = pa.large_string() if _is_string(column.type.value_type) else column.type.value_type
-    return pa.chunked_array([chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks])
+    is_encoded = pa.types.is_dictionary(column.type)
+    kind = column.type.value_type if is_encoded else column.type
+    is_text = str(kind) in ("string", "large_string", "string_view")
+    kind = pa.large_string() if is_text else kind
+    if is_encoded:
+        column = pa.chunked_array([chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks], kind)
+    values = column.cast(kind).combine_chunks()
+    if is_text:
+        values = pc.utf8_trim_whitespace(values)
+        return pc.if_else(pc.is_in(pc.ascii_lower(values), pa.array(MISSING, kind)), None, values)
+    return pc.if_else(pc.is_nan(values), None, values) if pa.types.is_floating(kind) else values
 
 
-def _from_frame(frame: Any) -> pyarrow.Table:
-    """A data frame as an Arrow table."""
+def _read_batches(path: Path, file: IO[bytes], start: bytes) -> pyarrow.Table:
+    """The table in a Parquet file or in an Arrow (Feather) file or stream, batch by batch until it is too large."""
     import pyarrow as pa
-
-    if not hasattr(frame, "__arrow_c_stream__"):
-        found = type(frame).__name__
-        raise TypeError(f"expected a file or a data frame of pandas, polars or Arrow, found {found}")
-    with _arrow_errors("the table"):
-        return pa.table(frame)
-
-
-def _read_parquet(path: Path, file: IO[bytes]) -> pyarrow.Table:
-    """The table in a Parquet file, which says how large it is."""
     from pyarrow.parquet import ParquetFile
 
-    content = ParquetFile(file)
-    about = content.metadata
-    stated = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-    wanted = max(stated, 8 * about.num_rows * about.num_columns)
-    check_bytes(wanted, f"{path}: {about.num_rows} rows and {about.num_columns} columns", file_limit(path))
-    return content.read()
-
-
-def _read_arrow(path: Path, file: IO[bytes], start: bytes) -> pyarrow.Table:
-    """The table in an Arrow (Feather) file or stream, batch by batch."""
-    import pyarrow as pa
-
-    if start.startswith(b"ARROW1"):
+    batches: Iterable[pa.RecordBatch]
+    if start.startswith(b"PAR1"):
+        content = ParquetFile(file)
+        schema, batches = content.schema_arrow, content.iter_batches()
+    elif start.startswith(b"ARROW1"):
         content = pa.ipc.open_file(file)
-        batches: Iterable[Any] = map(content.get_batch, range(content.num_record_batches))
+        schema, batches = content.schema, map(content.get_batch, range(content.num_record_batches))
     else:
         batches = content = pa.ipc.open_stream(file)
+        schema = content.schema
     kept, size = [], 0
     for batch in batches:
         size += batch.nbytes
-        check_bytes(size, str(path), file_limit(path))
+        check_bytes(size, "the content", file_limit(path))
         kept.append(batch)
-    table = pa.Table.from_batches(kept, content.schema)
+    table = pa.Table.from_batches(kept, schema)
     table.validate(full=True)
     return table
-
-
-@contextmanager
-def _arrow_errors(where: str) -> Iterator[None]:
-    """Turn the errors of pyarrow into a DataError that says where."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except DataError:
-        raise
-    except (pa.ArrowException, CsvError, ValueError, MemoryError) as error:
-        reason = str(error).partition("\n")[0]
-        raise DataError(f"{where}: cannot be read as a table ({reason})") from error
 
 
 # -- CSV ------------------------------------------------------------------------------------------
@@ -274,16 +259,16 @@ def _read_csv(
     names = [name.strip() for name in next(reader(io.StringIO(text, newline=""), delimiter=delimiter))]
     if target is not None and len(names) < 2:
         raise DataError(f"{path}: found 1 column, expected at least 2 (is the delimiter {delimiter!r}?)")
-    column = None if target is None else _position(path, target, None if header is False else names, len(names))
+    column = None if target is None else _position(str(path), target, [] if header is False else names, len(names))
     if header is None:
         header = any(name in known for name in names) or _is_header(names, column)
     table = _parse(path, file, delimiter, len(names), header)
     if not len(table):
         raise DataError(f"{path}: found a header and no lines of data, expected at least one")
-    if any("\n" in (value or "") for value in table.slice(len(table) - 1).to_pylist()[0].values()):
+    if any("\n" in value for value in table.slice(len(table) - 1).to_pylist()[0].values()):
         raise DataError(f"{path}, row {len(table)}: found a quote that is not closed")
     notes = (f"delimiter: {DELIMITERS.get(delimiter, delimiter)}", f"header: {'yes' if header else 'no'}")
-    return Table(str(path), table.columns, names if header else None, column, delimiter, notes)
+    return Table(str(path), [_plain(c) for c in table.columns], names if header else None, column, delimiter, notes)
 
 
 def _parse(path: Path, file: IO[bytes], delimiter: str, width: int, header: bool) -> pyarrow.Table:
@@ -291,14 +276,12 @@ def _parse(path: Path, file: IO[bytes], delimiter: str, width: int, header: bool
     import pyarrow as pa
     from pyarrow import csv
 
-    spellings = {f(word) for word in MISSING for f in (str.lower, str.upper, str.capitalize)} | {"NaN"}
-    strings = {f"f{j}": pa.string() for j in range(width)}
     try:
         table = csv.read_csv(
             file,
             csv.ReadOptions(use_threads=False, block_size=BLOCK, autogenerate_column_names=True),
             csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            csv.ConvertOptions(column_types=strings, null_values=sorted(spellings), strings_can_be_null=True),
+            csv.ConvertOptions(column_types={f"f{j}": pa.large_string() for j in range(width)}),
         )
     except pa.ArrowInvalid as error:
         found = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
@@ -314,21 +297,21 @@ def _parse(path: Path, file: IO[bytes], delimiter: str, width: int, header: bool
 def _is_header(first: list[str], target: int | None) -> bool:
     """Whether a first line has names: no field except the target's is a number, and not all are missing."""
     fields = [field for j, field in enumerate(first) if j != target]
-    return any(field.lower() not in MISSING for field in fields) and all(parse_number(x) is None for x in fields)
+    return any(x.lower() not in MISSING for x in fields) and not any(re.fullmatch(NUMBER, x) for x in fields)
 
 
-def _position(
-    source: str | Path, wanted: str | int, names: list[str] | None, width: int, what: str = "target column"
-) -> int:
+def _position(source: str, wanted: str | int, names: Sequence[str], width: int) -> int:
     """The position of a column: by name, or counted from 0, or from the end if negative."""
-    if names is not None and isinstance(wanted, str) and wanted in names:
-        if names.count(wanted) > 1:
-            raise DataError(f"{source}: there are {names.count(wanted)} columns {wanted!r}; give the position")
-        return names.index(wanted)
+    found = [j for j, name in enumerate(names) if name == wanted]
+    if len(found) > 1:
+        raise DataError(f"{source}: there are {len(found)} columns {wanted!r}, expected one; rename the others")
     try:
-        return range(width)[int(wanted)]
-    except ValueError:
-        found = "the columns have no names" if names is None else f"found {', '.join(names[:20])}"
-        raise DataError(f"{source}: no {what} {wanted!r}; {found}") from None
-    except IndexError:
-        raise DataError(f"{source}: no {what} {wanted}; expected {-width} to {width - 1}") from None
+        return found[0] if found else range(width)[int(wanted)]
+    except (ValueError, IndexError):
+        known = f"{listed(names)} or " * bool(names) + f"{-width} to {width - 1}"
+        raise DataError(f"{source}: no column {wanted!r}; expected {known}") from None
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, for messages."""
+    return ", ".join(names[:10]) + (", …" if len(names) > 10 else "")

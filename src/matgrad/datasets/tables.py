@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from matgrad.datasets.dataset import DataError, Dataset, hold_out
-from matgrad.datasets.features import MISSING_RULES, UNKNOWN_RULES, Column, Features, usable_rows
-from matgrad.datasets.table_file import Source, Table, are_numbers, naming, read_table
+from matgrad.datasets.features import MISSING_RULES, UNKNOWN_RULES, Column, Features
+from matgrad.datasets.table_file import Source, Table, are_numbers, listed, read_table, spelled_alike
 
 TASKS = ("classification", "regression")
 MAX_INTEGER_CLASSES = 20  # more different integers are taken for numbers
@@ -64,34 +65,33 @@ def table(
             raise DataError(f"{name}: found the string {given!r}, expected a list of columns")
 
     content = read_table(source, _wanted(target, like), header, delimiter, () if like is None else like.names)
-    positions = _chosen(content, columns, drop_columns) if like is None else like.locate(content)
-    rows = usable_rows(content, positions, missing if like is None else like.missing)
+    features = like or _chosen(content, columns, drop_columns, categorical, missing, unknown)
+    rows = features.usable_rows(content)
     class_names = _class_names(content, rows, task)
-    kept = held = rows
-    if test is None:
-        kept, held = (rows[part] for part in hold_out(len(rows), test_fraction, seed, content.source))
-    features = like or Features.learned(content, kept, positions, categorical, missing, unknown)
     notes = [*content.notes, f"target {content.title(content.target or 0)}: {described(class_names)}"]
-    other, other_positions = content, positions
     if test is None:
+        other = content
+        kept, held = (rows[part] for part in hold_out(len(rows), test_fraction, seed, content.source))
         notes.append(f"test examples: {len(held)} of {len(rows)} rows, drawn with seed {seed}")
     else:
         other = read_table(test, _wanted(None, features), content.names is not None, content.delimiter)
-        other_positions = features.locate(other)
-        held = usable_rows(other, other_positions, features.missing)
-        notes += [f"test examples: {len(held)} rows of {other.source}", *features.notes(other, other_positions)]
+        kept, held = rows, features.usable_rows(other)
+        notes.append(f"test examples: {len(held)} rows of {other.source}")
     if like is None:
+        features = features.learn(content, kept)
         notes += [f"categories of {column}" for column in features.columns if column.categories is not None]
+    notes += features.notes(content) + (features.notes(other) if other is not content else [])
+    target_column = replace(features.target, categories=class_names)
+    arrays = []
+    for part, used in ((content, kept), (other, held)):
+        arrays += [features.encode(part, used), target_column.encode(part, part.target or 0, used)]
     return Dataset.checked(
         Path(source).name.split(".")[0] if isinstance(source, str | os.PathLike) else "table",
-        features.encode(content, positions, kept),
-        _targets(content, kept, class_names),
-        features.encode(other, other_positions, held),
-        _targets(other, held, class_names),
+        *arrays,
         source=content.source,
         classes=None if class_names is None else len(class_names),
         class_names=class_names,
-        notes=(*notes, *features.notes(content, positions)),
+        notes=tuple(notes),
         features=features,
     )
 
@@ -114,19 +114,14 @@ def read_features(
     content = read_table(source, None, header, delimiter, () if like is None else like.names)
     if like is None:
         columns = tuple(Column(j, content.name(j)) for j in range(content.width))
-        like, positions = Features(columns, content.width, Column(content.width)), list(range(content.width))
-    else:
-        positions = like.locate(content)
-    notes = [note for note in content.notes if content.delimiter is None]
-    return like.encode(content, positions, np.arange(len(content))), notes + like.notes(content, positions)
+        like = Features(columns, content.width, Column(content.width))
+    notes = [] if content.delimiter is not None else list(content.notes)
+    return like.encode(content, np.arange(len(content))), notes + like.notes(content)
 
 
 def described(class_names: tuple[str, ...] | None) -> str:
     """The targets in words."""
-    if class_names is None:
-        return "numbers (regression)"
-    shown = ", ".join(class_names[:10]) + (", …" if len(class_names) > 10 else "")
-    return f"{len(class_names)} classes ({shown})"
+    return "numbers (regression)" if class_names is None else f"{len(class_names)} classes ({listed(class_names)})"
 
 
 def _check_choice(name: str, found: str | None, known: Sequence[str | None]) -> None:
@@ -141,59 +136,59 @@ def _wanted(target: str | int | None, like: Features | None) -> str | int:
     return -1 if target is None else target
 
 
-def _chosen(content: Table, columns: Columns | None, dropped: Columns) -> list[int]:
-    """The positions of the features, in the order of the table."""
-    given = {"columns": columns or (), "drop_columns": dropped}
-    found = {name: [content.position(x) for x in items] for name, items in given.items()}
-    for name, positions in found.items():
-        if content.target in positions:
-            raise DataError(f"{content.source}: {content.title(content.target)} is the target, but one of {name}")
-    chosen = range(content.width) if columns is None else found["columns"]
-    if not (positions := sorted({*chosen} - {content.target, *found["drop_columns"]})):
+def _chosen(
+    content: Table, columns: Columns | None, dropped: Columns, categorical: str | Columns, missing: str, unknown: str
+) -> Features:
+    """The features that are chosen, in the order of the table; their categories are not known yet."""
+    target = content.target or 0
+    kept, left = ([content.position(x) for x in given or ()] for given in (columns, dropped))
+    if target in (*kept, *left):
+        raise DataError(f"{content.source}: {content.title(target)} is the target, but one of columns or drop_columns")
+    chosen = sorted({*(range(content.width) if columns is None else kept)} - {target, *left})
+    if not chosen:
         raise DataError(f"{content.source}: found no features, expected a column besides the target and dropped ones")
-    return positions
+    if isinstance(categorical, str):
+        words = [j for j in chosen if _has_words(content, j)]
+    else:
+        words = [content.position(x) for x in categorical]
+    if others := [j for j in words if j not in chosen]:
+        raise DataError(f"{content.source}: {content.title(others[0])} is categorical, but not one of the features")
+    features = tuple(Column(j, content.name(j), () if j in words else None) for j in chosen)
+    return Features(features, content.width, Column(target, content.name(target)), missing, unknown)
+
+
+def _has_words(content: Table, j: int) -> bool:
+    """Whether a column has strings or, in a CSV file, words; raise if it has words and numbers."""
+    import pyarrow as pa
+
+    is_string = pa.types.is_large_string(content.columns[j].type)
+    if content.delimiter is None or not is_string:
+        return is_string
+    is_number = ~np.isnan(content.numbers(j))
+    is_word = ~is_number & ~content.is_missing(j)
+    if is_number.any():
+        expected = "a number as in other rows, or a column that is named as categorical"
+        content.check(j, np.arange(len(content)), ~is_word, expected)
+    return bool(is_word.any())
 
 
 def _class_names(content: Table, rows: np.ndarray, task: str | None) -> tuple[str, ...] | None:
     """The names of the classes in the target column; None if the task is a regression."""
-    x, codes, words = _target_values(content, rows)
+    target = content.target or 0
+    content.check(target, rows, ~content.is_missing(target)[rows], "a target")
     if task is None:
+        x = content.numbers(target)[rows]
         numbers = np.unique(x)
-        integers = not np.isnan(x).any() and bool((numbers == np.floor(numbers)).all())
-        few = integers and len(numbers) <= MAX_INTEGER_CLASSES and 2 * len(numbers) <= len(rows)
-        task = "classification" if np.isnan(x).any() or few else "regression"
+        are_integers = bool((numbers == np.floor(numbers)).all())
+        is_small = len(numbers) <= MAX_INTEGER_CLASSES and 2 * len(numbers) <= len(rows)
+        task = "classification" if np.isnan(x).any() or (are_integers and is_small) else "regression"
     if task == "regression":
         return None
-    used = [words[k] for k in np.unique(codes)]
-    names = set(map(naming(used), used))
+    words = content.words(target).take(rows).unique()
+    names = spelled_alike(words, words.to_pylist()).unique().to_pylist()
     if len(names) > max(MAX_RARE_CLASSES, len(rows) // 2):
         raise DataError(
-            f"{content.source}, {content.title(content.target or 0)}: found {len(names)} different targets in "
-            f"{len(rows)} rows, expected classes with two rows each on average, or numbers for a regression"
+            f"{content.source}, {content.title(target)}: found {len(names)} different targets in {len(rows)} rows, "
+            "expected classes with two rows each on average, or numbers for a regression"
         )
     return tuple(sorted(names, key=(lambda name: (float(name), name)) if are_numbers(names) else None))
-
-
-def _targets(content: Table, rows: np.ndarray, class_names: tuple[str, ...] | None) -> np.ndarray:
-    """The class index of each row, or its number as an N×1 matrix."""
-    x, codes, words = _target_values(content, rows)
-    is_wrong, expected = np.isnan(x), "a finite number"
-    if class_names is not None:
-        index, name_of = {name: k for k, name in enumerate(class_names)}, naming(class_names)
-        x = np.array([index.get(name_of(word), -1) for word in words], np.int64)[codes]
-        is_wrong, expected = x < 0, f"one of the {len(index)} classes of the training data"
-    if is_wrong.any():
-        i = int(np.argmax(is_wrong))
-        place = content.place(rows[i], content.target or 0)
-        raise DataError(f"{place}: found {words[codes[i]]!r}, expected {expected}")
-    return x.reshape(-1, 1) if class_names is None else x
-
-
-def _target_values(content: Table, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """The target column in some rows: numbers, NaN where it has words, and codes and words; none may be missing."""
-    target = content.target or 0
-    codes, words = content.words(target)
-    if (codes[rows] < 0).any():
-        row = rows[np.argmax(codes[rows] < 0)]
-        raise DataError(f"{content.place(row, target)}: missing value, expected a target")
-    return content.numbers(target)[rows], codes[rows], words
