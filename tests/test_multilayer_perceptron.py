@@ -88,7 +88,7 @@ def test_the_summary_shows_layers_sizes_and_counts():
     lines = str(small_model()).splitlines()
 
     assert lines[0] == "MultilayerPerceptron on numpy, float32"
-    assert lines[2].split() == ["1", "ActivationLayer(4,", "6,", "LeakyReLU(alpha=0.1))", "4", "→", "6", "30"]
+    assert lines[2].split() == ["1", "ActivationDropoutLayer(4,", "6,", "LeakyReLU(alpha=0.1))", "4", "→", "6", "30"]
     assert lines[-1].split() == ["total", str(30 + 12 + 35 + 20 + 18)]
     assert str(mg.MultilayerPerceptron()).startswith("MultilayerPerceptron")
 

@@ -58,11 +58,11 @@ def has_all_on_torch(monkeypatch, torch_backend):
 def test_the_choice_stays_with_the_model(backend, has_all):
     M = model(backend)
     assert M.matmul == "float32"
-    assert "products" not in M.headline()
+    assert "products" not in repr(M)
     before = M.state()
     assert M.to(matmul="tf32").matmul == M.clone().matmul == make_step(M, LOSS).template.matmul == "tf32"
     assert all(X is before[name] for name, X in M.state().items())  # nothing was moved
-    assert M.headline() == f"MultilayerPerceptron on {backend.name}, float32, products in tf32"
+    assert repr(M).splitlines()[0] == f"MultilayerPerceptron on {backend.name}, float32, products in tf32"
     assert M.to(device="cpu").matmul == "tf32"
     assert M.to("numpy").matmul == "float32"
     assert M.to(backend.name, matmul="bf16").to(dtype="float64").matmul == "float32"

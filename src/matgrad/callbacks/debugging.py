@@ -9,7 +9,6 @@ from matgrad.backends import backend_of
 from matgrad.callbacks.callback import Callback
 from matgrad.inspection.gradient_check import check_gradients, check_step, first_wrong
 from matgrad.inspection.profiling import paused
-from matgrad.layers.layer import KEPT
 from matgrad.sparse.matrix import SparseMatrix, values_of
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class Matrices(Callback):
             for name in names:
                 X = run.state[f"{i}.{name}"] if name in layer.parameters else getattr(layer, name)
                 self._show(run, f"layer {i} {name}", X)
-        Y, T = vars(run.M.layers[-1])[KEPT]["Y"], run.T  # the output, whatever else the layer calls Y
+        Y, T = run.M.layers[-1]._Y, run.T  # the output, whatever else the layer calls Y
         self._show(run, "T", T)
         loss = float(run.loss(Y, T, *run.s)) / (1 if run.loss.is_mean else len(T))
         self.say(f"batch {run.batch} loss {loss:.6g}")

@@ -10,7 +10,7 @@ from weakref import ref
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep
 from matgrad.inspection.profiling import profile_of
-from matgrad.layers.layer import check_sharing
+from matgrad.layers.checks import check_sharing
 from matgrad.layers.state import State
 from matgrad.loss_functions import LossFunction, check_loss
 from matgrad.program.computations import Computation, Step, train_batch

@@ -18,7 +18,8 @@ from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import METHODS, Equation, equations, observed_if_readable
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import State, matrices_of
-from matgrad.multilayer_perceptron import MultilayerPerceptron, density_of, parameter_count
+from matgrad.layers.summary import density_of, headline, parameter_count
+from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.optimizers import CompositeOptimizer
 from matgrad.program.computations import Computation
 from matgrad.program.latex import LatexPrinter
@@ -55,7 +56,7 @@ def model_html(M: MultilayerPerceptron) -> str:
         lines.append([path, name, _equations_of(layer), sizes, *numbers, escape(layer.optimizer.specification())])
     total = sum(parameter_count(layer) for _, layer in M.walk())
     lines.append(["", "total", "", *[""] * has_density, "", f"{total:,}", ""])
-    return _page(f"<div><b>{escape(M.headline())}</b></div>{_table(head, lines, sides)}")
+    return _page(f"<div><b>{escape(headline(M))}</b></div>{_table(head, lines, sides)}")
 
 
 def _equations_of(layer: Layer) -> str:
@@ -94,7 +95,7 @@ def layer_html(layer: Layer) -> str:
 
 def _definition(cls: type) -> str:
     """The first paragraph of the docstring of a class, or of its nearest base class that has one."""
-    found = (vars(base).get("__doc__") for base in cls.__mro__ if base not in (Layer, object))
+    found = (vars(base).get("__doc__") for base in cls.__mro__ if not issubclass(Layer, base))
     text = next(filter(None, found), "").strip().partition("\n\n")[0]
     return re.sub(r"``(.+?)``|`(.+?)`", r"<code>\1\2</code>", escape(text))
 

@@ -97,7 +97,7 @@ def assignment(cls: type, method: str, name: str) -> Equation:
     """
     function = getattr(cls, method)
     members: dict[Any, Any] = {}
-    for base in (base for base in cls.__mro__ if base is not Layer):
+    for base in (base for base in cls.__mro__ if not issubclass(Layer, base)):
         for key, f in vars(base).items():
             is_called_by_super = key == method and "super" in _names_in(function)
             if callable(f) and (key != "__init__" or method == "__init__"):

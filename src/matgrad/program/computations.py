@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, Scalar
-from matgrad.layers.layer import Layer, check_sharing
+from matgrad.layers.checks import check_sharing
+from matgrad.layers.layer import Layer
 from matgrad.layers.state import State, copied
 from matgrad.loss_functions import LossFunction, check_loss
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, reciprocal, rows_sum, sqrt, step

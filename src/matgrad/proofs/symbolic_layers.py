@@ -17,7 +17,8 @@ from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.random_numbers import preserved_generator
 from matgrad.inspection.gradients import suffixed
 from matgrad.inspection.verdicts import Check, crash
-from matgrad.layers.layer import Layer, check_layers
+from matgrad.layers.checks import check_layers
+from matgrad.layers.layer import Layer
 from matgrad.proofs.calculus import IndexCalculus
 from matgrad.proofs.matrices import IndexMatrix, Questions, Size
 from matgrad.sparse.matrix import SparseMatrix

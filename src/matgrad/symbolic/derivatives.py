@@ -24,7 +24,8 @@ from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.inspection.equations import last_line
 from matgrad.inspection.gradients import gradients
 from matgrad.inspection.verdicts import Check, crash, failure, without_verdict
-from matgrad.layers.layer import Layer, check_layers
+from matgrad.layers.checks import check_layers
+from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer
 from matgrad.loss_functions import LossFunction, takes_weights
 from matgrad.symbolic.equality import exact, numbers_as_symbols, problem_of, symbolic_layer, symbols, verdict

@@ -24,8 +24,9 @@ from matgrad.foundation.numbers import recognized
 from matgrad.inspection.faults import USE_THE_TABLE
 from matgrad.inspection.gradients import suffixed
 from matgrad.inspection.verdicts import Check, judged
+from matgrad.layers.checks import check_layers
 from matgrad.layers.dropout import LayerWithDropout
-from matgrad.layers.layer import Layer, check_layers
+from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import Matrix
 
 DIGITS, MORE_DIGITS = 60, 1000  # the latter where the former give 1/0, such as for 1 / (1 - tanh(500))
