@@ -39,8 +39,7 @@ from matgrad.matrix_operations import (
     step,
     tanh,
 )
-from matgrad.proofs.calculus import entry_of
-from matgrad.proofs.matrices import IndexMatrix, sizes, symbols
+from matgrad.proofs.matrices import IndexMatrix, entry_of, sizes, symbols
 from matgrad.softmax_functions import log_softmax, softmax, stable_softmax
 
 FUNCTIONS: dict[str, Callable[[float], float]] = {"exp": math.exp, "log": math.log, "erf": lambda x: float(erf(x))}

@@ -13,8 +13,20 @@ from matgrad.index_notation.expressions import UndefinedError
 from matgrad.matrix_operations import column_repeat, elements_sum, hadamard, identity, ones, rows_sum, zeros
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.shapes import SCALAR
-from matgrad.proofs.calculus import derivative, gradient, is_proved, jacobian
-from matgrad.proofs.matrices import IndexMatrix, Questions, Size, column, matrix, row, sizes, symbols
+from matgrad.proofs.matrices import (
+    IndexMatrix,
+    Questions,
+    Size,
+    column,
+    derivative,
+    gradient,
+    is_proved,
+    jacobian,
+    matrix,
+    row,
+    sizes,
+    symbols,
+)
 from program_support import MEANING
 
 N, D, K = sizes("N D K")

@@ -103,12 +103,12 @@ def check_layer(make: MakeLayer, seed: int, options: dict[str, bool]) -> int:
     """Compare every gradient of a layer; the number of them."""
     symbols, numbers, count = Symbols(SymbolicSizes()), RandomNumbers(seed), 0
     layer = symbols.layer(make, **options)
-    X = symbols.calculus.symbols("X", symbols.sizes("N"), layer.input_size)
-    equations = list(gradients(layer, X, symbols.calculus))
+    X = symbols.symbols("X", symbols.sizes("N"), layer.input_size)
+    equations = list(gradients(layer, X, symbols))
     tensors = layer.clone()
     vars(tensors).update({name: numbers.numeric(value) for name, value in vars(layer).items()})
     variables = {name: getattr(tensors, name) for name in layer.parameters} | {"X": numbers.tensor(X)}
-    G = symbols.calculus.symbols("G", symbols.sizes("N"), layer.output_size)
+    G = symbols.symbols("G", symbols.sizes("N"), layer.output_size)
     values: dict[str, torch.Tensor] = {}
 
     def record(_: Layer, equation: Any, value: Any) -> Any:
@@ -152,8 +152,8 @@ def test_gradients_of_layers_at_many_sizes(make: MakeLayer):
 def check_loss(name: str, seed: int) -> None:
     symbols, numbers = Symbols(SymbolicSizes()), RandomNumbers(seed)
     loss = symbols.numbers(LOSSES[name]())
-    Y, T = (symbols.calculus.symbols(x, symbols.sizes("N"), symbols.sizes("K")) for x in "YT")
-    s = symbols.calculus.symbols("s", symbols.sizes("N"), 1)
+    Y, T = (symbols.symbols(x, symbols.sizes("N"), symbols.sizes("K")) for x in "YT")
+    s = symbols.symbols("s", symbols.sizes("N"), 1)
     own, (y, t, w) = numbers.copy(loss), (numbers.tensor(V) for V in (Y, T, s))
     (slope,) = torch.autograd.grad(own(y, t), y)
     agree(numbers, loss.gradient(Y, T), slope, f"{name}.gradient")
@@ -166,7 +166,7 @@ def check_loss(name: str, seed: int) -> None:
 
 def check_activation(name: str, seed: int) -> None:
     symbols, numbers = Symbols(SymbolicSizes()), RandomNumbers(seed)
-    act, X = symbols.numbers(ACTIVATIONS[name]()), symbols.calculus.symbols("X", *map(symbols.sizes, "NK"))
+    act, X = symbols.numbers(ACTIVATIONS[name]()), symbols.symbols("X", *map(symbols.sizes, "NK"))
     x = numbers.tensor(X)
     (slope,) = torch.autograd.grad(numbers.copy(act)(x).sum(), x)
     agree(numbers, act.gradient(X), slope, f"{name}.gradient")
@@ -175,7 +175,7 @@ def check_activation(name: str, seed: int) -> None:
 def check_softmax(name: str, seed: int) -> None:
     symbols, numbers = Symbols(SymbolicSizes()), RandomNumbers(seed)
     f, of_row = (getattr(softmax_functions, x) for x in (name, f"{name}_jacobian"))
-    x = symbols.calculus.symbols("x", 1, symbols.sizes("D"))
+    x = symbols.symbols("x", 1, symbols.sizes("D"))
     D = numbers.sizes["D"]
     J = torch.autograd.functional.jacobian(f, numbers.tensor(x)).reshape(D, D)
     agree(numbers, of_row(x), J, f"{name}_jacobian")

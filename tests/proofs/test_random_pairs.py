@@ -26,8 +26,7 @@ from matgrad.matrix_operations import (
     row_repeat,
     rows_sum,
 )
-from matgrad.proofs.calculus import is_proved
-from matgrad.proofs.matrices import IndexMatrix
+from matgrad.proofs.matrices import IndexMatrix, is_proved
 from matgrad.softmax_functions import log_softmax, softmax, stable_log_softmax, stable_softmax
 
 # -- equal pairs: the same operation, written in another way --------------------------------------------

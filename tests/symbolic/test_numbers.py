@@ -147,7 +147,7 @@ def test_every_class_has_its_defaults_and_they_are_right():
     x = mg.one_hot([0, 1], 3)
     for cls in DEFAULTS:
         arguments = (x, None) if cls in OPTIMIZERS.values() else (2, 2) if cls in own else ()
-        arguments += ("ReLU",) if cls is mg.ActivationLayer else ()
+        arguments += ("ReLU",) if cls in (mg.ActivationLayer, mg.ActivationDropoutLayer) else ()
         assert_right(check_defaults(cls(*arguments)))
 
 
@@ -159,7 +159,7 @@ def test_another_default_is_found():
 def test_the_second_batch_and_the_renewal_of_dropout(monkeypatch: pytest.MonkeyPatch):
     assert_right(check_second_batch())
     assert_right(check_renewals())
-    monkeypatch.setattr(mg.LinearLayer, "end_epoch", lambda self: None)
+    monkeypatch.setattr(mg.LinearDropoutLayer, "end_epoch", lambda self: None)
     assert wrong(check_renewals()) == {"renewals"}
     monkeypatch.undo()
     monkeypatch.setattr(mg.DropoutLayer, "optimize", lambda self, eta: None)

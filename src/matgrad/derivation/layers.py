@@ -92,7 +92,7 @@ class LayerSource(Source):
         for path, part in layer.walk():
             for name, value in vars(part).items():
                 values[plain_name(f"{name}.{path}".rstrip("."))] = value
-        values["X"] = symbols.calculus.symbols("X", sizes("N"), layer.input_size)
+        values["X"] = symbols.symbols("X", sizes("N"), layer.input_size)
         for x in self.feedforward.inputs:
             if x.label == DRAWN:
                 drawn = _drawn(layer.clone().feedforward(values["X"]))
@@ -124,7 +124,7 @@ class _TermSymbols(Symbols):
 
     def __init__(self, source: LayerSource) -> None:
         self.sizes, self.keep_numbers = _TermSizes(), False
-        self.calculus, self.source = self, source  # type: ignore[assignment]
+        self.source = source
 
     def own_symbols(self, name: str, *shape: Any, is_positive: bool = False) -> Matrix:
         """The matrix of this name."""

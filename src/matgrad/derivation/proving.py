@@ -19,8 +19,7 @@ from matgrad.index_notation.expressions import Expression
 from matgrad.inspection.equations import Equation, observed
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import elements_sum, hadamard
-from matgrad.proofs.calculus import at, gradient, is_proved, problem_of
-from matgrad.proofs.matrices import IndexMatrix, Questions, Size, symbols
+from matgrad.proofs.matrices import IndexMatrix, Questions, Size, at, gradient, is_proved, problem_of, symbols
 from matgrad.proofs.symbolic_layers import subsets
 
 ERRORS = (ArithmeticError, ValueError, TypeError, RecursionError)  # that the prover raises

@@ -7,14 +7,13 @@
     from matgrad.proofs.suite import explain
     print(explain("SoftmaxLayer.DZ"))
 
-`matrices` has the matrix type and the table on it, `calculus` derivatives and the comparison of two matrices, and
-`suite` what `matgrad verify --all-sizes` runs: the proofs of `layers`, `functions`, `lemmas` and `derivations`. An
-`Explanation` has the steps of a proof, which `explained_layers` and `explained_functions` find.
+`matrices` has the matrix type, the table on it, derivatives and the comparison of two matrices, and `suite` what
+`matgrad verify --all-sizes` runs: the proofs of `layers`, `lemmas` and `derivations`. An `Explanation` has the steps
+of a proof, which `explanations` and `explained_layers` find.
 """
 
-from matgrad.proofs.calculus import gradient, is_proved, jacobian
 from matgrad.proofs.layers import prove_activation, prove_layer, prove_loss, prove_softmax
-from matgrad.proofs.matrices import IndexMatrix, Size, symbols
+from matgrad.proofs.matrices import IndexMatrix, Size, gradient, is_proved, jacobian, symbols
 
 __all__ = [
     "IndexMatrix",

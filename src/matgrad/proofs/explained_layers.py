@@ -20,7 +20,6 @@ from matgrad.inspection.gradients import suffixed
 from matgrad.inspection.variables import drop_gradients, input_changed
 from matgrad.inspection.verdicts import Check, feedforward_values
 from matgrad.layers.layer import Layer
-from matgrad.proofs.calculus import entry_of
 from matgrad.proofs.definitions import definition_of_layer
 from matgrad.proofs.explanations import (
     Definition,
@@ -37,7 +36,7 @@ from matgrad.proofs.explanations import (
     written,
 )
 from matgrad.proofs.layers import for_equal_sizes
-from matgrad.proofs.matrices import IndexMatrix
+from matgrad.proofs.matrices import IndexMatrix, entry_of
 from matgrad.proofs.symbolic_layers import MakeLayer, Symbols
 from matgrad.typesetting.latex import latex_equation
 
@@ -60,7 +59,7 @@ class NamedRun:
     """
 
     def __init__(self, layer: Layer, X: IndexMatrix, symbols: Symbols) -> None:
-        self.layer, self.calculus = layer.clone(), symbols.calculus
+        self.layer, self.symbols = layer.clone(), symbols
         self.parts = dict(self.layer.walk())
         self.values: dict[str, Value] = {}
         self.found: dict[str, Any] = {}
@@ -96,9 +95,9 @@ class NamedRun:
     def _named(self, name: str, value: Any, equation: Equation | None = None) -> Any:
         if not isinstance(value, IndexMatrix):
             return value
-        V = self.calculus.own_symbols(name, *value.shape, is_positive=value.entry.is_positive)
+        V = self.symbols.own_symbols(name, *value.shape, is_positive=value.entry.is_positive)
         name = entry_of(V).name
-        gradient = self.calculus.own_symbols(f"D{name}", *value.shape)
+        gradient = self.symbols.own_symbols(f"D{name}", *value.shape)
         self.values[name] = Value(name, V, value, gradient, equation)
         return V
 
@@ -127,7 +126,7 @@ def explain_layer(make: MakeLayer, check: Check, *, training: bool = True) -> Ex
 
     def explain(symbols: Symbols) -> Explanation:
         layer = symbols.layer(for_equal_sizes(make), training=training)
-        X = symbols.calculus.own_symbols("X", symbols.sizes("N"), layer.input_size)
+        X = symbols.own_symbols("X", symbols.sizes("N"), layer.input_size)
         path = check.name.partition(" ")[0].partition(".")[2] if " " in check.name else ""
         quantity = check.name.rpartition(".")[2]
         definitions = definition_of_layer(layer.clone(), X) or {}

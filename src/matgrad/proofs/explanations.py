@@ -7,18 +7,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from matgrad import softmax_functions
+from matgrad.activation_functions import ActivationFunction
 from matgrad.foundation.notation import document, escape
-from matgrad.index_notation.entries import FIRST, Entry
+from matgrad.index_notation.entries import FIRST, Entry, delta, new_index
 from matgrad.index_notation.equality import is_equal
 from matgrad.index_notation.expressions import Expression, Factor, Index
+from matgrad.index_notation.rules import folded, rules_of
 from matgrad.index_notation.text import Latex, Names, Text
 from matgrad.inspection.verdicts import Check
-from matgrad.proofs.calculus import at, entry_of
-from matgrad.proofs.matrices import IndexMatrix
+from matgrad.loss_functions import LossFunction
+from matgrad.proofs.definitions import ACTIVATIONS, ENTRIES, definition_of_loss, number
+from matgrad.proofs.layers import by_rows, softmax_entry
+from matgrad.proofs.matrices import IndexMatrix, at, entry_of, matrix
+from matgrad.proofs.statements import Algebra, Lemma
 from matgrad.proofs.symbolic_layers import SymbolicSizes, Symbols
 
 Definition = tuple[IndexMatrix, IndexMatrix]  # symbols, and what they stand for
 WRITERS = Text(), Latex()
+SAME = "what the code computes; both have the same canonical form"
 _TEX = {
     **{"∂": r"\partial", "Σ": r"\Sigma", "σ": r"\sigma", "π": r"\pi", "μ": r"\mu", "ε": r"\varepsilon", "γ": r"\gamma"},
     **{"α": r"\alpha", "β": r"\beta", "δ": r"\delta", "·": r"\cdot", "⊙": r"\odot", "≥": r"\geq", "≤": r"\leq"},
@@ -96,9 +103,9 @@ class Explanation:
     def __str__(self) -> str:
         """As text: numbered steps, with the rule before the equation."""
         steps = [f"{self.check.name}, {self.check.sizes}  ({self.check.location})"]
-        for number, line in enumerate(self.lines, 1):
+        for position, line in enumerate(self.lines, 1):
             left = f"{line.left.text} = " if line.left else "  = "
-            steps.append(f"{number:3}. {line.rule}")
+            steps.append(f"{position:3}. {line.rule}")
             steps += [f"       {x}" for x in (line.matrices, left + line.right.text) if x]
         return "\n".join(steps)
 
@@ -162,7 +169,7 @@ def explained_value(check: Check, name: str, found: IndexMatrix, expected: Index
     explanation, names = Explanation(check), own_names(expected)
     left = entry_written(name, expected.indices, names)
     explanation.add("definition, for one entry", left, expected.entry, names)
-    explanation.add("what the code computes; both have the same canonical form", None, found.entry, names, check.source)
+    explanation.add(SAME, None, found.entry, names, check.source)
     return explanation
 
 
@@ -173,3 +180,110 @@ def first_without_gaps(explain: Callable[[Symbols], Explanation], check: Check) 
         return explain(Symbols(SymbolicSizes(sizes)))
     except Exception:  # as in proofs: whatever the code of a user leads to
         return explain(Symbols(SymbolicSizes(sizes), keep_numbers=True))
+
+
+# -- losses, functions and lemmas -------------------------------------------------------------
+
+
+def explain_activation(make: Callable[[], ActivationFunction], check: Check) -> Explanation:
+    """f(x) by its definition, or f'(x) from f(x)."""
+    return first_without_gaps(lambda symbols: _activation(make(), symbols, check), check)
+
+
+def _activation(act: ActivationFunction, symbols: Symbols, check: Check) -> Explanation:
+    cls = type(act)
+    act, X = symbols.numbers(act), symbols.symbols("X", symbols.sizes("N"), symbols.sizes("K"))
+    Y, D = act(X), act.gradient(X)
+    if check.name.endswith(".value"):
+        return explained_value(check, "Y", Y, matrix(X.shape, lambda i, j: ACTIVATIONS[cls](ENTRIES, act, X[i, j], j)))
+    explanation, (i, j), (k, l) = Explanation(check), X.indices, map(new_index, (X.rows, X.columns))
+    names = own_names(X) | {index: letter for index, letter in ((k, "k"), (l, "l")) if index != FIRST}
+    _differentiate(explanation, "Y", Y, X, (k, l), names)
+    rule = "the entry of the gradient in the code, for the same indices; both have the same canonical form"
+    explanation.add(rule, None, delta(i, k) * delta(j, l) * D.entry, names, check.source)
+    return explanation
+
+
+def _differentiate(
+    found: Explanation, name: str, Y: IndexMatrix, X: IndexMatrix, at: tuple[Index, ...], names: Names, remark: str = ""
+) -> tuple[Written, Expression]:
+    """Two lines, y_ij as it is computed and ∂y_ij/∂x_kl; the latter as it is written, and as an expression."""
+    x, y = entry_of(X), entry_written(name, Y.indices, names)
+    found.add("definition: what the code computes", y, Y.entry, names)
+    left = joined(lambda writer, parts: writer.derivative(*parts), y, entry_written(x.name, at, names))
+    slope = Y.entry.derivative(x.at(*at))
+    rules = "; ".join(rules_of(Y.entry, x.at(*at))) or f"{x.name} does not occur"
+    found.add(rules + remark, left, slope, names)
+    return left, slope
+
+
+def explain_loss(make: Callable[[], LossFunction], check: Check) -> Explanation:
+    """A loss by its definition, or its gradients from its value."""
+    return first_without_gaps(lambda symbols: _loss(make(), symbols, check), check)
+
+
+def _loss(loss: LossFunction, symbols: Symbols, check: Check) -> Explanation:
+    loss, N = symbols.numbers(loss), symbols.sizes("N")
+    Y, T = (symbols.symbols(name, N, symbols.sizes("K")) for name in "YT")
+    s = symbols.symbols("s", N, 1) if "weighted" in check.sizes else None
+    quantity, scale = check.name.rpartition(".")[2], 1 / number(N) if loss.is_mean else number(1)
+    weights = () if s is None else (s,)
+    value = loss(Y, T, *weights).entry if s is None or quantity == "value" else by_rows(loss, Y, T, s)
+    if quantity in ("value", "is_mean"):
+        definition = definition_of_loss(loss, Y, T) if quantity == "value" and s is None else None
+        expected = by_rows(loss, Y, T, s) * scale if definition is None else definition
+        return explained_value(check, "L", IndexMatrix((), value), IndexMatrix((), expected))
+    explanation, at = Explanation(check), tuple(map(new_index, (Y.rows, Y.columns)))
+    names, of_delta = dict(zip(at, "ij", strict=True)), "; a sum over a delta [k=i] has the term for k = i alone"
+    left, slope = _differentiate(explanation, "L", IndexMatrix((), value), Y, at, names, of_delta)
+    if quantity == "mean_gradient":
+        if s is not None or not loss.is_mean:
+            left = joined(lambda writer, parts: writer.times(writer.quotient(["1"], ["N"]), parts[0]), left)
+            explanation.add("the mean over the examples", left, slope / number(N), names)
+        found = loss.mean_gradient(Y, T, *weights)
+    else:
+        found = loss.gradient(Y, T)
+    explanation.add(SAME, None, found[at], names, check.source)
+    return explanation
+
+
+def explain_softmax(name: str, check: Check) -> Explanation:
+    """A softmax function by its definition, or its Jacobian from the function."""
+    return first_without_gaps(lambda symbols: _softmax(name, symbols, check), check)
+
+
+def _softmax(name: str, symbols: Symbols, check: Check) -> Explanation:
+    f, of_row = (getattr(softmax_functions, x) for x in (name, f"{name}_jacobian"))
+    D = symbols.sizes("D")
+    if check.name == f.__name__:
+        X = symbols.symbols("X", symbols.sizes("N"), D)
+        return explained_value(check, "Y", f(X), matrix(X.shape, softmax_entry(name, X)))
+    x = symbols.symbols("x", 1, D)
+    y, explanation, k = f(x), Explanation(check), new_index(x.columns)
+    names, at = {x.indices[1]: "i", k: "j"}, (x.indices[0], k)
+    _, slope = _differentiate(explanation, "Y", y, x, at, names)
+    Y = symbols.symbols("Y", 1, D)
+    explanation.definitions.append((Y, y))
+    if (short := folded(slope, entry_of(Y), y.entry)) != slope:
+        explanation.add("definition of Y", None, short, names)
+    J = of_row(x)
+    found = J.entry.substituted(dict(zip(J.indices, (x.indices[1], k), strict=True)))
+    explanation.add(SAME, None, found, names, check.source)
+    return explanation
+
+
+def explain_lemma(lemma: Lemma, check: Check) -> Explanation:
+    """The steps of a lemma, with the entry that both sides of each have."""
+    explanation, before = Explanation(check), 0
+    for position, step in enumerate(lemma.steps(Algebra()), 1):
+        names = own_names(step.left)
+        sides = (entry_written(side, step.left.indices, names) for side in ("left", "right"))
+        left = joined(lambda writer, parts: " = ".join(parts), *sides)
+        right, lines = written(step.left.entry, names), explanation.lines
+        if before and lines[before - 1].right == right:
+            words = f"as in step {before}"
+            right = Written(words, rf"\text{{{words}}}")
+        else:
+            before = position
+        lines.append(Line(step.text, left, right, step.left.entry, other=step.right.entry))
+    return explanation

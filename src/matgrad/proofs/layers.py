@@ -17,9 +17,8 @@ from matgrad.inspection.verdicts import Check, failure, feedforward_values, orig
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer
 from matgrad.loss_functions import LossFunction, takes_weights
-from matgrad.proofs.calculus import derivative, entry_of, jacobian, problem_of, verdict
 from matgrad.proofs.definitions import ACTIVATIONS, ENTRIES, definition_of_layer, definition_of_loss, number
-from matgrad.proofs.matrices import IndexMatrix, matrix, row
+from matgrad.proofs.matrices import IndexMatrix, derivative, entry_of, jacobian, matrix, problem_of, row, verdict
 from matgrad.proofs.symbolic_layers import SMALL, MakeLayer, Symbols, attempts
 
 
@@ -48,13 +47,13 @@ def for_equal_sizes(make: MakeLayer) -> MakeLayer:
 
 def _input(layer: Layer, symbols: Symbols) -> IndexMatrix:
     """X, of size N×D"""
-    return symbols.calculus.symbols("X", symbols.sizes("N"), layer.input_size)
+    return symbols.symbols("X", symbols.sizes("N"), layer.input_size)
 
 
 def _gradients(layer: Layer, symbols: Symbols, about: str) -> list[Check]:
     """The gradients of a layer with symbols in it, in order of backpropagation; those of its parts follow."""
     checks = []
-    for x in gradients(layer, _input(layer, symbols), symbols.calculus):
+    for x in gradients(layer, _input(layer, symbols), symbols):
         start, description = time.perf_counter(), (x.part, x.name, x.origin, about)
         if x.problem:
             checks.append(failure(*description, x.problem, x.prefix))
@@ -91,7 +90,7 @@ def prove_activation(act: ActivationFunction) -> list[Check]:
 
 def _activation(act: ActivationFunction, symbols: Symbols, about: str) -> list[Check]:
     start, cls = time.perf_counter(), type(act)
-    act, X = symbols.numbers(act), symbols.calculus.symbols("X", symbols.sizes("N"), symbols.sizes("K"))
+    act, X = symbols.numbers(act), symbols.symbols("X", symbols.sizes("N"), symbols.sizes("K"))
     Y, D = act(X), act.gradient(X)
     value, slope = (cls, "value", last_line(cls.__call__), about), (cls, "gradient", last_line(cls.gradient), about)
     for about_it, A in ((value, Y), (slope, D)):
@@ -118,8 +117,8 @@ def prove_loss(loss: LossFunction) -> list[Check]:
 def _loss(loss: LossFunction, symbols: Symbols, about: str) -> list[Check]:
     cls, start = type(loss), time.perf_counter()
     loss, N = symbols.numbers(loss), symbols.sizes("N")
-    Y, T = (symbols.calculus.symbols(name, N, symbols.sizes("K")) for name in "YT")
-    s = symbols.calculus.symbols("s", N, 1)
+    Y, T = (symbols.symbols(name, N, symbols.sizes("K")) for name in "YT")
+    s = symbols.symbols("s", N, 1)
     value = loss(Y, T)
     if problem := problem_of(value, IndexMatrix((), number(1))):
         return [failure(cls, "value", last_line(cls.__call__), about, problem)]
@@ -168,7 +167,7 @@ def _softmax(name: str, symbols: Symbols, about: str) -> list[Check]:
     start = time.perf_counter()
     f, of_row = (getattr(softmax_functions, x) for x in (name, f"{name}_jacobian"))
     D = symbols.sizes("D")
-    X, x = symbols.calculus.symbols("X", symbols.sizes("N"), D), symbols.calculus.symbols("x", 1, D)
+    X, x = symbols.symbols("X", symbols.sizes("N"), D), symbols.symbols("x", 1, D)
     values = verdict(f, "", last_line(f), about, f(X), matrix(X.shape, softmax_entry(name, X)), start)
     start = time.perf_counter()
     return [values, verdict(of_row, "", last_line(of_row), about, of_row(x), jacobian(f(x), x), start)]

@@ -1,4 +1,4 @@
-"""Matrices of symbolic sizes whose entries are expressions in index notation, and the table of operations on them.
+"""Matrices of symbolic sizes with entries in index notation: the table of operations, derivatives, equality.
 
 The code that trains runs on them: an operation gives the entry that its index definition says, which is in its row of
 `matgrad.program.operations`. A scalar is such a matrix of shape ().
@@ -15,16 +15,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import numpy as np
+
 from matgrad.backends import register_matrix_type
 from matgrad.foundation.numbers import as_number
 from matgrad.index_notation.entries import FIRST, Entry, index, new_index
 from matgrad.index_notation.entries import size as size_of
-from matgrad.index_notation.expressions import Expression, Index, of
+from matgrad.index_notation.equality import is_equal
+from matgrad.index_notation.expressions import Expression, Factor, Index, of
 from matgrad.index_notation.numbers import exact
 from matgrad.index_notation.text import text
+from matgrad.inspection.faults import USE_THE_TABLE
+from matgrad.inspection.verdicts import Check, judged
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.shapes import size_name
 from matgrad.proofs.operators import Shape, SymbolicBackend, SymbolicMatrix, result_shape, with_operations
+
+METHOD = "proof"  # of a verdict
 
 
 class Questions:
@@ -36,6 +43,11 @@ class Questions:
     def __init__(self) -> None:
         self.ones: set[str] = set()
         self.others: list[str] = []
+
+
+def _of_scalar(operator: str) -> Callable[..., Any]:
+    """The operator of a size: that of its scalar."""
+    return lambda size, *others: getattr(size._scalar(), operator)(*others)
 
 
 class Size:
@@ -58,35 +70,9 @@ class Size:
         """The size as a scalar, which can be computed with."""
         return lifted(self)
 
-    def __add__(self, other: Any) -> Any:
-        return self._scalar() + other
-
-    def __radd__(self, other: Any) -> Any:
-        return other + self._scalar()
-
-    def __sub__(self, other: Any) -> Any:
-        return self._scalar() - other
-
-    def __rsub__(self, other: Any) -> Any:
-        return other - self._scalar()
-
-    def __neg__(self) -> Any:
-        return -self._scalar()
-
-    def __mul__(self, other: Any) -> Any:
-        return self._scalar() * other
-
-    def __rmul__(self, other: Any) -> Any:
-        return other * self._scalar()
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._scalar() / other
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return other / self._scalar()
-
-    def __pow__(self, exponent: Any) -> Any:
-        return self._scalar() ** exponent
+    __add__, __radd__, __sub__, __rsub__ = map(_of_scalar, ("__add__", "__radd__", "__sub__", "__rsub__"))
+    __mul__, __rmul__, __truediv__ = map(_of_scalar, ("__mul__", "__rmul__", "__truediv__"))
+    __rtruediv__, __pow__, __neg__ = map(_of_scalar, ("__rtruediv__", "__pow__", "__neg__"))
 
     # -- comparisons ----------------------------------------------------------------------------
     def __eq__(self, other: object) -> bool:
@@ -229,6 +215,93 @@ def column(X: IndexMatrix, j: Index) -> IndexMatrix:
 
 
 lifted = IndexMatrix.lifted
+
+
+# -- derivatives and equality ------------------------------------------------------------------
+
+
+def entry_of(V: IndexMatrix) -> Entry:
+    """v_ij, for a matrix V of symbols"""
+    match [*V.entry.terms.items()]:
+        case [(((Entry() as entry, 1),), 1)]:
+            return entry
+    raise ValueError(f"expected a matrix of symbols, found {V}")
+
+
+def derivative(e: Expression, V: IndexMatrix) -> IndexMatrix:
+    """∇_V e, the matrix of the derivatives of a scalar expression with respect to the entries of V."""
+    entry, new = entry_of(V), {i: new_index(i.size) for i in V.indices}
+    slope = e.derivative(entry.at(*(new[i] for i in entry.indices)))  # under new names: e may have the same indices
+    return IndexMatrix(V.shape, slope.substituted({k: i for i, k in new.items()}))
+
+
+def gradient(value: IndexMatrix, V: IndexMatrix) -> IndexMatrix:
+    """∇_V of a scalar, for a matrix V of symbols."""
+    return derivative(value.entry, V)
+
+
+def jacobian(y: IndexMatrix, x: IndexMatrix) -> IndexMatrix:
+    """∂y/∂x, the matrix with the entries ∂y_i/∂x_j, for row or column vectors y and x; x consists of symbols."""
+    (m, i), (n, j) = (_axis(v) for v in (y, x))
+    entry, k = entry_of(x), new_index(j.size)
+    slope = y.entry.derivative(entry.at(*(k for _ in entry.indices)))
+    return matrix((m, n), lambda row, column: slope.substituted({i: row, k: column}))
+
+
+def _axis(v: IndexMatrix) -> tuple[Any, Any]:
+    """The size of a vector, and the index of its elements."""
+    if size_name(v.shape[0]) != 1 and size_name(v.shape[1]) != 1:
+        raise ValueError(f"expected a row or a column vector, found a matrix of shape {v.shape}")
+    axis = 0 if size_name(v.shape[1]) == 1 else 1
+    return v.shape[axis], v.indices[axis]
+
+
+def at(A: IndexMatrix, V: IndexMatrix, value: IndexMatrix) -> IndexMatrix:
+    """A with a matrix for the symbols V in it, of the same size."""
+    own = entry_of(V)
+
+    def rule(f: Factor) -> Expression | None:
+        if not isinstance(f, Entry) or f != own.at(*f.indices):
+            return None
+        found = dict(zip(own.indices, f.indices, strict=True))
+        return value.entry.substituted(found)
+
+    return IndexMatrix(A.shape, A.entry.mapped(rule))
+
+
+def problem_of(found: Any, expected: IndexMatrix) -> str:
+    """Why they cannot be equal; '' if they can."""
+    if found is None:
+        return "found nothing, expected a matrix"
+    if isinstance(found, np.ndarray):
+        return f"found a NumPy array, expected a matrix in index notation: {USE_THE_TABLE}"
+    if not isinstance(found, IndexMatrix):
+        return f"found {found!r}, expected a matrix"
+    sizes = [" × ".join(str(size_name(n)) for n in A.shape) or "1" for A in (found, expected)]
+    return "" if sizes[0] == sizes[1] else "found a matrix of size {}, expected {}".format(*sizes)
+
+
+def is_proved(A: IndexMatrix, B: IndexMatrix) -> bool:
+    """Whether A = B for all sizes: the canonical forms of their entries are equal. If not, nothing is known."""
+    return not problem_of(A, B) and is_equal(A.entry, B.entry)
+
+
+def verdict(
+    thing: type | Callable[..., Any],
+    quantity: str,
+    origin: tuple[str, str],
+    sizes: str,
+    found: Any,
+    expected: IndexMatrix,
+    start: float,
+    prefix: str = "",
+) -> Check:
+    """The verdict on what a class or function computes, compared with what it should compute; see `judged`."""
+    problem = problem_of(found, expected)
+    if not problem and not is_equal(found.entry, expected.entry):
+        problem = f"the canonical forms of the entries differ\n  found     {found}\n  expected  {expected}"
+    problem = f"is not proved: {problem}" if problem else ""
+    return judged(thing, quantity, origin, sizes, problem, method=METHOD, start=start, prefix=prefix)
 
 
 # -- the table ---------------------------------------------------------------------------------

@@ -18,8 +18,21 @@ from matgrad.index_notation.sums import summed
 from matgrad.inspection.equations import relative_path
 from matgrad.inspection.verdicts import Check
 from matgrad.program.shapes import size_name
-from matgrad.proofs.calculus import METHOD, at, entry_of, gradient, is_proved, jacobian
-from matgrad.proofs.matrices import IndexMatrix, Size, column, indices_of, matrix, row, symbols
+from matgrad.proofs.matrices import (
+    METHOD,
+    IndexMatrix,
+    Size,
+    at,
+    column,
+    entry_of,
+    gradient,
+    indices_of,
+    is_proved,
+    jacobian,
+    matrix,
+    row,
+    symbols,
+)
 
 
 class Step(NamedTuple):

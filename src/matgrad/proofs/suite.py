@@ -22,9 +22,14 @@ from matgrad.loss_functions import LOSSES, LossFunction, create_loss
 from matgrad.optimizers import OPTIMIZERS
 from matgrad.proofs.definitions import ArbitraryActivation
 from matgrad.proofs.derivations import derivations
-from matgrad.proofs.explained_functions import explain_activation, explain_lemma, explain_loss, explain_softmax
 from matgrad.proofs.explained_layers import explain_layer
-from matgrad.proofs.explanations import Explanation
+from matgrad.proofs.explanations import (
+    Explanation,
+    explain_activation,
+    explain_lemma,
+    explain_loss,
+    explain_softmax,
+)
 from matgrad.proofs.layers import prove_activation, prove_layer, prove_loss, prove_softmax
 from matgrad.proofs.lemmas import lemmas
 from matgrad.proofs.statements import Lemma, prove_lemma

@@ -19,8 +19,8 @@ from matgrad.inspection.gradients import suffixed
 from matgrad.inspection.verdicts import Check, crash
 from matgrad.layers.checks import check_layers
 from matgrad.layers.layer import Layer
-from matgrad.proofs.calculus import IndexCalculus
-from matgrad.proofs.matrices import IndexMatrix, Questions, Size
+from matgrad.matrix_operations import elements_sum, hadamard
+from matgrad.proofs.matrices import IndexMatrix, Questions, Size, entry_of, gradient, is_proved, problem_of, symbols
 from matgrad.sparse.matrix import SparseMatrix
 
 T = TypeVar("T")
@@ -52,13 +52,33 @@ class SymbolicSizes:
 
 
 class Symbols:
-    """Symbols for the matrices and numbers of a layer, a loss or an activation function.
+    """Symbols for the matrices and numbers of a layer, a loss or an activation function, and their derivatives.
 
+    Symbols of different matrices have different names.
     With `keep_numbers`, numbers such as ε stay as they are, unless they depend on the sizes.
     """
 
+    derivative, problem_of, is_same = staticmethod(gradient), staticmethod(problem_of), staticmethod(is_proved)
+
     def __init__(self, sizes: SymbolicSizes, keep_numbers: bool = False) -> None:
-        self.sizes, self.keep_numbers, self.calculus = sizes, keep_numbers, IndexCalculus()
+        self.sizes, self.keep_numbers = sizes, keep_numbers
+        self.taken: set[str] = set()  # the names of symbols that no others may have
+
+    def symbols(self, name: str, *shape: Size | int, is_positive: bool = False) -> IndexMatrix:
+        """An m×n matrix of symbols with this name, or a similar one if that is taken."""
+        while name in self.taken:
+            name += "'"
+        return symbols(name, *shape, is_positive=is_positive)
+
+    def own_symbols(self, name: str, *shape: Size | int, is_positive: bool = False) -> Any:
+        """An m×n matrix of symbols whose name is taken from now on."""
+        X = self.symbols(name, *shape, is_positive=is_positive)
+        self.taken.add(entry_of(X).name)
+        return X
+
+    def pairing(self, G: IndexMatrix, Y: IndexMatrix) -> IndexMatrix:
+        """⟨G, Y⟩ = Σ_ij g_ij·y_ij"""
+        return elements_sum(hadamard(G, Y))
 
     def layer(self, make: MakeLayer, *, training: bool = True) -> Layer:
         """The layer in one of its modes, with symbols, parts included."""
@@ -88,7 +108,7 @@ class Symbols:
                 raise TypeError(f"{where} is sparse: proofs are for dense matrices")
             case np.ndarray(ndim=2):
                 shape = (self.sizes.of(m, n, where) for m, n in zip(value.shape, np.shape(other), strict=True))
-                return self.calculus.own_symbols(name, *shape)
+                return self.own_symbols(name, *shape)
             case int() if not isinstance(value, bool) and value != other:
                 return self.sizes.of(value, other, where)
             case float():
@@ -101,7 +121,7 @@ class Symbols:
         """A symbol, which is positive if the number is; 0 stays 0."""
         if not value or (self.keep_numbers and value == other):
             return value
-        return self.calculus.own_symbols(name, is_positive=value > 0)
+        return self.own_symbols(name, is_positive=value > 0)
 
 
 Prove = Callable[[Symbols, str], list[Check]]  # the verdicts, with symbols and a text about the sizes

@@ -14,6 +14,7 @@ from matgrad import layers, loss_functions, optimizers
 from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.inspection.equations import assignment, last_line
 from matgrad.inspection.verdicts import Check, origin_of
+from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.symbolic.equality import symbols, verdict
 from matgrad.symbolic.numbers import numeric_verdict
 
@@ -37,7 +38,6 @@ DEFAULTS: dict[type, dict[str, Any]] = {
     layers.LayerNormalizationLayer: {"epsilon": 1e-5, "gamma": 1, "beta": 0},
     layers.RMSNormalizationLayer: {"epsilon": 1e-5, "gamma": 1},
     layers.DropoutLayer: _DROPOUT,
-    layers.LinearDropoutLayer: _LINEAR | _DROPOUT,
     activations.LeakyReLUActivation: {"alpha": 0.01},
     activations.AllReLUActivation: {"alpha": 0.01},
     activations.TReLUActivation: {"epsilon": 0.01},
@@ -57,6 +57,7 @@ DEFAULTS: dict[type, dict[str, Any]] = {
     optimizers.AdamOptimizer: _ADAM,
     optimizers.AdamWOptimizer: _ADAM | {"weight_decay": 0.01},
 }
+DEFAULTS |= {with_dropout: DEFAULTS[cls] | _DROPOUT for cls, with_dropout in DROPOUT_LAYERS.items()}
 
 
 def check_defaults(thing: Any) -> list[Check]:
