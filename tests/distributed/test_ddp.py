@@ -10,6 +10,7 @@ from ranks_support import torchrun
 
 from page_support import DOCS, ROOT
 
+pytestmark = pytest.mark.slow
 WORKER = ROOT / "tests" / "distributed" / "ddp_worker.py"
 
 

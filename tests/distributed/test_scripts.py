@@ -10,6 +10,7 @@ from ranks_support import free_port, largest_difference, torchrun
 
 import matgrad as mg
 
+pytestmark = pytest.mark.slow
 WORKER = Path(__file__).parent / "script_worker.py"
 
 

@@ -40,6 +40,7 @@ def xla() -> dict[str, dict[str, int]]:
     return json.loads(run.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DENSE)
 def test_no_more_is_sent_than_by_xla(name, xla):
     found = messages(program_of(name).values)
