@@ -14,7 +14,7 @@ import matgrad as mg
 from harness.problems import GENERATED, generated
 from harness.reports import Record, circumstances, finish, head, parser, say
 from matgrad.foundation.machine import peak_memory, set_threads
-from matgrad.foundation.table import Table
+from matgrad.foundation.writing import Table
 
 TITLE = "Networks of brain scale"
 NETWORK = {"layers": 10, "neurons": 5_000_000, "connections": 10, "features": 784, "classes": 10}

@@ -26,7 +26,7 @@ from harness.reports import (
 )
 from harness.team import Team
 from harness.tools import matgrad
-from matgrad.foundation.table import Table
+from matgrad.foundation.writing import Table
 
 TITLE = "This checkout and another one"
 notes = common_notes

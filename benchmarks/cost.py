@@ -22,7 +22,7 @@ from harness.reports import (
     times,
 )
 from harness.team import Team
-from matgrad.foundation.table import Table
+from matgrad.foundation.writing import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,7 +22,7 @@ from harness.problems import Setting, generated, initial_parameters
 from harness.reports import Record, bars, difference, finish, head, log_scales, parser, ratio, say, script, times, write
 from harness.team import Team
 from harness.tools import Tool, baseline, matgrad
-from matgrad.foundation.table import Table
+from matgrad.foundation.writing import Table
 
 if TYPE_CHECKING:
     import torch

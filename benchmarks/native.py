@@ -9,7 +9,7 @@ from harness.problems import Setting, initial_parameters
 from harness.reports import DIFFERENCE, Record, common_notes, finish, head, installed, parser, say, script
 from harness.team import Team
 from harness.tools import NATIVE, PYTORCH, STAND_ALONE, Tool
-from matgrad.foundation.table import Table
+from matgrad.foundation.writing import Table
 
 TITLE = "Dense training in the C++ core"
 

@@ -35,7 +35,7 @@ from harness.reports import (
 )
 from harness.team import Team, Turns
 from harness.tools import NATIVE, Tool, baseline, matgrad
-from matgrad.foundation.table import Table
+from matgrad.foundation.writing import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

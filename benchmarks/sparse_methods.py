@@ -23,7 +23,7 @@ from baselines.method_run import DENSE, FILES, PYTORCH, Run
 from harness.reports import Record, common_notes, finish, head, numbers, parser, read, say, write
 from harness.team import Process, ToolError, environment_of
 from matgrad import datasets
-from matgrad.foundation.table import Table
+from matgrad.foundation.writing import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import matgrad as mg
-from matgrad.foundation.installing import how_to_install
+from matgrad.foundation.imports import how_to_install
 from support import PATIENCE
 
 SOURCE = Path(mg.__file__).parent

@@ -23,7 +23,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import matgrad as mg
-from matgrad.foundation.random_numbers import generator
+from matgrad.foundation.numbers import generator
 from matgrad.sklearn import MLPClassifier, MLPRegressor
 
 BACKENDS = ("numpy", "torch", "native", "jax", "tensorflow")

@@ -18,7 +18,7 @@ from matgrad.callbacks import Accounting, Callback, Statistics
 from matgrad.callbacks.methods import FROM_DENSE, create_method
 from matgrad.datasets import DataLoader
 from matgrad.evaluation.measures import EVALUATION_BATCH
-from matgrad.foundation.random_numbers import manual_seed
+from matgrad.foundation.numbers import manual_seed
 from matgrad.learning_rate import create_scheduler
 from matgrad.loss_functions import create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron

@@ -21,9 +21,8 @@ from harness.memory import total_memory
 from harness.problems import Parameters, values_of
 from harness.team import FOLDER
 from harness.tools import Tool
-from matgrad.foundation.files import as_json
 from matgrad.foundation.machine import cores, machine, versions
-from matgrad.foundation.table import Table
+from matgrad.foundation.writing import Table, as_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,7 +22,7 @@ from matgrad.engines.registry import compile_step
 from matgrad.evaluation.measures import compute_accuracy, compute_loss
 from matgrad.exchange import from_keras, from_onnx, from_torch, to_keras, to_onnx, to_torch
 from matgrad.explanation.explanation import Explanation, explain
-from matgrad.foundation.random_numbers import manual_seed
+from matgrad.foundation.numbers import manual_seed
 from matgrad.inspection.gradient_check import check_gradients
 from matgrad.inspection.profiling import Profile, profile
 from matgrad.layers import (

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends.base import Matrix, Scalar
-from matgrad.foundation.deferred import deferred
-from matgrad.foundation.random_numbers import Generator
+from matgrad.foundation.imports import deferred
+from matgrad.foundation.numbers import Generator
 from matgrad.layers import sparsity
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import LinearLayer

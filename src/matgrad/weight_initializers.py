@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.foundation.limits import FLOAT32
-from matgrad.foundation.random_numbers import Generator, generator
+from matgrad.foundation.numbers import Generator, generator
 from matgrad.sparse.support import CHUNK, Support
 from matgrad.specifications.parsing import create, parse_call
 

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 import matgrad as mg
 from matgrad.backends import backend_of
 from matgrad.callbacks import checkpoints
-from matgrad.foundation.random_numbers import generator
+from matgrad.foundation.numbers import generator
 from matgrad.layers.state import matrices_of, supports_of
 from matgrad.storage.checkpoints import checkpoint_files, find_checkpoint, read_checkpoint
 from support import open_folder, unprivileged

@@ -12,7 +12,7 @@ import torch
 import matgrad as mg
 from matgrad.derivation import backpropagation as adjoints
 from matgrad.derivation.terms import COMPOSED
-from matgrad.foundation.random_numbers import preserved_generator
+from matgrad.foundation.numbers import preserved_generator
 from matgrad.program.operations import OPERATIONS
 from matgrad.proofs import is_proved, prove_layer, symbols
 from matgrad.proofs.symbolic_layers import SymbolicSizes, Symbols

@@ -10,7 +10,7 @@ from html_support import formulas, numbers, parsed, rows, text
 
 import matgrad as mg
 from composites import custom, model
-from matgrad.foundation.random_numbers import generator
+from matgrad.foundation.numbers import generator
 from matgrad.inspection.equations import METHODS, equations, observed
 from support import to_numpy
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from matgrad.foundation.files import as_json
-from matgrad.foundation.writing import atomic_write, lock_folder, replaceable, write_json, write_or_rescue
+from matgrad.foundation.writing import as_json, atomic_write, lock_folder, replaceable, write_json, write_or_rescue
 from support import open_folder, unprivileged
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 
 from matgrad.backends.base import Backend
-from matgrad.foundation.installing import how_to_install
+from matgrad.foundation.imports import how_to_install
 
 # name: (the module that implements it, its class, top-level modules of its matrix types)
 BACKENDS: dict[str, tuple[str, str, tuple[str, ...]]] = {

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from matgrad.distributed import is_first
-from matgrad.foundation.plain_values import conform
+from matgrad.foundation.files import conform
 from matgrad.specifications.parsing import describe
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from matgrad.callbacks.callback import Callback
 from matgrad.callbacks.statistics import measure_and_part
-from matgrad.foundation.files import as_json
-from matgrad.foundation.installing import check_tensorboard
-from matgrad.foundation.writing import atomic_write, make_folder
+from matgrad.foundation.imports import check_tensorboard
+from matgrad.foundation.writing import as_json, atomic_write, make_folder
 
 if TYPE_CHECKING:
     from matgrad.training import Training

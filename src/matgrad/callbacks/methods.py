@@ -13,7 +13,7 @@ import numpy as np
 
 from matgrad.callbacks.callback import Callback
 from matgrad.callbacks.topology import Topology, TopologyCallback, check_sparse
-from matgrad.foundation.random_numbers import generator
+from matgrad.foundation.numbers import generator
 from matgrad.layers.linear import LinearLayer
 from matgrad.layers.sparsity import densities_of
 from matgrad.sparse.densities import check_density

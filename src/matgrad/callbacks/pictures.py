@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from matgrad.callbacks.callback import Callback
-from matgrad.foundation.installing import check_matplotlib
-from matgrad.foundation.plain_values import conform
+from matgrad.foundation.files import conform
+from matgrad.foundation.imports import check_matplotlib
 from matgrad.foundation.writing import atomic_write, make_folder
 from matgrad.inspection.pictures import FIGURES, Shape, Snapshot, checked_shape, snapshot, write_animation, write_png
 

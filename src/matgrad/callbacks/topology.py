@@ -14,8 +14,7 @@ from matgrad.backends.base import Matrix
 from matgrad.callbacks.callback import Callback
 from matgrad.engines.fallback import EvaluationWithFallback, gradient_factors_of
 from matgrad.engines.registry import engine_of
-from matgrad.foundation.numbers import check_size
-from matgrad.foundation.random_numbers import generator
+from matgrad.foundation.numbers import check_size, generator
 from matgrad.program.computations import sparse_parameters
 from matgrad.sparse.growing import Factors, Grow, Site, create_grow
 from matgrad.sparse.pruning import Prune, create_prune, smallest

@@ -22,9 +22,9 @@ from matgrad.backends import BACKENDS
 from matgrad.cli.groups import GroupedCommand, option
 from matgrad.cli.options import COUNT, NUMERIC_BACKENDS, SEED, dtype_option
 from matgrad.cli.program import described_model, model_options
-from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.machine import cores, set_threads
-from matgrad.foundation.table import Table
+from matgrad.foundation.writing import Table
+from matgrad.foundation.writing import as_json as json_text
 from matgrad.loss_functions import create_loss
 from matgrad.program.models import BATCH_SIZE
 from matgrad.specifications.models import OPTIMIZER, set_optimizers

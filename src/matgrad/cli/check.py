@@ -11,7 +11,7 @@ import numpy as np
 import matgrad as mg
 from matgrad.cli.files import READS, Command
 from matgrad.cli.options import POSITIVE, SEED, plugin_option
-from matgrad.foundation.files import as_json as json_text
+from matgrad.foundation.writing import as_json as json_text
 from matgrad.inspection.gradient_check import GradientResult, check_gradients, first_wrong
 from matgrad.loss_functions import check_loss, create_loss
 from matgrad.specifications.models import create_model

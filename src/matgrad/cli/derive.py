@@ -11,8 +11,8 @@ from matgrad.activation_functions import ACTIVATIONS
 from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, Command, Writes, write_latex
 from matgrad.cli.options import plugin_option
 from matgrad.cli.verify import MEANING
-from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.notation import document
+from matgrad.foundation.writing import as_json as json_text
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers.linear import ActivationLayer
 from matgrad.specifications.models import LAYERS

@@ -25,8 +25,8 @@ from matgrad.cli.saved_models import class_names, load_data_for
 from matgrad.datasets import DataLoader
 from matgrad.datasets.tables import read_features
 from matgrad.evaluation.measures import Measures, measure, predicted_classes, probabilities
-from matgrad.foundation.files import as_json as as_json_text
 from matgrad.foundation.machine import set_threads
+from matgrad.foundation.writing import as_json as as_json_text
 from matgrad.foundation.writing import atomic_write, write_or_rescue
 from matgrad.storage.models import SavedModel, load_model
 

@@ -14,9 +14,9 @@ from matgrad.backends import BACKENDS, automatic_backend
 from matgrad.callbacks.statistics import MEASURES
 from matgrad.cli.files import READS, Command
 from matgrad.datasets import Features
-from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.files import is_safetensors, read_safetensors
 from matgrad.foundation.machine import instruction_sets, machine, thread_pools, versions
+from matgrad.foundation.writing import as_json as json_text
 from matgrad.program.program import Program, Value
 from matgrad.storage.checkpoints import RunState, read_checkpoint
 from matgrad.storage.models import read_arrays, read_description

@@ -20,8 +20,8 @@ from matgrad.cli.renamed import renaming
 from matgrad.cli.table_options import check_table_options, flag, given_table_options, target_options
 from matgrad.datasets import Dataset, Features
 from matgrad.datasets.normalization import KINDS
+from matgrad.foundation.files import read_plain_values
 from matgrad.foundation.limits import FLOAT32, THREADS
-from matgrad.foundation.plain_values import read_plain_values
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.specifications.parsing import create
 from matgrad.specifications.plugins import load_plugin

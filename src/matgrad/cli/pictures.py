@@ -11,7 +11,7 @@ from matgrad.callbacks import Pictures
 from matgrad.cli.files import READS, Command, WritesFolder
 from matgrad.cli.groups import option
 from matgrad.cli.settings import Settings, WritesFolderWithSettings
-from matgrad.foundation.installing import check_matplotlib
+from matgrad.foundation.imports import check_matplotlib
 from matgrad.foundation.writing import atomic_write, make_folder
 from matgrad.inspection.pictures import FIGURES, parse_shape, snapshot, write_png
 from matgrad.storage.models import load_model

@@ -19,9 +19,9 @@ from matgrad.cli.options import (
 )
 from matgrad.cli.saved_models import is_given, make_sparse, rebuilt
 from matgrad.cli.sparsity import density_options, sparsity_of
-from matgrad.foundation.files import as_json as json_text
 from matgrad.foundation.notation import document
-from matgrad.foundation.table import Table
+from matgrad.foundation.writing import Table
+from matgrad.foundation.writing import as_json as json_text
 from matgrad.loss_functions import create_loss
 from matgrad.program.models import BATCH_SIZE
 from matgrad.specifications.models import OPTIMIZER, WEIGHTS, create_model, set_optimizers

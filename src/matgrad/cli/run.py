@@ -34,9 +34,8 @@ from matgrad.cli.sparsity import sparse_training, sparsity_of, starts_dense
 from matgrad.cli.timer import Timer
 from matgrad.datasets import Dataset, Normalization
 from matgrad.distributed import current, is_first
-from matgrad.foundation.files import as_json
 from matgrad.foundation.machine import set_threads, threads
-from matgrad.foundation.writing import make_folder, write_json, write_or_rescue
+from matgrad.foundation.writing import as_json, make_folder, write_json, write_or_rescue
 from matgrad.layers.dropout import LinearDropoutLayer
 from matgrad.layers.linear import LinearLayer
 from matgrad.learning_rate import create_scheduler

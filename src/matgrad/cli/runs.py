@@ -9,8 +9,8 @@ import click
 from matgrad.cli.files import Command, Reads, Writes
 from matgrad.cli.train import train
 from matgrad.datasets.reading import existing_folder
-from matgrad.foundation.files import as_json
-from matgrad.foundation.installing import check_matplotlib
+from matgrad.foundation.imports import check_matplotlib
+from matgrad.foundation.writing import as_json
 from matgrad.inspection.figures import METADATA
 from matgrad.runs.comparison import KEYS, compare, sorted_by, table
 from matgrad.runs.figure import draw_runs

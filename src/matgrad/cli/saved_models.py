@@ -12,7 +12,7 @@ from matgrad.cli.options import load_data
 from matgrad.cli.sparsity import SPARSITY, check_sparsity
 from matgrad.cli.table_options import flag
 from matgrad.datasets import Dataset, Features, Normalization
-from matgrad.foundation.random_numbers import preserved_generator
+from matgrad.foundation.numbers import preserved_generator
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import erdos_renyi_rule, layer_densities
 from matgrad.specifications.models import create_model, model_specification

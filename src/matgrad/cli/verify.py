@@ -15,7 +15,7 @@ import click
 from matgrad.backends import get_backend
 from matgrad.cli.files import WRITES, Command, write_latex
 from matgrad.cli.options import plugin_option
-from matgrad.foundation.files import as_json as json_text
+from matgrad.foundation.writing import as_json as json_text
 
 if TYPE_CHECKING:
     from matgrad.inspection.verdicts import Case, Check

@@ -10,8 +10,8 @@ import numpy as np
 
 from matgrad.datasets.dataset import DataError
 from matgrad.datasets.table_file import Table, listed, spelled_alike
+from matgrad.foundation.files import conform
 from matgrad.foundation.limits import check_bytes, limit_from
-from matgrad.foundation.plain_values import conform
 
 MISSING_RULES = ("error", "drop", "median")
 UNKNOWN_RULES = ("error", "zero")

@@ -14,7 +14,7 @@ from matgrad.backends.base import Matrix
 from matgrad.backends.conversion import convert
 from matgrad.datasets.checking import as_array, check_examples, checked_weights, is_scipy
 from matgrad.foundation.limits import check_bytes
-from matgrad.foundation.random_numbers import generator
+from matgrad.foundation.numbers import generator
 from matgrad.matrix_operations import identity
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 from matgrad.sparse.support import Support

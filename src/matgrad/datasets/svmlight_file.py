@@ -12,7 +12,7 @@ from matgrad.datasets.checking import DataError
 from matgrad.datasets.dataset import Dataset, hold_out
 from matgrad.datasets.reading import reading
 from matgrad.datasets.tables import MAX_RARE_CLASSES, TASKS, described
-from matgrad.foundation.installing import how_to_install
+from matgrad.foundation.imports import how_to_install
 from matgrad.foundation.limits import check_bytes, file_limit
 
 File = str | os.PathLike[str]

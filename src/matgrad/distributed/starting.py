@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from matgrad.distributed.group import Alone, Group, join
-from matgrad.foundation.installing import how_to_install
+from matgrad.foundation.imports import how_to_install
 
 TIMEOUT = 300.0  # seconds after which a rank that does not answer is lost
 

@@ -16,7 +16,7 @@ import numpy as np
 from matgrad.activation_functions import ActivationFunction, AllReLUActivation, LeakyReLUActivation
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
-from matgrad.foundation.random_numbers import preserved_generator
+from matgrad.foundation.numbers import preserved_generator
 from matgrad.layers import (
     ActivationLayer,
     BatchNormalizationLayer,

@@ -18,9 +18,8 @@ import numpy as np
 
 from matgrad.exchange.chain import at, model_of
 from matgrad.exchange.keras_layers import Config, Weights, operations_of
-from matgrad.foundation.files import DAMAGED_ARCHIVE, why_unreadable
+from matgrad.foundation.files import DAMAGED_ARCHIVE, parse_json, why_unreadable
 from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
-from matgrad.foundation.plain_values import parse_json
 from matgrad.foundation.writing import atomic_write
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 

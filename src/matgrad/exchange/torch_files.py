@@ -19,7 +19,7 @@ from matgrad.datasets.normalization import KINDS, Normalization
 from matgrad.exchange.torch_models import from_torch, to_torch
 from matgrad.foundation.files import read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
-from matgrad.foundation.random_numbers import preserved_generator
+from matgrad.foundation.numbers import preserved_generator
 from matgrad.foundation.writing import atomic_write
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.specifications.models import create_model, model_bytes

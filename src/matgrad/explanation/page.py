@@ -17,7 +17,7 @@ import numpy as np
 from matgrad.explanation.explanation import Explained, Explanation
 from matgrad.explanation.html import mathml
 from matgrad.explanation.writing import definition
-from matgrad.foundation.random_numbers import preserved_generator
+from matgrad.foundation.numbers import preserved_generator
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import supports_of
 from matgrad.program.description import all_values, value_as_dictionary

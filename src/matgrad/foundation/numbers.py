@@ -1,10 +1,11 @@
-"""Python numbers."""
+"""Numbers: Python's, checked and recognized, and the random generator that is used where none is given."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -59,3 +60,33 @@ def recognized(x: float, irrationals: Iterable[tuple[T, float]]) -> tuple[Fracti
 
 def _is_close(x: float, y: Fraction | float) -> bool:
     return abs(x - float(y)) <= ULPS * math.ulp(x)
+
+
+# -- random numbers ----------------------------------------------------------------------------
+
+Generator = np.random.Generator
+
+_generator = np.random.default_rng()
+
+
+def manual_seed(seed: int) -> None:
+    """Restart the generator of initial weights, supports, dropout seeds and batch orders."""
+    global _generator
+    _generator = np.random.default_rng(seed)
+
+
+def generator() -> Generator:
+    """The generator that is used where none is given."""
+    return _generator
+
+
+@contextmanager
+def preserved_generator() -> Iterator[None]:
+    """Restore the generator afterwards, as if it had been neither used nor restarted inside."""
+    global _generator
+    before, state = _generator, _generator.bit_generator.state
+    try:
+        yield
+    finally:
+        _generator = before
+        _generator.bit_generator.state = state

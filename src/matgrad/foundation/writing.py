@@ -1,18 +1,19 @@
-"""Files that are written completely or not at all."""
+"""Output: files that are written completely or not at all, JSON, and tables for a terminal or Markdown."""
 
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
-
-from matgrad.foundation.files import as_json
 
 try:
     import fcntl
@@ -83,6 +84,23 @@ def lock_folder(folder: Path) -> int:
     return handle
 
 
+def as_json(value: Any, indent: int | None = 2) -> str:
+    """The value as a JSON string in ASCII, for any terminal, on one line without `indent`; nan and inf are null.
+
+    What is no Unicode, in the name of a file, is escaped as JSON does: it comes back, and can be printed.
+    """
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """The value with None in place of nan and infinities, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write_json(path: str | Path, value: Any) -> None:
     """Write a value as JSON."""
     with atomic_write(path) as file:
@@ -113,3 +131,28 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, headings and rows, all strings; the first column has names, the others numbers."""
+
+    title: str
+    headings: list[str]
+    rows: list[list[str]]
+
+    def text(self) -> str:
+        """Aligned columns."""
+        lines = [self.headings, *self.rows]
+        widths = [max(len(line[k]) for line in lines) for k in range(len(self.headings))]
+        aligned = (
+            "  ".join([f"{line[0]:<{widths[0]}}", *(f"{x:>{w}}" for x, w in zip(line[1:], widths[1:], strict=True))])
+            for line in lines
+        )
+        return "\n".join([self.title, "", *(line.rstrip() for line in aligned)])
+
+    def markdown(self) -> str:
+        """A heading and a table."""
+        rule = ["---", *["---:"] * (len(self.headings) - 1)]
+        lines = ["| " + " | ".join(line) + " |" for line in (self.headings, rule, *self.rows)]
+        return "\n".join([f"### {self.title}", "", *lines])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matgrad.foundation.installing import check_matplotlib
+from matgrad.foundation.imports import check_matplotlib
 from matgrad.foundation.writing import atomic_write
 
 if TYPE_CHECKING:

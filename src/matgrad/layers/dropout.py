@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.foundation.numbers import as_number
-from matgrad.foundation.random_numbers import generator
+from matgrad.foundation.numbers import as_number, generator
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer, LinearLayer
 from matgrad.layers.softmax import LogSoftmaxLayer, SoftmaxLayer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from matgrad.backends.base import Matrix, Scalar
-from matgrad.foundation.deferred import deferred
+from matgrad.foundation.imports import deferred
 from matgrad.foundation.numbers import as_number
 from matgrad.layers.base import LayerBase
 from matgrad.sparse.matrix import values_of, with_values

@@ -14,7 +14,7 @@ import numpy as np
 from matgrad.backends import Backend, automatic_backend, backend_of, get_backend
 from matgrad.backends.base import MATMULS, Matrix, Scalar
 from matgrad.datasets.checking import as_array
-from matgrad.foundation.deferred import deferred
+from matgrad.foundation.imports import deferred
 from matgrad.layers import checks
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import State, matrices_of, sized_by_supports

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from matgrad.foundation.random_numbers import Generator
+from matgrad.foundation.numbers import Generator
 from matgrad.layers.weights import WeightedLayer
 from matgrad.sparse.densities import check_density, parse_densities, random_support
 from matgrad.sparse.starting_points import largest_weights

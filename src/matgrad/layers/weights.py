@@ -9,7 +9,7 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.conversion import convert
-from matgrad.foundation.random_numbers import Generator, generator
+from matgrad.foundation.numbers import Generator, generator
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import Matrix
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values

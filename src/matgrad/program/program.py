@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.foundation.deferred import deferred
+from matgrad.foundation.imports import deferred
 from matgrad.program.operations import OPERATIONS, Kind
 from matgrad.program.shapes import Shape, Size, size_name
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from matgrad.activation_functions import ActivationFunction
-from matgrad.foundation.random_numbers import preserved_generator
+from matgrad.foundation.numbers import preserved_generator
 from matgrad.inspection.gradients import suffixed
 from matgrad.inspection.verdicts import Check, crash
 from matgrad.layers.checks import check_layers

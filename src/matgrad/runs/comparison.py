@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from matgrad.callbacks.statistics import MEASURES
-from matgrad.foundation.table import Table
+from matgrad.foundation.writing import Table
 from matgrad.runs.reading import Record, Run
 
 Row = dict[str, Any]  # of a run: its values by name; None is unknown

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from matgrad.foundation.files import conform, parse_json, read_text
 from matgrad.foundation.limits import JSON, LOG, LOG_VALUES, check_count
-from matgrad.foundation.plain_values import conform, parse_json, read_text
 
 RECORD = "run.json"
 LARGEST = sys.float_info.max

@@ -1,6 +1,6 @@
 """Multilayer perceptrons as estimators of scikit-learn."""
 
-from matgrad.foundation.installing import how_to_install
+from matgrad.foundation.imports import how_to_install
 
 try:
     from matgrad.sklearn.estimators import MLPClassifier, MLPRegressor

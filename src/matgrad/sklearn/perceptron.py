@@ -17,8 +17,7 @@ from matgrad.backends.base import DTYPES
 from matgrad.callbacks import Callback
 from matgrad.callbacks.methods import FROM_DENSE, create_method
 from matgrad.datasets.checking import checked_weights
-from matgrad.foundation.numbers import check_size
-from matgrad.foundation.random_numbers import manual_seed, preserved_generator
+from matgrad.foundation.numbers import check_size, manual_seed, preserved_generator
 from matgrad.learning_rate import create_scheduler
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import layer_densities

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matgrad.foundation.numbers import check_size
-from matgrad.foundation.random_numbers import Generator, generator
+from matgrad.foundation.numbers import Generator, check_size, generator
 from matgrad.sparse.support import LARGEST, Support
 from matgrad.specifications.parsing import Items, create, parse_numbers
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from matgrad.backends import Backend, backend_of, register_matrix_type
 from matgrad.backends.base import DTYPES, Matrix, Scalar
-from matgrad.foundation.deferred import deferred
+from matgrad.foundation.imports import deferred
 from matgrad.foundation.numbers import as_number
 from matgrad.sparse.backend import SparseBackend
 from matgrad.sparse.support import Support, elements

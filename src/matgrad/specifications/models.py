@@ -10,8 +10,7 @@ from typing import Any
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
 from matgrad.foundation.limits import LAYERS as MOST_LAYERS
 from matgrad.foundation.limits import check_bytes, check_count
-from matgrad.foundation.numbers import check_size
-from matgrad.foundation.random_numbers import preserved_generator
+from matgrad.foundation.numbers import check_size, preserved_generator
 from matgrad.layers import (
     ActivationDropoutLayer,
     ActivationLayer,

@@ -21,7 +21,7 @@ import numpy as np
 
 from matgrad.backends.conversion import convert
 from matgrad.datasets.checking import all_finite
-from matgrad.foundation.plain_values import conform
+from matgrad.foundation.files import conform
 from matgrad.foundation.writing import PREFIX, atomic_write
 from matgrad.layers.state import SUPPORT, State, matrices_of, supports_of
 from matgrad.multilayer_perceptron import MultilayerPerceptron

@@ -27,9 +27,8 @@ from matgrad.backends import backend_of
 from matgrad.backends.conversion import convert
 from matgrad.datasets.features import Features
 from matgrad.datasets.normalization import KINDS, Normalization
-from matgrad.foundation.files import is_safetensors, read_npz, read_safetensors
+from matgrad.foundation.files import conform, is_safetensors, parse_json, read_npz, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
-from matgrad.foundation.plain_values import conform, parse_json
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import LinearLayer

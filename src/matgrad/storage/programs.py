@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.foundation.files import read_safetensors
+from matgrad.foundation.files import parse_json, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
-from matgrad.foundation.plain_values import parse_json
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers.state import SUPPORT, State, matrices_of
 from matgrad.program.description import as_dictionary, from_dictionary

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.foundation.files import read_safetensors
-from matgrad.foundation.plain_values import parse_json
+from matgrad.foundation.files import parse_json, read_safetensors
 from matgrad.foundation.writing import atomic_write
 from matgrad.sparse.support import Support
 from matgrad.storage.models import INDEX

@@ -20,7 +20,7 @@ import numpy as np
 
 from matgrad import optimizers, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
-from matgrad.foundation.random_numbers import generator, preserved_generator
+from matgrad.foundation.numbers import generator, preserved_generator
 from matgrad.inspection.equations import METHODS, equations
 from matgrad.inspection.verdicts import Case, Check, without_verdict
 from matgrad.layers import ActivationDropoutLayer, ActivationLayer, Layer, SReLULayer

@@ -20,9 +20,8 @@ from matgrad.distributed.agreement import agree
 from matgrad.distributed.group import Request, current
 from matgrad.engines.engine import Batches, CompiledStep
 from matgrad.engines.fallback import training_step
-from matgrad.foundation.deferred import deferred
-from matgrad.foundation.numbers import check_size
-from matgrad.foundation.random_numbers import generator
+from matgrad.foundation.imports import deferred
+from matgrad.foundation.numbers import check_size, generator
 from matgrad.inspection.profiling import counted
 from matgrad.layers.state import State
 from matgrad.learning_rate import LearningRateScheduler, checked_rate

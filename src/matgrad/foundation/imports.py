@@ -1,8 +1,22 @@
-"""How to install what is missing."""
+"""Modules that are imported late, because they import what uses them, or that may be missing."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
+from types import MethodType
+from typing import Any
+
+
+class deferred:
+    """The function `name` of a module as a method: ``M.fit`` is ``training.fit`` with M as its first argument."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        function = getattr(import_module(self.module), self.name)
+        return function if instance is None else MethodType(function, instance)
 
 
 def how_to_install(extra: str) -> str:
