@@ -112,7 +112,7 @@ def kernels_of(backend: str) -> Kernels:
     """The poisoned kernels of a backend."""
     if backend == "numpy":
         return poisoned(NumpyKernels, backend)
-    from matgrad.engines.torch_kernels import TorchKernels
+    from matgrad.engines.torch_engine import TorchKernels
 
     return poisoned(TorchKernels, backend)
 

@@ -13,7 +13,7 @@ import matgrad as mg
 from cli_support import run, succeed
 from matgrad.callbacks import Callback, Matrices
 from matgrad.datasets.loader import class_weights, weights_by_class
-from matgrad.engines.registry import compile_step
+from matgrad.engines.engine import compile_step
 from matgrad.evaluation.measures import measure
 from matgrad.loss_functions import LOSSES
 from matgrad.specifications.models import create_model

@@ -52,7 +52,7 @@ class Run:
         is_dense = self.method in DENSE or starts_dense(self.method)
         layers = ["ReLU"] * (len(self.sizes) - 2) + ["Linear"]
         densities = [1.0] * len(layers) if is_dense else self.densities()
-        optimizer = f"Nesterov({self.momentum}, {self.weight_decay})"
+        optimizer = f"Nesterov({self.momentum}, weight_decay={self.weight_decay})"
         return create_model(layers, self.sizes, densities=densities, optimizers=optimizer)
 
     def densities(self) -> list[float]:

@@ -59,9 +59,9 @@ class Matgrad(TrainingTool):
         if self.compiled:
             self.step = mg.compile_step(M, loss)
         else:
-            from matgrad.engines.eager import EagerStep
+            from matgrad.engines.fallback import TrainingStep
 
-            self.step = EagerStep(M, loss)
+            self.step = TrainingStep(M, loss, compiled=False)
         self.eta = M.scalar(self.setting.learning_rate)
 
     def prepare(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from matgrad.engines.registry import engine_of
+from matgrad.engines.engine import engine_of
 from matgrad.layers import LinearLayer
 from matgrad.loss_functions import SquaredErrorLoss
 from matgrad.multilayer_perceptron import MultilayerPerceptron

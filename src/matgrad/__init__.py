@@ -18,7 +18,7 @@ from matgrad.activation_functions import (
 from matgrad.callbacks import GMP, SET, SNIP, Callback, Checkpoints, EarlyStopping, RigL, Topology
 from matgrad.datasets import DataLoader, load_digits, one_hot
 from matgrad.derivation import Derivation, derive
-from matgrad.engines.registry import compile_step
+from matgrad.engines.engine import compile_step
 from matgrad.evaluation.measures import compute_accuracy, compute_loss
 from matgrad.exchange import from_keras, from_onnx, from_torch, to_keras, to_onnx, to_torch
 from matgrad.explanation.explanation import Explanation, explain

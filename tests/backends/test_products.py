@@ -7,7 +7,7 @@ import pytest
 
 from cli_support import run, succeed
 from matgrad.backends.base import MATMULS
-from matgrad.engines.fallback import evaluation_of, training_step
+from matgrad.engines.fallback import TrainingStep, evaluation_of
 from matgrad.loss_functions import SquaredErrorLoss, create_loss
 from matgrad.program.computations import Evaluation, GradientFactors, make_step, train_batch
 from matgrad.specifications.models import create_model
@@ -91,12 +91,12 @@ def test_processors_have_float32_alone(backend):
 
 def test_another_choice_is_another_compilation(backend, has_all):
     M = model(backend)
-    step = training_step(M, LOSS)
+    step = TrainingStep(M, LOSS)
     step.load(M.state())
-    before = step.step
+    before = step.compiled
     M.to(matmul="bf16")
     step.load(M.state())
-    assert step.step is not before
+    assert step.compiled is not before
     first = evaluation_of(M)
     assert evaluation_of(M) is first
     M.to(matmul="float32")
@@ -111,7 +111,7 @@ def everything(M, backend, loss):
     Xb, Tb = backend.matrix(X, "float32"), backend.matrix(T, "float32")
     train_batch(M, loss, Xb, Tb, M.scalar(0.1))
     for compiled in (False, True):
-        step = training_step(M, loss, compiled=compiled)
+        step = TrainingStep(M, loss, compiled=compiled)
         step.load(M.state())
         step(Xb, Tb, M.scalar(0.1))
         M.load_state(step.state())

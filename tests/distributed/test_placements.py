@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import cases
@@ -13,8 +13,8 @@ from test_sharding import own_part
 from threads import on_ranks
 
 from matgrad.distributed import current
-from matgrad.engines.exchange import Exchange
 from matgrad.engines.executor import Executor
+from matgrad.engines.sharded import Exchange
 from matgrad.program import Program, record_computation
 from matgrad.program.computations import make_step
 from matgrad.program.schedule import executable
@@ -26,7 +26,6 @@ from matgrad.program.sharding import (
     data_parallel,
     sharded,
     shared_optimizer,
-    tensor_parallel,
     with_optimizers,
 )
 from matgrad.specifications.models import create_model
@@ -35,6 +34,23 @@ from program_support import kernels_of
 Place = Callable[[Program], Placements]
 State = dict[str, np.ndarray]
 EPOCHS = 2
+
+
+def tensor_parallel(program: Program, layers: Sequence[str]) -> Placements:
+    """Consecutive layers in parts, as in Megatron, with all examples on every rank: of layers 1 and 2, ``["1", "2"]``.
+
+    The first ones are shared out by their outputs and the last one by its inputs. That takes one sum in feedforward,
+    and one in backpropagation if there are layers before them.
+    """
+    placements: Placements = {}
+    for name, x in program.inputs.items():
+        layer, _, parameter = name.partition(".")
+        is_weights = f"{parameter}.".startswith("W.")
+        if layer in layers[:-1] and not x.is_scalar and (is_weights or x.shape[1] > 1):
+            placements[name] = ROWS if is_weights else COLUMNS
+        elif layer == layers[-1] and is_weights and not x.is_scalar:
+            placements[name] = COLUMNS
+    return placements
 
 
 def train_in_parts(name: str, place: Place, ranks: int) -> list[tuple[State, Placements, list[Program]]]:

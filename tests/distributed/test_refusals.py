@@ -8,8 +8,7 @@ import pytest
 import matgrad as mg
 from matgrad.backends.base import RecordingError
 from matgrad.distributed import Collectives, Group, using
-from matgrad.engines.engine import Engine
-from matgrad.engines.registry import engine_of
+from matgrad.engines.engine import Engine, engine_of
 from support import Framework
 
 BACKENDS = ("numpy", "torch", "jax", "tensorflow")

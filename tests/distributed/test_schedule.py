@@ -7,7 +7,7 @@ import pytest
 from threads import on_ranks
 
 from matgrad.distributed import current
-from matgrad.engines.exchange import LINE, Exchange
+from matgrad.engines.sharded import LINE, Exchange
 from matgrad.program.program import Program
 from matgrad.program.schedule import executable, messages
 from matgrad.program.sharding import data_parallel, sharded

@@ -10,8 +10,8 @@ from threads import on_ranks
 
 from matgrad.distributed import current
 from matgrad.distributed.group import part
-from matgrad.engines.exchange import Exchange
 from matgrad.engines.executor import Executor
+from matgrad.engines.sharded import Exchange
 from matgrad.loss_functions import create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.program import optimized, record_computation

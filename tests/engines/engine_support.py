@@ -13,7 +13,7 @@ from matgrad.backends import get_backend
 from matgrad.backends.base import Backend
 from matgrad.engines.executor import Executor
 from matgrad.engines.numpy_kernels import NumpyKernels
-from matgrad.engines.torch_kernels import TorchKernels
+from matgrad.engines.torch_engine import TorchKernels
 from matgrad.program.description import as_dictionary
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value

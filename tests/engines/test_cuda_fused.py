@@ -25,7 +25,7 @@ from triton_support import triton  # noqa: F401 (which chooses the interpreter)
 
 from matgrad.engines.cuda import fused, source  # isort: skip
 from matgrad.engines.cuda.fusion import Group  # isort: skip
-from matgrad.engines.cuda.kernels import CudaKernels  # isort: skip
+from matgrad.engines.cuda.fused import CudaKernels  # isort: skip
 from matgrad.engines.cuda.tiles import MOST_PARTS, Tile, power_of_two, product_tile  # isort: skip
 
 METHODS = ("library", "tile", "split", "mixed")

@@ -16,9 +16,9 @@ from graph_support import LOSS, D, K, assert_same, graph_step, graphs_of, loader
 from matgrad.engines import engine
 from matgrad.engines.cuda import graphs
 from matgrad.engines.cuda.step import GraphEvaluation, GraphStep
+from matgrad.engines.engine import get_engine
 from matgrad.engines.executor import Executor
-from matgrad.engines.registry import get_engine
-from matgrad.engines.torch_kernels import TorchKernels
+from matgrad.engines.torch_engine import TorchKernels
 from matgrad.program.computations import Evaluation, make_step
 from matgrad.sparse.support import Support
 from support import to_numpy

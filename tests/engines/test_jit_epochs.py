@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from matgrad.datasets import DataLoader
-from matgrad.engines.registry import compile_step
+from matgrad.engines.engine import compile_step
 from matgrad.layers.state import matrices_of
 from matgrad.loss_functions import create_loss
 from matgrad.specifications.models import create_model

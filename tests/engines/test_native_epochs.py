@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import matgrad as mg
+from matgrad.engines.engine import compile_step
 from matgrad.engines.native import NativeExecutor, NativeStep
-from matgrad.engines.registry import compile_step
 from matgrad.specifications.models import create_model
 from support import to_numpy
 

@@ -14,8 +14,8 @@ import pytest
 
 import matgrad as mg
 import matgrad._native as _native
+from matgrad.engines.engine import compile_step, get_engine
 from matgrad.engines.native import NativeExecutor
-from matgrad.engines.registry import compile_step, get_engine
 from matgrad.layers.state import State
 from matgrad.program.computations import Feedforward
 from matgrad.specifications.models import create_model

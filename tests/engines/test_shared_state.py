@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import matgrad as mg
-from matgrad.engines.registry import compile_step, engine_of
+from matgrad.engines.engine import compile_step, engine_of
 from matgrad.layers.state import matrices_of
 from matgrad.program.computations import Feedforward
 from matgrad.specifications.models import create_model

@@ -7,7 +7,7 @@ import pytest
 
 import matgrad as mg
 from matgrad.engines import program as engine
-from matgrad.engines.fallback import StepWithFallback, evaluation_of
+from matgrad.engines.fallback import TrainingStep, evaluation_of
 from matgrad.program.computations import make_step
 from matgrad.program.recorder import record_computation
 from matgrad.sparse.support import Support
@@ -100,7 +100,7 @@ def test_a_step_takes_any_state_of_the_model(name: str):
     X, t = data()
     batch = next(iter(mg.DataLoader(X, t, N, classes=K).to(name)))
     pure = make_step(model(support(0), name), LOSS)
-    step = StepWithFallback(model(support(0), name), LOSS)
+    step = TrainingStep(model(support(0), name), LOSS)
     for S in (support(1), support(2, 40), support(3, 40), support(4, 8)):
         state = model(S, name).state()
         step.load(state)

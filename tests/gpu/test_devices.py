@@ -12,7 +12,7 @@ import matgrad as mg
 from gpu import DEVICE
 from matgrad.backends import automatic_backend, get_backend
 from matgrad.datasets import DataLoader
-from matgrad.engines.fallback import evaluation_of, training_step
+from matgrad.engines.fallback import TrainingStep, evaluation_of
 
 SIZES = [300, 200, 100, 10]
 ERRORS = {"float32": (0.0, 2e-6), "tf32": (5e-5, 2e-3), "bf16": (5e-4, 2e-2)}  # relative to float64: least and most
@@ -48,7 +48,7 @@ def results(M, compiled: bool) -> dict[str, np.ndarray]:
     outputs = evaluation_of(M, compiled=compiled)(state, Xb)["Y"]
     found = {"Y": np.array(M.backend.to_numpy(outputs), np.float64)}
     before = {name: np.array(M.backend.to_numpy(A), np.float64) for name, A in state.items()}
-    step = training_step(M, mg.SquaredErrorLoss(), compiled=compiled)
+    step = TrainingStep(M, mg.SquaredErrorLoss(), compiled=compiled)
     step.load(state)
     step(Xb, Tb, M.scalar(1e-2))
     return found | {name: M.backend.to_numpy(A) - before[name] for name, A in step.state().items() if "W" in name}

@@ -11,7 +11,7 @@ import matgrad as mg
 from gpu import DEVICE
 from matgrad.engines.cuda.graphs import Graph
 from matgrad.engines.cuda.step import GraphStep
-from matgrad.engines.registry import compile_step
+from matgrad.engines.engine import compile_step
 from matgrad.layers.state import matrices_of
 
 LOSS = mg.SoftmaxCrossEntropyLoss()

@@ -10,7 +10,7 @@ from gpu.comparison import assert_equal_states, numpy_state
 from gpu.test_devices import ERRORS, assert_errors, error_of, model, on_gpu
 from matgrad.backends import get_backend
 from matgrad.datasets import DataLoader
-from matgrad.engines.registry import compile_step
+from matgrad.engines.engine import compile_step
 
 
 def test_products_have_the_precision_that_was_asked_for():

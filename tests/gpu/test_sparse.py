@@ -11,8 +11,8 @@ import torch
 from gpu import DEVICE
 from matgrad.backends.numpy_backend import NumpyBackend
 from matgrad.backends.torch_backend import TorchBackend
+from matgrad.engines.cuda.fused import CudaKernels
 from matgrad.engines.cuda.index import Index
-from matgrad.engines.cuda.kernels import CudaKernels
 from matgrad.sparse.support import Support
 
 KERNELS = CudaKernels(TorchBackend())

@@ -22,7 +22,7 @@ COMPUTED = [name for name, row in OPERATIONS.items() if row.kind not in ("source
 
 
 def kernels() -> list[type[Kernels]]:
-    from matgrad.engines.torch_kernels import TorchKernels
+    from matgrad.engines.torch_engine import TorchKernels
 
     return [NumpyKernels, TorchKernels]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import matgrad as mg
-from matgrad.engines.registry import get_engine
+from matgrad.engines.engine import get_engine
 from matgrad.sparse.growing import Site, create_grow, largest_products
 from matgrad.sparse.pruning import create_prune
 from matgrad.sparse.support import Support

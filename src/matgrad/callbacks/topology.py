@@ -12,8 +12,8 @@ import numpy as np
 
 from matgrad.backends.base import Matrix
 from matgrad.callbacks.callback import Callback
+from matgrad.engines.engine import engine_of
 from matgrad.engines.fallback import EvaluationWithFallback, gradient_factors_of
-from matgrad.engines.registry import engine_of
 from matgrad.foundation.numbers import check_size, generator
 from matgrad.program.computations import sparse_parameters
 from matgrad.sparse.growing import Factors, Grow, Site, create_grow

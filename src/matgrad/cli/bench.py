@@ -171,7 +171,7 @@ def work() -> None:
 
 def _turn(way: dict[str, Any]) -> Callable[[], float]:
     """A function that trains for a moment, and returns the seconds per step; the step is compiled, and warm."""
-    from matgrad.engines.eager import EagerStep
+    from matgrad.engines.fallback import TrainingStep
 
     set_threads(way["threads"])
     for file in way["plugins"]:
@@ -184,7 +184,7 @@ def _turn(way: dict[str, Any]) -> Callable[[], float]:
     X, t = rng.random((N, M.layers[0].input_size), dtype=np.float32), rng.integers(max(K, 2), size=N)
     T = np.eye(K, dtype=np.float32)[t] if K > 1 else t[:, None].astype(np.float32)
     loader = mg.DataLoader(X, T, way["batch_size"]).to(way["backend"], dtype=M.dtype)
-    step = mg.compile_step(M, loss) if way["compiled"] else EagerStep(M, loss)
+    step = mg.compile_step(M, loss) if way["compiled"] else TrainingStep(M, loss, compiled=False)
     step.load(M.state())
     eta = M.scalar(0.0)  # the model stays as it is
 

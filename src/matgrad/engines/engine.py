@@ -5,17 +5,25 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from matgrad.backends import get_backend
 from matgrad.backends.base import Backend, Matrix, Scalar
 from matgrad.datasets.loader import rows_of
-from matgrad.distributed.group import Group
+from matgrad.distributed.group import Group, current
 from matgrad.layers.state import State
-from matgrad.program.computations import Computation, Step
+from matgrad.loss_functions import LossFunction
+from matgrad.program.computations import Computation, Step, make_step
+from matgrad.program.recorder import check_hidden_state
 from matgrad.sparse.growing import largest_products
 from matgrad.sparse.support import Support
+
+if TYPE_CHECKING:
+    from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 Batches = Iterable[tuple[Matrix, ...]]  # (X, T), or (X, T, s) if the examples have weights
 Rate = Callable[[int], Scalar]  # the learning rate of the i-th batch
@@ -48,11 +56,8 @@ class CompiledStep(ABC):
         """
 
     @abstractmethod
-    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
-        """Go on from this state, whose matrices are not changed.
-
-        `only_state` tells that nothing else of the model has changed since the last time.
-        """
+    def load(self, state: Mapping[str, Matrix]) -> None:
+        """Go on from this state, whose matrices are not changed."""
 
     @abstractmethod
     def state(self) -> State:
@@ -148,6 +153,30 @@ class CompiledEvaluation(ABC):
         """The outputs, such as 'Y' and, for an `Evaluation`, 'loss'; they are valid until the next call."""
 
 
+class TracedEvaluation(CompiledEvaluation):
+    """Feedforward, or an evaluation, compiled by XLA: `jit` traces functions, as `jax.jit` does."""
+
+    def __init__(self, computation: Computation, jit: Callable[[Computation], Any]) -> None:
+        self.jit = jit
+        self.invalidate(computation, is_same=False)
+
+    def invalidate(self, computation: Computation, is_same: bool) -> None:
+        if not is_same:
+            self.computation, self.compiled = computation, self.jit(computation)
+            self.prepared: set[tuple] = set()
+
+    def __call__(self, state: State, *inputs: Matrix) -> State:
+        if signature(inputs) not in self.prepared:
+            check_hidden_state(self.computation, state, *inputs)
+            self.prepared.add(signature(inputs))
+        return self.compiled(state, *inputs)
+
+
+def signature(inputs: Iterable[Matrix | None]) -> tuple:
+    """The types, shapes and dtypes of inputs, for which a computation is compiled."""
+    return tuple((type(x), x.shape, x.dtype) for x in inputs if x is not None)
+
+
 class Engine(ABC):
     """One way to run the computations of a model on the matrices of a backend."""
 
@@ -176,3 +205,47 @@ def wrong_group(backend: str, group: Group) -> TypeError:
     """What is wrong with a group that models on a backend cannot train in."""
     kind = type(group).__name__
     return TypeError(f"models on {backend} train in a group from distributed.start(backend={backend!r}), found {kind}")
+
+
+# -- which engine runs a model: that of the backend it was moved to, or of its matrices ------------------------
+
+# the module and class of each backend's engine, by the name that users know
+ENGINES: dict[str, tuple[str, str]] = {
+    "numpy": ("matgrad.engines.program", "ProgramEngine"),
+    "torch": ("matgrad.engines.torch_engine", "TorchEngine"),
+    "jax": ("matgrad.engines.jit", "JitEngine"),
+    "tensorflow": ("matgrad.engines.xla", "XlaEngine"),
+    "native": ("matgrad.engines.native", "NativeEngine"),
+}
+
+
+@cache
+def get_engine(name: str) -> Engine:
+    """The engine of the backend called `name`."""
+    backend = get_backend(name)
+    if name not in ENGINES:
+        raise NotImplementedError(f"the backend {name} has no engine; known: {', '.join(ENGINES)}")
+    module, class_name = ENGINES[name]
+    return getattr(import_module(module), class_name)(backend)
+
+
+def engine_of(M: MultilayerPerceptron) -> Engine:
+    """The engine that runs the steps and evaluations of M."""
+    return get_engine(M.engine)
+
+
+def compile_step(M: MultilayerPerceptron, loss: LossFunction, *, clip_norm: float | None = None) -> CompiledStep:
+    """The training step of M, compiled by its engine.
+
+    >>> step = compile_step(M, loss)
+    >>> step.load(M.state())
+    >>> for X, T in batches: step(X, T, eta)
+    >>> M.load_state(step.state())
+    """
+    return step_of(make_step(M, loss, clip_norm=clip_norm))
+
+
+def step_of(step: Step) -> CompiledStep:
+    """The training step, compiled by the engine of its model: for this process alone, or for a rank of its group."""
+    group, engine = current(), engine_of(step.template)
+    return engine.step(step) if group is None else engine.sharded_step(step, group)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matgrad.backends.base import Matrix
-from matgrad.engines.exchange import Exchange
 from matgrad.engines.kernels import Kernels
 from matgrad.layers.state import State
 from matgrad.program.buffers import Buffer, base, plan
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
+
+if TYPE_CHECKING:
+    from matgrad.engines.sharded import Exchange
 
 
 class Executor:

@@ -6,20 +6,20 @@ import sys
 import threading
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Matrix, RecordingError, Scalar
 from matgrad.distributed.group import Disagreement, current
-from matgrad.engines.eager import EagerEvaluation, EagerStep
-from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, Poll, Rate, no_poll
-from matgrad.engines.registry import engine_of, step_of
+from matgrad.engines.engine import Batches, CompiledStep, Poll, Rate, engine_of, no_poll, step_of
 from matgrad.inspection.profiling import profile_of
+from matgrad.layers.layer import check_sharing
 from matgrad.layers.state import State, copied, matrices_of, sized_by_supports, supports_of
-from matgrad.loss_functions import LossFunction
+from matgrad.loss_functions import LossFunction, check_loss
 from matgrad.program.computations import Computation, Evaluation, Feedforward, GradientFactors, Step, train_batch
 from matgrad.program.purity import Snapshot, isolated
 
@@ -27,91 +27,109 @@ if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 
-def training_step(
-    M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None, *, compiled: bool = True
-) -> CompiledStep:
-    """The training step of M, which follows every change of M: compiled, or its equations."""
-    if compiled:
-        return StepWithFallback(M, loss, clip_norm)
-    _check_alone("compiled is False")
-    return EagerStep(M, loss, clip_norm)
-
-
-class StepWithFallback(CompiledStep):
-    """The compiled training step of M or, with a warning, its equations if it cannot be compiled.
+class TrainingStep(CompiledStep):
+    """The training step of M: compiled or, if it is not to be or cannot be compiled, its equations one by one.
 
     It follows every change of a setting of M between two epochs. A step with code of users is recorded again in every
     epoch, and compared with its equations on the first batch of each size in epochs 1, 2, 4, 8 and so on. If M is
     profiled and the compiled step cannot measure how long its equations take, they run one by one.
     """
 
-    step: CompiledStep
+    compiled: CompiledStep | None = None  # None if the equations run one by one, in M itself
     snapshot: Snapshot  # of M and its loss
     ready: Any  # the loader for whose batches it is compiled
     checked: set[Any]  # the sizes of batches for which it was found right
     earlier_seconds = 0.0  # for compiling steps that are no longer used
     loads: int  # how often a state was loaded, once per epoch
 
-    def __init__(self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None) -> None:
-        self.eager = EagerStep(M, loss, clip_norm)
-        self._compile()
-        M.forget()  # in compiled training, layers keep no matrices of a batch
+    def __init__(
+        self, M: MultilayerPerceptron, loss: LossFunction, clip_norm: float | None = None, *, compiled: bool = True
+    ) -> None:
+        check_sharing(M.layers)
+        check_loss(M, loss)
+        self.M, self.loss, self.clip_norm = M, loss, clip_norm
+        if compiled:
+            self._compile()
+            M.forget()  # in compiled training, layers keep no matrices of a batch
+        else:
+            _check_alone("compiled is False")
 
     @property
     def compilation_seconds(self) -> float:
-        return self.earlier_seconds + self.step.compilation_seconds
+        return self.earlier_seconds + (0.0 if self.compiled is None else self.compiled.compilation_seconds)
 
     def invalidate(self, step: Step, is_same: bool) -> None:
         """Do nothing: `load` does it."""
 
     def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
-        """Copy the state in; unless nothing else of M has changed, what is no longer right is compiled again."""
-        M, loss = self.eager.M, self.eager.loss
-        if self.step is not self.eager:
-            if self.cache_key != cache_key(M, state):
-                self.earlier_seconds = self.compilation_seconds
-                self._compile()
-            elif not only_state:
-                before, self.snapshot = self.snapshot, Snapshot(M, loss)
-                if before != self.snapshot or not self.snapshot.is_builtin:
-                    self.ready = None
-                    self.step.invalidate(self._computation(), before == self.snapshot)
-                self.loads += 1
-                if self.loads & (self.loads - 1) == 0:
-                    self.checked.clear()
+        """Copy the state in; what is no longer right is compiled again.
+
+        `only_state` tells that nothing else of M has changed since the last time.
+        """
+        if self.compiled is not None:
+            self._follow_changes(self.compiled, state, only_state)
+        if self.compiled is None:
+            self.M.load_state(state)
+        else:
+            self.compiled.load(state)
+
+    def _follow_changes(self, compiled: CompiledStep, state: Mapping[str, Matrix], only_state: bool) -> None:
+        """Compile again what is no longer right for M as it is now, and this state."""
+        if self.cache_key != cache_key(self.M, state):
+            self.earlier_seconds = self.compilation_seconds
+            self._compile()
+        elif not only_state:
+            before, self.snapshot = self.snapshot, Snapshot(self.M, self.loss)
+            if before != self.snapshot or not self.snapshot.is_builtin:
+                self.ready = None
+                compiled.invalidate(self._computation(), before == self.snapshot)
+            self.loads += 1
+            if self.loads & (self.loads - 1) == 0:
+                self.checked.clear()
         if supports_of(state):  # whose sizes may have changed
             self.ready = None
-        self.step.load(state)
 
     def state(self) -> State:
-        return self.step.state()
+        return self.M.state() if self.compiled is None else self.compiled.state()
 
     def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> None:
         """Compile the step for batches like these; if it is the user's, compare it with the equations."""
-        self.step.prepare(X, T, *s)
+        if self.compiled is None:
+            return
+        self.compiled.prepare(X, T, *s)
         sizes = tuple(tuple(A.shape) for A in (X, T, *s))
         if sizes not in self.checked:
-            if self.step is not self.eager and not self.snapshot.is_builtin:
-                self._check(X, T, *s)
+            if not self.snapshot.is_builtin:
+                self._check(self.compiled, X, T, *s)
             self.checked.add(sizes)
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+        if self.compiled is None:
+            return self._run_equations(X, T, eta, *s)
         try:
             self.prepare(X, T, *s)
         except (ConnectionError, Disagreement, MemoryError):
             raise  # between ranks; and equations need more memory than a compiled step
         except Exception as error:
-            self.eager.load(self.step.state())
-            self.eager(X, T, eta, *s)  # raises the original error if the fault is in the model or the batch
+            self.M.load_state(self.compiled.state())
+            self._run_equations(X, T, eta, *s)  # raises the original error if the fault is in the model or the batch
             _check_alone(_reason(error), error)
             _warn("training", error)
-            self.step = self.eager
+            self.compiled = None
         else:
-            self.step(X, T, eta, *s)
+            self.compiled(X, T, eta, *s)
+
+    def _run_equations(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+        """Train on one batch: the equations run one by one, and layers keep the matrices of the batch."""
+        profile = profile_of(self.M)
+        with nullcontext() if profile is None else profile.watching(self, X, T, *s):
+            train_batch(self.M, self.loss, X, T, eta, self.clip_norm, *s)
 
     def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
-        if self.step.takes_epochs and getattr(batches, "is_plain", False) and self._can_prepare(batches):
-            self.step.train(batches, rate, poll, first)
+        compiled = self.compiled
+        takes_epochs = compiled is not None and compiled.takes_epochs and getattr(batches, "is_plain", False)
+        if compiled is not None and takes_epochs and self._can_prepare(batches):
+            compiled.train(batches, rate, poll, first)
         else:
             super().train(batches, rate, poll, first)
 
@@ -129,13 +147,13 @@ class StepWithFallback(CompiledStep):
         self.ready = loader
         return True
 
-    def _check(self, X: Matrix, T: Matrix, *s: Matrix) -> None:
+    def _check(self, step: CompiledStep, X: Matrix, T: Matrix, *s: Matrix) -> None:
         """Raise RecordingError if one compiled step does not change the state as the equations do."""
-        step, before, eta = self.step, self.step.state(), self.eager.M.scalar(RATE)
-        M, loss = isolated(self.eager.M, self.eager.loss)
+        before, eta = step.state(), self.M.scalar(RATE)
+        M, loss = isolated(self.M, self.loss)
         M.load_state(copied(before))
         with np.errstate(all="ignore"):
-            train_batch(M, loss, X, T, eta, self.eager.clip_norm, *s)
+            train_batch(M, loss, X, T, eta, self.clip_norm, *s)
         expected = M.state()
         if step.is_timed:  # the batches that it counts are those that are trained on
             step = step_of(self._computation())
@@ -146,17 +164,16 @@ class StepWithFallback(CompiledStep):
         _compare(matrices_of(before), expected, found)
 
     def _computation(self) -> Step:
-        return Step(self.eager.M, self.eager.loss, self.eager.clip_norm)
+        return Step(self.M, self.loss, self.clip_norm)
 
     def _compile(self) -> None:
-        M, loss = self.eager.M, self.eager.loss
-        self.step = step_of(self._computation())
+        self.compiled = step_of(self._computation())
         self.checked, self.loads, self.ready = set(), 0, None
-        self.cache_key, self.snapshot = cache_key(M, M.state()), Snapshot(M, loss)
-        profile = profile_of(M)
-        if profile is not None and not profile.time(self.step):
-            _check_alone(f"{M.engine} cannot measure the equations of a compiled step")
-            self.step = self.eager
+        self.cache_key, self.snapshot = cache_key(self.M, self.M.state()), Snapshot(self.M, self.loss)
+        profile = profile_of(self.M)
+        if profile is not None and not profile.time(self.compiled):
+            _check_alone(f"{self.M.engine} cannot measure the equations of a compiled step")
+            self.compiled = None
 
 
 RATE = 0.01  # the learning rate with which a step is compared with its equations
@@ -182,50 +199,48 @@ def _agree(before: Matrix, expected: Matrix, found: Matrix) -> bool:
         return bool(np.all((np.abs(C - B) <= tolerance * scale) | (B == C) | (np.isnan(B) & np.isnan(C))))
 
 
-class EvaluationWithFallback(CompiledEvaluation):
-    """A computation of M: compiled or, with a warning, its equations if it cannot be compiled."""
+class EvaluationWithFallback:
+    """A computation of M: compiled or, if it is not to be or cannot be compiled, its equations one by one."""
 
     def __init__(
         self, kind: type[Feedforward | GradientFactors], M: MultilayerPerceptron, loss: Any, compiled: bool
     ) -> None:
-        self.eager = EagerEvaluation(kind, M, loss)
-        self.current: CompiledEvaluation = self.eager
+        self.kind, self.M, self.loss = kind, ref(M), loss  # it may be kept as long as M is
+        self.compiled = engine_of(M).evaluation(kind(M, loss)) if compiled else None
         self.is_checked = True  # whether a batch agreed with the equations, or all code is the package's
-        if compiled:
-            self.current = engine_of(M).evaluation(kind(M, loss))
 
     def invalidate(self, computation: Computation, is_same: bool) -> None:
         """Go on with the computation as it is now; its first batch is compared with the equations."""
-        self.current.invalidate(computation, is_same)
+        if self.compiled is not None:
+            self.compiled.invalidate(computation, is_same)
         self.is_checked = False
 
     def __call__(self, state: State, *inputs: Matrix) -> dict[str, Any]:
-        if self.current is self.eager:
-            return self.eager(state, *inputs)
+        """The outputs for one batch, such as 'Y' and 'loss'; they are valid until the next call."""
+        if self.compiled is None:
+            return self._by_equations(state, *inputs)
         try:
-            outputs = self.current(state, *inputs)
+            outputs = self.compiled(state, *inputs)
             if not self.is_checked:
-                expected = self.eager(state, *inputs)
+                expected = self._by_equations(state, *inputs)
                 _compare(expected, expected, outputs)
                 self.is_checked = True
         except MemoryError:
             raise
         except Exception as error:
-            outputs = self.eager(state, *inputs)  # raises the original error if the fault is not the engine's
+            outputs = self._by_equations(state, *inputs)  # raises the original error if the fault is not the engine's
             _warn("evaluation", error)
-            self.current = self.eager
+            self.compiled = None
         return outputs
 
-
-class _Cache(threading.local):
-    """The last evaluation of each kind of each model; each thread has its own."""
-
-    def __init__(self) -> None:
-        self.of_model: WeakKeyDictionary[MultilayerPerceptron, dict[type, tuple[Any, Snapshot, EvaluationWithFallback]]]
-        self.of_model = WeakKeyDictionary()
+    def _by_equations(self, state: State, *inputs: Matrix) -> State:
+        """The outputs, computed in a clone of M as it is now."""
+        M = self.M()
+        assert M is not None
+        return self.kind(M, self.loss)(state, *inputs)
 
 
-_cache = _Cache()
+_cache = threading.local()  # the last evaluation of each kind of each model; each thread has its own
 
 
 def evaluation_of(
@@ -252,7 +267,7 @@ def _compiled(
     """A computation of M, which is kept for the next call and follows every change of M."""
     if not compiled:
         return EvaluationWithFallback(kind, M, loss, compiled=False)
-    kept = _cache.of_model.setdefault(M, {})
+    kept = vars(_cache).setdefault("of_model", WeakKeyDictionary()).setdefault(M, {})
     key, snapshot = (cache_key(M, M.state() if state is None else state), type(loss)), Snapshot(M, loss)
     if kind in kept and kept[kind][0] == key:
         _, before, evaluation = kept[kind]
@@ -260,7 +275,7 @@ def _compiled(
             evaluation.invalidate(kind(M, loss), before == snapshot)
     else:
         evaluation = EvaluationWithFallback(kind, M, loss, compiled=True)
-    evaluation.eager.loss = loss
+    evaluation.loss = loss
     evaluation.is_checked &= snapshot.is_builtin
     kept[kind] = key, snapshot, evaluation
     return evaluation

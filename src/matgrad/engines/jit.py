@@ -12,7 +12,18 @@ import numpy as np
 
 from matgrad.backends.base import Matrix, Scalar
 from matgrad.distributed.group import Group
-from matgrad.engines.engine import Batches, CompiledEvaluation, CompiledStep, Engine, Poll, Rate, no_poll, with_rates
+from matgrad.engines.engine import (
+    Batches,
+    CompiledEvaluation,
+    CompiledStep,
+    Engine,
+    Poll,
+    Rate,
+    TracedEvaluation,
+    no_poll,
+    signature,
+    with_rates,
+)
 from matgrad.layers.state import State
 from matgrad.program.computations import Computation, Step
 from matgrad.program.recorder import check_hidden_state
@@ -30,7 +41,7 @@ class JitEngine(Engine):
         return ShardedJitStep(step, group)
 
     def evaluation(self, computation: Computation) -> CompiledEvaluation:
-        return JitEvaluation(computation)
+        return TracedEvaluation(computation, jax.jit)
 
 
 # what one call does at most, so that the host hears an interrupt in time
@@ -59,18 +70,18 @@ class JitStep(CompiledStep):
             self.several = jax.jit(partial(_several, step), static_argnames="N", donate_argnums=0)
             self.prepared: set[tuple] = set()
 
-    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
+    def load(self, state: Mapping[str, Matrix]) -> None:
         self.matrices = copies(state)
 
     def state(self) -> State:
         return copies(self.matrices)
 
     def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> None:
-        signature = tuple((A.shape, A.dtype) for A in (X, T, *s))
-        if signature not in self.prepared:
+        sizes = signature((X, T, *s))
+        if sizes not in self.prepared:
             check_hidden_state(self.step, self.matrices, X, T, None, *s)
             self._compile(X, T, jnp.zeros((), X.dtype), *s)
-            self.prepared.add(signature)
+            self.prepared.add(sizes)
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
         self.prepare(X, T, *s)
@@ -161,22 +172,3 @@ def _signatures(state: Mapping[str, Any]) -> dict[str, tuple]:
 def copies(state: Mapping[str, Matrix]) -> State:
     """The same matrices in new buffers, because `jax.jit` deletes those it updates."""
     return {name: jnp.array(X, copy=True) for name, X in state.items()}
-
-
-class JitEvaluation(CompiledEvaluation):
-    """Feedforward, or an evaluation, under `jax.jit`."""
-
-    def __init__(self, computation: Computation) -> None:
-        self.invalidate(computation, is_same=False)
-
-    def invalidate(self, computation: Computation, is_same: bool) -> None:
-        if not is_same:
-            self.computation, self.compiled = computation, jax.jit(computation)
-            self.prepared: set[tuple] = set()
-
-    def __call__(self, state: State, *inputs: Matrix) -> State:
-        signature = tuple((x.shape, x.dtype) for x in inputs)
-        if signature not in self.prepared:
-            check_hidden_state(self.computation, state, *inputs)
-            self.prepared.add(signature)
-        return self.compiled(state, *inputs)

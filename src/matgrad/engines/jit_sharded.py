@@ -47,7 +47,7 @@ class ShardedJitStep(OwnRows, JitStep):
         super().__init__(step)
 
     # -- the state, which all devices have --------------------------------------------------------------
-    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
+    def load(self, state: Mapping[str, Matrix]) -> None:
         """Go on from the state of rank 0."""
         with self.group.connected():
             self.matrices = self.sums({name: self._once(X, self.group.is_first) for name, X in state.items()})

@@ -18,6 +18,15 @@ def into(function: Callable[..., Any], **options: Any) -> Callable[..., None]:
     return staticmethod(lambda out, *operands: function(*operands, out=out, **options))
 
 
+def by_table(name: str) -> Callable[..., None]:
+    """The kernel that copies what the backend's operation of that name computes."""
+
+    def kernel(self: Kernels, out: Matrix, *operands: Any) -> None:
+        self.copy(out, getattr(self.backend, name)(*operands))
+
+    return kernel
+
+
 class Kernels(ABC):
     """The operations of a backend that write to a given matrix: ``kernels.exp(out, X)``."""
 
@@ -54,46 +63,24 @@ class Kernels(ABC):
         """I_n"""
         self.copy(out, self.backend.identity(out.shape[0], out))
 
-    def diag(self, out: Matrix, X: Matrix) -> None:
-        """diag(X)"""
-        self.copy(out, self.backend.diag(X))
-
-    def Diag(self, out: Matrix, x: Matrix) -> None:
-        """Diag(x)"""
-        self.copy(out, self.backend.Diag(x))
-
     def uniform(self, out: Matrix, seed: Scalar, count: Scalar) -> None:
         """uniform(m, n, seed, count)"""
         m, n = out.shape
         self.copy(out, self.backend.uniform(m, n, seed, count, out))
 
-    def sparse_product(self, out: Matrix, S: Support, w: Matrix, B: Matrix) -> None:
-        """W B"""
-        self.copy(out, self.backend.sparse_product(S, w, B))
+    diag, Diag = by_table("diag"), by_table("Diag")
 
-    def sparse_transposed_product(self, out: Matrix, S: Support, w: Matrix, B: Matrix) -> None:
-        """Wᵀ B"""
-        self.copy(out, self.backend.sparse_transposed_product(S, w, B))
+    # -- sparse matrices: W has the values w on the support S
+    sparse_product, sparse_transposed_product = by_table("sparse_product"), by_table("sparse_transposed_product")
+    dense, sampled_product = by_table("dense"), by_table("sampled_product")
 
-    def transposed_sum(
-        self, out: Matrix, S: Support, beta: Scalar, C: Matrix, alpha: Scalar, w: Matrix, B: Matrix
-    ) -> None:
+    def transposed_sum(self, out: Matrix, S: Support, beta: Scalar, C: Matrix, alpha: Scalar, *factors: Matrix) -> None:
         """β·C + α·Wᵀ B"""
-        self.copy(out, beta * C + alpha * self.backend.sparse_transposed_product(S, w, B))
+        self.copy(out, beta * C + alpha * self.backend.sparse_transposed_product(S, *factors))
 
-    def dense(self, out: Matrix, S: Support, w: Matrix) -> None:
-        """W"""
-        self.copy(out, self.backend.dense(S, w))
-
-    def sampled_product(self, out: Matrix, S: Support, A: Matrix, B: Matrix) -> None:
-        """(A Bᵀ)_S"""
-        self.copy(out, self.backend.sampled_product(S, A, B))
-
-    def sampled_sum(
-        self, out: Matrix, S: Support, beta: Scalar, C: Matrix, alpha: Scalar, A: Matrix, B: Matrix
-    ) -> None:
+    def sampled_sum(self, out: Matrix, S: Support, beta: Scalar, C: Matrix, alpha: Scalar, *factors: Matrix) -> None:
         """β·C + α·(A Bᵀ)_S"""
-        self.copy(out, beta * C + alpha * self.backend.sampled_product(S, A, B))
+        self.copy(out, beta * C + alpha * self.backend.sampled_product(S, *factors))
 
     def uniform_on(self, out: Matrix, S: Support, seed: Scalar, count: Scalar) -> None:
         """uniform(m, n, seed, count)_S"""

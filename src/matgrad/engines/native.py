@@ -12,10 +12,9 @@ import matgrad._native as _native  # not `from matgrad import`: so the error nam
 from matgrad.backends.base import Matrix
 from matgrad.distributed.group import Group
 from matgrad.engines.engine import Batches, CompiledStep, Poll, Rate, no_poll, throttled, with_rates
-from matgrad.engines.exchange import Exchange
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramEngine, ProgramStep
-from matgrad.engines.sharded import ShardedStep
+from matgrad.engines.sharded import Exchange, ShardedStep
 from matgrad.foundation.machine import threads
 from matgrad.layers.state import State, matrices_of
 from matgrad.program.computations import Step

@@ -1,6 +1,6 @@
 """Kernels for NumPy arrays; products and large sums use SciPy's BLAS.
 
-BLAS leaves out a term with the factor 0, though 0·nan is nan, and may do so with the factor nan: then we do without it.
+BLAS skips a term with the factor 0, though 0·nan is nan, and may skip one with the factor nan: there we use NumPy.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
 from matgrad.backends.base import Backend, Matrix, Scalar
 from matgrad.distributed.group import Group
-from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine
+from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine, signature
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
 from matgrad.foundation.machine import Stopwatch
@@ -25,7 +25,7 @@ from matgrad.sparse.support import Support
 # the kernels of each backend: module and class
 KERNELS = {
     "numpy": ("matgrad.engines.numpy_kernels", "NumpyKernels"),
-    "torch": ("matgrad.engines.torch_kernels", "TorchKernels"),
+    "torch": ("matgrad.engines.torch_engine", "TorchKernels"),
 }
 
 MOST_SIZES = 8  # of batches for which an evaluation keeps programs
@@ -80,7 +80,7 @@ class Programs:
         self.computation = computation
         self.current.clear()
 
-    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
+    def load(self, state: Mapping[str, Matrix]) -> None:
         """Go on with these matrices and supports; programs are planned again if numbers of elements change."""
         sizes = {name: X.shape for name, X in matrices_of(self.matrices).items()}
         given = {self._place(name): self._turned(name, X) for name, X in matrices_of(state).items()}
@@ -104,7 +104,7 @@ class Programs:
     def _retire(self, key: Any) -> None:
         """Take an executor away."""
         executor = self.executors.pop(key)
-        if self.is_timed:  # else nobody asks for it, and it has memory
+        if self.is_timed:  # otherwise free its memory
             self.retired.append(executor)
 
     def _products(self) -> AbstractContextManager[Any]:
@@ -167,7 +167,7 @@ class Programs:
         return optimized(program)
 
     def _transpose(self, names: set[str]) -> None:
-        """Store these entries of the state transposed; the programs so far, which read them otherwise, are given up."""
+        """Store these entries of the state transposed; earlier programs, which read them otherwise, are discarded."""
         if names <= self.transposed:
             return
         state = self._present()
@@ -191,18 +191,13 @@ class Programs:
         return self.executor_class(program, self.kernels, self.matrices)
 
 
-def signature(inputs: Iterable[Matrix | None]) -> tuple:
-    """The types, shapes and dtypes of inputs."""
-    return tuple((type(x), x.shape, x.dtype) for x in inputs if x is not None)
-
-
 class ProgramStep(Programs, CompiledStep):
     """A training step as a recorded program."""
 
     can_be_timed = True
     is_shared = False  # whether others have its matrices: these are then copied before they are changed
 
-    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
+    def load(self, state: Mapping[str, Matrix]) -> None:
         super().load(state)
         self.is_shared = False
 

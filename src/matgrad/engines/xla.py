@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import tensorflow as tf
 
 from matgrad.backends.base import Matrix, Scalar
-from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine
-from matgrad.layers.state import State
+from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine, TracedEvaluation, signature
 from matgrad.program.computations import Computation, Step
 from matgrad.program.recorder import check_hidden_state
+
+compiled_by_xla = partial(tf.function, autograph=False, jit_compile=True)
 
 
 class XlaEngine(Engine):
@@ -20,7 +22,7 @@ class XlaEngine(Engine):
         return XlaStep(step)
 
     def evaluation(self, computation: Computation) -> CompiledEvaluation:
-        return XlaEvaluation(computation)
+        return TracedEvaluation(computation, compiled_by_xla)
 
 
 class XlaStep(CompiledStep):
@@ -42,9 +44,9 @@ class XlaStep(CompiledStep):
             self._flush()
             self.step = step
             self.prepared: set[tuple] = set()
-            self.one, self.block = (tf.function(f, autograph=False, jit_compile=True) for f in (self._one, self._block))
+            self.one, self.block = map(compiled_by_xla, (self._one, self._block))
 
-    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
+    def load(self, state: Mapping[str, Matrix]) -> None:
         self.waiting.clear()
         if not self.variables:
             self.variables = {name: tf.Variable(X) for name, X in state.items()}
@@ -55,20 +57,20 @@ class XlaStep(CompiledStep):
         return {name: tf.identity(variable) for name, variable in self.variables.items()}
 
     def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> None:
-        if _signature(X, T, *s) not in self.prepared:
+        if signature((X, T, *s)) not in self.prepared:
             before = self.state()
             check_hidden_state(self.step, before, X, T, None, *s)
             try:
                 self.one(X, T, tf.zeros((), X.dtype), *s)  # XLA compiles a function when it first runs
             finally:
                 self._assign(before)
-            self.prepared.add(_signature(X, T, *s))
+            self.prepared.add(signature((X, T, *s)))
 
     def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
         self.prepare(X, T, *s)
         eta = eta if tf.is_tensor(eta) else tf.constant(eta, X.dtype)  # which would be float32 otherwise
         inputs = X, T, eta, *s
-        if self.waiting and _signature(*self.waiting[0]) != _signature(*inputs):
+        if self.waiting and signature(self.waiting[0]) != signature(inputs):
             self._flush()
         self.waiting.append(inputs)
         if len(self.waiting) == self.BLOCK:
@@ -104,27 +106,3 @@ class XlaStep(CompiledStep):
     def _assign(self, state: Mapping[str, Matrix]) -> None:
         for name, X in state.items():
             self.variables[name].assign(X, read_value=False)
-
-
-class XlaEvaluation(CompiledEvaluation):
-    """Feedforward, or an evaluation, in a `tf.function`, compiled by XLA."""
-
-    def __init__(self, computation: Computation) -> None:
-        self.invalidate(computation, is_same=False)
-
-    def invalidate(self, computation: Computation, is_same: bool) -> None:
-        if not is_same:
-            self.computation = computation
-            self.compiled = tf.function(computation, autograph=False, jit_compile=True)
-            self.prepared: set[tuple] = set()
-
-    def __call__(self, state: State, *inputs: Matrix) -> State:
-        if _signature(*inputs) not in self.prepared:
-            check_hidden_state(self.computation, state, *inputs)
-            self.prepared.add(_signature(*inputs))
-        return self.compiled(state, *inputs)
-
-
-def _signature(*inputs: Matrix) -> tuple:
-    """The shapes and dtypes that a computation is compiled for."""
-    return tuple((*x.shape, x.dtype) for x in inputs)

@@ -28,8 +28,8 @@ from matgrad.inspection.watching import CLIP, phases_of_segments, watched
 from matgrad.sparse.matrix import values_of
 
 if TYPE_CHECKING:
-    from matgrad.engines.eager import EagerStep
     from matgrad.engines.engine import CompiledStep
+    from matgrad.engines.fallback import TrainingStep
     from matgrad.multilayer_perceptron import MultilayerPerceptron
     from matgrad.program.costs import Cost
 
@@ -243,7 +243,7 @@ class Profile:
 
     # -- equations, one by one ----------------------------------------------------------------
     @contextmanager
-    def watching(self, step: EagerStep, X: Matrix, T: Matrix, *s: Matrix) -> Iterator[None]:
+    def watching(self, step: TrainingStep, X: Matrix, T: Matrix, *s: Matrix) -> Iterator[None]:
         """Time the equations of one step that runs inside; the time that watching takes is not counted."""
         backend, skipped = self.M.backend, {"", CLIP} if step.clip_norm is None else {""}
 
@@ -260,7 +260,7 @@ class Profile:
                 self._last = time.perf_counter()
                 yield
 
-    def _costs_of(self, step: EagerStep, X: Matrix, T: Matrix, *s: Matrix) -> dict[str, Cost | None]:
+    def _costs_of(self, step: TrainingStep, X: Matrix, T: Matrix, *s: Matrix) -> dict[str, Cost | None]:
         """The costs of the equations for such a batch, if the step can be recorded."""
         from matgrad.program.costs import costs_by_equation
 

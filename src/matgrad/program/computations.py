@@ -60,7 +60,7 @@ class Computation:
             return self.run(self.template.clone(), state, *inputs)
 
     def names(self, count: int) -> tuple[str, ...]:
-        """The names of its inputs if so many are given: those that are needed, and further ones."""
+        """The names of its inputs if `count` are given: the required ones, then optional ones."""
         return (*self.inputs, *self.optional)[: max(count, len(self.inputs))]
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:

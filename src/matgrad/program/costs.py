@@ -19,7 +19,7 @@ from matgrad.sparse.support import Support
 
 if TYPE_CHECKING:
     from matgrad.backends.base import Matrix
-    from matgrad.engines.eager import EagerStep
+    from matgrad.engines.fallback import TrainingStep
     from matgrad.layers.state import State
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
@@ -82,8 +82,8 @@ def costs_of(program: Program) -> dict[str, Cost | None]:
     return costs
 
 
-def costs_by_equation(step: EagerStep, X: Matrix, T: Matrix, *s: Matrix) -> dict[str, Cost | None]:
-    """The costs of a step whose equations run one by one, none fused or left out; {} if it cannot be recorded."""
+def costs_by_equation(step: TrainingStep, X: Matrix, T: Matrix, *s: Matrix) -> dict[str, Cost | None]:
+    """The costs of a step whose equations run one by one, none fused or omitted; {} if it cannot be recorded."""
     try:
         whole = _WholeStep(step.M, step.loss, step.clip_norm)
         return costs_of(record_computation(whole, step.M.state(), X, T, None, *s))
@@ -111,7 +111,7 @@ class StepCost(NamedTuple):
     sparse: Mapping[str, int]  # per example and stored element of each support
 
     def flops(self, examples: int, elements: Mapping[str, int]) -> int:
-        """The operations for so many examples; `elements` are the stored elements of each support, over all of them."""
+        """The operations for that many examples; `elements` has the stored elements of each support in all of them."""
         return self.dense * examples + sum(count * elements[name] for name, count in self.sparse.items())
 
 

@@ -48,7 +48,7 @@ def all_values(program: Program) -> list[Value]:
 
 
 def from_dictionary(content: Mapping[str, Any]) -> Program:
-    """The program that `as_dictionary` described, checked to be sound; its supports are not bound."""
+    """The program that `as_dictionary` described, checked to be valid; its supports are not bound."""
     if content["format"] != FORMAT:
         raise ValueError(f"format {content['format']}, expected {FORMAT}")
     sizes = {name: Size(_size(n), name) for name, n in content["sizes"].items()}
@@ -129,7 +129,7 @@ def check_program(program: Program) -> None:
         if isinstance(value.number, int | float) != (value.operation == "number"):
             raise ValueError(f"value {i}: a number belongs to the operation 'number', found {value.number!r}")
         if value.operation == "number" and value.dtype in COUNTERS and not is_whole(value):
-            raise ValueError(f"value {i}: expected a whole number below 2⁶³, found {value.number!r}")
+            raise ValueError(f"value {i}: expected an integer below 2⁶³, found {value.number!r}")
         depths[value] = 1 + depths[value.operands[0]] if value.kind == "view" else 0
         if depths[value] > DEEPEST:
             raise ValueError(f"value {i}: expected at most {DEEPEST} views of one another")

@@ -27,10 +27,9 @@ from matgrad.program.shapes import SCALAR, ShapeRule
 if TYPE_CHECKING:
     from matgrad.program.program import Value
 
-# how a value comes about: it is given, it is another view of an operand's memory, or it is computed, by all ranks
-# together if it is a collective
+# how a value is produced: given, a view of an operand's memory, or computed, by all ranks together if a collective
 Kind = Literal["source", "view", "elementwise", "reduction", "product", "sparse", "other", "collective"]
-# operands and result: floats; floats or counters, which are whole numbers; counters as operands of a float result
+# operands and result: floats; floats or counters, which are integers; counters as operands of a float result
 Dtypes = Literal["float", "any", "counts"]
 Level = Literal["sum", "product", "scaled", "unary", "atom"]
 LEVELS = ("sum", "product", "scaled", "unary", "atom")  # how tightly an expression binds

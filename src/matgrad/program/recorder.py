@@ -222,7 +222,7 @@ class RecordedMatrix:
         return self.recording.fail(f"{self!r} has no {name}: expected an operation of the table")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any, **options: Any) -> Any:
-        """NumPy's operators with a NumPy number or array on the left; its other functions are refused."""
+        """NumPy's operators with a NumPy number or array on the left; its other functions raise."""
         if ufunc not in OPERATORS or method != "__call__" or options:
             return self.recording.fail(f"np.{ufunc.__name__} of {self!r}: expected an operation of the table")
         left, right = operands
@@ -231,7 +231,7 @@ class RecordedMatrix:
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, operands: Any = (), options: Any = None) -> Any:
-        """PyTorch's functions are refused."""
+        """Raise RecordingError: PyTorch's functions cannot be recorded."""
         X = next(x for x in operands if type(x) is RecordedMatrix)
         return X.recording.fail(f"torch.{function.__name__} of {X!r}: expected an operation of the table")
 
@@ -253,7 +253,7 @@ class RecordedMatrix:
         if row.dtypes != "counts" and any(dtype != own for dtype in dtypes):
             raise RecordingError(f"{operation}: expected one dtype, found {', '.join(dtypes)}")
         if row.dtypes != "any" and own not in DTYPES:
-            raise RecordingError(f"{operation} of {own}: whole numbers can only be added and multiplied")
+            raise RecordingError(f"{operation} of {own}: integers can only be added and multiplied")
         shapes = [x.shape for x in operands]
         shape = row.shapes.result(shapes, sizes)
         if shape is None:
@@ -275,7 +275,7 @@ class RecordedMatrix:
             raise RecordingError(f"expected a recorded matrix or a number, found {x!r}")
         own = self.value.dtype
         if own not in DTYPES and not isinstance(x, int):
-            raise RecordingError(f"expected a whole number to combine with {self} of {own}, found {x}")
+            raise RecordingError(f"expected an integer to combine with {self} of {own}, found {x}")
         scalar = self.recording.append("number", (), (), own, number=x)
         return scalar if shape == () else scalar._record("full", scalar, m=shape[0], n=shape[1])
 

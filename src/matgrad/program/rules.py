@@ -174,24 +174,14 @@ def transposed_elements(value: Value, uses: Uses) -> Value | None:
     return _transposed(value, value.derived(value.operation, *known)) if len(known) == len(operands) else None
 
 
-def transposed_sums(value: Value, uses: Uses) -> Value | None:
-    """1ᵀ Xᵀ = (X 1)ᵀ, and likewise for the other sums and the maxima"""
-    other = {
-        "columns_sum": "rows_sum",
-        "rows_sum": "columns_sum",
-        "columns_max": "rows_max",
-        "rows_max": "columns_max",
-    }.get(value.operation)
-    if other and _is_transposed(value.operands[0]):
-        return _transposed(value, value.derived(other, value.operands[0].operands[0]))
-    return None
+TURNED = {"row_repeat": "column_repeat", "columns_sum": "rows_sum", "columns_max": "rows_max"}
+TURNED |= {other: operation for operation, other in TURNED.items()}
 
 
-def transposed_repeat(value: Value, uses: Uses) -> Value | None:
-    """1_m xᵀ = (x 1_mᵀ)ᵀ, and likewise for columns"""
-    other = {"row_repeat": "column_repeat", "column_repeat": "row_repeat"}.get(value.operation)
-    if other and _is_transposed(value.operands[0]):
-        return _transposed(value, value.derived(other, value.operands[0].operands[0]))
+def turned(value: Value, uses: Uses) -> Value | None:
+    """1ᵀ Xᵀ = (X 1)ᵀ, 1_m xᵀ = (x 1_mᵀ)ᵀ, and likewise for the other sums, maxima and repetitions"""
+    if value.operation in TURNED and _is_transposed(value.operands[0]):
+        return _transposed(value, value.derived(TURNED[value.operation], value.operands[0].operands[0]))
     return None
 
 
@@ -219,10 +209,8 @@ def _transpose(value: Value, uses: Uses) -> Value | None:
             return X
         case Value(operation="full", operands=(c,)):
             return replace(flipped, operands=(c,))
-        case Value(operation="row_repeat", operands=(x,)):
-            return replace(flipped, operation="column_repeat", operands=(_flip(x),))
-        case Value(operation="column_repeat", operands=(x,)):
-            return replace(flipped, operation="row_repeat", operands=(_flip(x),))
+        case Value(operation="row_repeat" | "column_repeat", operands=(x,)):
+            return replace(flipped, operation=TURNED[value.operation], operands=(_flip(x),))
         case Value(operation="matmul", operands=(A, B)) if uses[value] == 1:
             return replace(flipped, operands=(_flip(B), _flip(A)))
     return None
@@ -241,13 +229,7 @@ def _transposed(value: Value, result: Value) -> Value:
     return Value("transpose", (inner,), value.shape, value.dtype, equation=value.equation, order=value.order)
 
 
-TRANSPOSITIONS: tuple[Rule, ...] = (
-    transposed_repeat,
-    transposed_sums,
-    transposed_elements,
-    transposed_collective,
-    transposed_twice,
-)
+TRANSPOSITIONS: tuple[Rule, ...] = (turned, transposed_elements, transposed_collective, transposed_twice)
 
 
 def contiguous(value: Value, uses: Uses) -> Value | None:
@@ -297,40 +279,26 @@ def gated(value: Value, uses: Uses) -> Value | None:
     return None
 
 
+PRODUCT_SUMS = {
+    "matmul": "product_sum",
+    "sampled_product": "sampled_sum",
+    "sparse_transposed_product": "transposed_sum",  # of sparse examples
+}
+
+
 def summed_into_product(value: Value, uses: Uses) -> Value | None:
-    """β·C + α·A B is one product that starts with β·C instead of 0: biases, Δ' = μ·Δ - η·DZᵀ X"""
+    """β·C + α·A B is one product that starts with β·C instead of 0: biases, Δ' = μ·Δ - η·DZᵀ X
+
+    Likewise β·C + α·(A Bᵀ)_S on a support S, and β·C + α·Xᵀ B for sparse examples X: W'ᵀ = Wᵀ - η·Xᵀ DZ.
+    """
     for sign, C, P in _terms(value):
         alpha, product = _factor(P)
-        if product.operation == "matmul" and uses[product] == 1 and uses[P] == 1:
+        is_fitting = product.operation != "sparse_transposed_product" or _is_of_examples(product)
+        if product.operation in PRODUCT_SUMS and is_fitting and uses[product] == 1 and uses[P] == 1:
             beta, C = _factor(C)
-            A, B = product.operands
-            result = value.derived("product_sum", beta, C, _times(sign, alpha), A, B)
+            *support, A, B = product.operands
+            result = value.derived(PRODUCT_SUMS[product.operation], *support, beta, C, _times(sign, alpha), A, B)
             return replace(result, equation=product.equation)  # the product takes most of the time
-    return None
-
-
-def summed_into_sample(value: Value, uses: Uses) -> Value | None:
-    """β·C + α·(A Bᵀ)_S in one pass over the support S: Δ' = μ·Δ - η·(DZᵀ X)_S"""
-    for sign, C, P in _terms(value):
-        alpha, product = _factor(P)
-        if product.operation == "sampled_product" and uses[product] == 1 and uses[P] == 1:
-            beta, C = _factor(C)
-            S, A, B = product.operands
-            result = value.derived("sampled_sum", S, beta, C, _times(sign, alpha), A, B)
-            return replace(result, equation=product.equation)
-    return None
-
-
-def summed_into_transposed(value: Value, uses: Uses) -> Value | None:
-    """β·C + α·Xᵀ B in one pass, for sparse examples X: W'ᵀ = Wᵀ - η·Xᵀ DZ"""
-    for sign, C, P in _terms(value):
-        alpha, product = _factor(P)
-        is_fitting = product.operation == "sparse_transposed_product" and _is_of_examples(product)
-        if is_fitting and uses[product] == 1 and uses[P] == 1:
-            beta, C = _factor(C)
-            S, w, B = product.operands
-            result = value.derived("transposed_sum", S, beta, C, _times(sign, alpha), w, B)
-            return replace(result, equation=product.equation)
     return None
 
 
@@ -343,7 +311,7 @@ def added_scaled(value: Value, uses: Uses) -> Value | None:
     return None
 
 
-FUSIONS: tuple[Rule, ...] = (gated, summed_into_product, summed_into_sample, summed_into_transposed, added_scaled)
+FUSIONS: tuple[Rule, ...] = (gated, summed_into_product, added_scaled)
 
 
 def _terms(value: Value) -> list[tuple[int, Value, Value]]:

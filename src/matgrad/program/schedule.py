@@ -59,7 +59,7 @@ def messages(values: Iterable[Value]) -> list[list[Value]]:
 
 
 class Message(NamedTuple):
-    """What the ranks exchange at once: matrices that are added up or gathered, of so many bytes when they are whole."""
+    """What the ranks exchange at once: matrices that are added up or gathered, and their bytes when they are whole."""
 
     operation: str
     matrices: list[Value]
@@ -87,7 +87,7 @@ def _lowered(program: Program) -> Program:
         new[value] = replace(value, operands=tuple(new[x] for x in value.operands))
         if value.operation == "all_reduce":
             new[value] = value.derived("receive", replace(new[value], operation="send", name=""))
-    return _renewed(program, new)
+    return _with_values(program, new)
 
 
 def _is_ready(value: Value, order: Container[Value]) -> bool:
@@ -128,10 +128,10 @@ def _in_order(program: Program, order: Iterable[Value]) -> Program:
     new: dict[Value, Value] = {}
     for i, value in enumerate(order):
         new[value] = replace(value, operands=tuple(new[x] for x in value.operands), order=i)
-    return _renewed(program, new)
+    return _with_values(program, new)
 
 
-def _renewed(program: Program, new: Mapping[Value, Value]) -> Program:
+def _with_values(program: Program, new: Mapping[Value, Value]) -> Program:
     """The program with new values in place of its own; inputs that it does not read stay as they are."""
     inputs = {name: new.get(value, value) for name, value in program.inputs.items()}
     return Program(inputs, {name: new[value] for name, value in program.outputs.items()})

@@ -19,7 +19,7 @@ its shapes become those of the rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Any, NamedTuple
@@ -204,7 +204,7 @@ class _Sharder:
 
 
 def _check(program: Program, placements: Mapping[str, Placement]) -> None:
-    """Refuse placements of what the program does not have, and of elements without their support."""
+    """Raise ValueError if the program has no such input, or elements are placed without their support."""
     known = [*program.inputs, *program.supports]
     for name in placements:
         if name not in known:
@@ -274,23 +274,6 @@ def _by_size(x: Value, size: int) -> Placement:
     if x.is_scalar or is_number_of_elements(x.shape[1]):
         return WHOLE
     return next((axis for axis, n in zip(AXES, x.shape, strict=True) if n >= size), WHOLE)
-
-
-def tensor_parallel(program: Program, layers: Sequence[str]) -> Placements:
-    """Consecutive layers in parts, as in Megatron, with all examples on every rank: of layers 1 and 2, ``["1", "2"]``.
-
-    The first ones are shared out by their outputs and the last one by its inputs. That takes one sum in feedforward,
-    and one in backpropagation if there are layers before them.
-    """
-    placements: Placements = {}
-    for name, x in program.inputs.items():
-        layer, _, parameter = name.partition(".")
-        is_weights = f"{parameter}.".startswith("W.")
-        if layer in layers[:-1] and not x.is_scalar and (is_weights or x.shape[1] > 1):
-            placements[name] = ROWS if is_weights else COLUMNS
-        elif layer == layers[-1] and is_weights and not x.is_scalar:
-            placements[name] = COLUMNS
-    return placements
 
 
 def with_optimizers(program: Program, placements: Mapping[str, Placement]) -> Placements:

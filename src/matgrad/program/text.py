@@ -114,7 +114,7 @@ class Printer:
         return template.format(*(_Operand(self, x) for x in value.operands), **named), binds
 
     def signed(self, factor: Value) -> str:
-        """``+ c·`` or ``- c·`` before a term, by the sign of the factor; c is left out if it is 1."""
+        """``+ c·`` or ``- c·`` before a term, by the sign of the factor; c is omitted if it is 1."""
         if factor.number is not None:
             absolute = replace(factor, number=abs(factor.number))
             return f"{'-' if factor.number < 0 else '+'} {self.factor(absolute)}"

@@ -18,8 +18,8 @@ from matgrad.callbacks import Callback, Checkpoints, Divergence, Interruption
 from matgrad.datasets import DataLoader
 from matgrad.distributed.agreement import agree
 from matgrad.distributed.group import Request, current
-from matgrad.engines.engine import Batches, CompiledStep
-from matgrad.engines.fallback import training_step
+from matgrad.engines.engine import Batches
+from matgrad.engines.fallback import TrainingStep
 from matgrad.foundation.imports import deferred
 from matgrad.foundation.numbers import check_size, generator
 from matgrad.inspection.profiling import counted
@@ -82,7 +82,7 @@ class Training:
     T: Matrix
     s: list[Matrix]  # its weights, [s], or [] if it has none
     state: State  # of M before that batch; in compiled training, when the epoch began
-    _step: CompiledStep
+    _step: TrainingStep
     _epoch_data: Batches
     _end_of_part: int | None  # the number of its last batch, if it is known
     _is_watched: bool  # whether the callbacks are called after each batch, and not after parts of an epoch
@@ -278,7 +278,7 @@ class Training:
     # -- the loop -----------------------------------------------------------------------------
     def train(self, callbacks: Sequence[Callback] = ()) -> None:
         """Train epoch by epoch, until the last one or until a callback stops training."""
-        self._step = training_step(self.M, self.loss, self.clip_norm, compiled=self.compiled)
+        self._step = TrainingStep(self.M, self.loss, self.clip_norm, compiled=self.compiled)
         if self.group is not None:
             self.group.asked = self.group.heard = Request.NONE
         own = [*checked_callbacks(callbacks), Divergence(), Interruption()]

@@ -78,7 +78,7 @@ def divide(x, y):
 
 @triton.jit
 def to_tf32(x):
-    """x rounded to the nearest number with 11 bits: tensor cores take what they are given and leave out the others."""
+    """x rounded to the nearest number with 11 bits: tensor cores would truncate."""
     if INTERPRETED:
         bits = (x.to(tl.int32, bitcast=True) + 0x1000) & ~0x1FFF
         return tl.where(x == x, bits.to(tl.float32, bitcast=True), x)

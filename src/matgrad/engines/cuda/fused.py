@@ -1,4 +1,4 @@
-"""Execution of programs by few kernels, which are generated from the program."""
+"""Execution of programs by few kernels, which are generated from the program; those for sparse matrices are our own."""
 
 from __future__ import annotations
 
@@ -17,16 +17,40 @@ import triton
 import triton.language as tl
 
 from matgrad.backends.base import Matrix
-from matgrad.engines.cuda import functions
-from matgrad.engines.cuda.branches import Launch, run_side_by_side
+from matgrad.engines.cuda import functions, sparse
 from matgrad.engines.cuda.fusion import Group, grouped, located, ordered
+from matgrad.engines.cuda.graphs import Launch, run_side_by_side
+from matgrad.engines.cuda.index import Index
 from matgrad.engines.cuda.source import ALIGNED, Source, write
 from matgrad.engines.cuda.tiles import method, product_tile
 from matgrad.engines.kernels import Kernels
+from matgrad.engines.torch_engine import TorchKernels
 from matgrad.layers.state import State, matrices_of
 from matgrad.program.buffers import in_place_operands
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
+
+
+class CudaKernels(TorchKernels):
+    """The instructions of a program on a GPU; the host waits for none, so that all can be captured in a graph."""
+
+    sparse_product = staticmethod(sparse.sparse_product)
+    sparse_transposed_product = staticmethod(sparse.sparse_transposed_product)
+    transposed_sum = staticmethod(sparse.transposed_sum)
+    dense = staticmethod(sparse.dense)
+    sampled_product = staticmethod(sparse.sampled_product)
+    sampled_sum = staticmethod(sparse.sampled_sum)
+    sparse_gradients = staticmethod(sparse.sparse_gradients)
+    uniform_on = staticmethod(sparse.uniform_on)
+
+    def readable(self, X):
+        return X.contiguous()
+
+    def index(self, S, like, kept=None):
+        if isinstance(kept, Index) and (kept.shape, kept.nnz, kept.device) == (S.shape, S.nnz, like.device):
+            kept.update(S)
+            return kept
+        return Index(S, like.device)
 
 
 class FusedExecutor:

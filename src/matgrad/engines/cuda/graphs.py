@@ -1,13 +1,16 @@
-"""CUDA graphs: what a function, or the run of a program, launches on a device is captured once and replayed."""
+"""CUDA graphs: what a function, or the run of a program, launches on a device is captured once and replayed.
+
+Kernels that need nothing from one another are launched on several streams, and become branches of a graph.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,6 +26,7 @@ from matgrad.program.program import Program, Value
 MOST_RUNS, MOST_BYTES, MOST_FLOPS = 8, 1 << 24, 5 * 10**10
 ALIGNMENT = 4  # elements: the inputs of each run begin at multiples of 16 bytes
 AHEAD = 2  # replays that the device may be behind the host
+STREAMS = 4  # for kernels side by side
 
 
 class Graph:
@@ -57,7 +61,7 @@ class Graph:
         if self.device.type != "cuda":
             return self.function
         graph = torch.cuda.CUDAGraph()
-        # thread_local: other threads may go on using the device
+        # thread_local: other threads may use the device meanwhile
         options = {"pool": self.pool, "stream": _stream(self.device), "capture_error_mode": "thread_local"}
         try:
             with torch.cuda.device(self.device), torch.cuda.graph(graph, **options):
@@ -83,7 +87,7 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def _free_generator(device: torch.device) -> None:
-    """Let the random generator of a device go on: after a capture that failed, its state waits for the end of it."""
+    """Reset the random generator of a device, whose state a failed capture leaves registered with it."""
     generator = torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
     generator.graphsafe_set_state(generator.clone_state())
 
@@ -223,3 +227,71 @@ def _free(device: torch.device) -> int:
     """The bytes that are left on a device, those included that PyTorch keeps for later."""
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return torch.cuda.mem_get_info(device)[0] + kept
+
+
+# -- kernels side by side ------------------------------------------------------------------------------------
+
+
+class Launch(NamedTuple):
+    """A call that launches a kernel, the addresses of the memory that it reads and writes, and whether it may move."""
+
+    run: Callable[[], None]
+    read: frozenset[int]
+    written: frozenset[int]
+    may_move: bool  # to another stream than the present one
+
+
+def needed(launches: Sequence[Launch]) -> list[list[int]]:
+    """The numbers of the launches that each one has to wait for, without those that these wait for themselves."""
+    needs: list[list[int]] = []
+    before: list[set[int]] = []  # all that come before
+    for k, launch in enumerate(launches):
+        conflicts = [
+            i
+            for i in range(k)
+            if launches[i].written & (launch.read | launch.written) or launches[i].read & launch.written
+        ]
+        implied = set().union(*(before[i] for i in conflicts))
+        needs.append([i for i in conflicts if i not in implied])
+        before.append(implied | set(conflicts))
+    return needs
+
+
+def placed(launches: Sequence[Launch], needs: Sequence[Sequence[int]]) -> list[int]:
+    """The stream of each launch: that of one it waits for if nothing came after that one, else one that is free."""
+    last: dict[int, int] = {}  # the last launch on a stream
+    streams: list[int] = []
+    for k, launch in enumerate(launches):
+        own = 0
+        if launch.may_move:
+            following = [streams[i] for i in reversed(needs[k]) if last[streams[i]] == i]
+            unused = [s for s in range(STREAMS) if s not in last]
+            oldest = min(range(STREAMS), key=lambda s: last.get(s, -1))
+            own = [*following, *unused, oldest][0]
+        streams.append(own)
+        last[own] = k
+    return streams
+
+
+def run_side_by_side(launches: Sequence[Launch]) -> None:
+    """Launch everything, on several streams that begin and end with the present one."""
+    needs = needed(launches)
+    streams = placed(launches, needs)
+    main = torch.cuda.current_stream()
+    used = [main, *(torch.cuda.Stream() for _ in range(max(streams, default=0)))]
+    awaited = {i for k, before in enumerate(needs) for i in before if streams[i] != streams[k]}
+    start = main.record_event()
+    events: dict[int, torch.cuda.Event] = {}
+    for stream in used[1:]:
+        stream.wait_event(start)
+    for k, launch in enumerate(launches):
+        own = used[streams[k]]
+        for i in needs[k]:
+            if streams[i] != streams[k]:
+                own.wait_event(events[i])
+        with torch.cuda.stream(own):
+            launch.run()
+            if k in awaited:
+                events[k] = own.record_event()
+    for stream in used[1:]:
+        main.wait_stream(stream)

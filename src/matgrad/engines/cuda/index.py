@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matgrad.sparse.support import Support
 
 SHORT = 512  # elements of a line that are never cut
-PARTS = 1024  # that a support is cut into at least, if it has so many times SHORT elements
+PARTS = 1024  # that a support is cut into at least, if nnz ≥ PARTS · SHORT
 
 
 class Lines:
@@ -20,7 +20,7 @@ class Lines:
 
     Those of line i are from ``starts[i]`` up to ``starts[i + 1]``; `others` has their columns or rows, and `places`
     their places in row order, which is None for rows. One program of a kernel sums at most `length` elements of a
-    line. A longer line goes on in segments of that length: ``segments`` has the line of each, its first element,
+    line. A longer line continues in segments of that length: ``segments`` has the line of each, its first element,
     and for the first segment of a line their number, else 0. There is room for as many as nnz elements can need;
     those that are not needed have the line -1 and begin at 0, where no element is left to add.
     """
@@ -61,7 +61,7 @@ class Index:
     """The positions of a K×D support on a device, in row order and in column order.
 
     The sizes of all tensors depend on K, D and nnz only: `update` puts another such support into the same memory, so
-    that a captured graph of kernels goes on with it. What no kernel has asked for is not on the device.
+    that a captured graph of kernels uses it. Arrays are copied to the device when a kernel first needs them.
     """
 
     def __init__(self, S: Support, device: torch.device) -> None:

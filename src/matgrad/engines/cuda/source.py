@@ -16,7 +16,7 @@ from matgrad.engines.cuda.tiles import Tile, map_tile, product_tile
 from matgrad.program.program import Value
 from matgrad.program.shapes import Shape
 
-ALIGNED = 4  # elements: rows of a matrix that is stored by columns begin at multiples of so many
+ALIGNED = 4  # elements: the columns of a matrix that is stored by columns begin at multiples of it
 Strides = Callable[[Value], tuple[int, int]]
 
 EXPRESSIONS = {

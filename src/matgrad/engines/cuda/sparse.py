@@ -355,7 +355,7 @@ def _contiguous(*matrices: torch.Tensor | None) -> list[Any]:
 
 
 def _check_rows(*matrices: torch.Tensor | None) -> None:
-    """Refuse a matrix whose rows do not follow each other in memory."""
+    """Raise ValueError if a matrix is not contiguous."""
     for X in matrices:
         if X is not None and not X.is_contiguous():
             raise ValueError(f"expected a matrix whose rows follow each other in memory, found strides {X.stride()}")
