@@ -38,8 +38,8 @@ def test_gradients_of_parts_are_checked():
         missing = {f"layer {name} {type(layer).__name__}.D{p}" for p in (*layer.parameters, "X")} - set(names)
         assert not missing
     assert "layer 2.2.1 BatchNormalizationLayer.DZ" in names
-    order = ["3 LinearLayer.DX", "2.3 LinearLayer.DX", "2.2.2 SReLULayer.DX", "2.2 ResidualLayer.DX"]
-    order += ["2.1 ActivationLayer.DX", "2 ResidualLayer.DX", "1 ActivationLayer.DX"]
+    order = ["3 LinearLayer.DX", "2.3 LinearDropoutLayer.DX", "2.2.2 SReLULayer.DX", "2.2 ResidualLayer.DX"]
+    order += ["2.1 ActivationDropoutLayer.DX", "2 ResidualLayer.DX", "1 ActivationLayer.DX"]
     places = [names.index(f"layer {name}") for name in order]
     assert places == sorted(places)
     assert M.layers[1].layers[0].DW is None, "the model itself is not run"

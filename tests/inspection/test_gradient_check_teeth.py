@@ -8,7 +8,7 @@ import pytest
 import matgrad as mg
 from architectures import random_architecture
 from matgrad.inspection.gradient_check import check_gradients, first_wrong
-from matgrad.inspection.variables import ChangeableModel
+from matgrad.inspection.variables import NumericModel
 from matgrad.matrix_operations import elements_sum, hadamard
 
 
@@ -46,8 +46,8 @@ def test_every_right_gradient_would_be_called_wrong_if_it_were_a_little_off(monk
     right = check_gradients(a.M, a.loss, a.X, a.T)
     assert first_wrong(right) is None
     assert all(result.tells for result in right)
-    gradient = ChangeableModel.gradient
-    monkeypatch.setattr(ChangeableModel, "gradient", lambda *arguments: 1.001 * gradient(*arguments))
+    gradient = NumericModel.gradient
+    monkeypatch.setattr(NumericModel, "gradient", lambda *arguments: 1.001 * gradient(*arguments))
     wrong = check_gradients(a.M, a.loss, a.X, a.T)
     assert [result.name for result in wrong if result.ok and result.found != 0] == []
 

@@ -15,7 +15,7 @@ import torch
 from index_support import Numbers
 from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
-from matgrad.inspection.equations import observed_if_readable
+from matgrad.inspection.equations import observed
 from matgrad.inspection.gradients import gradients
 from matgrad.layers import ActivationDropoutLayer, ActivationLayer, Layer, SReLULayer
 from matgrad.layers.dropout import DROPOUT_LAYERS
@@ -115,7 +115,7 @@ def check_layer(make: MakeLayer, seed: int, options: dict[str, bool]) -> int:
         values[equation.name] = value
         return value
 
-    with observed_if_readable([tensors], record):
+    with observed([tensors], record):
         Y = tensors.feedforward(variables["X"])
     for name, value in values.items():
         if isinstance(value, torch.Tensor):

@@ -14,7 +14,7 @@ from matgrad.derivation.terms import DRAWN, NamedFunction, NamedSize, Term, is_o
 from matgrad.index_notation.entries import Entry
 from matgrad.index_notation.expressions import Factor
 from matgrad.inspection.equations import Equation as SourceEquation
-from matgrad.inspection.equations import observed_if_readable
+from matgrad.inspection.equations import observed
 from matgrad.layers.layer import Layer
 from matgrad.proofs.layers import for_equal_sizes
 from matgrad.proofs.matrices import IndexMatrix
@@ -54,7 +54,7 @@ class LayerSource(Source):
             return equations[-1][0]
 
         X = named("X", NamedSize("N"), self.layer.input_size)
-        with observed_if_readable((part for _, part in self.layer.walk()), observe):
+        with observed((part for _, part in self.layer.walk()), observe):
             Y = self.layer.feedforward(X)
         if not isinstance(Y, Term) or not Y.shape:
             raise TypeError(f"{type(self.example).__name__}.feedforward: expected a matrix, found {Y!r}")

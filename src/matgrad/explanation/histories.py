@@ -12,7 +12,7 @@ import numpy as np
 
 from matgrad.callbacks.report import shown_values
 from matgrad.callbacks.statistics import MEASURES, measure_and_part
-from matgrad.explanation.html import LINE, MUTED, PLAIN
+from matgrad.explanation.html import LINE, MUTED, PLAIN, muted, table_html
 
 if TYPE_CHECKING:
     from matgrad.training import Training
@@ -59,15 +59,11 @@ def _table(history: Mapping[str, Sequence]) -> str:
     if not rows:
         return ""
     style = f"{PLAIN};padding:2px 0 2px 16px;text-align:right;white-space:nowrap"
-    above = f"{style};border-bottom:{LINE};{MUTED};font-weight:normal"
-    head = "".join(f'<th scope="col" style="{above}">{escape(x)}</th>' for x in rows[0])
-    lines = ["".join(f'<td style="{style}">{escape(x)}</td>' for x in row.values()) for row in rows]
+    lines = [[escape(x) for x in row.values()] for row in rows]
     if count > FIRST + LAST:
-        gap = f'<td style="{style};{MUTED}" colspan="{len(rows[0])}">… {count - FIRST - LAST} more epochs …</td>'
-        lines[FIRST:-LAST] = [gap]
-    body = "".join(f'<tr style="{PLAIN}">{line}</tr>' for line in (head, *lines))
-    style = "border-collapse:collapse;border:none;margin:4px 0;font-variant-numeric:tabular-nums"
-    return f'<table style="{style}">{body}</table>'
+        lines[FIRST:-LAST] = [[muted(f"… {count - FIRST - LAST} more epochs …")]]
+    top = f"{style};border-bottom:{LINE};{MUTED};font-weight:normal"
+    return table_html([escape(x) for x in rows[0]], lines, [style] * len(rows[0]), top)
 
 
 # -- the plots ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import re
 import struct
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
 from html import escape, unescape
 from typing import Any, Literal
@@ -50,6 +50,27 @@ PICTURE = 96  # the most blocks of a picture in a row or column
 MUTED = "opacity:.65"
 PLAIN = "border:none;background:none"  # against the style sheets of notebooks
 LINE = "1px solid rgba(128,128,128,.4)"
+
+
+def table_html(head: Sequence[str], rows: Iterable[Sequence[str]], styles: Sequence[str], top: str) -> str:
+    """A table of cells that are HTML, with a style for each column, and one for the head, which may be empty.
+
+    A row of a single cell spans all columns.
+    """
+    lines = ["".join(f'<th scope="col" style="{top}">{x}</th>' for x in head)] if head else []
+    for row in rows:
+        span = f' colspan="{len(styles)}"' if len(row) < len(styles) else ""
+        lines.append("".join(f'<td{span} style="{style}">{x}</td>' for x, style in zip(row, styles, strict=False)))
+    body = "".join(f'<tr style="{PLAIN}">{line}</tr>' for line in lines)
+    style = "border-collapse:collapse;border:none;margin:6px 0;width:auto;font-variant-numeric:tabular-nums"
+    return f'<table style="{style}">{body}</table>'
+
+
+def muted(text: str) -> str:
+    """Small text that stands back."""
+    return f'<span style="{MUTED};font-size:.85em">{escape(text)}</span>'
+
+
 CELL = f"{PLAIN};padding:1px 6px;text-align:right;white-space:nowrap"
 INDEX = f"{CELL};font-weight:normal;font-size:.8em;opacity:.5"
 
@@ -64,12 +85,11 @@ def matrix_html(A: Any, symbol: str = "") -> str:
     if not np.ndim(table.values):
         return mathml(f"{symbol} = {table.values:.6g}" if symbol else f"{table.values:.6g}")
     rows, columns = _shown(table.shape[0], MOST_ROWS), _shown(table.shape[1], MOST_COLUMNS)
-    head = "".join(f'<th scope="col" style="{INDEX}">{"…" if j is None else j}</th>' for j in columns)
+    head = "".join(f'<th scope="col" style="{INDEX}">{_index(j)}</th>' for j in columns)
     lines = [f'<tr style="{PLAIN}"><td style="{CELL}"></td>{head}</tr>']
     for i in rows:
         cells = "".join(_gap() if i is None or j is None else table.cell(i, j) for j in columns)
-        label = "…" if i is None else i
-        lines.append(f'<tr style="{PLAIN}"><th scope="row" style="{INDEX}">{label}</th>{cells}</tr>')
+        lines.append(f'<tr style="{PLAIN}"><th scope="row" style="{INDEX}">{_index(i)}</th>{cells}</tr>')
     style = "border-collapse:separate;border-spacing:1px;border:none;margin:0;font-size:.9em;width:auto"
     content = f'<table style="{style};font-variant-numeric:tabular-nums">{"".join(lines)}</table>'
     is_cut = None in rows or None in columns
@@ -197,6 +217,10 @@ def _shown(size: int, most: int) -> list[int | None]:
         return list(range(size))
     last = most // 3
     return [*range(most - last - 1), None, *range(size - last, size)]
+
+
+def _index(i: int | None) -> str:
+    return "…" if i is None else str(i)
 
 
 def _gap() -> str:

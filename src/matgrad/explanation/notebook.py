@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,10 @@ import numpy as np
 
 from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import DTYPES
-from matgrad.explanation.html import LINE, MUTED, PLAIN, mathml, matrix_html, picture_html, size_html
+from matgrad.explanation.html import LINE, MUTED, PLAIN, mathml, matrix_html, muted, picture_html, size_html, table_html
 from matgrad.explanation.writing import place
 from matgrad.foundation.notation import symbol
-from matgrad.inspection.equations import METHODS, Equation, equations, observed_if_readable
+from matgrad.inspection.equations import METHODS, Equation, equations, observed
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import State, matrices_of
 from matgrad.layers.summary import density_of, headline, parameter_count
@@ -37,7 +36,6 @@ NAMES = dict(zip(METHODS, ("feedforward", "backpropagation"), strict=True))
 CELL = f"{PLAIN};border-bottom:{LINE};padding:5px 20px 5px 0;text-align:left;vertical-align:top"
 HEAD = f"{CELL};{MUTED};font-weight:normal"
 RIGHT = "text-align:right"
-SMALL = f"{MUTED};font-size:.85em"
 
 
 # -- models ---------------------------------------------------------------------------------------
@@ -56,7 +54,7 @@ def model_html(M: MultilayerPerceptron) -> str:
         lines.append([path, name, _equations_of(layer), sizes, *numbers, escape(layer.optimizer.specification())])
     total = sum(parameter_count(layer) for _, layer in M.walk())
     lines.append(["", "total", "", *[""] * has_density, "", f"{total:,}", ""])
-    return _page(f"<div><b>{escape(headline(M))}</b></div>{_table(head, lines, sides)}")
+    return _page(f"<div><b>{escape(headline(M))}</b></div>{table_html(head, lines, sides, HEAD)}")
 
 
 def _equations_of(layer: Layer) -> str:
@@ -64,8 +62,8 @@ def _equations_of(layer: Layer) -> str:
     try:
         forward, backward = ([_formula(e, layer) for e in equations(type(layer), method)] for method in METHODS)
     except ValueError as error:
-        return _muted(str(error))
-    return "".join(forward) + (_folded(_muted(NAMES["backpropagate"]), "".join(backward)) if backward else "")
+        return muted(str(error))
+    return "".join(forward) + (_folded(muted(NAMES["backpropagate"]), "".join(backward)) if backward else "")
 
 
 # -- layers ---------------------------------------------------------------------------------------
@@ -76,7 +74,11 @@ def layer_html(layer: Layer) -> str:
     walked = [part for _, part in layer.walk()]
     optimizer = CompositeOptimizer(*(part.optimizer for part in walked)).specification()
     count = sum(map(parameter_count, walked))
-    facts = [f"{layer.input_size} → {layer.output_size}", f"{count:,} parameters", *([optimizer] if optimizer else [])]
+    properties = [
+        f"{layer.input_size} → {layer.output_size}",
+        f"{count:,} parameters",
+        *([optimizer] if optimizer else []),
+    ]
     matrices = [
         picture_html(A, symbol(name).text)
         for name in (*layer.parameters, *layer.buffers)
@@ -85,7 +87,7 @@ def layer_html(layer: Layer) -> str:
     ]
     parts = [_folded(_code(f"{i}  {part!r}"), layer_html(part)) for i, part in enumerate(layer.parts(), start=1)]
     return _page(
-        f'<div><b>{_code(repr(layer))}</b> &#160;<span style="{SMALL}">{escape(" · ".join(facts))}</span></div>'
+        f"<div><b>{_code(repr(layer))}</b> &#160;{muted(' · '.join(properties))}</div>"
         f'<div style="margin:2px 0 6px">{_definition(type(layer))}</div>'
         + _table_of_equations(layer)
         + "".join(parts)
@@ -104,17 +106,17 @@ def _table_of_equations(layer: Layer) -> str:
     try:
         found = {method: equations(type(layer), method) for method in METHODS}
     except ValueError as error:
-        return _muted(str(error))
+        return muted(str(error))
     sizes = _sizes(layer)
     lines = []
     for method, listed in found.items():
         for k, equation in enumerate(listed):
-            source = f'{_code(equation.source)}<br/><span style="{SMALL}">{escape(place(equation))}</span>'
+            source = f"{_code(equation.source)}<br/>{muted(place(equation))}"
             lines.append(
-                [_muted(NAMES[method]) if not k else "", _formula(equation, layer), sizes.get(equation, ""), source]
+                [muted(NAMES[method]) if not k else "", _formula(equation, layer), sizes.get(equation, ""), source]
             )
     sides = [CELL, CELL, f"{CELL};white-space:nowrap", CELL]
-    return _table(["", "equation", "size", "source"], lines, sides) if lines else ""
+    return table_html(["", "equation", "size", "source"], lines, sides, HEAD) if lines else ""
 
 
 class _Pass(Computation):
@@ -137,7 +139,7 @@ class _Pass(Computation):
             return value
 
         model.load_state(state)
-        with observed_if_readable([layer], keep):
+        with observed([layer], keep):
             Y = layer.feedforward(X)
             layer.backpropagate(Y, DY)
         return {"Y": Y}
@@ -162,8 +164,8 @@ def _sizes(layer: Layer) -> dict[Equation, str]:
 def explained_html(e: Explained) -> str:
     """An equation with its source and verdict, and its value as a heat map."""
     w = e.written
-    source = f'{_code(w.source)} &#160;<span style="{SMALL}">{escape(w.location)}</span>'
-    verdict = _muted("; ".join([e.verdict.summary, *e.verdict.details]) if e.verdict.details else "")
+    source = f"{_code(w.source)} &#160;{muted(w.location)}"
+    verdict = muted("; ".join([e.verdict.summary, *e.verdict.details]) if e.verdict.details else "")
     parts = [f"<b>{escape(e.title)}</b>", _math(w.latex), _math(w.numbered), source, verdict]
     lines = "".join(f'<div style="margin:3px 0">{part}</div>' for part in parts)
     return _page(lines + matrix_html(e.value, w.symbol))
@@ -180,14 +182,15 @@ def program_html(program: Program) -> str:
     found = printer.equations()
     labels += [""] * (len(found) - len(labels))  # of outputs that are copies
     lines = [
-        [mathml(name), _math(f"= {right}"), f'<span style="{SMALL}">{escape(label)}</span>']
-        for (name, right), label in zip(found, labels, strict=True)
+        [mathml(name), _math(f"= {right}"), muted(label)] for (name, right), label in zip(found, labels, strict=True)
     ]
     rest = len(lines) - MOST_LINES
-    more = _muted(f"… and {rest} more lines: print(program) shows all of them") if rest > 0 else ""
+    more = muted(f"… and {rest} more lines: print(program) shows all of them") if rest > 0 else ""
     cell = f"{PLAIN};padding:2px 6px 2px 0;text-align:left;vertical-align:baseline"
     sides = [f"{cell};{RIGHT}", cell, f"{cell};padding-left:24px;white-space:nowrap"]
-    return _page(f'<div style="max-width:70em">given {given}</div>{_table([], lines[:MOST_LINES], sides)}{more}')
+    return _page(
+        f'<div style="max-width:70em">given {given}</div>{table_html([], lines[:MOST_LINES], sides, "")}{more}'
+    )
 
 
 # -- what they share ------------------------------------------------------------------------------
@@ -202,25 +205,12 @@ def _math(latex: str) -> str:
     return mathml(rf"\displaystyle {latex}")
 
 
-def _table(head: Iterable[str], lines: Iterable[list[str]], sides: list[str]) -> str:
-    """A table of cells that are HTML, with a style for each column."""
-    top = "".join(f'<th scope="col" style="{HEAD}">{x}</th>' for x in head)
-    rows = [top] if top else []
-    rows += ("".join(f'<td style="{side}">{x}</td>' for x, side in zip(line, sides, strict=True)) for line in lines)
-    body = "".join(f'<tr style="{PLAIN}">{row}</tr>' for row in rows)
-    return f'<table style="border-collapse:collapse;border:none;margin:6px 0;width:auto">{body}</table>'
-
-
 def _page(content: str) -> str:
     return f'<div style="overflow-x:auto;line-height:1.5">{content}</div>'
 
 
 def _folded(summary: str, content: str) -> str:
     return f'<details><summary style="cursor:pointer">{summary}</summary>{content}</details>'
-
-
-def _muted(text: str) -> str:
-    return f'<span style="{SMALL}">{escape(text)}</span>'
 
 
 def _code(text: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, cast
 
-from matgrad.inspection.equations import Equation, observed_if_readable
+from matgrad.inspection.equations import Equation, observed
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import SUPPORT, State, sized_by_supports
@@ -55,7 +55,7 @@ class Pass(Step):
             return value
 
         model.load_state(state)
-        with observed_if_readable((layer for _, layer in model.walk()), keep):
+        with observed((layer for _, layer in model.walk()), keep):
             Y = model.feedforward(X)
             check_targets(Y, T)
             place = len(found)

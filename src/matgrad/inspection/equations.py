@@ -47,6 +47,11 @@ class Equation:
         """File and line relative to the current folder, such as ``src/matgrad/layers/linear.py:71``."""
         return f"{relative_path(self.file)}:{self.line}"
 
+    @property
+    def origin(self) -> tuple[str, str]:
+        """The location and the source."""
+        return self.location, self.source
+
     def __str__(self) -> str:
         return f"{self.layer}.{self.name}"
 
@@ -71,21 +76,13 @@ def observed(layers: Iterable[Layer], hook: Hook) -> Iterator[None]:
 
     The hook returns the value to continue with. In nested contexts, the outer hook is called first. Only the
     layer objects are changed, not their classes: other layers run as usual, also in other threads. A copy of
-    an observed layer is not observed, nor is a method that was replaced in the object.
+    an observed layer is not observed, nor is a method that was replaced in the object. Layers whose source cannot be
+    read, such as those of an interactive session, run as usual.
     """
     with ExitStack() as stack:
         for layer in {id(layer): layer for layer in layers}.values():
-            stack.enter_context(_observed(layer, hook))
-        yield
-
-
-@contextmanager
-def observed_if_readable(layers: Iterable[Layer], hook: Hook) -> Iterator[None]:
-    """Like `observed`, but layers without readable equations, such as those of an interactive session, run as usual."""
-    with ExitStack() as stack:
-        for layer in layers:
             with suppress(ValueError):
-                stack.enter_context(observed([layer], hook))
+                stack.enter_context(_observed(layer, hook))
         yield
 
 

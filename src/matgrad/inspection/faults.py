@@ -42,13 +42,14 @@ class FaultError(ValueError):
 
 @contextmanager
 def naming_faults() -> Iterator[None]:
-    """Errors inside become a `FaultError`, which says in which method of which class they are, and where."""
+    """Errors in methods of layers, activation functions and losses become a `FaultError`, which says where they are."""
     try:
         yield
-    except FaultError:
-        raise
     except Exception as error:
-        raise FaultError(str(fault_of(error))) from error
+        fault = fault_of(error)
+        if isinstance(error, ValueError) and not fault.name:
+            raise
+        raise FaultError(str(fault)) from error
 
 
 def fault_of(error: Exception) -> Fault:

@@ -18,12 +18,15 @@ import numpy as np
 
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import Matrix
-from matgrad.inspection.equations import Equation, assignment, observed_if_readable
-from matgrad.inspection.variables import ChangeableModel, Element, Variable, size_text
+from matgrad.inspection.equations import Equation, assignment
+from matgrad.inspection.faults import naming_faults
+from matgrad.inspection.variables import NumericModel, Variable, size_text
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction, check_loss, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.sparse.matrix import SparseMatrix, values_of
 
+Element = tuple[int, int]  # a row and a column
 STEPS = (1e-8, 1e-2)  # smaller differences are lost in rounding, and larger ones are no derivatives
 TEETH = 100  # how many times the tolerance a wrong gradient is off, at least
 ALONG = 1e-4  # how far the derivative along a direction may be off, relative to the gradient
@@ -99,14 +102,10 @@ def check_gradients(
     stored elements of a sparse parameter are compared. M is checked in its present mode, and not changed.
     """
     check_step(h)
-    layers = M.layers if isinstance(M, MultilayerPerceptron) else [M]
+    M = M if isinstance(M, MultilayerPerceptron) else MultilayerPerceptron([M])
     loss = create_loss(loss) if isinstance(loss, str) else loss
-    check_loss(MultilayerPerceptron(layers), loss)
-    with np.errstate(all="ignore"):
-        model = ChangeableModel(layers, loss, X, T)
-        with observed_if_readable([layer for _, layer in MultilayerPerceptron(model.layers).walk()], model.observe):
-            variables = model.variables()
-            return [r for V in variables for r in _check(model, V, h, tolerance, max_elements, seed)]
+    check_loss(M, loss)
+    return _Check(NumericModel(M, loss, X, T), h, tolerance, max_elements, seed).results()
 
 
 def check_step(h: float) -> float:
@@ -139,30 +138,44 @@ class _Verdict(NamedTuple):
     tells: bool = True  # whether a gradient that is off would not have been called right
 
 
-def _check(
-    model: ChangeableModel, V: Variable, h: float, tolerance: float, count: int, seed: int
-) -> list[GradientResult]:
-    """DV against central differences, for a sample of its elements; first of all a wrong activation function in it."""
-    name = f"layer {V.path} {V.equation}" if V.owner is not None else str(V.equation)
-    DV: Any = None if V.problem else model.gradient(V)
-    problem = V.problem or _problem(DV, V.value)
-    if problem:
-        return [_uncompared(name, V.equation, problem)]
-    scale = float(np.max(np.abs(DV), where=np.isfinite(DV), initial=0.0))
-    comparison = _Comparison(model, V, h, tolerance, scale)
-    sample = _sample(DV, count, seed)
-    if len(sample) < DV.size and (other := comparison.wrong_element(DV, seed)) is not None:
-        sample.append(other)
-    verdicts = [comparison.judge(element, float(DV[element])) for element in sample]
-    compared = [verdict for verdict in verdicts if verdict.kind != "corner"]
-    none = _Verdict("right", 0.0, np.nan, np.nan, (0, 0))
-    worst = max(compared, key=lambda verdict: (verdict.kind == "wrong", verdict.error), default=none)
-    counts = len(compared), len(verdicts) - len(compared)
-    row, column = V.row_and_column(worst.element)
-    ok, hidden = worst.kind == "right", sum(not verdict.tells for verdict in compared)
-    values = worst.error, row, column, worst.expected, worst.found
-    result = GradientResult(name, V.equation, ok, *values, *counts, hidden=hidden)
-    return [result] if ok else [*_wrong_activations(V), result]
+class _Check:
+    """The check of all gradients of a model; see `check_gradients`."""
+
+    def __init__(self, model: NumericModel, h: float, tolerance: float, max_elements: int, seed: int) -> None:
+        self.model, self.h, self.tolerance, self.max_elements, self.seed = model, h, tolerance, max_elements, seed
+
+    def results(self) -> list[GradientResult]:
+        """One for each variable, in order of backpropagation."""
+        with np.errstate(all="ignore"), naming_faults(), self.model.watch.watching():
+            return [result for V in self.model.variables() for result in self.of(V)]
+
+    def of(self, V: Variable) -> list[GradientResult]:
+        """DV against central differences, for a sample of its elements; before it a wrong activation function in it."""
+        name = f"layer {V.path} {V.equation}" if V.path else str(V.equation)
+        DV: Any = None if V.problem else self.model.gradient(V, np.zeros(np.shape(values_of(V.value))))
+        if problem := V.problem or _problem(DV, values_of(V.value)):
+            return [_uncompared(name, V.equation, problem)]
+        comparison = _Comparison(self.model, V, DV, self.h, self.tolerance)
+        sample = _sample(DV, self.max_elements, self.seed)
+        if len(sample) < DV.size and (other := comparison.wrong_element(self.seed)) is not None:
+            sample.append(other)
+        verdicts = [comparison.judge(element) for element in sample]
+        compared = [verdict for verdict in verdicts if verdict.kind != "corner"]
+        none = _Verdict("right", 0.0, np.nan, np.nan, (0, 0))
+        worst = max(compared, key=lambda verdict: (verdict.kind == "wrong", verdict.error), default=none)
+        row, column = worst.element
+        if isinstance(V.value, SparseMatrix):
+            row, column = int(V.value.support.row_indices()[column]), int(V.value.support.columns[column])
+        ok, hidden = worst.kind == "right", sum(not verdict.tells for verdict in compared)
+        values = worst.error, row, column, worst.expected, worst.found, len(compared), len(verdicts) - len(compared)
+        result = GradientResult(name, V.equation, ok, *values, hidden=hidden)
+        return [result] if ok or V.position is None else [*self._wrong_activations(V), result]
+
+    def _wrong_activations(self, V: Variable) -> list[GradientResult]:
+        """The activation functions of the layer of V whose derivative is wrong at V: the cause of a wrong DV."""
+        members = vars(self.model.watch.parts[V.path]).values()
+        acts = [act for act in members if callable(act) and hasattr(act, "gradient")]
+        return [result for act in acts if (result := _check_activation(act, V)) is not None]
 
 
 def _problem(DV: Any, V: np.ndarray) -> str:
@@ -180,14 +193,6 @@ def _problem(DV: Any, V: np.ndarray) -> str:
 
 def _uncompared(name: str, equation: Equation, problem: str) -> GradientResult:
     return GradientResult(name, equation, False, np.inf, 0, 0, np.nan, np.nan, 0, 0, problem)
-
-
-def _wrong_activations(V: Variable) -> list[GradientResult]:
-    """The activation functions of the layer of V whose derivative is wrong at V: the cause of a wrong DV."""
-    if V.position is None or V.owner is None:
-        return []
-    acts = [act for act in vars(V.owner).values() if callable(act) and hasattr(act, "gradient")]
-    return [result for act in acts if (result := _check_activation(act, V)) is not None]
 
 
 def _check_activation(act: ActivationFunction, V: Variable) -> GradientResult | None:
@@ -210,15 +215,20 @@ def _check_activation(act: ActivationFunction, V: Variable) -> GradientResult | 
 class _Comparison:
     """Elements of DV against central differences; an error is relative to `scale`, the largest |DV|."""
 
-    def __init__(self, model: ChangeableModel, V: Variable, h: float, tolerance: float, scale: float) -> None:
-        self.model, self.V, self.h, self.tolerance, self.scale = model, V, h, tolerance, scale
-        self.typical = float(np.abs(V.value).mean())
-        self.loss = model.loss_at(V, (0, 0), 0.0)
-        self.rounding = model.rounding()
+    def __init__(self, model: NumericModel, V: Variable, DV: np.ndarray, h: float, tolerance: float) -> None:
+        self.model, self.V, self.DV, self.h, self.tolerance = model, V, DV, h, tolerance
+        self.scale = float(np.max(np.abs(DV), where=np.isfinite(DV), initial=0.0))
+        self.values = values_of(V.value)
+        self.typical = float(np.abs(self.values).mean())
+        self.loss = model.mean_loss(model.inputs[-1])
+        # what the rounding error of ℒ is proportional to besides ℒ: the largest |Y| and, with logarithms, 1
+        is_builtin = type(model.loss).__module__.startswith("matgrad.")
+        has_logarithms = model.loss.has_probabilities or not is_builtin
+        self.rounding = max(float(np.abs(model.inputs[-1]).max(initial=0.0)), float(has_logarithms))
 
-    def judge(self, element: Element, d: float) -> _Verdict:
-        """Whether the element d of DV is right."""
-        v = abs(float(self.V.value[element]))
+    def judge(self, element: Element) -> _Verdict:
+        """Whether an element of DV is right."""
+        d, v = float(self.DV[element]), abs(float(self.values[element]))
         h = self.h * (max(v, self.typical) or 1.0)
         verdict = self.compare(element, d, h)
         if verdict.kind == "corner":  # perhaps only one nearby, or a singularity such as log 0: try a smaller h
@@ -229,8 +239,8 @@ class _Comparison:
         # the equation must hold beside a corner; corners can cancel, such as those of relu(x) - relu(-x) at 0
         wrong_sides = 0
         for offset in (100 * h, -70 * h):
-            d_beside = float(self.model.gradient(self.V, element, offset)[element])
-            kind = self.compare(element, d_beside, h, offset).kind
+            beside = float(self.model.gradient(self.V, self._shift(element, offset))[element])
+            kind = self.compare(element, beside, h, offset).kind
             if kind == "right":
                 return verdict._replace(kind="corner")
             wrong_sides += kind == "wrong"
@@ -239,9 +249,9 @@ class _Comparison:
 
     def compare(self, element: Element, d: float, h: float, offset: float = 0.0) -> _Verdict:
         """Whether d is right at the given offset, by the differences to the left and to the right for one h."""
-        middle = self.model.loss_at(self.V, element, offset) if offset else self.loss
-        right = (self.model.loss_at(self.V, element, offset + h) - middle) / h
-        left = (middle - self.model.loss_at(self.V, element, offset - h)) / h
+        middle = self._loss_at(element, offset) if offset else self.loss
+        right = (self._loss_at(element, offset + h) - middle) / h
+        left = (middle - self._loss_at(element, offset - h)) / h
         noise = self._noise(middle, h)
         kind, error = self._kind(d, left, right, noise)
         expected = (left + right) / 2
@@ -253,32 +263,41 @@ class _Comparison:
         off = TEETH * self.tolerance * (natural if self.scale <= ROUNDING * natural else unit)
         return verdict._replace(tells=self._kind(d + off, left, right, noise)[0] == "wrong")
 
+    def _shift(self, element: Element, delta: float) -> np.ndarray:
+        """A matrix that is delta at one element, else 0."""
+        R = np.zeros(self.DV.shape)
+        R[element] = delta
+        return R
+
+    def _loss_at(self, element: Element, delta: float) -> float:
+        return self.model.loss_at(self.V, self._shift(element, delta))
+
     def _noise(self, loss: float, h: float) -> float:
         """The rounding error of ℒ, divided by h."""
         return 50 * np.finfo(np.float64).eps * max(abs(loss), self.rounding) / h
 
-    def wrong_element(self, DV: np.ndarray, seed: int) -> Element | None:
+    def wrong_element(self, seed: int) -> Element | None:
         """An element of DV that is wrong, if DV times a direction is not the derivative along it; else None.
 
         All elements count for it. Where it differs, halves of the elements are tried until one element is left.
         """
-        rng, chosen = np.random.default_rng(seed), np.arange(DV.size)
-        signs, *others = (rng.choice([-1.0, 1.0], size=DV.shape) for _ in range(3))
-        if not all(self._differs(DV, x, chosen) for x in (signs, *others)):
+        rng, chosen = np.random.default_rng(seed), np.arange(self.DV.size)
+        signs, *others = (rng.choice([-1.0, 1.0], size=self.DV.shape) for _ in range(3))
+        if not all(self._differs(x, chosen) for x in (signs, *others)):
             return None  # a corner may be in the way of a right DV, but along no direction is a wrong one right
         while len(chosen) > 1:
             first, second = np.array_split(chosen, 2)
-            chosen = first if self._differs(DV, signs, first) else second
-        return divmod(int(chosen[0]), DV.shape[1])
+            chosen = first if self._differs(signs, first) else second
+        return divmod(int(chosen[0]), self.DV.shape[1])
 
-    def _differs(self, DV: np.ndarray, signs: np.ndarray, chosen: np.ndarray) -> bool:
+    def _differs(self, signs: np.ndarray, chosen: np.ndarray) -> bool:
         """Whether ⟨DV, R⟩ is not (ℒ(V + hR) - ℒ(V - hR)) / 2h, where R has the signs at the chosen elements, else 0."""
-        R = np.zeros_like(DV)
+        R = np.zeros_like(self.DV)
         R.flat[chosen] = signs.flat[chosen]
         h = self.h * (self.typical or 1.0)
-        right, left = (self.model.loss_at(self.V, R, delta) for delta in (h, -h))
-        error = abs(float((DV * R).sum()) - (right - left) / (2 * h))
-        return not error <= ALONG * float(np.linalg.norm(DV * R)) + self._noise(self.loss, h)
+        right, left = (self.model.loss_at(self.V, delta * R) for delta in (h, -h))
+        error = abs(float((self.DV * R).sum()) - (right - left) / (2 * h))
+        return not error <= ALONG * float(np.linalg.norm(self.DV * R)) + self._noise(self.loss, h)
 
     def _kind(self, d: float, left: float, right: float, noise: float) -> tuple[str, float]:
         """Whether d is right by the two differences, and its error."""

@@ -1,28 +1,17 @@
-"""All gradients of a layer, as it computes them and as they are derived: for whatever can derive them.
-
-A gradient is what is in the layer after `backpropagate`, however it was set. The gradients are those of all parameters,
-also of the parts, of the input, and of the values of feedforward that have an equation ``DV = …``.
-"""
+"""All gradients of a layer, as it computes them, compared with derivatives: for whatever can derive them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cached_property, partial
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cached_property
 from typing import Any, Protocol
 
 from matgrad.backends.base import Matrix, Scalar
-from matgrad.inspection.equations import Equation, assignment, observed_if_readable
-from matgrad.inspection.variables import (
-    OTHER_INPUT,
-    did_not_run,
-    drop_gradients,
-    gradient_equation,
-    input_changed,
-    inputs_recorded,
-    values_with_gradients,
-)
+from matgrad.inspection.equations import assignment
+from matgrad.inspection.variables import Variable, Watch, drop_gradients
+from matgrad.inspection.verdicts import Check, judged
 from matgrad.layers.layer import Layer
 
 
@@ -45,140 +34,64 @@ class Calculus(Protocol):
         """Why they cannot be equal, whatever the symbols stand for; '' if they can."""
 
 
-Sides = Callable[[], tuple[Any, Matrix]]  # what a layer computes as a gradient, and the derivative
+def gradient_checks(
+    layer: Layer, X: Matrix, calculus: Calculus, sizes: str, verdict: Callable[..., Check]
+) -> list[Check]:
+    """The gradients of a layer with symbols in it and of its parts, in order of backpropagation.
 
-
-@dataclass(frozen=True)
-class Gradient:
-    """A gradient of a part of a layer, or of the layer itself, with the equation that computes it.
-
-    Without sides there is a problem with it, or a note that says why it needs none.
+    ``verdict(class, name, origin, sizes, found, expected, start, prefix)`` compares a gradient with what it should be.
     """
-
-    part: type[Layer]
-    name: str  # 'DW', or what there is a problem with
-    equation: Equation
-    prefix: str = ""  # the name of the layer that it is a part of
-    sides: Sides | None = None
-    problem: str = ""
-    note: str = ""
-
-    @property
-    def origin(self) -> tuple[str, str]:
-        """The location and the source of the equation."""
-        return self.equation.location, self.equation.source
-
-
-def gradients(layer: Layer, X: Matrix, calculus: Calculus) -> Iterator[Gradient]:
-    """The gradients of a layer with symbols in it, in order of backpropagation; those of its parts follow."""
-    plain, cls = LayerRun(layer, X, calculus), type(layer)
-    if plain.problem:
-        yield Gradient(cls, "Y", assignment(cls, "feedforward", "Y"), problem=plain.problem)
-        return
-    watched = LayerRun(layer, X, calculus, observe=True)
-    for path, part in layer.walk():
-        prefix = f"{cls.__name__}.{path} " if path else ""
-        if did_not_run(plain.parts[path], plain.inputs[path]):  # in evaluation mode it may have nothing to do
-            about = type(part), "feedforward", assignment(type(part), "feedforward", "Y"), prefix, None
-            text = f"{cls.__name__} does not run this part"
-            yield Gradient(*about, problem=text) if part.training else Gradient(*about, note=text)
-            continue
-        for equation, sides in sorted(_sides(layer, path, X, plain, watched), key=watched.when(path)):
-            yield Gradient(type(part), equation.name, equation, prefix, sides)
-    if plain.layer.X is not None and not calculus.is_same(plain.layer.X, X):
-        yield Gradient(cls, "X", assignment(cls, "feedforward", "X"), problem=OTHER_INPUT)
+    run, cls = _Run(layer, X, calculus), type(layer)
+    if run.problem:
+        where = assignment(cls, "feedforward", "Y")
+        return [judged(cls, "Y", where.origin, sizes, f"is wrong: {run.problem}")]
+    checks = []
+    for V in run.watch.variables("", calculus.is_same):
+        start, part = time.perf_counter(), run.watch.parts[V.path]
+        prefix = f"{cls.__name__}.{V.path} " if V.path else ""
+        about = type(part), V.equation.name, V.equation.origin, sizes
+        if not V.problem:
+            checks.append(verdict(*about, *_sides(run, layer, X, V), start, prefix))
+        elif part.training:
+            checks.append(judged(*about, f"is wrong: {V.problem}", prefix=prefix))
+        else:  # in evaluation mode a part may have nothing to do
+            checks.append(judged(*about, "", prefix=prefix, note=V.problem))
+    return checks
 
 
-def _sides(layer: Layer, path: str, X: Matrix, plain: LayerRun, watched: LayerRun) -> list[tuple[Equation, Sides]]:
-    """The gradients of one part, which may be the layer itself, each with its equation.
+def _sides(run: _Run, layer: Layer, X: Matrix, V: Variable) -> tuple[Any, Matrix]:
+    """DV as the layer computes it, and as it is derived.
 
-    What is stored, the gradients of parameters and of the input, is judged by a run that nothing watches. If the
-    layer runs a part more than once, the part has several inputs, and its DX is not checked.
+    Parameters and the input of the layer are symbols already; another V is replaced by symbols in a run of its own.
     """
-    template, part = dict(layer.walk())[path], plain.parts[path]
-    executed = watched.executed[path]
-    stored = {name: getattr(template, name) for name in part.parameters} | ({} if path else {"X": X})
-    found: list[tuple[Equation, Sides]] = []
-    for V, matrix in stored.items():
-        equation = gradient_equation(watched.parts[path], f"D{V}", executed)
-        found.append((equation, partial(_stored, plain, getattr(part, f"D{V}", None), matrix)))
-    if path and len(plain.inputs[path]) == 1:
-        equation = gradient_equation(watched.parts[path], "DX", executed)
-        found.append((equation, partial(_replaced, layer, X, plain.calculus, (path, "X", None), equation)))
-    for of_value, i in values_with_gradients([e for e, _ in executed], (*stored, "X")):
-        place = path, of_value.name[1:], i
-        found.append((of_value, partial(_replaced, layer, X, plain.calculus, place, of_value)))
-    return found
+    symbols = V.value
+    if V.position is not None or (V.path and V.name == "X"):
+        symbols = run.calculus.symbols(suffixed(V.name, V.path), *V.value.shape)
+        run = _Run(layer, X, run.calculus, V, symbols)
+    return run.watch.gradient(V), run.calculus.derivative(run.value, symbols)
 
 
-def _stored(run: LayerRun, found: Any, V: Matrix) -> tuple[Any, Matrix]:
-    """Both sides for a parameter or the input of the layer."""
-    return found, run.calculus.derivative(run.value, V)
-
-
-Place = tuple[str, str, int | None]  # a part, a name, and the number of an equation; None is the input of the part
-
-
-def _replaced(layer: Layer, X: Matrix, calculus: Calculus, place: Place, equation: Equation) -> tuple[Any, Matrix]:
-    """Both sides for an input of a part or a value of feedforward, which is replaced by symbols."""
-    path, _, position = place
-    run = LayerRun(layer, X, calculus, observe=position is not None, replace=place)
-    assert run.V is not None
-    if position is None:
-        return getattr(run.parts[path], "DX", None), calculus.derivative(run.value, run.V)
-    found = [x for e, x in run.executed[path] if e == equation]
-    return found[-1], calculus.derivative(run.value, run.V)
-
-
-class LayerRun:
-    """One run of feedforward and backpropagate on a copy of a layer, whose parts are called by their paths.
-
-    With `observe`, it has the equations that each part executed. With `replace`, the value of an equation, or the input
-    of a part, is replaced by symbols V.
-    """
+class _Run:
+    """One run of feedforward and backpropagate on a copy of a layer, in which V can be replaced by symbols."""
 
     def __init__(
-        self, layer: Layer, X: Matrix, calculus: Calculus, *, observe: bool = False, replace: Place | None = None
+        self, layer: Layer, X: Matrix, calculus: Calculus, V: Variable | None = None, symbols: Matrix | None = None
     ) -> None:
-        self.layer, self.calculus = layer.clone(), calculus
-        self.parts = dict(self.layer.walk())
-        self.executed: dict[str, list[tuple[Equation, Any]]] = {path: [] for path in self.parts}
-        self.replace, self.V = replace, None
+        layer, self.calculus = layer.clone(), calculus
+        self.watch = Watch(dict(layer.walk()))
         self.G = calculus.symbols("G", X.shape[0], layer.output_size)
-        with ExitStack() as stack:
-            if observe:
-                stack.enter_context(observed_if_readable(self.parts.values(), self._hook))
-            inputs = stack.enter_context(inputs_recorded(self.parts.values()))
-            if replace is not None and replace[2] is None:
-                stack.enter_context(input_changed(self.parts[replace[0]], self._symbols))
-            self.Y = self.layer.feedforward(X)
+        changed = nullcontext() if V is None else self.watch.changed(V, lambda _: symbols)
+        with self.watch.watching(), changed:
+            self.Y = layer.feedforward(X)
             self.problem = calculus.problem_of(self.Y, self.G)
             if not self.problem:
-                drop_gradients(self.layer)
-                self.layer.backpropagate(self.Y, self.G)
-        self.inputs = {path: inputs[id(part)] for path, part in self.parts.items()}
+                drop_gradients(layer)
+                layer.backpropagate(self.Y, self.G)
 
     @cached_property
     def value(self) -> Scalar:
         """⟨G, Y⟩"""
         return self.calculus.pairing(self.G, self.Y)
-
-    def when(self, path: str) -> Callable[[tuple[Equation, Any]], int]:
-        """The order of execution of the equations of a part; others come last."""
-        order = {equation: i for i, (equation, _) in enumerate(self.executed[path])}
-        return lambda item: order.get(item[0], len(order))
-
-    def _hook(self, layer: Layer, equation: Equation, value: Any) -> Any:
-        path = next(path for path, part in self.parts.items() if part is layer)
-        if self.replace is not None and (path, len(self.executed[path])) == (self.replace[0], self.replace[2]):
-            value = self._symbols(value)
-        self.executed[path].append((equation, value))
-        return value
-
-    def _symbols(self, value: Matrix) -> Matrix:
-        path, name, _ = self.replace or ("", "", None)
-        self.V = self.calculus.symbols(suffixed(name, path), *value.shape)
-        return self.V
 
 
 def suffixed(name: str, path: str) -> str:

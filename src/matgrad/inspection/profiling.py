@@ -18,10 +18,10 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from matgrad.backends.base import Matrix
 from matgrad.inspection.watching import CLIP, phases_of_segments, watched
@@ -36,34 +36,8 @@ if TYPE_CHECKING:
 
 BLOCKS = " ▏▎▍▌▋▊▉█"  # 0 to 8 eighths
 SHORTEST, WIDTH = 10, 120  # the shortest bar, and the width of a table outside a terminal
-
-
-class Column(NamedTuple):
-    """A heading, the text of a row under it, and a rank: the highest ranks are dropped first if space is short."""
-
-    heading: str
-    text: Callable[[Row], str]
-    rank: int
-
-    def width(self, rows: list[Row]) -> int:
-        """The width, including the space before it."""
-        return 2 + max(len(self.heading), *(len(self.text(row)) for row in rows))
-
-
-def _rate(amount: int | None, seconds: float) -> str:
-    """The amount per second, in units of 10⁹."""
-    return "" if amount is None or not seconds else f"{amount / seconds / 1e9:.1f}"
-
-
-COLUMNS = (
-    Column("seconds", lambda row: f"{row.seconds:.4f}" if row.seconds else "–", 0),
-    Column("share", lambda row: f"{100 * row.share:.1f} %", 0),
-    Column("calls", lambda row: f"{row.calls}", 1),
-    Column("FLOP", lambda row: quantity(row.flops), 3),
-    Column("GFLOP/s", lambda row: _rate(row.flops, row.seconds), 2),
-    Column("bytes", lambda row: quantity(row.bytes), 3),
-    Column("GB/s", lambda row: _rate(row.bytes, row.seconds), 2),
-)
+HEADINGS = ("seconds", "share", "calls", "FLOP", "GFLOP/s", "bytes", "GB/s")
+COLUMNS = ((0, 1, 2, 3, 4, 5, 6), (0, 1, 2, 4, 6), (0, 1, 2), (0, 1))  # those that are shown if there is room for them
 
 
 def table(rows: list[Row], width: int | None = None) -> list[tuple[str, str]]:
@@ -71,21 +45,15 @@ def table(rows: list[Row], width: int | None = None) -> list[tuple[str, str]]:
     if not rows:
         return []
     width = shutil.get_terminal_size((WIDTH, 24)).columns if width is None else width
-    names = max(len(row.name) for row in rows)
-    columns = list(COLUMNS)
-    while names + sum(c.width(rows) for c in columns) + 2 + SHORTEST > width and any(c.rank for c in columns):
-        last = max(c.rank for c in columns)
-        columns = [c for c in columns if c.rank < last]
-    widths = [c.width(rows) for c in columns]
-    room = max(width - names - sum(widths) - 2, SHORTEST)
-    largest = max(row.share for row in rows)
-    headings = "".join(f"{c.heading:>{n}}" for c, n in zip(columns, widths, strict=True))
-    lines = [(f"{'':<{names}}{headings}", "")]
-    for row in rows:
-        values = "".join(f"{c.text(row):>{n}}" for c, n in zip(columns, widths, strict=True))
-        shown = bar(row.share / largest, room)
-        lines.append((f"{row.name:<{names}}{values}", f"  {shown}" if shown else ""))
-    return lines
+    lines = [("", HEADINGS), *((row.name, row.cells()) for row in rows)]
+    names = max(len(name) for name, _ in lines)
+    widths = [2 + max(len(cells[k]) for _, cells in lines) for k in range(len(HEADINGS))]
+    rooms = {columns: width - names - sum(widths[k] for k in columns) - 2 for columns in COLUMNS}
+    shown = next((columns for columns in COLUMNS if rooms[columns] >= SHORTEST), COLUMNS[-1])
+    texts = [f"{name:<{names}}" + "".join(f"{cells[k]:>{widths[k]}}" for k in shown) for name, cells in lines]
+    largest, room = max(row.share for row in rows), max(rooms[shown], SHORTEST)
+    bars = ["", *(bar(row.share / largest, room) for row in rows)]
+    return [(text, f"  {shown_bar}" if shown_bar else "") for text, shown_bar in zip(texts, bars, strict=True)]
 
 
 def bar(fraction: float, width: int) -> str:
@@ -128,6 +96,16 @@ class Row:
     def name(self) -> str:
         """The equation with its layer: ``layer 1 ActivationLayer.DW``."""
         return self.equation if self.layer is None else f"layer {self.layer} {self.equation}"
+
+    def cells(self) -> tuple[str, ...]:
+        """The texts under the headings of a table."""
+
+        def rate(amount: int | None) -> str:
+            return "" if amount is None or not self.seconds else f"{amount / self.seconds / 1e9:.1f}"
+
+        seconds = f"{self.seconds:.4f}" if self.seconds else "–"
+        numbers = seconds, f"{100 * self.share:.1f} %", str(self.calls)
+        return *numbers, quantity(self.flops), rate(self.flops), quantity(self.bytes), rate(self.bytes)
 
     def add(self, seconds: float, calls: int, cost: Cost | None = None) -> None:
         """Add a number of calls; the cost is that of one call."""

@@ -16,12 +16,12 @@ import inspect
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from matgrad.backends.base import Matrix
-from matgrad.inspection.equations import Equation, assignment, equations, last_line, observed_if_readable
+from matgrad.inspection.equations import Equation, assignment, equations, last_line, observed
 from matgrad.inspection.faults import fault_of
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
@@ -81,7 +81,7 @@ def feedforward_values(layer: Layer, X: Matrix, names: Iterable[str]) -> dict[st
         found[equation.name] = value
         return value
 
-    with observed_if_readable([layer], hook):
+    with observed([layer], hook):
         result = layer.feedforward(X)
     return found | {name: getattr(layer, name, None) for name in names if name not in found} | {"Y": result}
 
@@ -91,8 +91,7 @@ def origin_of(layer: Layer, name: str) -> tuple[str, str]:
     if name == "R" and isinstance(layer, LayerWithDropout):
         return last_line(type(layer).dropout_matrix)
     equation = next((e for e in reversed(equations(type(layer), "feedforward")) if e.name == name), None)
-    equation = equation or assignment(type(layer), "feedforward", name)
-    return equation.location, equation.source
+    return (equation or assignment(type(layer), "feedforward", name)).origin
 
 
 @dataclass(frozen=True)
@@ -121,29 +120,19 @@ def judged(
     method: str = "none",
     start: float | None = None,
     prefix: str = "",
+    note: str = "",
 ) -> Check:
     """The verdict on what a class or function computes; the problem is what its name is followed by, '' if it is right.
 
     `quantity` names it, such as 'DZ' or 'gradient'. `origin` is its location and source; `start` is when the
-    check began; `prefix` names the layer that a class is part of.
+    check began; `prefix` names the layer that a class is part of. A `note` says why there is nothing to compare with.
     """
     name = prefix + (f"{thing.__name__}.{quantity}" if quantity else thing.__name__)
     location, source = origin
     message = f"{name} {problem}\n  in {location}: {source}" if problem else ""
     seconds = 0.0 if start is None else time.perf_counter() - start
-    return Check(name, location, label_of(thing, quantity), sizes, method, seconds, not problem, message, source)
-
-
-def without_verdict(
-    thing: type, quantity: str, origin: tuple[str, str], sizes: str, note: str, prefix: str = ""
-) -> Check:
-    """What is said of something that nothing can be compared with."""
-    return replace(judged(thing, quantity, origin, sizes, "", prefix=prefix), label="", note=note)
-
-
-def failure(thing: type, quantity: str, origin: tuple[str, str], sizes: str, problem: str, prefix: str = "") -> Check:
-    """The verdict on something that cannot be right, whatever it is compared with."""
-    return judged(thing, quantity, origin, sizes, f"is wrong: {problem}", prefix=prefix)
+    label = "" if note else label_of(thing, quantity)
+    return Check(name, location, label, sizes, method, seconds, not problem, message, source, note)
 
 
 def crash(error: Exception, sizes: str = "", default: str = "") -> Check:

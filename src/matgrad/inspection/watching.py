@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from matgrad.inspection.equations import Equation, equations, observed_if_readable
+from matgrad.inspection.equations import Equation, equations, observed
 from matgrad.layers.layer import Layer
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def watched(M: MultilayerPerceptron, loss: LossFunction | None, mark: Mark) -> I
         return X
 
     with ExitStack() as stack:
-        stack.enter_context(observed_if_readable((layer for _, layer in M.walk()), mark_equation))
+        stack.enter_context(observed((layer for _, layer in M.walk()), mark_equation))
         for thing, method, before, after in watched_methods(M, loss):
             stack.enter_context(_marked(thing, method, before, after, mark))
         yield

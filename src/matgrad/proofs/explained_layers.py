@@ -15,7 +15,7 @@ from matgrad.index_notation.expressions import Expression, Index, total
 from matgrad.index_notation.rules import folded, rules_of
 from matgrad.index_notation.sums import summed
 from matgrad.index_notation.text import Names, Text
-from matgrad.inspection.equations import Equation, observed_if_readable
+from matgrad.inspection.equations import Equation, observed
 from matgrad.inspection.gradients import suffixed
 from matgrad.inspection.variables import drop_gradients, input_changed
 from matgrad.inspection.verdicts import Check, feedforward_values
@@ -65,7 +65,7 @@ class NamedRun:
         self.found: dict[str, Any] = {}
         self.equations: dict[str, Equation] = {}
         with ExitStack() as stack:
-            stack.enter_context(observed_if_readable(self.parts.values(), self._hook))
+            stack.enter_context(observed(self.parts.values(), self._hook))
             for path, part in self.parts.items():
                 if path:
                     stack.enter_context(input_changed(part, partial(self._named, suffixed("X", path))))

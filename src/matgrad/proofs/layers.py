@@ -12,8 +12,8 @@ from matgrad.index_notation.expressions import Expression, Index
 from matgrad.index_notation.functions import exp, log
 from matgrad.index_notation.sums import summed
 from matgrad.inspection.equations import assignment, last_line
-from matgrad.inspection.gradients import gradients
-from matgrad.inspection.verdicts import Check, failure, feedforward_values, origin_of, without_verdict
+from matgrad.inspection.gradients import gradient_checks
+from matgrad.inspection.verdicts import Check, feedforward_values, judged, origin_of
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer
 from matgrad.loss_functions import LossFunction, takes_weights
@@ -34,7 +34,10 @@ def prove_layer(make: MakeLayer, *, training: bool = True) -> list[Check]:
 
     def prove(symbols: Symbols, about: str) -> list[Check]:
         layer = symbols.layer(make, training=training)
-        return [*_values(layer.clone(), symbols, about), *_gradients(layer, symbols, about)]
+        return [
+            *_values(layer.clone(), symbols, about),
+            *gradient_checks(layer, _input(layer, symbols), symbols, about, verdict),
+        ]
 
     return attempts(prove, type(layer).__name__, f"all sizes{act}{mode}")
 
@@ -50,20 +53,6 @@ def _input(layer: Layer, symbols: Symbols) -> IndexMatrix:
     return symbols.symbols("X", symbols.sizes("N"), layer.input_size)
 
 
-def _gradients(layer: Layer, symbols: Symbols, about: str) -> list[Check]:
-    """The gradients of a layer with symbols in it, in order of backpropagation; those of its parts follow."""
-    checks = []
-    for x in gradients(layer, _input(layer, symbols), symbols):
-        start, description = time.perf_counter(), (x.part, x.name, x.origin, about)
-        if x.problem:
-            checks.append(failure(*description, x.problem, x.prefix))
-        elif x.sides is None:
-            checks.append(without_verdict(*description, x.note, x.prefix))
-        else:
-            checks.append(verdict(*description, *x.sides(), start, x.prefix))
-    return checks
-
-
 def _values(layer: Layer, symbols: Symbols, about: str) -> list[Check]:
     """The values of feedforward against their definitions, if the layer has any."""
     X, cls = _input(layer, symbols), type(layer)
@@ -71,7 +60,7 @@ def _values(layer: Layer, symbols: Symbols, about: str) -> list[Check]:
     if expected is None:
         where = assignment(cls, "feedforward", "Y")
         note = "feedforward has no definition to compare with"
-        return [without_verdict(cls, "feedforward", (where.location, where.source), about, note)]
+        return [judged(cls, "feedforward", where.origin, about, "", note=note)]
     start, checks = time.perf_counter(), []
     found = feedforward_values(layer, X, expected)
     for name, value in expected.items():
@@ -95,8 +84,8 @@ def _activation(act: ActivationFunction, symbols: Symbols, about: str) -> list[C
     value, slope = (cls, "value", last_line(cls.__call__), about), (cls, "gradient", last_line(cls.gradient), about)
     for about_it, A in ((value, Y), (slope, D)):
         if problem := problem_of(A, X):
-            return [failure(*about_it, problem)]
-    checks = [without_verdict(*value, "value has no definition to compare with")]
+            return [judged(*about_it, f"is wrong: {problem}")]
+    checks = [judged(*value, "", note="value has no definition to compare with")]
     if cls in ACTIVATIONS:
         checks = [verdict(*value, Y, matrix(X.shape, lambda i, j: ACTIVATIONS[cls](ENTRIES, act, X[i, j], j)), start)]
     start = time.perf_counter()
@@ -121,7 +110,7 @@ def _loss(loss: LossFunction, symbols: Symbols, about: str) -> list[Check]:
     s = symbols.symbols("s", N, 1)
     value = loss(Y, T)
     if problem := problem_of(value, IndexMatrix((), number(1))):
-        return [failure(cls, "value", last_line(cls.__call__), about, problem)]
+        return [judged(cls, "value", last_line(cls.__call__), about, f"is wrong: {problem}")]
     scale = 1 / number(N) if loss.is_mean else number(1)
     gradient = derivative(value.entry, Y)
     of_rows, weighted = (by_rows(loss, Y, T, weights) for weights in (None, s))
@@ -134,7 +123,7 @@ def _loss(loss: LossFunction, symbols: Symbols, about: str) -> list[Check]:
 
     if definition is None:
         note = "value has no definition to compare with"
-        checks.append(without_verdict(cls, "value", last_line(cls.__call__), about, note))
+        checks.append(judged(cls, "value", last_line(cls.__call__), about, "", note=note))
     else:
         compare("value", "__call__", value, IndexMatrix((), definition))
     compare("gradient", "gradient", loss.gradient(Y, T), gradient)

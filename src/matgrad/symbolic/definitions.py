@@ -20,7 +20,7 @@ from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.numpy_backend import NumpyBackend
 from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.inspection.equations import assignment, last_line
-from matgrad.inspection.verdicts import Check, feedforward_values, origin_of, without_verdict
+from matgrad.inspection.verdicts import Check, feedforward_values, judged, origin_of
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.proofs.definitions import (
@@ -119,7 +119,7 @@ def check_definition_of_activation(act: ActivationFunction) -> list[Check]:
 
 
 def _undefined(cls: type, quantity: str, origin: tuple[str, str]) -> Check:
-    return without_verdict(cls, quantity, origin, "", f"{quantity} has no definition to compare with")
+    return judged(cls, quantity, origin, "", "", note=f"{quantity} has no definition to compare with")
 
 
 def _check_feedforward(layer: Layer, N: int) -> list[Check]:

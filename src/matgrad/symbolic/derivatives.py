@@ -22,8 +22,8 @@ from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.inspection.equations import last_line
-from matgrad.inspection.gradients import gradients
-from matgrad.inspection.verdicts import Check, crash, failure, without_verdict
+from matgrad.inspection.gradients import gradient_checks
+from matgrad.inspection.verdicts import Check, crash, judged
 from matgrad.layers.checks import check_layers
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer
@@ -49,8 +49,6 @@ def check_layer(layer: Layer, *, N: int = 3) -> list[Check]:
     sizes += "" if layer.training else " evaluation"
     name = type(layer).__name__
     checks = attempt(lambda numbers: _check_layer(symbolic_layer(layer, numbers=numbers), N, sizes), name, sizes)
-    if not checks:
-        raise ValueError(f"{layer!r}: there is nothing to check; expected walk() to give the layer and its parts")
     if all(check.ok for check in checks):
         return checks
     causes = [check for check in _check_activations(layer) if not check.ok]
@@ -150,7 +148,7 @@ def _check_activation(act: ActivationFunction, m: int, n: int) -> list[Check]:
     Y, found = exact(act(X)), act.gradient(X)
     origin = last_line(type(act).gradient)
     if problem := problem_of(Y, X):
-        return [failure(type(act), "value", last_line(type(act).__call__), f"{m}×{n}", problem)]
+        return [judged(type(act), "value", last_line(type(act).__call__), f"{m}×{n}", f"is wrong: {problem}")]
     expected = sp.Matrix(m, n, lambda i, j: sp.diff(Y[i, j], X[i, j]))
     checks = [verdict(type(act), "gradient", origin, f"{m}×{n}", found, expected, start)]
     if all(expected[i].free_symbols & set(X) <= {X[i]} for i in range(m * n)):
@@ -185,14 +183,5 @@ class _SympyCalculus:
 
 
 def _check_layer(layer: Layer, N: int, sizes: str) -> list[Check]:
-    """The gradients of a layer with symbols in it, in order of backpropagation; those of its parts follow."""
-    checks = []
-    for x in gradients(layer, symbols("X", N, layer.input_size), _SympyCalculus()):
-        start, about = time.perf_counter(), (x.part, x.name, x.origin, sizes)
-        if x.problem:
-            checks.append(failure(*about, x.problem, x.prefix))
-        elif x.sides is None:
-            checks.append(without_verdict(*about, x.note, x.prefix))
-        else:
-            checks.append(verdict(*about, *x.sides(), start, x.prefix))
-    return checks
+    """The gradients of a layer with symbols in it, and of its parts, in order of backpropagation."""
+    return gradient_checks(layer, symbols("X", N, layer.input_size), _SympyCalculus(), sizes, verdict)

@@ -22,7 +22,7 @@ from matgrad import optimizers, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
 from matgrad.foundation.numbers import generator, preserved_generator
 from matgrad.inspection.equations import METHODS, equations
-from matgrad.inspection.verdicts import Case, Check, without_verdict
+from matgrad.inspection.verdicts import Case, Check, judged
 from matgrad.layers import ActivationDropoutLayer, ActivationLayer, Layer, SReLULayer
 from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.loss_functions import LOSSES, LossFunction, create_loss
@@ -126,7 +126,7 @@ def _check_with_numbers(
     except ValueError as error:  # a layer may not exist in all sizes, such as a softmax over one class
         cls, note = type(make(D, K)), f"not checked with D={d} and K={k}: {error}"
         is_builtin = cls.__module__.startswith("matgrad.")
-        return [] if is_builtin else [without_verdict(cls, "feedforward", ("", ""), f"N={N} D={d} K={k}", note)]
+        return [] if is_builtin else [judged(cls, "feedforward", ("", ""), f"N={N} D={d} K={k}", "", note=note)]
     return check_layer_in_numbers(layer, N, scale)
 
 
