@@ -35,8 +35,8 @@ def test_one_layer():
     lines = succeed("verify", "--layer", "Linear").splitlines()
 
     assert lines[0].split() == ["equation", "source", "paper", "sizes", "method", "seconds", "verdict"]
-    (row,) = [line for line in lines if line.startswith("LinearLayer.DW") and "N=3 D=2 K=4 dropout" in line]
-    assert re.search(r"layers/linear\.py:\d+ +eq:dLdw +N=3 D=2 K=4 dropout +(algebra|points) +\d+\.\d\d +right$", row)
+    row, *_ = (line for line in lines if line.startswith("LinearLayer.DW"))
+    assert re.search(r"layers/linear\.py:\d+ +eq:dLdw +N=3 D=2 K=4 +(algebra|points) +\d+\.\d\d +right$", row)
     assert re.fullmatch(r"(\d+) of \1 equations are right, in \d+ s", lines[-1])
 
 
@@ -91,8 +91,8 @@ def test_bad_input(arguments, message: str):
 def test_proofs_for_all_sizes():
     lines = succeed("verify", "--all-sizes", "--layer", "Softmax", "--layer", "chain rule").splitlines()
 
-    (row,) = [line for line in lines if line.startswith("SoftmaxLayer.DZ") and "dropout" in line]
-    assert re.search(r"layers/softmax\.py:\d+ +eq:softmax-layer-backprop1 +all sizes, dropout +proof .* proved$", row)
+    row, *_ = (line for line in lines if line.startswith("SoftmaxLayer.DZ"))
+    assert re.search(r"layers/softmax\.py:\d+ +eq:softmax-layer-backprop1 +all sizes +proof .* proved$", row)
     assert re.fullmatch(r"(\d+) of \1 equations are proved for all sizes, in \d+ s", lines[-2])
     assert "except where a condition" in lines[-1]
     found = json.loads(succeed("verify", "--all-sizes", "--layer", "GELU", "--json"))

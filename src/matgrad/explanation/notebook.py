@@ -60,7 +60,7 @@ def model_html(M: MultilayerPerceptron) -> str:
 def _equations_of(layer: Layer) -> str:
     """The equations of feedforward, and those of backpropagation folded."""
     try:
-        forward, backward = ([_formula(e, layer) for e in equations(type(layer), method)] for method in METHODS)
+        forward, backward = ([_formula(e, layer) for e in found] for found in _executed(layer, _sizes(layer)).values())
     except ValueError as error:
         return muted(str(error))
     return "".join(forward) + (_folded(muted(NAMES["backpropagate"]), "".join(backward)) if backward else "")
@@ -104,10 +104,9 @@ def _definition(cls: type) -> str:
 
 def _table_of_equations(layer: Layer) -> str:
     try:
-        found = {method: equations(type(layer), method) for method in METHODS}
+        found = _executed(layer, sizes := _sizes(layer))
     except ValueError as error:
         return muted(str(error))
-    sizes = _sizes(layer)
     lines = []
     for method, listed in found.items():
         for k, equation in enumerate(listed):
@@ -117,6 +116,12 @@ def _table_of_equations(layer: Layer) -> str:
             )
     sides = [CELL, CELL, f"{CELL};white-space:nowrap", CELL]
     return table_html(["", "equation", "size", "source"], lines, sides, HEAD) if lines else ""
+
+
+def _executed(layer: Layer, sizes: dict[Equation, str]) -> dict[str, list[Equation]]:
+    """The equations of each method that have a size, which are those of the present mode; all of them if none has."""
+    found = {method: equations(type(layer), method) for method in METHODS}
+    return {method: [e for e in listed if e in sizes] or listed for method, listed in found.items()}
 
 
 class _Pass(Computation):
