@@ -158,7 +158,7 @@ def test_validation_data_is_checked_by_its_name():
             model().fit(X, Y, validation=pair)
     with pytest.raises(ValueError, match=r"^validation T, row 2, column 0: found 2.0, expected a number from 0 to 1"):
         model().fit(X, T01, validation=(X, changed(T01, 2, 2)))
-    with pytest.raises(ValueError, match=r"^validation X has 40 rows and validation T has 39"):
+    with pytest.raises(ValueError, match=r"^validation X has 40 rows and T has 39"):
         model().fit(X, Y, validation=(X, Y[1:]))
 
 

@@ -129,9 +129,9 @@ def test_pickled_objects_are_refused_and_not_executed(tmp_path: Path, key: str):
         (changed("Xtrain", (2, 1), np.nan), "a.npz: Xtrain, row 2, column 1: found nan, expected a finite"),
         (changed("Xtest", (0, 3), np.inf), "a.npz: Xtest, row 0, column 3: found inf"),
         (changed("Ttrain", 4, -1), "a.npz: Ttrain: label -1 in row 4: expected a class from 0 to 2"),
-        (ARRAYS | {"Ttrain": ARRAYS["Ttrain"][1:]}, "a.npz: Xtrain has 6 rows and Ttrain has 5"),
+        (ARRAYS | {"Ttrain": ARRAYS["Ttrain"][1:]}, "a.npz: Xtrain has 6 rows and .*Ttrain has 5"),
         (ARRAYS | {"Xtest": ARRAYS["Xtest"][:, 1:]}, "a.npz: Xtrain has 4 columns and Xtest has 3"),
-        (ARRAYS | {"Xtrain": ARRAYS["Xtrain"].reshape(6, 2, 2)}, r"a.npz: Xtrain: found shape \(6, 2, 2\)"),
+        (ARRAYS | {"Xtrain": ARRAYS["Xtrain"].reshape(6, 2, 2)}, "a.npz: Xtrain: expected a matrix"),
         (ARRAYS | {"Ttrain": np.array(list("abcabc"))}, "a.npz: Ttrain: found <U1, expected numbers"),
         (ARRAYS | {"Ttrain": IDENTITY[[0, 1, 2, 2, 1, 0]].astype(int) * 2}, "Ttrain: row 0 is not one-hot; expected"),
         (ARRAYS | {"Ttrain": np.zeros((0, 3), int)}, "a.npz: Ttrain: found no rows"),
@@ -232,9 +232,9 @@ def test_fewer_classes_in_a_later_epoch_are_as_many_as_in_the_first(tmp_path: Pa
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [
-        ((), "found no file epoch0.npz, expected epoch0.npz, epoch1.npz …"),
-        ((1, 2), "found epoch2.npz, expected epoch0.npz"),
-        ((0, 1, 3, 5), "found epoch5.npz, expected epoch2.npz"),
+        ((), "no file epoch0.npz; expected epoch0.npz, epoch1.npz …"),
+        ((1, 2), "no file epoch0.npz"),
+        ((0, 1, 3, 5), "no file epoch2.npz"),
     ],
 )
 def test_gaps_are_refused(tmp_path: Path, numbers: tuple[int, ...], message: str):

@@ -17,26 +17,28 @@ class DataError(ValueError):
     """Data that cannot be used: the message names the file or array, what was found and what was expected."""
 
 
-def check_examples(X: Matrix, T: Matrix, part: str = "") -> None:
-    """Raise if examples and targets cannot be trained on or measured; `part` comes before their names in errors."""
+def check_examples(X: Matrix, T: Matrix, where: str = "", part: str = "") -> None:
+    """Raise if examples and targets cannot be trained on or measured; errors have `where` and `part` around X and T."""
+    x, t = f"{where}X{part}", f"{where}T{part}"
     if not is_scipy(X):
-        check_dense(X, f"{part}X")
-    check_dense(T, f"{part}T")
+        check_dense(X, x)
+    check_dense(T, t)
     if len(X.shape) != 2 or 0 in tuple(X.shape):
-        raise DataError(f"{part}X: expected a matrix with at least one row, found shape {tuple(X.shape)}")
+        raise DataError(f"{x}: expected a matrix with at least one row, found shape {tuple(X.shape)}")
     if len(T.shape) not in (1, 2) or X.shape[0] != len(T):
         found = len(T) if len(T.shape) else "none"
-        raise DataError(f"{part}X has {X.shape[0]} rows and {part}T has {found}: expected one target per row")
-    check_finite(X, f"{part}X")
-    check_finite(T, f"{part}T")
+        raise DataError(f"{x} has {X.shape[0]} rows and T{part} has {found}: expected one target per row")
+    if 0 in tuple(T.shape):
+        raise DataError(f"{t}: expected at least one column, found shape {tuple(T.shape)}")
+    check_finite(X, x)
+    check_finite(T, t)
 
 
-def checked_examples(X: Any, T: Any, part: str = "") -> tuple[Any, np.ndarray]:
+def checked_examples(X: Any, T: Any, where: str = "", part: str = "") -> tuple[Any, np.ndarray]:
     """X and T as NumPy arrays, or X as a CSR matrix if it is sparse, after these checks."""
-    X = as_array(X, f"{part}X")
-    check_dense(T, f"{part}T")
-    T = np.asarray(T)
-    check_examples(X, T, part)
+    check_dense(T, f"{where}T{part}")
+    X, T = as_array(X, f"{where}X{part}"), np.asarray(T)
+    check_examples(X, T, where, part)
     return X, T
 
 
@@ -107,6 +109,15 @@ def check_finite(A: Any, where: str, found: Any = None) -> None:
         raise DataError(f"{where}, row {row}, column {column}: found {value}, expected a finite {kind}")
 
 
+def as_type(A: Any, dtype: Any, where: str) -> Any:
+    """A, which is finite, with elements of another type, after a check that they are finite too."""
+    with np.errstate(over="ignore"):
+        B = A.astype(dtype, copy=False)
+    if B is not A:
+        check_finite(B, where, A)
+    return B
+
+
 def checked_weights(weights: Any, N: int, where: str = "weights") -> np.ndarray:
     """The weights as a vector of N float64 numbers, after a check that they are finite, not negative and not all 0."""
     s = np.asarray(weights)
@@ -124,5 +135,7 @@ def checked_weights(weights: Any, N: int, where: str = "weights") -> np.ndarray:
 
 def all_finite(A: np.ndarray) -> bool:
     """Whether no element is NaN or infinite; their sum, which needs no memory, decides unless it overflows."""
+    if A.dtype.kind != "f":
+        return True
     with np.errstate(all="ignore"):
         return bool(np.isfinite(A.sum())) or bool(np.isfinite(A).all())

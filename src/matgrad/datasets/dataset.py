@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.datasets.checking import DataError, as_array, check_finite, check_numbers, is_scipy
+from matgrad.datasets.checking import DataError, as_type, check_finite, checked_examples, is_scipy
 from matgrad.datasets.loader import class_indices
 from matgrad.datasets.normalization import Normalization
 from matgrad.foundation.limits import check_bytes, limit_from
@@ -59,14 +59,15 @@ class Dataset:
         that is given; other targets are numbers, and a vector of them becomes a column.
         """
         where = name if source is None else source
-        X, Xt = (_matrix(A, f"{where}: {part}") for A, part in ((Xtrain, "Xtrain"), (Xtest, "Xtest")))
-        T, Tt = (_targets(A, f"{where}: {part}") for A, part in ((Ttrain, "Ttrain"), (Ttest, "Ttest")))
-        _check_shapes(where, X, T, Xt, Tt)
+        X, T = _checked_part(where, "train", Xtrain, Ttrain)
+        Xt, Tt = _checked_part(where, "test", Xtest, Ttest)
+        _check_parts(where, X, T, Xt, Tt)
         if T.ndim == 1:
             classes = _number_of_classes(where, T, Tt) if classes is None else classes
-            check_bytes(4 * classes**2, f"{where}: one-hot targets of {classes} classes", limit_from(_bytes(X)))
-            check_labels(T, classes, f"{where}: Ttrain")
-            check_labels(Tt, classes, f"{where}: Ttest")
+            size = sum(A.nbytes for A in parts_of("X", X).values())
+            check_bytes(4 * classes**2, f"{where}: one-hot targets of {classes} classes", limit_from(size))
+            for part, labels in (("Ttrain", T), ("Ttest", Tt)):
+                class_indices(labels, classes, f"{where}: {part}: ")
         elif classes is not None:
             raise DataError(f"{where}: Ttrain: found a matrix of numbers, expected {classes} classes")
         return cls(name, X, T, Xt, Tt, classes, **others)
@@ -116,14 +117,6 @@ def hold_out(N: int, fraction: float, seed: int = 0, where: str = "data") -> tup
     return np.sort(order[count:]), np.sort(order[:count])
 
 
-def check_labels(labels: np.ndarray, classes: int, where: str) -> None:
-    """Raise if a label is not a class from 0 to `classes` - 1."""
-    try:
-        class_indices(labels, classes)
-    except ValueError as error:
-        raise DataError(f"{where}: {error}") from error
-
-
 def parts_of(name: str, A: Any) -> dict[str, np.ndarray]:
     """The arrays of which a data set consists, by name: A itself or, if it is sparse, its CSR arrays and its shape."""
     if not is_scipy(A):
@@ -132,40 +125,19 @@ def parts_of(name: str, A: Any) -> dict[str, np.ndarray]:
     return {f"{name}.{part}": B for part, B in ({"values": A.data} | index).items()}
 
 
-def _bytes(X: Any) -> int:
-    return sum(A.nbytes for A in parts_of("X", X).values())
+def _checked_part(where: str, part: str, X: Any, T: Any) -> tuple[Any, np.ndarray]:
+    """X as a float32 matrix, and T as an int64 vector of class indices or a float32 matrix of numbers."""
+    X, T = checked_examples(X, T, f"{where}: ", part)
+    X = as_type(X, np.float32, f"{where}: X{part}")
+    if T.dtype.kind in "iub" and T.size == len(T):
+        T = T.reshape(-1).astype(np.int64)
+    else:
+        T = np.ascontiguousarray(as_type(T.reshape(len(T), -1), np.float32, f"{where}: T{part}"))
+    return X if is_scipy(X) else np.ascontiguousarray(X), T
 
 
-def _matrix(A: Any, where: str) -> Any:
-    """A as a float32 matrix, after a check that it has rows and columns, and only finite numbers."""
-    A = as_array(A, where) if is_scipy(A) else np.asarray(A)
-    check_numbers(A, where)
-    if A.ndim != 2 or 0 in A.shape:
-        raise DataError(f"{where}: found shape {A.shape}, expected a matrix with at least one row and column")
-    with np.errstate(over="ignore"):
-        B = A.astype(np.float32) if is_scipy(A) else np.ascontiguousarray(A, dtype=np.float32)
-    check_finite(B, where, A)
-    return B
-
-
-def _targets(A: np.ndarray, where: str) -> np.ndarray:
-    """The class indices as an int64 vector, or the numbers as a float32 matrix."""
-    A = np.asarray(A)
-    if A.ndim == 2 and A.shape[1] == 1 and A.dtype.kind in "iub":
-        A = A[:, 0]
-    if A.ndim != 1 or A.dtype.kind not in "iub":
-        return _matrix(A.reshape(-1, 1) if A.ndim == 1 else A, where)
-    if len(A) == 0:
-        raise DataError(f"{where}: found no rows, expected at least one")
-    return A.astype(np.int64)
-
-
-def _check_shapes(where: str, X: Any, T: np.ndarray, Xt: Any, Tt: np.ndarray) -> None:
-    """Raise if the arrays do not fit each other."""
-    for part, A, B in (("train", X, T), ("test", Xt, Tt)):
-        if A.shape[0] != len(B):
-            found = f"X{part} has {A.shape[0]} rows and T{part} has {len(B)}"
-            raise DataError(f"{where}: {found}: expected one target per row")
+def _check_parts(where: str, X: Any, T: np.ndarray, Xt: Any, Tt: np.ndarray) -> None:
+    """Raise if training and test examples do not fit each other."""
     if is_scipy(X) != is_scipy(Xt):
         raise DataError(f"{where}: one of Xtrain and Xtest is sparse: expected both or none")
     if X.shape[1] != Xt.shape[1]:

@@ -17,7 +17,6 @@ from matgrad.datasets.dataset import DataError
 CHUNK = 1 << 16
 LIMIT = 1 << 30  # bytes in one file: the largest has 170 million
 PAUSE = 1.0  # seconds before the second attempt, twice as many before the third, …
-RETRIED = (408, 425, 429)  # client errors after which to try again, as after all server errors
 
 Progress = Callable[[int, int | None, str], None]
 
@@ -106,7 +105,7 @@ def _fetch(path: Path, md5: str, mirrors: Sequence[str], report: Progress, timeo
             except HTTPError as error:
                 error.close()
                 reason = f"the server answers {error.code} {error.reason}"
-                is_final = 400 <= error.code < 500 and error.code not in RETRIED
+                is_final = 400 <= error.code < 500 and error.code != 429  # too many requests: try again
             except (OSError, HTTPException, ValueError) as error:
                 reason, is_final = _reason(error, timeout), False
             if is_final or attempt == retries:

@@ -12,7 +12,7 @@ import numpy as np
 from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import Matrix
 from matgrad.backends.conversion import convert
-from matgrad.datasets.checking import as_array, check_examples, checked_weights, is_scipy
+from matgrad.datasets.checking import DataError, as_array, check_examples, checked_weights, is_scipy
 from matgrad.foundation.limits import check_bytes
 from matgrad.foundation.numbers import generator
 from matgrad.matrix_operations import identity
@@ -221,12 +221,13 @@ def are_classes(T: np.ndarray) -> bool:
     return T.dtype.kind in "iubf" and bool((T >= 0).all()) and np.allclose(T.sum(axis=1), 1, rtol=0, atol=1e-5)
 
 
-def class_indices(labels: np.ndarray, classes: int) -> np.ndarray:
-    """The labels as int64, after a check that each is one of 0, 1, …, classes - 1."""
+def class_indices(labels: np.ndarray, classes: int, where: str = "") -> np.ndarray:
+    """The labels as int64, after a check that each is one of 0, 1, …, classes - 1; errors begin with `where`."""
     indices = np.asarray(labels)
     wrong = np.flatnonzero((indices < 0) | (indices >= classes) | (indices != np.floor(indices)))
     if len(wrong):
-        raise ValueError(f"label {indices[wrong[0]]} in row {wrong[0]}: expected a class from 0 to {classes - 1}")
+        found = f"label {indices[wrong[0]]} in row {wrong[0]}"
+        raise DataError(f"{where}{found}: expected a class from 0 to {classes - 1}")
     return indices.astype(np.int64)
 
 

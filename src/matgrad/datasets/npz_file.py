@@ -77,7 +77,10 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
             arrays[key] = _csr_array(parts, f"{path}: {key}")
         elif parts:
             raise DataError(f"{path}: {key}: found {', '.join(parts)}, expected all of {', '.join(PARTS)} and no other")
-    _check_keys(path, list(arrays))
+    missing, unknown = [key for key in KEYS if key not in arrays], sorted(arrays.keys() - {*KEYS, RANGE})
+    if missing or unknown:
+        found = "; ".join(f"{word} {', '.join(keys)}" for word, keys in (("no", missing), ("unknown", unknown)) if keys)
+        raise DataError(f"{path}: {found}; expected {', '.join(KEYS)}")
     return arrays
 
 
@@ -93,15 +96,6 @@ def _csr_array(parts: dict[str, np.ndarray], where: str) -> Any:
     except ValueError as error:
         raise DataError(f"{where}: {error}") from error
     return csr_array((values.reshape(-1), support.columns, support.starts), shape=support.shape)
-
-
-def _check_keys(path: Path, found: list[str]) -> None:
-    """Raise if one of the four arrays is missing, or if there are unknown ones."""
-    missing = [key for key in KEYS if key not in found]
-    extra = [key for key in found if key not in (*KEYS, RANGE)]
-    if missing or extra:
-        problems = [f"{word} {', '.join(keys)}" for word, keys in (("no", missing), ("unknown", extra)) if keys]
-        raise DataError(f"{path}: {'; '.join(problems)}; expected {', '.join(KEYS)}")
 
 
 def _value_range(A: np.ndarray, where: str) -> tuple[float, float]:
@@ -134,13 +128,9 @@ class Preprocessed:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = existing_folder(folder)
         found = {path.name for path in self.folder.iterdir() if re.fullmatch(r"epoch\d+\.npz", path.name)}
-        expected = [f"epoch{i}.npz" for i in range(len(found))]
-        missing = [name for name in expected if name not in found]
-        if not found or missing:
-            others = ", ".join(sorted(found - set(expected))) or "no file epoch0.npz"
-            raise DataError(
-                f"{self.folder}: found {others}, expected {', '.join(missing) or 'epoch0.npz, epoch1.npz …'}"
-            )
+        expected = [f"epoch{i}.npz" for i in range(max(len(found), 1))]
+        if missing := [name for name in expected if name not in found]:
+            raise DataError(f"{self.folder}: no file {missing[0]}; expected epoch0.npz, epoch1.npz … without gaps")
         self._files = [self.folder / name for name in expected]
         self.first = npz(self._files[0])
         self._last = (0, self.first)
@@ -164,13 +154,10 @@ class Preprocessed:
     def _checked(self, number: int) -> Dataset:
         """The data set in a file, after a check that it has the sizes of the first, and as many classes."""
         first, dataset = self.first, npz(self._files[number])
-        sizes = [f"{d.input_size} inputs and {_outputs(d)}" for d in (first, dataset)]
-        if first.classes is None or dataset.classes is None:
-            fits = first.classes == dataset.classes and dataset.output_size == first.output_size
-        else:
-            fits = dataset.classes <= first.classes
-        if dataset.input_size != first.input_size or not fits:
-            raise DataError(f"{self._files[number]}: found {sizes[1]}, expected {sizes[0]} as in {self._files[0].name}")
+        fits = dataset.output_size == first.output_size or (first.classes or 0) > (dataset.classes or 0)
+        if dataset.input_size != first.input_size or (dataset.classes is None) != (first.classes is None) or not fits:
+            found, expected = (f"{d.input_size} inputs and {_outputs(d)}" for d in (dataset, first))
+            raise DataError(f"{self._files[number]}: found {found}, expected {expected} as in {self._files[0].name}")
         return replace(dataset, classes=first.classes)
 
 

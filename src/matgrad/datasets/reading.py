@@ -15,14 +15,8 @@ from matgrad.datasets.dataset import DataError
 from matgrad.foundation.files import why_unreadable
 from matgrad.foundation.limits import HINT, file_limit, in_words
 
-try:
-    import lzma
-except ImportError:  # some builds of Python lack it
-    lzma = None  # type: ignore[assignment]
-
 GZIP, XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"  # the first bytes of a compressed file
 CHUNK = 1 << 20
-_DAMAGED = (gzip.BadGzipFile, zlib.error, *(() if lzma is None else (lzma.LZMAError,)))
 
 
 @contextmanager
@@ -32,19 +26,24 @@ def reading(path: Path, *, is_text: bool = False) -> Iterator[IO[bytes]]:
     Errors in opening and reading it become a DataError that names the file.
     """
     limit = file_limit(path, is_text=is_text)
+    damaged: tuple[type[Exception], ...] = (gzip.BadGzipFile, zlib.error)
     try:
         with path.open("rb") as file:
             start = file.read(len(XZ))
             file.seek(0)
             if start.startswith(GZIP):
-                yield _limited(cast(IO[bytes], gzip.GzipFile(fileobj=file)), path, limit)
+                yield _limited(gzip.GzipFile(fileobj=file), path, limit)
             elif start == XZ:
-                yield _limited(_xz(file), path, limit)
+                import lzma  # which some builds of Python lack
+
+                damaged += (lzma.LZMAError,)
+                with lzma.LZMAFile(file) as content:
+                    yield _limited(content, path, limit)
             else:
                 yield file
     except EOFError as error:
         raise DataError(f"{path}: the compressed content ends too early") from error
-    except _DAMAGED as error:
+    except damaged as error:
         raise DataError(f"{path}: the compressed content is damaged ({error})") from error
     except OSError as error:
         raise DataError(f"{path}: {why_unreadable(error)}") from error
@@ -79,7 +78,7 @@ class _Limited(io.RawIOBase):
         return len(part)
 
 
-def _limited(file: IO[bytes], path: Path, limit: int) -> IO[bytes]:
+def _limited(file: Any, path: Path, limit: int) -> IO[bytes]:
     return cast(IO[bytes], io.BufferedReader(_Limited(file, path, limit), CHUNK))
 
 
@@ -89,10 +88,3 @@ def existing_folder(folder: str | os.PathLike[str]) -> Path:
     if not path.is_dir():
         raise DataError(f"{path}: {'found a file, expected a folder' if path.exists() else 'no such folder'}")
     return path
-
-
-def _xz(file: IO[bytes]) -> IO[bytes]:
-    """The decompressed content of an xz file."""
-    if lzma is None:
-        raise DataError(f"{file.name}: this Python has no lzma module for xz files")
-    return cast(IO[bytes], lzma.LZMAFile(file))

@@ -18,7 +18,7 @@ from matgrad.callbacks import (
     is_sparse_training,
 )
 from matgrad.datasets import DataLoader
-from matgrad.datasets.checking import check_finite, checked_examples, checked_weights
+from matgrad.datasets.checking import as_type, checked_examples, checked_weights
 from matgrad.datasets.dataset import hold_out
 from matgrad.datasets.loader import ClassWeights, class_weights, weights_by_class
 from matgrad.foundation.numbers import check_size
@@ -112,8 +112,8 @@ def fit(
     def loader(name: str, part: Part, seed: Any = seed) -> DataLoader:
         X, T, s = part
         s = s if c is None else weights_by_class(T, c) * (1 if s is None else s)
-        X, T = _of_dtype(M.normalize(X), M.dtype, f"{name}X"), M.normalize_targets(T)
-        T = _of_dtype(T, M.dtype, f"{name}T") if T.dtype.kind == "f" else T  # integers may be classes
+        X, T = as_type(M.normalize(X), M.dtype, f"{name}X"), M.normalize_targets(T)
+        T = as_type(T, M.dtype, f"{name}T") if T.dtype.kind == "f" else T  # integers may be classes
         K = M.layers[-1].output_size
         result = DataLoader(X, T, batch_size, shuffle=shuffle, seed=seed, classes=K, weights=s)
         if result.labels is None:
@@ -173,11 +173,3 @@ def _given(name: str, part: Any, other: str = "") -> Part:
     X, T = checked_examples(part[0], part[1], f"{name} ")
     s = part[2] if len(part) == 3 else None
     return X, T, None if s is None else checked_weights(s, len(T), f"{name} sample weights")
-
-
-def _of_dtype(A: Any, dtype: str, where: str) -> Any:
-    """A with elements of the model's type, after a check that they are finite."""
-    with np.errstate(over="ignore"):
-        B = A.astype(dtype, copy=False)
-    check_finite(B, where, A)
-    return B
