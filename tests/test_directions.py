@@ -9,6 +9,7 @@ from pathlib import Path
 import matgrad
 
 SOURCE = Path(matgrad.__file__).parent
+ROOMS = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
 
 # from the foundation upwards; a room, or a module of one that stands apart from the rest of it
 ORDER = [
@@ -94,8 +95,7 @@ def test_the_root_holds_the_chapters_of_the_paper():
         *("optimizers", "learning_rate", "multilayer_perceptron"),
     }
     assert {path.stem for path in SOURCE.glob("*.py")} == {"__init__", "__main__", *chapters}
-    rooms = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
-    assert rooms == {name.partition(".")[0] for names in ORDER for name in names} - chapters
+    assert ROOMS == {name.partition(".")[0] for names in ORDER for name in names} - chapters
 
 
 def test_every_room_says_what_it_holds():
@@ -103,3 +103,8 @@ def test_every_room_says_what_it_holds():
         docstring = ast.get_docstring(ast.parse(path.read_text()))
         assert docstring, path
         assert len(docstring) > 20, path
+
+
+def test_the_page_on_architecture_names_every_room():
+    page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
+    assert [room for room in ROOMS if f"`{room}/`" not in page] == []
