@@ -211,25 +211,20 @@ def test_moving_there_and_back():
         assert_close(M.state()[name], A, tolerance=1e-6, context=name)
 
 
-class ResidualDropoutLayer(ResidualLayer):
-    """A residual layer whose parts can drop weights"""
-
-    def __init__(self, input_size: int, output_size: int) -> None:
-        n = input_size
-        inner = mg.ActivationDropoutLayer(n, n, "ReLU", dropout=0), mg.LinearDropoutLayer(n, n, dropout=0)
-        super().__init__(n, output_size, *inner)
+class OddLayer(mg.LinearLayer):
+    """A user's kind of linear layer"""
 
 
 @pytest.fixture
 def registered(monkeypatch):
     monkeypatch.setitem(LAYERS, "Residual", ResidualLayer)
-    monkeypatch.setitem(LAYERS, "ResidualDropout", ResidualDropoutLayer)
+    monkeypatch.setitem(LAYERS, "Odd", OddLayer)
 
 
 @pytest.mark.usefixtures("registered")
 def test_a_model_of_a_specification_is_saved_and_loaded(tmp_path):
     M = create_model(
-        "ReLU;ResidualDropout;Linear", f"{D};{H};{K}", dropouts="0;0.5;0.1;0", densities="1;0.5;1;1", renew="epoch"
+        "ReLU;Residual;Linear", f"{D};{H};{K}", dropouts="0;0.5;0.1;0", densities="1;0.5;1;1", renew="epoch"
     )
     assert [getattr(x, "dropout", 0) for _, x in M.walk() if isinstance(x, mg.LinearLayer)] == [0, 0.5, 0.1, 0]
     assert M.layers[1].layers[0].W.support.nnz == 8
@@ -250,8 +245,8 @@ def test_a_model_of_a_specification_is_saved_and_loaded(tmp_path):
 def test_lists_of_a_specification_count_linear_parts():
     with pytest.raises(ValueError, match="expected 1 or 4 dropouts for 4 linear layers, found 2"):
         create_model("ReLU;Residual;Linear", f"{D};{H};{K}", dropouts="0;0")
-    with pytest.raises(ValueError, match=r"layer 2: its part ActivationLayer.* drops no weights"):
-        create_model("ReLU;Residual;Linear", f"{D};{H};{K}", dropouts=0.1)
+    with pytest.raises(ValueError, match=r"layer 1: OddLayer drops no weights"):
+        create_model("Odd;Linear", f"{D};{H};{K}", dropouts=0.1)
     M = create_model("ReLU;Residual;Linear", f"{D};{H};{K}", weights="Zero", optimizers="Nesterov")
     assert not M.layers[1].layers[1].W.any()
     assert "2.2.W.delta" in M.state()

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.foundation.numbers import as_number, generator
+from matgrad.foundation.numbers import as_number
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer, LinearLayer
 from matgrad.layers.softmax import LogSoftmaxLayer, SoftmaxLayer
 from matgrad.layers.srelu import SReLULayer
+from matgrad.layers.weights import random_seed
 from matgrad.matrix_operations import Matrix, Scalar, columns_sum, hadamard, ones, product_on, row_repeat, step, uniform
 
 RENEWALS = ("step", "epoch")  # after which dropout is renewed
@@ -25,14 +26,19 @@ class LayerWithDropout(Layer):
 
     intermediates: tuple[str, ...] = ("R",)
 
-    R: Matrix | None
+    R: Matrix | None = None
+    seed: Scalar
+    renewals: Scalar
 
     def __init__(
         self, input_size: int, output_size: int, *, dropout: float = 0.5, renew: str = "step", **options: Any
     ) -> None:
-        self.seed: Scalar = np.array(generator().integers(2**31), dtype=np.int32)
         super().__init__(input_size, output_size, **options)
-        self.renewals: Scalar = np.array(0, dtype=np.int32)
+        self.start_dropout(dropout, renew)
+
+    def start_dropout(self, dropout: float, renew: str) -> None:
+        """Set the rate and the time of renewal, and count from 0."""
+        self.renewals = np.array(0, dtype=np.int32)
         self.set_dropout(dropout, renew)
 
     @property
@@ -47,6 +53,10 @@ class LayerWithDropout(Layer):
         if renew not in RENEWALS:
             raise ValueError(f"renew: expected 'step' or 'epoch', found {renew!r}")
         self.dropout, self.renew = as_number(dropout), renew
+
+    def drop(self, A: Matrix) -> Matrix:
+        """A ⊙ R, which is A itself where R = 1: without dropout, and in evaluation mode."""
+        return A if self.R is None else hadamard(A, self.R)
 
     def dropout_matrix(self, A: Matrix) -> Matrix | None:
         """R = [U ≥ p] / (1 - p), with U uniform on [0, 1), of the size of A; None stands for R = 1."""
@@ -78,21 +88,19 @@ class DropoutLayer(LayerWithDropout):
 
     def feedforward(self, X: Matrix) -> Matrix:
         self.R = self.dropout_matrix(X)
-        R = self.R
 
-        Y = X if R is None else hadamard(X, R)
+        Y = self.drop(X)
 
         self.X = X
         return Y
 
     def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
-        R = self.R
-
-        DX = DY if R is None else hadamard(DY, R)
+        DX = self.drop(DY)
 
         self.DX = DX
 
     def __init__(self, input_size: int, output_size: int | None = None, dropout: float = 0.5) -> None:
+        self.seed = random_seed()
         super().__init__(input_size, input_size if output_size is None else output_size, dropout=dropout)
 
     def specification(self) -> str:
@@ -112,23 +120,18 @@ class LinearDropoutLayer(LayerWithDropout, LinearLayer):  # appendix:layers
         W, b = self.W, self.b
         N, _ = X.shape
         self.R = self.dropout_matrix(W)
-        R = self.R
-        if R is None:
-            return super().feedforward(X)
 
-        Y = X @ hadamard(W, R).T + row_repeat(b, N)
+        Y = X @ self.drop(W).T + row_repeat(b, N)
 
         self.X = X
         return Y
 
     def backpropagate(self, Y: Matrix, DY: Matrix) -> None:
-        X, W, R = self.X, self.W, self.R
-        if R is None:
-            return super().backpropagate(Y, DY)
+        X, W = self.X, self.W
 
-        DW = hadamard(product_on(W, DY.T, X), R)
+        DW = self.drop(product_on(W, DY.T, X))
         Db = columns_sum(DY)
-        DX = DY @ hadamard(W, R)
+        DX = DY @ self.drop(W)
 
         self.DW, self.Db, self.DX = DW, Db, DX
 
@@ -170,3 +173,13 @@ DROPOUT_LAYERS: dict[type[LinearLayer], type[LinearDropoutLayer]] = {
     LogSoftmaxLayer: LogSoftmaxDropoutLayer,
     SReLULayer: SReLUDropoutLayer,
 }
+
+
+def add_dropout(layer: LinearLayer, dropout: float, renew: str = "step") -> None:
+    """Drop the weights of a layer that already exists: it becomes a layer of the kind that `DROPOUT_LAYERS` has."""
+    kind = DROPOUT_LAYERS.get(type(layer))
+    if kind is None:
+        raise ValueError(f"{layer!r} drops no weights: derive it from LinearDropoutLayer")
+    layer.__class__ = kind
+    assert isinstance(layer, LinearDropoutLayer)
+    layer.start_dropout(dropout, renew)

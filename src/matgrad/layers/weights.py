@@ -11,10 +11,15 @@ from matgrad.backends import backend_of
 from matgrad.backends.conversion import convert
 from matgrad.foundation.numbers import Generator, generator
 from matgrad.layers.layer import Layer
-from matgrad.matrix_operations import Matrix
+from matgrad.matrix_operations import Matrix, Scalar
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 from matgrad.sparse.support import Support, as_support
 from matgrad.weight_initializers import initial_weights, sparse_weights
+
+
+def random_seed() -> Scalar:
+    """A new seed for dropout."""
+    return np.array(generator().integers(2**31), dtype=np.int32)
 
 
 class WeightedLayer(Layer):
@@ -39,8 +44,7 @@ class WeightedLayer(Layer):
                 f"{type(self).__name__}: found {self.output_size} output, expected at least {self.least_outputs}: a "
                 "softmax over one class is constant; one output needs a LinearLayer"
             )
-        if not hasattr(self, "seed"):
-            generator().integers(2**31)  # the seed of dropout: W is the same with and without dropout
+        self.seed = random_seed()  # of dropout: drawn by every layer, so that W is the same with and without it
         if support is None:
             self.W = np.empty((output_size, input_size), dtype=np.float32)
         else:

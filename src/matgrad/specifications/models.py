@@ -24,7 +24,7 @@ from matgrad.layers import (
     SoftmaxLayer,
     SReLULayer,
 )
-from matgrad.layers.dropout import DROPOUT_LAYERS, RENEWALS, LinearDropoutLayer
+from matgrad.layers.dropout import DROPOUT_LAYERS, RENEWALS, LinearDropoutLayer, add_dropout
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import format_density, layer_densities, parse_densities, random_support
 from matgrad.sparse.matrix import SparseMatrix
@@ -303,7 +303,7 @@ def _create_layer(
             if isinstance(part, LinearDropoutLayer):
                 part.set_dropout(rate or part.dropout, renew if rate else part.renew)
             elif rate:
-                raise ValueError(f"its part {part!r} drops no weights: expected a LinearDropoutLayer")
+                add_dropout(part, rate, renew)
             support = sparsity.support(part.output_size, part.input_size)
             if support is not None:
                 part.set_support(support)
