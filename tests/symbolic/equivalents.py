@@ -21,14 +21,6 @@ _MINUS_MAX = "X - column_repeat(rows_max(X), D)"
 
 # (method, expression, expression in its place): why nothing changes
 EQUIVALENT: dict[tuple[str, str, str], str] = {
-    **{
-        (
-            "LinearDropoutLayer.backpropagate",
-            "super().backpropagate(Y, DY)",
-            f"super().backpropagate({name}, DY)",
-        ): "a linear layer does not use its output"
-        for name in ("DY", "X")
-    },
     (
         "LayerWithDropout.dropout_matrix",
         "step(U - p * ones(m, n, like=A)) / (1 - p)",

@@ -71,6 +71,7 @@ _METHODS = {
         "feedforward",
         "backpropagate",
         "dropout_matrix",
+        "drop",
         "_activation",
         "_share",
         "update_statistics",

@@ -60,7 +60,7 @@ LISTED = (
     ("state", RowNormalizationLayer, "__init__", "self.beta = np.zeros", "self.beta = np.ones"),
     *(("default", cls, "__init__", "epsilon: float=1e-05", "epsilon: float=1e-06") for cls in (RowNormalizationLayer,)),
     ("state", WeightedLayer, "set_weights", "np.zeros((1, K))", "np.ones((1, K))"),
-    ("state", LayerWithDropout, "__init__", "np.array(0,", "np.array(1,"),
+    ("state", LayerWithDropout, "start_dropout", "np.array(0,", "np.array(1,"),
     ("state", optimizers.AdagradOptimizer, "__init__", "self.v = zeros", "self.v = ones"),
     ("state", optimizers.MomentumOptimizer, "__init__", "zeros(*x.shape, like=x)", "zeros(*x.shape, like=x) + 1"),
     *(("state", ADAM, "__init__", f"self.{name} = zeros", f"self.{name} = ones") for name in "mv"),
