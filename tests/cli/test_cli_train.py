@@ -24,6 +24,7 @@ from cli_support import (
     succeed,
     write_csv,
 )
+from matgrad.datasets.dataset import hold_out
 from matgrad.foundation.machine import THREADS
 
 BACKENDS = ("numpy", "torch", "jax", "tensorflow")
@@ -175,6 +176,18 @@ def test_validation_holds_out_a_part_of_the_training_data():
 
     assert "validation with 0.25 of the training examples" in output
     assert {"val_loss", "val_acc"} <= set(rows(output)[0])
+
+
+def test_what_is_held_out_does_not_scale_the_rest(folder):
+    write_csv(folder / "plane.csv", ["x", "y", "z"], plane())
+    options = ("--table", "plane.csv;plane.csv", "--validation", 0.25, "--seed", 3, "--epochs", 1)
+    succeed("train", *options, "--normalize", "standard", "--save-weights", "m.npz")
+
+    kept, _ = hold_out(80, 0.25, 3)
+    rows, saved = np.array(plane(), dtype=np.float32)[kept], arrays("m.npz")
+    np.testing.assert_allclose(saved["extra.offset"][0], rows[:, :2].mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(saved["extra.target_offset"][0, 0], rows[:, 2].mean(), rtol=1e-5)
+    np.testing.assert_allclose(saved["extra.target_scale"][0, 0], rows[:, 2].std(), rtol=1e-5)
 
 
 def test_early_stopping_keeps_the_best_epoch(folder):

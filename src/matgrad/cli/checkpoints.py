@@ -20,14 +20,14 @@ from matgrad.cli.settings import FileWithSettings, ReadsWithSettings, Settings, 
 from matgrad.storage.checkpoints import BEST, FILES, Checkpoint, find_checkpoint
 
 
-def checked_interval(text: str) -> str:
-    """A number of epochs, such as 5, or of steps, such as 500s; raises ValueError if it is neither."""
+def _interval(text: str) -> str:
+    """A number of epochs, such as 5, or of steps, such as 500s. Raise ValueError if it is neither."""
     parse_interval(text)
     return text
 
 
-def positive_integer(text: str) -> int:
-    """The integer; raises ValueError if it is not one, or not positive."""
+def _keep(text: str) -> int:
+    """A number of checkpoints. Raise ValueError if it is not a positive integer."""
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"keep: expected a positive integer, found {text!r}")
     return int(text)
@@ -37,7 +37,7 @@ RESUMED = "matgrad.resumed"  # in a context: the checkpoint from which the run i
 BOUND = ("Model", "Data", "Training", "Sparsity")  # groups of options that a run keeps
 FREE, ALSO_BOUND = ("epochs", "learning_rate"), ("dtype",)
 OWN = ("checkpoint", "resume")
-SETTINGS: Settings = {"every": checked_interval, "keep": positive_integer}  # of --checkpoint and --resume
+SETTINGS: Settings = {"every": _interval, "keep": _keep}  # of --checkpoint and --resume
 NOT_KEPT = ("resume", "checkpoint", "config", "overwrite", "quiet", "as_json", "show")  # of one command
 
 
@@ -72,8 +72,7 @@ checkpoint_options = all_of(
         "--checkpoint",
         type=WritesFolderWithSettings(FILES, BEST, known=SETTINGS, hint="; --resume continues it"),
         metavar="DIR",
-        help='Write checkpoints to this folder: the newest, and the best by validation loss. "DIR, every=5, keep=3" '
-        "says after how many epochs (or steps: 500s) and how many to keep.",
+        help='Write checkpoints: the newest and the best. "DIR, every=5, keep=3"; every=500s: steps.',
     ),
     option(
         "Training",
@@ -82,8 +81,8 @@ checkpoint_options = all_of(
         metavar="PATH",
         is_eager=True,
         callback=_resume,
-        help="Resume from the newest good checkpoint in a folder, or from one file, with the options of that run; "
-        "--epochs, --learning-rate, where the data are, and options for output and engine may be others.",
+        help="Resume a run with its options, from a folder or a file; --epochs, --learning-rate, data paths, output "
+        "and engine may differ.",
     ),
 )
 

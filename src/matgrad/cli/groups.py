@@ -58,4 +58,4 @@ class GroupedCommand(Command):
         for group, records in rows.items():
             if records:
                 with formatter.section(group):
-                    formatter.write_dl(records)
+                    formatter.write_dl(records, col_max=24)

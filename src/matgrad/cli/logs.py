@@ -49,8 +49,7 @@ log_option = option(
     type=WritesLog(),
     multiple=True,
     metavar="PATH",
-    help="Write a row as each epoch ends: JSON to PATH.jsonl, CSV to PATH.csv, else to event files for TensorBoard in "
-    "the folder PATH. May be repeated.",
+    help="Write a row per epoch to PATH.jsonl, PATH.csv, or a folder for TensorBoard. Repeatable.",
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -47,92 +47,58 @@ POSITIVE = _Finite(min=TINY, max=FLOAT32)
 NOT_NEGATIVE = _Finite(min=0, max=FLOAT32)
 COUNT = click.IntRange(1, 2**31 - 1)
 SEED = click.IntRange(0, 2**32 - 1)
+SCALING = click.Choice(KINDS)
+BACKEND = click.Choice(["auto", *NUMERIC_BACKENDS])
+EPOCHS = Reads("epoch*.npz")
+READERS: dict[str, Callable[[Path], Dataset]] = {  # of the data sets that need nothing but their place
+    "mnist": datasets.mnist,
+    "fashion_mnist": datasets.fashion_mnist,
+    "cifar10": datasets.cifar10,
+    "load_dataset": datasets.npz,
+    "preprocessed": lambda folder: datasets.preprocessed(folder)[0],
+}
 
 data_options = all_of(
-    option(
-        "Data",
-        "--mnist",
-        type=Reads(*MNIST),
-        metavar="DIR",
-        help="MNIST: a folder with the four IDX files, gzipped or not.",
-    ),
+    option("Data", "--mnist", type=Reads(*MNIST), metavar="DIR", help="MNIST: the folder of its four IDX files."),
     option("Data", "--fashion-mnist", type=Reads(*MNIST), metavar="DIR", help="Fashion-MNIST, likewise."),
-    option(
-        "Data",
-        "--cifar10",
-        type=Reads(*CIFAR10),
-        metavar="PATH",
-        help="CIFAR-10: the folder or tar.gz of its binary version.",
-    ),
+    option("Data", "--cifar10", type=Reads(*CIFAR10), metavar="PATH", help="CIFAR-10: its binary tar.gz, or a folder."),
     option("Data", "--load-dataset", type=READS, metavar="FILE", help="An npz file with Xtrain, Ttrain, Xtest, Ttest."),
     option(
         "Data",
         "--table",
         type=ReadsFiles(),
         metavar="FILE[;TEST]",
-        help="A CSV, Parquet or Arrow file, and one with the test examples; else a fifth of its rows are held out.",
+        help="A CSV, Parquet or Arrow file; without TEST, a fifth of its rows is held out.",
     ),
     target_options,
-    option(
-        "Data",
-        "--svmlight",
-        type=ReadsFiles(),
-        metavar="FILE[;TEST]",
-        help="An svmlight (libsvm) file of sparse examples, and one with the test examples, likewise.",
-    ),
-    option(
-        "Data",
-        "--preprocessed",
-        type=Reads("epoch*.npz"),
-        metavar="DIR",
-        help="A folder with epoch0.npz, epoch1.npz …, one file per epoch.",
-    ),
-    option(
-        "Data",
-        "--generate-dataset",
-        metavar="NAME",
-        help="Generate the data: checkerboard or mini, with a number of examples, such as checkerboard(1000).",
-    ),
+    option("Data", "--svmlight", type=ReadsFiles(), metavar="FILE[;TEST]", help="An svmlight (libsvm) file, likewise."),
+    option("Data", "--preprocessed", type=EPOCHS, metavar="DIR", help="A folder with epoch0.npz, epoch1.npz …"),
+    option("Data", "--generate-dataset", metavar="NAME", help="checkerboard(1000) or mini(1000): generated examples."),
 )
 
 normalize_options = all_of(
     option(
         "Data",
         "--normalize",
-        type=click.Choice(KINDS),
+        type=SCALING,
         default="unit",
-        help="Scale the inputs: not at all, to [0, 1], or each column to mean 0 and standard deviation 1.",
+        help="Scale inputs to [0, 1], or to mean 0 and deviation 1.",
     ),
     option(
         "Data",
         "--normalize-targets",
         hidden=True,
-        type=click.Choice(KINDS),
-        help="Scale the targets of a regression in the same way, for training and its loss; predictions and errors are "
-        "in the units of the data.  [default: standard after a linear layer, with a squared error or Huber as loss; "
-        "else none]",
+        type=SCALING,
+        help="Scale the targets of a regression, for training and its loss.  [default: standard after a linear layer, "
+        "with a squared error or Huber as loss; else none]",
     ),
 )
 
-dtype_option = option(
-    "Engine", "--dtype", type=click.Choice(DTYPES), help="Element type.  [default: that of a loaded model, or float32]"
-)
+dtype_option = option("Engine", "--dtype", type=click.Choice(DTYPES), help="[default: of the model, or float32]")
 
 machine_options = all_of(
-    option(
-        "Engine",
-        "--backend",
-        type=click.Choice(["auto", *NUMERIC_BACKENDS]),
-        default="auto",
-        help="What computes; auto is the C++ core if it is built, else NumPy; with --device it is PyTorch.",
-    ),
-    option(
-        "Engine",
-        "--device",
-        metavar="NAME",
-        help="Where the backend computes: cpu, cuda, cuda:1 …, or auto, which is a GPU if the backend sees one; with "
-        "--backend auto that is PyTorch.  [default: cpu; on JAX and TensorFlow a GPU if they see one]",
-    ),
+    option("Engine", "--backend", type=BACKEND, default="auto", help="auto: the C++ core if it is built, else NumPy."),
+    option("Engine", "--device", metavar="NAME", help="cpu, cuda, cuda:1 …, or auto; without --backend on PyTorch."),
     dtype_option,
     option(
         "Engine",
@@ -142,13 +108,7 @@ machine_options = all_of(
         default=MATMULS[0],
         help="How float32 matrices are multiplied; tf32 and bf16 round the factors, on GPUs alone.",
     ),
-    option(
-        "Engine",
-        "--threads",
-        type=click.IntRange(1, THREADS),
-        metavar="N",
-        help="CPU threads to use, on every backend.  [default: all]",
-    ),
+    option("Engine", "--threads", type=click.IntRange(1, THREADS), metavar="N", help="CPU threads.  [default: all]"),
 )
 
 
@@ -166,8 +126,7 @@ plugin_option = option(
     metavar="FILE",
     is_eager=True,
     callback=_plugins,
-    help="A Python file with your own layers, activation functions, losses and methods of sparse training, to "
-    "use by name.",
+    help="A Python file with your own layers, activations, losses … to use by name.",
 )
 
 
@@ -175,16 +134,17 @@ def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | 
     """Use the values in a configuration file as the defaults of the options."""
     if path is None:
         return None
+    content = read_plain_values(path)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected options with their values, found {type(content).__name__}")
     options = [p for p in ctx.command.params if isinstance(p, click.Option) and p.name != "config"]
-    known = {p.opts[-1].removeprefix("--").replace("-", "_"): p for p in options}
-    known |= {str(p.name): p for p in options}
-    values: dict[str, Any] = {}
-    content = _read_configuration(path)
     if isinstance(content.get("configuration"), dict):  # the record of a run, which is repeated but not overwritten
         written = [p.name for p in options if isinstance(p.type, Writes)]
         data = content.get("data")
         ctx.meta[REPEATED] = (path, data.get("sha256") if isinstance(data, dict) else None)
         content = {key: value for key, value in content["configuration"].items() if key not in (*written, "overwrite")}
+    known = {p.opts[-1].removeprefix("--").replace("-", "_"): p for p in options} | {str(p.name): p for p in options}
+    values: dict[str, Any] = {}
     for key, value in content.items():
         _check_plain(key, value, path)
         name = str(key).replace("-", "_")
@@ -219,14 +179,6 @@ def as_given(value: Any, multiple: bool) -> Any:
     return value if isinstance(value, bool) else str(value)
 
 
-def _read_configuration(path: Path) -> dict[Any, Any]:
-    """The table in a TOML, YAML or JSON file."""
-    content = read_plain_values(path)
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected options with their values, found {type(content).__name__}")
-    return content
-
-
 config_option = option(
     "Other",
     "--config",
@@ -234,15 +186,14 @@ config_option = option(
     metavar="FILE",
     is_eager=True,
     callback=_configuration,
-    help="A TOML, YAML or JSON file with values for these options, or the run.json of a run, to repeat it; the command "
-    "line takes precedence.",
+    help="TOML, YAML or JSON with values of options, or the run.json of a run, to repeat it.",
 )
 
 
 def data_sources(options: dict[str, Any]) -> dict[str, str]:
     """The flags of the data sets that the options name, with the names of those options."""
-    files = ("mnist", "fashion_mnist", "cifar10", "load_dataset", "table", "svmlight", "preprocessed")
-    return {flag(name): name for name in (*files, "generate_dataset") if options[name] is not None}
+    known = (*READERS, "table", "svmlight", "generate_dataset")
+    return {flag(name): name for name in known if options[name] is not None}
 
 
 def load_data(
@@ -274,14 +225,7 @@ def load_data(
         if name == "svmlight":
             return datasets.svmlight(value[0], **how, **indices)
         return datasets.table(value[0], **how, like=like)
-    readers = {
-        "mnist": datasets.mnist,
-        "fashion_mnist": datasets.fashion_mnist,
-        "cifar10": datasets.cifar10,
-        "load_dataset": datasets.npz,
-        "preprocessed": lambda folder: datasets.preprocessed(folder)[0],
-    }
-    return readers[name](value)
+    return READERS[name](value)
 
 
 def move(M: MultilayerPerceptron, options: dict[str, Any]) -> MultilayerPerceptron:

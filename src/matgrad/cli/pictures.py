@@ -52,8 +52,7 @@ picture_option = option(
         grows=True,
     ),
     metavar="DIR",
-    help='Write pictures of the weights to this folder, as PNG files and animations: "DIR, epochs=0,5,10, '
-    'shape=28x28" chooses the epochs (default: up to 21) and the image that the inputs are. Needs matplotlib.',
+    help='Draw the weights, as PNG files and animations: "DIR, epochs=0,5,10, shape=28x28".',
 )
 
 

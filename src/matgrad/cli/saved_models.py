@@ -1,4 +1,4 @@
-"""Models from files: what `--load-weights` rebuilds, and the options that may stand beside it."""
+"""Where a run starts from: a new model, that of `--load-weights`, or that of `--resume`; and the data that fit it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,20 @@ import click
 from click.core import ParameterSource
 
 from matgrad.cli.options import load_data
-from matgrad.cli.sparsity import SPARSITY, check_sparsity
+from matgrad.cli.sparsity import SPARSITY, check_sparsity, sparsity_of, starts_dense
 from matgrad.cli.table_options import flag
-from matgrad.datasets import Dataset, Features, Normalization
+from matgrad.datasets import Dataset, Features
 from matgrad.foundation.numbers import preserved_generator
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import erdos_renyi_rule, layer_densities
-from matgrad.specifications.models import create_model, model_specification
+from matgrad.specifications.models import count_linear, create_model, model_specification
 from matgrad.specifications.parsing import parse_numbers
-from matgrad.storage.models import OnlyWeightsError, SavedModel, load_model
+from matgrad.storage.checkpoints import Checkpoint
+from matgrad.storage.models import OnlyWeightsError, SavedModel, load_model, load_weights
 from matgrad.storage.supports import load_supports
 
 # the options that describe a model, and what they are called in its specification
-DESCRIPTION = {
-    "layers": "layers",
-    "layer_sizes": "sizes",
-    "dropouts": "dropouts",
-}
+DESCRIPTION = {"layers": "layers", "layer_sizes": "sizes", "dropouts": "dropouts"}
 
 
 def is_given(name: str) -> bool:
@@ -36,6 +33,15 @@ def is_given(name: str) -> bool:
     return any(p.name == name and ctx.params[name] != p.default for p in ctx.command.params)
 
 
+def contradiction(name: str, options: dict[str, Any], found: str) -> ValueError:
+    """The error for an option that contradicts the model of --load-weights."""
+    given = f"{flag(name)} {options[name]} and --load-weights {options['load_weights']}"
+    return ValueError(f"{given} contradict each other: the model in the file has {found}")
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
 def rebuilt(options: dict[str, Any]) -> SavedModel:
     """The model of --load-weights as its file describes it; raises if options describe another one."""
     path: Path = options["load_weights"]
@@ -43,22 +49,30 @@ def rebuilt(options: dict[str, Any]) -> SavedModel:
     if is_given("layer_weights"):
         raise ValueError(f"--layer-weights and --load-weights: the weights are those of {path}")
     found = model_specification(saved.model)
-    given = [name for name in DESCRIPTION if is_given(name)]
+    given = {name: options[name] for name in DESCRIPTION if is_given(name)}
     if given:
-        expected = _described(options, given, found)
+        wanted = found | {DESCRIPTION[name]: value for name, value in given.items()}
+        try:
+            with preserved_generator():
+                made = model_specification(create_model(**wanted))
+        except ValueError as error:
+            model = f"layers {found['layers']} and sizes {found['sizes']}"
+            raise contradiction(next(iter(given)), options, f"{model} ({error})") from None
         for name in given:
             key = DESCRIPTION[name]
-            if expected[key] != found[key]:
+            if made[key] != found[key]:
                 raise contradiction(name, options, f"{key} {found[key]}")
     saved.information.pop("results", None)  # what is trained further has others
     return saved
 
 
-def start_of(options: dict[str, Any]) -> SavedModel | None:
-    """The model that training starts from, if --load-weights names one; its description becomes that of the options.
+def start_of(options: dict[str, Any], resumed: Checkpoint | None) -> SavedModel | None:
+    """The model that training starts from; None if it is new. Its description becomes that of the options.
 
     A file that has only weights, as the original library writes them, fills the model that the options describe.
     """
+    if resumed is not None:
+        return load_model(resumed.path)
     if options["load_weights"] is None:
         return None
     try:
@@ -70,6 +84,39 @@ def start_of(options: dict[str, Any]) -> SavedModel | None:
     if all(options[name] is None for name in SPARSITY):
         options["densities"] = found.get("densities")
     return saved
+
+
+def starting_model(
+    options: dict[str, Any], saved: SavedModel | None, data: Dataset, is_resumed: bool
+) -> tuple[MultilayerPerceptron, str | None]:
+    """The model to train, and a line that says how it was pruned, if it was."""
+    if saved is None:
+        is_dense = options["load_weights"] or starts_dense(options)
+        M = create_model(
+            options["layers"],
+            options["layer_sizes"] or default_sizes(options["layers"], data),
+            weights=options["layer_weights"],
+            dropouts=options["dropouts"],
+            **({} if is_dense else sparsity_of(options)),
+        )
+        if options["load_weights"]:
+            load_weights(M, options["load_weights"])
+    else:
+        M = saved.model
+    for name, found, expected in (
+        ("features", M.layers[0].input_size, data.input_size),
+        ("outputs", M.layers[-1].output_size, data.output_size),
+    ):
+        if found != expected:
+            raise ValueError(f"the model has {found} {name}, but the data {data.name} needs {expected}")
+    is_pruned = options["load_weights"] and not is_resumed and not starts_dense(options)
+    return M, make_sparse(M, options) if is_pruned else None
+
+
+def default_sizes(layers: str, data: Dataset) -> str:
+    """The number of features, 128, then 64 for further hidden layers, and the number of outputs."""
+    hidden = count_linear(layers) - 1
+    return ";".join(map(str, [data.input_size, *([128] + [64] * hidden)[:hidden], data.output_size]))
 
 
 def make_sparse(M: MultilayerPerceptron, options: dict[str, Any]) -> str | None:
@@ -109,8 +156,13 @@ def _stored(M: MultilayerPerceptron) -> list[int]:
     return [layer.nnz for layer in M.linear_layers()]
 
 
-def load_data_for(saved: SavedModel, options: dict[str, Any]) -> Dataset:
-    """The data set that the options name, with the features, and for the task, of the model."""
+# -- data ------------------------------------------------------------------------------------------
+
+
+def load_data_for(saved: SavedModel | None, options: dict[str, Any]) -> Dataset:
+    """The data set that the options name, with the features, and for the task, of a saved model."""
+    if saved is None:
+        return load_data(options, options["seed"])
     M, task = saved.model, "regression" if class_names(saved) is None else "classification"
     is_known = "classes" in saved.information or M.target_normalization is not None
     is_chosen = options.get("features") is not None
@@ -126,6 +178,26 @@ def _inputs(features: Features | None) -> list[tuple[str | None, Any]]:
     return [] if features is None else [(column.name, column.categories) for column in features.columns]
 
 
+def has_task_of(saved: SavedModel | None, data: Dataset) -> bool:
+    """Whether a saved model is known to have been trained, as the data are, for classes or for a regression."""
+    known = {} if saved is None else saved.information
+    return "classes" in known and (known["classes"] is None) == (data.classes is None)
+
+
+def check_normalization(options: dict[str, Any], saved: SavedModel, data: Dataset) -> None:
+    """Raise if options normalize otherwise than the model does; how it normalizes becomes that of the options."""
+    if (kind := saved.information.get("normalize")) is not None:
+        if is_given("normalize") and options["normalize"] != kind:
+            raise contradiction("normalize", options, f"the normalization {kind}")
+        options["normalize"] = kind
+    if data.classes is None and has_task_of(saved, data):
+        targets = saved.model.target_normalization
+        kind = "none" if targets is None else targets.kind
+        if options["normalize_targets"] not in (None, kind):
+            raise contradiction("normalize_targets", options, f"the normalization {kind} of its targets")
+        options["normalize_targets"] = kind
+
+
 def class_names(saved: SavedModel) -> list[str] | None:
     """The names of the model's classes, or their numbers if they have no names; None for a regression.
 
@@ -139,43 +211,3 @@ def class_names(saved: SavedModel) -> list[str] | None:
         return None
     names = saved.information.get("class_names") or [str(k) for k in range(classes)]
     return [str(name) for name in names]
-
-
-def normalization_of(options: dict[str, Any], saved: SavedModel | None) -> str | Normalization:
-    """How the inputs are normalized: as those of the model in the file were, else as the options say."""
-    kind = None if saved is None else saved.information.get("normalize")
-    if saved is None or kind is None:
-        return options["normalize"]
-    if is_given("normalize") and options["normalize"] != kind:
-        raise contradiction("normalize", options, f"the normalization {kind}")
-    options["normalize"] = kind
-    return saved.model.normalization or "none"
-
-
-def target_normalization_of(options: dict[str, Any], saved: SavedModel) -> Normalization | None:
-    """How the targets of a regression are normalized: as those of the model in the file were."""
-    normalization = saved.model.target_normalization
-    kind = "none" if normalization is None else normalization.kind
-    if options["normalize_targets"] not in (None, kind):
-        raise contradiction("normalize_targets", options, f"the normalization {kind} of its targets")
-    return normalization
-
-
-def contradiction(name: str, options: dict[str, Any], found: str) -> ValueError:
-    """The error for an option that contradicts the model of --load-weights."""
-    given = f"{flag(name)} {options[name]} and --load-weights {options['load_weights']}"
-    return ValueError(f"{given} contradict each other: the model in the file has {found}")
-
-
-def _described(options: dict[str, Any], given: list[str], found: dict[str, str]) -> dict[str, str]:
-    """The specification of the model that the given options describe, and the file where they say nothing."""
-    layers, sizes, dropouts = (
-        options[name] if name in given else found[DESCRIPTION[name]] for name in ("layers", "layer_sizes", "dropouts")
-    )
-    try:
-        with preserved_generator():
-            made = create_model(layers, sizes, dropouts=dropouts, densities=found.get("densities"))
-            return model_specification(made)
-    except ValueError as error:
-        model = f"layers {found['layers']} and sizes {found['sizes']}"
-        raise contradiction(given[0], options, f"{model} ({error})") from None

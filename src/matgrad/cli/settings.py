@@ -50,7 +50,9 @@ def split_settings(text: str, known: Iterable[str]) -> tuple[str, dict[str, str]
 class WithSettings(FileType):
     """A file or folder with settings."""
 
-    known: Settings
+    def __init__(self, *names: str, known: Settings, **options: Any) -> None:
+        super().__init__(*names, **options)  # of the class that this one is mixed into
+        self.known = known
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The file with its settings, checked."""
@@ -68,17 +70,9 @@ class WithSettings(FileType):
 class ReadsWithSettings(WithSettings, Reads):
     """A file or folder that is read, with settings."""
 
-    def __init__(self, *patterns: str, known: Settings) -> None:
-        super().__init__(*patterns)
-        self.known = known
-
 
 class WritesFolderWithSettings(WithSettings, WritesFolder):
     """A folder in which files are written, with settings."""
-
-    def __init__(self, *names: str, known: Settings, **options: Any) -> None:
-        super().__init__(*names, **options)
-        self.known = known
 
 
 # -- matrices that are printed, and how ------------------------------------------------------------

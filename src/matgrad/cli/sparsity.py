@@ -8,7 +8,9 @@ from matgrad.callbacks import Callback
 from matgrad.callbacks.methods import FROM_DENSE, create_method
 from matgrad.cli.files import READS
 from matgrad.cli.groups import all_of, option
+from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import erdos_renyi_rule, layer_densities
+from matgrad.specifications.models import model_specification
 from matgrad.specifications.parsing import parse_call, parse_numbers
 from matgrad.storage.supports import load_supports
 
@@ -19,15 +21,10 @@ density_options = all_of(
         "Sparsity",
         "--densities",
         metavar="LIST",
-        help="Fractions of the weights that the linear layers store; ER(0.05) or ER(0.05, power=1) is the density of "
-        "the whole model, by the Erdős–Rényi rule. With --load-weights, the smallest weights are pruned.",
+        help="Densities of the linear layers, or ER(0.05): Erdős–Rényi. Loaded weights are pruned.",
     ),
     option(
-        "Sparsity",
-        "--supports",
-        type=READS,
-        metavar="FILE",
-        help="Store the weights that are not 0 in a file: a model, or an npz file with masks or matrices W1, W2 …",
+        "Sparsity", "--supports", type=READS, metavar="FILE", help="Connect only what is not 0 in a file of W1, W2 …"
     ),
 )
 
@@ -35,8 +32,8 @@ sparse_training_option = option(
     "Sparsity",
     "--sparse-training",
     metavar="METHOD",
-    help="SET, RigL, SNIP or GMP, with the defaults of their papers, or such as RigL(0.3, every=100, decay=cosine), or "
-    "rules of your choice: Topology(Magnitude(0.2), grow=Random, weights=Xavier, every=100).",
+    help="SET, RigL(0.3, every=100, decay=cosine), SNIP, GMP, or your own rules: "
+    "Topology(Magnitude(0.2), grow=Random, weights=Xavier, every=100).",
 )
 
 
@@ -60,7 +57,7 @@ def starts_dense(options: dict[str, Any]) -> bool:
     return specification is not None and parse_call(specification).name in FROM_DENSE
 
 
-def sparse_training(options: dict[str, Any], sizes: str) -> Callback | None:
+def sparse_training(options: dict[str, Any], M: MultilayerPerceptron) -> Callback | None:
     """The method of sparse training that the options describe, if any; one that starts dense reaches the densities."""
     specification, densities = options["sparse_training"], options["densities"]
     if specification is None:
@@ -78,4 +75,5 @@ def sparse_training(options: dict[str, Any], sizes: str) -> Callback | None:
     rule = erdos_renyi_rule(densities)
     if rule is not None and call.name == "SNIP":
         return create_method(specification, density=rule.density)  # which it divides among the layers itself
-    return create_method(specification, density=layer_densities(densities, parse_numbers(sizes, "layer size")))
+    sizes = parse_numbers(model_specification(M)["sizes"], "layer size")
+    return create_method(specification, density=layer_densities(densities, sizes))

@@ -20,28 +20,16 @@ KEYS = {
 }
 
 target_options = all_of(
-    option(
-        "Data",
-        "--target",
-        metavar="COLUMN",
-        help="The target column of the table: a name, or a number from 0.  [default: last]",
-    ),
-    option(
-        "Data",
-        "--task",
-        type=click.Choice(TASKS),
-        help="The task of the table or svmlight file.  [default: guessed from its targets]",
-    ),
+    option("Data", "--target", metavar="COLUMN", help="Its target: a name, or a number from 0.  [default: last]"),
+    option("Data", "--task", type=click.Choice(TASKS), help="[default: guessed from the targets]"),
 )
 
 features_option = option(
     "Data",
     "--features",
     metavar="SPEC",
-    help='The features of the table, such as "drop=id,name; categorical=auto; missing=median; unknown=zero": columns '
-    "or drop (only these columns, or all but these), categorical (one input that is 0 or 1 per category, of these "
-    "columns or, auto, of those with words), missing (error; drop the row; median, or most frequent category) and "
-    "unknown (categories that are not in the training part: error or zero).",
+    help='Columns of the table: "drop=id,name; categorical=auto; missing=median; unknown=zero". '
+    "Keys: columns or drop; categorical; missing: error, drop or median; unknown: error or zero.",
 )
 
 

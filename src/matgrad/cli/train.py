@@ -29,129 +29,62 @@ from matgrad.cli.table_options import features_option
 from matgrad.specifications.models import OPTIMIZER, WEIGHTS
 from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 
+FRACTION = click.FloatRange(0, 1, min_open=True, max_open=True)
+RUN_FOLDER = WritesFolder("run.json", "model.npz", grows=True)
+STATISTICS, TIMER = click.Choice(["none", "loss", "costs"]), click.Choice(["disabled", "brief", "full"])
+
 
 @click.command(cls=RankedCommand, short_help="Train a multilayer perceptron.")
 @option("Model", "--layers", default="ReLU;ReLU;Linear", metavar="LIST", help="The layers, from first to last.")
-@option(
-    "Model",
-    "--layer-sizes",
-    metavar="LIST",
-    help="Number of features, then the size of each linear layer: 784;1024;512;10.  [default: hidden sizes 128, 64 …]",
-)
-@option(
-    "Model",
-    "--layer-weights",
-    default=WEIGHTS,
-    metavar="LIST",
-    help="Initial weights: Xavier, He, Uniform(-0.1, 0.1) … In sparse layers only existing connections count; "
-    "DenseXavier, DenseHe … count all.",
-)
-@option("Model", "--load-weights", type=READS, metavar="FILE", help="Start from the weights in a file.")
+@option("Model", "--layer-sizes", metavar="LIST", help="Features, then outputs of each linear layer: 784;1024;512;10.")
+@option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Initial weights: Xavier, He, DenseHe …")
+@option("Model", "--load-weights", type=READS, metavar="FILE", help="Start from the model or weights in a file.")
 @option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of the linear layers.")
-@option("Model", "--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
+@option("Model", "--loss", metavar="NAME", help="The loss function.  [default: fits the last layer]")
 @plugin_option
 @data_options
 @features_option
 @normalize_options
-@option(
-    "Data",
-    "--validation",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    metavar="FRACTION",
-    help="Hold out this fraction of the training data and measure it too.",
-)
-@option(
-    "Training",
-    "--optimizers",
-    default=OPTIMIZER,
-    metavar="LIST",
-    help="One optimizer for all layers, or one per layer: Adam, Momentum(0.9, weight_decay=1e-4, l1=1e-5) …",
-)
+@option("Data", "--validation", type=FRACTION, metavar="FRACTION", help="Hold out this part of the training data.")
+@option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="Such as Adam(weight_decay=1e-4, l1=1e-5).")
 @option("Training", "--learning-rate", default=str(LEARNING_RATE), metavar="RATE", help="A number or a schedule.")
 @option("Training", "--per-step", hidden=True, is_flag=True, help="Apply the schedule per step instead of per epoch.")
 @option("Training", "--epochs", type=click.IntRange(min=0), default=EPOCHS, metavar="N", help="Passes over the data.")
 @option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, metavar="N", help="Examples per step.")
-@option(
-    "Training",
-    "--class-weights",
-    metavar="LIST",
-    help="How often the loss counts the examples of each class: 1;2;0.5, or balanced, so that all classes count alike.",
-)
+@option("Training", "--class-weights", metavar="LIST", help="Weights of the classes: 1;2;0.5, or balanced.")
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
-@option(
-    "Training",
-    "--seed",
-    type=SEED,
-    default=0,
-    metavar="N",
-    help="Seed of the weights, the order of the examples and dropout.",
-)
+@option("Training", "--seed", type=SEED, default=0, metavar="N", help="Seed of weights, order of examples and dropout.")
 @option("Training", "--no-shuffle", hidden=True, is_flag=True, help="Take the examples in the order of the data.")
 @option(
     "Training",
     "--early-stopping",
     type=click.IntRange(min=1),
     metavar="EPOCHS",
-    help="Stop when the validation loss has not improved for this many epochs, and keep the best model.",
+    help="Stop after this many epochs without a smaller validation loss, and keep the best model.",
 )
 @checkpoint_options
 @density_options
 @sparse_training_option
-@option(
-    "Output",
-    "--output",
-    type=WritesFolder("run.json", "model.npz", grows=True),
-    metavar="DIR",
-    help="Write run.json and model.npz to this folder.",
-)
-@option("Output", "--overwrite", is_flag=True, help="Let --output replace the run that a folder has.")
+@option("Output", "--output", type=RUN_FOLDER, metavar="DIR", help="Write run.json and model.npz to this folder.")
+@option("Output", "--overwrite", is_flag=True, help="Replace the files of another run in such a folder.")
 @log_option
 @picture_option
 @option("Output", "--save-weights", type=WRITES_MODEL, metavar="FILE", help="Write the trained model to an npz file.")
-@option(
-    "Output",
-    "--save-dataset",
-    hidden=True,
-    type=WRITES,
-    metavar="FILE",
-    help="Write the data, as read, to an npz file.",
-)
+@option("Output", "--save-dataset", hidden=True, type=WRITES, metavar="FILE", help="Write the data to an npz file.")
 @option("Output", "--quiet", is_flag=True, help="Print only the last line.")
-@option("Output", "--json", "as_json", is_flag=True, help="Print the record of the run as JSON, and nothing else.")
-@option(
-    "Output",
-    "--statistics",
-    type=click.Choice(["none", "loss", "costs"]),
-    help="What to show after each epoch: nothing, loss and accuracy, or also FLOPs, stored weights and peak memory.  "
-    "[default: loss; with a sparse layer, costs]",
-)
-@option(
-    "Output",
-    "--timer",
-    type=click.Choice(["disabled", "brief", "full"]),
-    default="disabled",
-    help="Show how long the parts of a step take (brief), or each equation of each layer (full).",
-)
-@option(
-    "Output",
-    "--gradient-step",
-    hidden=True,
-    type=POSITIVE,
-    metavar="H",
-    help="Check the gradients with central differences of this size on the first batch of each epoch.",
-)
+@option("Output", "--json", "as_json", is_flag=True, help="Print only the record of the run, as JSON.")
+@option("Output", "--statistics", type=STATISTICS, help="Of each epoch; costs: FLOPs, memory.  [default: loss]")
+@option("Output", "--timer", type=TIMER, default="disabled", help="Time the parts of a step, or each equation.")
+@option("Output", "--gradient-step", hidden=True, type=POSITIVE, metavar="H", help="Check gradients by differences.")
 @option(
     "Output",
     "--show",
     type=Show(),
     metavar="LIST",
-    help='Print matrices: "parameters" and the data before training, "batches" as they are trained on; '
-    '"parameters, precision=6, edgeitems=5" has that many digits, and rows and columns at the edges.',
+    help='Print matrices: "parameters, batches, precision=6, edgeitems=5" (any of these).',
 )
 @machine_options
-@option(
-    "Engine", "--eager", hidden=True, is_flag=True, help="Run the equations one by one instead of compiling the step."
-)
+@option("Engine", "--eager", hidden=True, is_flag=True, help="Run the equations one by one, not compiled.")
 @config_option
 def train(**options: Any) -> None:
     """Train a multilayer perceptron; without options, on the embedded handwritten digits.

@@ -17,14 +17,18 @@ from matgrad.callbacks import (
     default_report,
     is_sparse_training,
 )
-from matgrad.datasets import DataLoader
+from matgrad.datasets import DataLoader, Normalization
 from matgrad.datasets.checking import as_type, checked_examples, checked_weights
 from matgrad.datasets.dataset import hold_out
 from matgrad.datasets.loader import ClassWeights, class_weights, weights_by_class
 from matgrad.foundation.numbers import check_size
+from matgrad.layers.dropout import LinearDropoutLayer
+from matgrad.layers.linear import LinearLayer
 from matgrad.learning_rate import create_scheduler
 from matgrad.loss_functions import (
+    HuberLoss,
     LossFunction,
+    SquaredErrorLoss,
     check_loss,
     check_probabilities,
     create_loss,
@@ -55,6 +59,8 @@ def fit(
     validation: float | tuple[Any, ...] | None = None,
     test: tuple[Any, ...] | None = None,
     early_stopping: int | None = None,
+    normalize: str | None = None,
+    normalize_targets: str | None = None,
     metric: str | None = None,
     per_step: bool = False,
     clip_norm: float | None = None,
@@ -68,8 +74,11 @@ def fit(
 
     X may be a sparse matrix of SciPy, which is never made dense: see docs/sparse.md. Data that differs from epoch to
     epoch, such as augmented images, is a function in place of X and T: ``M.fit(lambda epoch: (X, T))``.
-    With the defaults it trains as `matgrad train` does; X and T are normalized only if M has normalizations of them.
-    The losses are then those of the normalized targets, and errors such as the 'rmse' are in the units of T.
+    With the defaults it trains as `matgrad train` does, but X and T are normalized only if M has normalizations of
+    them. A model without one gets that of the examples that it is trained on (not of validation data) if `normalize` or
+    `normalize_targets` is 'none', 'unit' (to [0, 1]) or 'standard' (mean 0, standard deviation 1); 'auto' targets are
+    standard after a linear layer with a squared error or Huber as loss. The losses are those of the normalized targets,
+    and errors such as the 'rmse' are in the units of T.
 
     The default loss is the one that M was trained with, here or before it was saved. Else it is the cross-entropy that
     fits the last layer (one output has the classes 0 and 1) or, for targets that are numbers, the mean squared error;
@@ -105,14 +114,16 @@ def fit(
     if epoch_data is not None and isinstance(validation, Real):
         raise ValueError("validation: no fraction of data that differs by epoch can be held out; expected (X, T)")
     parts = _parts(X, T, sample_weight, validation, test, seed)
+    inputs, targets = _normalizations(M, loss, *parts[""][:2], normalize, normalize_targets)
     counts = [number_of_classes(M, loss, T) for _, T, _ in parts.values()]
-    classes = None if None in counts else counts[0]
+    classes = None if None in counts or targets is not None else counts[0]
     c = None if class_weight is None else class_weights(class_weight, parts[""][1], classes)
 
     def loader(name: str, part: Part, seed: Any = seed) -> DataLoader:
         X, T, s = part
         s = s if c is None else weights_by_class(T, c) * (1 if s is None else s)
-        X, T = as_type(M.normalize(X), M.dtype, f"{name}X"), M.normalize_targets(T)
+        X = as_type(X if inputs is None else inputs.apply(X), M.dtype, f"{name}X")
+        T = T if targets is None else targets.apply(T.reshape(len(T), -1))
         T = as_type(T, M.dtype, f"{name}T") if T.dtype.kind == "f" else T  # integers may be classes
         K = M.layers[-1].output_size
         result = DataLoader(X, T, batch_size, shuffle=shuffle, seed=seed, classes=K, weights=s)
@@ -135,6 +146,7 @@ def fit(
         own.append(Accounting())
     own += [default_report()] if verbose else []
     run = Training(M, loss, data, epochs, create_scheduler(learning_rate), per_step, clip_norm, compiled)
+    M.normalization, M.target_normalization = inputs, targets
     known, M.information = M.information, {**M.information, "loss": loss.specification(), "classes": classes}
     try:
         return finished(run, own, resume)
@@ -173,3 +185,18 @@ def _given(name: str, part: Any, other: str = "") -> Part:
     X, T = checked_examples(part[0], part[1], f"{name} ")
     s = part[2] if len(part) == 3 else None
     return X, T, None if s is None else checked_weights(s, len(T), f"{name} sample weights")
+
+
+def _normalizations(
+    M: MultilayerPerceptron, loss: LossFunction, X: Any, T: np.ndarray, kind: str | None, kind_of_targets: str | None
+) -> tuple[Normalization | None, Normalization | None]:
+    """The normalizations of the inputs and of the targets: those of M, else those of these kinds for X and T."""
+    inputs, targets = M.normalization, M.target_normalization
+    if inputs is None and kind is not None:
+        inputs = Normalization.of(kind, X)
+    if kind_of_targets == "auto":
+        is_free = type(M.layers[-1]) in (LinearLayer, LinearDropoutLayer)  # every output can be any number
+        kind_of_targets = "standard" if is_free and isinstance(loss, SquaredErrorLoss | HuberLoss) else None
+    if targets is None and kind_of_targets not in (None, "none"):
+        targets = Normalization.of(kind_of_targets, T.reshape(len(T), -1))
+    return inputs, targets
