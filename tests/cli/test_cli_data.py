@@ -77,18 +77,6 @@ def test_a_folder_can_be_chosen_and_quiet_shows_no_progress(folder, mirror):
     assert len(list((folder / "deep" / "folder").iterdir())) == 4
 
 
-def test_files_that_are_there_are_not_fetched_again(folder, mirror):
-    succeed("data", "get", "mnist", "--mirror", mirror[0])
-    for path in mirror[1].iterdir():
-        path.unlink()
-    succeed("data", "get", "mnist", "--mirror", mirror[0])
-
-
-def test_a_second_mirror_is_tried(folder, mirror):
-    succeed("data", "get", "mnist", "--mirror", mirror[0] + "nothing/", "--mirror", mirror[0])
-    assert len(list((folder / "mnist").iterdir())) == 4
-
-
 def refused(*arguments: object, words: tuple[str, ...]) -> None:
     """The command ends with one line that has the words, exit status 2, and no folder."""
     result = run("data", "get", *arguments)
@@ -111,16 +99,11 @@ def test_a_failed_download_leaves_no_empty_folder(folder, mirror):
     assert not list(folder.iterdir())
 
 
-def test_a_server_that_is_not_there_is_refused(mirror):
-    refused("mnist", "--mirror", "http://127.0.0.1:9/", words=("127.0.0.1:9", "refused"))
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("minst",), ("minst", "mnist")),
         (("mnist", "--mirror", "ftp://127.0.0.1/"), ("ftp://127.0.0.1/", "http")),
-        (("mnist", "--timeout", "0"), ("--timeout", "0")),
         (("mnist", "file", "--mirror", "http://127.0.0.1:9/"), ("file: found a file",)),
     ],
 )

@@ -22,7 +22,7 @@ IMAGES, TEST_IMAGES = (
     RNG.integers(256, size=(4, 3, 5), dtype=np.uint8),
 )
 CLASSES, TEST_LABELS = np.arange(7, dtype=np.uint8), np.array([9, 0, 3, 3], dtype=np.uint8)
-TRAIN, TEST = "train-images-idx3-ubyte", "t10k-images-idx3-ubyte"
+TRAIN = "train-images-idx3-ubyte"
 
 
 def idx(A: np.ndarray) -> bytes:
@@ -55,21 +55,16 @@ def test_all_spellings_are_read(tmp_path: Path, dotted: bool, gz: bool, reader):
     ("name", "content", "message"),
     [
         (TRAIN, None, "no file train-images-idx3-ubyte; expected it, or train-images.idx3-ubyte, .*.gz"),
-        (TRAIN, b"", "train-images-idx3-ubyte: found 0 bytes, expected a header of 16"),
         (TRAIN, idx(IMAGES)[:10], "found 10 bytes, expected a header of 16"),
         (TRAIN, idx(IMAGES)[:-1], "found only 104 bytes after the header, expected 105"),
         (TRAIN, idx(IMAGES) + b"\0", "found more bytes after the header, expected 105"),
         (TRAIN, idx(CLASSES) + bytes(20), "found the magic number 2049, expected 2051"),
-        (TRAIN, b"PK\3\4" + bytes(20), "found the magic number 1347093252, expected 2051"),
         (TRAIN, struct.pack(">4I", 2051, 7, 0, 5), "Xtrain: expected a matrix with at least one row, found shape"),
         (TRAIN, struct.pack(">4I", 2051, *[2**32 - 1] * 3) + b"xyz", "found only 3 bytes after the header"),
         (TRAIN, idx(IMAGES[:6]), "Xtrain has 6 rows and .*Ttrain has 7"),
         (TRAIN, gzip.compress(idx(IMAGES))[:-12], "train-images-idx3-ubyte: the compressed content ends too early"),
         (TRAIN, gzip.compress(idx(IMAGES))[:-8] + bytes(8), "the compressed content is damaged"),
-        (TRAIN, b"\x1f\x8b" + bytes(30), "the compressed content is damaged"),
-        (TEST, idx(TEST_IMAGES[:, 1:]), "Xtrain has 15 columns and Xtest has 10"),
         ("t10k-labels-idx1-ubyte", idx(np.array([1, 2, 10, 3], np.uint8)), "Ttest: label 10 in row 2: .* 0 to 9"),
-        ("train-labels-idx1-ubyte", idx(IMAGES), "found the magic number 2051, expected 2049"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, name: str, content: bytes | None, message: str):
@@ -169,11 +164,8 @@ def only(files: dict[str, bytes], name: str, content: bytes | None) -> dict[str,
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "no data_batch_1.bin, .*; expected data_batch_1.bin to data_batch_5.bin and test_batch.bin"),
         (only(BINARY, "data_batch_3.bin", None), "no data_batch_3.bin; expected data_batch_1.bin to data_batch_5.bin"),
-        (only(BINARY, "data_batch_3.bin", b""), r"data_batch_3.bin: found 0 bytes, expected a multiple of 3073"),
         (only(BINARY, "test_batch.bin", binary("test_batch")[:-1]), "test_batch.bin: found 6145 bytes, expected a mul"),
-        (only(BINARY, "test_batch.bin", binary("test_batch") + b"1"), "found 6147 bytes, expected a multiple of 3073"),
         (
             only(BINARY, "data_batch_1.bin", bytes([0] * 3073 + [17] * 3073)),
             "Ttrain: label 17 in row 1: expected a cla",

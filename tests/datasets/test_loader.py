@@ -67,6 +67,8 @@ def test_one_hot(backend: Framework):
     expected = label_binarize(LABELS, classes=range(5)).astype(np.float32)
     assert_close(mg.one_hot(LABELS, 5, like=backend.matrix(X, "float32")), expected, tolerance=0.0)
     assert mg.one_hot(LABELS, 5).dtype == np.float64
+    with pytest.raises(ValueError, match=r"label 0.5 in row 1: expected a class from 0 to 3"):
+        mg.one_hot(np.array([0, 0.5]), 4)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,6 @@ def test_one_hot(backend: Framework):
     [
         ((X, LABELS[:5]), ValueError, "X has 11 rows and T has 5"),
         ((X, LABELS, 0), ValueError, "batch_size: expected 1 or more, found 0"),
-        ((X[0], LABELS), ValueError, r"expected a matrix with at least one row, found shape \(2,\)"),
         ((X[:0], LABELS[:0]), ValueError, r"expected a matrix with at least one row, found shape \(0, 2\)"),
         ((X, LABELS - 1), ValueError, "label -1 in row 0: expected a class from 0 to 2"),
         ((X.astype(complex), LABELS), ValueError, "X: found complex128, expected numbers"),
@@ -83,9 +84,3 @@ def test_one_hot(backend: Framework):
 def test_bad_data_is_refused(arguments, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         mg.DataLoader(*arguments)
-
-
-@pytest.mark.parametrize(("labels", "message"), [([0, 4], "label 4 in row 1"), ([0.5], "label 0.5 in row 0")])
-def test_bad_labels_are_refused(labels, message: str):
-    with pytest.raises(ValueError, match=f"{message}: expected a class from 0 to 3"):
-        mg.one_hot(np.array(labels), 4)

@@ -13,7 +13,6 @@ import pytest
 
 from matgrad import datasets
 from matgrad.datasets import DataError, mini, npz, preprocessed, save_npz
-from support import assert_close
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -51,20 +50,13 @@ def test_one_hot_rows_are_classes(tmp_path: Path, dtype: str):
     assert data.classes == 4  # the columns, though no example has the last class
 
 
-def test_columns_of_integers_are_classes_and_numbers_are_numbers(tmp_path: Path):
-    np.savez(tmp_path / "a.npz", **ARRAYS | {key: ARRAYS[key].reshape(-1, 1) for key in ("Ttrain", "Ttest")})
-    assert npz(tmp_path / "a.npz").Ttrain.tolist() == ARRAYS["Ttrain"].tolist()
-    np.savez(tmp_path / "a.npz", **ARRAYS | {"Ttrain": ARRAYS["Xtrain"], "Ttest": ARRAYS["Xtest"]})
-    data = npz(tmp_path / "a.npz")
-    assert (data.classes, data.output_size) == (None, 4)
-    assert_close(data.Ttrain, ARRAYS["Xtrain"], tolerance=0.0)
-
-
 @pytest.mark.parametrize("shape", [-1, (-1, 1)])
-def test_booleans_are_two_classes(tmp_path: Path, shape):
-    np.savez(tmp_path / "a.npz", **ARRAYS | {key: (ARRAYS[key] > 0).reshape(shape) for key in ("Ttrain", "Ttest")})
+@pytest.mark.parametrize("largest", [1, 2])
+def test_integers_and_booleans_are_classes(tmp_path: Path, shape, largest: int):
+    T = {key: np.minimum(ARRAYS[key], largest).reshape(shape) for key in ("Ttrain", "Ttest")}
+    np.savez(tmp_path / "a.npz", **ARRAYS | {key: A.astype(bool) if largest == 1 else A for key, A in T.items()})
     data = npz(tmp_path / "a.npz")
-    assert (data.classes, data.Ttrain.tolist(), data.Ttest.tolist()) == (2, [0, 1, 1, 1, 1, 0], [1, 0, 1])
+    assert (data.classes, data.Ttrain.tolist()) == (largest + 1, T["Ttrain"].reshape(-1).tolist())
     assert data.Ttrain.dtype == np.int64
 
 
@@ -96,9 +88,6 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
     with pytest.raises(DataError, match=r"a.npz: cannot be written \(No space left on device\)"):
         save_npz(datasets.mini(), path)
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a.npz", b"older")]
-
-
-def test_an_impossible_place_is_refused(tmp_path: Path):
     with pytest.raises(DataError, match=r"a.npz: cannot be written \(No such file or directory\)"):
         save_npz(datasets.mini(), tmp_path / "nowhere" / "a.npz")
 
@@ -111,10 +100,9 @@ class Touch:
         return os.system, (f"touch {self.path}",)
 
 
-@pytest.mark.parametrize("key", ["Xtrain", "Ttest"])
-def test_pickled_objects_are_refused_and_not_executed(tmp_path: Path, key: str):
-    np.savez(tmp_path / "a.npz", **ARRAYS | {key: np.array([Touch(tmp_path / "trace")], dtype=object)})
-    with pytest.raises(DataError, match=f"a.npz: {key}: found an array of objects"):
+def test_pickled_objects_are_refused_and_not_executed(tmp_path: Path):
+    np.savez(tmp_path / "a.npz", **ARRAYS | {"Ttest": np.array([Touch(tmp_path / "trace")], dtype=object)})
+    with pytest.raises(DataError, match=r"a.npz: Ttest: found an array of objects"):
         npz(tmp_path / "a.npz")
     assert not (tmp_path / "trace").exists()
 
@@ -122,16 +110,11 @@ def test_pickled_objects_are_refused_and_not_executed(tmp_path: Path, key: str):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({}, "a.npz: no Xtrain, Ttrain, Xtest, Ttest; expected Xtrain, Ttrain, Xtest, Ttest"),
         ({k: v for k, v in ARRAYS.items() if k != "Ttest"}, "a.npz: no Ttest; expected Xtrain, Ttrain, Xtest, Ttest"),
         (ARRAYS | {"W1": IDENTITY}, "a.npz: unknown W1; expected Xtrain"),
         ({"W1": IDENTITY, "b1": IDENTITY}, "no Xtrain, Ttrain, Xtest, Ttest; unknown W1, b1; expected"),
         (changed("Xtrain", (2, 1), np.nan), "a.npz: Xtrain, row 2, column 1: found nan, expected a finite"),
-        (changed("Xtest", (0, 3), np.inf), "a.npz: Xtest, row 0, column 3: found inf"),
-        (changed("Ttrain", 4, -1), "a.npz: Ttrain: label -1 in row 4: expected a class from 0 to 2"),
         (ARRAYS | {"Ttrain": ARRAYS["Ttrain"][1:]}, "a.npz: Xtrain has 6 rows and .*Ttrain has 5"),
-        (ARRAYS | {"Xtest": ARRAYS["Xtest"][:, 1:]}, "a.npz: Xtrain has 4 columns and Xtest has 3"),
-        (ARRAYS | {"Xtrain": ARRAYS["Xtrain"].reshape(6, 2, 2)}, "a.npz: Xtrain: expected a matrix"),
         (ARRAYS | {"Ttrain": np.array(list("abcabc"))}, "a.npz: Ttrain: found <U1, expected numbers"),
         (ARRAYS | {"Ttrain": IDENTITY[[0, 1, 2, 2, 1, 0]].astype(int) * 2}, "Ttrain: row 0 is not one-hot; expected"),
         (ARRAYS | {"Ttrain": np.zeros((0, 3), int)}, "a.npz: Ttrain: found no rows"),
@@ -179,14 +162,11 @@ HUGE = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 10000000)}\
     ("content", "message"),
     [
         (b"", "a.npz: the .*ends too early|a.npz: not an npz file"),
-        (b"x,y\n1,2\n", "a.npz: not an npz file"),
         (saved()[:-100], "a.npz: not an npz file, or a damaged one"),
         (saved()[:200] + b"\xff" * 30 + saved()[230:], "a.npz: not an npz file, or a damaged one"),
         (npy(), r"a.npz: found a single array \(npy\), expected an npz file"),
         (with_header(b"not a header\n"), "a.npz: Xtrain: not an array, or a damaged one"),
-        (with_header(b"{'descr': (1L\n"), "a.npz: Xtrain: not an array, or a damaged one"),
         (with_header(HUGE), "a.npz: an array does not fit into memory|a.npz: Xtrain: not an array"),
-        (b"\x80\x04N.", "a.npz: not an npz file"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, content: bytes, message: str):

@@ -29,6 +29,8 @@ def write(path: Path, labels=(-1, 3, 10), N: int = 40, D: int = 30, zero_based: 
 def test_a_file_is_read_as_scikit_learn_does(tmp_path: Path, zero_based: bool):
     path = write(tmp_path / "some.svm", zero_based=zero_based)
     X, t = load_svmlight_file(str(path))
+    if zero_based:  # compressed files are read as well
+        path.write_bytes(gzip.compress(path.read_bytes()))
     data = svmlight(path)
     kept, held = hold_out(40, 0.2)
     np.testing.assert_array_equal(data.Xtrain.toarray(), X[kept].toarray().astype(np.float32))
@@ -58,13 +60,6 @@ def test_a_test_file_has_the_same_features_and_classes(tmp_path: Path):
         svmlight(train, test=test)
 
 
-def test_compressed_files_are_read(tmp_path: Path):
-    path = write(tmp_path / "some.svm")
-    packed = tmp_path / "some.svm.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert svmlight(packed).sha256() == svmlight(path).sha256()
-
-
 @pytest.mark.parametrize(
     ("labels", "task", "classes"),
     [((1, 2), None, 2), ((0.5, 2), None, None), ((1, 2), "regression", None), ((0.5, 2), "classification", 2)],
@@ -81,18 +76,11 @@ def test_the_task_is_chosen_or_guessed(tmp_path: Path, labels, task: str | None,
     [
         ("", "the file is empty, expected lines such as '1 3:0.5 17:2'"),
         ("1 3:x\n", "not an svmlight file, or a damaged one"),
-        ("1,2 3:1\n", "not an svmlight file, or a damaged one"),
         ("1 3:1 2:1\n", "not an svmlight file, or a damaged one"),  # not in order
-        ("1 3:1 3:1\n", "not an svmlight file, or a damaged one"),  # twice
-        ("1 -3:1\n", "not an svmlight file, or a damaged one"),
         ("1 30000000000:1\n", "not an svmlight file, or a damaged one"),
         ("1 2000000000:1\n2 3:1\n", "2000000000 features: asks for .* GB, expected at most 128 MB"),
         ("nan 1:1\n1 2:1\n", "example 1: found target nan, expected a finite number"),
-        (
-            "1 1:1e300\n1 2:1\n2 1:1\n2 2:1\n",
-            r"X(train|test), row 0, column 0: found 1e\+300, expected",
-        ),
-        ("1 1:nan\n1 2:1\n2 1:1\n2 2:1\n", r"X(train|test), row 0, column 0: found nan, expected a finite"),
+        ("1 1:1e300\n1 2:1\n2 1:1\n2 2:1\n", r"X(train|test), row 0, column 0: found 1e\+300, expected"),
         ("1 1:1\n", "expected at least 2 rows to hold some out, found 1"),
     ],
 )
@@ -133,9 +121,7 @@ def test_a_sparse_data_set_survives_an_npz_file(tmp_path: Path):
     ("change", "message"),
     [
         ({"Xtrain.columns": None}, "Xtrain: found values, starts, shape, expected all of values, columns, starts, sh"),
-        ({"Xtrain": np.ones((32, 30))}, "Xtrain: found values, columns, starts, shape, expected all"),
         ({"Xtrain.shape": np.array([32, 2])}, "Xtrain: columns: expected numbers from 0 to 1"),
-        ({"Xtrain.shape": np.array([31, 30])}, "Xtrain: starts: expected 32 numbers for 31 rows, found 33"),
         ({"Xtrain.shape": np.array([32, 2**31 - 1])}, "Xtrain: 2147483647 columns: asks for 32 GB"),
         ({"Xtrain.values": np.ones(1)}, "Xtrain: values: expected size"),
         ({"Xtrain.starts": np.zeros(33)}, "Xtrain: starts: expected a vector of whole numbers, found float64"),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.datasets.dataset import DataError
-from matgrad.datasets.table_file import Table, listed, spelled_alike
+from matgrad.datasets.table_file import Table, listed, named
 from matgrad.foundation.files import conform
 from matgrad.foundation.limits import check_bytes, limit_from
 
@@ -56,7 +56,7 @@ class Column:
         if self.categories is None:
             return replace(self, fill=float(np.median(self.encode(table, j, present))))
         words = table.words(j).take(present)
-        counted = spelled_alike(words, words.unique().to_pylist()).value_counts().to_pylist()
+        counted = named(words, words.unique().to_pylist()).value_counts().to_pylist()
         counts = {entry["values"]: entry["counts"] for entry in counted}
         categories = tuple(sorted(counts))
         fill = max(categories, key=lambda name: counts[name]) if is_filled else None
@@ -75,7 +75,7 @@ class Column:
             table.check(j, rows, ~np.isnan(x), "a finite number" + hint * is_feature)
             return x
         words = table.words(j).take(rows)
-        words = spelled_alike(words if self.fill is None else words.fill_null(self.fill), self.categories)
+        words = named(words if self.fill is None else words.fill_null(self.fill), self.categories)
         k = pc.index_in(words, pa.array(self.categories, pa.large_string())).fill_null(-1).to_numpy()
         hint = "; train with --features \"unknown=zero\" (in Python, unknown='zero') to allow others"
         known = f"one of {listed(self.categories)}, as in the training data"
@@ -165,7 +165,7 @@ class Features:
             notes.append("no header: the columns are taken by position")
         for column, j in zip(self.columns, positions, strict=True):
             if column.categories is not None and self.unknown == "zero":
-                found = spelled_alike(table.words(j).drop_null(), column.categories).unique().to_pylist()
+                found = named(table.words(j).drop_null(), column.categories).unique().to_pylist()
                 if unknown := sorted({*found} - {*column.categories}):
                     notes.append(f"{table.title(j)}: unknown categories become zeros ({listed(unknown)})")
         return notes

@@ -11,7 +11,7 @@ import numpy as np
 from matgrad.datasets.checking import DataError
 from matgrad.datasets.dataset import Dataset, hold_out
 from matgrad.datasets.reading import reading
-from matgrad.datasets.tables import MAX_RARE_CLASSES, TASKS, described
+from matgrad.datasets.tables import MAX_RARE_CLASSES, TASKS, are_few_integers, check_choice, described
 from matgrad.foundation.imports import how_to_install
 from matgrad.foundation.limits import check_bytes, file_limit
 
@@ -36,8 +36,7 @@ def svmlight(
     number, by default that of the largest index. Without `task` (classification or regression), the targets are
     classes if all are integers that occur twice on average. The `notes` of the data set say what was decided.
     """
-    if task is not None and task not in TASKS:
-        raise DataError(f"unknown task {task!r}; known: {', '.join(TASKS)}")
+    check_choice("task", task, (None, *TASKS))
     paths = [Path(name) for name in (file, test) if name is not None]
     parts = [_read(path) for path in paths]
     first = first_index if first_index is not None else int(min(X.indices.min(initial=1) for X, _ in parts))
@@ -106,9 +105,7 @@ def _targets(
             raise DataError(f"{path}, example {line + 1}: found target {part[line]}, expected a finite number")
     labels = np.unique(t)
     if task is None:
-        is_whole = bool((labels == np.floor(labels)).all())
-        few = is_whole and len(labels) <= MAX_RARE_CLASSES and 2 * len(labels) <= len(t)
-        task = "classification" if few else "regression"
+        task = "classification" if are_few_integers(t, MAX_RARE_CLASSES) else "regression"
     if task == "regression":
         return None, [part.reshape(-1, 1) for part in targets]
     for path, part in zip(paths, targets, strict=True):

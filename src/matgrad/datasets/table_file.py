@@ -150,35 +150,28 @@ def arrow_errors(where: str) -> Iterator[None]:
 
 
 # -- names of classes and categories --------------------------------------------------------------
-def are_numbers(labels: Iterable[str]) -> bool:
-    """Whether labels (classes or categories) are compared as numbers: all are, and none has leading zeros, as 01."""
-    return all(map(_is_plain, labels))
+def number(word: str) -> int | float | None:
+    """The finite float32 number that a word spells, exact if it is an integer; None with leading zeros, as in 01."""
+    if not re.fullmatch(NUMBER, word, re.ASCII) or re.match(r"[+-]?0\d", word):
+        return None
+    x = int(word) if re.fullmatch(r"[+-]?\d+", word) else float(word)
+    if abs(x) > FLOAT32:
+        return None
+    return int(x) if x == int(x) else x
 
 
-def spelled_alike(words: pyarrow.Array, labels: Iterable[str]) -> pyarrow.Array:
-    """The words as names of classes or categories: if all labels are numbers, that of 1, 1.0 and 1e0 is 1.
+def named(words: pyarrow.Array, labels: Iterable[str]) -> pyarrow.Array:
+    """The names of words that are classes or categories: if all labels are numbers, that of 1, 1.0 and 1e0 is 1.
 
     Otherwise, each spelling is a name of its own.
     """
     import pyarrow as pa
 
-    if not are_numbers(labels):
+    if any(number(label) is None for label in labels):
         return words
     encoded = words.dictionary_encode()
-    names = [_shortest(word) if _is_plain(word) else word for word in encoded.dictionary.to_pylist()]
+    names = [word if (x := number(word)) is None else str(x) for word in encoded.dictionary.to_pylist()]
     return pa.array(names, pa.large_string()).take(encoded.indices)
-
-
-def _is_plain(word: str) -> bool:
-    """Whether a word is a finite float32 number without leading zeros."""
-    is_plain = re.fullmatch(NUMBER, word, re.ASCII) and not re.match(r"[+-]?0\d", word)
-    return bool(is_plain) and abs(float(word)) <= FLOAT32
-
-
-def _shortest(word: str) -> str:
-    """The shortest spelling of a number; that of an integer of any size is exact."""
-    number = int(word) if re.fullmatch(r"[+-]?\d+", word) else float(word)
-    return str(int(number)) if number == int(number) else repr(number)
 
 
 # -- Parquet, Arrow and data frames ---------------------------------------------------------------

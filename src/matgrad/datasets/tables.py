@@ -11,7 +11,7 @@ import numpy as np
 
 from matgrad.datasets.dataset import DataError, Dataset, hold_out
 from matgrad.datasets.features import MISSING_RULES, UNKNOWN_RULES, Column, Features
-from matgrad.datasets.table_file import Source, Table, are_numbers, listed, read_table, spelled_alike
+from matgrad.datasets.table_file import Source, Table, listed, named, number, read_table
 
 TASKS = ("classification", "regression")
 MAX_INTEGER_CLASSES = 20  # more different integers are taken for numbers
@@ -57,9 +57,9 @@ def table(
     """
     if like is not None and (columns, *drop_columns, *categorical, missing, unknown) != (None, "error", "error"):
         raise DataError("like: expected no other choice of features beside it")
-    _check_choice("task", task, (None, *TASKS))
-    _check_choice("missing", missing, MISSING_RULES)
-    _check_choice("unknown", unknown, UNKNOWN_RULES)
+    check_choice("task", task, (None, *TASKS))
+    check_choice("missing", missing, MISSING_RULES)
+    check_choice("unknown", unknown, UNKNOWN_RULES)
     for name, given in (("columns", columns), ("drop_columns", drop_columns), ("categorical", categorical)):
         if isinstance(given, str) and (name, given) != ("categorical", "auto"):
             raise DataError(f"{name}: found the string {given!r}, expected a list of columns")
@@ -124,7 +124,14 @@ def described(class_names: tuple[str, ...] | None) -> str:
     return "numbers (regression)" if class_names is None else f"{len(class_names)} classes ({listed(class_names)})"
 
 
-def _check_choice(name: str, found: str | None, known: Sequence[str | None]) -> None:
+def are_few_integers(x: np.ndarray, most: int) -> bool:
+    """Whether numbers may be classes: integers, at most so many different ones, each occurring twice on average."""
+    found = np.unique(x)
+    return bool((found == np.floor(found)).all()) and len(found) <= min(most, len(x) // 2)
+
+
+def check_choice(name: str, found: str | None, known: Sequence[str | None]) -> None:
+    """Raise if a choice is not one of the known ones, of which None stands for no choice."""
     if found not in known:
         raise DataError(f"unknown {name} {found!r}; known: {', '.join(filter(None, known))}")
 
@@ -178,17 +185,16 @@ def _class_names(content: Table, rows: np.ndarray, task: str | None) -> tuple[st
     content.check(target, rows, ~content.is_missing(target)[rows], "a target")
     if task is None:
         x = content.numbers(target)[rows]
-        numbers = np.unique(x)
-        are_integers = bool((numbers == np.floor(numbers)).all())
-        is_small = len(numbers) <= MAX_INTEGER_CLASSES and 2 * len(numbers) <= len(rows)
-        task = "classification" if np.isnan(x).any() or (are_integers and is_small) else "regression"
+        is_classification = bool(np.isnan(x).any()) or are_few_integers(x, MAX_INTEGER_CLASSES)
+        task = "classification" if is_classification else "regression"
     if task == "regression":
         return None
     words = content.words(target).take(rows).unique()
-    names = spelled_alike(words, words.to_pylist()).unique().to_pylist()
+    names = named(words, words.to_pylist()).unique().to_pylist()
     if len(names) > max(MAX_RARE_CLASSES, len(rows) // 2):
         raise DataError(
             f"{content.source}, {content.title(target)}: found {len(names)} different targets in {len(rows)} rows, "
             "expected classes with two rows each on average, or numbers for a regression"
         )
-    return tuple(sorted(names, key=(lambda name: (float(name), name)) if are_numbers(names) else None))
+    are_words = any(number(name) is None for name in names)
+    return tuple(sorted(names) if are_words else sorted(names, key=lambda name: number(name) or 0))
