@@ -22,6 +22,8 @@ from matgrad.proofs.suite import cases
 ONLY_IN_NUMBERS = ("NumPy broadcasts", "NumPy repeats", "0 < α < 1")
 # what proofs are not about: the initial state, defaults, and optimizers
 KINDS = ("size", "range")
+# which the sample of the symbolic checks leaves out, as those take seconds for one mutant
+SLOW_OWNERS = ("SoftmaxLayer", "LogSoftmaxLayer", "SReLULayer")
 
 
 def refused_by(target: Target) -> str:
@@ -53,8 +55,10 @@ def test_patching_alone_is_not_noticed(target: Target):
 
 
 def test_a_sample_of_mutants_is_refused():
-    numbers = random.Random(5).sample(range(len(mutants())), 25)
-    assert not [str(mutants()[i]) for i in numbers if is_wrong_by_number(i)]
+    sample = random.Random(5).sample(mutants(), 22)
+    for owner in SLOW_OWNERS:
+        sample += random.Random(5).sample([m for m in mutants() if m.target.owner.__name__ == owner], 2)
+    assert not [str(mutant) for mutant in sample if is_wrong(mutant)]
 
 
 def test_equivalent_mutants_are_proved():

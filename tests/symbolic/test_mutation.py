@@ -16,7 +16,8 @@ from matgrad import layers, softmax_functions
 from matgrad.layers import softmax as softmax_layers
 from matgrad.symbolic.derivatives import check_layer
 
-SLOW_OWNERS = ("SoftmaxLayer", "LogSoftmaxLayer", "SReLULayer")  # whose checks take seconds
+# whose checks take seconds: the proofs have mutants of these in their sample
+SLOW_OWNERS = ("SoftmaxLayer", "LogSoftmaxLayer", "SReLULayer")
 KINDS = {
     *("drop a term", "drop a factor", "drop a transpose", "drop a minus", "drop a function", "flip a sign", "swap"),
     *("swap names", "swap sizes", "near function", "times 2", "negative", "zero", "one branch", "change a number"),
