@@ -12,7 +12,6 @@ from itertools import islice
 from itertools import product as combinations
 from typing import NamedTuple
 
-from matgrad.derivation.building import build
 from matgrad.derivation.normal_form import Normalizer
 from matgrad.derivation.polynomials import (
     ONE,
@@ -20,6 +19,7 @@ from matgrad.derivation.polynomials import (
     Polynomial,
     TooLongError,
     atom,
+    build,
     plus,
     product,
     scaled,
@@ -66,14 +66,14 @@ def expanded(term: Term, values: Mapping[Term, Term]) -> Term:
     operands = tuple(expanded(x, values) for x in term.operands)
     found = Term(term.operation, operands, term.shape, term.label)
     try:
-        return Normalizer(build).normal(found)
+        return Normalizer().normal(found)
     except TooLongError:
         return found
 
 
 def definition(V: Term, rhs: Term) -> Definition:
     """The equation V = rhs and what it says about the factors of rhs."""
-    plain = Normalizer(build)
+    plain = Normalizer()
     try:
         p = plain(rhs)
     except TooLongError:
@@ -158,7 +158,7 @@ class Folder:
 
     def _forms(self, term: Term) -> Iterator[Term]:
         try:
-            plain = Normalizer(build, fact=self.fact).normal(term)
+            plain = Normalizer(fact=self.fact).normal(term)
         except TooLongError:
             return
         yield plain
@@ -176,5 +176,5 @@ class Folder:
         for _ in range(2):
             values = {rule.factor: rule.value for rule in rules}
             keep = {g for rule in rules for g in rule.keep}
-            term = Normalizer(build, values, keep - values.keys(), self.fact, self.positive).normal(term)
+            term = Normalizer(values, keep - values.keys(), self.fact, self.positive).normal(term)
         return term

@@ -17,6 +17,7 @@ from matgrad.derivation.polynomials import (
     Monomial,
     Polynomial,
     atom,
+    build,
     depends,
     is_single,
     joined,
@@ -29,25 +30,21 @@ from matgrad.derivation.polynomials import (
 )
 from matgrad.derivation.terms import Shape, Term, apply, is_one, size_term
 
-Build = Callable[[Polynomial, Shape], Term]
-
 
 class Normalizer:
     """Terms as polynomials, in which `rules` say what is put for some factors, also inside others.
 
-    Terms in `keep` are not looked into. `build` makes terms of polynomials, for the arguments of functions. `fact`
-    may know a simpler form of a sum.
+    Terms in `keep` are not looked into. `fact` may know a simpler form of a sum.
     """
 
     def __init__(
         self,
-        build: Build,
         rules: Mapping[Term, Polynomial] | None = None,
         keep: Iterable[Term] = (),
         fact: Callable[[Term], Polynomial | None] = lambda term: None,
         positive: Iterable[Term] = (),
     ) -> None:
-        self.build, self.rules, self.keep, self.fact = build, rules or {}, frozenset(keep), fact
+        self.rules, self.keep, self.fact = rules or {}, frozenset(keep), fact
         self.positive = frozenset(positive)  # of whose powers any power can be taken
         self.known: dict[Term, Polynomial] = {}
 
@@ -73,7 +70,7 @@ class Normalizer:
 
     def normal(self, term: Term) -> Term:
         """The term in normal form."""
-        return self.build(self(term), term.shape)
+        return build(self(term), term.shape)
 
     # -- powers ---------------------------------------------------------------------------------
     def power(self, p: Polynomial, exponent: Fraction, shape: Shape) -> Polynomial:
@@ -89,7 +86,7 @@ class Normalizer:
             for _ in range(int(exponent) - 1):
                 found = times(found, p)
             return found
-        return self._power_of_factor(self.build(p, shape), exponent)
+        return self._power_of_factor(build(p, shape), exponent)
 
     def _power_of_factor(self, f: Term, exponent: Fraction) -> Polynomial:
         found = self.factor(f)
@@ -98,40 +95,25 @@ class Normalizer:
         return atom(f, exponent)
 
     # -- sums -----------------------------------------------------------------------------------
-    def rows_sum(self, p: Polynomial, shape: Shape) -> Polynomial:
-        """Σ_j p_ij, an m×1 matrix"""
-        return plus(times(self._rows_sum(m, shape), {ONE: c}) for m, c in p.items())
+    def sum_over(self, axis: int, p: Polynomial, shape: Shape) -> Polynomial:
+        """Σ_i p_ij, a 1×n matrix, for axis 0; Σ_j p_ij, an m×1 matrix, for axis 1"""
+        return plus(scaled(self._sum_over(axis, m, shape), c) for m, c in p.items())
 
-    def _rows_sum(self, m: Monomial, shape: Shape) -> Polynomial:
-        rows, columns = shape
-        inside, outside = split(m, lambda f: depends(f, 1))
-        if is_one(columns):
+    def _sum_over(self, axis: int, m: Monomial, shape: Shape) -> Polynomial:
+        if is_one(shape[axis]):
             return {m: Fraction(1)}
+        inside, others = split(m, lambda f: depends(f, axis))
+        outside = {others: Fraction(1)}
         if not inside:
-            return times({outside: Fraction(1)}, atom(size_term(columns)))
-        if is_single(inside, "matmul"):  # (A B) 1_n = A (B 1_n)
+            return times(outside, atom(size_term(shape[axis])))
+        if is_single(inside, "matmul"):  # 1_mᵀ (A B) = (1_mᵀ A) B, and (A B) 1_n = A (B 1_n)
             A, B = inside[0][0].operands
-            return times({outside: Fraction(1)}, self.matmul(self(A), self.rows_sum(self(B), B.shape), A.shape, 1))
-        inner = rows if any(depends(f, 0) for f, _ in inside) else 1
-        return times({outside: Fraction(1)}, self._sum("rows_sum", inside, (inner, columns)))
-
-    def columns_sum(self, p: Polynomial, shape: Shape) -> Polynomial:
-        """Σ_i p_ij, a 1×n matrix"""
-        return plus(times(self._columns_sum(m, shape), {ONE: c}) for m, c in p.items())
-
-    def _columns_sum(self, m: Monomial, shape: Shape) -> Polynomial:
-        rows, columns = shape
-        inside, outside = split(m, lambda f: depends(f, 0))
-        if is_one(rows):
-            return {m: Fraction(1)}
-        if not inside:
-            return times({outside: Fraction(1)}, atom(size_term(rows)))
-        if is_single(inside, "matmul"):  # 1_mᵀ (A B) = (1_mᵀ A) B
-            A, B = inside[0][0].operands
-            left = self.columns_sum(self(A), A.shape)
-            return times({outside: Fraction(1)}, self.matmul(left, self(B), (1, A.shape[1]), B.shape[1]))
-        inner = columns if any(depends(f, 1) for f, _ in inside) else 1
-        return times({outside: Fraction(1)}, self._sum("columns_sum", inside, (rows, inner)))
+            if axis == 1:
+                return times(outside, self.matmul(self(A), self.sum_over(1, self(B), B.shape), A.shape, 1))
+            left = self.sum_over(0, self(A), A.shape)
+            return times(outside, self.matmul(left, self(B), (1, A.shape[1]), B.shape[1]))
+        inner = tuple(n if any(depends(f, k) for f, _ in inside) else 1 for k, n in enumerate(shape))
+        return times(outside, self._sum(("columns_sum", "rows_sum")[axis], inside, inner))
 
     def elements_sum(self, p: Polynomial, shape: Shape) -> Polynomial:
         """Σ_ij p_ij, a scalar"""
@@ -157,7 +139,7 @@ class Normalizer:
 
     def _sum(self, operation: str, inside: Monomial, shape: Shape) -> Polynomial:
         """A sum over what depends on its indices, by a fact if there is one."""
-        term = apply(operation, self.build({monomial(dict(inside)): Fraction(1)}, shape))
+        term = apply(operation, build({monomial(dict(inside)): Fraction(1)}, shape))
         found = self.fact(term)
         return self.factor(term) if found is None else found
 
@@ -184,9 +166,9 @@ class Normalizer:
         """The product of matrices all of whose factors depend on the inner index."""
         rows, inner, columns = sizes
         if not left:
-            return self._columns_sum(right, (inner, columns))
+            return self._sum_over(0, right, (inner, columns))
         if not right:
-            return self._rows_sum(left, (rows, inner))
+            return self._sum_over(1, left, (rows, inner))
         for one, other in ((left, right), (right, left)):
             if is_single(one, "identity"):
                 return {other: Fraction(1)}
@@ -195,8 +177,8 @@ class Normalizer:
                 wanted = 0 if one is left else 1
                 x = x if depends(x, wanted) else transposed(x)
                 return times(self(x), {other: Fraction(1)})
-        A = self.build({left: Fraction(1)}, (rows, inner))
-        B = self.build({right: Fraction(1)}, (inner, columns))
+        A = build({left: Fraction(1)}, (rows, inner))
+        B = build({right: Fraction(1)}, (inner, columns))
         return self.factor(apply("matmul", A, B))
 
     def transpose(self, p: Polynomial) -> Polynomial:
@@ -224,7 +206,7 @@ class Normalizer:
                 return self._diag(f.operands[0])
             case "matmul":  # diag(A B) = rows_sum(A ⊙ Bᵀ)
                 A, B = f.operands
-                return self.rows_sum(times(self(A), self.transpose(self(B))), A.shape)
+                return self.sum_over(1, times(self(A), self.transpose(self(B))), A.shape)
         return self.factor(apply("diag", f))
 
 
@@ -276,11 +258,11 @@ _RULES: dict[str, Callable[..., Polynomial]] = {
     "power": _power,
     "inv_sqrt": _inv_sqrt,
     "transpose": lambda n, t, X: n.transpose(n(X)),
-    "rows_sum": lambda n, t, X: n.rows_sum(n(X), X.shape),
-    "columns_sum": lambda n, t, X: n.columns_sum(n(X), X.shape),
+    "rows_sum": lambda n, t, X: n.sum_over(1, n(X), X.shape),
+    "columns_sum": lambda n, t, X: n.sum_over(0, n(X), X.shape),
     "elements_sum": lambda n, t, X: n.elements_sum(n(X), X.shape),
-    "rows_mean": lambda n, t, X: times(n.rows_sum(n(X), X.shape), n.power(n.size(X.shape[1]), Fraction(-1), ())),
-    "columns_mean": lambda n, t, X: times(n.columns_sum(n(X), X.shape), n.power(n.size(X.shape[0]), Fraction(-1), ())),
+    "rows_mean": lambda n, t, X: times(n.sum_over(1, n(X), X.shape), n.power(n.size(X.shape[1]), Fraction(-1), ())),
+    "columns_mean": lambda n, t, X: times(n.sum_over(0, n(X), X.shape), n.power(n.size(X.shape[0]), Fraction(-1), ())),
     "dot": lambda n, t, x, y: n.elements_sum(times(n(x), n(y)), x.shape),
     "matmul": lambda n, t, A, B: n.matmul(n(A), n(B), A.shape, B.shape[1]),
     "diag": lambda n, t, X: n.diag(n(X), X.shape),

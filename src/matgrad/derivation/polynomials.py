@@ -6,11 +6,16 @@ terms of shape m×n, 1×n, m×1, 1×1 or (): those with fewer rows or columns co
 
 from __future__ import annotations
 
-from collections import defaultdict
+import operator
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
+from functools import reduce
+from math import gcd, lcm
+from typing import Any
 
-from matgrad.derivation.terms import Term, is_one
+from matgrad.derivation.terms import Shape, Term, apply, is_one, lifted
+from matgrad.program.shapes import size_name
 
 Monomial = tuple[tuple[Term, Fraction], ...]
 Polynomial = dict[Monomial, Fraction]
@@ -82,3 +87,224 @@ def split(m: Monomial, chosen: Callable[[Term], bool]) -> tuple[Monomial, Monomi
 def is_single(m: Monomial, operation: str) -> bool:
     """Whether a monomial is one factor, the result of this operation."""
     return len(m) == 1 and m[0][0].operation == operation and m[0][1] == 1
+
+
+# -- terms of polynomials: common factors are taken out, and what is smaller is repeated late ---
+
+
+Powers = dict[Term, Fraction]
+SUMS = ("add", "subtract", "negative")
+
+
+def build(p: Polynomial, shape: Shape) -> Term:
+    """The polynomial as a term of this shape."""
+    if not p:
+        return lifted(0, shape)
+    c, common = _content(p)
+    if len(p) == 1:
+        return _monomial(common, c, shape)
+    rest = {_quotient(m, common): d / c for m, d in p.items()}
+    inner = _shape_of(rest, shape)
+    if not common and c in (1, -1):
+        inner = shape
+    total = _total(rest, inner)
+    if not common and c == 1:
+        return total
+    return _monomial({**common, total: Fraction(1)}, c, shape)
+
+
+def _content(p: Polynomial) -> tuple[Fraction, Powers]:
+    """The greatest common factor of all terms; sizes in denominators are taken out in any case."""
+    factors = dict.fromkeys(f for m in p for f, _ in m)
+    common: Powers = {}
+    for f in factors:
+        exponents = [dict(m).get(f, Fraction(0)) for m in p]
+        if f.operation == "size" or min(exponents) > 0:
+            common[f] = min(exponents)
+        elif max(exponents) < 0:
+            common[f] = max(exponents)
+    sign = -1 if all(c < 0 for c in p.values()) else 1
+    c = Fraction(sign * gcd(*(c.numerator for c in p.values())), lcm(*(c.denominator for c in p.values())))
+    return c, {f: x for f, x in common.items() if x}
+
+
+def _quotient(m: Monomial, common: Powers) -> Monomial:
+    powers = dict(m)
+    for f, x in common.items():
+        powers[f] = powers.get(f, Fraction(0)) - x
+    return monomial(powers)
+
+
+def _shape_of(p: Polynomial, shape: Shape) -> Shape:
+    """The smallest shape in which all factors have place; that of a scalar only if the polynomial has no matrices."""
+    matrices = [f for m in p for f, _ in m if f.shape != ()]
+    if not matrices:
+        return ()
+    return tuple(shape[k] if any(not is_one(f.shape[k]) for f in matrices) else 1 for k in (0, 1))
+
+
+# -- sums --------------------------------------------------------------------------------------
+
+
+def _total(p: Polynomial, shape: Shape) -> Term:
+    """The sum of terms, those with a plus first; terms that share a factor, or that are smaller, are added first."""
+    terms = sorted(_grouped(p, shape), key=lambda item: (item[0] < 0, _rank(item[1]), item[1].text))
+    (sign, total), *others = terms
+    if sign < 0:
+        total = -total
+    for sign, term in others:
+        total = total + term if sign > 0 else total - term
+    return total
+
+
+def _rank(term: Term) -> int:
+    return sum(1 for x in term.walk() if x.operands)
+
+
+def _grouped(p: Polynomial, shape: Shape) -> list[tuple[int, Term]]:
+    """Terms with their signs."""
+    for group in (_small(p, shape), _sharing(p)):
+        if group:
+            rest = {m: c for m, c in p.items() if m not in group}
+            return [_signed(group, shape), *(_grouped(rest, shape) if rest else [])]
+    return [_signed({m: c}, shape) for m, c in p.items()]
+
+
+def _signed(p: Polynomial, shape: Shape) -> tuple[int, Term]:
+    is_negative = sum(1 if c < 0 else -1 for c in p.values()) > 0
+    q = {m: -c for m, c in p.items()} if is_negative else p
+    inner = _shape_of(q, shape)
+    if len(q) > 1 and inner != shape and _names(inner) != _names(shape):
+        return (-1 if is_negative else 1), _monomial({build(q, inner): Fraction(1)}, Fraction(1), shape)
+    return (-1 if is_negative else 1), build(q, shape)
+
+
+def _small(p: Polynomial, shape: Shape) -> Polynomial | None:
+    """Two or more terms of one smaller shape."""
+    shapes = {m: _names(_shape_of({m: Fraction(1)}, shape)) for m in p}
+    for small, number in Counter(shapes.values()).items():
+        if 1 < number < len(p) and small != _names(shape):
+            return {m: c for m, c in p.items() if shapes[m] == small}
+    return None
+
+
+def _sharing(p: Polynomial) -> Polynomial | None:
+    """The terms that share the factor that most of them have, if there are two or more, and others."""
+    if len(p) < 3:
+        return None
+    counts = Counter((f, x > 0) for m in p for f, x in m if f.shape != ())
+    found = [(n, len(f.text), f.text, f, sign) for (f, sign), n in counts.items() if 1 < n < len(p)]
+    if not found:
+        return None
+    *_, factor, sign = max(found, key=lambda item: item[:3])
+    return {m: c for m, c in p.items() if any(f is factor and (x > 0) == sign for f, x in m)}
+
+
+def _names(shape: Shape) -> tuple[Any, ...]:
+    return tuple(map(size_name, shape))
+
+
+# -- products ----------------------------------------------------------------------------------
+
+
+def _monomial(powers: Powers, c: Fraction, shape: Shape) -> Term:
+    """c times a product of powers, as a term of this shape."""
+    by_shape: dict[tuple[bool, ...], Powers] = {}
+    for f, x in powers.items():
+        by_shape.setdefault(tuple(not is_one(n) for n in f.shape), {})[f] = x
+    scalars = by_shape.pop((), {})
+    body = _matrix(by_shape, shape)
+    above = [*([lifted(abs(c.numerator))] if abs(c.numerator) != 1 else []), *_roots(scalars, 1)]
+    below = [*([lifted(c.denominator)] if c.denominator != 1 else []), *_roots(scalars, -1)]
+    factor = reduce(operator.mul, above) if above else None
+    if factor is None:
+        found = lifted(1) if body is None else body
+    else:
+        found = factor if body is None else factor * body
+    found = lifted(reduce(operator.truediv, below, found), shape)
+    return -found if c < 0 else found
+
+
+def _roots(powers: Powers, sign: int) -> list[Term]:
+    """Scalars above (1) or below (-1) the line."""
+    found = []
+    for f, x in powers.items():
+        if x * sign > 0:
+            whole, rest = divmod(abs(x), 1)
+            found += [f] * int(whole)
+            if rest == Fraction(1, 2):
+                found.append(apply("sqrt", f))
+            elif rest:
+                found.append(f ** float(rest))
+    return found
+
+
+def _matrix(by_shape: dict[tuple[bool, ...], Powers], shape: Shape) -> Term | None:
+    """The product of all matrices, repeated to this shape; None if there are none."""
+    if not by_shape:
+        return None
+    m, n = shape
+    own = (not is_one(m), not is_one(n))
+    single, rows, columns = ((k == own, by_shape.get(k)) for k in ((False, False), (False, True), (True, False)))
+    full = by_shape.get((True, True), {})
+    if single[1] and not single[0]:  # 1×1 is repeated with whatever is repeated, or on its own
+        x = _product(single[1])
+        if rows[1] is not None and not rows[0]:
+            rows = (False, {**rows[1], _repeated(x, (1, n)): Fraction(1)})
+        elif columns[1] is not None and not columns[0]:
+            columns = (False, {**columns[1], _repeated(x, (m, 1)): Fraction(1)})
+        else:
+            small = (1, n) if own[1] else (m, 1)
+            x = _repeated(x, small)
+            if own == (True, True):
+                rows = (False, {x: Fraction(1)})
+            else:
+                full = {**full, x: Fraction(1)}
+    exact = {**full, **(single[1] or {} if single[0] else {})}
+    for is_own, powers in (rows, columns):
+        if is_own and powers:
+            exact = {**exact, **powers}
+    repeated = [_product(powers) for is_own, powers in (columns, rows) if powers and not is_own]
+    if len(repeated) == 2 and not exact:
+        return apply("matmul", *repeated)  # x yᵀ
+    found = [_repeated(x, shape) for x in repeated]
+    if exact:
+        found.append(_product(exact))
+    return _hadamard(found)
+
+
+def _repeated(x: Term, shape: Shape) -> Term:
+    """A smaller matrix, repeated."""
+    m, n = shape
+    if is_one(x.shape[1]) and not is_one(n):
+        x = apply("column_repeat", x, n=n)
+    return apply("row_repeat", x, m=m) if is_one(x.shape[0]) and not is_one(m) else x
+
+
+def _product(powers: Powers) -> Term:
+    """The product of powers of matrices of one shape."""
+    above: list[Term] = []
+    below: list[Term] = []
+    for f, x in sorted(powers.items(), key=_order):
+        whole, rest = divmod(abs(x), 1)
+        side = above if x > 0 else below
+        side += [f] * int(whole)
+        if rest == Fraction(1, 2):
+            above.append(apply("sqrt", f) if x > 0 else apply("inv_sqrt", f, lifted(0)))
+        elif rest:
+            side.append(f ** float(rest))
+    return _hadamard([*above, *(apply("reciprocal", f) for f in below)])
+
+
+def _order(item: tuple[Term, Fraction]) -> tuple:
+    """Sums last; gradients first among the others, unless there is a sum."""
+    f, _ = item
+    return f.operation in SUMS, bool(f.operands), not (f.operation == "input" and f.label.startswith("D")), f.text
+
+
+def _hadamard(terms: list[Term]) -> Term:
+    """A ⊙ (B ⊙ C)"""
+    found = terms[-1]
+    for term in reversed(terms[:-1]):
+        found = apply("hadamard", term, found)
+    return found

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 from matgrad import matrix_operations
 from matgrad.derivation.backpropagation import Equation, Feedforward
-from matgrad.derivation.code import CodePrinter
 from matgrad.derivation.sources import Given
-from matgrad.derivation.terms import Term
+from matgrad.derivation.terms import CodePrinter, Term
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.shapes import size_name
 
