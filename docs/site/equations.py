@@ -19,7 +19,7 @@ from matgrad.inspection.equations import METHODS, Equation, equations
 from matgrad.inspection.verdicts import label_of
 from matgrad.loss_functions import LOSSES
 from matgrad.optimizers import OPTIMIZERS
-from matgrad.symbolic.derivations import statements
+from matgrad.symbolic.derivatives import statements
 from matgrad.symbolic.suite import SOFTMAX_FUNCTIONS
 from matgrad.typesetting.latex import latex_equation, latex_function
 

@@ -17,8 +17,8 @@ from matgrad.inspection.verdicts import label_of
 from matgrad.loss_functions import LOSSES
 from matgrad.proofs.statements import Lemma, Step
 from matgrad.specifications.models import LAYERS
-from matgrad.symbolic import derivations
-from matgrad.symbolic.derivations import SymPyAlgebra, check_lemma, statements
+from matgrad.symbolic import derivatives
+from matgrad.symbolic.derivatives import SymPyAlgebra, check_lemma, statements
 from matgrad.symbolic.equality import compare, random_point, symbols
 from support import DATA
 
@@ -41,12 +41,12 @@ def compare_once(found: sp.ImmutableMatrix, expected: sp.ImmutableMatrix):
 @pytest.fixture(autouse=True)
 def _comparisons_are_kept(monkeypatch):
     """Two matrices are compared once, as every altered step comes after the same unaltered ones."""
-    monkeypatch.setattr(derivations, "compare", lambda a, b: compare_once(a.as_immutable(), b.as_immutable()))
+    monkeypatch.setattr(derivatives, "compare", lambda a, b: compare_once(a.as_immutable(), b.as_immutable()))
 
 
 def is_zero(A: sp.Matrix) -> bool:
     """Whether all elements are zero at a random point."""
-    A = derivations._independent(A)
+    A = derivatives._independent(A)
     variables = sorted(A.free_symbols, key=str)
     values = dict(zip(variables, map(sp.Float, random_point(variables, random.Random(0))), strict=True))
     return all(abs(sp.N(x.xreplace(values))) < 1e-9 for x in A)

@@ -14,7 +14,6 @@ from matgrad.layers import dropout
 from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, row_repeat, step
 from matgrad.optimizers import OPTIMIZERS
-from matgrad.symbolic.defaults import DEFAULTS, check_defaults, check_renewals, check_second_batch
 from matgrad.symbolic.numbers import (
     LOSS_SIZES,
     SIZES,
@@ -23,6 +22,7 @@ from matgrad.symbolic.numbers import (
     check_loss_in_numbers,
     check_softmax_in_numbers,
 )
+from matgrad.symbolic.state import DEFAULTS, check_defaults, check_renewals, check_second_batch
 from support import spread
 
 MAKERS = {

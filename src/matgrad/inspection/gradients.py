@@ -24,7 +24,7 @@ class Calculus(Protocol):
     def pairing(self, G: Matrix, Y: Matrix) -> Scalar:
         """⟨G, Y⟩ = Σ_ij g_ij·y_ij"""
 
-    def derivative(self, value: Scalar, V: Matrix) -> Matrix:
+    def gradient(self, value: Scalar, V: Matrix) -> Matrix:
         """∇_V of a scalar, for a matrix V of symbols."""
 
     def is_same(self, A: Matrix, B: Matrix) -> bool:
@@ -68,7 +68,7 @@ def _sides(run: _Run, layer: Layer, X: Matrix, V: Variable) -> tuple[Any, Matrix
     if V.position is not None or (V.path and V.name == "X"):
         symbols = run.calculus.symbols(suffixed(V.name, V.path), *V.value.shape)
         run = _Run(layer, X, run.calculus, V, symbols)
-    return run.watch.gradient(V), run.calculus.derivative(run.value, symbols)
+    return run.watch.gradient(V), run.calculus.gradient(run.value, symbols)
 
 
 class _Run:

@@ -1,7 +1,7 @@
 """Statements of the paper as objects: steps, each with two matrices that must be equal, and the verdict on them.
 
 A statement is written once, over the table of operations and an `Algebra`, which proves it for all
-sizes; that of `matgrad.symbolic.derivations` checks it at fixed sizes with SymPy.
+sizes; that of `matgrad.symbolic.derivatives` checks it at fixed sizes with SymPy.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from matgrad.index_notation.expressions import Expression, Index, of
 from matgrad.index_notation.sums import summed
 from matgrad.inspection.equations import relative_path
 from matgrad.inspection.verdicts import Check
+from matgrad.matrix_operations import elements_sum, hadamard
 from matgrad.program.shapes import size_name
 from matgrad.proofs.matrices import (
     METHOD,
@@ -30,6 +31,7 @@ from matgrad.proofs.matrices import (
     is_proved,
     jacobian,
     matrix,
+    problem_of,
     row,
     symbols,
 )
@@ -52,6 +54,8 @@ class Algebra:
     gradient: Callable[[Any, Any], Any] = staticmethod(gradient)
     jacobian: Callable[[Any, Any], Any] = staticmethod(jacobian)
     at: Callable[[Any, Any, Any], Any] = staticmethod(at)
+    problem_of: Callable[[Any, Any], str] = staticmethod(problem_of)
+    is_same: Callable[[Any, Any], bool] = staticmethod(is_proved)
 
     def size(self, name: str, number: int) -> Any:
         """A size, which has a name here; the number is for judges that need one."""
@@ -77,6 +81,10 @@ class Algebra:
             return of(Entry("a", (i,))) + linear + square
 
         return matrix((p, 1), entry)
+
+    def pairing(self, G: Any, Y: Any) -> Any:
+        """⟨G, Y⟩ = Σ_ij g_ij·y_ij"""
+        return elements_sum(hadamard(G, Y))
 
     def matrix(self, scalar: Any) -> Any:
         """The 1×1 matrix of a scalar."""

@@ -19,8 +19,8 @@ from matgrad.inspection.gradients import suffixed
 from matgrad.inspection.verdicts import Check, crash
 from matgrad.layers.checks import check_layers
 from matgrad.layers.layer import Layer
-from matgrad.matrix_operations import elements_sum, hadamard
-from matgrad.proofs.matrices import IndexMatrix, Questions, Size, entry_of, gradient, is_proved, problem_of, symbols
+from matgrad.proofs.matrices import IndexMatrix, Questions, Size, entry_of, symbols
+from matgrad.proofs.statements import Algebra
 from matgrad.sparse.matrix import SparseMatrix
 
 T = TypeVar("T")
@@ -51,14 +51,12 @@ class SymbolicSizes:
         return " ".join(f"{name}=1" for name in sorted(self.ones))
 
 
-class Symbols:
+class Symbols(Algebra):
     """Symbols for the matrices and numbers of a layer, a loss or an activation function, and their derivatives.
 
     Symbols of different matrices have different names.
     With `keep_numbers`, numbers such as ε stay as they are, unless they depend on the sizes.
     """
-
-    derivative, problem_of, is_same = staticmethod(gradient), staticmethod(problem_of), staticmethod(is_proved)
 
     def __init__(self, sizes: SymbolicSizes, keep_numbers: bool = False) -> None:
         self.sizes, self.keep_numbers = sizes, keep_numbers
@@ -75,10 +73,6 @@ class Symbols:
         X = self.symbols(name, *shape, is_positive=is_positive)
         self.taken.add(entry_of(X).name)
         return X
-
-    def pairing(self, G: IndexMatrix, Y: IndexMatrix) -> IndexMatrix:
-        """⟨G, Y⟩ = Σ_ij g_ij·y_ij"""
-        return elements_sum(hadamard(G, Y))
 
     def layer(self, make: MakeLayer, *, training: bool = True) -> Layer:
         """The layer in one of its modes, with symbols, parts included."""

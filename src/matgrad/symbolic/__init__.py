@@ -6,8 +6,7 @@ Three lines check a layer, activation function or loss of your own:
     for check in check_layer(MyLayer(2, 4)):
         assert check.ok, check.message
 
-`suite` is what `matgrad verify` runs: the `checks` of every class that trains, and the paper's `derivations`.
-`teaching` writes those that were validated in LaTeX.
+`suite` is what `matgrad verify` runs: the checks of every class that trains, and the paper's derivations.
 """
 
 from matgrad.inspection.verdicts import Check
@@ -18,7 +17,7 @@ from matgrad.symbolic.derivatives import (
     check_softmax,
 )
 from matgrad.symbolic.equality import compare, symbols
-from matgrad.symbolic.optimizers import check_optimizer
+from matgrad.symbolic.state import check_optimizer
 
 __all__ = [
     "Check",

@@ -1,4 +1,4 @@
-"""Checks of layers, losses, activation functions and softmax functions: their gradients.
+"""Checks of gradients of layers, losses, activation and softmax functions, and of the paper's derivations.
 
 SymPy matrices run through the very classes that train, and what they compute is compared with SymPy's
 own differentiation. No check is vacuous: the batch has at least 3 examples, all sizes differ, and the
@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import combinations_with_replacement
+from typing import Any
 
 import numpy as np
 import sympy as sp
+from sympy.core.function import AppliedUndef
 
 from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
@@ -28,7 +31,10 @@ from matgrad.layers.checks import check_layers
 from matgrad.layers.layer import Layer
 from matgrad.layers.linear import ActivationLayer
 from matgrad.loss_functions import LossFunction, takes_weights
-from matgrad.symbolic.equality import exact, numbers_as_symbols, problem_of, symbolic_layer, symbols, verdict
+from matgrad.proofs.derivations import derivations
+from matgrad.proofs.lemmas import lemmas
+from matgrad.proofs.statements import Algebra, Lemma, Step, judge_lemma
+from matgrad.symbolic.equality import compare, exact, numbers_as_symbols, problem_of, symbolic_layer, symbols, verdict
 
 # where activation functions are looked at besides random points: no threshold that anybody would choose
 POSITIVE = "0.11 0.53 1.3 3.1 5.7 8.9 12.3 16.1 21.3 27.1 36.7 47.3 66.1 430.3"
@@ -168,20 +174,86 @@ def _check_activations(layer: Layer) -> list[Check]:
 # -- layers ------------------------------------------------------------------------------------
 
 
-class _SympyCalculus:
-    """Derivatives by SymPy."""
+def _check_layer(layer: Layer, N: int, sizes: str) -> list[Check]:
+    """The gradients of a layer with symbols in it, and of its parts, in order of backpropagation."""
+    return gradient_checks(layer, symbols("X", N, layer.input_size), SymPyAlgebra(), sizes, verdict)
 
-    symbols, derivative, problem_of = staticmethod(symbols), staticmethod(derivative), staticmethod(problem_of)
+
+# -- lemmas and derivations of the paper -------------------------------------------------------
+
+
+def statements() -> list[Lemma]:
+    """Every lemma, property and derivation of the paper."""
+    return [*lemmas(), *derivations()]
+
+
+def check_lemma(lemma: Lemma) -> Check:
+    """The verdict on a lemma at its sizes."""
+    sizes = " ".join(f"{name}={size}" for name, size in lemma.sizes.items())
+    return judge_lemma(lemma, SymPyAlgebra(), sizes, "is wrong")
+
+
+class SymPyAlgebra(Algebra):
+    """Matrices of SymPy, with numbers for sizes."""
+
+    gradient, jacobian = staticmethod(derivative), staticmethod(sp.Matrix.jacobian)
+    row, column = staticmethod(sp.Matrix.row), staticmethod(sp.Matrix.col)
+    problem_of, is_same = staticmethod(problem_of), staticmethod(sp.Matrix.__eq__)
+
+    def size(self, name: str, number: int) -> int:
+        """The number."""
+        return number
+
+    def symbols(self, name: str, *shape: int, is_positive: bool = False) -> Any:
+        """An m×n matrix of symbols; without sizes, a scalar."""
+        if not shape:
+            return sp.Symbol(name, real=True, positive=is_positive or None)
+        return symbols(name, *shape, positive=is_positive or None)
+
+    def functions(self, name: str, shape: tuple[int, int], x: sp.Matrix) -> sp.Matrix:
+        """Matrix of undefined functions name_11(x), name_12(x), …"""
+        return SympyMatrix(*shape, lambda i, j: sp.Function(f"{name}_{i + 1}{j + 1}")(*x))
+
+    def polynomials(self, p: int, y: sp.Matrix) -> sp.Matrix:
+        """A column of p polynomials of degree 2 in the elements of y, whose coefficients are all different symbols."""
+        monomials = [a * b for a, b in combinations_with_replacement([sp.S.One, *y], 2)]
+        return symbols("g", p, len(monomials)) @ sp.Matrix(monomials)
 
     def pairing(self, G: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
         """⟨G, Y⟩, with exact numbers"""
         return sum(g * y for g, y in zip(G, exact(Y), strict=True))
 
-    def is_same(self, A: sp.Matrix, B: sp.Matrix) -> bool:
-        """Whether the elements are the same expressions."""
-        return A == B
+    def matrix(self, scalar: sp.Expr) -> sp.Matrix:
+        """The 1×1 matrix of a scalar."""
+        return sp.Matrix([[scalar]])
+
+    def scaled(self, A: sp.Matrix, g: sp.Matrix) -> sp.Matrix:
+        """A times the scalar in the 1×1 matrix g."""
+        return A * g[0]
+
+    def by_rows(self, f: Callable[[int], sp.Matrix], shape: tuple[int, int]) -> sp.Matrix:
+        """The matrix with the rows f(0), …, f(m - 1)."""
+        return sp.Matrix.vstack(*map(f, range(shape[0])))
+
+    def by_columns(self, f: Callable[[int], sp.Matrix], shape: tuple[int, int]) -> sp.Matrix:
+        """The matrix with the columns f(0), …, f(n - 1)."""
+        return sp.Matrix.hstack(*map(f, range(shape[1])))
+
+    def at(self, A: sp.Matrix, V: sp.Matrix, value: sp.Matrix) -> sp.Matrix:
+        """A with a matrix for the symbols V in it."""
+        return A.xreplace(dict(zip(V, value, strict=True)))
+
+    def judge(self, step: Step) -> tuple[str, str]:
+        """The method by which both sides were compared, and what is wrong; '' if nothing is."""
+        result = compare(_independent(step.left), _independent(step.right))
+        return result.method, result.problem
 
 
-def _check_layer(layer: Layer, N: int, sizes: str) -> list[Check]:
-    """The gradients of a layer with symbols in it, and of its parts, in order of backpropagation."""
-    return gradient_checks(layer, symbols("X", N, layer.input_size), _SympyCalculus(), sizes, verdict)
+def _independent(A: sp.Matrix) -> sp.Matrix:
+    """A with a symbol for every undefined function f and for every ∂f/∂x_j.
+
+    The symbols are independent: a function can have any value and any first derivatives at a point.
+    """
+    derivatives = {d: sp.Symbol(f"∂{d.expr.func}/∂{d.variables[0]}", real=True) for d in A.atoms(sp.Derivative)}
+    A = A.xreplace(derivatives)
+    return A.xreplace({f: sp.Symbol(str(f.func), real=True) for f in A.atoms(AppliedUndef)})

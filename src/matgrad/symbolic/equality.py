@@ -38,41 +38,33 @@ MANY = 40  # the number of elements above which it is not tried
 
 @dataclass(frozen=True)
 class Comparison:
-    """Whether two matrices are equal, how that was found, and the first elements that differ."""
+    """How two matrices were compared, and what is wrong with the first; '' if they are equal."""
 
-    ok: bool
     method: str  # 'algebra' or 'points', see `Check`
-    row: int = 0  # of those elements; rows and columns count from 0
-    column: int = 0
-    found: sp.Expr = sp.S.Zero
-    expected: sp.Expr = sp.S.Zero
-    problem: str = ""  # why they cannot be compared at all
+    problem: str = ""  # the end of a sentence that begins with the name of what was compared
 
-    def __str__(self) -> str:
-        """The end of a sentence that begins with the name of what was compared."""
-        if self.ok:
-            return "is right"
-        if self.problem:
-            return f"is wrong: {self.problem}"
-        position = f"row {self.row}, column {self.column}"
-        return f"is wrong at {position}:\n  found     {self.found}\n  expected  {self.expected}"
+    @property
+    def ok(self) -> bool:
+        """Whether they are equal."""
+        return not self.problem
 
 
 def compare(found: Any, expected: sp.Matrix, seed: int = 0) -> Comparison:
     """Whether two matrices are equal as functions of the symbols in them."""
     if problem := problem_of(found, expected):
-        return Comparison(False, "algebra", problem=problem)
+        return Comparison("algebra", f"is wrong: {problem}")
     unknown = [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a - b != 0]
     pairs = [(found[i], expected[i]) for i in unknown]
     try:
         wrong = _first_difference(pairs, seed)
     except ArithmeticError as error:
-        return Comparison(False, "points", problem=str(error))
+        return Comparison("points", f"is wrong: {error}")
     if wrong is None:
         is_proved = len(pairs) <= MANY and all(_is_zero(a - b) for a, b in pairs)
-        return Comparison(True, "algebra" if is_proved else "points")
+        return Comparison("algebra" if is_proved else "points")
     row, column = divmod(unknown[wrong], found.shape[1])
-    return Comparison(False, "points", row, column, found[row, column], expected[row, column])
+    entries = f"\n  found     {found[row, column]}\n  expected  {expected[row, column]}"
+    return Comparison("points", f"is wrong at row {row}, column {column}:{entries}")
 
 
 def problem_of(found: Any, expected: sp.Matrix) -> str:
@@ -225,5 +217,4 @@ def verdict(
 ) -> Check:
     """The verdict on what a class or function computes, compared with what it should compute; see `judged`."""
     result = compare(exact(found), exact(expected))
-    problem = "" if result.ok else str(result)
-    return judged(thing, quantity, origin, sizes, problem, method=result.method, start=start, prefix=prefix)
+    return judged(thing, quantity, origin, sizes, result.problem, method=result.method, start=start, prefix=prefix)

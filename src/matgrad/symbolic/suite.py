@@ -30,14 +30,19 @@ from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.optimizers import OPTIMIZERS, Optimizer
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import lookup
-from matgrad.symbolic.defaults import check_defaults, check_renewals, check_second_batch
 from matgrad.symbolic.definitions import (
     check_definition_of_activation,
     check_definition_of_layer,
     check_definition_of_loss,
 )
-from matgrad.symbolic.derivations import check_lemma, statements
-from matgrad.symbolic.derivatives import check_activation, check_layer, check_loss, check_softmax
+from matgrad.symbolic.derivatives import (
+    check_activation,
+    check_layer,
+    check_lemma,
+    check_loss,
+    check_softmax,
+    statements,
+)
 from matgrad.symbolic.equality import symbols
 from matgrad.symbolic.numbers import (
     LOSS_SIZES,
@@ -47,7 +52,13 @@ from matgrad.symbolic.numbers import (
     check_loss_in_numbers,
     check_softmax_in_numbers,
 )
-from matgrad.symbolic.optimizers import check_first_updates, check_optimizer
+from matgrad.symbolic.state import (
+    check_defaults,
+    check_first_updates,
+    check_optimizer,
+    check_renewals,
+    check_second_batch,
+)
 from matgrad.typesetting.latex import latex_document, latex_equation, latex_function
 
 SOFTMAX_FUNCTIONS = ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
