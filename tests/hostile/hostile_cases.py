@@ -22,7 +22,7 @@ from hostile_readers import BINARY, OPTIONS, READERS, Case, checkpoint, idx, mod
 from hostile_readers import table as good_table
 from onnx import TensorProto, helper
 
-from matgrad.storage.trees import digest_of
+from matgrad.storage.checkpoints import digest_of
 
 DEEP = "[" * 100_000
 

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import safetensors.numpy
 
-from matgrad.storage.trees import digest_of
+from matgrad.storage.checkpoints import digest_of
 
 NUMBERS = (
     *("0", "-1", "1", "2.5", "1e308", "-1e308", "1e-320", "1e999", "nan", "inf", "-0", "65536", "300000000", "1_0"),

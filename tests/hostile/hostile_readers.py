@@ -45,9 +45,8 @@ from matgrad.runs.comparison import compare, sorted_by
 from matgrad.runs.comparison import table as table_of_runs
 from matgrad.runs.reading import read_run
 from matgrad.specifications.models import create_model, set_optimizers
-from matgrad.storage.models import SavedModel, load_model
+from matgrad.storage.models import SavedModel, load_model, load_supports
 from matgrad.storage.programs import load_program, save_program
-from matgrad.storage.supports import load_supports
 from matgrad.training import Training
 
 BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")

@@ -18,8 +18,7 @@ from matgrad.sparse.densities import erdos_renyi_rule, layer_densities
 from matgrad.specifications.models import count_linear, create_model, model_specification
 from matgrad.specifications.parsing import parse_numbers
 from matgrad.storage.checkpoints import Checkpoint
-from matgrad.storage.models import OnlyWeightsError, SavedModel, load_model, load_weights
-from matgrad.storage.supports import load_supports
+from matgrad.storage.models import OnlyWeightsError, SavedModel, load_model, load_supports, load_weights
 
 # the options that describe a model, and what they are called in its specification
 DESCRIPTION = {"layers": "layers", "layer_sizes": "sizes", "dropouts": "dropouts"}

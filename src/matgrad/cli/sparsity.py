@@ -12,7 +12,7 @@ from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import erdos_renyi_rule, layer_densities
 from matgrad.specifications.models import model_specification
 from matgrad.specifications.parsing import parse_call, parse_numbers
-from matgrad.storage.supports import load_supports
+from matgrad.storage.models import load_supports
 
 SPARSITY = ("densities", "supports")  # of which at most one is given
 

@@ -19,7 +19,7 @@ from matgrad.foundation.writing import atomic_write
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
-from matgrad.storage.models import SavedModel, model_description
+from matgrad.storage.models import model_description
 
 OPSET, IR = 20, 9  # of November 2023, the first with Gelu
 WITH_RMS = 23, 11  # of May 2025, the first with RMSNormalization; for models that have it
@@ -35,7 +35,7 @@ def to_onnx(M: MultilayerPerceptron, path: str | Path, *, sparse: bool = False) 
             counterpart(WRITERS, operation, "ONNX has no such operator")(graph, operation)
     check_count(graph.bytes, LARGEST, str(path), "bytes of weights")
     model = graph.model(M.layers[0].input_size, M.layers[-1].output_size)
-    description = model_description(SavedModel(M, dict(M.information)))
+    description = model_description(M)
     helper.set_model_props(model, {METADATA: json.dumps(description)})
     with atomic_write(path) as file:
         file.write(model.SerializeToString())

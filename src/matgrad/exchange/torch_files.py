@@ -23,7 +23,7 @@ from matgrad.foundation.numbers import preserved_generator
 from matgrad.foundation.writing import atomic_write
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.specifications.models import create_model, model_bytes
-from matgrad.storage.models import SavedModel, model_description, read_description, with_information
+from matgrad.storage.models import model_description, read_description, with_information
 
 DESCRIPTION = "exchange"  # its name in the header
 
@@ -31,7 +31,7 @@ DESCRIPTION = "exchange"  # its name in the header
 def save_torch(M: MultilayerPerceptron, path: str | Path) -> None:
     """Write the state dictionary of `to_torch(M)` to a safetensors file."""
     tensors = {name: tensor.contiguous() for name, tensor in to_torch(M).state_dict().items()}
-    description = json.dumps(model_description(SavedModel(M, dict(M.information))))
+    description = json.dumps(model_description(M))
     with atomic_write(path) as file:
         file.write(save(tensors, metadata={DESCRIPTION: description}))
 

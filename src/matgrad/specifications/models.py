@@ -72,8 +72,9 @@ def create_model(
         raise ValueError("densities and supports: expected one of them")
     if densities is not None:
         densities = layer_densities(densities, parse_numbers(sizes, "layer size"))
-    sparsity = _Densities(1 if densities is None else densities) if supports is None else _Supports(supports)
-    check_bytes(model_bytes(layers, sizes, sparsity.densities), f"the model with sizes {sizes}")
+    listed = _LayerItems(parse_densities(1 if densities is None else densities), "densities")
+    sparsity = listed if supports is None else _given_supports(supports)
+    check_bytes(model_bytes(layers, sizes, map(_density, sparsity.values)), f"the model with sizes {sizes}")
     items = split_items(layers, "layer")
     kinds = _kinds(items)
     rates = _LayerItems(parse_numbers(dropouts, "dropout", float), "dropouts")
@@ -90,8 +91,8 @@ def create_model(
                 if isinstance(part, LinearLayer):
                     part.set_weights(distributions.take())
         M.layers.append(layer)
-    for listed in (rates, renewals, sparsity, distributions):
-        listed.check()
+    for items_of_layers in (rates, renewals, sparsity, distributions):
+        items_of_layers.check()
     set_optimizers(M, optimizers)
     return M.to("auto")
 
@@ -188,95 +189,67 @@ def _check_specification(name: str, layer: Layer) -> None:
     try:
         with preserved_generator():
             sizes = layer.input_size, layer.output_size
-            made = _create_layer(specification, type(layer), *sizes, rates, renewals, _Densities(1))
+            made = _create_layer(specification, type(layer), *sizes, rates, renewals, _LayerItems([None], "supports"))
     except Exception as error:  # whatever a constructor with other arguments than (D, K) raises
         raise ValueError(f"{name}: cannot be made from its specification {specification!r}: {error}") from None
-    for found, expected in zip_longest(_settings(layer), _settings(made)):
+    for found, expected in zip_longest(_settings(layer), _settings(made), fillvalue="nothing"):
         if found != expected:
-            makes, has = _in_words(expected), _in_words(found)
-            raise ValueError(f"{name}: its specification {specification!r} makes {makes}, but it has {has}")
+            raise ValueError(f"{name}: its specification {specification!r} makes {expected}, but it has {found}")
 
 
-_Settings = tuple[str, str, dict[str, Any]]
+def _settings(layer: Layer) -> list[str]:
+    """A layer and its parts in words: names, specifications, numbers and strings, which a specification must give."""
 
+    def described(name: str, part: Layer) -> str:
+        plain = {k: v for k, v in vars(part).items() if isinstance(v, bool | int | float | str) and k != "training"}
+        values = ", ".join(f"{attribute} = {value}" for attribute, value in plain.items())
+        return f"{f'part {name}' if name else 'a layer'} {part.specification()} with {values}"
 
-def _settings(layer: Layer) -> list[_Settings]:
-    """The name, specification, numbers and strings of a layer and of each part: what a specification must give."""
-
-    def plain(part: Layer) -> dict[str, Any]:
-        return {k: v for k, v in vars(part).items() if isinstance(v, bool | int | float | str) and k != "training"}
-
-    return [(name, part.specification(), plain(part)) for name, part in layer.walk()]
-
-
-def _in_words(settings: _Settings | None) -> str:
-    """The settings of a layer or a part, if there is one, as a string."""
-    if settings is None:
-        return "nothing"
-    name, specification, values = settings
-    listed = ", ".join(f"{attribute} = {value}" for attribute, value in values.items())
-    return f"{f'part {name}' if name else 'a layer'} {specification} with {listed}"
+    return [described(name, part) for name, part in layer.walk()]
 
 
 class _LayerItems:
-    """A list with one item per linear layer, in the order of the model; a single item serves all."""
+    """A list with one item per linear layer, in the order of the model; if `is_shared`, a single item serves all."""
 
-    def __init__(self, values: list[Any], what: str) -> None:
-        self.values, self.what, self.taken = values, what, 0
+    def __init__(self, values: list[Any], what: str, *, is_shared: bool = True) -> None:
+        self.values, self.what, self.is_shared, self.taken = values, what, is_shared, 0
 
     def take(self) -> Any:
         """The item of the next linear layer."""
         self.taken += 1
-        return self.values[self.taken - 1 if self.taken <= len(self.values) else 0]
+        if self.taken <= len(self.values):
+            return self.values[self.taken - 1]
+        return self.values[0] if self.is_shared else None
 
     def check(self) -> None:
-        """Raise if the length is neither 1 nor the number of linear layers."""
-        if len(self.values) not in (1, self.taken):
-            number, found = self.taken, len(self.values)
-            raise ValueError(f"expected 1 or {number} {self.what} for {number} linear layers, found {found}")
+        """Raise if there is another number of items than of linear layers."""
+        n, found = self.taken, len(self.values)
+        if found != n and not (self.is_shared and found == 1):
+            expected = f"1 or {n}" if self.is_shared else n
+            raise ValueError(f"expected {expected} {self.what} for {n} linear layers, found {found}")
 
 
-class _Densities(_LayerItems):
-    """Densities of linear layers, for which random supports are made."""
-
-    def __init__(self, densities: Items) -> None:
-        super().__init__(parse_densities(densities), "densities")
-
-    @property
-    def densities(self) -> list[float]:
-        """The densities of the layers, or one for all."""
-        return self.values
-
-    def support(self, K: int, D: int) -> Support | None:
-        """The support of the next linear layer; None if it is dense."""
-        return random_support(K, D, self.take())
+def _given_supports(supports: Sequence[Any]) -> _LayerItems:
+    """The supports of linear layers, one for each; None for a dense layer."""
+    values = [None if S is None else as_support(S) for S in supports]
+    for position, S in enumerate(values, start=1):
+        if S is not None and not S.nnz:
+            raise ValueError(f"support {position}: expected at least one element, found {S!r}")
+    return _LayerItems(values, "supports", is_shared=False)
 
 
-class _Supports(_Densities):
-    """Given supports of linear layers, one for each; None for a dense layer."""
+def _density(item: float | Support | None) -> float:
+    """A density, or that of a support."""
+    return 1.0 if item is None else item.density if isinstance(item, Support) else item
 
-    def __init__(self, supports: Sequence[Any]) -> None:
-        _LayerItems.__init__(self, [None if S is None else as_support(S) for S in supports], "supports")
-        for position, S in enumerate(self.values, start=1):
-            if S is not None and not S.nnz:
-                raise ValueError(f"support {position}: expected at least one element, found {S!r}")
 
-    @property
-    def densities(self) -> list[float]:
-        return [1.0 if S is None else S.density for S in self.values]
-
-    def support(self, K: int, D: int) -> Support | None:
-        self.taken += 1
-        return self.values[self.taken - 1] if self.taken <= len(self.values) else None
-
-    def check(self) -> None:
-        if len(self.values) != self.taken:
-            number, found = self.taken, len(self.values)
-            raise ValueError(f"expected {number} supports for {number} linear layers, found {found}")
+def _support(item: float | Support | None, K: int, D: int) -> Support | None:
+    """The given support, or a random one with a density below 1; None for a dense layer."""
+    return item if item is None or isinstance(item, Support) else random_support(K, D, item)
 
 
 def _create_layer(
-    item: str, kind: type, D: int, K: int, rates: _LayerItems, renewals: _LayerItems, sparsity: _Densities
+    item: str, kind: type, D: int, K: int, rates: _LayerItems, renewals: _LayerItems, sparsity: _LayerItems
 ) -> Layer:
     """The layer, or the activation layer with the activation function, that the item names.
 
@@ -289,7 +262,7 @@ def _create_layer(
             kind = _with_dropout(kind)
         if issubclass(kind, LinearDropoutLayer):
             options = {"dropout": rate, "renew": renew}
-        support = sparsity.support(K, D)
+        support = _support(sparsity.take(), K, D)
         if support is not None:
             options["support"] = support
     if issubclass(kind, ActivationFunction):
@@ -304,7 +277,7 @@ def _create_layer(
                 part.set_dropout(rate or part.dropout, renew if rate else part.renew)
             elif rate:
                 add_dropout(part, rate, renew)
-            support = sparsity.support(part.output_size, part.input_size)
+            support = _support(sparsity.take(), part.output_size, part.input_size)
             if support is not None:
                 part.set_support(support)
     return layer

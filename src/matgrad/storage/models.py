@@ -16,6 +16,7 @@ with the same description, and with the name of the tensor that each of these ar
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from matgrad.backends import backend_of
+from matgrad.backends.base import Matrix
 from matgrad.backends.conversion import convert
 from matgrad.datasets.features import Features
 from matgrad.datasets.normalization import KINDS, Normalization
@@ -35,6 +37,7 @@ from matgrad.layers.linear import LinearLayer
 from matgrad.layers.state import SUPPORT
 from matgrad.loss_functions import LossFunction, create_loss, default_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 from matgrad.specifications.models import create_model, model_bytes, model_specification
 
@@ -89,7 +92,7 @@ def save_model(M: MultilayerPerceptron, path: str | Path, *, information: Mappin
     reads it into such a model, and `load_model` says why it cannot make one.
     """
     check_ending(path)
-    description = model_description(SavedModel(M, {**M.information, **(information or {})}))
+    description = model_description(M, information)
     with atomic_write(path) as file:
         np.savez(file, matgrad=np.array(json.dumps(description)), **model_arrays(M))  # type: ignore[arg-type]
 
@@ -113,9 +116,9 @@ def model_arrays(M: MultilayerPerceptron) -> dict[str, np.ndarray]:
     return content
 
 
-def model_description(saved: SavedModel) -> dict[str, Any]:
-    """How to make the model, or the 'problem' where no specification can, and the information beside it."""
-    M, information = saved.model, dict(saved.information)
+def model_description(M: MultilayerPerceptron, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """How to make the model, or the 'problem' where no specification can, and its information, with more of it."""
+    information = {**M.information, **(more or {})}
     if M.normalization is not None:
         information["normalize"] = M.normalization.kind
     if M.target_normalization is not None:
@@ -137,8 +140,7 @@ def load(path: str | Path) -> MultilayerPerceptron:
     is its `information`, which `M.save` writes again. The optimizers and their state are not saved: it has those of
     a new model.
     """
-    saved = load_model(path)
-    return with_information(saved.model, saved.information, path)
+    return load_model(path).model
 
 
 def with_information(M: MultilayerPerceptron, information: Mapping[str, Any], path: str | Path) -> MultilayerPerceptron:
@@ -166,12 +168,10 @@ def load_model(path: str | Path) -> SavedModel:
     if any(A.dtype == np.float64 for name, A in content.items() if not name.startswith("extra.")):
         M.to(dtype="float64")
     _fill(M, content, path)
-    _check_classes(information, M.layers[-1].output_size, path)
     M.normalization = _normalization(content, information.get("normalize"), "", M.layers[0].input_size, path)
     kind, K = information.get("normalize_targets"), M.layers[-1].output_size
     M.target_normalization = _normalization(content, kind, "target_", K, path)
-    M.features = _features(information.get("features"), M.layers[0].input_size, path)
-    return SavedModel(M, information)
+    return SavedModel(with_information(M, information, path), information)
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
@@ -353,3 +353,42 @@ def _check_array(name: str, A: np.ndarray, expected: tuple[int, ...], path: str 
         raise ValueError(f"{path}: {name} has shape {A.shape}, expected {expected}")
     if A.dtype.kind not in "fiu" or not np.isfinite(A).all():
         raise ValueError(f"{path}: {name} has elements that are not finite numbers")
+
+
+# -- supports ----------------------------------------------------------------------------------
+
+
+def load_supports(path: str | Path) -> list[Support | None]:
+    """The supports of the linear layers, in their order, that a file has; None for a matrix without zeros.
+
+    In a model file, a sparse layer has its support, and a dense one the positions where its weights are not 0. Other
+    npz files have masks or matrices ``W1, W2, …``, one per linear layer, and possibly ``b1, b2, …``.
+    """
+    content = read_arrays(path)
+    if "matgrad" not in content:
+        return [_where_not_zero(A) for A in _masks(content, path)]
+    M = load_model(path).model
+    return [_support_of(layer.W) for _, layer in M.walk() if isinstance(layer, LinearLayer)]
+
+
+def _support_of(W: Matrix) -> Support | None:
+    return W.support if isinstance(W, SparseMatrix) else _where_not_zero(W)
+
+
+def _where_not_zero(A: np.ndarray) -> Support | None:
+    mask = A != 0
+    return None if mask.all() else Support.from_mask(mask)
+
+
+def _masks(content: Mapping[str, np.ndarray], path: str | Path) -> list[np.ndarray]:
+    """W1, W2, … of a file, after a check that they are matrices of finite numbers and that little else is in it."""
+    found = [name for name in content if not re.fullmatch(r"b[1-9]\d*", name)]
+    names = [f"W{k}" for k in range(1, len(found) + 1)]
+    if not found or {*found} != {*names}:
+        expected = "expected a model, or matrices W1, W2, … of all its linear layers (a dense one has no 0)"
+        raise ValueError(f"{path}: {expected}, found {', '.join(found) or 'none'}")
+    for name in names:
+        A = content[name]
+        if A.ndim != 2 or A.dtype.kind not in "biuf" or not np.isfinite(A).all():
+            raise ValueError(f"{path}: {name}: expected a matrix of numbers, found {A.dtype} of shape {A.shape}")
+    return [content[name] for name in names]

@@ -30,7 +30,7 @@ def save_program(program: Program, path: str | Path, of: SavedModel | Mapping[st
     metadata = {"matgrad": _json(as_dictionary(program))}
     if isinstance(of, SavedModel):
         names = state_tensors(of.model, program.supports)
-        metadata["model"] = _json(model_description(of) | {"tensors": names})
+        metadata["model"] = _json(model_description(of.model, of.information) | {"tensors": names})
         others = {names[name]: A for name, A in model_arrays(of.model).items()}
         state = {name: X for name, X in of.model.state().items() if name in {*program.inputs, *program.supports}}
     else:
