@@ -46,10 +46,6 @@ def test_every_scheduler_has_an_example():
     assert EXAMPLES.keys() == SCHEDULERS.keys()
 
 
-def test_constant():
-    assert [mg.ConstantScheduler(0.3)(i) for i in (0, 1, 7, 1000)] == [0.3] * 4
-
-
 @pytest.mark.parametrize("milestones", [(10, 15), (10,), (1, 2, 3), (15, 10), (0, 5), (5, 5)], ids=str)
 def test_multi_step_is_that_of_torch(milestones):
     """η₀·Γ^(number of milestones ≤ i): it stops decaying after the last one, unlike the paper's sum."""
@@ -120,15 +116,6 @@ def test_warm_up_is_that_of_torch(schedule, steps):
     assert scheduler(steps) == create_scheduler(schedule)(0)
 
 
-def test_time_based_first_values():
-    """The values that the docstring gives for i = 0, 1, 2, 3."""
-    lr, d = 0.4, 0.25
-    scheduler = mg.TimeBasedScheduler(lr, d)
-    expected = [lr, lr, lr / (1 + d), lr / ((1 + d) * (1 + 2 * d))]
-    assert [scheduler(i) for i in range(4)] == pytest.approx(expected, rel=1e-15)
-    assert "η₀, η₀, η₀/(1+d), η₀/((1+d)(1+2d)) for i = 0, 1, 2, 3" in mg.TimeBasedScheduler.__doc__
-
-
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_schedulers_are_pure(name):
     """Any order of calls, and repeated calls, give the same values; and they are floats."""
@@ -180,23 +167,16 @@ def test_index_is_the_epoch_or_the_step(per_step, indices):
     ("specification", "expected"),
     [
         ("0.01", mg.ConstantScheduler(0.01)),
-        (" 1e-2 ", mg.ConstantScheduler(0.01)),
         (0.01, mg.ConstantScheduler(0.01)),
-        (1, mg.ConstantScheduler(1.0)),
-        ("Constant(0.01)", mg.ConstantScheduler(0.01)),
         ("TimeBased(0.1, 0.05)", mg.TimeBasedScheduler(0.1, 0.05)),
-        ("TimeBased(lr=0.1, decay=0.05)", mg.TimeBasedScheduler(0.1, 0.05)),
         ("StepBased(0.1, 0.5, 4)", mg.StepBasedScheduler(0.1, 0.5, 4)),
         ("Exponential(0.1; 3e-2)", mg.ExponentialScheduler(0.1, 0.03)),
         ("MultiStepLR(0.1; 10, 15; 0.1)", mg.MultiStepLRScheduler(0.1, [10, 15], 0.1)),
-        ("MultiStepLR(0.1; milestones=10, 15; gamma=0.1)", mg.MultiStepLRScheduler(0.1, [10, 15], 0.1)),
         ("MultiStepLR(0.1; 10; 0.1)", mg.MultiStepLRScheduler(0.1, 10, 0.1)),
-        ("MultiStepLR(0.1, 10, 0.1)", mg.MultiStepLRScheduler(0.1, 10, 0.1)),
         ("Cosine(0.1; 50)", mg.CosineScheduler(0.1, 50)),
         ("Cosine(0.1, 50, minimum=0.001)", mg.CosineScheduler(0.1, 50, 0.001)),
         ("WarmUp(5; 0.1)", mg.WarmUpScheduler(5, 0.1)),
         ("WarmUp(5; Cosine(0.1; 50))", mg.WarmUpScheduler(5, mg.CosineScheduler(0.1, 50))),
-        ("WarmUp(5, Cosine(0.1, 50))", mg.WarmUpScheduler(5, mg.CosineScheduler(0.1, 50))),
         ("WarmUp(schedule=Cosine(0.1; 50); steps=5)", mg.WarmUpScheduler(5, mg.CosineScheduler(0.1, 50))),
         ("WarmUp(2; WarmUp(3; 0.1))", mg.WarmUpScheduler(2, mg.WarmUpScheduler(3, 0.1))),
     ],
@@ -207,37 +187,15 @@ def test_specifications(specification, expected):
     assert [scheduler(i) for i in range(COUNT)] == [expected(i) for i in range(COUNT)]
 
 
-def test_one_milestone_is_a_list_of_one():
-    one, many = create_scheduler("MultiStepLR(0.1; 10; 0.1)"), mg.MultiStepLRScheduler(0.1, [10], 0.1)
-    assert [one(i) for i in range(COUNT)] == [many(i) for i in range(COUNT)]
-    assert one(9) == 0.1
-    assert one(10) == pytest.approx(0.01)
-
-
-def test_a_function_is_a_schedule():
-    def schedule(i):
-        return 1 / (1 + i)
-
-    assert create_scheduler(schedule) is schedule
-    scheduler = mg.ConstantScheduler(0.1)
-    assert create_scheduler(scheduler) is scheduler
-
-
 @pytest.mark.parametrize(
     ("specification", "message"),
     [
         ("Multistep(0.1; 10; 0.1)", r"unknown learning rate scheduler 'Multistep'; did you mean 'MultiStepLR'\?"),
-        ("Sine(0.1)", r"unknown learning rate scheduler 'Sine'.*known: Constant, TimeBased"),
         ("Cosine(0.1)", r"'steps'; usage: Cosine\(lr, steps, minimum=0.0\)"),
-        ("WarmUp(5)", r"'schedule'; usage: WarmUp\(steps, schedule\)"),
         ("WarmUp(5; Cosin(0.1; 3))", r"unknown learning rate scheduler 'Cosin'; did you mean 'Cosine'\?"),
         ("WarmUp(5; Cosine(0.1))", r"learning rate scheduler 'Cosine\(0.1\)': .*usage: Cosine"),
-        ("WarmUp(5; 0.1, 0.2)", r"cannot read '\[0\.1, 0\.2\]'"),
-        ("WarmUp(5; fast)", r"unknown learning rate scheduler 'fast'"),
-        ("Constant", r"usage: Constant\(lr\)"),
         ("TimeBased(0.1)", r"'decay'; usage: TimeBased\(lr, decay\)"),
         ("MultiStepLR(0.1, 10, 15, 0.1)", r"usage: MultiStepLR\(lr, milestones, gamma\)"),
-        ("Exponential(0.1, rate=2)", r"usage: Exponential\(lr, decay\)"),
         ("0.1.2", r"cannot read '0\.1\.2'"),
         ("", r"cannot read ''"),
     ],
@@ -251,24 +209,14 @@ def test_bad_specifications_are_refused(specification, message):
     "specification",
     [
         "Constant(fast)",
-        "TimeBased(0.1, slow)",
         "MultiStepLR(0.1; 10, x; 0.1)",
-        "MultiStepLR(0.1; 10,, 15; 0.1)",
         "Exponential(0.1; 1, 2)",
-        "MultiStepLR(0.1; -1; 0.1)",
         "MultiStepLR(0.1; 10, -5; 0.1)",
         "StepBased(0.1, 0.5, 0)",
         "Cosine(0.1; 0)",
-        "Cosine(0.1; 2.5)",
         "Cosine(0.1; 5; 0.2)",
-        "Cosine(0.1; 5; -0.1)",
-        "Cosine(-0.1; 5; -0.2)",
         "WarmUp(0; 0.1)",
-        "WarmUp(-1; 0.1)",
-        "WarmUp(1.5; 0.1)",
         "nan",
-        "inf",
-        "Constant(nan)",
     ],
 )
 def test_bad_values_are_refused(specification):
@@ -291,13 +239,6 @@ def test_a_schedule_is_checked_for_the_whole_run(specification, epochs, message)
     schedule = create_scheduler(specification)
     with pytest.raises(ValueError, match=message):
         schedule.check(epochs)
-
-
-@pytest.mark.parametrize(
-    ("specification", "epochs"), [("MultiStepLR(0.1; 5; 0)", 6), ("Exponential(0.1, 1000)", 5), ("0", 3)]
-)
-def test_a_schedule_may_end_at_0(specification, epochs):
-    create_scheduler(specification).check(epochs)
 
 
 @pytest.mark.parametrize(

@@ -322,82 +322,26 @@ def test_huge_outputs_give_no_nan(backend, case, dtype):
             assert_close(gradients[0], 2 * (Y / 12) - 2 * (T / 12), dtype=dtype, context=f"{case.loss!r} on {backend}")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("T", [[1, 0], [0, 1], [0.5, 0.25]], ids=str)
-@pytest.mark.parametrize("loss", [LogisticCrossEntropyLoss(), BinaryCrossEntropyLoss()], ids=repr)
-def test_losses_of_huge_single_logits_are_exact(backend, loss, T, dtype):
-    y = HUGE[dtype] / 4
-    value, gradient, _ = run(loss, backend, dtype, np.array([[y, -y]]), np.array([T]))
-    negatives = (1 - T[0]) * y if isinstance(loss, BinaryCrossEntropyLoss) else 0
-    slopes = [[1 - T[0], -T[1]]] if isinstance(loss, BinaryCrossEntropyLoss) else [[0, -T[1]]]
-    assert_close(value, T[1] * y + negatives, dtype=dtype, context=f"{loss!r} on {backend}, T {T}")
-    assert_close(gradient, np.array(slopes), dtype=dtype, context=f"gradient of {loss!r} on {backend}, T {T}")
-
-
 # -- specifications ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_a_specification_is_a_name(name):
-    assert type(create_loss(name)) is LOSSES[name]
-    assert type(create_loss(f" {name}() ")) is LOSSES[name]
-
-
-@pytest.mark.parametrize("name", ["CrossEntropy", "SoftmaxCrossEntropy", "LogProbability"])
-def test_a_specification_may_smooth_labels(name):
-    assert create_loss(name).label_smoothing == 0
-    assert create_loss(f"{name}(label_smoothing=0.1)").label_smoothing == 0.1
-    assert create_loss(f"{name}(0.1)").label_smoothing == 0.1
-
-
-def test_a_loss_is_its_own_specification():
-    loss = SoftmaxCrossEntropyLoss(0.1)
-    assert create_loss(loss) is loss
-    assert repr(loss) == "SoftmaxCrossEntropyLoss(label_smoothing=0.1)"
-
-
-def test_an_unknown_loss_gets_the_known_names():
-    with pytest.raises(ValueError, match="unknown loss function 'Perceptron'") as error:
-        create_loss("Perceptron")
-    assert all(name in str(error.value) for name in LOSSES)
-
-
-def test_a_misspelt_loss_gets_the_nearest_name():
-    with pytest.raises(ValueError, match="did you mean 'SoftmaxCrossEntropy'"):
-        create_loss("softmaxcrossentropy")
-
-
-def test_an_unknown_argument_gets_the_usage():
-    with pytest.raises(ValueError, match=r"CrossEntropy\(smooth=1\).*usage: CrossEntropy\(label_smoothing=0.0\)"):
-        create_loss("CrossEntropy(smooth=1)")
-    with pytest.raises(ValueError, match=r"SquaredError\(1\).*usage: SquaredError\(\)"):
-        create_loss("SquaredError(1)")
-
-
-@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
-@pytest.mark.parametrize("name", ["CrossEntropy", "SoftmaxCrossEntropy", "LogProbability"])
-def test_a_bad_label_smoothing_is_named(name, value):
-    with pytest.raises(ValueError, match=f"label_smoothing: expected a number from 0 to 1, found {value}"):
-        LOSSES[name](value)
-    with pytest.raises(ValueError, match=f"label_smoothing.*expected .*, found {value}"):
-        create_loss(f"{name}(label_smoothing={value})")
-
-
-@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
-@pytest.mark.parametrize(("name", "number"), [("Huber", "delta"), ("MultiMargin", "margin")])
-def test_a_number_that_is_not_positive_is_named(name, number, value):
-    with pytest.raises(ValueError, match=f"{number}: expected a finite number above 0, found {value}"):
-        LOSSES[name](value)
-    with pytest.raises(ValueError, match=f"{number}.*found {value}"):
-        create_loss(f"{name}({value})")
-
-
-@pytest.mark.parametrize("specification", ["Huber(delta=0.5)", "MultiMargin(margin=2.0)", "Huber", "Hinge"])
+@pytest.mark.parametrize("specification", [*LOSSES, "Huber(delta=0.5)", "CrossEntropy(label_smoothing=0.1)"])
 def test_a_specification_gives_the_same_loss_again(specification):
     assert create_loss(specification).specification() == specification
 
 
-@pytest.mark.parametrize("name", ["CrossEntropy", "SoftmaxCrossEntropy", "LogProbability"])
-def test_a_label_smoothing_that_is_no_number_is_named(name):
-    with pytest.raises(ValueError, match="expected a finite float32 number for 'label_smoothing', found 'much'"):
-        create_loss(f"{name}(label_smoothing=much)")
+@pytest.mark.parametrize(
+    ("specification", "message"),
+    [
+        ("Perceptron", "unknown loss function 'Perceptron'.*known: SquaredError"),
+        ("softmaxcrossentropy", "did you mean 'SoftmaxCrossEntropy'"),
+        ("CrossEntropy(smooth=1)", r"usage: CrossEntropy\(label_smoothing=0.0\)"),
+        ("CrossEntropy(1.1)", "label_smoothing: expected a number from 0 to 1, found 1.1"),
+        ("CrossEntropy(much)", "expected a finite float32 number for 'label_smoothing', found 'much'"),
+        ("Huber(0)", "delta: expected a finite number above 0, found 0"),
+        ("MultiMargin(nan)", "margin.*found nan"),
+    ],
+)
+def test_bad_specifications_are_refused(specification, message):
+    with pytest.raises(ValueError, match=message):
+        create_loss(specification)

@@ -259,29 +259,7 @@ def test_positive_changes_only_zeros(backend, dtype):
     np.testing.assert_array_equal(to_numpy(Y), expected, err_msg=f"{backend}", strict=True)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_inv_sqrt_adds_epsilon_inside_the_root(backend, dtype):
-    Y = backend.compiled(lambda X: mo.inv_sqrt(X, 1e-5))(backend.matrix([[0, 1, 2, 3]], dtype))
-    assert_close(Y, [[(x + 1e-5) ** -0.5 for x in range(4)]], dtype=dtype, context=f"{backend}")
-
-
 # -- creation ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("create", "expected"),
-    [
-        (lambda: mo.zeros(3), np.zeros((3, 1))),
-        (lambda: mo.zeros(2, 3), np.zeros((2, 3))),
-        (lambda: mo.ones(3), np.ones((3, 1))),
-        (lambda: mo.ones(2, 3), np.ones((2, 3))),
-        (lambda: mo.identity(3), np.eye(3)),
-    ],
-)
-def test_without_like_matrices_are_numpy_float64(create, expected):
-    A = create()
-    assert type(A) is np.ndarray
-    np.testing.assert_array_equal(A, expected, strict=True)
 
 
 # -- uniform -----------------------------------------------------------------------------------
@@ -376,12 +354,6 @@ def test_a_list_is_not_a_matrix(name):
     row = TABLE[name]
     with pytest.raises(TypeError, match=NOT_A_MATRIX):
         row.operation(*(A.tolist() for A in row.arguments(1, 1, seed=0)))
-
-
-@pytest.mark.parametrize("name", CREATIONS)
-def test_nothing_is_like_a_list(name):
-    with pytest.raises(TypeError, match=NOT_A_MATRIX):
-        CREATIONS[name]([[1.0]])
 
 
 @pytest.mark.parametrize(

@@ -129,15 +129,6 @@ TORCH = {
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("specification", KERAS)
-def test_transcription_is_keras(specification, dtype):
-    x, gradients = problem(dtype)
-    expected = keras_sgd(x, gradients, RATES, **KERAS[specification])
-    for A, E in zip(transcription(x, gradients, RATES, **KERAS[specification]), expected, strict=True):
-        assert_close(A.astype(dtype), E, dtype=dtype, context=f"{specification}, {dtype}, seed 1")
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("framework", ["numpy", "torch"])
 @pytest.mark.parametrize("specification", KERAS)
 def test_keras(framework, specification, dtype):
@@ -208,13 +199,6 @@ def test_l1_is_that_of_autograd(backend, specification, dtype):
         expected.append(parameter.detach().numpy().copy())
     assert_path(actual, expected, dtype, f"{specification} on {backend}, {dtype}, seed 1")
     assert to_numpy(actual[0])[0, 0] == 0
-
-
-@pytest.mark.parametrize("specification", OPTIMIZERS)
-def test_every_optimizer_has_l1(specification):
-    x = np.array([[1.0, -2.0, 0.0]])
-    moved = create_optimizer(f"{specification}(weight_decay=0, l1=0.1)", x, None).apply(x, np.zeros((1, 3)), 0.1)
-    np.testing.assert_array_equal(np.sign(x - moved), np.sign(x))
 
 
 @pytest.mark.parametrize("specification", ["Adam(beta2=0)", "Adam(0.9, 0.8)", "AdamW(0.99, 0.95)"])
@@ -422,15 +406,6 @@ def test_a_foreign_matrix_is_refused(backend):
     assert layer.optimizer is before
 
 
-def test_an_optimizer_from_before_a_move_is_refused():
-    """After M.to(...) the layer has new matrices; the message says when to make optimizers."""
-    layer, _, _ = linear(Framework("numpy"))
-    optimizer = mg.GradientDescentOptimizer(layer.W, None)
-    layer.to(Framework("torch").backend)
-    with pytest.raises(ValueError, match=r"made after M\.to"):
-        layer.optimizer = optimizer
-
-
 def test_two_optimizers_for_one_parameter_are_refused():
     layer = mg.LinearLayer(3, 4)
     parts = mg.MomentumOptimizer(layer.W, None), mg.NesterovOptimizer(layer.W, None)
@@ -456,14 +431,6 @@ def test_optimize_before_backpropagate_is_refused(backend, make):
         layer.optimize(0.1)
 
 
-def test_set_optimizer_reaches_every_parameter():
-    layer = mg.SReLULayer(3, 4)
-    layer.set_optimizer("Nesterov(mu=0.5, weight_decay=0.1)")
-    parts = layer.optimizer.parts()
-    assert [type(part) for part in parts] == [mg.NesterovOptimizer] * 6
-    assert {(part.mu, part.weight_decay) for part in parts} == {(0.5, 0.1)}
-
-
 @pytest.mark.parametrize(
     ("specification", "message"),
     [
@@ -480,13 +447,6 @@ def test_set_optimizer_reaches_every_parameter():
 def test_bad_specifications_are_refused(specification, message):
     with pytest.raises(ValueError, match=message):
         mg.LinearLayer(3, 4).set_optimizer(specification)
-
-
-def test_an_optimizer_can_be_assigned_again():
-    layer = mg.LinearLayer(3, 4)
-    layer.set_optimizer("Momentum(0.9)")
-    layer.optimizer = layer.optimizer
-    assert set(layer.state()) == {"W", "b", "W.delta", "b.delta"}
 
 
 @pytest.mark.parametrize("specification", list(OPTIMIZERS)[1:])

@@ -15,7 +15,6 @@ from matgrad.callbacks import Callback, Matrices
 from matgrad.datasets.loader import class_weights, weights_by_class
 from matgrad.engines.engine import compile_step
 from matgrad.evaluation.measures import measure
-from matgrad.loss_functions import LOSSES
 from matgrad.specifications.models import create_model
 from support import assert_close, to_numpy
 from test_loss_functions import CASES, Case
@@ -45,10 +44,6 @@ def assert_same(M: mg.MultilayerPerceptron, other: mg.MultilayerPerceptron, tole
 
 
 # -- the equations -------------------------------------------------------------------------------
-
-
-def test_every_loss_is_compared_with_torch():
-    assert {type(case.loss) for case in CASES} == {*LOSSES.values()}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case.loss))
@@ -174,14 +169,6 @@ def test_the_core_refuses_other_weights(weights, message: str):
         plain.train(loader.X, loader.T, np.ones(2), None, loader.labels, None, loader.weights)
 
 
-def test_the_equations_of_a_weighted_step_are_timed():
-    X, t, s = data()
-    M = model()
-    with mg.profile(M) as profile:
-        M.fit(X, t, sample_weight=s, epochs=1, compiled=False)
-    assert "feedforward" in str(profile)
-
-
 class Watch(Callback):
     """Sees every batch, or some, and the model after it."""
 
@@ -301,12 +288,6 @@ def test_wrong_weights_are_refused(weights: dict, message: str):
     X, t, _ = data()
     with pytest.raises(ValueError, match=message):
         model().fit(X, t, **weights)
-
-
-def test_numbers_have_no_class_weights():
-    X, _, _ = data()
-    with pytest.raises(ValueError, match="class weights: the targets are numbers, expected classes"):
-        model().fit(X, np.random.default_rng(0).normal(size=(N, K)), class_weight="balanced")
 
 
 class PlainLoss(mg.SquaredErrorLoss):

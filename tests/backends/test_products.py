@@ -266,4 +266,4 @@ def test_the_record_says_how_products_were_computed(torch_backend, has_all_on_to
     again = run("train", "--epochs", 2, "--resume", tmp_path)
     assert "on torch, float32, products in bf16" in again.output
     other = run("train", "--epochs", 3, "--matmul", "float32", "--resume", tmp_path)
-    assert "had products in bf16, and goes on with float32" in other.output
+    assert "had products in bf16, and is resumed with float32" in other.output

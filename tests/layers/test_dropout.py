@@ -96,13 +96,6 @@ def test_evaluation_draws_nothing():
     assert layer.state() == before
 
 
-def test_without_dropout_nothing_is_drawn():
-    layer = layer_of(p=0)
-    X = np.ones((3, 6), np.float32)
-    assert layer.feedforward(X) is X
-    assert layer.state() == {}
-
-
 @pytest.mark.parametrize("layers", ["ReLU;SReLU;LogSoftmax", "Sigmoid;Softmax"])
 def test_initial_weights_are_the_same_with_and_without_dropout_of_weights(layers):
     models = []
@@ -117,11 +110,6 @@ def test_initial_weights_are_the_same_with_and_without_dropout_of_weights(layers
 def test_bad_rates_are_refused(p):
     with pytest.raises(ValueError, match=rf"dropout: expected a rate in \[0, 1\), found {p}"):
         mg.DropoutLayer(3, dropout=p)
-
-
-def test_sizes_must_be_equal():
-    with pytest.raises(ValueError, match="DropoutLayer: input and output size must be equal, found 3 and 4"):
-        mg.DropoutLayer(3, 4)
 
 
 # -- training ----------------------------------------------------------------------------------

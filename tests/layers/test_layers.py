@@ -200,13 +200,6 @@ def test_srelu_data_has_all_pieces(name):
         assert piece.sum() >= 2
 
 
-def test_srelu_starts_with_the_given_values():
-    layer = mg.SReLULayer(3, 2, 0.1, -0.5, 0.2, 0.7)
-    for name, value in {"al": 0.1, "tl": -0.5, "ar": 0.2, "tr": 0.7}.items():
-        assert_close(getattr(layer, name), np.full((1, 2), value, dtype="float32"), context=name)
-    assert mg.SReLULayer(3, 2, shared=True).al.shape == (1, 1)
-
-
 @pytest.mark.parametrize("name", ["Softmax", "LogSoftmax"])
 def test_softmax_of_large_numbers_is_finite(backend, name):
     """Z near ±1000 neither overflows nor loses the gradient."""
@@ -501,45 +494,6 @@ def test_dropout_fraction(p):
         assert abs(correlation) < 5 / np.sqrt(R.size)
 
 
-def test_dropout_preserves_the_expectation():
-    """The mean of W ⊙ R over many renewals is W, at every position."""
-    p, count = 0.4, 2000
-    layer = dropout_layer("Linear", 7, 5, p)
-    total = np.zeros((5, 7))
-    for _ in range(count):
-        total += layer.W * dropout_matrix(layer)
-        layer.renewals = layer.renewals + 1
-    bound = 5 * np.abs(layer.W) * np.sqrt(p / (1 - p) / count)
-    assert np.all(np.abs(total / count - layer.W) <= bound)
-
-
-def test_layers_drop_apart_and_equal_seeds_drop_alike():
-    mg.manual_seed(6)
-    first, second = (dropout_matrix(mg.LinearDropoutLayer(20, 30, dropout=0.5)) for _ in range(2))
-    mg.manual_seed(6)
-    again = dropout_matrix(mg.LinearDropoutLayer(20, 30, dropout=0.5))
-    assert not np.array_equal(first, second)
-    np.testing.assert_array_equal(first, again)
-
-
-def test_dropout_counter_is_in_the_state_only_where_needed():
-    assert "renewals" in mg.LinearDropoutLayer(3, 2).state()
-    layer = mg.LinearDropoutLayer(3, 2, dropout=0)
-    assert dropout_matrix(layer) is None
-    assert layer.state().keys() == mg.LinearLayer(3, 2).state().keys()
-
-
-@pytest.mark.parametrize("rate", [1.0, 1.5, -0.1, float("nan")])
-def test_bad_dropout_rates_are_refused(rate):
-    with pytest.raises(ValueError, match=rf"dropout: expected a rate in \[0, 1\), found {rate}"):
-        mg.LinearDropoutLayer(3, 2, dropout=rate)
-
-
-def test_bad_renewal_is_refused():
-    with pytest.raises(ValueError, match="renew: expected 'step' or 'epoch', found 'batch'"):
-        mg.LinearDropoutLayer(3, 2, dropout=0.5, renew="batch")
-
-
 # -- attributes, modes and state ---------------------------------------------------------------
 
 ALL_LAYERS = {
@@ -700,20 +654,6 @@ def test_moving_a_trained_layer_keeps_everything(backend):
     assert layer.DW is None
 
 
-@pytest.mark.parametrize(
-    ("layer", "text"),
-    [
-        (mg.LinearLayer(3, 4), "LinearLayer(3, 4)"),
-        (mg.ActivationLayer(3, 4, mg.LeakyReLUActivation(0.1)), "ActivationLayer(3, 4, LeakyReLU(alpha=0.1))"),
-        (mg.BatchNormalizationLayer(3), "BatchNormalizationLayer(3, 3)"),
-        (mg.LayerNormalizationLayer(3), "LayerNormalizationLayer(3, 3)"),
-        (mg.RMSNormalizationLayer(3, epsilon=0.1), "RMSNormalizationLayer(3, 3)"),
-    ],
-)
-def test_repr(layer, text):
-    assert repr(layer) == text
-
-
 def test_a_state_with_an_unknown_name_is_refused():
     with pytest.raises(ValueError, match=r"LinearLayer\(3, 2\) has no Q.delta; known: W, b"):
         mg.LinearLayer(3, 2).load_state({"Q.delta": np.zeros((2, 3))})
@@ -725,7 +665,3 @@ def test_the_state_holds_all_that_dropout_needs():
     assert not np.array_equal(a.dropout_matrix(a.W), b.dropout_matrix(b.W))
     b.load_state(a.state())
     np.testing.assert_array_equal(a.dropout_matrix(a.W), b.dropout_matrix(b.W))
-
-
-def test_sizes_may_be_numpy_integers():
-    assert mg.LinearLayer(np.int64(3), np.int32(2)).W.shape == (2, 3)

@@ -9,9 +9,9 @@ import pytest
 
 import matgrad as mg
 from matgrad.sparse.densities import erdos_renyi_densities, format_density, parse_densities, random_support
-from matgrad.specifications.models import create_model, model_specification
+from matgrad.specifications.models import create_model
 from matgrad.storage.models import load_model, load_weights, save_model
-from sparse_support import BACKENDS, mask_of, some_support
+from sparse_support import BACKENDS, some_support
 from support import to_numpy
 
 # -- densities ---------------------------------------------------------------------------------
@@ -21,18 +21,6 @@ def test_the_rule_of_set_and_rigl():
     """The values of the original code for the CIFAR-10 model at 5 %."""
     found = erdos_renyi_densities([3072, 1024, 1024, 10], 0.05)
     np.testing.assert_allclose(found, [0.0424, 0.0636, 1.0], atol=5e-5)
-
-
-@pytest.mark.parametrize("overall", [0.001, 0.01, 0.05, 0.3, 0.7, 0.99, 1.0])
-@pytest.mark.parametrize("sizes", [(784, 1024, 512, 10), (5, 3), (100, 2, 100, 2), (3072, 1024, 1024, 10)], ids=str)
-def test_the_rule_keeps_the_overall_density(sizes, overall: float):
-    densities = np.array(erdos_renyi_densities(sizes, overall))
-    D, K = np.array(sizes[:-1]), np.array(sizes[1:])
-    np.testing.assert_allclose(np.sum(densities * D * K), overall * np.sum(D * K), rtol=1e-12)
-    assert (densities > 0).all()
-    assert (densities <= 1).all()
-    epsilon = (densities * D * K / (D + K))[densities < 1]
-    np.testing.assert_allclose(epsilon, epsilon[:1].repeat(len(epsilon)), rtol=1e-12)
 
 
 def bisected(sizes: tuple[int, ...], overall: float, power: float) -> np.ndarray:
@@ -53,8 +41,8 @@ def bisected(sizes: tuple[int, ...], overall: float, power: float) -> np.ndarray
     return densities(high)
 
 
-@pytest.mark.parametrize("power", [0, 0.25, 0.5, 1, 2, 3.5])
-@pytest.mark.parametrize("overall", [0.001, 0.05, 0.3, 0.7, 0.99])
+@pytest.mark.parametrize("power", [0, 0.5, 1, 3.5])
+@pytest.mark.parametrize("overall", [0.001, 0.3, 0.99])
 @pytest.mark.parametrize(
     "sizes", [(784, 1024, 512, 10), (5, 3), (100, 2, 100, 2), (3072, 1024, 1024, 10), (7, 7, 7), (1, 1, 9)], ids=str
 )
@@ -74,22 +62,18 @@ def test_a_large_power_fills_the_smallest_layers_first():
     np.testing.assert_allclose(found * weights, [0, 420, 200], atol=1e-9)
 
 
-@pytest.mark.parametrize(("size", "message"), [(0, "must be a positive integer"), (10**400, "expected at most 21474")])
-def test_bad_sizes_are_refused(size: int, message: str):
-    with pytest.raises(ValueError, match=f"layer size 2.*{message}"):
-        erdos_renyi_densities([4, size, 3], 0.5)
-
-
-@pytest.mark.parametrize("power", [-1, float("inf"), float("nan")])
-def test_bad_powers_are_refused(power: float):
-    with pytest.raises(ValueError, match="power: expected a number of 0 or more, found"):
-        erdos_renyi_densities([4, 3], 0.5, power)
-
-
-@pytest.mark.parametrize("overall", [0, -0.1, 1.5, float("nan")])
-def test_bad_overall_densities_are_refused(overall: float):
-    with pytest.raises(ValueError, match=r"overall density: expected a number in \(0, 1\], found"):
-        erdos_renyi_densities([4, 3], overall)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([4, 0, 3], 0.5), "layer size 2.*must be a positive integer"),
+        (([4, 10**400, 3], 0.5), "layer size 2.*expected at most 21474"),
+        (([4, 3], 0.5, float("nan")), "power: expected a number of 0 or more, found"),
+        (([4, 3], 1.5), r"overall density: expected a number in \(0, 1\], found"),
+    ],
+)
+def test_bad_rules_are_refused(arguments, message: str):
+    with pytest.raises(ValueError, match=message):
+        erdos_renyi_densities(*arguments)
 
 
 def test_densities_are_read():
@@ -153,36 +137,12 @@ def test_a_model_with_densities():
     assert create_model(LAYERS, SIZES, densities="0.5", weights="Zero").layers[2].W.support.nnz == 21
 
 
-def test_dense_models_are_made_as_before():
-    """With the same numbers, and with no densities in their description."""
-    models = []
-    for options in ({}, {"densities": "1"}, {"densities": "1;1;1"}):
-        mg.manual_seed(2)
-        models.append(create_model(LAYERS, SIZES, **options))
-    for M in models:
-        assert "densities" not in model_specification(M)
-        np.testing.assert_array_equal(M.layers[3].W, models[0].layers[3].W)
-
-
-def test_a_sparse_model_is_described_again():
-    M = sparse_model()
-    description = model_specification(M)
-    assert description["densities"] == "0.4;1;0.5"
-    again = create_model(**description)
-    assert model_specification(again) == description
-    assert [layer.is_sparse for layer in again.layers] == [layer.is_sparse for layer in M.layers]
-    assert again.layers[3].W.support.nnz == M.layers[3].W.support.nnz
-
-
 @pytest.mark.parametrize(
     ("densities", "message"),
     [
         ("0.5;0.5", "expected 1 or 3 densities for 3 linear layers, found 2"),
-        ("0.5;0;1", r"density 2: expected a number in \(0, 1\], found 0.0"),
         ("0.5;1;1.01", r"density 3: expected a number in \(0, 1\], found 1.01"),
-        ("half", "density 1: expected a number, found 'half'"),
         ("0.001;1;1", "layer 1: density: 0.001 of the 7 × 5 weights is less than one weight"),
-        ("0.0012345678901234;1;1", "layer 1: density: 0.00123457 of the 7 × 5 weights"),
     ],
 )
 def test_bad_densities_are_refused(densities: str, message: str):
@@ -272,34 +232,16 @@ def change(content: dict[str, np.ndarray], name: str, k: int, value: int) -> Non
 
 DAMAGES = {
     "starts missing": (lambda c: c.pop("W1.starts"), "no W1.starts in it"),
-    "columns missing": (lambda c: c.pop("W1.columns"), "no W1.columns in it"),
     "both missing": (lambda c: (c.pop("W1.starts"), c.pop("W1.columns")), "W1 is a dense matrix, but the layer is"),
-    "values missing": (lambda c: c.pop("W1"), "no W1 in it"),
     "values dense": (lambda c: c.update(W1=np.zeros((7, 5))), r"W1 has shape \(7, 5\), expected \(1, 14\)"),
     "values nan": (lambda c: c.update(W1=np.full((1, 14), np.nan)), "W1 has elements that are not finite numbers"),
-    "starts short": (
-        lambda c: c.update({"W1.starts": c["W1.starts"][:-1]}),
-        "W1.starts: expected 8 numbers for 7 rows",
-    ),
     "starts decrease": (lambda c: change(c, "W1.starts", 2, 14), "W1.starts: row . ends before it begins"),
-    "starts negative": (lambda c: change(c, "W1.starts", 1, -1), "W1.starts: row 0 ends before it begins"),
-    "starts begin": (lambda c: change(c, "W1.starts", 0, 1), "W1.starts: expected the first to be 0"),
     "starts end": (
         lambda c: change(c, "W1.starts", -1, 2**40),
         "W1.starts: expected the first to be 0 and the last 14",
     ),
-    "starts float": (lambda c: c.update({"W1.starts": c["W1.starts"] / 2}), "W1.starts: expected a vector of whole"),
     "columns large": (lambda c: change(c, "W1.columns", -1, 5), "W1.columns: expected numbers from 0 to 4, found 5"),
-    "columns negative": (
-        lambda c: change(c, "W1.columns", 0, -1),
-        "W1.columns: expected numbers from 0 to 4, found -1",
-    ),
     "columns twice": (lambda c: c.update({"W1.columns": c["W1.columns"] * 0}), "W1.columns: row . has column 0 twice"),
-    "columns many": (lambda c: c.update({"W1.columns": np.zeros(99, np.int32)}), "W1.starts: expected the first to be"),
-    "another index": (
-        lambda c: c.update({"W9.starts": c["W1.starts"]}),
-        "W9.starts in it, which this model does not have",
-    ),
     "nothing left": (
         lambda c: c.update({"W1.starts": np.zeros(8, np.int64), "W1.columns": np.zeros(0, np.int32)}),
         "W1.columns: expected at least one element",
@@ -326,12 +268,3 @@ def test_damaged_supports_are_refused_and_change_nothing(file, how: str):
     assert [x.W for x in M.layers if x.is_sparse] == supports
     for name, X in M.state().items():
         np.testing.assert_array_equal(to_numpy(X), before[name], err_msg=name)
-
-
-def test_the_mask_of_a_model_stays_in_training(file):
-    """Nothing outside the support is ever stored: SciPy sees the same positions before and after."""
-    M = sparse_model("Momentum(0.9)")
-    mask = mask_of(M.layers[0].W.support)
-    M.fit(np.random.default_rng(0).normal(size=(20, 5)), np.arange(20) % 3, epochs=2, compiled=False)
-    A = M.layers[0].W.to_scipy()
-    np.testing.assert_array_equal(np.asarray((A != 0).todense()), mask)

@@ -75,10 +75,6 @@ def test_the_way_of_the_original_by_name(specification):
     assert len(np.unique(values)) == S.nnz
 
 
-def test_every_distribution_that_depends_on_sizes_has_both_names():
-    assert DENSE.keys() == {f"Dense{name}" for name in SCALES}
-
-
 @pytest.mark.parametrize("specification", [*SCALES, *DENSE, "Uniform(-2, 1)", "Normal(1, 2)", "Zero"])
 def test_a_full_support_has_the_weights_of_a_dense_matrix(specification):
     S = mg.Support.from_mask(np.ones((K, D), dtype=bool))

@@ -85,19 +85,11 @@ CASES = {
     "float32": ({"dtype": "float32", "tolerance": 2e-5}, {}),
     "weight decay": ({"optimizer": "Momentum(0.9, weight_decay=0.1)"}, {}),
     "dropout": ({"dropouts": "0.3;0.2"}, {}),
-    "sparse weights": ({"densities": "0.3;0.5"}, {}),
     "sparse weights and dropout": ({"densities": "0.3;1", "dropouts": "0.3;0"}, {}),
-    "sparse second layer": ({"densities": "1;0.4"}, {}),
     "batch normalization": ({"layers": "Linear;BatchNormalization;ReLU;Linear", "sizes": f"{D};9;8;{K}"}, {}),
-    "layer normalization": ({"layers": "Linear;LayerNormalization;ReLU;Linear", "sizes": f"{D};9;8;{K}"}, {}),
     "one layer": ({"layers": "Linear", "sizes": f"{D};{K}"}, {}),
-    "SReLU": ({"layers": "SReLU;Linear"}, {}),
-    "softmax": ({"layers": "ReLU;Softmax"}, {}),
     "many outputs": ({"sizes": f"{D};150;{K}"}, {}),
     "batches of one": ({}, {"batch_size": 1, "epochs": 1}),
-    "one batch": ({}, {"batch_size": 1000}),
-    "as many examples as outputs": ({"sizes": f"{D};10;{K}", "densities": "1;0.5"}, {}),
-    "in order": ({}, {"shuffle": False}),
     "clipped": ({}, {"clip_norm": 0.1}),
     "equations one by one": ({}, {"compiled": False}),
     "validation": ({}, {"validation": 0.2, "early_stopping": 2}),
@@ -113,7 +105,7 @@ def test_training_is_that_of_dense_examples(name: str, case: str):
     assert_trains_as_dense(name, X, t, fit=fit, **options)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("count", [1, 3])
 def test_the_core_trains_the_same_with_any_number_of_threads(count: int, monkeypatch):
     monkeypatch.setattr("matgrad.engines.native.threads", lambda: count)
     X, t = examples()
@@ -125,7 +117,7 @@ def test_the_core_trains_the_same_with_any_number_of_threads(count: int, monkeyp
     assert_trains_as_dense("native", many, rng.integers(0, K, 250), tolerance=1e-10, **options)
 
 
-@pytest.mark.parametrize("make", [sp.csr_matrix, sp.csc_array, sp.coo_matrix, sp.lil_array, sp.dok_array, sp.bsr_array])
+@pytest.mark.parametrize("make", [sp.csc_array, sp.coo_matrix])
 def test_any_format_of_scipy_is_taken(make):
     X, t = examples()
     found = [model("numpy").fit(A, t, epochs=1, seed=1)["loss"] for A in (X, make(X))]
@@ -159,10 +151,9 @@ def test_predictions_and_scores_are_those_of_dense_examples(name: str):
     assert_close(model(name, dtype="float32").predict(X), M.predict(X).astype(np.float32), tolerance=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["int64", "bool", "float32"])
-def test_whole_numbers_become_floats(dtype: str):
+def test_integers_become_floats():
     X, t = examples()
-    A = sp.csr_array((X != 0).astype(dtype))
+    A = sp.csr_array((X != 0).astype("int64"))
     for backend in BACKENDS:
         assert_trains_as_dense(backend, A, t, tolerance=1e-4, dtype="float32")
 

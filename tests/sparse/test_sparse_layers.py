@@ -9,7 +9,6 @@ import copy
 
 import numpy as np
 import pytest
-import scipy.sparse
 import torch
 from test_layers import CASES, WITH_DROPOUT, oracle, random_parameters
 
@@ -67,56 +66,6 @@ def test_output_and_gradients(framework: Framework, name: str, dropout: float, d
     found |= {f"D{name}": getattr(layer, f"D{name}") for name in layer.parameters if name != "W"}
     for key, value in found.items():
         assert_close(value, expected[key], dtype=dtype, tolerance=TOLERANCE[dtype], context=f"{where}: {key}")
-
-
-def test_dropout_is_that_of_the_dense_layer(framework: Framework):
-    mg.manual_seed(3)
-    layer = mg.LinearDropoutLayer(D, K, dropout=0.5)
-    R = layer.dropout_matrix(layer.W)
-    S = some_support(K, D, 0.5)
-    layer.set_support(S)
-    layer.to(framework.backend)
-    np.testing.assert_array_equal(dense(layer.dropout_matrix(layer.W)), R * mask_of(S))
-    layer.training = False
-    assert layer.dropout_matrix(layer.W) is None
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda **o: mg.LinearLayer(D, K, **o),
-        lambda **o: mg.ActivationLayer(D, K, "ReLU", **o),
-        lambda **o: mg.SReLUDropoutLayer(D, K, **o),
-    ],
-)
-def test_layers_are_made_with_a_support(make):
-    S = some_support(K, D, 0.3)
-    layer = make(support=S)
-    assert layer.W.support is S
-    assert layer.W.values.dtype == np.float32
-    assert layer.density == S.density
-    assert layer.is_sparse
-    assert not make().is_sparse
-    assert make().density == 1
-
-
-@pytest.mark.parametrize(
-    ("support", "message"),
-    [
-        (some_support(D, K, 0.5), f"support: expected size {K} × {D} with elements, found Support"),
-        (Support((K, D), [0] * (K + 1), []), f"support: expected size {K} × {D} with elements, found Support"),
-        (np.zeros((K, D), bool), f"support: expected size {K} × {D} with elements, found Support"),
-        (np.ones((D, K), bool), f"support: expected size {K} × {D} with elements, found Support"),
-        (scipy.sparse.csr_array(np.eye(D)), f"support: expected size {K} × {D} with elements, found Support"),
-        (np.ones((K, D)), "mask: expected a matrix of booleans, found float64"),
-        (np.ones(K * D, bool), "mask: expected a matrix of booleans, found bool of shape"),
-        ("x", "mask: expected a matrix of booleans, found <U1"),
-    ],
-)
-def test_bad_supports_are_refused(support, message):
-    for attempt in (lambda: mg.LinearLayer(D, K, support=support), lambda: mg.LinearLayer(D, K).set_support(support)):
-        with pytest.raises(ValueError, match=message):
-            attempt()
 
 
 def test_no_dense_matrix_is_made():
@@ -206,24 +155,6 @@ class TorchTwin:
         return found
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_training_is_that_of_a_masked_dense_model(framework: Framework, optimizer: str, dropout: float):
-    M = mixed_model(dropout)
-    M.set_optimizer(optimizer)
-    M.to(framework.name)
-    twin = TorchTwin(M, OPTIMIZERS[optimizer])
-    for i in range(20):
-        X, T = batch(i)
-        train_batch(M, mg.SoftmaxCrossEntropyLoss(), framework.matrix(X), framework.matrix(T), M.scalar(0.1))
-        twin.step(X, T)
-    state = M.state()
-    for name, expected in twin.parameters().items():
-        assert_close(
-            state[name], expected, tolerance=1e-9, context=f"{name} with {optimizer} on {framework}, dropout {dropout}"
-        )
-
-
 def test_clipping_counts_the_stored_elements(framework: Framework):
     M = mixed_model()
     M.to(framework.name)
@@ -236,21 +167,6 @@ def test_clipping_counts_the_stored_elements(framework: Framework):
     state = M.state()
     for name, expected in twin.parameters().items():
         assert_close(state[name], expected, tolerance=1e-9, context=f"{name} on {framework}")
-
-
-def test_fit_learns_with_sparse_layers(framework: Framework):
-    rng = np.random.default_rng(0)
-    t = np.arange(90) % 3
-    X = rng.normal(size=(90, 4)) + 3 * np.eye(3, 4)[t]
-    mg.manual_seed(0)
-    M = mg.MultilayerPerceptron([mg.ActivationLayer(4, 20, "ReLU"), mg.LinearLayer(20, 3)])
-    M.set_densities("0.4;0.5", np.random.default_rng(1))
-    M.set_optimizer("Momentum(0.9)")
-    M.to(framework.name)
-    history = M.fit(X, t, learning_rate=0.05, epochs=8, batch_size=20, seed=1, compiled=False)
-    assert history["accuracy"][-1] > 0.9
-    assert M.predict(X).shape == (90, 3)
-    assert M.layers[0].W.support.nnz == 32
 
 
 # -- optimizers and state ----------------------------------------------------------------------
@@ -346,11 +262,6 @@ def test_backends_without_sparse_matrices_refuse_the_whole_model(backend: Framew
         W @ backend.matrix(np.ones((K, 3)), "float32")
 
 
-def test_sympy_has_no_sparse_matrices():
-    with pytest.raises(TypeError, match="the backend sympy has no sparse matrices"):
-        mixed_model().to("sympy")
-
-
 # -- changing the support ----------------------------------------------------------------------
 
 
@@ -377,25 +288,6 @@ def test_a_new_support_takes_weights_and_momentum_along(framework: Framework, st
     assert to_numpy(layer.state()["W.c1"]) == before["W.c1"]
     layer.backpropagate(layer.feedforward(X), G)
     layer.optimize(0.1)
-
-
-def test_densities_of_a_model():
-    M = mg.MultilayerPerceptron(
-        [mg.ActivationLayer(10, 20, "ReLU"), mg.BatchNormalizationLayer(20), mg.LinearLayer(20, 5)]
-    )
-    W = M.layers[0].W.copy()
-    M.set_densities([0.1, 1], np.random.default_rng(0))
-    S = M.layers[0].W.support
-    assert S.nnz == 20
-    np.testing.assert_array_equal(M.layers[0].W.values, W[S.row_indices(), S.columns][None])
-    assert isinstance(M.layers[2].W, np.ndarray)
-    with pytest.raises(ValueError, match="expected 1 or 2 densities for 2 linear layers, found 3"):
-        M.set_densities("0.1;0.1;0.1")
-    with pytest.raises(ValueError, match=r"density 2: expected a number in \(0, 1\], found 0.0"):
-        M.set_densities("0.1;0")
-    assert M.layers[0].W.support is S
-    M.set_densities("0.5")
-    assert [M.layers[i].W.support.nnz for i in (0, 2)] == [100, 50]
 
 
 # -- what looks into a model -------------------------------------------------------------------

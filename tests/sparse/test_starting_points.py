@@ -53,12 +53,6 @@ def test_the_largest_weights_of_dense_and_sparse_matrices(name):
     assert [positions(S) for S in supports] == chosen([np.abs(A), np.where(mask_of(S), np.abs(dense), -1)], 20)
 
 
-def test_stored_zeros_can_be_kept():
-    S = some_support(6, 8, 0.4)
-    (kept,) = largest_weights([mg.SparseMatrix(S, np.zeros((1, S.nnz)))], S.nnz)
-    assert kept.is_same(S)
-
-
 def test_infinite_scores_and_empty_looking_layers():
     scores = [np.array([[np.inf, np.inf, np.inf]]), np.zeros((2, 2))]
     assert [positions(S) for S in largest(scores, 2)] == [{(0, 2)}, {(1, 1)}]
@@ -152,20 +146,6 @@ def test_pruning_a_sparse_model_further():
     assert_restricted(M, before, masks)
 
 
-def test_every_layer_keeps_a_weight():
-    M = trained()
-    M.layers[0].W = M.layers[0].W * np.float32(1e-9)
-    M.prune(overall=0.1)
-    assert M.layers[0].nnz == 1
-
-
-def test_equal_weights_are_dropped_in_the_order_of_their_positions():
-    M = mg.MultilayerPerceptron([mg.LinearLayer(4, 3)])
-    M.layers[0].W = np.ones((3, 4), dtype=np.float32)
-    M.prune(0.25)
-    assert positions(M.layers[0].W.support) == {(2, 1), (2, 2), (2, 3)}
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -221,14 +201,6 @@ def test_only_the_positions_of_a_scipy_matrix_count_also_of_stored_zeros():
     M = mg.create_model("Linear", [6, 3], supports=[A], weights="Uniform(1, 2)")
     assert positions(M.layers[0].W.support) == {(0, 1), (1, 2)}
     assert (M.layers[0].W.values <= 2).all()
-
-
-def test_new_models_have_weights_for_their_supports():
-    mg.manual_seed(3)
-    A = scipy.sparse.random_array((400, 300), density=0.01, rng=3)
-    M = mg.create_model("Linear", [300, 400], supports=[A], weights="Xavier")
-    bounds = 1 / np.sqrt((A != 0).sum(axis=1))[M.layers[0].W.support.row_indices()]
-    assert 0.99 < np.max(np.abs(M.layers[0].W.values[0]) / bounds) <= 1 + 1e-6
 
 
 @pytest.mark.parametrize(
