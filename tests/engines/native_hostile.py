@@ -107,11 +107,16 @@ def write_case(name: str, path: Path, *, output: bool = False) -> None:
     path.write_bytes(saved(text if isinstance(text, str) else json.dumps(program.content()), program.tensors))
 
 
+def changed(line: int, **changes: Any) -> Callable[[Program], Any]:
+    """The case in which an input and its buffer are something else."""
+    return lambda p: (p.buffers[line].update(changes), p.values[line].update(changes))
+
+
 # -- sizes whose product is too large ------------------------------------------------------------
 
-for n in (2**16, 2**20, LARGEST, 2**32, 2**33, 2**62, 2**63 - 1, 2**64, -1, 0):
+for n in (2**16, LARGEST, 2**32, 2**63 - 1, 2**64, -1, 0):
     CASES[f"identity of {n}"] = lambda p, n=n: p.add("identity", [n, n])
-    CASES[f"T with {n} columns"] = lambda p, n=n: (p.buffers[1].update(shape=[2, n]), p.values[1].update(shape=[2, n]))
+    CASES[f"T with {n} columns"] = changed(1, shape=[2, n])
     CASES[f"sum of {n} equal rows"] = lambda p, n=n: p.add(
         "columns_sum", [1, 3], p.add("row_repeat", [n, 3], p.add("columns_sum", [1, 3], p.X))
     )
@@ -122,23 +127,13 @@ for n in (2**16, LARGEST, 2**39):
     CASES[f"product with {n} inner elements"] = lambda p, n=n: p.add("matmul", [1, 1], p.full(1, n), p.full(n, 1))
     CASES[f"sparse product with {n} examples"] = lambda p, n=n: p.sparse(p.support(2, 2, [0, 1, 2], [0, 1]), 2, 2, 2, n)
     CASES[f"{n} uniform rows"] = lambda p, n=n: p.add("uniform", [n, n], p.number(1), p.number(1))
-    CASES[f"Diag of {n}"] = lambda p, n=n: p.add("Diag", [n, n], p.full(1, n))
-
-
-@case
-def buffer_of_8_GB(p):
-    p.copied(40000, 50000)
-
-
-@case
-def named_buffer_of_8_GB(p):
-    p.outputs["Y"] = p.add("copy", [40000, 50000], p.full(40000, 50000), buffer=p.buffer([40000, 50000], name="Y"))
-
-
-@case
-def many_buffers(p):
-    for _ in range(1000):
-        p.buffer([1000, 1000])
+CASES |= {
+    "buffer of 8 GB": lambda p: p.copied(40000, 50000),
+    "many buffers": lambda p: [p.buffer([1000, 1000]) for _ in range(1000)],
+    "wide support": lambda p: p.sparse(p.support(1, 10**9, [0, 1], [0]), 1, 10**9, 1),
+    "high support": lambda p: p.sparse(p.support(LARGEST, 1, [0, 1], [0]), LARGEST, 1, 1),
+    "many classes": changed(1, shape=[2, 100_000]),  # the targets of all classes would be a square matrix
+}
 
 
 @case
@@ -149,98 +144,35 @@ def thin_buffers_that_are_padded(p):
         S = p.support(4_000_000, 1, [0, 1], [0], name="R")
 
 
-@case
-def wide_support(p):
-    p.sparse(p.support(1, 10**9, [0, 1], [0]), 1, 10**9, 1)
-
-
-@case
-def high_support(p):
-    p.sparse(p.support(LARGEST, 1, [0, 1], [0]), LARGEST, 1, 1)
-
-
-@case
-def many_classes(p):
-    """The targets of all classes would be a square matrix."""
-    for line in (p.buffers[1], p.values[1]):
-        line["shape"] = [2, 100_000]
-
-
 # -- types ---------------------------------------------------------------------------------------
 
-
-@case
-def copy_of_whole_numbers(p):
-    p.copies.append([p.buffer([100, 100], "int32"), p.buffer([100, 100], "int32")])
-
-
-@case
-def copy_from_whole_numbers(p):
-    p.copies.append([p.buffer([100, 100]), p.buffer([100, 100], "int32")])
-
-
-@case
-def copy_between_sizes(p):
-    p.copies.append([p.buffer([2, 2]), 0])
-
-
-@case
-def copy_of_three_buffers(p):
-    p.copies.append([0, 0, 0])
-
-
 for name, line in (("X", 0), ("T", 1), ("eta", 2)):
-    for dtype in ("float64", "int32", "int64", "float16", "bool", "F32", ""):
-        CASES[f"{name} of {dtype or 'no dtype'}"] = lambda p, line=line, dtype=dtype: (
-            p.buffers[line].update(dtype=dtype),
-            p.values[line].update(dtype=dtype),
-        )
+    for dtype in ("float64", "int64", "bool", ""):
+        CASES[f"{name} of {dtype or 'no dtype'}"] = changed(line, dtype=dtype)
         CASES[f"{name} of {dtype or 'no dtype'}, unread"] = lambda p, line=line, dtype=dtype: (
             p.buffers[line].update(dtype=dtype),
             p.values.pop(line),
         )
-    for shape in ([], [2, 3], [3, 3], [1, 1], [3], [2, 3, 1], [2, 3, 1, 1], "X", None, {}):
-        CASES[f"{name} of shape {shape}"] = lambda p, line=line, shape=shape: (
-            p.buffers[line].update(shape=shape),
-            p.values[line].update(shape=shape),
-        )
-
-
-@case
-def scale_by_another_dtype(p):
-    p.add("scale", [2, 3], p.add("input", [], dtype="float64", name="c"), p.X)
-
-
-@case
-def exp_of_whole_numbers(p):
-    p.add("exp", [], p.number(1, "int64"), dtype="int64")
-
-
-@case
-def matrix_of_whole_numbers(p):
-    p.add("copy", [2, 3], p.add("input", [2, 3], dtype="int64", name="I"), dtype="int64")
+    for shape in ([], [2, 3], [3, 3], [3], [2, 3, 1], "X", None):
+        CASES[f"{name} of shape {shape}"] = changed(line, shape=shape)
+for x in (1.5, 1e30, float("nan"), -(2**63), 2**63, None, True, "N", []):
+    CASES[f"seed {x}"] = lambda p, x=x: p.add("uniform", [2, 3], p.number(x), p.number(1))
+    CASES[f"counter {x}"] = lambda p, x=x: p.add("add", [], p.number(x, "int32"), p.number(1, "int32"), dtype="int32")
+    CASES[f"number {x}"] = lambda p, x=x: p.add("scale", [2, 3], p.number(x), p.X)
+CASES |= {
+    "copy from integers": lambda p: p.copies.append([p.buffer([100, 100]), p.buffer([100, 100], "int32")]),
+    "copy between sizes": lambda p: p.copies.append([p.buffer([2, 2]), 0]),
+    "copy of three buffers": lambda p: p.copies.append([0, 0, 0]),
+    "exp of integers": lambda p: p.add("exp", [], p.number(1, "int64"), dtype="int64"),
+    "number without a number": lambda p: p.add("number", []),
+    "number of another operation": lambda p: p.add("exp", [2, 3], p.X, number=1),
+}
 
 
 @case
 def seed_that_is_not_a_number(p):
     infinite = p.add("reciprocal", [], p.number(0))
     p.add("uniform", [2, 3], infinite, infinite)
-
-
-for x in (1.5, 1e30, float("nan"), float("inf"), -(2**63), 2**63, 2**64, None, True, "N", [], {}):
-    CASES[f"seed {x}"] = lambda p, x=x: p.add("uniform", [2, 3], p.number(x), p.number(1))
-    CASES[f"counter {x}"] = lambda p, x=x: p.add("add", [], p.number(x, "int32"), p.number(1, "int32"), dtype="int32")
-    CASES[f"number {x}"] = lambda p, x=x: p.add("scale", [2, 3], p.number(x), p.X)
-
-
-@case
-def number_without_a_number(p):
-    p.add("number", [])
-
-
-@case
-def number_of_another_operation(p):
-    p.add("exp", [2, 3], p.X, number=1)
 
 
 # -- memory that is read or written at the wrong time ----------------------------------------------
@@ -250,12 +182,6 @@ def number_of_another_operation(p):
 def product_in_place(p):
     A = p.copied(64, 64)
     p.add("matmul", [64, 64], A, A, buffer=p.values[A]["buffer"])
-
-
-@case
-def transposed_sum_in_place(p):
-    A = p.copied(64, 64)
-    p.add("add", [64, 64], A, p.add("transpose", [64, 64], A), buffer=p.values[A]["buffer"])
 
 
 @case
@@ -285,64 +211,28 @@ def input_that_has_been_overwritten(p):
     p.add("input", [2, 3], name="Z", buffer=len(p.buffers) - 1)
 
 
-@case
-def copy_of_nothing(p):
-    p.copies.append([p.buffer([2, 3]), p.buffer([2, 3])])
-
-
-@case
-def output_that_is_not_there(p):
-    p.outputs["X"] = p.add("exp", [2, 3], p.X)
-
-
-@case
-def output_without_a_buffer(p):
-    p.outputs["Y"] = p.add("exp", [2, 3], p.X)
-
-
-@case
-def input_in_a_buffer_of_another_name(p):
-    p.values[1]["buffer"] = 0
-
-
-@case
-def two_buffers_of_one_name(p):
-    p.buffer([2, 3], name="X")
-
-
-@case
-def the_same_input_twice(p):
-    p.values.append(p.values[0])
-
-
-@case
-def program_that_changes_X(p):
-    p.add("exp", [2, 3], p.X, buffer=0)
-
-
-for k in (-1, 3, 99, 2**31, 2**63, 1.5, None, "0"):
+CASES |= {
+    "copy of nothing": lambda p: p.copies.append([p.buffer([2, 3]), p.buffer([2, 3])]),
+    "output that is not there": lambda p: p.outputs.update(X=p.add("exp", [2, 3], p.X)),
+    "output without a buffer": lambda p: p.outputs.update(Y=p.add("exp", [2, 3], p.X)),
+    "input in a buffer of another name": lambda p: p.values[1].update(buffer=0),
+    "two buffers of one name": lambda p: p.buffer([2, 3], name="X"),
+    "the same input twice": lambda p: p.values.append(p.values[0]),
+    "program that changes X": lambda p: p.add("exp", [2, 3], p.X, buffer=0),
+}
+for k in (-1, 3, 2**31, 2**63, 1.5, None):
     CASES[f"operand {k}"] = lambda p, k=k: p.add("exp", [2, 3], k)
     CASES[f"buffer {k}"] = lambda p, k=k: p.add("exp", [2, 3], p.X, buffer=k)
     CASES[f"copy from {k}"] = lambda p, k=k: p.copies.append([0, k])
     CASES[f"output {k}"] = lambda p, k=k: p.outputs.update(X=k)
 
 
-# -- collectives, which nobody is there to run ---------------------------------------------------------
+# -- collectives, for which there are no other ranks ---------------------------------------------------
 
 
 @case
 def collective_of_X(p):
     p.add("all_reduce", [2, 3], p.X, buffer=0)
-
-
-@case
-def collective_of_the_rate(p):
-    p.outputs["Y"] = p.add("all_max", [], p.eta, buffer=2)
-
-
-@case
-def gathered_rows(p):
-    p.outputs["Y"] = p.add("all_gather_rows", [4, 3], p.X, buffer=p.buffer([4, 3], name="Y"))
 
 
 @case
@@ -355,16 +245,12 @@ def gathered_rows_of_8_GB(p):
 
 for starts, columns in (
     ([0, 1], [0, 1]),
-    ([0, 1, 2, 2], [0, 1]),
     ([1, 1, 2], [0, 1]),
     ([0, 3, 2], [0, 1]),
     ([0, -1, 2], [0, 1]),
-    ([0, 2**62, 2], [0, 1]),
     ([0, 1, 2**62], [0, 1]),
     ([0, 1, 2], [0, 2]),
     ([0, 1, 2], [-1, 1]),
-    ([0, 1, 2], [LARGEST, 1]),
-    ([0, 2, 2], [1, 1]),
     ([0, 2, 2], [1, 0]),
     ([], []),
     ([[0, 1, 2]], [0, 1]),
@@ -372,11 +258,10 @@ for starts, columns in (
     CASES[f"support with starts {starts} and columns {columns}"] = lambda p, s=starts, c=columns: p.sparse(
         p.support(2, 2, s, c, nnz=2), 2, 2, 2
     )
-
-
-@case
-def support_of_more_elements(p):
-    p.sparse(p.support(2, 2, [0, 1, 2], [0, 1], nnz=3), 2, 2, 3)
+CASES |= {
+    "support of more elements": lambda p: p.sparse(p.support(2, 2, [0, 1, 2], [0, 1], nnz=3), 2, 2, 3),
+    "support as a matrix": lambda p: p.add("exp", [2, 3], p.support(2, 3, [0, 1, 2], [0, 1])),
+}
 
 
 @case
@@ -398,34 +283,24 @@ def support_without_columns(p):
     p.tensors.pop("S.columns")
 
 
-@case
-def support_as_a_matrix(p):
-    p.add("exp", [2, 3], p.support(2, 3, [0, 1, 2], [0, 1]))
-
-
 # -- descriptions ------------------------------------------------------------------------------------
 
 
 TEXTS = {
     "nothing": "",
     "100,000 brackets": "[" * 100_000,
-    "100,000 objects": '{"a":' * 100_000,
     "a million values": "[" + "0," * 1_100_000 + "0]",
     "an array": "[]",
     "no members": "{}",
     "a key twice": '{"format": 2, "format": 2}',
     "something after the end": "{} {}",
-    "a control character": '{"a\n": 1}',
     "half of a character": '{"\\ud800": 1}',
-    "two first halves": '{"\\ud800\\ud800": 1}',
     "a long name": json.dumps({"format": 2, "sizes": {"\n" * 100_000: 0}}),
     "values of strings": '{"format": 2, "sizes": {}, "buffers": ["x"], "values": ["x"], "copies": [], "outputs": {}}',
     "no values": '{"format": 2, "sizes": {}, "buffers": [], "values": [], "copies": [], "outputs": {}}',
+    **{f"the number {x}": f'{{"format": {x}}}' for x in ("01", "+1", "1.", "-", "0x10", "nan", "١")},
 }
-for x in ("01", "+1", "1.", ".5", "-", "1e", "0x10", "nan", "inf", "1e5x", "--1", "1_000", "١"):
-    TEXTS[f"the number {x}"] = f'{{"format": {x}}}'
-for name, text in TEXTS.items():
-    CASES[name] = lambda p, text=text: text
+CASES |= {name: lambda p, text=text: text for name, text in TEXTS.items()}
 
 
 @case

@@ -12,7 +12,7 @@ import pytest
 
 import matgrad as mg
 from architectures import Architecture, random_architecture
-from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, row_repeat, sqrt, zeros
+from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, ones, row_repeat, zeros
 from support import AfterEpoch, Framework, assert_close, to_numpy
 
 BACKENDS = ("numpy", "torch", "native", "jax", "tensorflow")
@@ -73,36 +73,14 @@ def test_compiled_training_equals_the_equations(backend: Framework, seed: int):
     assert_equal_states(states[1], states[0], f"{backend}, seed {seed}")
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("seed", [0, 5, 10])
-def test_a_compiled_step_equals_the_step(backend: Framework, seed: int):
-    """Also one that is compiled before it is used."""
-    a = random_architecture(seed)
-    a.M.to(backend.name)
-    X, T = (backend.matrix(A) for A in examples(a, 5))
-    expected, pure = a.M.state(), mg.make_step(a.M, a.loss, clip_norm=1.0)
-    step = mg.compile_step(a.M, a.loss, clip_norm=1.0)
-    step.load(a.M.state())
-    step.prepare(X, T)
-    assert_equal_states(step.state(), a.M.state(), f"{backend}, seed {seed}, prepared", tolerance=0.0)
-    for i in range(4):
-        expected = pure(expected, X, T, backend.matrix(0.05 / (1 + i)))
-        step(X, T, backend.matrix(0.05 / (1 + i)))
-
-    assert_equal_states(step.state(), expected, f"{backend}, seed {seed}")
-
-
-@pytest.mark.parametrize("optimizer", ["Momentum(0.9)", "AdamW(weight_decay=0.1)"])
-def test_float32(backend: Framework, optimizer: str):
+def test_float32(backend: Framework):
     states = []
     for framework, compiled in backend.ways():
-        M = model(framework, dtype="float32", optimizer=optimizer)
+        M = model(framework, dtype="float32")
         train(M, compiled, data=batches(framework, dtype="float32"))
         assert M.dtype == "float32"
         states.append(M.state())
-    assert_equal_states(
-        states[1], states[0], f"{backend}, {optimizer}", tolerance=2e-3 if "Adam" in optimizer else 1e-4
-    )
+    assert_equal_states(states[1], states[0], str(backend), tolerance=1e-4)
 
 
 def test_fit(backend: Framework):
@@ -143,33 +121,14 @@ def batches(framework: Framework, count: int = 3, N: int = 5, dtype: str = "floa
     return [(framework.matrix(X[k], dtype), framework.matrix(T[k], dtype)) for k in range(count)]
 
 
-def test_states_and_batches_of_the_caller_keep_their_values(backend: Framework):
-    M, data = model(backend), batches(backend)
-    kept = [M.state()]
-    values = [copies(kept[0])]
-    batch_values = [(np.array(to_numpy(X)), np.array(to_numpy(T))) for X, T in data]
-
-    def keep(run) -> None:
-        kept.append(M.state())
-        values.append(copies(kept[-1]))
-
-    train(M, True, data=data, callbacks=[AfterEpoch(keep)])
-
-    assert len(kept) == 4
-    for i, (state, expected) in enumerate(zip(kept, values, strict=True)):
-        assert_equal_states(state, expected, f"{backend}, state {i}", tolerance=0.0)
-    assert not np.array_equal(values[0]["4.W"], values[1]["4.W"])
-    for (X, T), (A, B) in zip(data, batch_values, strict=True):
-        np.testing.assert_array_equal(to_numpy(X), A)
-        np.testing.assert_array_equal(to_numpy(T), B)
-
-
 def test_the_state_of_a_step_is_a_copy(backend: Framework):
     M, ((X, T), *_) = model(backend), batches(backend)
     step = mg.compile_step(M, LOSS)
     start = M.state()
     before = copies(start)
     step.load(start)
+    step.prepare(X, T)
+    assert_equal_states(step.state(), before, f"{backend}, prepared", tolerance=0.0)
     step(X, T, backend.matrix(0.1))
     first = step.state()
     values = copies(first)
@@ -183,16 +142,15 @@ def test_the_state_of_a_step_is_a_copy(backend: Framework):
     assert_equal_states(step.state(), values, f"{backend}, what was loaded again", tolerance=0.0)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_an_exception_in_the_loader_leaves_the_steps_done_so_far(backend: Framework, error: type[BaseException]):
+def test_an_exception_in_the_loader_leaves_the_steps_done_so_far(backend: Framework):
     def interrupted(framework: Framework):
         yield from batches(framework)[:2]
-        raise error("enough")
+        raise KeyboardInterrupt("enough")
 
     states = []
     for framework, compiled in backend.ways():
         M = model(framework)
-        with pytest.raises(error, match="enough"):
+        with pytest.raises(KeyboardInterrupt, match="enough"):
             train(M, compiled, data=interrupted(framework))
         states.append(M.state())
     untouched = copies(model(backend).state())
@@ -218,9 +176,7 @@ def test_weights_that_are_changed_between_epochs_count(backend: Framework):
 
 CHANGES = {
     "dropout rate": lambda M: setattr(M.layers[0], "dropout", 0.6),
-    "momentum of an optimizer": lambda M: setattr(M.layers[0]._optimizers["W"], "mu", 0.1),
     "another optimizer": lambda M: M.set_optimizer("Adam"),
-    "another activation function": lambda M: setattr(M.layers[0], "act", mg.SigmoidActivation()),
     "another slope": lambda M: setattr(M.layers[0].act, "alpha", 0.5),
     "evaluation mode": lambda M: M.eval(),
 }
@@ -255,10 +211,9 @@ def test_layers_keep_nothing_of_a_batch_and_say_what_to_do(backend: Framework):
     assert M.layers[0].DW is not None
 
 
-@pytest.mark.parametrize("rate", [0.1, np.float64(0.1), np.float32(0.1)])
+@pytest.mark.backends("numpy", "torch", "native")  # elsewhere a number of Python is another trace
+@pytest.mark.parametrize("rate", [0.1, np.float32(0.1)])
 def test_a_rate_may_be_any_number(backend: Framework, rate: float):
-    if backend.name in ("jax", "tensorflow"):
-        pytest.skip("a number of Python is another trace")
     M, ((X, T), *_) = model(backend, optimizer="AdamW"), batches(backend)
     step = mg.compile_step(M, LOSS)
     step.load(M.state())
@@ -401,11 +356,6 @@ class AnnealedLayer(IdentityLayer):
         self.alpha *= 0.5
 
 
-class SineLayer(IdentityLayer):
-    def f(self, X):
-        return np.sin(X)
-
-
 class CountOptimizer(mg.Optimizer):
     """A count of the steps, which is a whole number, in the rate"""
 
@@ -435,10 +385,7 @@ def both_ways(ways: Iterable[tuple[Framework, bool]], **parts) -> tuple[list[dic
     return states, [str(warning.message) for warning in caught], M
 
 
-FALLBACK = [LateLayer, RandomLayer, BranchingLayer]
-
-
-@pytest.mark.parametrize("layer", FALLBACK)
+@pytest.mark.parametrize("layer", [LateLayer, RandomLayer, BranchingLayer])
 def test_what_cannot_be_compiled_is_trained_by_the_equations(backend: Framework, layer: type[mg.Layer]):
     states, messages, _ = both_ways([(backend, False), (backend, True)], layer=layer)
 
@@ -453,13 +400,6 @@ def test_a_number_that_changes_between_epochs_needs_no_fallback(backend: Framewo
     assert_equal_states(states[1], states[0], str(backend))
 
 
-@pytest.mark.parametrize("layer", [SineLayer])
-def test_what_only_numpy_can_do_is_trained_by_the_equations(layer: type[mg.Layer]):
-    states, messages, _ = both_ways(Framework("numpy").ways(), layer=layer)
-    assert len(messages) == 1, messages
-    assert_equal_states(states[1], states[0], layer.__name__, tolerance=0.0)
-
-
 def test_whole_numbers_in_fractions_are_not_cut_off():
     states, _, _ = both_ways(Framework("numpy").ways(), optimizer=CountOptimizer)
     assert_equal_states(states[1], states[0], "1 / t", tolerance=1e-12)
@@ -469,13 +409,9 @@ def test_whole_numbers_in_fractions_are_not_cut_off():
 
 MISTAKES = {
     "X too wide": lambda X, T: (np.hstack([X, X]), T),
-    "X a vector": lambda X, T: (X[0], T),
-    "T too wide": lambda X, T: (X, np.hstack([T, T])),
     "T one row": lambda X, T: (X, T[:1]),
-    "T fewer rows": lambda X, T: (X, T[:4]),
     "T of labels": lambda X, T: (X, T[:, 0]),
     "X float32": lambda X, T: (X.astype("float32"), T),
-    "T float32": lambda X, T: (X, T.astype("float32")),
 }
 
 
@@ -506,17 +442,3 @@ def test_mistakes_in_the_third_batch_get_the_error_of_the_equations(backend: Fra
 def test_a_loss_that_cannot_follow_is_refused_before_anything_is_compiled(backend: Framework):
     with pytest.raises(ValueError, match="CrossEntropyLoss cannot follow LinearLayer"):
         mg.compile_step(model(backend), mg.CrossEntropyLoss())
-
-
-def test_roots_of_the_table_work_in_optimizers(backend: Framework):
-    """`sqrt` of a state that starts with 0, and no warning."""
-
-    class AdagradOptimizer(RootOptimizer):
-        def update(self, eta) -> None:
-            K, D = self.x.shape
-            self.s = self.s + hadamard(self.Dx, self.Dx)
-            self.x = self.x - eta * hadamard(self.Dx, 1 / (sqrt(self.s) + 1e-3 * ones(K, D, like=self.x)))
-
-    states, messages, _ = both_ways(backend.ways(), optimizer=AdagradOptimizer)
-    assert messages == []
-    assert_equal_states(states[1], states[0], str(backend))

@@ -169,21 +169,6 @@ def test_random_numbers_of_a_row_or_column_depend_on_their_places_in_it(shape, s
     assert_state(Program({"X": X, "a": a, "b": b}, new), {"a": (5, 3), "b": shape})
 
 
-def test_scalars_are_computed_in_order():
-    a, b = given(a=(), b=())
-    one, two = (value("number", (), number=k) for k in (1, 2))
-    more = value("add", (), b, one)
-    assert_state(Program({"a": a, "b": b}, {"a": value("hadamard", (), two, more), "b": more}), {"a": (), "b": ()})
-
-
-@pytest.mark.parametrize("method", ["tile", "split"])
-def test_a_scalar_may_be_a_factor(by, method: str):
-    by(method)
-    x, c = given(x=(1, 4), c=())
-    new = value("matmul", (1, 4), value("full", (1, 1), c), x)
-    assert_state(Program({"x": x, "c": c}, {"x": new}), {"x": (1, 4)})
-
-
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
 def test_sums_of_nothing_are_0(shape: tuple[int, int]):
     X, n, c, r = given(X=shape, n=(), c=(1, shape[1]), r=(shape[0], 1))
@@ -271,7 +256,7 @@ def multiplied(A: np.ndarray, B: np.ndarray, matmul: str = "float32") -> np.ndar
     return to_numpy(state["C"])
 
 
-@pytest.mark.parametrize("k", [70, 1000, 64 * 40, 64 * 300])
+@pytest.mark.parametrize("k", [70, 64 * 40])
 def test_long_sums_have_a_bounded_number_of_parts(by, k: int):
     by("split")
     rng = np.random.default_rng(k)

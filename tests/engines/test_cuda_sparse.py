@@ -181,15 +181,6 @@ def test_an_index_refuses_a_support_of_another_size():
         Index(S, CPU).update(other)
 
 
-def test_the_memory_of_an_index_does_not_depend_on_where_elements_are():
-    n = 4000
-    one_row, spread = Support((n, n), [0] + [n] * n, range(n)), Support((n, n), range(n + 1), range(n))
-    sizes = [
-        [t.numel() for t in vars(Index(S, CPU).by_rows).values() if hasattr(t, "numel")] for S in (one_row, spread)
-    ]
-    assert sizes[0] == sizes[1]
-
-
 def test_kernels_keep_the_index_of_a_support_of_the_same_size():
     S, like = some_support(6, 5, 0.5, seed=1), torch.zeros(1)
     other = Support.from_flat(S.shape, np.sort(np.random.default_rng(3).choice(30, S.nnz, replace=False)))

@@ -67,10 +67,9 @@ def test_the_tests_of_the_core(binaries: Path, name: str):
     assert run([binaries / name]).splitlines()[-1].endswith(": ok")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", MODELS)
-def test_a_saved_program_is_trained_without_python(binaries: Path, kind: str, dtype: str, tmp_path: Path):
-    check_training(binaries / "train", kind, dtype, tmp_path)
+def test_a_saved_program_is_trained_without_python(binaries: Path, kind: str, tmp_path: Path):
+    check_training(binaries / "train", kind, "float32", tmp_path)
 
 
 @pytest.mark.slow
@@ -107,38 +106,38 @@ def test_processors_without_the_newest_instructions(binaries: Path, processor: s
     assert run([EMULATOR, "-cpu", processor, binaries / "program_test"]).splitlines() == ["program: ok"]
 
 
-ARM = ("aarch64-linux-gnu-g++", "qemu-aarch64-static")  # Debian: g++-aarch64-linux-gnu, qemu-user-static
+OTHER_COMPILERS = {  # the programs that are needed, options of CMake, and how a test is run
+    "64-bit ARM": (  # Debian: g++-aarch64-linux-gnu, qemu-user-static
+        ("aarch64-linux-gnu-g++", "qemu-aarch64-static"),
+        ("-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++",),
+        lambda test: ["qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu", test, "without forks"],
+    ),
+    "Windows": (  # Debian: g++-mingw-w64-x86-64-posix, wine64
+        ("x86_64-w64-mingw32-g++-posix", "wine"),
+        (
+            "-DCMAKE_SYSTEM_NAME=Windows",
+            "-DCMAKE_CXX_COMPILER=x86_64-w64-mingw32-g++-posix",
+            "-DCMAKE_EXE_LINKER_FLAGS=-static",
+        ),
+        lambda test: ["wine", f"{test}.exe"],
+    ),
+    "clang": (  # Debian: clang, libc++-dev, libc++abi-dev
+        ("clang++",),
+        ("-DCMAKE_CXX_COMPILER=clang++", "-DCMAKE_CXX_FLAGS=-stdlib=libc++"),
+        lambda test: [test],
+    ),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.skipif(not all(map(shutil.which, ARM)), reason=f"needs {' and '.join(ARM)}")
-def test_kernels_and_programs_on_arm(tmp_path: Path):
-    """Compiled for 64-bit ARM with its vectors, and run by an emulator; the compiler alone tells the target."""
-    folder = build(tmp_path / "build", options=(f"-DCMAKE_CXX_COMPILER={ARM[0]}",))
+@pytest.mark.parametrize("kind", OTHER_COMPILERS)
+def test_kernels_and_programs_by_other_compilers(kind: str, tmp_path: Path):
+    """For 64-bit ARM with its vectors and for Windows, run by emulators; the compiler alone tells the target."""
+    needed, options, command = OTHER_COMPILERS[kind]
+    if not all(map(shutil.which, needed)):
+        pytest.skip(f"needs {' and '.join(needed)}")
+    folder = build(tmp_path / "build", options=options)
     for name in ("kernels_test", "program_test", "thread_pool_test"):
-        output = run([ARM[1], "-L", "/usr/aarch64-linux-gnu", folder / name, "without forks"])
+        output = run(command(folder / name), WINEPREFIX=str(tmp_path / "wine"), WINEDEBUG="-all")
         assert output.splitlines()[-1].endswith(": ok")
-
-
-WINDOWS = ("x86_64-w64-mingw32-g++-posix", "wine")  # Debian: g++-mingw-w64-x86-64-posix, wine64
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.skipif(not all(map(shutil.which, WINDOWS)), reason=f"needs {' and '.join(WINDOWS)}")
-def test_kernels_and_programs_on_windows(tmp_path: Path):
-    system = ("-DCMAKE_SYSTEM_NAME=Windows", f"-DCMAKE_CXX_COMPILER={WINDOWS[0]}", "-DCMAKE_EXE_LINKER_FLAGS=-static")
-    folder = build(tmp_path / "build", options=system)
-    for name in ("kernels_test", "program_test", "thread_pool_test"):
-        output = run([WINDOWS[1], folder / f"{name}.exe"], WINEPREFIX=str(tmp_path / "wine"), WINEDEBUG="-all")
-        assert output.splitlines()[-1].endswith(": ok")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.skipif(shutil.which("clang++") is None, reason="needs clang++")  # Debian: clang, libc++-dev, libc++abi-dev
-def test_kernels_and_programs_with_clang_and_its_library(tmp_path: Path):
-    folder = build(tmp_path / "build", options=("-DCMAKE_CXX_COMPILER=clang++", "-DCMAKE_CXX_FLAGS=-stdlib=libc++"))
-    for name in ("kernels_test", "program_test", "thread_pool_test"):
-        assert run([folder / name]).splitlines()[-1].endswith(": ok")

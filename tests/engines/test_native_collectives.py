@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -200,7 +202,7 @@ def with_collectives(program: Program, choices: list[str]) -> Program:
     return Program(program.inputs, {name: new[value] for name, value in program.outputs.items()})
 
 
-@settings(deadline=None, derandomize=True, database=None, max_examples=100)
+@settings(deadline=None, derandomize=True, database=None, max_examples=50)
 @given(
     program=programs(exact=True),
     choices=st.lists(st.sampled_from(["", "", "all_reduce", "all_max", "send receive"]), min_size=1, max_size=7),
@@ -255,6 +257,34 @@ def test_an_exception_ends_the_run_and_the_next_one_is_as_ever(kind: type[BaseEx
     assert executor.runs == 2
 
 
+def test_an_exception_is_not_kept():
+    class Lost(Exception):
+        pass
+
+    def perform(value: Value) -> None:
+        raise Lost
+
+    executor, _ = executor_of(small(), perform)
+    with pytest.raises(Lost) as raised:
+        executor.execute(X=X, eta=ETA)
+    kept = weakref.ref(raised.value)
+    del raised
+    gc.collect()
+    assert kept() is None
+
+
+def test_subnormal_numbers_are_kept_in_the_callback_alone():
+    tiny, products = np.full((2, 3), 2.0**-1070), []
+    line = Line(X=(2, 3))
+    flushed = line.program(y=line("scale", (2, 3), number(line, 3), line("all_reduce", (2, 3), line.inputs["X"])))
+    executor, exchange = executor_of(
+        flushed, lambda value: (products.append(tiny * 0.5), np.copyto(exchange.arrays["exchange 0"], tiny))
+    )
+    Y = executor.execute(X=X)["y"]
+    assert (products[0] == 2.0**-1071).all()
+    assert (Y == 0).all()
+
+
 def test_without_a_callback_or_its_memory_nothing_runs():
     program = small()
     core = _native.Executor(json.dumps(as_dictionary(program)), POOL)
@@ -276,15 +306,6 @@ def test_without_a_callback_or_its_memory_nothing_runs():
     core.run({"X": X, "eta": ETA}, {"y": y})
     (index,) = (i for i, line in enumerate(as_dictionary(program)["values"]) if line["operation"] == "all_reduce")
     np.testing.assert_array_equal(y, index * 2 * X + 1)
-
-
-def test_a_callback_may_not_use_its_own_program():
-    program = small()
-    core = _native.Executor(json.dumps(as_dictionary(program)), POOL)
-    core.bind("exchange 0", np.zeros((2, 3)))
-    core.collective = lambda i: core.run()
-    with pytest.raises(RuntimeError, match="the program is running: it cannot be used by what it calls"):
-        core.run({"X": X, "eta": ETA}, {"y": np.zeros((2, 3))})
 
 
 @pytest.mark.timeout(PATIENCE)
@@ -402,14 +423,12 @@ MALFORMED: dict[str, tuple[Program, Callable[[Content], object], str]] = {
     "another buffer": (small(), elsewhere, "all_reduce: expected its result in the buffer of its operand"),
     "in place": (small(), changed("all_reduce", operation="take_rows"), "it overwrites what it reads"),
     "a reader of what is overwritten": (small(), reading("add", 1, "scale"), "which has been overwritten"),
-    "other rows": (small(), changed("all_reduce", shape=[3, 3]), "all_reduce: the shapes do not fit"),
     "other columns": (
         small(), changed("all_reduce", operation="all_gather_rows", shape=[4, 4]), "all_gather_rows: the shapes do not",
     ),
     "a buffer of another size": (
         small(), changed("all_reduce", operation="all_gather_rows", shape=[4, 3]), "its buffer has a different shape",
     ),
-    "no operand": (small("send"), changed("send", operands=[]), "send: the shapes do not fit"),
     "counters": (small("send"), changed("send", dtype="int64"), "expected a matrix of float32 or float64"),
     "rows that are not padded": (
         sparse_program(), reading("sparse_transposed_product", 2, "all_max"), "only a copy of it",

@@ -27,11 +27,11 @@ pytestmark = needs_compiler
 MEMORY = 500 << 20
 SECONDS = 5  # of the processor
 HARMLESS = {  # these run: nothing is wrong with them, or only their numbers are odd
-    *(f"sum of {n} equal rows" for n in (2**16, 2**20)),
+    "sum of 65536 equal rows",
     "product with 65536 inner elements",
     "sparse product with 65536 examples",
     *("X of shape [2, 3]", "T of shape [2, 3]", "eta of shape []"),
-    *(f"number {x}" for x in (1.5, 1e30, "nan", "inf", -(2**63), 2**63, 2**64)),
+    *(f"number {x}" for x in (1.5, 1e30, "nan", -(2**63), 2**63)),
     *(f"{kind} {-(2**63)}" for kind in ("seed", "counter")),
     *("nested views", "many tasks"),
 }
@@ -125,48 +125,30 @@ X, t = np.ones((40, 3), np.float32).tobytes(), (np.arange(40) % 3).tobytes()
 ENTRIES = {"X": entry("F32", [40, 3], 0, 480), "t": entry("I64", [40], 480, 800)}
 FILES = {
     "empty": b"",
-    "seven bytes": bytes(7),
     "zeros": bytes(100),
     "no header": packed(b""),
     "header beyond the file": packed(ENTRIES, X + t, 10**6),
-    "header of 2⁶³ bytes": packed(ENTRIES, X + t, 2**63),
     "header of 2⁶⁴ - 1 bytes": packed(ENTRIES, X + t, 2**64 - 1),
-    "header of 2⁶⁴ - 8 bytes": packed(ENTRIES, X + t, 2**64 - 8),
     "header of 20 MB": packed(json.dumps(ENTRIES).encode().ljust(20 << 20), X + t),
-    "header that is an array": packed([]),
     "header that is cut off": packed(json.dumps(ENTRIES).encode()[:50], X + t),
     "header that is not UTF-8": packed(b'{"\xff": 1}'),
-    "header with an overlong character": packed(b'{"\xc0\xaf": 1}'),
-    "header with a surrogate": packed(b'{"\xed\xa0\x80": 1}'),
-    "header with a character beyond Unicode": packed(b'{"\xf4\x90\x80\x80": 1}'),
     "header with half a character": packed(b'{"\xe2\x82'),
     "metadata that are numbers": packed(ENTRIES | {"__metadata__": {"a": 1}}, X + t),
-    "metadata that are an array": packed(ENTRIES | {"__metadata__": []}, X + t),
     "tensor twice": packed(b'{"X": 1, "X": 2}'),
-    "tensor that is a number": packed({"X": 5}),
     "tensor without a shape": packed({"X": {"dtype": "F32", "data_offsets": [0, 0]}}),
     "overlapping tensors": packed(ENTRIES | {"t": entry("I64", [40], 160, 480)}, X),
-    "equal tensors": packed({name: entry("F32", [40, 3], 0, 480) for name in ("X", "Y")}, X),
     "hole before a tensor": packed({"X": entry("F32", [40, 3], 8, 488)}, bytes(8) + X),
-    "hole between tensors": packed(ENTRIES | {"t": entry("I64", [40], 488, 808)}, X + bytes(8) + t),
     "bytes after the tensors": packed(ENTRIES, X + t + bytes(8)),
     "data that is cut off": packed(ENTRIES, X + t[:-1]),
     "offsets that are too large": packed({"X": entry("F32", [2**40, 3], 0, 3 * 2**42)}, X),
-    "offsets that are turned round": packed({"X": entry("F32", [40, 3], 480, 0)}, X),
     "negative offsets": packed({"X": entry("F32", [40, 3], -480, 0)}, X),
-    "three offsets": packed({"X": {"dtype": "F32", "shape": [40, 3], "data_offsets": [0, 480, 480]}}, X),
-    "no offsets": packed({"X": {"dtype": "F32", "shape": [40, 3], "data_offsets": []}}, X),
     "offsets that are fractions": packed({"X": entry("F32", [40, 3], 0.0, 480.0)}, X),
     "shape whose product is too large": packed({"X": entry("F32", [2**32, 2**32], 0, 0)}),
     "shape whose product is right modulo 2⁶⁴": packed({"X": entry("F32", [2**62 + 30, 4], 0, 480)}, X),
     "shape with a negative size": packed({"X": entry("F32", [-40, -3], 0, 480)}, X),
-    "shape that is a number": packed({"X": entry("F32", 120, 0, 480)}, X),
     "shape for another size": packed({"X": entry("F32", [40, 2], 0, 480)}, X),
     "unknown dtype": packed({"X": entry("Q4", [40, 3], 0, 480)}, X),
-    "dtype that is a number": packed({"X": entry(32, [40, 3], 0, 480)}, X),
-    "no tensors": packed({}),
     "no examples": packed({"X": entry("F32", [0, 3], 0, 0), "t": entry("I64", [0], 0, 0)}),
-    "examples without columns": packed({"X": entry("F32", [2**40, 0], 0, 0), "t": entry("I64", [0], 0, 0)}),
     "examples in three dimensions": packed(
         {"X": entry("F32", [40, 3, 1], 0, 480), "t": entry("I64", [40], 480, 800)}, X + t
     ),
@@ -177,7 +159,6 @@ FILES = {
         {"X": entry("F32", [40, 3], 0, 480), "t": entry("F64", [40], 480, 800)}, X + t
     ),
     "classes that are too large": packed(ENTRIES, X + (np.arange(40) + 2**62).tobytes()),
-    "classes that are negative": packed(ENTRIES, X + (-np.arange(40)).tobytes()),
     "100,000 tensors": packed({f"x{i}": entry("F32", [], 4 * i, 4 * i + 4) for i in range(100_000)}, bytes(400_000)),
 }
 
@@ -214,21 +195,6 @@ def test_what_is_not_a_file_is_refused(binaries: Path, data: Path, program: Path
     }.items():
         assert message in refused(binaries / "train", program, path, tmp_path / "result")
         assert message in refused(binaries / "predict", path, data, tmp_path / "result")
-
-
-@pytest.mark.parametrize("option", ["--rate", "--epochs", "--threads"])
-@pytest.mark.parametrize("value", ["", "1x", "nan", "1e999"])
-def test_options_that_are_no_numbers_are_refused(
-    binaries: Path, data: Path, program: Path, tmp_path: Path, option, value
-):
-    words = (binaries / "train", program, data, tmp_path / "result")
-    assert f"{option}: expected a number, found '{value}'" in refused(*words, option, value)
-
-
-@pytest.mark.parametrize("value", ["0", "1.5", "100000"])
-def test_numbers_of_threads_that_make_no_sense_are_refused(binaries: Path, data, program, tmp_path: Path, value):
-    words = (binaries / "train", program, data, tmp_path / "result")
-    assert "--threads: expected a whole number from 1 to 1024" in refused(*words, "--threads", value)
 
 
 # -- the same from Python ------------------------------------------------------------------------

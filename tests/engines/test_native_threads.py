@@ -144,8 +144,6 @@ REFUSED = """
 """
 CHILDREN = {
     "exits": ("", EXIT, ""),
-    "exits at once": ("", "os._exit(0)", ""),
-    "trains": ("", f"assert np.array_equal(trained()[1], expected); {EXIT}", ""),
     "trains and exits at once": ("", "os._exit(0 if np.array_equal(trained()[1], expected) else 1)", ""),
     "goes on training": ("", f"executor.train(**examples()); {EXIT}", ""),
     "is forked during an epoch": (DURING_AN_EPOCH, REFUSED, "forked.set(); thread.join()"),
@@ -177,14 +175,13 @@ def data_loss(_: int) -> float:
     return model().fit(batches["X"], batches["labels"], epochs=2, batch_size=50, seed=4)["loss"][-1]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_pool_of_forked_processes_trains():
+    check_script(WORKERS.format(path=sys.path))
+
+
 def check_script(script: str) -> None:
-    command = [
-        sys.executable,
-        "-W",
-        "ignore::DeprecationWarning",
-        "-c",
-        script,
-    ]  # Python 3.12 warns of forks with threads
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script]  # of forks with threads
     environment = os.environ | {"OMP_NUM_THREADS": "2"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
@@ -194,7 +191,7 @@ def check_script(script: str) -> None:
 # -- too many threads --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [60000, 1025, 0, -1])
+@pytest.mark.parametrize("size", [1025, 0])
 def test_a_pool_of_too_many_threads_is_refused(size: int):
     with pytest.raises(ValueError, match=f"threads: expected 1 to 1024, found {size}"):
         _native.ThreadPool(size)
@@ -222,7 +219,6 @@ except ValueError as error:
 
 STRIDED = {
     "strided": lambda A: np.repeat(A, 2, axis=-1)[..., ::2],
-    "backwards": lambda A: A[..., ::-1],
     "by columns": np.asfortranarray,
 }
 
@@ -254,9 +250,7 @@ def test_a_read_only_array_is_not_trained():
 
 
 @pytest.mark.parametrize("name", ["order", "labels"])
-@pytest.mark.parametrize(
-    "convert", [np.int32, np.uint64, np.float64, lambda x: np.repeat(x, 2)[::2], lambda x: x[:, None]]
-)
+@pytest.mark.parametrize("convert", [np.int32, np.float64, lambda x: np.repeat(x, 2)[::2], lambda x: x[:, None]])
 def test_indices_are_not_converted(name: str, convert):
     executor, _ = training()
     batches = examples()

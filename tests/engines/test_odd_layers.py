@@ -217,6 +217,12 @@ def test_a_difference_that_shows_in_a_later_epoch_is_caught_there():
         trained(twist, "numpy", compiled=True)
 
 
+def test_the_warning_names_what_is_kept():
+    twist = next(twist for twist in TWISTS if twist.name == "a counter")
+    with pytest.warns(UserWarning, match=r"a layer keeps Odd\.n from step to step"):
+        trained(twist, "numpy", compiled=True)
+
+
 BUILT_IN = [
     *(f"{name.removesuffix('Layer')}" for name in ("LayerNormalizationLayer", "RMSNormalizationLayer")),
     *("BatchNormalization", "Dropout(0.5)", "ReLU", "SReLU", "LeakyReLU(0.1)", "Softmax", "LogSoftmax", "Linear"),

@@ -249,12 +249,3 @@ def test_uniform_numbers_depend_on_all_bits_of_seed_and_count(engine: str, name:
         run = runner(engine, program_of(name, shapes, U.shape, operands, "float64"))
         actual = run({f"x{i}": x for i, x in enumerate(operands) if isinstance(x, np.ndarray)})
         np.testing.assert_array_equal(actual, U, err_msg=f"seed {seed}, count {count}")
-
-
-@pytest.mark.parametrize("backend_name", ["numpy", "torch"])
-def test_the_table_hashes_all_bits_of_seed_and_count(backend_name: str):
-    backend = get_backend(backend_name)
-    like = backend.from_numpy(np.zeros((1, 1)))
-    for seed, count in ((2**53 + 1, 2**62 + 3), (-5, 2**63 - 1)):
-        U = backend.to_numpy(backend.uniform(3, 4, seed, count, like))
-        np.testing.assert_array_equal(U, hashed(3, 4, seed, count))

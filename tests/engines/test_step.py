@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import matgrad as mg
 from support import Framework, assert_close, to_numpy
@@ -78,17 +77,6 @@ def test_a_step_is_pure(backend: Framework):
     assert all(layer.X is None for layer in M.layers)
 
 
-def test_compiled_training_continues_eagerly(backend: Framework):
-    """The state goes back into the model, which then has the batch statistics and the dropout count."""
-    M, (X, T) = model(backend), batches(backend)[0]
-    state = backend.compiled(mg.make_step(M, mg.SoftmaxCrossEntropyLoss()))(M.state(), X, T, backend.matrix(0.1))
-    M.load_state(state)
-
-    assert int(to_numpy(M.layers[0].renewals)) == 1
-    assert np.abs(to_numpy(M.layers[1].running_mean)).max() > 0
-    assert M.feedforward(X).shape == (N, SIZES[-1])
-
-
 def test_a_step_keeps_nothing_of_what_it_was_given():
     """Not even in the model it closes over: a traced value that stays behind would be a leak."""
     M, (X, T) = model(Framework("numpy")), batches(Framework("numpy"))[0]
@@ -119,16 +107,3 @@ def test_dropout_of_epochs_is_renewed_between_them(backend: Framework):
 
     for name, value in eager.state().items():
         assert_close(M.state()[name], to_numpy(value), tolerance=1e-12, context=f"{backend}, {name}")
-
-
-@pytest.mark.parametrize("change", ["missing", "unknown"])
-def test_a_state_that_does_not_fit_is_refused(change: str):
-    M = model(Framework("numpy"))
-    state = M.state()
-    if change == "missing":
-        del state["1.W"]
-    else:
-        state["9.W"] = state["1.W"]
-
-    with pytest.raises(ValueError, match=rf"{change} \['{'1' if change == 'missing' else '9'}.W'\]"):
-        M.load_state(state)
