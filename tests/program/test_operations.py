@@ -9,7 +9,8 @@ import pytest
 
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.numpy_kernels import NumpyKernels
-from matgrad.program.description import FORMAT, fits
+from matgrad.program import Program, Value
+from matgrad.program.description import FORMAT, check_program, fits
 from matgrad.program.operations import OPERATIONS, Operation
 from matgrad.program.shapes import Shape, ShapeRule
 from matgrad.sparse.support import Support
@@ -174,3 +175,47 @@ def test_the_core_refuses_a_support_of_another_size_than_the_program():
 
 def bind(core, S: Support) -> None:
     core.bind_support("x2", S.starts, S.columns, S.column_starts, S.rows, S.positions)
+
+
+# -- programs ----------------------------------------------------------------------------------
+
+X, N = Value("input", (), (3, 4), name="X"), Value("input", (), (), "int32", name="n")
+ONE = Value("number", number=1)
+INVALID = {
+    "unknown operation 'sine'; known: ": Value("sine", (X,), (3, 4)),
+    "add cannot give": Value("add", (X, X), (1, 4)),
+    "exp cannot give float32 from operands of dtypes float64": Value("exp", (X,), (3, 4), "float32"),
+    "input cannot give float16": Value(
+        "negative", (Value("input", (), (3, 4), "float16", name="X"),), (3, 4), "float16"
+    ),
+    "add cannot give int32 from operands of dtypes int32, float64": Value("add", (N, ONE), (), "int32"),
+    "reciprocal cannot give int32": Value("reciprocal", (N,), (), "int32"),
+    "a number belongs to the operation 'number', found None": Value("number"),
+    "a number belongs to the operation 'number', found 3": Value("exp", (X,), (3, 4), number=3),
+    "a number belongs to the operation 'number', found 'N'": Value("number", number="N"),
+    "'Y' is not among the inputs": Value("exp", (Value("input", (), (3, 4), name="Y"),), (3, 4)),
+    "exp cannot give .*3, 4, 5": Value("exp", (Value("exp", (X,), (3, 4, 5)),), (3, 4, 5)),
+}
+
+
+@pytest.mark.parametrize("message", INVALID)
+def test_invalid_programs_are_refused(message: str):
+    with pytest.raises(ValueError, match=rf"value \d: {message}"):
+        check_program(Program({"X": X, "n": N}, {"y": INVALID[message]}))
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3, 4)])
+def test_everything_is_a_matrix_or_a_scalar(shape):
+    with pytest.raises(ValueError, match="value 0: input cannot give"):
+        check_program(Program({"Z": (Z := Value("input", (), shape, name="Z"))}, {"Z": Z}))
+
+
+@pytest.mark.parametrize("value", [Value("columns_sum", (X,), (1, 4)), N])
+def test_an_output_fits_the_input_it_replaces(value: Value):
+    with pytest.raises(ValueError, match=r"output X: .* replaces"):
+        check_program(Program({"X": X, "n": N}, {"X": value}))
+
+
+def test_a_valid_program_passes():
+    seed = Value("uniform", (N, ONE), (3, 4))
+    check_program(Program({"X": X, "n": N}, {"X": Value("add", (X, seed), (3, 4)), "n": N, "y": ONE}))

@@ -44,7 +44,7 @@ def check(program: Program, seed: int, *, exact: bool, backend: str) -> None:
                 np.testing.assert_allclose(actual[key], A, rtol=1e-7, atol=tolerance, err_msg=context)
 
 
-@settings(SETTINGS, max_examples=400)
+@settings(SETTINGS, max_examples=200)
 @given(program=programs(exact=True), seed=st.integers(0, 99), blas_adds=st.booleans())
 def test_random_programs_in_place_equal_fresh_arrays(program: Program, seed: int, blas_adds: bool):
     with pytest.MonkeyPatch.context() as patch:
@@ -52,14 +52,14 @@ def test_random_programs_in_place_equal_fresh_arrays(program: Program, seed: int
         check(program, seed, exact=True, backend="numpy")
 
 
-@settings(SETTINGS, max_examples=100)
+@settings(SETTINGS, max_examples=60)
 @given(program=programs(exact=True), seed=st.integers(0, 99))
 def test_random_programs_in_place_equal_fresh_arrays_on_torch(program: Program, seed: int):
     check(program, seed, exact=True, backend="torch")
 
 
 @pytest.mark.parametrize("backend_name", ["numpy", "torch"])
-@settings(SETTINGS, max_examples=60)
+@settings(SETTINGS, max_examples=40)
 @given(program=programs(exact=False, size=8), seed=st.integers(0, 99))
 def test_random_programs_with_functions(program: Program, seed: int, backend_name: str):
     check(program, seed, exact=False, backend=backend_name)

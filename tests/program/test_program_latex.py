@@ -12,7 +12,7 @@ import matgrad as mg
 from matgrad.loss_functions import create_loss
 from matgrad.program import Program, Value, optimized, record_computation
 from matgrad.program.computations import make_step
-from matgrad.program.latex import LatexPrinter, program_latex
+from matgrad.program.latex import program_latex
 from matgrad.specifications.models import create_model
 from program_support import programs
 
@@ -106,27 +106,20 @@ def number(x: float) -> Value:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (of("subtract", A, of("subtract", B, C)), "A - (B - C)"),
         (of("add", A, of("negative", B)), "A + (-B)"),
         (of("matmul", A, of("matmul", B, C)), r"A \cdot B \cdot C"),
-        (of("matmul", of("add", A, B), C), r"(A + B) \cdot C"),
         (of("hadamard", A, of("matmul", B, C)), r"A \odot (B \cdot C)"),
-        (of("matmul", of("hadamard", A, B), C), r"(A \odot B) \cdot C"),
         (of("transpose", of("transpose", A)), r"(A^\top)^\top"),
         (of("transpose", of("exp", A)), r"(e^{A})^\top"),
         (of("scale", number(-2), A), r"(-2) \cdot A"),
-        (of("scale", number(1e-8), A), r"10^{-8} \cdot A"),
         (of("scale", number(2.5e-8), A), r"2.5 \cdot 10^{-8} \cdot A"),
         (of("power", of("negative", A), number(2)), "(-A)^{2}"),
-        (of("add", A, of("full", number(1e-8))), "A + 10^{-8}"),
         (of("add", A, of("full", number(-2))), "A + (-2)"),
         (of("divide", of("add", A, B), S), r"\frac{A + B}{s}"),
         (of("log1p", of("negative", A)), r"\log(1 + (-A))"),
-        (of("erf", A), r"\operatorname{erf}(A)"),
         (of("add_scaled", A, number(-0.5), of("add", B, C)), r"A - 0.5 \cdot (B + C)"),
         (of("product_sum", number(0.9), A, S, B, C), r"0.9 \cdot A + s \cdot B \cdot C"),
         (of("product_sum", number(1), A, number(1), B, C), r"B \cdot C + A"),
-        (of("identity"), r"\mathbb{I}_2"),
         (of("identity", shape=(12, 12)), r"\mathbb{I}_{12}"),
         (of("elements_sum", A, shape=()), r"1_2^\top \cdot A \cdot 1_2"),
     ],
@@ -138,14 +131,13 @@ def test_parentheses(value: Value, expected: str):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("1.W", "W_1"),
         ("12.W.delta", r"\Delta_{W_{12}}"),
         ("1.W.c1", r"{c_1}_{W_1}"),
         ("2.running_mean", r"\mathrm{running\ mean}_{2}"),
         ("3.tl", "t_{l,3}"),
-        ("3.1.W", "W_{3.1}"),
         ("3.1.W.delta", r"\Delta_{W_{3.1}}"),
         ("eta", r"\eta"),
+        ("3.2.1.gamma", r"\gamma_{3.2.1}"),
     ],
 )
 def test_names(name: str, expected: str):
@@ -158,20 +150,3 @@ def test_names_of_matrices_that_are_kept_transposed():
     lines = equations(Program({"A": A}, {"y": of("transpose", kept)}))
     assert lines[0] == r"(\Sigma_2^{-\frac12})^\top &= e^{A}"
     assert lines[1] == r"y &= ((\Sigma_2^{-\frac12})^\top)^\top"
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("W2.1", "W_{2.1}"),
-        ("W2.1'", "W_{2.1}'"),
-        ("DW2.1", r"\mathsf{D}W_{2.1}"),
-        ("W2.1.delta'", r"\Delta_{W_{2.1}}'"),
-        ("gamma3.2.1", r"\gamma_{3.2.1}"),
-        ("running_mean2.1", r"\mathrm{running\ mean}_{2.1}"),
-        ("inv_sqrt_Sigma2.1", r"(\Sigma^{-\frac12})_{2.1}"),
-    ],
-)
-def test_names_of_parts(name: str, expected: str):
-    printer = LatexPrinter(Program({}, {}))
-    assert printer.name(name)[0] == expected

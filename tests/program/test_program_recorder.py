@@ -11,7 +11,7 @@ import matgrad as mg
 from matgrad import matrix_operations as table
 from matgrad.backends import get_backend
 from matgrad.backends.base import RecordingError
-from matgrad.matrix_operations import columns_sum, elements_sum, hadamard, row_repeat
+from matgrad.matrix_operations import columns_sum, hadamard, row_repeat
 from matgrad.program import optimized, record, record_computation
 from matgrad.program.computations import make_step
 from matgrad.program.operations import OPERATIONS
@@ -23,7 +23,6 @@ FUNCTIONS = [row.name for row in OPERATIONS.values() if row.rule == "* -> *" and
 # what can be written with the table and the operators; X and Y may be negative, P is positive
 EXPRESSIONS = {
     **{name: lambda m, name=name: getattr(table, name)(m["P"]) for name in FUNCTIONS},
-    "exp of negative numbers": lambda m: table.exp(m["X"]),
     "zeros": lambda m: table.zeros(3, 4, like=m["X"]) + m["X"],
     "ones": lambda m: table.ones(3, 4, like=m["X"]),
     "identity": lambda m: table.identity(4, like=m["X"]) @ m["S"],
@@ -31,7 +30,6 @@ EXPRESSIONS = {
     "hadamard": lambda m: table.hadamard(m["X"], m["Y"]),
     "diag": lambda m: table.diag(m["S"]),
     "Diag": lambda m: table.Diag(m["x"]),
-    "Diag of a column": lambda m: table.Diag(m["y"]),
     "elements_sum": lambda m: table.elements_sum(m["X"]),
     "column_repeat": lambda m: table.column_repeat(m["y"], 5),
     "row_repeat": lambda m: table.row_repeat(m["x"], 5),
@@ -52,34 +50,20 @@ EXPRESSIONS = {
     "uniform": lambda m: table.uniform(2, 3, seed=5, count=7, like=m["X"]),
     # -- operators
     "X + Y": lambda m: m["X"] + m["Y"],
-    "X - Y": lambda m: m["X"] - m["Y"],
-    "-X": lambda m: -m["X"],
     "X @ S": lambda m: m["X"] @ m["S"],
     "X.T @ Y": lambda m: m["X"].T @ m["Y"],
-    "X * 2": lambda m: m["X"] * 2,
     "2.5 * X": lambda m: 2.5 * m["X"],
     "eta * X": lambda m: m["eta"] * m["X"],
-    "X * eta": lambda m: m["X"] * m["eta"],
     "X * Y": lambda m: m["X"] * m["Y"],
-    "X / 3": lambda m: m["X"] / 3,
     "X / eta": lambda m: m["X"] / m["eta"],
-    "1 / P": lambda m: 1 / m["P"],
     "2 / P": lambda m: 2 / m["P"],
-    "X ** 2": lambda m: m["X"] ** 2,
     "P ** -0.5": lambda m: m["P"] ** -0.5,
     "P ** eta": lambda m: m["P"] ** m["eta"],
     "1 - X": lambda m: 1 - m["X"],
-    "X - 1": lambda m: m["X"] - 1,
     "X + 1": lambda m: m["X"] + 1,
-    "1 + X": lambda m: 1 + m["X"],
-    "eta + 1": lambda m: m["eta"] + 1,
     "1 - eta * eta": lambda m: 1 - m["eta"] * m["eta"],
-    "2 / eta": lambda m: 2 / m["eta"],
-    "-eta / 2": lambda m: -m["eta"] / 2,
-    "eta ** 3": lambda m: m["eta"] ** 3,
     "(Xᵀ)ᵀ": lambda m: m["X"].T.T,
     "np.float32 * X": lambda m: np.float32(0.5) * m["X"],
-    "np.float64 * X": lambda m: np.float64(0.3) * m["X"],
 }
 
 
@@ -93,8 +77,7 @@ def numbers() -> dict[str, np.ndarray]:
     return matrices | {"P": 0.1 + rng.random((3, 4)), "eta": np.array(0.7)}
 
 
-@pytest.mark.parametrize("backend_name", ["numpy", "torch"])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("backend_name", "dtype"), [("numpy", "float64"), ("torch", "float32")])
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_a_recorded_operation_is_the_operation(name: str, dtype: str, backend_name: str):
     f = EXPRESSIONS[name]
@@ -125,44 +108,31 @@ def test_a_recorded_operation_is_the_operation(name: str, dtype: str, backend_na
 NEED_NUMBERS = {
     "bool": bool,
     "float": float,
-    "int": int,
     "list": list,
     "index": lambda X: X[0],
-    "slice": lambda X: X[:, 1],
     "==": lambda X: X == X,
     "<": lambda X: X < 0,
-    ">=": lambda X: X >= X,
     "range": range,
     "math": lambda X: math.sin(X),
     "asarray": np.asarray,
-    "sum": sum,
     "to_numpy": lambda X: get_backend("numpy") and table.backend_of(X).to_numpy(X),
-    "take_rows": lambda X: table.backend_of(X).take_rows(X, np.arange(1)),
     "from_numpy": lambda X: table.backend_of(X).from_numpy(np.ones((1, 1))),
 }
 DO_NOT_FIT = {
     "a row added to a matrix": lambda m: m["X"] + m["x"],
     "a matrix minus a scalar": lambda m: m["X"] - m["eta"],
     "a scalar plus a matrix": lambda m: m["eta"] + m["X"],
-    "two sizes multiplied": lambda m: m["X"] * m["S"],
     "division by a matrix": lambda m: m["X"] / m["Y"],
     "a matrix as exponent": lambda m: m["P"] ** m["Y"],
     "a truth value": lambda m: m["X"] + True,
-    "a text": lambda m: m["X"] * "a",
     "nothing": lambda m: m["X"] + None,
     "NumPy's matrices": lambda m: m["X"] + np.ones((3, 4)),
-    "NumPy's matrices on the left": lambda m: np.ones((3, 4)) + m["X"],
     "a product with NumPy's": lambda m: m["X"] @ np.ones((4, 4)),
-    "a table operation with NumPy's": lambda m: hadamard(m["X"], np.ones((3, 4))),
     "inner sizes": lambda m: m["X"] @ m["Y"],
-    "a sine of NumPy": lambda m: np.sin(m["X"]),
     "another dtype": lambda m: hadamard(m["X"], m["F"]),
     "another dtype, scalar": lambda m: m["count"] * m["X"],
-    "half a count": lambda m: m["count"] * 0.5,
-    "a count and a half": lambda m: m["count"] + 1.5,
     "a count, divided": lambda m: m["count"] / 2,
     "one through a count": lambda m: 1 / m["count"],
-    "a count, squared": lambda m: m["count"] ** 2,
 }
 SIGNATURES = {name: (shape, "float64") for name, shape in SHAPES.items()} | {
     "F": ((3, 4), "float32"),
@@ -268,8 +238,6 @@ def test_a_recorded_step_is_the_step():
     ("X", "T", "error", "message"),
     [
         ((5, 4), (5, 2), ValueError, "expected a batch X of size N × 3, found 5 × 4"),
-        ((5,), (5, 2), ValueError, "expected a batch X of size N × 3, found 5"),
-        ((5, 3), (5, 3), ValueError, "the output is 5 × 2 and the targets are 5 × 3"),
         ((5, 3), (1, 2), ValueError, "the output is 5 × 2 and the targets are 1 × 2"),
         ((5, 3), (5,), ValueError, "the output is 5 × 2 and the targets are 5: expected"),
     ],
@@ -317,8 +285,3 @@ def test_a_layer_written_in_an_interactive_session_is_recorded():
     M = mg.MultilayerPerceptron([mg.LinearLayer(3, 2), space["DoubleLayer"](2, 2)]).to(dtype="float64")
     program = recorded_step(M)
     assert "layer 2 DoubleLayer.feedforward" in {value.equation for value in program.instructions}
-
-
-def test_a_scalar_is_a_scalar():
-    program = record(lambda _, m: {"y": elements_sum(m["X"]) * m["eta"]}, SIGNATURES)
-    assert program.outputs["y"].is_scalar

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import matgrad as mg
 from matgrad.program import Program, Value, optimized, record_computation
 from matgrad.program.computations import make_step
-from matgrad.program.text import program_text, state_name
+from matgrad.program.text import program_text
 from program_support import MEANING, numbers, outputs, programs
 
 MOMENTUM = """\
@@ -64,14 +64,6 @@ def test_a_step_with_momentum_as_it_is_executed():
 
 def test_a_step_as_it_is_recorded():
     assert text([mg.SoftmaxLayer(3, 4)], mg.CrossEntropyLoss(), "GradientDescent") == SOFTMAX
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("1.W", "W1"), ("12.W.delta", "W12.delta"), ("X", "X"), ("eta", "η"), ("2.running_mean", "running_mean2")],
-)
-def test_names_of_the_state(name: str, expected: str):
-    assert state_name(name) == expected
 
 
 # -- parentheses: a translator for what is printed ---------------------------------------------
@@ -190,7 +182,7 @@ def has_no_bare_constant(program: Program) -> bool:
 
 
 @settings(
-    max_examples=300,
+    max_examples=200,
     deadline=None,
     derandomize=True,
     database=None,
@@ -234,25 +226,15 @@ def number(x: float) -> Value:
     ("value", "expected"),
     [
         (of("subtract", A, of("subtract", B, C)), "A - (B - C)"),
-        (of("subtract", of("subtract", A, B), C), "A - B - C"),
         (of("matmul", A, of("matmul", B, C)), "A (B C)"),
         (of("matmul", of("add", A, B), C), "(A + B) C"),
         (of("hadamard", A, of("matmul", B, C)), "A ⊙ (B C)"),
-        (of("matmul", A, of("hadamard", B, C)), "A (B ⊙ C)"),
         (of("transpose", of("matmul", A, B)), "(A B)ᵀ"),
-        (of("matmul", A, of("transpose", B)), "A Bᵀ"),
-        (of("negative", of("add", A, B)), "-(A + B)"),
-        (of("scale", S, of("add", A, B)), "s·(A + B)"),
         (of("scale", of("negative", S, shape=()), A), "(-s)·A"),
-        (of("divide", of("add", A, B), S), "(A + B) / s"),
         (of("reciprocal", of("matmul", A, B)), "1/(A B)"),
         (of("power", of("negative", A), number(2)), "(-A)^2"),
         (of("power", of("full", number(-2)), number(2)), "(-2)^2"),
         (of("transpose", of("row_repeat", Value("input", (), (1, 2), name="b"))), "(1_2 b)ᵀ"),
-        (of("step", of("subtract", A, B)), "[A - B ≥ 0]"),
-        (of("hadamard", of("step", A), B), "[A ≥ 0] ⊙ B"),
-        (of("identity"), "I_2"),
-        (of("exp", of("add", A, B)), "exp(A + B)"),
         (of("add_scaled", A, number(-1), B), "A - B"),
         (of("add_scaled", A, number(-0.5), B), "A - 0.5·B"),
         (of("add_scaled", A, of("negative", S, shape=()), B), "A - s·B"),
