@@ -1,4 +1,4 @@
-"""`matgrad train --checkpoint`, `--resume`: runs that are killed, and go on."""
+"""`matgrad train --checkpoint` and `--resume`: runs that are killed, and resumed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import os
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cli_support import in_process_of_its_own, run, start, succeed
-from matgrad.storage.checkpoints import checkpoint_files, find_checkpoint, read_checkpoint
+from cli_support import arrays, in_process_of_its_own, run, start, succeed
+from matgrad.storage.checkpoints import checkpoint_files, find_checkpoint, read_checkpoint, step_of
 from support import PATIENCE
 
 ENGINES = ("native", "numpy", "torch")
@@ -24,46 +25,41 @@ MODEL = (
 )
 
 
-def assert_equal(file: Path, other: Path) -> None:
-    a, b = np.load(file), np.load(other)
-    assert a.files == b.files
-    for name in a.files:
-        if name != "matgrad":
-            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+def assert_equal(file: object, other: object) -> None:
+    """Both files have the same arrays, bit by bit."""
+    A, B = arrays(file), arrays(other)
+    assert A.keys() == B.keys()
+    for name in A.keys() - {"matgrad"}:
+        np.testing.assert_array_equal(A[name], B[name], err_msg=name)
 
 
-def killed(*arguments: object, seconds: float | None = None, files: Path | None = None, count: int = 0) -> bool:
-    """Whether `matgrad ARGUMENTS` was killed: after some seconds, or when a folder has had so many checkpoints."""
+def steps(folder: Path) -> list[int]:
+    """The steps of the checkpoints in a folder."""
+    return [step_of(file) for file in checkpoint_files(folder)] if folder.is_dir() else []
+
+
+def killed(*arguments: object, seconds: float = PATIENCE, files: Path | None = None, count: int = 0) -> bool:
+    """Whether `matgrad ARGUMENTS` was killed: after some seconds, or when a folder has the checkpoint of a step."""
     process = start(*arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        if files is None:
-            process.wait(seconds)
-        while files is not None and process.poll() is None and not _has_reached(files, count):
-            pass
-    except subprocess.TimeoutExpired:
-        pass
+    end = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < end:
+        if files is not None and max(steps(files), default=-1) >= count:
+            break
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait(PATIENCE)
     return process.returncode == -signal.SIGKILL
 
 
-def _has_reached(folder: Path, step: int) -> bool:
-    names = [file.stem for file in checkpoint_files(folder)] if folder.is_dir() else []
-    return bool(names) and int(names[-1].removeprefix("step-")) >= step
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_killed_run_goes_on(tmp_path, engine):
-    """Killed when it has reached some steps, twice, from other working directories, and resumed to the same weights."""
+@pytest.mark.parametrize("engine", [ENGINES[0], *(pytest.param(x, marks=pytest.mark.slow) for x in ENGINES[1:])])
+def test_a_killed_run_is_resumed(tmp_path, engine):
+    """Killed when it has reached a step, and resumed to the same weights as without that."""
     options = (*MODEL, "--backend", engine)
     succeed("train", *options, "--save-weights", tmp_path / "whole.npz")
     folder = tmp_path / "checkpoints"
     first = ("train", *options, "--save-weights", tmp_path / "resumed.npz", "--checkpoint", f"{folder}, every=7s")
     killed(*first, files=folder, count=14)  # unless this process is so late that it has ended
-    killed("train", "--resume", folder, files=folder, count=49)
-    code, output, errors = in_process_of_its_own("train", "--resume", folder)
-    assert (code, errors) == (0, "")
-    assert output.splitlines()[-1].startswith("test accuracy")
+    assert succeed("train", "--resume", folder).splitlines()[-1].startswith("test accuracy")
     assert_equal(tmp_path / "whole.npz", tmp_path / "resumed.npz")
     assert not [file for file in folder.iterdir() if file.name.startswith(".")]  # what killed writes have left
 
@@ -81,7 +77,7 @@ def test_fifty_kills(tmp_path, engine):
         command = ("train", *options, "--save-weights", file, "--checkpoint", f"{folder}, every=1s")
         while kills < 50 and killed(*command, seconds=rng.uniform(0.5, 4)):
             kills += 1
-            if folder.is_dir() and checkpoint_files(folder):
+            if steps(folder):
                 command = ("train", "--resume", folder)
         if not file.exists():
             assert in_process_of_its_own(*command)[0] == 0
@@ -95,13 +91,8 @@ def test_the_options_of_a_run_are_those_of_its_checkpoint(tmp_path):
     succeed("train", "--epochs", 2, "--checkpoint", folder, "--batch-size", 60, "--layers", "ReLU;Linear")
     for options, problem in (
         (("--batch-size", 50), "--batch-size 50 and --resume .* contradict each other: the run has --batch-size 60"),
-        (
-            ("--layers", "ReLU;ReLU;Linear"),
-            "--layers ReLU;ReLU;Linear and --resume .* has --layers ReLU;Linear",
-        ),
-        (("--seed", 1), "--seed 1 and --resume .* contradict each other: the run has --seed 0"),
-        (("--dtype", "float64"), "--dtype float64 and --resume .* the run has --dtype float32"),
-        (("--optimizers", "Adam"), "--optimizers Adam and --resume"),
+        (("--layers", "ReLU;ReLU;Linear"), "has --layers ReLU;Linear"),
+        (("--dtype", "float64"), "the run has --dtype float32"),
     ):
         result = run("train", "--resume", folder, *options)
         assert result.exit_code == 2
@@ -116,48 +107,32 @@ def test_the_options_of_a_run_are_those_of_its_checkpoint(tmp_path):
     assert repeated.splitlines()[-1] == output.splitlines()[-1]
 
 
-def test_a_finished_run_resumes_to_its_results(tmp_path):
-    folder = tmp_path / "checkpoints"
-    first = succeed("train", "--epochs", 2, "--checkpoint", folder, "--quiet")
-    assert succeed("train", "--resume", folder, "--quiet") == first
-    run = json.loads(succeed("inspect", checkpoint_files(folder)[-1], "--json"))["run"]
-    assert (run["epochs"], run["batches since"], run["steps"]) == (2, 0, 58)
-    assert f"test accuracy {run['last test_accuracy']:.3f}\n" == first
-
-
 def test_a_finished_run_is_extended_in_its_own_folder(tmp_path):
     folder, output = tmp_path / "checkpoints", tmp_path / "run"
-    succeed("train", "--epochs", 2, "--checkpoint", folder, "--output", output, "--quiet")
+    first = succeed("train", "--epochs", 2, "--checkpoint", folder, "--output", output, "--quiet")
+    assert succeed("train", "--resume", folder, "--quiet") == first
+    found = json.loads(succeed("inspect", checkpoint_files(folder)[-1], "--json"))["run"]
+    assert (found["epochs"], found["batches since"], found["steps"]) == (2, 0, 58)
+    assert f"test accuracy {found['last test_accuracy']:.3f}\n" == first
+
     shown = succeed("train", "--resume", folder, "--epochs", 3, "--learning-rate", 0.01)
     assert len(shown.splitlines()) > 5, "what was quiet was the first command"
     record = json.loads((output / "run.json").read_text())
     assert [row["learning_rate"] for row in record["epochs"]] == [0.05, 0.05, 0.01]
     assert record["resumed_from"].endswith("step-00000058.safetensors")
-    assert (
-        "3 epochs are done, expected as many epochs or more, found 1"
-        in run("train", "--resume", folder, "--epochs", 1).output
-    )
+    assert "3 epochs are done" in run("train", "--resume", folder, "--epochs", 1).output
     assert "nothing was left to train" in succeed("train", "--resume", folder)
     other = tmp_path / "other"
     succeed("train", "--epochs", 1, "--output", other, "--quiet")
     assert "has run.json already" in run("train", "--resume", folder, "--output", other).output
 
 
-def test_data_that_were_moved_are_found_by_an_option(tmp_path):
-    csv = tmp_path / "table.csv"
-    csv.write_text("a,b\n" + "".join(f"{i},{2 * i}\n" for i in range(30)))
-    succeed("train", "--table", csv, "--epochs", 2, "--checkpoint", tmp_path / "checkpoints", "--quiet")
-    moved = csv.rename(tmp_path / "moved.csv")
-    succeed("train", "--resume", tmp_path / "checkpoints", "--table", moved, "--epochs", 3)
-
-
 def test_sigterm_writes_a_checkpoint(tmp_path):
-    folder = tmp_path / "checkpoints"
-    process = start(
-        "train", "--epochs", 100_000, "--checkpoint", f"{folder}, every=100000", "--log", tmp_path / "log.csv"
-    )
-    while not (tmp_path / "log.csv").exists() or len((tmp_path / "log.csv").read_text().splitlines()) < 3:
+    folder, log = tmp_path / "checkpoints", tmp_path / "log.csv"
+    process = start("train", "--epochs", 100_000, "--checkpoint", f"{folder}, every=100000", "--log", log)
+    while not log.exists() or len(log.read_text().splitlines()) < 3:
         assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
     process.terminate()
     process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
@@ -172,35 +147,34 @@ def test_one_file_is_resumed_without_writing_to_its_folder(tmp_path):
     assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
 
 
-@pytest.mark.parametrize("table", ["regression", "classification"])
-def test_tables_and_loaded_models_go_on(tmp_path, table):
-    """What a model starts from is no longer needed; the table is, and must be the same."""
-    rng = np.random.default_rng(0)
-    lines = ["a,b,c"]
-    for _ in range(80):
-        a, b = rng.normal(size=2)
-        lines.append(f"{a:.4f},{b:.4f},{a + b:.4f}" if table == "regression" else f"{a:.4f},{b:.4f},{'xy'[int(a > b)]}")
-    csv = tmp_path / "table.csv"
-    csv.write_text("\n".join(lines) + "\n")
-    data = ("--table", csv, "--normalize", "standard", "--quiet")
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_runs_on_tables_and_from_loaded_models_are_resumed(tmp_path, task):
+    """What a model starts from is no longer needed; the table is, wherever it is, and must be the same."""
+    A = np.random.default_rng(0).normal(size=(80, 2)).round(4)
+    targets = [f"{a + b:.4f}" if task == "regression" else "xy"[int(a > b)] for a, b in A]
+    lines = ["a,b,c", *(f"{a},{b},{t}" for (a, b), t in zip(A, targets, strict=True))]
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join(lines) + "\n")
+    data = ("--table", table, "--normalize", "standard", "--quiet")
     succeed("train", *data, "--epochs", 1, "--save-weights", tmp_path / "start.npz")
     begin = ("train", *data, "--load-weights", tmp_path / "start.npz", "--epochs", 4)
-    succeed(*begin, "--save-weights", tmp_path / "whole.npz")
     folder = tmp_path / "checkpoints"
-    succeed(*begin, "--checkpoint", f"{folder}, keep=9", "--save-weights", tmp_path / "unused.npz")
+    succeed(*begin, "--checkpoint", f"{folder}, keep=9", "--save-weights", tmp_path / "whole.npz")
     (tmp_path / "start.npz").unlink()
     file = next(file for file in checkpoint_files(folder) if read_checkpoint(file).run.epoch == 2)
-    succeed("train", "--resume", file, "--save-weights", tmp_path / "resumed.npz")
+    moved = table.rename(tmp_path / "moved.csv")
+    resume = ("train", "--resume", file, "--table", moved, "--save-weights", tmp_path / "resumed.npz")
+    succeed(*resume)
     assert_equal(tmp_path / "whole.npz", tmp_path / "resumed.npz")
 
-    csv.write_text("\n".join(lines[:-1]) + "\n")
-    assert "are not those of the run in" in run("train", "--resume", file, "--save-weights", tmp_path / "no.npz").output
-    csv.unlink()
-    result = run("train", "--resume", file, "--save-weights", tmp_path / "no.npz")
-    assert (result.exit_code, "table.csv: no such file" in result.output) == (2, True)
-    assert find_checkpoint(folder).run.epoch == 4
+    moved.write_text("\n".join(lines[:-1]) + "\n")
+    assert "are not those of the run in" in run(*resume).output
+    moved.unlink()
+    result = run(*resume)
+    assert (result.exit_code, "moved.csv: no such file" in result.output) == (2, True)
 
 
+@pytest.mark.filterwarnings("default:no checkpoint")
 @pytest.mark.skipif(not Path("/dev/full").exists() or os.geteuid() != 0, reason="needs root, to mount a small disk")
 def test_a_full_disk_ends_with_a_message_and_the_last_good_checkpoint(tmp_path):
     disk = tmp_path / "disk"
@@ -208,12 +182,10 @@ def test_a_full_disk_ends_with_a_message_and_the_last_good_checkpoint(tmp_path):
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", disk], capture_output=True).returncode:
         pytest.skip("cannot mount a small disk here")
     try:
-        options = ("--epochs", 5, "--quiet", "--checkpoint", f"{disk}/checkpoints, keep=9")
-        code, output, errors = in_process_of_its_own("train", *options)
-        assert code == 2
-        assert output.startswith("test accuracy")
-        assert "the last checkpoint could not be written: " in errors
-        assert "No space left on device" in errors
+        result = run("train", "--epochs", 5, "--quiet", "--checkpoint", f"{disk}/checkpoints, keep=9")
+        assert result.exit_code == 2
+        assert result.stdout.startswith("test accuracy")
+        assert "the last checkpoint could not be written: " in result.stderr
         assert 0 < find_checkpoint(disk / "checkpoints").run.epoch < 5
     finally:
         subprocess.run(["umount", disk], check=True)
@@ -232,8 +204,8 @@ def test_what_is_no_folder_of_checkpoints_is_refused(tmp_path, option):
 def test_a_resumed_run_keeps_its_settings_unless_told(tmp_path):
     folder = tmp_path / "checkpoints"
     succeed("train", "--epochs", 2, "--checkpoint", f"{folder}, every=20s, keep=2", "--quiet")
-    assert [int(file.stem[5:]) for file in checkpoint_files(folder)] == [40, 58]
+    assert steps(folder) == [40, 58]
     succeed("train", "--resume", folder, "--epochs", 3, "--quiet")
-    assert [int(file.stem[5:]) for file in checkpoint_files(folder)] == [80, 87]
+    assert steps(folder) == [80, 87]
     succeed("train", "--resume", f"{folder}, keep=4", "--epochs", 4, "--quiet")
-    assert [int(file.stem[5:]) for file in checkpoint_files(folder)] == [80, 87, 100, 116]
+    assert steps(folder) == [80, 87, 100, 116]

@@ -40,14 +40,8 @@ def test_a_repeated_run_leaves_the_logs_of_the_first():
     ("options", "message"),
     [
         ("--log a.txt", "expected a name that ends in .jsonl or .csv, or a folder for TensorBoard, found 'a.txt'."),
-        ("--log a.csv/", "expected the name of a file, found that of a folder: a.csv/"),
         ("--log absent/a.csv", "--log absent/a.csv: the folder {folder}/absent does not exist"),
         ("--log a.csv --log ./a.csv", "--log a.csv: the same file as --log a.csv; expected another one"),
-        (
-            "--log a.csv --table a.csv",
-            "--log a.csv: the same file as --table a.csv, which is read; expected another one",
-        ),
-        ("--tensorboard x", "--tensorboard is gone: use --log DIR"),
         ("--log x --output x", "--log x: the same file as --output x; expected another one"),
     ],
 )

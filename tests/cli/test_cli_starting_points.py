@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -65,14 +63,11 @@ def test_the_power_of_an_overall_density(power, expected):
 
 
 def test_masks_in_a_file(folder):
-    output = succeed("train", *DATA, *MODEL, "--supports", "masks.npz", "--epochs", 2, "--output", "out")
+    succeed("train", *DATA, *MODEL, "--supports", "masks.npz", "--epochs", 2, "--output", "out")
     masks = arrays("masks.npz")
     for W, mask in zip(dense_weights("out/model.npz"), masks.values(), strict=True):
         np.testing.assert_array_equal(W != 0, mask)
     assert "W3.starts" not in arrays("out/model.npz")
-    assert "density" in output
-    record = json.loads((folder / "out" / "run.json").read_text())
-    assert record["configuration"]["supports"] == "masks.npz"
     succeed("train", "--config", "out/run.json", "--output", "again")
     np.testing.assert_array_equal(dense_weights("again/model.npz")[0], dense_weights("out/model.npz")[0])
 
@@ -94,15 +89,11 @@ def test_matrices_in_a_file_and_those_of_a_model(folder):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({}, ("or matrices W1, W2, …", "found none")),
         ({"mask1": np.ones((20, 4))}, ("expected a model, or matrices W1, W2, …", "found mask1")),
-        ({"W1": np.eye(20, 4), "W3": np.eye(3, 10)}, ("matrices W1, W2, …", "found W1, W3")),
         ({"W1": np.eye(20, 4), "W2": np.eye(10, 20)}, ("expected 3 supports for 3 linear layers, found 2",)),
         ({f"W{k}": np.eye(3) for k in (1, 2, 3)}, ("layer 1: support: expected size 20 × 4", "Support(3 × 3")),
         ({"W1": np.zeros((20, 4))}, ("support 1: expected at least one element",)),
         ({"W1": np.full((20, 4), np.nan)}, ("W1: expected a matrix of numbers",)),
-        ({"W1": np.array([["a"]])}, ("W1: expected a matrix of numbers, found <U1",)),
-        ({"W1": np.ones(80)}, ("W1: expected a matrix of numbers", "(80,)")),
         ({"W1": np.array([[None]], dtype=object)}, ("W1", "pickled")),
     ],
 )
@@ -142,19 +133,19 @@ def test_dense_weights_are_pruned_by_one_threshold():
         np.testing.assert_array_equal(W, np.where(np.abs(A) >= threshold, A, 0))
 
 
-@pytest.mark.parametrize("options", [("--densities", "ER(0.3)"), ("--densities", "0.25;0.1;1"), ()])
-def test_a_pruned_model_goes_on_as_it_is(options):
-    pruning = options or ("--densities", 0.5)
-    succeed("train", *DATA, "--load-weights", "dense.npz", *pruning, "--epochs", 1, "--save-weights", "m.npz")
-    output = succeed("train", *DATA, "--load-weights", "m.npz", *options, "--epochs", 1, "--save-weights", "n.npz")
-    assert "pruned" not in output
+@pytest.mark.parametrize("densities", ["ER(0.3)", "0.25;0.1;1"])
+@pytest.mark.parametrize("is_repeated", [True, False])
+def test_a_pruned_model_is_trained_further_as_it_is(densities, is_repeated):
+    options = ("--densities", densities)
+    succeed("train", *DATA, "--load-weights", "dense.npz", *options, "--epochs", 1, "--save-weights", "m.npz")
+    again = ("--load-weights", "m.npz", *(options if is_repeated else ()), "--epochs", 1, "--save-weights", "n.npz")
+    assert "pruned" not in succeed("train", *DATA, *again)
     for W, A in zip(dense_weights("n.npz"), dense_weights("m.npz"), strict=True):
         np.testing.assert_array_equal(W != 0, A != 0)
 
 
-@pytest.mark.parametrize("power", [1, 0.5])
-def test_a_model_with_erdos_renyi_densities_goes_on_as_it_is(power):
-    options = ("--densities", f"ER(0.13, power={power})", "--save-weights")
+def test_a_model_with_erdos_renyi_densities_is_trained_further_as_it_is():
+    options = ("--densities", "ER(0.13, power=0.5)", "--save-weights")
     succeed("train", *DATA, *MODEL, "--epochs", 1, *options, "m.npz")
     assert "pruned" not in succeed("train", *DATA, "--load-weights", "m.npz", "--epochs", 1, *options, "n.npz")
     assert stored("m.npz") == stored("n.npz")
@@ -184,26 +175,17 @@ def test_methods_that_start_dense_take_dense_weights(method):
     assert stored("m.npz") == [8, 20, 3]
 
 
-# -- options that contradict each other ----------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--supports", "masks.npz", "--densities", 0.1), "--densities and --supports: expected one of them"),
-        (("--supports", "masks.npz", "--sparse-training", "GMP"), "--supports and --sparse-training GMP: it starts"),
-    ],
-)
 @pytest.mark.parametrize("start", [MODEL, ("--load-weights", "dense.npz")], ids=["new", "loaded"])
-def test_options_that_contradict_each_other_are_refused(start, options, message):
-    assert message in refused("train", *DATA, *start, *options)
+def test_supports_contradict_densities_and_methods_that_start_dense(start):
+    supports = ("train", *DATA, *start, "--supports", "masks.npz")
+    assert "--densities and --supports: expected one of them" in refused(*supports, "--densities", 0.1)
+    assert "--supports and --sparse-training GMP: it starts" in refused(*supports, "--sparse-training", "GMP")
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (("--densities", "0.1;0.1"), ("--densities", "expected 1 or 3 densities for 3 linear layers, found 2")),
-        (("--densities", 0.001), ("--densities", "0.001 of the 80 weights are 0", "at least one")),
         (("--densities", "ER(0.001)"), ("--densities ER(0.001)", "0.001 of the 310 weights are 0", "one per layer")),
         (("--densities", "ER(0.1, power=2)"), ("ER(0.1, power=2) and --load-weights", "one threshold")),
         (("--supports", "data.npz"), ("--supports data.npz and --load-weights dense.npz", "found Xtrain")),
