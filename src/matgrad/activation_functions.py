@@ -10,6 +10,7 @@ import math
 
 from matgrad.foundation.numbers import as_number
 from matgrad.matrix_operations import (
+    Kind,
     Matrix,
     erf,
     exp,
@@ -28,11 +29,11 @@ class ActivationFunction:
 
     output = "real"  # the kind of its values, see `Layer.output`
 
-    def __call__(self, X: Matrix) -> Matrix:
+    def __call__(self, X: Kind) -> Kind:
         """f(X)"""
         raise NotImplementedError
 
-    def gradient(self, X: Matrix) -> Matrix:
+    def gradient(self, X: Kind) -> Kind:
         """f'(X)"""
         raise NotImplementedError
 
@@ -43,7 +44,7 @@ class ActivationFunction:
 class _PiecewiseLinear(ActivationFunction):
     """f(x) = x·f'(x): pieces of lines through the origin, defined by their slopes."""
 
-    def __call__(self, X: Matrix) -> Matrix:
+    def __call__(self, X: Kind) -> Kind:
         """x·f'(x)"""
         return hadamard(X, self.gradient(X))
 
@@ -51,7 +52,7 @@ class _PiecewiseLinear(ActivationFunction):
 class ReLUActivation(_PiecewiseLinear):  # appendix:activation-functions
     """relu(x) = max(0, x)"""
 
-    def gradient(self, X: Matrix) -> Matrix:
+    def gradient(self, X: Kind) -> Kind:
         """[x ≥ 0]"""
         return step(X)
 
@@ -62,7 +63,7 @@ class LeakyReLUActivation(_PiecewiseLinear):  # appendix:activation-functions
     def __init__(self, alpha: float = 0.01) -> None:
         self.alpha = as_number(alpha)
 
-    def gradient(self, X: Matrix) -> Matrix:
+    def gradient(self, X: Kind) -> Kind:
         """[x ≥ αx] + α·[x < αx]"""
         right = step(X - self.alpha * X)
         return right + self.alpha * (1 - right)
@@ -74,7 +75,7 @@ class AllReLUActivation(_PiecewiseLinear):
     def __init__(self, alpha: float = 0.01) -> None:
         self.alpha = as_number(alpha)
 
-    def gradient(self, X: Matrix) -> Matrix:
+    def gradient(self, X: Kind) -> Kind:
         """[x ≥ 0] + α·[x < 0]"""
         return step(X) + self.alpha * (1 - step(X))
 
@@ -85,7 +86,7 @@ class TReLUActivation(_PiecewiseLinear):
     def __init__(self, epsilon: float = 0.01) -> None:
         self.epsilon = as_number(epsilon)
 
-    def gradient(self, X: Matrix) -> Matrix:
+    def gradient(self, X: Kind) -> Kind:
         """[x ≥ ε]"""
         return step(X - self.epsilon)
 
@@ -100,21 +101,21 @@ class SReLUActivation(ActivationFunction):
     def __init__(self, al: Matrix, tl: Matrix, ar: Matrix, tr: Matrix) -> None:
         self.al, self.tl, self.ar, self.tr = al, tl, ar, tr
 
-    def left(self, X: Matrix) -> Matrix:
+    def left(self, X: Kind) -> Kind:
         """[x ≤ tl]"""
         N, _ = X.shape
         return step(row_repeat(self.tl, N) - X)
 
-    def right(self, X: Matrix) -> Matrix:
+    def right(self, X: Kind) -> Kind:
         """[x ≥ tr]·[x > tl]"""
         N, _ = X.shape
         return hadamard(step(X - row_repeat(self.tr, N)), 1 - self.left(X))
 
-    def middle(self, X: Matrix) -> Matrix:
+    def middle(self, X: Kind) -> Kind:
         """[tl < x < tr]"""
         return 1 - self.left(X) - self.right(X)
 
-    def __call__(self, X: Matrix) -> Matrix:
+    def __call__(self, X: Kind) -> Kind:
         """[middle]·x + al·[left]·(x - tl) + [left]·tl + ar·[right]·(x - tr) + [right]·tr"""
         N, _ = X.shape
         al, tl, ar, tr = (row_repeat(p, N) for p in (self.al, self.tl, self.ar, self.tr))
@@ -123,7 +124,7 @@ class SReLUActivation(ActivationFunction):
         R = hadamard(ar, hadamard(self.right(X), X - tr)) + hadamard(self.right(X), tr)
         return hadamard(self.middle(X), X) + L + R
 
-    def gradient(self, X: Matrix) -> Matrix:
+    def gradient(self, X: Kind) -> Kind:
         """[middle] + [left]·al + [right]·ar"""
         N, _ = X.shape
         L = hadamard(self.left(X), row_repeat(self.al, N))
@@ -134,11 +135,11 @@ class SReLUActivation(ActivationFunction):
 class HyperbolicTangentActivation(ActivationFunction):  # appendix:activation-functions
     """tanh(x) = (e^x - e^-x) / (e^x + e^-x)"""
 
-    def __call__(self, X: Matrix) -> Matrix:
+    def __call__(self, X: Kind) -> Kind:
         """tanh(x)"""
         return tanh(X)
 
-    def gradient(self, X: Matrix) -> Matrix:
+    def gradient(self, X: Kind) -> Kind:
         """1 - tanh(x)²"""
         Y = tanh(X)
         return 1 - hadamard(Y, Y)
@@ -149,11 +150,11 @@ class SigmoidActivation(ActivationFunction):  # appendix:activation-functions
 
     output = "probability"
 
-    def __call__(self, X: Matrix) -> Matrix:
+    def __call__(self, X: Kind) -> Kind:
         """1 / (1 + e^-x)"""
         return reciprocal(1 + exp(-X))
 
-    def gradient(self, X: Matrix) -> Matrix:
+    def gradient(self, X: Kind) -> Kind:
         """σ(x)·(1 - σ(x))"""
         Y = self(X)
         return hadamard(Y, 1 - Y)
@@ -168,16 +169,16 @@ class GELUActivation(ActivationFunction):
 
     sqrt_2, sqrt_2_pi = math.sqrt(2), math.sqrt(2 * math.pi)  # attributes: verification makes them exact
 
-    def __call__(self, X: Matrix) -> Matrix:
+    def __call__(self, X: Kind) -> Kind:
         """x·Φ(x)"""
         return hadamard(X, self._Phi(X))
 
-    def gradient(self, X: Matrix) -> Matrix:
+    def gradient(self, X: Kind) -> Kind:
         """Φ(x) + x·φ(x), with φ(x) = e^(-x²/2) / √(2π)"""
         phi = exp(-hadamard(X, X) / 2) / self.sqrt_2_pi
         return self._Phi(X) + hadamard(X, phi)
 
-    def _Phi(self, X: Matrix) -> Matrix:
+    def _Phi(self, X: Kind) -> Kind:
         """(1 + erf(x / √2)) / 2"""
         return (1 + erf(X / self.sqrt_2)) / 2
 
@@ -185,11 +186,11 @@ class GELUActivation(ActivationFunction):
 class SiLUActivation(ActivationFunction):
     """silu(x) = x·σ(x)"""
 
-    def __call__(self, X: Matrix) -> Matrix:
+    def __call__(self, X: Kind) -> Kind:
         """x·σ(x)"""
         return hadamard(X, sigmoid(X))
 
-    def gradient(self, X: Matrix) -> Matrix:
+    def gradient(self, X: Kind) -> Kind:
         """σ(x) + x·σ'(x)"""
         return sigmoid(X) + hadamard(X, sigmoid.gradient(X))
 
@@ -200,13 +201,13 @@ class ELUActivation(ActivationFunction):
     def __init__(self, alpha: float = 1.0) -> None:
         self.alpha = as_number(alpha)
 
-    def __call__(self, X: Matrix) -> Matrix:
+    def __call__(self, X: Kind) -> Kind:
         """relu(x) + α·(e^x̄ - 1) with x̄ = min(x, 0), and e^x̄ - 1 = (e^x̄ + 1)·tanh(x̄/2)"""
         negative = X - relu(X)
         expm1 = hadamard(exp(negative) + 1, tanh(negative / 2))
         return relu(X) + self.alpha * expm1
 
-    def gradient(self, X: Matrix) -> Matrix:
+    def gradient(self, X: Kind) -> Kind:
         """[x ≥ 0] + α·e^x̄·[x < 0]"""
         negative = X - relu(X)
         return step(X) + self.alpha * hadamard(exp(negative), 1 - step(X))
@@ -215,11 +216,11 @@ class ELUActivation(ActivationFunction):
 class SoftplusActivation(ActivationFunction):
     """softplus(x) = ln(1 + e^x)"""
 
-    def __call__(self, X: Matrix) -> Matrix:
+    def __call__(self, X: Kind) -> Kind:
         """-ln σ(-x)"""
         return -log_sigmoid(-X)
 
-    def gradient(self, X: Matrix) -> Matrix:
+    def gradient(self, X: Kind) -> Kind:
         """σ(x)"""
         return sigmoid(X)
 

@@ -21,6 +21,7 @@ from matgrad.activation_functions import relu, sigmoid
 from matgrad.datasets.loader import are_classes, class_indices
 from matgrad.foundation.numbers import as_number
 from matgrad.matrix_operations import (
+    Kind,
     Matrix,
     Scalar,
     clip,
@@ -58,11 +59,11 @@ class LossFunction:
         """ℒ(Y, T); with weights s, that in which example i counts sᵢ times"""
         raise NotImplementedError
 
-    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+    def gradient(self, Y: Kind, T: Kind) -> Kind:
         """∇_Y ℒ(Y, T)"""
         raise NotImplementedError
 
-    def mean_gradient(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Matrix:
+    def mean_gradient(self, Y: Kind, T: Kind, s: Kind | None = None) -> Kind:
         """∇_Y of the mean loss over the N examples of the batch; with weights s, (s 1_Kᵀ) ⊙ ∇_Y"""
         N, K = Y.shape
         DY = self.gradient(Y, T) if self.is_mean else self.gradient(Y, T) / N
@@ -82,7 +83,7 @@ class SquaredErrorLoss(LossFunction):  # appendix:loss-functions
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         return elements_sum(hadamard(Y - T, Y - T), s)
 
-    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+    def gradient(self, Y: Kind, T: Kind) -> Kind:
         """2(Y - T)"""
         return 2 * (Y - T)
 
@@ -96,7 +97,7 @@ class MeanSquaredErrorLoss(SquaredErrorLoss):  # appendix:loss-functions
         N, K = Y.shape
         return super().__call__(Y, T, s) / (K * N)
 
-    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+    def gradient(self, Y: Kind, T: Kind) -> Kind:
         """∇_Y ℒ_SE(Y, T) / (K·N)"""
         N, K = Y.shape
         return 2 * ((Y - T) / (K * N))  # not 2(Y - T), which may overflow
@@ -115,7 +116,7 @@ class HuberLoss(LossFunction):
         C = clip(Y - T, self.delta)
         return elements_sum(hadamard(C, Y - T - C / 2), s)
 
-    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+    def gradient(self, Y: Kind, T: Kind) -> Kind:
         """clip(Y - T, δ)"""
         return clip(Y - T, self.delta)
 
@@ -131,7 +132,7 @@ class _SmoothedLoss(LossFunction):
             raise ValueError(f"label_smoothing: expected a number from 0 to 1, found {label_smoothing}")
         self.label_smoothing = as_number(label_smoothing)
 
-    def targets(self, T: Matrix) -> Matrix:
+    def targets(self, T: Kind) -> Kind:
         """(1 - s)·T + (s/K)·1_NK"""
         _, K = T.shape
         s = self.label_smoothing
@@ -147,7 +148,7 @@ class CrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
         T = self.targets(T)
         return -elements_sum(hadamard(T, log(positive(Y))), s)
 
-    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+    def gradient(self, Y: Kind, T: Kind) -> Kind:
         """-T ⊙ 1/Y"""
         T = self.targets(T)
         return -hadamard(T, reciprocal(positive(Y)))
@@ -162,7 +163,7 @@ class SoftmaxCrossEntropyLoss(_SmoothedLoss):  # appendix:loss-functions
         T = self.targets(T)
         return -2 * elements_sum(hadamard(T, half_log_softmax(Y)), s)  # log-softmax(Y) may be -inf, and 0·inf is nan
 
-    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:  # eq:softmax-cross-entropy-derivation
+    def gradient(self, Y: Kind, T: Kind) -> Kind:  # eq:softmax-cross-entropy-derivation
         """softmax(Y) ⊙ (T 1_K 1_Kᵀ) - T"""
         _, K = Y.shape
         T = self.targets(T)
@@ -178,7 +179,7 @@ class LogProbabilityLoss(_SmoothedLoss):
         T = self.targets(T)
         return -elements_sum(hadamard(T, Y), s)
 
-    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+    def gradient(self, Y: Kind, T: Kind) -> Kind:
         """-T"""
         return -self.targets(T)
 
@@ -193,7 +194,7 @@ class NegativeLogLikelihoodLoss(LossFunction):  # appendix:loss-functions
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         return -elements_sum(log(positive(rows_sum(hadamard(Y, T)))), s)
 
-    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+    def gradient(self, Y: Kind, T: Kind) -> Kind:
         """-((1 / ((Y ⊙ T) 1_K)) 1_Kᵀ) ⊙ T"""
         _, K = Y.shape
         likelihood = positive(rows_sum(hadamard(Y, T)))
@@ -209,7 +210,7 @@ class LogisticCrossEntropyLoss(LossFunction):  # appendix:loss-functions
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         return -elements_sum(hadamard(T, log_sigmoid(Y)), s)
 
-    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:  # eq:logistic-cross-entropy-loss
+    def gradient(self, Y: Kind, T: Kind) -> Kind:  # eq:logistic-cross-entropy-loss
         """T ⊙ σ(Y) - T"""
         return hadamard(T, sigmoid(Y)) - T
 
@@ -225,7 +226,7 @@ class BinaryCrossEntropyLoss(LossFunction):
         negatives = hadamard(1 - T, log_sigmoid(-Y))
         return -elements_sum(positives + negatives, s)
 
-    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+    def gradient(self, Y: Kind, T: Kind) -> Kind:
         """σ(Y) - T"""
         return sigmoid(Y) - T
 
@@ -243,7 +244,7 @@ class HingeLoss(LossFunction):
         S = 2 * T - 1
         return elements_sum(relu(1 - hadamard(S, Y)), s)
 
-    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+    def gradient(self, Y: Kind, T: Kind) -> Kind:
         """-(2T - 1) ⊙ [1 - (2T - 1) ⊙ Y ≥ 0]"""
         S = 2 * T - 1
         return -hadamard(S, step(1 - hadamard(S, Y)))
@@ -267,7 +268,7 @@ class MultiMarginLoss(LossFunction):
         V = self.margin / 2 + Y / 2 - column_repeat(rows_sum(hadamard(T, Y / 2)), K)
         return 2 * elements_sum(hadamard(1 - T, relu(V)), s) / K  # 2V may be -inf, and 0·inf is nan
 
-    def gradient(self, Y: Matrix, T: Matrix) -> Matrix:
+    def gradient(self, Y: Kind, T: Kind) -> Kind:
         """(H - T ⊙ (H 1_K 1_Kᵀ)) / K, with H = (1 - T) ⊙ [m + Y - (T ⊙ Y) 1_K 1_Kᵀ ≥ 0]"""
         _, K = Y.shape
         V = self.margin / 2 + Y / 2 - column_repeat(rows_sum(hadamard(T, Y / 2)), K)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import Matrix, Scalar
+from matgrad.backends.base import Kind, Matrix, Scalar
 from matgrad.sparse.matrix import values_of
 
 # -- the paper's table -------------------------------------------------------------------------
@@ -47,12 +47,12 @@ def dot(x: Matrix, y: Matrix) -> Scalar:
     return backend.dot(x, y)
 
 
-def hadamard(X: Matrix, Y: Matrix) -> Matrix:
+def hadamard(X: Kind, Y: Kind) -> Kind:
     """X ⊙ Y, the m×n matrix with elements x_ij·y_ij."""
     return _elementwise("hadamard", X, Y).hadamard(X, Y)
 
 
-def diag(X: Matrix) -> Matrix:
+def diag(X: Kind) -> Kind:
     """n×1 column vector with elements x_ii, the diagonal of an n×n matrix X."""
     backend = backend_of(X)
     if X.shape[0] != X.shape[1]:
@@ -60,7 +60,7 @@ def diag(X: Matrix) -> Matrix:
     return backend.diag(X)
 
 
-def Diag(x: Matrix) -> Matrix:
+def Diag(x: Kind) -> Kind:
     """n×n matrix with the row or column vector x on its diagonal and zeros elsewhere."""
     backend = backend_of(x)
     if 1 not in x.shape:
@@ -73,7 +73,7 @@ def elements_sum(X: Matrix, s: Matrix | None = None) -> Scalar:
     return backend_of(X).elements_sum(X if s is None else hadamard(column_repeat(s, X.shape[1]), X))
 
 
-def column_repeat(x: Matrix, n: int) -> Matrix:
+def column_repeat(x: Kind, n: int) -> Kind:
     """x 1_nᵀ, the m×n matrix of n copies of the m×1 column vector x."""
     backend = backend_of(x)
     if x.shape[1] != 1:
@@ -81,7 +81,7 @@ def column_repeat(x: Matrix, n: int) -> Matrix:
     return backend.column_repeat(x, n)
 
 
-def row_repeat(x: Matrix, m: int) -> Matrix:
+def row_repeat(x: Kind, m: int) -> Kind:
     """1_m x, the m×n matrix of m copies of the 1×n row vector x."""
     backend = backend_of(x)
     if x.shape[0] != 1:
@@ -89,37 +89,37 @@ def row_repeat(x: Matrix, m: int) -> Matrix:
     return backend.row_repeat(x, m)
 
 
-def columns_sum(X: Matrix) -> Matrix:
+def columns_sum(X: Kind) -> Kind:
     """1_mᵀ X, the 1×n row vector with elements Σ_i x_ij."""
     return backend_of(X).columns_sum(X)
 
 
-def rows_sum(X: Matrix) -> Matrix:
+def rows_sum(X: Kind) -> Kind:
     """X 1_n, the m×1 column vector with elements Σ_j x_ij."""
     return backend_of(X).rows_sum(X)
 
 
-def columns_max(X: Matrix) -> Matrix:
+def columns_max(X: Kind) -> Kind:
     """1×n row vector with elements max_i x_ij."""
     return backend_of(X).columns_max(X)
 
 
-def rows_max(X: Matrix) -> Matrix:
+def rows_max(X: Kind) -> Kind:
     """m×1 column vector with elements max_j x_ij."""
     return backend_of(X).rows_max(X)
 
 
-def columns_mean(X: Matrix) -> Matrix:
+def columns_mean(X: Kind) -> Kind:
     """(1_mᵀ X) / m, the 1×n row vector of column means (the paper's table divides by n)."""
     return backend_of(X).columns_mean(X)
 
 
-def rows_mean(X: Matrix) -> Matrix:
+def rows_mean(X: Kind) -> Kind:
     """(X 1_n) / n, the m×1 column vector of row means (the paper's table divides by m)."""
     return backend_of(X).rows_mean(X)
 
 
-def apply(f: Callable[[Any], Any], X: Matrix) -> Matrix:
+def apply(f: Callable[[Any], Any], X: Kind) -> Kind:
     """m×n matrix with elements f(x_ij), for an f written in operators, such as ``lambda x: x**3``.
 
     Numeric backends call f once with the whole matrix; SymPy calls it once per element.
@@ -127,32 +127,32 @@ def apply(f: Callable[[Any], Any], X: Matrix) -> Matrix:
     return backend_of(X).apply(f, X)
 
 
-def exp(X: Matrix) -> Matrix:
+def exp(X: Kind) -> Kind:
     """m×n matrix with elements e^x_ij."""
     return backend_of(X).exp(X)
 
 
-def log(X: Matrix) -> Matrix:
+def log(X: Kind) -> Kind:
     """m×n matrix with elements ln x_ij."""
     return backend_of(X).log(X)
 
 
-def reciprocal(X: Matrix) -> Matrix:
+def reciprocal(X: Kind) -> Kind:
     """1 / X, the m×n matrix with elements 1 / x_ij."""
     return backend_of(X).reciprocal(X)
 
 
-def sqrt(X: Matrix) -> Matrix:
+def sqrt(X: Kind) -> Kind:
     """m×n matrix with elements √x_ij."""
     return backend_of(X).sqrt(X)
 
 
-def inv_sqrt(X: Matrix, epsilon: float = 0) -> Matrix:
+def inv_sqrt(X: Kind, epsilon: float = 0) -> Kind:
     """m×n matrix with elements (x_ij + ε)^(-1/2)."""
     return backend_of(X).inv_sqrt(X, epsilon)
 
 
-def log_sigmoid(X: Matrix) -> Matrix:
+def log_sigmoid(X: Kind) -> Kind:
     """m×n matrix with elements ln σ(x_ij) = min(x_ij, 0) - ln(1 + e^-|x_ij|)."""
     return backend_of(X).log_sigmoid(X)
 
@@ -160,37 +160,37 @@ def log_sigmoid(X: Matrix) -> Matrix:
 # -- beyond the paper's table ------------------------------------------------------------------
 
 
-def step(X: Matrix) -> Matrix:
+def step(X: Kind) -> Kind:
     """m×n matrix with elements 1 where x_ij ≥ 0 and 0 elsewhere; it selects the pieces of piecewise functions."""
     return backend_of(X).step(X)
 
 
-def sign(X: Matrix) -> Matrix:
+def sign(X: Kind) -> Kind:
     """m×n matrix with elements 1 where x_ij > 0, -1 where x_ij < 0 and 0 where x_ij = 0."""
     return backend_of(X).sign(X)
 
 
-def clip(X: Matrix, c: float) -> Matrix:
+def clip(X: Kind, c: float) -> Kind:
     """m×n matrix with elements min(max(x_ij, -c), c), for a c of 0 or more."""
     return backend_of(X).clip(X, c)
 
 
-def tanh(X: Matrix) -> Matrix:
+def tanh(X: Kind) -> Kind:
     """m×n matrix with elements tanh x_ij."""
     return backend_of(X).tanh(X)
 
 
-def erf(X: Matrix) -> Matrix:
+def erf(X: Kind) -> Kind:
     """m×n matrix with elements erf x_ij = 2/√π ∫₀^x_ij e^(-t²) dt."""
     return backend_of(X).erf(X)
 
 
-def log1p(X: Matrix) -> Matrix:
+def log1p(X: Kind) -> Kind:
     """m×n matrix with elements ln(1 + x_ij), accurate near 0."""
     return backend_of(X).log1p(X)
 
 
-def positive(X: Matrix) -> Matrix:
+def positive(X: Kind) -> Kind:
     """X + tiny, with the smallest positive normal number of X's dtype, for X ≥ 0: in effect it changes only zeros.
 
     The logarithm and the reciprocal of the result are finite. On SymPy tiny is 0.
@@ -200,7 +200,7 @@ def positive(X: Matrix) -> Matrix:
     return X + backend.full(backend.tiny(X), m, n, X)
 
 
-def product_on(W: Matrix, A: Matrix, B: Matrix) -> Matrix:
+def product_on(W: Kind, A: Kind, B: Kind) -> Kind:
     """A B at the positions that W stores, which for a dense matrix W is the whole product; B may be sparse too."""
     backend_of(values_of(W), A, values_of(B))
     return backend_of(W).product_on(W, A, B)

@@ -13,6 +13,7 @@ RMSProp and Adagrad, where 1/√(v + ε) replaces 1/(√v + ε), and other defau
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from matgrad.backends import backend_of
 from matgrad.foundation.numbers import as_number
@@ -31,10 +32,10 @@ class Optimizer:
     decoupled = False  # whether `update` applies the weight decay itself
     pure = False  # whether `update` changes no matrix in place; if not, it is given copies
 
-    x: Matrix
-    Dx: Matrix
+    x: Any  # the parameter and its gradient, while they are updated; else None
+    Dx: Any
 
-    def __init__(self, x: Matrix, Dx: Matrix, *, weight_decay: float = 0.0, l1: float = 0.0) -> None:
+    def __init__(self, x: Matrix, Dx: Matrix | None, *, weight_decay: float = 0.0, l1: float = 0.0) -> None:
         self.x = x
         self.Dx = Dx
         self.weight_decay = _not_negative("weight_decay", weight_decay)
@@ -95,7 +96,7 @@ class MomentumOptimizer(Optimizer):  # appendix:optimization
     state_names = ("delta",)
     pure = True
 
-    def __init__(self, x: Matrix, Dx: Matrix, mu: float = 0.9, **penalties: float) -> None:
+    def __init__(self, x: Matrix, Dx: Matrix | None, mu: float = 0.9, **penalties: float) -> None:
         super().__init__(x, Dx, **penalties)
         self.mu = _rate("mu", mu)
         self.delta = zeros(*x.shape, like=x)
@@ -123,7 +124,7 @@ class AdagradOptimizer(Optimizer):
     state_names = ("v",)
     pure = True
 
-    def __init__(self, x: Matrix, Dx: Matrix, epsilon: float = 1e-10, **penalties: float) -> None:
+    def __init__(self, x: Matrix, Dx: Matrix | None, epsilon: float = 1e-10, **penalties: float) -> None:
         super().__init__(x, Dx, **penalties)
         self.epsilon = _not_negative("epsilon", epsilon)
         self.v = zeros(*x.shape, like=x)
@@ -141,7 +142,9 @@ class AdagradOptimizer(Optimizer):
 class RMSPropOptimizer(AdagradOptimizer):
     """v' = α·v + (1-α)·Dx⊙Dx;  x' = x - η·Dx ⊙ 1/(√v' + ε)"""
 
-    def __init__(self, x: Matrix, Dx: Matrix, alpha: float = 0.99, epsilon: float = 1e-8, **penalties: float) -> None:
+    def __init__(
+        self, x: Matrix, Dx: Matrix | None, alpha: float = 0.99, epsilon: float = 1e-8, **penalties: float
+    ) -> None:
         super().__init__(x, Dx, epsilon, **penalties)
         self.alpha = _rate("alpha", alpha)
 
@@ -238,6 +241,6 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
 }
 
 
-def create_optimizer(specification: str, x: Matrix, Dx: Matrix) -> Optimizer:
+def create_optimizer(specification: str, x: Matrix, Dx: Matrix | None) -> Optimizer:
     """The optimizer of parameter x that a string such as ``Momentum(0.9)`` names."""
     return create(specification, OPTIMIZERS, "optimizer", x, Dx)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from matgrad.matrix_operations import (
     Diag,
+    Kind,
     Matrix,
     column_repeat,
     exp,
@@ -21,30 +22,30 @@ from matgrad.matrix_operations import (
 )
 
 
-def softmax(X: Matrix) -> Matrix:  # eq:softmax-multiple
+def softmax(X: Kind) -> Kind:  # eq:softmax-multiple
     """e^X ⊙ ((1 / (e^X 1_D)) 1_Dᵀ)"""
     _, D = X.shape
     E = exp(X)
     return hadamard(E, column_repeat(reciprocal(rows_sum(E)), D))
 
 
-def softmax_jacobian(x: Matrix) -> Matrix:  # eq:softmax-derivation
+def softmax_jacobian(x: Kind) -> Kind:  # eq:softmax-derivation
     """Diag(y) - yᵀ y, with y = softmax(x) for a row vector x"""
     y = stable_softmax(x)
     return Diag(y) - y.T @ y
 
 
-def stable_softmax(X: Matrix) -> Matrix:  # eq:stable-softmax-multiple
+def stable_softmax(X: Kind) -> Kind:  # eq:stable-softmax-multiple
     """softmax(Z), with Z = X - max(X)_row 1_Dᵀ"""
     return softmax(_minus_rows_max(X))
 
 
-def stable_softmax_jacobian(x: Matrix) -> Matrix:  # appendix:activation-functions
+def stable_softmax_jacobian(x: Kind) -> Kind:  # appendix:activation-functions
     """Diag(y) - yᵀ y, with y = softmax(x): the maximum cancels out"""
     return softmax_jacobian(x)
 
 
-def log_softmax(X: Matrix) -> Matrix:  # appendix:activation-functions
+def log_softmax(X: Kind) -> Kind:  # appendix:activation-functions
     """X - log(e^X 1_D) 1_Dᵀ"""
     _, D = X.shape
     return X - column_repeat(log(rows_sum(exp(X))), D)
@@ -56,7 +57,7 @@ def log_softmax_jacobian(x: Matrix) -> Matrix:  # eq:log-softmax-derivation
     return identity(D, like=x) - ones(D, like=x) @ stable_softmax(x)
 
 
-def stable_log_softmax(X: Matrix) -> Matrix:  # appendix:activation-functions
+def stable_log_softmax(X: Kind) -> Kind:  # appendix:activation-functions
     """log_softmax(Z), with Z = X - max(X)_row 1_Dᵀ"""
     return log_softmax(_minus_rows_max(X))
 
@@ -66,7 +67,7 @@ def stable_log_softmax_jacobian(x: Matrix) -> Matrix:  # appendix:activation-fun
     return log_softmax_jacobian(x)
 
 
-def half_log_softmax(X: Matrix) -> Matrix:
+def half_log_softmax(X: Kind) -> Kind:
     """log-softmax(X) / 2 = Z - log(e^2Z 1_D) 1_Dᵀ / 2, with Z = X/2 - max(X/2)_row 1_Dᵀ
 
     It is finite for all finite X: of two halves the difference does not overflow.
@@ -76,7 +77,7 @@ def half_log_softmax(X: Matrix) -> Matrix:
     return Z - column_repeat(log(rows_sum(exp(2 * Z))), D) / 2
 
 
-def _minus_rows_max(X: Matrix) -> Matrix:
+def _minus_rows_max(X: Kind) -> Kind:
     """X - max(X)_row 1_Dᵀ"""
     _, D = X.shape
     return X - column_repeat(rows_max(X), D)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,41 @@ from matgrad.foundation.limits import in_words
 if TYPE_CHECKING:
     from matgrad.sparse.support import Support
 
-Matrix = Any  # a 2-D array of the backend's framework
-Scalar = Any  # a number, or a 0-d array of the backend's framework
+
+class Scalar(Protocol):
+    """A number, or a 0-d array of the backend's framework."""
+
+    def __add__(self, other: Any, /) -> Any: ...
+    def __radd__(self, other: Any, /) -> Any: ...
+    def __sub__(self, other: Any, /) -> Any: ...
+    def __rsub__(self, other: Any, /) -> Any: ...
+    def __mul__(self, other: Any, /) -> Any: ...
+    def __rmul__(self, other: Any, /) -> Any: ...
+    def __truediv__(self, other: Any, /) -> Any: ...
+    def __neg__(self) -> Any: ...
+    def __float__(self) -> float: ...
+
+
+class Matrix(Protocol):
+    """A 2-D array of the backend's framework."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def T(self) -> Self: ...
+    def __matmul__(self, other: Any, /) -> Self: ...
+    def __add__(self, other: Any, /) -> Self: ...
+    def __radd__(self, other: Any, /) -> Self: ...
+    def __sub__(self, other: Any, /) -> Self: ...
+    def __rsub__(self, other: Any, /) -> Self: ...
+    def __mul__(self, other: Any, /) -> Self: ...
+    def __rmul__(self, other: Any, /) -> Self: ...
+    def __truediv__(self, other: Any, /) -> Self: ...
+    def __neg__(self) -> Self: ...
+
+
+Kind = TypeVar("Kind", bound=Matrix)  # of matrix: a result is of the same kind as the operands
+Array = Any  # an array of one framework: what a backend's own methods and engines work on
 
 DTYPES = ("float32", "float64")
 MATMULS = ("float32", "tf32", "bf16")  # how products of float32 matrices are computed; sums are always in float32
@@ -33,7 +66,7 @@ class RecordingError(TypeError):
 BLOCK = 32  # rows of a long sum that are added up one after another
 
 
-def sum_in_blocks(X: Matrix, add: Callable[[Matrix], Matrix], concatenate: Callable[[list[Matrix]], Matrix]) -> Matrix:
+def sum_in_blocks(X: Array, add: Callable[[Array], Array], concatenate: Callable[[list[Array]], Array]) -> Array:
     """1_mᵀ X as a sum of blocks of rows, then of their sums: if rows are added one by one, so are their errors.
 
     `add` sums over the last axis but one, which it drops.
@@ -53,108 +86,108 @@ class Backend(ABC):
 
     # -- primitives ---------------------------------------------------------------------------
     @abstractmethod
-    def full(self, value: float, m: int, n: int, like: Matrix) -> Matrix: ...
+    def full(self, value: float, m: int, n: int, like: Array) -> Array: ...
     @abstractmethod
-    def identity(self, n: int, like: Matrix) -> Matrix: ...
+    def identity(self, n: int, like: Array) -> Array: ...
     @abstractmethod
-    def hadamard(self, X: Matrix, Y: Matrix) -> Matrix: ...
+    def hadamard(self, X: Array, Y: Array) -> Array: ...
     @abstractmethod
-    def diag(self, X: Matrix) -> Matrix: ...
+    def diag(self, X: Array) -> Array: ...
     @abstractmethod
-    def Diag(self, x: Matrix) -> Matrix: ...
+    def Diag(self, x: Array) -> Array: ...
     @abstractmethod
-    def elements_sum(self, X: Matrix) -> Scalar: ...
+    def elements_sum(self, X: Array) -> Scalar: ...
     @abstractmethod
-    def column_repeat(self, x: Matrix, n: int) -> Matrix: ...
+    def column_repeat(self, x: Array, n: int) -> Array: ...
     @abstractmethod
-    def row_repeat(self, x: Matrix, m: int) -> Matrix: ...
+    def row_repeat(self, x: Array, m: int) -> Array: ...
     @abstractmethod
-    def columns_sum(self, X: Matrix) -> Matrix: ...
+    def columns_sum(self, X: Array) -> Array: ...
     @abstractmethod
-    def rows_sum(self, X: Matrix) -> Matrix: ...
+    def rows_sum(self, X: Array) -> Array: ...
     @abstractmethod
-    def columns_max(self, X: Matrix) -> Matrix: ...
+    def columns_max(self, X: Array) -> Array: ...
     @abstractmethod
-    def rows_max(self, X: Matrix) -> Matrix: ...
+    def rows_max(self, X: Array) -> Array: ...
     @abstractmethod
-    def exp(self, X: Matrix) -> Matrix: ...
+    def exp(self, X: Array) -> Array: ...
     @abstractmethod
-    def log(self, X: Matrix) -> Matrix: ...
+    def log(self, X: Array) -> Array: ...
     @abstractmethod
-    def log1p(self, X: Matrix) -> Matrix: ...
+    def log1p(self, X: Array) -> Array: ...
     @abstractmethod
-    def reciprocal(self, X: Matrix) -> Matrix: ...
+    def reciprocal(self, X: Array) -> Array: ...
     @abstractmethod
-    def sqrt(self, X: Matrix) -> Matrix: ...
+    def sqrt(self, X: Array) -> Array: ...
     @abstractmethod
-    def tanh(self, X: Matrix) -> Matrix: ...
+    def tanh(self, X: Array) -> Array: ...
     @abstractmethod
-    def erf(self, X: Matrix) -> Matrix: ...
+    def erf(self, X: Array) -> Array: ...
     @abstractmethod
-    def step(self, X: Matrix) -> Matrix: ...
+    def step(self, X: Array) -> Array: ...
     @abstractmethod
-    def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: Matrix) -> Matrix: ...
+    def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: Array) -> Array: ...
 
     # -- derived ------------------------------------------------------------------------------
-    def dot(self, x: Matrix, y: Matrix) -> Scalar:
+    def dot(self, x: Array, y: Array) -> Scalar:
         return self.elements_sum(self.hadamard(x, y))
 
-    def columns_mean(self, X: Matrix) -> Matrix:
+    def columns_mean(self, X: Array) -> Array:
         m, _ = X.shape
         return self.columns_sum(X) / m
 
-    def rows_mean(self, X: Matrix) -> Matrix:
+    def rows_mean(self, X: Array) -> Array:
         _, n = X.shape
         return self.rows_sum(X) / n
 
-    def apply(self, f: Callable[[Any], Any], X: Matrix) -> Matrix:
+    def apply(self, f: Callable[[Any], Any], X: Array) -> Array:
         return f(X)
 
-    def inv_sqrt(self, X: Matrix, epsilon: float) -> Matrix:
+    def inv_sqrt(self, X: Array, epsilon: float) -> Array:
         m, n = X.shape
         return self.reciprocal(self.sqrt(X + self.full(epsilon, m, n, like=X)))
 
-    def log_sigmoid(self, X: Matrix) -> Matrix:
+    def log_sigmoid(self, X: Array) -> Array:
         # min(x, 0) - log1p(e^-|x|): the exponent is never positive, so nothing overflows
         positive = self.step(X)
         minimum = self.hadamard(X, 1 - positive)
         absolute = self.hadamard(X, positive) - minimum
         return minimum - self.log1p(self.exp(-absolute))
 
-    def sign(self, X: Matrix) -> Matrix:
+    def sign(self, X: Array) -> Array:
         return self.step(X) - self.step(-X)
 
-    def clip(self, X: Matrix, c: float) -> Matrix:
+    def clip(self, X: Array, c: float) -> Array:
         # not x - relu(x - c) + relu(-x - c), which is 0 instead of c where x - c is x up to rounding
         m, n = X.shape
         C = self.full(c, m, n, like=X)
         above, below = self.step(X - C), self.step(-X - C)
         return self.hadamard(X, 1 - above - below) + c * (above - below)
 
-    def product_on(self, W: Matrix, A: Matrix, B: Matrix) -> Matrix:
+    def product_on(self, W: Array, A: Array, B: Array) -> Array:
         return A @ B
 
     # -- sparse matrices: W has the values w (1×nnz) on the K×D support S -----------------------
-    def sparse_product(self, S: Support, w: Matrix, B: Matrix) -> Matrix:
+    def sparse_product(self, S: Support, w: Array, B: Array) -> Array:
         """W B, K×N, for a dense D×N matrix B."""
         raise self._no_sparse()
 
-    def sparse_transposed_product(self, S: Support, w: Matrix, B: Matrix) -> Matrix:
+    def sparse_transposed_product(self, S: Support, w: Array, B: Array) -> Array:
         """Wᵀ B, D×N, for a dense K×N matrix B."""
         raise self._no_sparse()
 
-    def sampled_product(self, S: Support, A: Matrix, B: Matrix) -> Matrix:
+    def sampled_product(self, S: Support, A: Array, B: Array) -> Array:
         """The 1×nnz values of A Bᵀ on S, for dense matrices A (K×N) and B (D×N)."""
         raise self._no_sparse()
 
-    def dense(self, S: Support, w: Matrix) -> Matrix:
+    def dense(self, S: Support, w: Array) -> Array:
         """W as a dense matrix."""
         values = self.to_numpy(w)
         A = np.zeros(S.shape, values.dtype)
         A[S.row_indices(), S.columns] = values[0]
         return self.from_numpy(A, self.device(w))
 
-    def uniform_on(self, S: Support, seed: Scalar, count: Scalar, like: Matrix) -> Matrix:
+    def uniform_on(self, S: Support, seed: Scalar, count: Scalar, like: Array) -> Array:
         """The 1×nnz values on S of the K×D matrix that `uniform` gives."""
         raise self._no_sparse()
 
@@ -168,41 +201,41 @@ class Backend(ABC):
 
     # -- in and out ---------------------------------------------------------------------------
     @abstractmethod
-    def from_numpy(self, A: np.ndarray, device: str | None = None) -> Matrix:
+    def from_numpy(self, A: np.ndarray, device: str | None = None) -> Array:
         """The NumPy array A as an array of this backend, of the same dtype, never sharing memory."""
 
-    def shown(self, A: np.ndarray, device: str | None = None) -> Matrix:
+    def shown(self, A: np.ndarray, device: str | None = None) -> Array:
         """The NumPy array A as an array that is only read, without a copy if the framework allows it."""
         return self.from_numpy(A, device)
 
     @abstractmethod
-    def to_numpy(self, X: Matrix) -> np.ndarray:
+    def to_numpy(self, X: Array) -> np.ndarray:
         """The array X as a NumPy array of the same dtype."""
 
     @abstractmethod
-    def take_rows(self, X: Matrix, indices: np.ndarray) -> Matrix:
-        """Matrix whose i-th row is row indices[i] of X."""
+    def take_rows(self, X: Array, indices: np.ndarray) -> Array:
+        """Array whose i-th row is row indices[i] of X."""
 
-    def rows(self, X: Matrix, start: int, stop: int) -> Matrix:
+    def rows(self, X: Array, start: int, stop: int) -> Array:
         """Rows start, …, stop - 1 of X, without a copy if the framework allows it."""
         return X[start:stop]
 
-    def wait(self, X: Matrix) -> None:  # noqa: B027 (most have nothing to wait for)
+    def wait(self, X: Array) -> None:  # noqa: B027 (most have nothing to wait for)
         """Wait until X is computed, on a device that works asynchronously."""
 
     @abstractmethod
-    def dtype(self, X: Matrix) -> str:
+    def dtype(self, X: Array) -> str:
         """The name of X's element type, such as 'float32'."""
 
-    def shares_memory(self, X: Matrix, Y: Matrix) -> bool:
+    def shares_memory(self, X: Array, Y: Array) -> bool:
         """Whether X and Y are one matrix, or views with elements in common."""
         return X is Y
 
-    def tiny(self, X: Matrix) -> float:
+    def tiny(self, X: Array) -> float:
         """The smallest positive normal number of X's element type."""
         return float(np.finfo(self.dtype(X)).tiny)
 
-    def device(self, X: Matrix) -> str | None:
+    def device(self, X: Array) -> str | None:
         """The device of X, as the framework names it; None if there is no choice."""
         return None
 
@@ -249,6 +282,6 @@ class Backend(ABC):
         """Within it, products are computed as `matmul` says, whatever the settings of the framework."""
         return nullcontext()
 
-    def scalar(self, value: float, like: Matrix) -> Scalar:
+    def scalar(self, value: float, like: Array) -> Scalar:
         """The number `value` as a 0-d array of the dtype and device of `like`."""
         return self.from_numpy(np.asarray(value, dtype=self.dtype(like)), self.device(like))

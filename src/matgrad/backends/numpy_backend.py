@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.backends.base import Backend, Matrix, Scalar, sum_in_blocks
+from matgrad.backends.base import Backend, Scalar, sum_in_blocks
 from matgrad.backends.hashing import uniform
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ class NumpyBackend(Backend):
     def step(self, X):
         return (X >= 0).astype(X.dtype)
 
-    def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: Matrix) -> Matrix:
+    def uniform(self, m: int, n: int, seed: Scalar, count: Scalar, like: np.ndarray) -> np.ndarray:
         position = self.np.arange(m * n, dtype=self.np.uint32).reshape(m, n)
         return self._hashed(position, seed, count, like)
 
-    def _hashed(self, position: Matrix, seed: Scalar, count: Scalar, like: Matrix) -> Matrix:
+    def _hashed(self, position: np.ndarray, seed: Scalar, count: Scalar, like: np.ndarray) -> np.ndarray:
         """Numbers from [0, 1) of `like`'s dtype, one per 32-bit position."""
         unsigned = self.np.uint32
         seed, count = (self.np.asarray(x).astype(unsigned).reshape(1, 1) for x in (seed, count))
@@ -144,7 +144,7 @@ def _name(dtype: np.dtype) -> str:
     return dtype.name if dtype.isnative else dtype.str
 
 
-def _scipy_matrix(S: Support, w: Matrix) -> Any:
+def _scipy_matrix(S: Support, w: np.ndarray) -> Any:
     """The values w on the support S in SciPy's CSR format, without a copy of the columns or of w."""
     from scipy.sparse import csr_array  # SciPy takes 0.1 s to import
 

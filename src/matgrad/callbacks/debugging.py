@@ -65,7 +65,7 @@ class Matrices(Callback):
             for name in names:
                 X = run.state[f"{i}.{name}"] if name in layer.parameters else getattr(layer, name)
                 self._show(run, f"layer {i} {name}", X)
-        Y, T = run.M.layers[-1]._Y, run.T  # the output, whatever else the layer calls Y
+        Y, T = vars(run.M.layers[-1])["_Y"], run.T  # the output, whatever else the layer calls Y
         self._show(run, "T", T)
         loss = float(run.loss(Y, T, *run.s)) / (1 if run.loss.is_mean else len(T))
         self.say(f"batch {run.batch} loss {loss:.6g}")

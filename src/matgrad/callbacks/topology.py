@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.callbacks.callback import Callback
 from matgrad.engines.engine import engine_of
 from matgrad.engines.fallback import EvaluationWithFallback, gradient_factors_of
@@ -217,7 +217,7 @@ class Topology(TopologyCallback):
         self.update_flops += 2 * sum(A.size * B.shape[1] for all_of in found.values() for A, B in all_of)
         return found
 
-    def _factors_on(self, run: Training, *batch: Matrix) -> dict[str, Factors]:
+    def _factors_on(self, run: Training, *batch: Array) -> dict[str, Factors]:
         """The factors A and B of the gradient A B on a batch, by parameter."""
         M = run.M
         if self._epoch != run.epoch:  # within an epoch the computation stays the same, as in training

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 
 
 class DataError(ValueError):
     """Data that cannot be used: the message names the file or array, what was found and what was expected."""
 
 
-def check_examples(X: Matrix, T: Matrix, where: str = "", part: str = "") -> None:
+def check_examples(X: Array, T: Array, where: str = "", part: str = "") -> None:
     """Raise if examples and targets cannot be trained on or measured; errors have `where` and `part` around X and T."""
     x, t = f"{where}X{part}", f"{where}T{part}"
     if not is_scipy(X):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends import backend_of, get_backend
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.backends.conversion import convert
 from matgrad.datasets.checking import DataError, as_array, check_examples, checked_weights, is_scipy
 from matgrad.foundation.limits import check_bytes
@@ -39,7 +39,7 @@ class DataLoader:
     def __init__(
         self,
         X: Any,
-        T: Matrix,
+        T: Array,
         batch_size: int = 100,
         *,
         shuffle: bool = False,
@@ -53,7 +53,7 @@ class DataLoader:
         check_examples(X, T)
         self.X = _floating(as_matrix(X))
         self.T, self.labels = _targets(self.X, T, classes)
-        self.weights: Matrix | None = None if weights is None else _column(weights, self.X)
+        self.weights: Array | None = None if weights is None else _column(weights, self.X)
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.rng = generator() if seed is None else np.random.default_rng(seed)
@@ -79,7 +79,7 @@ class DataLoader:
         """The number of batches."""
         return -(-self.size // self.batch_size)
 
-    def __iter__(self) -> Iterator[tuple[Matrix, ...]]:
+    def __iter__(self) -> Iterator[tuple[Array, ...]]:
         order = self.order()
         for start in range(0, self.size, self.batch_size):
             yield self.batch(start, order)
@@ -90,11 +90,11 @@ class DataLoader:
             return self._part[0]
         return self.rng.permutation(self.size) if self.shuffle else None
 
-    def batch(self, start: int, order: np.ndarray | None = None) -> tuple[Matrix, ...]:
+    def batch(self, start: int, order: np.ndarray | None = None) -> tuple[Array, ...]:
         """The batch that begins at position `start` of an order, by default that of the data."""
         return self.examples(start, min(start + self.batch_size, self.size), order)
 
-    def examples(self, start: int, stop: int, order: np.ndarray | None = None) -> tuple[Matrix, ...]:
+    def examples(self, start: int, stop: int, order: np.ndarray | None = None) -> tuple[Array, ...]:
         """The examples from position `start` to `stop` of an order, by default that of the data: X, T and maybe s."""
         rows = slice(start, stop) if order is None else order[start:stop]
         s = () if self.weights is None else (rows_of(self.weights, rows),)
@@ -158,25 +158,25 @@ class DataLoader:
         return loader
 
 
-def one_hot(labels: np.ndarray, classes: int, *, like: Matrix | None = None) -> Matrix:
+def one_hot(labels: np.ndarray, classes: int, *, like: Array | None = None) -> Array:
     """N×K matrix with t_ij = 1 where j = labels_i and 0 elsewhere, for K classes from 0."""
     I = identity(classes, like=like)
     return backend_of(I).take_rows(I, class_indices(labels, classes))
 
 
-def rows_of(A: Matrix, rows: slice | np.ndarray) -> Matrix:
+def rows_of(A: Array, rows: slice | np.ndarray) -> Array:
     """The rows of A in a slice, without a copy if the backend allows it, or those with given indices."""
     if isinstance(rows, slice):
         return backend_of(A).rows(A, rows.start, rows.stop)
     return backend_of(A).take_rows(A, rows)
 
 
-def as_matrix(X: Any) -> Matrix:
+def as_matrix(X: Any) -> Array:
     """X itself if it is dense, and a CSR matrix of SciPy as a `SparseMatrix`."""
     return SparseMatrix(Support(X.shape, X.indptr, X.indices), X.data[None]) if is_scipy(X) else X
 
 
-def _floating(X: Matrix) -> Matrix:
+def _floating(X: Array) -> Array:
     """X itself if its elements are floating-point numbers; NumPy integers become float32."""
     values = values_of(X)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iub":
@@ -187,7 +187,7 @@ def _floating(X: Matrix) -> Matrix:
     return X
 
 
-def _targets(X: Matrix, T: Matrix, classes: int | None) -> tuple[Matrix, np.ndarray | None]:
+def _targets(X: Array, T: Array, classes: int | None) -> tuple[Array, np.ndarray | None]:
     """(the targets as a matrix, None), or (the one-hot rows of all classes, the class of each row)."""
     X = values_of(X)
     backend, is_single = backend_of(X, T), len(T.shape) == 1 or T.shape[1] == 1
@@ -204,7 +204,7 @@ def _targets(X: Matrix, T: Matrix, classes: int | None) -> tuple[Matrix, np.ndar
     return backend.from_numpy(A.reshape(len(A), -1), backend.device(X)), None
 
 
-def _column(weights: Any, X: Matrix) -> Matrix:
+def _column(weights: Any, X: Array) -> Array:
     """The weights as an N×1 matrix of X's backend and dtype."""
     s, values = checked_weights(weights, X.shape[0])[:, None], values_of(X)
     backend = backend_of(values)

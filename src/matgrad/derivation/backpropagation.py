@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, combinations, count
+from typing import Any
 
 from matgrad.derivation.folding import OPERATION, Fact, Folder, cost
 from matgrad.derivation.terms import Term, apply, lifted, named
@@ -29,7 +30,7 @@ from matgrad.matrix_operations import (
     step,
 )
 
-Adjoint = Callable[..., tuple["Term | None", ...]]  # of DY, Y and the operands
+Adjoint = Callable[..., tuple[Any, ...]]  # of DY, Y and the operands
 
 
 def times(X: Term, Y: Term) -> Term:
@@ -37,7 +38,7 @@ def times(X: Term, Y: Term) -> Term:
     return X * Y if X.shape == () else hadamard(X, Y)
 
 
-def total(X: Term) -> Term:
+def total(X: Term) -> Any:
     """The sum of all elements; a scalar is its own."""
     return X if X.shape == () else elements_sum(X)
 
@@ -46,7 +47,7 @@ def _inverse(X: Term) -> Term:
     return apply("reciprocal", X)
 
 
-def _one_like(X: Term) -> Term | int:
+def _one_like(X: Term) -> Any:
     return 1 if X.shape == () else ones(*X.shape, like=X)
 
 

@@ -95,7 +95,8 @@ class LayerSource(Source):
         values["X"] = symbols.symbols("X", sizes("N"), layer.input_size)
         for x in self.feedforward.inputs:
             if x.label == DRAWN:
-                drawn = _drawn(layer.clone().feedforward(values["X"]))
+                Y: Any = layer.clone().feedforward(values["X"])
+                drawn = _drawn(Y)
                 values[DRAWN] = index_symbols(drawn, *(n if is_one(n) else sizes(n.name) for n in x.shape))
         return Values(values, layer.feedforward, sizes.questions)
 

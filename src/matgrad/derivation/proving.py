@@ -165,7 +165,8 @@ class _Run:
         parts = []
         for DW, W in self.steps:
             P = symbols("P'", *W.shape)
-            slope = gradient(P * W if W.shape == () else elements_sum(hadamard(P, W)), V)
+            paired: Any = P * W if W.shape == () else elements_sum(hadamard(P, W))
+            slope = gradient(paired, V)
             if slope.entry:
                 parts.append(at(slope, P, DW))
         return sum(parts[1:], parts[0]) if parts else 0 * V

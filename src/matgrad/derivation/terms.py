@@ -133,11 +133,11 @@ class NamedFunction(ActivationFunction):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __call__(self, X: Term) -> Term:
+    def __call__(self, X: Any) -> Any:
         """f(X)"""
         return apply("call", X, label=self.name)
 
-    def gradient(self, X: Term) -> Term:
+    def gradient(self, X: Any) -> Any:
         """f'(X)"""
         return apply("call", X, label=f"{self.name}.gradient")
 

@@ -11,7 +11,7 @@ from enum import IntEnum
 from types import TracebackType
 from typing import Any, Self
 
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 
 
 class Request(IntEnum):
@@ -117,7 +117,7 @@ class Collectives(Group):
     """
 
     @abstractmethod
-    def start_sum(self, X: Matrix) -> Any:
+    def start_sum(self, X: Array) -> Any:
         """Begin to replace X by its sum over all ranks; returns the work to `wait` for."""
 
     @abstractmethod
@@ -125,15 +125,15 @@ class Collectives(Group):
         """Wait until a sum has arrived."""
 
     @abstractmethod
-    def maximum(self, X: Matrix) -> None:
+    def maximum(self, X: Array) -> None:
         """Replace X by its largest elements over all ranks."""
 
     @abstractmethod
-    def broadcast(self, X: Matrix) -> None:
+    def broadcast(self, X: Array) -> None:
         """Replace X by that of rank 0."""
 
     @abstractmethod
-    def gather(self, X: Matrix, shapes: Sequence[tuple[int, ...]]) -> list[Matrix]:
+    def gather(self, X: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
         """The X of every rank, which have these shapes."""
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.distributed.group import Collectives, lost
 from matgrad.distributed.starting import Place
 
@@ -31,7 +31,7 @@ class TorchGroup(Collectives):
         self.processes = processes
         self.rank, self.size = dist.get_rank(processes), dist.get_world_size(processes)
 
-    def start_sum(self, X: Matrix) -> Any:
+    def start_sum(self, X: Array) -> Any:
         """Begin to replace X by its sum over all ranks."""
         with self._connected():
             return dist.all_reduce(_tensor(X), group=self.processes, async_op=True)
@@ -41,17 +41,17 @@ class TorchGroup(Collectives):
         with self._connected():
             work.wait()
 
-    def maximum(self, X: Matrix) -> None:
+    def maximum(self, X: Array) -> None:
         """Replace X by its largest elements over all ranks."""
         with self._connected():
             dist.all_reduce(_tensor(X), op=dist.ReduceOp.MAX, group=self.processes)
 
-    def broadcast(self, X: Matrix) -> None:
+    def broadcast(self, X: Array) -> None:
         """Replace X by that of rank 0."""
         with self._connected():
             dist.broadcast(_tensor(X), src=0, group=self.processes)
 
-    def gather(self, X: Matrix, shapes: Sequence[tuple[int, ...]]) -> list[Matrix]:
+    def gather(self, X: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
         """The X of every rank, which have these shapes."""
         own, sizes = _tensor(X), [prod(shape) for shape in shapes]
         flat = own.new_zeros(max(sizes))  # parts may be unequal, messages may not
@@ -134,5 +134,5 @@ def _kinds() -> str:
     return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
 
 
-def _tensor(X: Matrix) -> torch.Tensor:
+def _tensor(X: Array) -> torch.Tensor:
     return X if isinstance(X, torch.Tensor) else torch.from_numpy(X)

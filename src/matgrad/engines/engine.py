@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matgrad.backends import get_backend
-from matgrad.backends.base import Backend, Matrix, Scalar
+from matgrad.backends.base import Array, Backend, Scalar
 from matgrad.datasets.loader import rows_of
 from matgrad.distributed.group import Group, current
 from matgrad.layers.state import State
@@ -25,7 +25,7 @@ from matgrad.sparse.support import Support
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
 
-Batches = Iterable[tuple[Matrix, ...]]  # (X, T), or (X, T, s) if the examples have weights
+Batches = Iterable[tuple[Array, ...]]  # (X, T), or (X, T, s) if the examples have weights
 Rate = Callable[[int], Scalar]  # the learning rate of the i-th batch
 Poll = Callable[[int], None]  # gets the number of batches done in this epoch; may raise an error to stop there
 
@@ -56,7 +56,7 @@ class CompiledStep(ABC):
         """
 
     @abstractmethod
-    def load(self, state: Mapping[str, Matrix]) -> None:
+    def load(self, state: Mapping[str, Array]) -> None:
         """Go on from this state, whose matrices are not changed."""
 
     @abstractmethod
@@ -64,11 +64,11 @@ class CompiledStep(ABC):
         """The present state, whose matrices are not changed later."""
 
     @abstractmethod
-    def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> object:
+    def prepare(self, X: Array, T: Array, *s: Array) -> object:
         """Compile the step for batches like X and T, and their weights if there are any, without changing the state."""
 
     @abstractmethod
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+    def __call__(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         """Train on one batch with learning rate η, and with weights s if there are any."""
 
     def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
@@ -118,14 +118,14 @@ class OwnRows(CompiledStep):
         """The rows of this rank of a batch of N."""
 
     @abstractmethod
-    def run(self, N: int, eta: Scalar, *own: Matrix) -> None:
+    def run(self, N: int, eta: Scalar, *own: Array) -> None:
         """Train on these rows of a batch of N: X, T and maybe s."""
 
-    def own_rows(self, *batch: Matrix) -> list[Matrix]:
+    def own_rows(self, *batch: Array) -> list[Array]:
         """The rows of this rank of a whole batch."""
         return [rows_of(A, self.rows(A.shape[0])) for A in batch]
 
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+    def __call__(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         self.run(X.shape[0], eta, *self.own_rows(X, T, *s))
 
     def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
@@ -149,7 +149,7 @@ class CompiledEvaluation(ABC):
         """Go on with the computation as it is now; see `CompiledStep.invalidate`."""
 
     @abstractmethod
-    def __call__(self, state: State, *inputs: Matrix) -> dict[str, Any]:
+    def __call__(self, state: State, *inputs: Array) -> dict[str, Any]:
         """The outputs, such as 'Y' and, for an `Evaluation`, 'loss'; they are valid until the next call."""
 
 
@@ -165,14 +165,14 @@ class TracedEvaluation(CompiledEvaluation):
             self.computation, self.compiled = computation, self.jit(computation)
             self.prepared: set[tuple] = set()
 
-    def __call__(self, state: State, *inputs: Matrix) -> State:
+    def __call__(self, state: State, *inputs: Array) -> State:
         if signature(inputs) not in self.prepared:
             check_hidden_state(self.computation, state, *inputs)
             self.prepared.add(signature(inputs))
         return self.compiled(state, *inputs)
 
 
-def signature(inputs: Iterable[Matrix | None]) -> tuple:
+def signature(inputs: Iterable[Array | None]) -> tuple:
     """The types, shapes and dtypes of inputs, for which a computation is compiled."""
     return tuple((type(x), x.shape, x.dtype) for x in inputs if x is not None)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.engines.kernels import Kernels
 from matgrad.layers.state import State
 from matgrad.program.buffers import Buffer, base, plan
@@ -87,7 +87,7 @@ class Executor:
         wait, seconds = self.kernels.backend.wait, self.seconds
         seconds[value] = 0.0
 
-        def timed(out: Matrix, *operands: Any) -> None:
+        def timed(out: Array, *operands: Any) -> None:
             start = time.perf_counter()
             kernel(out, *operands)
             wait(out)

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import Matrix, RecordingError, Scalar
+from matgrad.backends.base import Array, RecordingError, Scalar
 from matgrad.distributed.group import Disagreement, current
 from matgrad.engines.engine import Batches, CompiledStep, Poll, Rate, engine_of, no_poll, step_of
 from matgrad.inspection.profiling import profile_of
@@ -61,7 +61,7 @@ class TrainingStep(CompiledStep):
     def invalidate(self, step: Step, is_same: bool) -> None:
         """Do nothing: `load` does it."""
 
-    def load(self, state: Mapping[str, Matrix], only_state: bool = False) -> None:
+    def load(self, state: Mapping[str, Array], only_state: bool = False) -> None:
         """Copy the state in; what is no longer right is compiled again.
 
         `only_state` tells that nothing else of M has changed since the last time.
@@ -73,7 +73,7 @@ class TrainingStep(CompiledStep):
         else:
             self.compiled.load(state)
 
-    def _follow_changes(self, compiled: CompiledStep, state: Mapping[str, Matrix], only_state: bool) -> None:
+    def _follow_changes(self, compiled: CompiledStep, state: Mapping[str, Array], only_state: bool) -> None:
         """Compile again what is no longer right for M as it is now, and this state."""
         if self.cache_key != cache_key(self.M, state):
             self.earlier_seconds = self.compilation_seconds
@@ -92,7 +92,7 @@ class TrainingStep(CompiledStep):
     def state(self) -> State:
         return self.M.state() if self.compiled is None else self.compiled.state()
 
-    def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> None:
+    def prepare(self, X: Array, T: Array, *s: Array) -> None:
         """Compile the step for batches like these; if it is the user's, compare it with the equations."""
         if self.compiled is None:
             return
@@ -103,7 +103,7 @@ class TrainingStep(CompiledStep):
                 self._check(self.compiled, X, T, *s)
             self.checked.add(sizes)
 
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+    def __call__(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         if self.compiled is None:
             return self._run_equations(X, T, eta, *s)
         try:
@@ -119,7 +119,7 @@ class TrainingStep(CompiledStep):
         else:
             self.compiled(X, T, eta, *s)
 
-    def _run_equations(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+    def _run_equations(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         """Train on one batch: the equations run one by one, and layers keep the matrices of the batch."""
         profile = profile_of(self.M)
         with nullcontext() if profile is None else profile.watching(self, X, T, *s):
@@ -147,7 +147,7 @@ class TrainingStep(CompiledStep):
         self.ready = loader
         return True
 
-    def _check(self, step: CompiledStep, X: Matrix, T: Matrix, *s: Matrix) -> None:
+    def _check(self, step: CompiledStep, X: Array, T: Array, *s: Array) -> None:
         """Raise RecordingError if one compiled step does not change the state as the equations do."""
         before, eta = step.state(), self.M.scalar(RATE)
         M, loss = isolated(self.M, self.loss)
@@ -187,7 +187,7 @@ def _compare(before: State, expected: State, found: State) -> None:
         raise RecordingError(f"compiled, it computes something else than the equations for {', '.join(names)}")
 
 
-def _agree(before: Matrix, expected: Matrix, found: Matrix) -> bool:
+def _agree(before: Array, expected: Array, found: Array) -> bool:
     """Whether a step changes a matrix as its equations do, up to rounding."""
     backend = backend_of(before)
     tolerance = TOLERANCES.get(backend.dtype(before), 0.0)
@@ -215,7 +215,7 @@ class EvaluationWithFallback:
             self.compiled.invalidate(computation, is_same)
         self.is_checked = False
 
-    def __call__(self, state: State, *inputs: Matrix) -> dict[str, Any]:
+    def __call__(self, state: State, *inputs: Array) -> dict[str, Any]:
         """The outputs for one batch, such as 'Y' and 'loss'; they are valid until the next call."""
         if self.compiled is None:
             return self._by_equations(state, *inputs)
@@ -233,7 +233,7 @@ class EvaluationWithFallback:
             self.compiled = None
         return outputs
 
-    def _by_equations(self, state: State, *inputs: Matrix) -> State:
+    def _by_equations(self, state: State, *inputs: Array) -> State:
         """The outputs, computed in a clone of M as it is now."""
         M = self.M()
         assert M is not None

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from matgrad.backends.base import Matrix, Scalar
+from matgrad.backends.base import Array, Scalar
 from matgrad.distributed.group import Group
 from matgrad.engines.engine import (
     Batches,
@@ -58,7 +58,7 @@ class JitStep(CompiledStep):
 
     takes_epochs = True
     is_stable = True  # whether a step changes no shape or dtype of the state
-    _labels: tuple[np.ndarray, Matrix] | None = None  # of the last loader, and a copy on the device
+    _labels: tuple[np.ndarray, Array] | None = None  # of the last loader, and a copy on the device
 
     def __init__(self, step: Step) -> None:
         self.matrices: State = {}
@@ -70,20 +70,20 @@ class JitStep(CompiledStep):
             self.several = jax.jit(partial(_several, step), static_argnames="N", donate_argnums=0)
             self.prepared: set[tuple] = set()
 
-    def load(self, state: Mapping[str, Matrix]) -> None:
+    def load(self, state: Mapping[str, Array]) -> None:
         self.matrices = copies(state)
 
     def state(self) -> State:
         return copies(self.matrices)
 
-    def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> None:
+    def prepare(self, X: Array, T: Array, *s: Array) -> None:
         sizes = signature((X, T, *s))
         if sizes not in self.prepared:
             check_hidden_state(self.step, self.matrices, X, T, None, *s)
             self._compile(X, T, jnp.zeros((), X.dtype), *s)
             self.prepared.add(sizes)
 
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+    def __call__(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         self.prepare(X, T, *s)
         self.matrices = self.compiled(self.matrices, X, T, eta, *s)
 
@@ -119,7 +119,7 @@ class JitStep(CompiledStep):
         most = int(min(MOST_STEPS, full, MOST_FLOPS.get(device.platform, MOST_FLOPS["gpu"]) // flops))
         return min(range(most // 2 + 1, most + 1), key=lambda n: (full % n, -n), default=1)
 
-    def _examples(self, loader: Any, order: np.ndarray | None) -> dict[str, Matrix | None]:
+    def _examples(self, loader: Any, order: np.ndarray | None) -> dict[str, Array | None]:
         """The data, their labels and their order on the device."""
         (device,) = loader.X.devices()
         if loader.labels is not None and (self._labels is None or self._labels[0] is not loader.labels):
@@ -132,24 +132,24 @@ class JitStep(CompiledStep):
         """The step as a function under `jax.jit`."""
         return jax.jit(step, donate_argnums=0)
 
-    def _compile(self, *inputs: Matrix) -> None:
+    def _compile(self, *inputs: Array) -> None:
         """Let XLA compile it for inputs like these."""
         lowered = self.compiled.lower(self.matrices, *inputs)
         self.is_stable = _signatures(lowered.out_info) == _signatures(self.matrices)
         lowered.compile()
 
 
-def _several(step: Step, state: State, examples: dict[str, Any], etas: Matrix, start: Scalar, N: int) -> State:
+def _several(step: Step, state: State, examples: dict[str, Any], etas: Array, start: Scalar, N: int) -> State:
     """A step for each η, on batches of N examples from position `start` of their order."""
 
     def one(i: Scalar, state: State) -> State:
-        def taken(A: Matrix) -> Matrix:
+        def taken(A: Array) -> Array:
             return jax.lax.dynamic_slice_in_dim(A, start + i * N, N)
 
         rows = examples["rows"]
         rows = None if rows is None else taken(rows)
 
-        def batch(A: Matrix) -> Matrix:
+        def batch(A: Array) -> Array:
             return taken(A) if rows is None else _rows(A, rows)
 
         labels, s = examples["labels"], examples["s"]
@@ -159,7 +159,7 @@ def _several(step: Step, state: State, examples: dict[str, Any], etas: Matrix, s
     return jax.lax.fori_loop(0, len(etas), one, state)
 
 
-def _rows(A: Matrix, indices: Matrix) -> Matrix:
+def _rows(A: Array, indices: Array) -> Array:
     """The rows of A with these indices, which it has."""
     return A.at[indices].get(mode="promise_in_bounds")
 
@@ -169,6 +169,6 @@ def _signatures(state: Mapping[str, Any]) -> dict[str, tuple]:
     return {name: (X.shape, X.dtype) for name, X in state.items()}
 
 
-def copies(state: Mapping[str, Matrix]) -> State:
+def copies(state: Mapping[str, Array]) -> State:
     """The same matrices in new buffers, because `jax.jit` deletes those it updates."""
     return {name: jnp.array(X, copy=True) for name, X in state.items()}

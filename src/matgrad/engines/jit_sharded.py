@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from matgrad.backends.base import Matrix, Scalar
+from matgrad.backends.base import Array, Scalar
 from matgrad.backends.jax_backend import find_device
 from matgrad.distributed.agreement import agree
 from matgrad.distributed.group import Group
@@ -31,7 +31,7 @@ class ShardedJitStep(OwnRows, JitStep):
     only: every device computes all of a batch whose rows cannot be shared out so.
     """
 
-    counts: Matrix | None = None  # how many ranks asked for each request in the last step
+    counts: Array | None = None  # how many ranks asked for each request in the last step
 
     def __init__(self, step: Step, group: Group) -> None:
         if not isinstance(group, JaxGroup):
@@ -43,11 +43,11 @@ class ShardedJitStep(OwnRows, JitStep):
         mesh = Mesh(np.array(devices), (RANKS,))
         self.whole, self.in_rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(RANKS))
         self.sums = jax.jit(lambda state: {name: _sum(X) for name, X in state.items()}, out_shardings=self.whole)
-        self.asking: dict[Any, Matrix] = {}  # by what this rank asks for
+        self.asking: dict[Any, Array] = {}  # by what this rank asks for
         super().__init__(step)
 
     # -- the state, which all devices have --------------------------------------------------------------
-    def load(self, state: Mapping[str, Matrix]) -> None:
+    def load(self, state: Mapping[str, Array]) -> None:
         """Go on from the state of rank 0."""
         with self.group.connected():
             self.matrices = self.sums({name: self._once(X, self.group.is_first) for name, X in state.items()})
@@ -58,7 +58,7 @@ class ShardedJitStep(OwnRows, JitStep):
         with self.group.connected():  # as soon as it is known
             return jax.block_until_ready(copies(jax.device_put(own, self.device)))
 
-    def _once(self, X: Matrix, is_given: bool = True) -> Matrix:
+    def _once(self, X: Array, is_given: bool = True) -> Array:
         """What this process gives to a sum over all devices: X on the first of its own, if at all, and 0 elsewhere."""
         block = np.zeros((self.places.stop - self.places.start, *X.shape), X.dtype)
         if is_given:
@@ -66,7 +66,7 @@ class ShardedJitStep(OwnRows, JitStep):
         return _placed(block, self.in_rows, (self.size, *X.shape))
 
     # -- batches ----------------------------------------------------------------------------------------
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+    def __call__(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         self.prepare(X, T, *s)
         OwnRows.__call__(self, X, T, eta, *s)
 
@@ -75,7 +75,7 @@ class ShardedJitStep(OwnRows, JitStep):
         share, rest = divmod(N, self.size)
         return slice(0, N) if rest else slice(self.places.start * share, self.places.stop * share)
 
-    def run(self, N: int, eta: Scalar, *own: Matrix) -> None:
+    def run(self, N: int, eta: Scalar, *own: Array) -> None:
         """Train on these rows of a batch of N, and hear what ranks asked for in the step before: it has ended."""
         before = self.counts
         with self.group.connected():
@@ -83,13 +83,13 @@ class ShardedJitStep(OwnRows, JitStep):
             if before is not None:
                 self.group.hear(np.asarray(before.addressable_data(0)).tolist())
 
-    def _inputs(self, N: int, eta: Scalar, *own: Matrix) -> list[Matrix]:
+    def _inputs(self, N: int, eta: Scalar, *own: Array) -> list[Array]:
         """The inputs of a step on a batch of N, of which this process gives its rows."""
         dtype, sharding = own[0].dtype, self.whole if N % self.size else self.in_rows
         X, T, *s = (_placed(A, sharding, (N, A.shape[1])) for A in own)
         return [self._requests(dtype), X, T, np.asarray(eta, dtype), *s]
 
-    def _requests(self, dtype: Any) -> Matrix:
+    def _requests(self, dtype: Any) -> Array:
         """What the ranks ask for, to be added up; in the dtype of the gradients, since it is sent with them."""
         key = dtype, self.group.asked
         if key not in self.asking:
@@ -100,23 +100,23 @@ class ShardedJitStep(OwnRows, JitStep):
     def _jitted(self, step: Step) -> Any:
         """The step that also adds up what the ranks ask for."""
 
-        def sharded(state: State, requests: Matrix, *inputs: Matrix) -> tuple[State, Matrix]:
+        def sharded(state: State, requests: Array, *inputs: Array) -> tuple[State, Array]:
             return step(state, *inputs), _sum(requests)
 
         return jax.jit(sharded, donate_argnums=0, out_shardings=self.whole)
 
-    def _compile(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+    def _compile(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         """Compile the step for batches like these, after a check that all ranks have traced the same."""
         lowered = self.compiled.lower(self.matrices, *self._inputs(X.shape[0], eta, *self.own_rows(X, T, *s)))
         agree(self.group, {"what it computes": hashlib.sha256(lowered.as_text().encode()).hexdigest()})
         lowered.compile()
 
 
-def _placed(own: Matrix, sharding: NamedSharding, shape: tuple[int, ...]) -> Matrix:
+def _placed(own: Array, sharding: NamedSharding, shape: tuple[int, ...]) -> Array:
     """A matrix of all devices, of which this process gives its rows, or all."""
     return jax.make_array_from_process_local_data(sharding, own, shape)
 
 
-def _sum(X: Matrix) -> Matrix:
+def _sum(X: Array) -> Array:
     """The sum over the first axis, along which the devices lie."""
     return jnp.sum(X, axis=0, dtype=X.dtype)

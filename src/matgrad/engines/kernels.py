@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from matgrad.backends.base import Backend, Matrix, Scalar
+from matgrad.backends.base import Array, Backend, Scalar
 from matgrad.program.shapes import Shape
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def into(function: Callable[..., Any], **options: Any) -> Callable[..., None]:
 def by_table(name: str) -> Callable[..., None]:
     """The kernel that copies what the backend's operation of that name computes."""
 
-    def kernel(self: Kernels, out: Matrix, *operands: Any) -> None:
+    def kernel(self: Kernels, out: Array, *operands: Any) -> None:
         self.copy(out, getattr(self.backend, name)(*operands))
 
     return kernel
@@ -34,36 +34,36 @@ class Kernels(ABC):
         self.backend = backend
 
     @abstractmethod
-    def empty(self, shape: Shape, dtype: str, like: Matrix) -> Matrix:
+    def empty(self, shape: Shape, dtype: str, like: Array) -> Array:
         """A matrix or scalar to write to."""
 
-    def readable(self, X: Matrix) -> Matrix:
+    def readable(self, X: Array) -> Array:
         """X as programs read it; a copy only if they cannot read X itself."""
         return X
 
-    def copied(self, X: Matrix) -> Matrix:
+    def copied(self, X: Array) -> Array:
         """X in memory of its own."""
         copy = self.empty(tuple(X.shape), self.backend.dtype(X), X)
         self.copy(copy, X)
         return copy
 
-    def index(self, S: Support, like: Matrix, kept: Any = None) -> Any:
+    def index(self, S: Support, like: Array, kept: Any = None) -> Any:
         """S as the kernels read it beside matrices such as `like`: in the memory of `kept`, if that has its size."""
         return S
 
     @abstractmethod
-    def repeat(self, x: Matrix, shape: Shape) -> Matrix:
+    def repeat(self, x: Array, shape: Shape) -> Array:
         """x repeated to that shape as a view, without a copy."""
 
     @abstractmethod
-    def copy(self, out: Matrix, X: Matrix) -> None:
+    def copy(self, out: Array, X: Array) -> None:
         """X"""
 
-    def identity(self, out: Matrix) -> None:
+    def identity(self, out: Array) -> None:
         """I_n"""
         self.copy(out, self.backend.identity(out.shape[0], out))
 
-    def uniform(self, out: Matrix, seed: Scalar, count: Scalar) -> None:
+    def uniform(self, out: Array, seed: Scalar, count: Scalar) -> None:
         """uniform(m, n, seed, count)"""
         m, n = out.shape
         self.copy(out, self.backend.uniform(m, n, seed, count, out))
@@ -74,15 +74,15 @@ class Kernels(ABC):
     sparse_product, sparse_transposed_product = by_table("sparse_product"), by_table("sparse_transposed_product")
     dense, sampled_product = by_table("dense"), by_table("sampled_product")
 
-    def transposed_sum(self, out: Matrix, S: Support, beta: Scalar, C: Matrix, alpha: Scalar, *factors: Matrix) -> None:
+    def transposed_sum(self, out: Array, S: Support, beta: Scalar, C: Array, alpha: Scalar, *factors: Array) -> None:
         """β·C + α·Wᵀ B"""
         self.copy(out, beta * C + alpha * self.backend.sparse_transposed_product(S, *factors))
 
-    def sampled_sum(self, out: Matrix, S: Support, beta: Scalar, C: Matrix, alpha: Scalar, *factors: Matrix) -> None:
+    def sampled_sum(self, out: Array, S: Support, beta: Scalar, C: Array, alpha: Scalar, *factors: Array) -> None:
         """β·C + α·(A Bᵀ)_S"""
         self.copy(out, beta * C + alpha * self.backend.sampled_product(S, *factors))
 
-    def uniform_on(self, out: Matrix, S: Support, seed: Scalar, count: Scalar) -> None:
+    def uniform_on(self, out: Array, S: Support, seed: Scalar, count: Scalar) -> None:
         """uniform(m, n, seed, count)_S"""
         self.copy(out, self.backend.uniform_on(S, seed, count, out))
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import matgrad._native as _native  # not `from matgrad import`: so the error names the missing module
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.distributed.group import Group
 from matgrad.engines.engine import Batches, CompiledStep, Poll, Rate, no_poll, throttled, with_rates
 from matgrad.engines.kernels import Kernels
@@ -65,13 +65,13 @@ class NativeExecutor:
 
     def train(
         self,
-        X: Matrix,
-        T: Matrix,
+        X: Array,
+        T: Array,
         rates: np.ndarray,
         order: np.ndarray | None,
         labels: np.ndarray | None,
         poll: Poll | None = None,
-        weights: Matrix | None = None,
+        weights: Array | None = None,
         every_batch: bool = False,
     ) -> None:
         """Run the program on full batches, one for each learning rate; see `DataLoader` for the other arguments.

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import blas
 from scipy.special import erf
 
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.engines.kernels import Kernels, into
 
 GEMM = {np.dtype("float32"): blas.sgemm, np.dtype("float64"): blas.dgemm}
@@ -89,13 +89,13 @@ class NumpyKernels(Kernels):
         _add_product(out, beta, alpha, A, B)
 
 
-def _add_product(out: Matrix, beta: float, alpha: float, A: Matrix, B: Matrix) -> None:
+def _add_product(out: Array, beta: float, alpha: float, A: Array, B: Array) -> None:
     """β·out + α·A B, which BLAS, whose matrices are stored by columns, computes as β·outᵀ + α·Bᵀ Aᵀ."""
     (a, a_is_transposed), (b, b_is_transposed) = _by_columns(B), _by_columns(A)
     GEMM[out.dtype](alpha, a, b, beta, out.T, a_is_transposed, b_is_transposed, overwrite_c=True)
 
 
-def _by_columns(X: Matrix) -> tuple[Matrix, bool]:
+def _by_columns(X: Array) -> tuple[Array, bool]:
     """A and t, with A stored by columns and Xᵀ = Aᵀ if t, else Xᵀ = A."""
     if X.flags.f_contiguous and not X.flags.c_contiguous:
         return X, True

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
-from matgrad.backends.base import Backend, Matrix, Scalar
+from matgrad.backends.base import Array, Backend, Scalar
 from matgrad.distributed.group import Group
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine, signature
 from matgrad.engines.executor import Executor
@@ -80,7 +80,7 @@ class Programs:
         self.computation = computation
         self.current.clear()
 
-    def load(self, state: Mapping[str, Matrix]) -> None:
+    def load(self, state: Mapping[str, Array]) -> None:
         """Go on with these matrices and supports; programs are planned again if numbers of elements change."""
         sizes = {name: X.shape for name, X in matrices_of(self.matrices).items()}
         given = {self._place(name): self._turned(name, X) for name, X in matrices_of(state).items()}
@@ -111,7 +111,7 @@ class Programs:
         """Within it, products are computed as the model says."""
         return self.kernels.backend.products(self.computation.template.matmul)
 
-    def _own(self, name: str, X: Matrix) -> Matrix:
+    def _own(self, name: str, X: Array) -> Array:
         """A matrix of the state, with this name in `matrices`, as programs use it."""
         return self.kernels.readable(X)
 
@@ -125,7 +125,7 @@ class Programs:
         """The name that an entry of the state has in `matrices`."""
         return name + TRANSPOSED if name in self.transposed else name
 
-    def _turned(self, name: str, X: Matrix) -> Matrix:
+    def _turned(self, name: str, X: Array) -> Array:
         """An entry of the state as it is in `matrices`, or back."""
         return X.T if name in self.transposed else X
 
@@ -133,14 +133,14 @@ class Programs:
         """The inputs by name, a sparse one as its values and its support."""
         return flattened(dict(zip(self.computation.names(len(inputs)), inputs, strict=True)))
 
-    def executor_for(self, *inputs: Matrix | None) -> Any:
+    def executor_for(self, *inputs: Array | None) -> Any:
         """The executor for inputs of these sizes, where None is a scalar.
 
         The computation is recorded if it is not known to be the same.
         """
         return self._executor(signature(inputs), inputs)
 
-    def _executor(self, key: Any, inputs: tuple[Matrix | None, ...]) -> Any:
+    def _executor(self, key: Any, inputs: tuple[Array | None, ...]) -> Any:
         """The executor that is known by this key, or one for inputs of these sizes."""
         if key not in self.current or key not in self.executors:
             with self.compilation:
@@ -148,7 +148,7 @@ class Programs:
             self.current.add(key)
         return self.executors[key]
 
-    def _record(self, key: Any, inputs: tuple[Matrix | None, ...]) -> None:
+    def _record(self, key: Any, inputs: tuple[Array | None, ...]) -> None:
         """Record the computation, and plan its program unless that is known."""
         recorded = record_computation(self.computation, self._present(), *inputs)
         found = listing(recorded)
@@ -197,7 +197,7 @@ class ProgramStep(Programs, CompiledStep):
     can_be_timed = True
     is_shared = False  # whether others have its matrices: these are then copied before they are changed
 
-    def load(self, state: Mapping[str, Matrix]) -> None:
+    def load(self, state: Mapping[str, Array]) -> None:
         super().load(state)
         self.is_shared = False
 
@@ -206,23 +206,23 @@ class ProgramStep(Programs, CompiledStep):
         present = self._present()
         return {name: self.kernels.copied(X) if name in self.transposed else X for name, X in present.items()}
 
-    def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> Any:
+    def prepare(self, X: Array, T: Array, *s: Array) -> Any:
         """Record the step for batches of this size; its matrices can be changed."""
         if self.is_shared:
             self.load(self._present())
         return self.executor_for(X, T, None, *s)
 
-    def _own(self, name: str, X: Matrix) -> Matrix:
+    def _own(self, name: str, X: Array) -> Array:
         """A copy, which may be changed."""
         return self.kernels.copied(X)
 
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+    def __call__(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         self._execute(self.prepare(X, T, *s), X, T, eta, *s)
 
-    def _execute(self, executor: Any, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+    def _execute(self, executor: Any, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         """Train on one batch with this executor."""
         like = values_of(X)
-        eta = eta if isinstance(eta, type(like)) else self.kernels.backend.scalar(eta, like)
+        eta = eta if isinstance(eta, type(like)) else self.kernels.backend.scalar(float(eta), like)
         with self._products():
             executor.execute(**self._named(X, T, eta, *s))
 
@@ -232,7 +232,7 @@ class ProgramEvaluation(Programs, CompiledEvaluation):
 
     loaded: State | None = None
 
-    def __call__(self, state: State, *inputs: Matrix) -> State:
+    def __call__(self, state: State, *inputs: Array) -> State:
         """The outputs for one batch."""
         if state is not self.loaded:
             self.load(state)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import Matrix, Scalar
+from matgrad.backends.base import Array, Scalar
 from matgrad.distributed.group import REQUESTS, Collectives, Disagreement, Group, part
 from matgrad.engines.engine import OwnRows, signature, wrong_group
 from matgrad.engines.kernels import Kernels
@@ -30,7 +30,7 @@ from matgrad.program.sharding import data_parallel, sharded
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 
-Empty = Callable[[Shape, str], Matrix]  # makes a matrix of this shape and dtype
+Empty = Callable[[Shape, str], Array]  # makes a matrix of this shape and dtype
 LINE = 64  # bytes of a cache line, at which the matrices of a message begin: products are written there a third faster
 FAR = 32  # messages after which the requests in one on another device are read, for which the host has to wait
 
@@ -43,7 +43,7 @@ class Exchange:
 
     def __init__(self, program: Program, group: Collectives, empty: Empty) -> None:
         self.group = group
-        self.arrays: dict[str, Matrix] = {}
+        self.arrays: dict[str, Array] = {}
         self.seconds = 0.0  # spent on waiting for other ranks
         self._received = 0  # messages
         self._names = exchanged(program)
@@ -78,12 +78,12 @@ class Exchange:
         is_near = backend_of(row).device(row) in (None, "cpu")
         self._actions[first] = partial(self._receive, row, sent, is_near)
 
-    def _send(self, row: Matrix, sent: list[Any]) -> None:
+    def _send(self, row: Array, sent: list[Any]) -> None:
         for i, is_asked in enumerate(self.group.requests(), len(row) - len(REQUESTS)):
             row[i] = is_asked
         sent.append(self.group.start_sum(row))
 
-    def _receive(self, row: Matrix, sent: list[Any], is_near: bool) -> None:
+    def _receive(self, row: Array, sent: list[Any], is_near: bool) -> None:
         self.group.wait(sent.pop())
         self._received += 1
         if is_near or self._received % FAR == 0:
@@ -131,14 +131,14 @@ class ShardedStep(OwnRows, ProgramStep):
         self.exchanges: list[Exchange] = []  # one for each program
 
     # -- the state, which all ranks have --------------------------------------------------------------
-    def load(self, state: Mapping[str, Matrix]) -> None:
+    def load(self, state: Mapping[str, Array]) -> None:
         """Go on from the state of rank 0."""
         self._compare_sizes(state)
         super().load(self._with_common_supports(state))
         for X in matrices_of(self.matrices).values():
             self.group.broadcast(X)
 
-    def _compare_sizes(self, state: Mapping[str, Matrix]) -> None:
+    def _compare_sizes(self, state: Mapping[str, Array]) -> None:
         """Raise Disagreement if the ranks' models have other matrices."""
         of_elements = sized_by_supports(state)
         own = {
@@ -152,7 +152,7 @@ class ShardedStep(OwnRows, ProgramStep):
                 if found != expected:
                     raise Disagreement(f"rank {rank} has {found} for {name}, rank 0 has {expected}")
 
-    def _with_common_supports(self, state: Mapping[str, Matrix]) -> State:
+    def _with_common_supports(self, state: Mapping[str, Array]) -> State:
         """The state with the supports of rank 0, and matrices of their sizes."""
         supports, common = supports_of(state), dict(state)
         first, *others = self.group.exchange(
@@ -171,18 +171,18 @@ class ShardedStep(OwnRows, ProgramStep):
         return common
 
     # -- batches ----------------------------------------------------------------------------------------
-    def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> Any:
+    def prepare(self, X: Array, T: Array, *s: Array) -> Any:
         return self._prepare(X.shape[0], *self.own_rows(X, T, *s))
 
     def rows(self, N: int) -> slice:
         return self.group.part(N) if N >= self.group.size else slice(0, N)
 
-    def run(self, N: int, eta: Scalar, *own: Matrix) -> None:
+    def run(self, N: int, eta: Scalar, *own: Array) -> None:
         X, T, *s = own
         self._execute(self._prepare(N, X, T, *s), X, T, eta, *s)
 
     # -- the program of a rank ----------------------------------------------------------------------------
-    def _prepare(self, N: int, X: Matrix, T: Matrix, *s: Matrix) -> Any:
+    def _prepare(self, N: int, X: Array, T: Array, *s: Array) -> Any:
         """The executor for these rows of a batch of N."""
         if self.is_shared:
             self.load(self._present())
@@ -192,7 +192,7 @@ class ShardedStep(OwnRows, ProgramStep):
         whole = [self._of_size(N, A) for A in (X, T, *s)]
         return self._executor(key, (*whole[:2], None, *whole[2:]))
 
-    def _of_size(self, N: int, A: Matrix) -> Matrix:
+    def _of_size(self, N: int, A: Array) -> Array:
         """A matrix like A with N rows, which only stands for its shape."""
         if isinstance(A, SparseMatrix):
             return SparseMatrix(Support((N, A.shape[1]), [0] * (N + 1), []), A.values[:, :0])

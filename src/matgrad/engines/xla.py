@@ -7,7 +7,7 @@ from functools import partial
 
 import tensorflow as tf
 
-from matgrad.backends.base import Matrix, Scalar
+from matgrad.backends.base import Array, Scalar
 from matgrad.engines.engine import CompiledEvaluation, CompiledStep, Engine, TracedEvaluation, signature
 from matgrad.program.computations import Computation, Step
 from matgrad.program.recorder import check_hidden_state
@@ -36,7 +36,7 @@ class XlaStep(CompiledStep):
 
     def __init__(self, step: Step) -> None:
         self.variables: dict[str, tf.Variable] = {}
-        self.waiting: list[tuple[Matrix, ...]] = []  # the inputs of steps
+        self.waiting: list[tuple[Array, ...]] = []  # the inputs of steps
         self.invalidate(step, is_same=False)
 
     def invalidate(self, step: Step, is_same: bool) -> None:
@@ -46,17 +46,17 @@ class XlaStep(CompiledStep):
             self.prepared: set[tuple] = set()
             self.one, self.block = map(compiled_by_xla, (self._one, self._block))
 
-    def load(self, state: Mapping[str, Matrix]) -> None:
+    def load(self, state: Mapping[str, Array]) -> None:
         self.waiting.clear()
         if not self.variables:
             self.variables = {name: tf.Variable(X) for name, X in state.items()}
         self._assign(state)
 
-    def state(self) -> dict[str, Matrix]:
+    def state(self) -> dict[str, Array]:
         self._flush()
         return {name: tf.identity(variable) for name, variable in self.variables.items()}
 
-    def prepare(self, X: Matrix, T: Matrix, *s: Matrix) -> None:
+    def prepare(self, X: Array, T: Array, *s: Array) -> None:
         if signature((X, T, *s)) not in self.prepared:
             before = self.state()
             check_hidden_state(self.step, before, X, T, None, *s)
@@ -66,7 +66,7 @@ class XlaStep(CompiledStep):
                 self._assign(before)
             self.prepared.add(signature((X, T, *s)))
 
-    def __call__(self, X: Matrix, T: Matrix, eta: Scalar, *s: Matrix) -> None:
+    def __call__(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         self.prepare(X, T, *s)
         eta = eta if tf.is_tensor(eta) else tf.constant(eta, X.dtype)  # which would be float32 otherwise
         inputs = X, T, eta, *s
@@ -83,15 +83,15 @@ class XlaStep(CompiledStep):
             self.one(*batch)
         self.waiting.clear()
 
-    def _one(self, *inputs: Matrix) -> None:
+    def _one(self, *inputs: Array) -> None:
         """One step."""
         self._assign(self.step(self._values(), *inputs))
 
-    def _block(self, *inputs: tuple[Matrix, ...]) -> None:
+    def _block(self, *inputs: tuple[Array, ...]) -> None:
         """`BLOCK` steps, in a loop inside XLA."""
         names, stacked = list(self.variables), [tf.stack(matrices) for matrices in inputs]
 
-        def body(i: Scalar, *values: Matrix) -> tuple:
+        def body(i: Scalar, *values: Array) -> tuple:
             state = self.step(dict(zip(names, values, strict=True)), *(A[i] for A in stacked))
             return (i + 1, *(state[name] for name in names))
 
@@ -99,10 +99,10 @@ class XlaStep(CompiledStep):
         _, *values = tf.while_loop(lambda i, *_: i < self.BLOCK, body, start)
         self._assign(dict(zip(names, values, strict=True)))
 
-    def _values(self) -> dict[str, Matrix]:
+    def _values(self) -> dict[str, Array]:
         """The state as tensors: a variable has no transpose."""
         return {name: tf.convert_to_tensor(variable) for name, variable in self.variables.items()}
 
-    def _assign(self, state: Mapping[str, Matrix]) -> None:
+    def _assign(self, state: Mapping[str, Array]) -> None:
         for name, X in state.items():
             self.variables[name].assign(X, read_value=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from matgrad.activation_functions import sigmoid
 from matgrad.backends import backend_of
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.datasets.checking import checked_examples
 from matgrad.datasets.loader import are_classes, as_matrix, class_indices, rows_of
 from matgrad.engines.engine import Batches
@@ -177,7 +177,7 @@ def _expected_classes(M: MultilayerPerceptron, T: np.ndarray) -> np.ndarray:
     return _classes(T) if T.ndim == 2 and T.shape[1] > 1 else class_indices(T.reshape(-1), max(K, 2))
 
 
-def predicted_classes(M: MultilayerPerceptron, Y: Matrix) -> np.ndarray:
+def predicted_classes(M: MultilayerPerceptron, Y: Array) -> np.ndarray:
     """The class of each row of an output Y of M: the index of its largest element.
 
     With one column there are two classes: 1 where a probability is at least 1/2, or where another

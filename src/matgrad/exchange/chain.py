@@ -195,7 +195,7 @@ def _append(M: MultilayerPerceptron, operation: Operation, size: int) -> None:
     elif isinstance(operation, Dropout):
         M.layers.append(DropoutLayer(size, dropout=operation.rate))
     elif type(last) is LinearLayer:
-        M.layers[-1] = _linear(Affine(last.W, last.b[0]), operation)
+        M.layers[-1] = _linear(Affine(last.W, values_of(last.b)[0]), operation)
     else:
         raise ValueError("expected a linear layer just before it: a layer of matgrad is linear, then a function")
 

@@ -13,6 +13,7 @@ from fractions import Fraction
 from itertools import groupby
 from itertools import product as combinations
 from math import factorial, prod
+from typing import Any
 
 from matgrad.index_notation.entries import FIRST, Delta, new_index, size
 from matgrad.index_notation.expressions import (
@@ -147,7 +148,7 @@ def _orders(bound: Bound, m: Monomial) -> Iterator[list[Index]]:
         yield [i for order in orders for i in order]
 
 
-def _by(key: Callable[[Index], tuple], indices: Bound) -> list[list[Index]]:
+def _by(key: Callable[[Index], tuple[Any, ...]], indices: Bound) -> list[list[Index]]:
     return [list(group) for _, group in groupby(sorted(indices, key=key), key)]
 
 

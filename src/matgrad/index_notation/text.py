@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from typing import Any
 
 from matgrad.foundation.notation import function_symbol, parenthesized, symbol
 from matgrad.index_notation.entries import Delta, Entry
@@ -85,7 +86,7 @@ class Text:
         return self.other(f.key)
 
     # -- notation -------------------------------------------------------------------------------
-    def number(self, c: Fraction, others: list) -> str:
+    def number(self, c: Fraction, others: list[Any]) -> str:
         """A number before other factors."""
         return str(c) if c.denominator == 1 or not others else f"({c})"
 
@@ -142,7 +143,7 @@ class Text:
 class Latex(Text):
     """Expressions in LaTeX."""
 
-    def number(self, c: Fraction, others: list) -> str:
+    def number(self, c: Fraction, others: list[Any]) -> str:
         """A number, as a fraction if it is one."""
         return str(c) if c.denominator == 1 else rf"\frac{{{c.numerator}}}{{{c.denominator}}}"
 

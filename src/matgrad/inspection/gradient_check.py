@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from matgrad.activation_functions import ActivationFunction
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.inspection.equations import Equation, assignment
 from matgrad.inspection.faults import naming_faults
 from matgrad.inspection.variables import NumericModel, Variable, size_text
@@ -82,8 +82,8 @@ class GradientResult:
 def check_gradients(
     M: MultilayerPerceptron | Layer,
     loss: LossFunction | str,
-    X: Matrix,
-    T: Matrix,
+    X: Array,
+    T: Array,
     *,
     h: float = 1e-5,
     tolerance: float = 1e-5,

@@ -23,7 +23,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.inspection.watching import CLIP, phases_of_segments, watched
 from matgrad.sparse.matrix import values_of
 
@@ -221,7 +221,7 @@ class Profile:
 
     # -- equations, one by one ----------------------------------------------------------------
     @contextmanager
-    def watching(self, step: TrainingStep, X: Matrix, T: Matrix, *s: Matrix) -> Iterator[None]:
+    def watching(self, step: TrainingStep, X: Array, T: Array, *s: Array) -> Iterator[None]:
         """Time the equations of one step that runs inside; the time that watching takes is not counted."""
         backend, skipped = self.M.backend, {"", CLIP} if step.clip_norm is None else {""}
 
@@ -238,7 +238,7 @@ class Profile:
                 self._last = time.perf_counter()
                 yield
 
-    def _costs_of(self, step: TrainingStep, X: Matrix, T: Matrix, *s: Matrix) -> dict[str, Cost | None]:
+    def _costs_of(self, step: TrainingStep, X: Array, T: Array, *s: Array) -> dict[str, Cost | None]:
         """The costs of the equations for such a batch, if the step can be recorded."""
         from matgrad.program.costs import costs_by_equation
 

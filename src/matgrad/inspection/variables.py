@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends import backend_of, get_backend
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.inspection.equations import Equation, assignment, observed
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
@@ -44,7 +44,7 @@ class Watch:
 
     def __init__(self, parts: Mapping[str, Layer]) -> None:
         self.parts = parts
-        self.change: tuple[Variable, Callable[[Matrix], Matrix]] | None = None
+        self.change: tuple[Variable, Callable[[Array], Array]] | None = None
         self.clear()
 
     def clear(self) -> None:
@@ -83,7 +83,7 @@ class Watch:
         return change(value) if is_it else value
 
     @contextmanager
-    def changed(self, V: Variable, change: Callable[[Matrix], Matrix]) -> Iterator[None]:
+    def changed(self, V: Variable, change: Callable[[Array], Array]) -> Iterator[None]:
         """V is replaced by change(V) while the context lasts; of a sparse parameter, the values are changed."""
         part, is_parameter = self.parts[V.path], V.position is None and V.name != "X"
         if is_parameter:
@@ -175,7 +175,7 @@ def input_changed(layer: Layer, change: Callable[[Any], Any]) -> Iterator[None]:
     """The feedforward of one layer gets change(X) instead of X while the context lasts."""
     replaced = vars(layer).get("feedforward")
 
-    def feedforward(X: Matrix) -> Matrix:
+    def feedforward(X: Array) -> Array:
         return type(layer).feedforward(layer, change(X)) if replaced is None else replaced(change(X))
 
     vars(layer)["feedforward"] = feedforward
@@ -191,7 +191,7 @@ def input_changed(layer: Layer, change: Callable[[Any], Any]) -> Iterator[None]:
 class NumericModel:
     """A copy of a model in float64 on NumPy, with a loss and a batch, in which one variable can be shifted."""
 
-    def __init__(self, M: MultilayerPerceptron, loss: LossFunction, X: Matrix, T: Matrix) -> None:
+    def __init__(self, M: MultilayerPerceptron, loss: LossFunction, X: Array, T: Array) -> None:
         self.layers, self.loss = [layer.clone() for layer in M.layers], loss
         for layer in self.layers:
             layer.to(get_backend("numpy"), "float64")
@@ -256,7 +256,7 @@ class NumericModel:
 
     def _feedforward(self, layer: Layer, X: np.ndarray) -> np.ndarray:
         """The output of one layer, after a check that it is a matrix of the right size."""
-        Y = layer.feedforward(X)
+        Y: Any = layer.feedforward(X)
         if np.shape(Y) != (len(X), layer.output_size):
             where = assignment(type(layer), "feedforward", "Y")
             found = "nothing" if Y is None else f"size {size_text(Y)}" if np.shape(Y) else repr(Y)
@@ -266,7 +266,7 @@ class NumericModel:
             )
         return Y
 
-    def _backpropagate(self, Y: np.ndarray, DY: Any, first: int) -> int:
+    def _backpropagate(self, Y: Any, DY: Any, first: int) -> int:
         """Backpropagation from the last layer down to the first, or to one whose DX is no gradient of its input.
 
         Returns the number of the layer where it ends.
@@ -281,7 +281,7 @@ class NumericModel:
         return first
 
 
-def _batch(name: str, A: Matrix, columns: int) -> np.ndarray:
+def _batch(name: str, A: Array, columns: int) -> np.ndarray:
     """A in float64 on NumPy, with its size checked."""
     A = np.asarray(backend_of(A).to_numpy(A), dtype=np.float64)
     if A.ndim != 2 or A.shape[1] != columns or not len(A):

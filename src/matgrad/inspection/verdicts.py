@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.inspection.equations import Equation, assignment, equations, last_line, observed
 from matgrad.inspection.faults import fault_of
 from matgrad.layers.dropout import LayerWithDropout
@@ -73,11 +73,11 @@ def _label(node: ast.stmt, lines: list[str]) -> str:
     return found[1] if found else ""
 
 
-def feedforward_values(layer: Layer, X: Matrix, names: Iterable[str]) -> dict[str, Matrix]:
+def feedforward_values(layer: Layer, X: Array, names: Iterable[str]) -> dict[str, Array]:
     """What feedforward computes: the values of its equations, the output Y, and other values of these names."""
-    found: dict[str, Matrix] = {}
+    found: dict[str, Array] = {}
 
-    def hook(layer: Layer, equation: Equation, value: Matrix) -> Matrix:
+    def hook(layer: Layer, equation: Equation, value: Array) -> Array:
         found[equation.name] = value
         return value
 

@@ -30,7 +30,7 @@ class _SetByModel:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = f"_{name}"
 
-    def __get__(self, layer: Any, owner: type | None = None) -> Matrix:
+    def __get__(self, layer: Any, owner: type | None = None) -> Any:
         return self if layer is None else getattr(layer, self.name)
 
 
@@ -47,8 +47,8 @@ class LayerBase:
     DX: Matrix
     Y = _SetByModel()
     DY = _SetByModel()
-    _Y: Matrix = None
-    _DY: Matrix = None
+    _Y: Matrix | None = None
+    _DY: Matrix | None = None
 
     def __init__(self, input_size: int, output_size: int) -> None:
         self.input_size = check_size(f"{type(self).__name__}: input_size", input_size)

@@ -34,7 +34,9 @@ class ModelBase:
     features: Features | None = None
     # what `fit` or its file says of it beside: the loss, the number of classes, their names …
     information: Mapping[str, Any] = MappingProxyType({})
-    history: Mapping[str, list] = MappingProxyType({})  # of the last training, also if that was interrupted or failed
+    history: Mapping[str, list[Any]] = MappingProxyType(
+        {}
+    )  # of the last training, also if that was interrupted or failed
 
     _engine: str | None = None  # if not the backend's: the C++ core works on NumPy's matrices
     _matmul = MATMULS[0]
@@ -131,7 +133,7 @@ class ModelBase:
         """Everything that training changes, by name: '3.W' and '3.W.delta' in layer 3, '3.1.W' in its first part, …"""
         return {f"{i}.{name}": X for i, layer in enumerate(self.layers, start=1) for name, X in layer.state().items()}
 
-    def load_state(self, state: Mapping[str, Matrix]) -> None:
+    def load_state(self, state: Mapping[str, Any]) -> None:
         """Replace the whole state; names and sizes must be exactly those of `self.state()`.
 
         A support may be a different one, also with more or fewer elements; its values must fit it. A sparse matrix

@@ -32,7 +32,7 @@ class WeightedLayer(Layer):
     parameters: tuple[str, ...] = ("W", "b")
     least_outputs = 1  # two for a softmax
 
-    W: Matrix
+    W: Any  # a matrix, dense or sparse
     b: Matrix
     DW: Matrix
     Db: Matrix

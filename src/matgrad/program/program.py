@@ -59,7 +59,7 @@ class Value:
         """A value equal to this one that is computed in another way."""
         return replace(self, operation=operation, operands=operands, number=None)
 
-    def key(self) -> tuple:
+    def key(self) -> tuple[Any, ...]:
         """What is equal for values that are computed in the same way."""
         name = self.name if self.operation in ("input", "support") else ""
         sizes = tuple(map(size_name, (*self.shape, self.number)))  # N is not the number that it stands for

@@ -323,52 +323,52 @@ class RecorderBackend(Backend):
     name = "recorder"
     has_sparse = True
 
-    def full(self, value, m, n, like):
+    def full(self, value: Any, m: Any, n: Any, like: RecordedMatrix) -> Any:
         return like._lift(value, (m, n))
 
-    def identity(self, n, like):
+    def identity(self, n: Any, like: RecordedMatrix) -> Any:
         return like._record("identity", n=n)
 
-    def column_repeat(self, x, n):
+    def column_repeat(self, x: RecordedMatrix, n: Any) -> Any:
         return x._view("column_repeat", n=n)
 
-    def row_repeat(self, x, m):
+    def row_repeat(self, x: RecordedMatrix, m: Any) -> Any:
         return x._view("row_repeat", m=m)
 
-    def diag(self, X):
+    def diag(self, X: RecordedMatrix) -> Any:
         return X._view("diag")
 
-    def uniform(self, m, n, seed, count, like):
+    def uniform(self, m: Any, n: Any, seed: Any, count: Any, like: RecordedMatrix) -> Any:
         return like._record("uniform", *(like._lift(x) for x in (seed, count)), m=m, n=n)
 
-    def sparse_product(self, S, w, B):
+    def sparse_product(self, S: Any, w: RecordedMatrix, B: RecordedMatrix) -> Any:
         return w._record("sparse_product", w.recording.support(S), w, B)
 
-    def sparse_transposed_product(self, S, w, B):
+    def sparse_transposed_product(self, S: Any, w: RecordedMatrix, B: RecordedMatrix) -> Any:
         return w._record("sparse_transposed_product", w.recording.support(S), w, B)
 
-    def sampled_product(self, S, A, B):
+    def sampled_product(self, S: Any, A: RecordedMatrix, B: RecordedMatrix) -> Any:
         return A._record("sampled_product", A.recording.support(S), A, B)
 
-    def dense(self, S, w):
+    def dense(self, S: Any, w: RecordedMatrix) -> Any:
         return w._record("dense", w.recording.support(S), w)
 
-    def uniform_on(self, S, seed, count, like):
+    def uniform_on(self, S: Any, seed: Any, count: Any, like: RecordedMatrix) -> Any:
         return like._record("uniform_on", like.recording.support(S), *(like._lift(x) for x in (seed, count)))
 
-    def from_numpy(self, A, device=None):
+    def from_numpy(self, A: Any, device: Any = None) -> Any:
         raise RecordingError("the numbers of an array are not part of a recorded step: name it in `buffers`")
 
-    def to_numpy(self, X):
+    def to_numpy(self, X: RecordedMatrix) -> Any:
         return X._no_numbers()
 
-    def take_rows(self, X, indices):
+    def take_rows(self, X: RecordedMatrix, indices: Any) -> Any:
         return X._no_numbers()
 
-    def dtype(self, X):
+    def dtype(self, X: RecordedMatrix) -> Any:
         return X.value.dtype
 
-    def scalar(self, value, like):
+    def scalar(self, value: Any, like: RecordedMatrix) -> Any:
         return like._lift(value)
 
 
@@ -399,7 +399,7 @@ def record(
     outputs = function(recording, inputs)
     if recording.error is not None:
         raise recording.error
-    if changed := [name for name, x in outputs.items() if type(x) is RecordedSupport and x is not inputs.get(name)]:
+    if changed := [name for name, x in outputs.items() if isinstance(x, RecordedSupport) and x is not inputs.get(name)]:
         raise RecordingError(f"{', '.join(changed)}: a step cannot change a support while it is recorded")
     return Program(*({name: x.value for name, x in matrices_of(found).items()} for found in (inputs, outputs)))
 
@@ -523,7 +523,7 @@ def check_hidden_state(computation: Computation, state: Mapping[str, Any], *inpu
         pass  # a call of a framework's own functions cannot be recorded; the framework traces it
 
 
-def listing(program: Program) -> list[tuple]:
+def listing(program: Program) -> list[tuple[Any, ...]]:
     """The values and outputs in a form in which two recordings can be compared."""
     indices = {value: i for i, value in enumerate(program.values)}
     values = [

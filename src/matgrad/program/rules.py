@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import EXAMPLES, Program, Value, number
@@ -25,7 +26,7 @@ def rewritten(program: Program, rules: Iterable[Rule]) -> Program:
     """The program with the rules applied to every value; equal expressions become one value."""
     uses = program.uses()
     new: dict[Value, Value] = {}
-    known: dict[tuple, Value] = {}
+    known: dict[tuple[Any, ...], Value] = {}
     for value in program.values:
         operands = tuple(new[x] for x in value.operands)
         result = value if operands == value.operands else replace(value, operands=operands)

@@ -198,11 +198,11 @@ class ArbitraryActivation(activations.ActivationFunction):
 
     function = functions.arbitrary("act")
 
-    def __call__(self, X: IndexMatrix) -> IndexMatrix:
+    def __call__(self, X: Any) -> Any:
         """act(x)"""
         return IndexMatrix(X.shape, self.function(X.entry))
 
-    def gradient(self, X: IndexMatrix) -> IndexMatrix:
+    def gradient(self, X: Any) -> Any:
         """act'(x)"""
         return IndexMatrix(X.shape, self.function.derivative(X.entry))
 

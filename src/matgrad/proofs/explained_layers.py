@@ -69,7 +69,7 @@ class NamedRun:
             for path, part in self.parts.items():
                 if path:
                     stack.enter_context(input_changed(part, partial(self._named, suffixed("X", path))))
-            output = self.layer.feedforward(X)
+            output: Any = self.layer.feedforward(X)
             self.output = self._output(output)
             drop_gradients(self.layer)
             self.layer.backpropagate(self.output.symbols, self.output.gradient)

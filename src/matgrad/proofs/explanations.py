@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
@@ -228,7 +228,8 @@ def _loss(loss: LossFunction, symbols: Symbols, check: Check) -> Explanation:
     s = symbols.symbols("s", N, 1) if "weighted" in check.sizes else None
     quantity, scale = check.name.rpartition(".")[2], 1 / number(N) if loss.is_mean else number(1)
     weights = () if s is None else (s,)
-    value = loss(Y, T, *weights).entry if s is None or quantity == "value" else by_rows(loss, Y, T, s)
+    loss_of: Any = loss(Y, T, *weights)
+    value = loss_of.entry if s is None or quantity == "value" else by_rows(loss, Y, T, s)
     if quantity in ("value", "is_mean"):
         definition = definition_of_loss(loss, Y, T) if quantity == "value" and s is None else None
         expected = by_rows(loss, Y, T, s) * scale if definition is None else definition

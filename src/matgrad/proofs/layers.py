@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
@@ -108,7 +109,7 @@ def _loss(loss: LossFunction, symbols: Symbols, about: str) -> list[Check]:
     loss, N = symbols.numbers(loss), symbols.sizes("N")
     Y, T = (symbols.symbols(name, N, symbols.sizes("K")) for name in "YT")
     s = symbols.symbols("s", N, 1)
-    value = loss(Y, T)
+    value: Any = loss(Y, T)
     if problem := problem_of(value, IndexMatrix((), number(1))):
         return [judged(cls, "value", last_line(cls.__call__), about, f"is wrong: {problem}")]
     scale = 1 / number(N) if loss.is_mean else number(1)
@@ -117,7 +118,7 @@ def _loss(loss: LossFunction, symbols: Symbols, about: str) -> list[Check]:
     definition = definition_of_loss(loss, Y, T)
     checks = []
 
-    def compare(name: str, method: str, found: IndexMatrix, expected: IndexMatrix, remark: str = "") -> None:
+    def compare(name: str, method: str, found: Any, expected: IndexMatrix, remark: str = "") -> None:
         origin = last_line(getattr(cls, method))
         checks.append(verdict(cls, name, origin, about + remark, found, expected, start))
 
@@ -141,8 +142,8 @@ def by_rows(loss: LossFunction, Y: IndexMatrix, T: IndexMatrix, s: IndexMatrix |
     """Σ_i s_i·ℒ(y_i, t_i), by the losses of the rows alone"""
 
     def of_row(i: Index) -> Expression:
-        value = loss(row(Y, i), row(T, i)).entry
-        return value if s is None else row(s, i).entry * value
+        value: Any = loss(row(Y, i), row(T, i))
+        return value.entry if s is None else row(s, i).entry * value.entry
 
     return summed(of_row, Y.rows)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends import Backend, backend_of, register_matrix_type
-from matgrad.backends.base import DTYPES, Matrix, Scalar
+from matgrad.backends.base import DTYPES, Array, Scalar
 from matgrad.foundation.imports import deferred
 from matgrad.foundation.numbers import as_number
 from matgrad.sparse.backend import SparseBackend
@@ -24,10 +24,10 @@ class _Operand:
     __array_ufunc__ = None  # so that NumPy's operators defer to ours
 
     support: Support
-    values: Matrix
+    values: Array
     shape: tuple[int, int]
 
-    def _backend(self, B: Matrix) -> Backend:
+    def _backend(self, B: Array) -> Backend:
         """The backend of the values and of B, after a check that B fits."""
         backend = backend_of(self.values, B)
         m, n = self.shape
@@ -46,14 +46,14 @@ class SparseMatrix(_Operand):
     W Y, Wᵀ Y, Y W and Y Wᵀ for dense Y, and sums and scalar multiples of matrices on one support.
     """
 
-    def __init__(self, support: Support, values: Matrix) -> None:
+    def __init__(self, support: Support, values: Array) -> None:
         backend_of(values)
         if tuple(values.shape) != (1, support.nnz):
             raise ValueError(f"values: expected size 1 × {support.nnz} for {support}, found {_sizes(values)}")
         self.support, self.values, self.shape = support, values, support.shape
 
     @classmethod
-    def from_dense(cls, A: Matrix, support: Support | None = None) -> SparseMatrix:
+    def from_dense(cls, A: Array, support: Support | None = None) -> SparseMatrix:
         """The elements of A at the support, by default the positions where A is not 0."""
         backend = backend_of(A)
         B = backend.to_numpy(A)
@@ -70,7 +70,7 @@ class SparseMatrix(_Operand):
         flat, values = elements(A)
         return cls(Support.from_flat(A.shape, flat), values[None])
 
-    def to_dense(self) -> Matrix:
+    def to_dense(self) -> Array:
         """W as a dense matrix of its backend."""
         return backend_of(self.values).dense(self.support, self.values)
 
@@ -81,7 +81,7 @@ class SparseMatrix(_Operand):
         values = backend_of(self.values).to_numpy(self.values)
         return csr_array((values[0], self.support.columns, self.support.starts), shape=self.shape, copy=True)
 
-    def with_values(self, values: Matrix) -> SparseMatrix:
+    def with_values(self, values: Array) -> SparseMatrix:
         """The matrix with these values on the same support."""
         return SparseMatrix(self.support, values)
 
@@ -107,17 +107,17 @@ class SparseMatrix(_Operand):
         """Wᵀ"""
         return TransposedSparseMatrix(self)
 
-    def __matmul__(self, B: Matrix) -> Matrix:
+    def __matmul__(self, B: Array) -> Array:
         """W B, K×N, for a D×N matrix B; of two sparse matrices, the left one becomes dense"""
         if isinstance(B, _Operand):
             return self.to_dense() @ B
         return self._backend(B).sparse_product(self.support, self.values, B)
 
-    def __rmatmul__(self, A: Matrix) -> Matrix:
+    def __rmatmul__(self, A: Array) -> Array:
         """A W, N×D, for a dense N×K matrix A"""
         return (self.T @ A.T).T
 
-    def product_on(self, A: Matrix, B: Matrix) -> SparseMatrix:
+    def product_on(self, A: Array, B: Array) -> SparseMatrix:
         """A B at the stored positions, for dense matrices A, K×N, and B, N×D"""
         return self.with_values(backend_of(self.values).sampled_product(self.support, A, B.T))
 
@@ -144,7 +144,7 @@ class SparseMatrix(_Operand):
     def __truediv__(self, c: Scalar) -> SparseMatrix:
         return self.with_values(self.values / _scalar(c))
 
-    def values_on_same_support(self, other: Any) -> Matrix:
+    def values_on_same_support(self, other: Any) -> Array:
         """The values of another sparse matrix, which must have the same support and backend."""
         if not isinstance(other, SparseMatrix):
             raise TypeError(f"expected another sparse matrix to combine with {self}, found {type(other).__name__}")
@@ -167,9 +167,9 @@ class WatchedSparseMatrix(SparseMatrix):
 
     def __init__(self, W: SparseMatrix) -> None:
         super().__init__(W.support, W.values)
-        self.factors: list[tuple[Matrix, Matrix]] = []
+        self.factors: list[tuple[Array, Array]] = []
 
-    def product_on(self, A: Matrix, B: Matrix) -> SparseMatrix:
+    def product_on(self, A: Array, B: Array) -> SparseMatrix:
         """0, instead of A B"""
         self.factors.append((A, B))
         return 0 * self
@@ -181,11 +181,11 @@ class TransposedSparseMatrix(_Operand):
     def __init__(self, W: SparseMatrix) -> None:
         self.T, self.support, self.values, self.shape = W, W.support, W.values, W.shape[::-1]
 
-    def __matmul__(self, B: Matrix) -> Matrix:
+    def __matmul__(self, B: Array) -> Array:
         """Wᵀ B, D×N, for a dense K×N matrix B"""
         return self._backend(B).sparse_transposed_product(self.support, self.values, B)
 
-    def __rmatmul__(self, A: Matrix) -> Matrix:
+    def __rmatmul__(self, A: Array) -> Array:
         """A Wᵀ, N×K, for a dense N×D matrix A"""
         return (self.T @ A.T).T
 
@@ -193,17 +193,17 @@ class TransposedSparseMatrix(_Operand):
 # -- what is trained: dense matrices, and the values of sparse ones ----------------------------
 
 
-def values_of(X: Matrix) -> Matrix:
+def values_of(X: Array) -> Array:
     """The values of a sparse matrix; a dense matrix is returned as it is."""
     return X.values if isinstance(X, SparseMatrix) else X
 
 
-def with_values(X: Matrix, values: Matrix) -> Matrix:
+def with_values(X: Array, values: Array) -> Array:
     """X with these values in place of its own: sparse on X's support if X is sparse, else the values themselves."""
     return X.with_values(values) if isinstance(X, SparseMatrix) else values
 
 
-def restricted(X: Matrix, support: Support) -> SparseMatrix:
+def restricted(X: Array, support: Support) -> SparseMatrix:
     """The elements of a dense or a sparse matrix at the support."""
     return X.on(support) if isinstance(X, SparseMatrix) else SparseMatrix.from_dense(X, support)
 
@@ -215,7 +215,7 @@ def _scalar(c: Any) -> Scalar:
     return as_number(c)
 
 
-def _sizes(X: Matrix) -> str:
+def _sizes(X: Array) -> str:
     return " × ".join(map(str, X.shape))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.sparse.support import Support
 
 
@@ -25,7 +25,7 @@ class Rewiring:
         self.support.cached("flat", lambda: flat)
         self.new_elements = np.flatnonzero(self._order >= len(flat) - len(grown))
 
-    def moved(self, values: Matrix, new: np.ndarray | float = 0.0) -> Matrix:
+    def moved(self, values: Array, new: np.ndarray | float = 0.0) -> Array:
         """The 1×nnz values of the old support on the new one, with the values `new` where elements are new."""
         backend = backend_of(values)
         A = backend.to_numpy(values)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.sparse.pruning import smallest
 from matgrad.sparse.support import Support
@@ -22,7 +22,7 @@ def largest(scores: Sequence[np.ndarray], count: int) -> list[Support]:
     return [Support.from_flat(A.shape, np.flatnonzero(k)) for A, k in zip(scores, kept, strict=True)]
 
 
-def largest_weights(weights: Sequence[Matrix], count: int) -> list[Support]:
+def largest_weights(weights: Sequence[Array], count: int) -> list[Support]:
     """The supports of the `count` weights that are farthest from 0 over all matrices, at least one in each matrix.
 
     The matrices are dense or sparse; what a sparse one does not store is not chosen.
@@ -32,7 +32,7 @@ def largest_weights(weights: Sequence[Matrix], count: int) -> list[Support]:
     return [Support.from_flat(W.shape, _positions(W, k)) for W, k in zip(weights, kept, strict=True)]
 
 
-def _positions(W: Matrix, kept: np.ndarray) -> np.ndarray:
+def _positions(W: Array, kept: np.ndarray) -> np.ndarray:
     """The numbers i·D + j of the positions of the elements of W that are kept."""
     return W.support.flat()[kept] if isinstance(W, SparseMatrix) else np.flatnonzero(kept)
 

@@ -114,7 +114,7 @@ def check_renewals() -> list[Check]:
             layer.optimize(0.1)
         layer.end_epoch()
         origin = last_line(type(layer).end_epoch if renew == "epoch" else type(layer).optimize)
-        found = np.reshape(layer.renewals, (1, 1))
+        found = np.array([[float(layer.renewals)]])
         checks.append(
             numeric_verdict(type(layer), "renewals", origin, f"renew={renew}", found, np.array([[count]]), start)
         )

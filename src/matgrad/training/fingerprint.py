@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.callbacks import Callback, Interruption, Statistics
 from matgrad.datasets import DataLoader
 from matgrad.datasets.loader import rows_of
@@ -45,7 +45,7 @@ def fingerprint_of_epoch(run: Training, data: Batches) -> dict[str, str]:
     return known | (_fingerprint_of_data(data) if callable(run.data) and isinstance(data, DataLoader) else {})
 
 
-def fingerprint_of_batch(*batch: Matrix) -> dict[str, str]:
+def fingerprint_of_batch(*batch: Array) -> dict[str, str]:
     """The hash of a batch."""
     return {"the first batch": _sha256(flattened({str(i): A for i, A in enumerate(batch)}))}
 

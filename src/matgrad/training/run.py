@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import Matrix, Scalar
+from matgrad.backends.base import Array, Scalar
 from matgrad.callbacks import Callback, Checkpoints, Divergence, Interruption
 from matgrad.datasets import DataLoader
 from matgrad.distributed.agreement import agree
@@ -78,9 +78,9 @@ class History(dict[str, list]):
 class Training:
     """One run of training: the loop, and what callbacks can see of it."""
 
-    X: Matrix  # the last batch, unless the engine trains whole epochs by itself
-    T: Matrix
-    s: list[Matrix]  # its weights, [s], or [] if it has none
+    X: Array  # the last batch, unless the engine trains whole epochs by itself
+    T: Array
+    s: list[Array]  # its weights, [s], or [] if it has none
     state: State  # of M before that batch; in compiled training, when the epoch began
     _step: TrainingStep
     _epoch_data: Batches
@@ -140,7 +140,7 @@ class Training:
         return tuple(self._callbacks)
 
     @property
-    def inputs(self) -> Matrix | None:
+    def inputs(self) -> Array | None:
         """All X of this epoch's `DataLoader`; of other data, that of the last batch, if there is one."""
         data = getattr(self, "_epoch_data", self.data)
         return data.X if isinstance(data, DataLoader) else getattr(self, "X", None)
@@ -151,7 +151,7 @@ class Training:
         part = self.batch / self.batches if self._is_in_epoch and self.batches else 0.0
         return min((self.epoch + part) / self.epochs, 1.0) if self.epochs else 1.0
 
-    def sample(self, rng: np.random.Generator) -> tuple[Matrix, ...]:
+    def sample(self, rng: np.random.Generator) -> tuple[Array, ...]:
         """A batch (X, T), or (X, T, s), of training data: random examples of a `DataLoader`, else the last batch."""
         now = self.data(self.epoch) if callable(self.data) and not self.batch else self.data
         data = self._epoch_data if self.batch else now
@@ -397,7 +397,7 @@ class Training:
             stops = sorted(due | {done} & {*range(1, len(data))})
             yield from (x for x in zip(data.parts(stops), [0, *stops], strict=True) if x[1] >= done)
 
-    def _rest(self, data: Batches, done: int) -> Iterator[tuple[Matrix, ...]]:
+    def _rest(self, data: Batches, done: int) -> Iterator[tuple[Array, ...]]:
         """The batches of a resumed epoch that are not done yet."""
         batches = iter(data)
         for _ in range(done):
@@ -406,7 +406,7 @@ class Training:
             _set_generator(generator(), self._generator)  # the order of the batches may have been drawn from it
         return batches
 
-    def _watched(self, data: Batches) -> Iterator[tuple[Matrix, ...]]:
+    def _watched(self, data: Batches) -> Iterator[tuple[Array, ...]]:
         """The batches; the one that is trained on is also (self.X, self.T, *self.s)."""
         for i, (self.X, self.T, *self.s) in enumerate(data):
             if i == 0 and self.group is not None:

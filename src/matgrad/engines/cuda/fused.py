@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.engines.cuda import functions, sparse
 from matgrad.engines.cuda.fusion import Group, grouped, located, ordered
 from matgrad.engines.cuda.graphs import Launch, run_side_by_side
@@ -78,7 +78,7 @@ class FusedExecutor:
         self._like = next(x for x in state.values() if isinstance(x, torch.Tensor))
         names = {name: x for name, x in program.inputs.items() if name not in state}
         self.inputs = {name: self._empty(x) for name, x in names.items() if x.operation != "support"}
-        self.constants: dict[Value, Matrix] = {}
+        self.constants: dict[Value, Array] = {}
         self._allocate()
         self.bind(state)
         if self._like.is_cuda:
@@ -151,7 +151,7 @@ class FusedExecutor:
         return (old, True) not in reads and group.has_layout(old.shape)
 
     # -- memory --------------------------------------------------------------------------------
-    def _empty(self, value: Value) -> Matrix:
+    def _empty(self, value: Value) -> Array:
         """Memory for a value."""
         dtype = getattr(torch, value.dtype)
         if not value.shape:
@@ -163,9 +163,9 @@ class FusedExecutor:
         """Memory for all values that are written and are not in the memory of an input; large matrices share it."""
         last = {x: k for k, group in enumerate(self.groups) for x in group.operands}
         kept = set(self.program.outputs.values())
-        free: dict[tuple, list[Matrix]] = defaultdict(list)
-        self.memory: dict[Value, Matrix] = {}
-        self.parts: dict[Value, Matrix] = {}
+        free: dict[tuple, list[Array]] = defaultdict(list)
+        self.memory: dict[Value, Array] = {}
+        self.parts: dict[Value, Array] = {}
         for k, group in enumerate(self.groups):
             if group.kind == "parts":
                 value = group.values[0]
@@ -238,7 +238,7 @@ class FusedExecutor:
         _, *sums, _, B = (self._operand(x, DW) for x in DW.operands)
         return self._call("sparse_gradients", self._tensor(DX), self._tensor(DW), S, w, A, B, *sums, outs=2)
 
-    def _arguments(self, source: Source, group: Group) -> tuple[list[Matrix], list[Matrix]]:
+    def _arguments(self, source: Source, group: Group) -> tuple[list[Array], list[Array]]:
         """What a kernel reads, and what it writes."""
         read = [self.parts[x] if x is group.product else self._tensor(x) for x in source.read]
         return read, [self.parts[x] if group.kind == "parts" else self._tensor(x) for x in source.written]
@@ -314,7 +314,7 @@ def _addresses(operands: Iterable[Any]) -> frozenset[int]:
     return frozenset(x.untyped_storage().data_ptr() for x in operands if isinstance(x, torch.Tensor))
 
 
-def _launch(source: Source, arguments: list[Matrix]) -> None:
+def _launch(source: Source, arguments: list[Array]) -> None:
     """Launch a kernel."""
     compiled(source.text)[source.programs,](*arguments, **_options(source))
 

@@ -231,9 +231,9 @@ def sparse_gradients(
     w: torch.Tensor,
     A: torch.Tensor,
     B: torch.Tensor,
-    beta: Scalar = 0,
+    beta: Any = 0,
     C: torch.Tensor | None = None,
-    alpha: Scalar = 1,
+    alpha: Any = 1,
 ) -> None:
     """Wᵀ A, and β·C + α·(A Bᵀ)_S in `sampled`, which may be w or C: DX and DW, which read the same rows of A = DZᵀ."""
     index, N = index_of(S, out.device), A.shape[1]
@@ -254,7 +254,7 @@ def dense(out: torch.Tensor, S: Support | Index, w: torch.Tensor) -> None:
         _fill[grid](out, index.row_indices, index.by_rows.others, w, S.nnz, D, MANY, **OPTIONS)
 
 
-def uniform_on(out: torch.Tensor, S: Support | Index, seed: Scalar, count: Scalar) -> None:
+def uniform_on(out: torch.Tensor, S: Support | Index, seed: Any, count: Any) -> None:
     """uniform(m, n, seed, count)_S"""
     index, (_, D) = index_of(S, out.device), S.shape
     _check_rows(out)
@@ -269,9 +269,9 @@ def _sum(
     lines: Lines,
     w: torch.Tensor,
     B: torch.Tensor,
-    beta: Scalar = 0,
+    beta: Any = 0,
     C: torch.Tensor | None = None,
-    alpha: Scalar = 1,
+    alpha: Any = 1,
     X: torch.Tensor | None = None,
     sampled: torch.Tensor | None = None,
 ) -> None:
@@ -306,9 +306,9 @@ def _sample(
     index: Index,
     A: torch.Tensor,
     B: torch.Tensor,
-    beta: Scalar = 0,
+    beta: Any = 0,
     C: torch.Tensor | None = None,
-    alpha: Scalar = 1,
+    alpha: Any = 1,
 ) -> None:
     """β·C + α·(A Bᵀ)_S, or (A Bᵀ)_S without C."""
     _check_rows(out)

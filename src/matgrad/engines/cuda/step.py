@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.engines.cuda.graphs import Backpressure, GraphExecutor, enough_memory, memory_of
 from matgrad.engines.engine import Batches, Poll, Rate, no_poll, throttled, with_rates
 from matgrad.engines.executor import Executor
@@ -27,7 +27,7 @@ class FixedMemory(Programs):
         """Where the state is."""
         return next(iter(matrices_of(self.matrices).values())).device
 
-    def _own(self, name: str, X: Matrix) -> Matrix:
+    def _own(self, name: str, X: Array) -> Array:
         """X in the memory of the present matrix of that name, if it has the same size."""
         kept = self.matrices.get(name)
         if kept is None or kept.shape != X.shape or kept.dtype != X.dtype:
@@ -73,7 +73,7 @@ class GraphStep(FixedMemory, ProgramStep):
         with self._products():
             with_rates(lambda rates: self._train(examples, rates, lambda i: poll(first + i)), rate, first, len(loader))
 
-    def _is_here(self, X: Matrix) -> bool:
+    def _is_here(self, X: Array) -> bool:
         """Whether X is a dense matrix on the device of the state."""
         return isinstance(X, torch.Tensor) and X.device == self.device
 
