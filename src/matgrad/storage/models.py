@@ -25,7 +25,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.base import Matrix
+from matgrad.backends.base import Array
 from matgrad.backends.conversion import convert
 from matgrad.datasets.features import Features
 from matgrad.datasets.normalization import KINDS, Normalization
@@ -371,7 +371,7 @@ def load_supports(path: str | Path) -> list[Support | None]:
     return [_support_of(layer.W) for _, layer in M.walk() if isinstance(layer, LinearLayer)]
 
 
-def _support_of(W: Matrix) -> Support | None:
+def _support_of(W: Array) -> Support | None:
     return W.support if isinstance(W, SparseMatrix) else _where_not_zero(W)
 
 
