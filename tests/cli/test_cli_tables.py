@@ -158,7 +158,7 @@ def test_evaluate_finds_the_columns_and_the_target_by_name(folder, model):
 @pytest.mark.parametrize(
     ("header", "line", "words"),
     [
-        ("area,rooms,town", "100,3,Delft", ("new.csv", "year", "area, rooms, town")),
+        ("area,rooms,town", "100,3,Delft", ("new.csv", "'year'", "area, rooms, town")),
         ("area,rooms,year,town", "100,3,1990,Utrecht", ("new.csv", "row 1", "'Utrecht'", "Delft, Eindhoven, Zwolle")),
         ("area,rooms,year,town", "100,few,1990,Delft", ("new.csv", "row 1", "'few'")),
         ("100,3,1990", "101,4,1991", ("new.csv", "3 columns", "4 features")),

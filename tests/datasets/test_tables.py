@@ -384,7 +384,7 @@ def test_bad_tables_are_refused(tmp_path: Path, text: str, options: dict, messag
     ("train", "test", "message"),
     [
         (NUMBERS, "1,2,c\n", "test.csv, row 1, column 3: found 'c', expected one of a, b, as in the training"),
-        ("x,y,c\n" + NUMBERS, "x,z,c\n" + NUMBERS, "test.csv: no column y, which the features need; found x, z, c"),
+        ("x,y,c\n" + NUMBERS, "x,z,c\n" + NUMBERS, "test.csv: no column 'y', which the features need; found x, z, c"),
         (NUMBERS, "1,2,3,a\n", "test.csv: found 4 columns, expected the 2 features of the model, or 3 columns"),
     ],
 )

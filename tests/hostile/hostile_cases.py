@@ -317,7 +317,7 @@ IDX: list[Case] = [
     ("a header that is cut off", idx()[:10], "found 10 bytes"),
     ("2^96 bytes", struct.pack(">4I", 0x803, *[2**32 - 1] * 3), "found only 0 bytes"),
     ("too long", idx() + b"x", "found more bytes"),
-    ("three images", idx((3, 2, 2)), "3 images"),
+    ("three images", idx((3, 2, 2)), "3 rows"),
 ]
 IDX_GZ: list[Case] = [
     ("a bomb", lambda: gzip.compress(struct.pack(">4I", 0x803, 2, 10_000, 8000) + bytes(160 << 20), 1), "128 MB"),

@@ -102,7 +102,7 @@ def predict(model: Path, output: Path, **options: Any) -> None:
     check_features(saved.model, X, model, name)
     show(notes)
     M = move(saved.model, options)
-    with np.errstate(all="ignore"):  # what overflows is refused
+    with np.errstate(all="ignore"):  # an overflow raises below
         Y = M.predict(X)
     if not (is_finite := np.isfinite(Y).all(axis=1)).all():
         raise ValueError(f"{model}: the prediction for example {int(np.argmin(is_finite)) + 1} is not a finite number")
@@ -127,7 +127,7 @@ class Predictions:
 
     @classmethod
     def of(cls, saved: SavedModel, Y: np.ndarray) -> Predictions:
-        """What the outputs Y of a saved model stand for."""
+        """The predictions of a saved model from its outputs Y."""
         M, names = saved.model, class_names(saved)
         target = None if M.features is None else M.features.target.name
         if names is not None:

@@ -148,7 +148,7 @@ def _check_parts(where: str, X: Any, T: np.ndarray, Xt: Any, Tt: np.ndarray) -> 
 
 
 def _number_of_classes(where: str, T: np.ndarray, Tt: np.ndarray) -> int:
-    """The largest class + 1, after a check that it is not larger than any sensible number."""
+    """The largest class + 1, at most MAX_CLASSES."""
     K = int(max(T.max(), Tt.max())) + 1
     if K > MAX_CLASSES:
         raise DataError(f"{where}: found class {K - 1}, expected less than {MAX_CLASSES}; regression takes floats")

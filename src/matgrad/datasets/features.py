@@ -117,9 +117,8 @@ class Features:
         positions = [column.position for column in self.columns]
         if table.names is not None and self.names:
             if absent := [name for name in self.names if name not in table.names]:
-                raise DataError(
-                    f"{table.source}: no column {listed(absent)}, which the features need; found {listed(table.names)}"
-                )
+                needed = f"no column {listed([*map(repr, absent)])}, which the features need"
+                raise DataError(f"{table.source}: {needed}; found {listed(table.names)}")
             positions = [table.position(name) for name in self.names]
         elif table.width != self.width or table.target not in (None, self.target.position):
             others = [j for j in range(table.width) if j != table.target]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,24 +147,19 @@ class Preprocessed:
         if number == 0:
             return self.first
         if self._last[0] != number:
-            self._last = (number, self._checked(number))
+            dataset = npz(self._files[number], classes=self.first.classes)
+            found, expected = (
+                f"{d.input_size} inputs, {d.classes or 'no'} classes and {d.output_size} outputs"
+                for d in (dataset, self.first)
+            )
+            if found != expected:
+                raise DataError(
+                    f"{self._files[number]}: found {found}, expected {expected} as in {self._files[0].name}"
+                )
+            self._last = (number, dataset)
         return self._last[1]
-
-    def _checked(self, number: int) -> Dataset:
-        """The data set in a file, after a check that it has the sizes of the first, and as many classes."""
-        first, dataset = self.first, npz(self._files[number])
-        fits = dataset.output_size == first.output_size or (first.classes or 0) > (dataset.classes or 0)
-        if dataset.input_size != first.input_size or (dataset.classes is None) != (first.classes is None) or not fits:
-            found, expected = (f"{d.input_size} inputs and {_outputs(d)}" for d in (dataset, first))
-            raise DataError(f"{self._files[number]}: found {found}, expected {expected} as in {self._files[0].name}")
-        return replace(dataset, classes=first.classes)
 
 
 def preprocessed(folder: str | os.PathLike[str]) -> Preprocessed:
     """The data sets [0], [1], … of a folder with epoch0.npz, epoch1.npz, …, which are repeated as needed."""
     return Preprocessed(folder)
-
-
-def _outputs(dataset: Dataset) -> str:
-    """The number of classes or of columns of numbers."""
-    return f"{dataset.output_size} {'columns of numbers' if dataset.classes is None else 'classes'}"

@@ -106,7 +106,7 @@ class Table:
         elif j == self.target:
             problem = "missing value, expected a target"
         else:
-            problem = "missing value; train with --features \"missing=median\" (in Python, missing='median')"
+            problem = "missing value; train with --features \"missing=median\" (in Python, missing='median') to fill it"
         raise DataError(f"{self.source}, row {row + 1}, {self.title(j)}: {problem}")
 
 

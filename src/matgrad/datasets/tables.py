@@ -104,11 +104,11 @@ def table_features(
     With `like`, the features of a data set or of a model (`M.features`), it has the columns of the same names,
     in whatever order they are, encoded as they were there; other columns are ignored.
     """
-    return read_features(source, header=header, delimiter=delimiter, like=like)[0]
+    return read_features(source, header, delimiter, like)[0]
 
 
 def read_features(
-    source: Source, *, header: bool | None = None, delimiter: str | None = None, like: Features | None = None
+    source: Source, header: bool | None = None, delimiter: str | None = None, like: Features | None = None
 ) -> tuple[np.ndarray, list[str]]:
     """The matrix that `table_features` returns, and notes on how its columns were found."""
     content = read_table(source, None, header, delimiter, () if like is None else like.names)
@@ -125,13 +125,13 @@ def described(class_names: tuple[str, ...] | None) -> str:
 
 
 def are_few_integers(x: np.ndarray, most: int) -> bool:
-    """Whether numbers may be classes: integers, at most so many different ones, each occurring twice on average."""
+    """Whether numbers may be classes: integers, at most `most` different ones, each occurring twice on average."""
     found = np.unique(x)
     return bool((found == np.floor(found)).all()) and len(found) <= min(most, len(x) // 2)
 
 
 def check_choice(name: str, found: str | None, known: Sequence[str | None]) -> None:
-    """Raise if a choice is not one of the known ones, of which None stands for no choice."""
+    """Raise if a choice is not one of the known ones, where None is the default."""
     if found not in known:
         raise DataError(f"unknown {name} {found!r}; known: {', '.join(filter(None, known))}")
 
