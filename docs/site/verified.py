@@ -42,8 +42,8 @@ def sources() -> dict[str, str]:
 
 
 def _bases(cls: type) -> list[type]:
-    """The class and its bases; `Layer` has no equations."""
-    return [base for base in cls.__mro__ if base.__module__.startswith("matgrad.") and base is not mg.Layer]
+    """The class and its bases; `Layer` and its base have no equations."""
+    return [base for base in cls.__mro__ if base.__module__.startswith("matgrad.") and not issubclass(mg.Layer, base)]
 
 
 def _digest(parts: Sequence[Any]) -> str:

@@ -27,7 +27,7 @@ class LearningRateScheduler:
         raise NotImplementedError
 
     def check(self, count: int) -> None:
-        """Refuse a schedule that is not finite within a number of epochs or steps.
+        """Raise if a schedule is not finite within a number of epochs or steps.
 
         It suffices to look at both ends of a schedule that grows or decays.
         """
@@ -106,8 +106,8 @@ class MultiStepLRScheduler(LearningRateScheduler):
         super().__post_init__()
         if isinstance(self.milestones, int | float):
             object.__setattr__(self, "milestones", [self.milestones])
-        is_whole = not isinstance(self.milestones, str) and all(isinstance(m, int) for m in self.milestones)
-        self.require(is_whole and min(self.milestones, default=0) >= 0, "milestones must be whole numbers of 0 or more")
+        is_list = not isinstance(self.milestones, str) and all(isinstance(m, int) for m in self.milestones)
+        self.require(is_list and min(self.milestones, default=0) >= 0, "milestones must be integers of 0 or more")
         self.require(self.gamma >= 0, "gamma must be at least 0")
 
     def __call__(self, i: int) -> float:
@@ -138,7 +138,7 @@ class CosineScheduler(LearningRateScheduler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(isinstance(self.steps, int) and self.steps >= 1, "steps must be a whole number of 1 or more")
+        self.require(isinstance(self.steps, int) and self.steps >= 1, "steps must be a positive integer")
         self.require(0 <= self.minimum <= self.lr, "minimum must be from 0 to lr")
 
     def __call__(self, i: int) -> float:
@@ -157,14 +157,14 @@ class WarmUpScheduler(LearningRateScheduler):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", create_scheduler(self.schedule))
-        self.require(isinstance(self.steps, int) and self.steps >= 1, "steps must be a whole number of 1 or more")
+        self.require(isinstance(self.steps, int) and self.steps >= 1, "steps must be a positive integer")
 
     def __call__(self, i: int) -> float:
         w, s = self.steps, self.schedule
         return s(0) * ((i + 1) / (w + 1)) if i < w else s(i - w)
 
     def check(self, count: int) -> None:
-        """Refuse a schedule that is not finite at the beginning, or after the warm-up."""
+        """Raise if a schedule is not finite at the beginning, or after the warm-up."""
         super().check(min(count, 1))
         if isinstance(self.schedule, LearningRateScheduler):
             self.schedule.check(max(count - self.steps, 0))

@@ -124,7 +124,7 @@ def test_a_sparse_data_set_survives_an_npz_file(tmp_path: Path):
         ({"Xtrain.shape": np.array([32, 2])}, "Xtrain: columns: expected numbers from 0 to 1"),
         ({"Xtrain.shape": np.array([32, 2**31 - 1])}, "Xtrain: 2147483647 columns: asks for 32 GB"),
         ({"Xtrain.values": np.ones(1)}, "Xtrain: values: expected size"),
-        ({"Xtrain.starts": np.zeros(33)}, "Xtrain: starts: expected a vector of whole numbers, found float64"),
+        ({"Xtrain.starts": np.zeros(33)}, "Xtrain: starts: expected a vector of integers, found float64"),
     ],
 )
 def test_damaged_npz_files_are_refused(tmp_path: Path, change: dict, message: str):

@@ -44,16 +44,16 @@ def dense(W: SparseMatrix) -> np.ndarray:
 @pytest.mark.parametrize(
     ("shape", "starts", "columns", "message"),
     [
-        ((2,), [0, 1], [0], r"shape: expected two whole numbers from 1 to 2147483647, found \(2,\)"),
-        ((2, 2**31), [0, 0, 0], [], "shape: expected two whole numbers"),
+        ((2,), [0, 1], [0], r"shape: expected two integers from 1 to 2147483647, found \(2,\)"),
+        ((2, 2**31), [0, 0, 0], [], "shape: expected two integers"),
         ((2, 3), [0, 1], [0], "starts: expected 3 numbers for 2 rows, found 2"),
         ((2, 3), [1, 1, 2], [0, 1], "starts: expected the first to be 0 and the last 2, found 1 and 2"),
         ((3, 3), [0, 2, 1, 2], [0, 1], "starts: row 1 ends before it begins"),
         ((2, 3), [0, 1, 2], [0, 3], "columns: expected numbers from 0 to 2, found 3"),
         ((2, 3), [0, 2, 3], [1, 1, 0], "columns: row 0 has column 1 twice"),
         ((2, 3), [0, 1, 3], [1, 2, 0], "columns: row 1 has column 0 after column 2"),
-        ((2, 3), [0.0, 1.0, 2.0], [0, 1], "starts: expected a vector of whole numbers, found float64"),
-        ((2, 3), [0, 1, 2], [[0, 1]], r"columns: expected a vector of whole numbers, found int64 of shape \(1, 2\)"),
+        ((2, 3), [0.0, 1.0, 2.0], [0, 1], "starts: expected a vector of integers, found float64"),
+        ((2, 3), [0, 1, 2], [[0, 1]], r"columns: expected a vector of integers, found int64 of shape \(1, 2\)"),
     ],
 )
 def test_every_broken_invariant_is_refused(shape, starts, columns, message):

@@ -18,8 +18,7 @@ from matgrad.layers.linear import LinearLayer
 from matgrad.layers.sparsity import densities_of
 from matgrad.sparse.densities import check_density
 from matgrad.sparse.growing import GradientGrow, RandomGrow
-from matgrad.sparse.pruning import MagnitudePrune, SETPrune
-from matgrad.sparse.starting_points import largest, largest_weights
+from matgrad.sparse.pruning import MagnitudePrune, SETPrune, largest, largest_weights
 from matgrad.specifications.parsing import create
 
 if TYPE_CHECKING:

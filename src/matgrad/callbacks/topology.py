@@ -16,9 +16,8 @@ from matgrad.engines.engine import engine_of
 from matgrad.engines.fallback import EvaluationWithFallback, gradient_factors_of
 from matgrad.foundation.numbers import check_size, generator
 from matgrad.program.computations import sparse_parameters
-from matgrad.sparse.growing import Factors, Grow, Site, create_grow
+from matgrad.sparse.growing import Factors, Grow, Rewiring, Site, create_grow
 from matgrad.sparse.pruning import Prune, create_prune, smallest
-from matgrad.sparse.rewiring import Rewiring
 from matgrad.sparse.support import Support
 from matgrad.specifications.parsing import lookup
 from matgrad.weight_initializers import create_initializer, sparse_weights

@@ -8,7 +8,7 @@ from typing import Any
 from matgrad.foundation.numbers import Generator
 from matgrad.layers.weights import WeightedLayer
 from matgrad.sparse.densities import check_density, parse_densities, random_support
-from matgrad.sparse.starting_points import largest_weights
+from matgrad.sparse.pruning import largest_weights
 from matgrad.sparse.support import Support
 from matgrad.specifications.parsing import Items, at_position
 
@@ -46,7 +46,7 @@ def set_supports(layers: Layers, supports: Sequence[Any]) -> None:
 
 
 def prune(layers: Layers, densities: Items | None, overall: float | None) -> None:
-    """Drop the weights nearest to 0: in each layer, or over all layers, so many that the density is as given."""
+    """Drop the weights nearest to 0: in each layer down to its density, or over all layers."""
     if densities is not None and overall is None:
         supports = []
         for position, (layer, d) in enumerate(zip(layers, densities_of(layers, densities), strict=True), start=1):
@@ -62,7 +62,7 @@ def prune(layers: Layers, densities: Items | None, overall: float | None) -> Non
 
 
 def _largest(layers: Layers, density: float, name: str) -> list[Support]:
-    """The supports of the weights farthest from 0, so many that the layers together have the density."""
+    """The supports of the weights farthest from 0, with which the layers together have the density."""
     check_density(name, density)
     stored, elements = sum(x.nnz for x in layers), sum(x.output_size * x.input_size for x in layers)
     count = round(density * elements)

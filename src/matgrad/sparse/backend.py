@@ -82,7 +82,7 @@ class SparseBackend(Backend):
 
     @staticmethod
     def _check_size(name: str, m: int, n: int, X: Any) -> None:
-        """Refuse a size that is not that of the sparse matrix X."""
+        """Raise if the size is not that of the sparse matrix X."""
         if (m, n) != X.shape:
             raise ValueError(f"{name}: expected size {m} × {n}, found {X}; for a dense matrix use its values")
 

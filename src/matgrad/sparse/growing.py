@@ -1,4 +1,4 @@
-"""Growing: at which free positions of a layer new weights are stored.
+"""Growing: at which free positions of a layer new weights are stored, and rewiring: what moves to a new support.
 
 A specification such as ``Gradient`` names one of `GROWERS`. Every free position can be grown, also those behind the
 last element of a row and in rows without elements. Nothing as large as the dense matrix is ever stored.
@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from matgrad.backends import backend_of
+from matgrad.backends.base import Array
 from matgrad.sparse.pruning import smallest
 from matgrad.sparse.support import Support, distinct
 from matgrad.specifications.parsing import describe, resolve
@@ -121,3 +123,27 @@ def _chosen(scores: np.ndarray, positions: np.ndarray, count: int) -> tuple[Any,
     """The `count` largest scores with their positions, which increase; of equal scores the first."""
     kept = smallest(-scores, count)
     return scores[kept], positions[kept]
+
+
+class Rewiring:
+    """A new support: the elements of `old` that are kept, a vector of booleans, and the positions that are grown.
+
+    `grown` has the numbers i·D + j of the new positions (i, j) in increasing order; none of them may be kept as well.
+    `new_elements` are the places of the grown elements in the new `support`.
+    """
+
+    def __init__(self, old: Support, kept: np.ndarray, grown: np.ndarray) -> None:
+        self._kept = kept
+        flat = np.concatenate([old.kept_flat()[kept], grown])
+        self._order = np.argsort(flat, kind="stable")  # which merges two increasing sequences
+        flat = flat[self._order]
+        self.support = Support.from_flat(old.shape, flat)
+        self.support.cached("flat", lambda: flat)
+        self.new_elements = np.flatnonzero(self._order >= len(flat) - len(grown))
+
+    def moved(self, values: Array, new: np.ndarray | float = 0.0) -> Array:
+        """The 1×nnz values of the old support on the new one, with the values `new` where elements are new."""
+        backend = backend_of(values)
+        A = backend.to_numpy(values)
+        fresh = np.broadcast_to(np.asarray(new, dtype=A.dtype), len(self.new_elements))
+        return backend.from_numpy(np.concatenate([A[0, self._kept], fresh])[self._order][None], backend.device(values))

@@ -1,4 +1,4 @@
-"""Pruning: which stored weights of a layer are dropped.
+"""Pruning: which stored weights of a layer are dropped, and which elements of several matrices are the largest.
 
 A specification such as ``Magnitude(0.3)`` names one of `PRUNERS`. Equal weights are dropped in the order of their
 positions, so the choice depends on nothing but the numbers.
@@ -6,8 +6,14 @@ positions, so the choice depends on nothing but the numbers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from matgrad.backends import backend_of
+from matgrad.backends.base import Array
+from matgrad.sparse.matrix import SparseMatrix, values_of
+from matgrad.sparse.support import Support
 from matgrad.specifications.parsing import describe, resolve
 
 
@@ -26,17 +32,16 @@ class MagnitudePrune(Prune):
     """The fraction of the weights that is nearest to 0"""
 
     def __init__(self, fraction: float = 0.3) -> None:
-        self.fraction = _fraction(fraction)
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"fraction: expected a number from 0 to 1, found {fraction}")
+        self.fraction = fraction
 
     def __call__(self, values: np.ndarray, scale: float = 1.0) -> np.ndarray:
         return smallest(np.abs(values), round(scale * self.fraction * len(values)))
 
 
-class SETPrune(Prune):
+class SETPrune(MagnitudePrune):
     """The fraction of the positive weights, and that of the negative ones, that is nearest to 0; 0 is positive"""
-
-    def __init__(self, fraction: float = 0.3) -> None:
-        self.fraction = _fraction(fraction)
 
     def __call__(self, values: np.ndarray, scale: float = 1.0) -> np.ndarray:
         result = np.zeros(len(values), dtype=bool)
@@ -78,7 +83,39 @@ def smallest(scores: np.ndarray, count: int) -> np.ndarray:
     return result
 
 
-def _fraction(fraction: float) -> float:
-    if not 0 <= fraction <= 1:
-        raise ValueError(f"fraction: expected a number from 0 to 1, found {fraction}")
-    return fraction
+# -- the largest elements of several matrices -----------------------------------------------------
+
+
+def largest(scores: Sequence[np.ndarray], count: int) -> list[Support]:
+    """The supports of the `count` elements with the largest scores over all matrices, at least one in each matrix."""
+    kept = _kept([A.reshape(-1) for A in scores], count)
+    return [Support.from_flat(A.shape, np.flatnonzero(k)) for A, k in zip(scores, kept, strict=True)]
+
+
+def largest_weights(weights: Sequence[Array], count: int) -> list[Support]:
+    """The supports of the `count` weights that are farthest from 0 over all matrices, at least one in each matrix.
+
+    The matrices are dense or sparse; what a sparse one does not store is not chosen.
+    """
+    values = [backend_of(values_of(W)).to_numpy(values_of(W)).reshape(-1) for W in weights]
+    kept = _kept([np.abs(A) for A in values], count)
+    flat = [
+        W.support.flat()[k] if isinstance(W, SparseMatrix) else np.flatnonzero(k)
+        for W, k in zip(weights, kept, strict=True)
+    ]
+    return [Support.from_flat(W.shape, positions) for W, positions in zip(weights, flat, strict=True)]
+
+
+def _kept(scores: Sequence[np.ndarray], count: int) -> list[np.ndarray]:
+    """For each vector which of its scores are among the `count` largest of all; its own largest always is."""
+    ends = np.cumsum([len(A) for A in scores])
+    if not len(scores) <= count <= ends[-1]:
+        raise ValueError(f"count: expected a number from {len(scores)}, one per matrix, to {ends[-1]}, found {count}")
+    joined = np.concatenate(scores)
+    if np.isnan(joined).any():
+        raise ValueError("scores: found nan, expected numbers that can be compared")
+    kept = np.zeros(len(joined), dtype=bool)
+    kept[[end - 1 - np.argmax(A[::-1]) for A, end in zip(scores, ends, strict=True)]] = True
+    others = np.flatnonzero(~kept)
+    kept[others[~smallest(joined[others], len(joined) - count)]] = True
+    return np.split(kept, ends[:-1])

@@ -23,7 +23,7 @@ class Support:
 
     def __init__(self, shape: tuple[int, ...], starts: Any, columns: Any) -> None:
         self.shape = K, D = _check_shape(shape)
-        starts, columns = _whole_numbers("starts", starts), _whole_numbers("columns", columns)
+        starts, columns = _integers("starts", starts), _integers("columns", columns)
         _check_starts(starts, K, len(columns))
         _check_columns(columns, D)
         self.starts = _fixed(starts, np.int64)
@@ -32,7 +32,7 @@ class Support:
         self._cache: dict[Hashable, Any] = {}
 
     def _check_order(self) -> None:
-        """Refuse a row whose columns do not increase, such as one that has a column twice."""
+        """Raise if the columns of a row do not increase, such as a column that occurs twice."""
         is_wrong = self.columns[1:] <= self.columns[:-1]
         first = self.starts[(self.starts > 0) & (self.starts < self.nnz)]  # elements of rows but for the first row
         is_wrong[first - 1] = False
@@ -211,22 +211,22 @@ def _check_shape(shape: Any) -> tuple[int, int]:
     """(K, D), after a check that both are sizes."""
     sizes = tuple(shape)
     if len(sizes) != 2 or not all(hasattr(n, "__index__") and 1 <= n <= LARGEST for n in sizes):
-        raise ValueError(f"shape: expected two whole numbers from 1 to {LARGEST}, found {shape}")
+        raise ValueError(f"shape: expected two integers from 1 to {LARGEST}, found {shape}")
     return operator.index(sizes[0]), operator.index(sizes[1])
 
 
-def _whole_numbers(name: str, numbers: Any) -> np.ndarray:
+def _integers(name: str, numbers: Any) -> np.ndarray:
     """The numbers as a vector of integers of any kind."""
     A = np.asarray(numbers)
     if A.ndim != 1 or (A.dtype.kind not in "iu" and A.size):
-        raise ValueError(f"{name}: expected a vector of whole numbers, found {A.dtype} of shape {A.shape}")
+        raise ValueError(f"{name}: expected a vector of integers, found {A.dtype} of shape {A.shape}")
     if len(A) > LARGEST + 1:
         raise ValueError(f"{name}: expected at most {LARGEST} elements, found {len(A)}")
     return A if A.size else A.astype(np.int64)
 
 
 def _check_starts(starts: np.ndarray, K: int, nnz: int) -> None:
-    """Refuse starts that do not cut nnz elements into K rows."""
+    """Raise if the starts do not cut nnz elements into K rows."""
     if len(starts) != K + 1:
         raise ValueError(f"starts: expected {K + 1} numbers for {K} rows, found {len(starts)}")
     if starts[0] != 0 or starts[-1] != nnz:
@@ -237,7 +237,7 @@ def _check_starts(starts: np.ndarray, K: int, nnz: int) -> None:
 
 
 def _check_columns(columns: np.ndarray, D: int) -> None:
-    """Refuse a column outside the matrix."""
+    """Raise if a column is outside the matrix."""
     if len(columns) and not 0 <= columns.min() <= columns.max() < D:
         outside = columns[(columns < 0) | (columns >= D)]
         raise ValueError(f"columns: expected numbers from 0 to {D - 1}, found {outside[0]}")
