@@ -253,20 +253,6 @@ def test_an_endless_file_is_refused(server: Server, tmp_path: Path, monkeypatch:
     assert not (tmp_path / "first.gz.part").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("imagenet", {}, "unknown data set 'imagenet'; known: mnist, fashion-mnist, cifar10"),
-        ("mnist", {"mirrors": []}, "mirrors: found none, expected addresses with http:// or https://"),
-        ("mnist", {"mirrors": ["file:///etc/"]}, "mirrors: found file:///etc/, expected addresses with http:// or"),
-    ],
-)
-def test_bad_arguments_are_refused(tmp_path: Path, name: str, options: dict, message: str):
-    with pytest.raises(DataError, match=message):
-        get(name, tmp_path, **options)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.skipif(not (DATA / "mnist").is_dir(), reason="no MNIST: set MATGRAD_DATA to a folder with mnist/*.gz")
 def test_the_checksums_of_mnist_are_those_of_the_real_files():
     assert {f.name for f in get("mnist", DATA / "mnist")} == set(SOURCES["mnist"].files)  # nothing to fetch

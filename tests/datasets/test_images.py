@@ -78,14 +78,6 @@ def test_bad_files_are_refused(tmp_path: Path, name: str, content: bytes | None,
     assert str(tmp_path) in str(error.value)
 
 
-def test_a_missing_folder_is_refused(tmp_path: Path):
-    with pytest.raises(DataError, match="nowhere: no such folder"):
-        mnist(tmp_path / "nowhere")
-    (tmp_path / "file").touch()
-    with pytest.raises(DataError, match="file: found a file, expected a folder"):
-        mnist(tmp_path / "file")
-
-
 @pytest.mark.skipif(not (DATA / "mnist").is_dir(), reason="no MNIST: set MATGRAD_DATA to a folder with mnist/*.gz")
 def test_the_real_mnist():
     data = mnist(DATA / "mnist")
