@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 
 import numpy as np
 import pytest
@@ -11,21 +10,12 @@ import torch
 from torch.optim import lr_scheduler
 
 import matgrad as mg
-from matgrad.learning_rate import SCHEDULERS, create_scheduler
+from matgrad.learning_rate import create_scheduler
 from support import AfterEpoch
 
 COUNT = 40
 
 # one scheduler of each kind
-EXAMPLES = {
-    "Constant": mg.ConstantScheduler(0.1),
-    "TimeBased": mg.TimeBasedScheduler(0.1, 0.05),
-    "StepBased": mg.StepBasedScheduler(0.1, 0.5, 4),
-    "MultiStepLR": mg.MultiStepLRScheduler(0.1, (10, 15), 0.1),
-    "Exponential": mg.ExponentialScheduler(0.1, 0.03),
-    "Cosine": mg.CosineScheduler(0.1, 30, 0.001),
-    "WarmUp": mg.WarmUpScheduler(5, mg.CosineScheduler(0.1, 30, 0.001)),
-}
 
 
 def torch_rates(make, lr, count=COUNT) -> list[float]:
@@ -40,10 +30,6 @@ def torch_rates(make, lr, count=COUNT) -> list[float]:
 
 
 # -- values ------------------------------------------------------------------------------------
-
-
-def test_every_scheduler_has_an_example():
-    assert EXAMPLES.keys() == SCHEDULERS.keys()
 
 
 @pytest.mark.parametrize("milestones", [(10, 15), (10,), (1, 2, 3), (15, 10), (0, 5), (5, 5)], ids=str)
@@ -114,17 +100,6 @@ def test_warm_up_is_that_of_torch(schedule, steps):
     expected = torch_rates(make, 0.2, count)
     assert [scheduler(i) for i in range(count)] == pytest.approx(expected, rel=1e-9)
     assert scheduler(steps) == create_scheduler(schedule)(0)
-
-
-@pytest.mark.parametrize("name", SCHEDULERS)
-def test_schedulers_are_pure(name):
-    """Any order of calls, and repeated calls, give the same values; and they are floats."""
-    scheduler = EXAMPLES[name]
-    expected = [scheduler(i) for i in range(COUNT)]
-    order = 2 * list(range(COUNT))
-    random.Random(1).shuffle(order)
-    assert [scheduler(i) for i in order] == [expected[i] for i in order]
-    assert all(isinstance(rate, float) and rate > 0 for rate in expected)
 
 
 # -- per epoch or per step ---------------------------------------------------------------------

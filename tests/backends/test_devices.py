@@ -114,10 +114,6 @@ class TestMemory:
             loader.to("torch", dtype="float32")
         assert in_words(4 * (X.size + 25 + 1000)) == "1.15 MB"
 
-    def test_that_is_not_known_is_not_checked(self):
-        assert TORCH.free_memory("cpu") is None
-        assert model().to("torch").engine == "torch"
-
     def test_of_what_is_there_already_is_not_needed_again(self, monkeypatch):
         M, loader = model().to("torch"), DataLoader(np.ones((4, 6)), np.array([0, 1, 2, 0])).to("torch")
         monkeypatch.setattr(type(TORCH), "free_memory", lambda self, device: 0)
@@ -159,8 +155,3 @@ class TestCommandLine:
             "predict", tmp_path / "m.npz", tmp_path / "y.csv", "--backend", "torch", "--device", "cuda"
         )
         assert "accuracy" in succeed("evaluate", tmp_path / "m.npz", "--device", "auto")
-
-    def test_a_configuration_file_may_name_device_and_products(self, tmp_path):
-        file = tmp_path / "run.toml"
-        file.write_text('epochs = 1\nbackend = "torch"\ndevice = "auto"\nmatmul = "float32"\n')
-        assert json.loads(succeed("train", "--config", file, "--json"))["configuration"]["device"] == "auto"

@@ -251,13 +251,6 @@ def test_compiled_products_of_bfloat16_are_the_eager_ones(torch_backend, has_all
 # -- said -----------------------------------------------------------------------------------------------
 
 
-def test_the_command_line_says_which_backends_have_others(torch_backend):
-    result = run("train", "--backend", "torch", "--matmul", "tf32", "--epochs", 1)
-    assert result.exit_code == 2
-    assert "matmul 'tf32': torch on cpu has float32 alone; torch and jax have tf32 and bf16 on GPUs" in result.stderr
-    assert run("train", "--matmul", "fp16").exit_code == 2
-
-
 @pytest.mark.filterwarnings("default")  # which the command line shows
 def test_the_record_says_how_products_were_computed(torch_backend, has_all_on_torch, tmp_path):
     options = ("--backend", "torch", "--matmul", "bf16", "--json")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse
 import torch
 
 import matgrad as mg
 from composites import ResidualLayer
 from matgrad.inspection.gradient_check import check_gradients
-from matgrad.program.computations import Step
-from matgrad.program.costs import step_cost
 from matgrad.specifications.models import create_model, model_specification
 from support import assert_close, to_numpy
 
@@ -64,15 +61,6 @@ def test_output_and_gradient(backend, training, dtype):
     (A * torch.tensor(R)).backward(torch.tensor(G.astype("float64")))
     assert_close(Y, X * R, dtype=dtype, context=f"Y on {backend}, {dtype}")
     assert_close(DX, A.grad.numpy(), dtype=dtype, context=f"DX on {backend}, {dtype}")
-
-
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_a_fraction_p_is_dropped_and_the_mean_is_kept(p):
-    layer, X = layer_of(300, p), np.ones((200, 300), np.float32)
-    Y = layer.feedforward(X)
-    np.testing.assert_allclose(np.unique(Y), [0, 1 / (1 - p)], rtol=1e-6)
-    assert abs(np.mean(Y == 0) - p) < 5 * np.sqrt(p * (1 - p) / Y.size)
-    assert np.unique(Y, axis=0).shape == Y.shape  # every example has its own neurons
 
 
 def test_every_step_has_its_own_r_and_two_layers_differ():
@@ -146,8 +134,8 @@ def assert_equal_states(found: dict, expected: dict, context: str) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [8, 40])
-@pytest.mark.parametrize("densities", ["1", "0.5;0.4;1", "0.3"])
-@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("densities", ["1", "0.5;0.4;1"])
+@pytest.mark.parametrize("threads", [1, 3])
 def test_threads_of_the_core_share_one_r(threads: int, densities: str, batch_size: int, monkeypatch):
     """However the threads share the examples of a batch, and also where K = N."""
     monkeypatch.setattr("matgrad.engines.native.threads", lambda: threads)
@@ -242,26 +230,3 @@ def test_it_can_be_a_part_of_a_layer():
         states.append(clone.state())
     assert states[0]["2.1.renewals"] == states[1]["2.1.renewals"] == 3
     assert_close(states[1]["2.2.W"], states[0]["2.2.W"], tolerance=1e-9, context="a part, compiled")
-
-
-@pytest.mark.parametrize("engine", ["numpy", "torch", "native"])
-def test_a_sparse_input_is_refused(engine):
-    M = create_model("Dropout(0.2);Linear", [40, 3]).to(engine)
-    X = scipy.sparse.random_array((10, 40), density=0.1, dtype=np.float32, rng=np.random.default_rng(0)).tocsr()
-    with pytest.raises(TypeError, match=r"layer 1, DropoutLayer\(40, 40, 0.2\), cannot take a sparse X"):
-        M.fit(X, np.arange(10) % 3, epochs=1)
-
-
-def test_a_model_of_dropout_alone_is_refused():
-    with pytest.raises(ValueError, match="the model has no parameters"):
-        create_model("Dropout(0.5)", [3])
-
-
-def test_the_profile_has_its_equations_and_products_cost_what_they_did():
-    M, loss = create_model("ReLU;Dropout(0.5);Linear", [5, 4, 2]).to("numpy"), mg.SoftmaxCrossEntropyLoss()
-    with mg.profile(M) as profile:
-        M.fit(np.ones((6, 5)), [0, 1] * 3, epochs=1)
-    assert all(f"layer 2 DropoutLayer.{name} " in str(profile) for name in ("Y", "DX", "optimize"))
-    without = step_cost(Step(create_model("ReLU;Linear", [5, 4, 2]), loss))
-    assert without is not None
-    assert step_cost(Step(M, loss)) == without

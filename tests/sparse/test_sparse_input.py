@@ -350,16 +350,6 @@ def test_wrong_sizes_and_types_are_refused():
         M.fit(X[:0], t[:0])
 
 
-def test_backends_without_sparse_matrices_say_so(backend):
-    if backend.backend.has_sparse:
-        pytest.skip("it has sparse matrices")
-    X, t = examples()
-    M = model("numpy", dtype="float32").to(backend.name)
-    for use in (lambda: M.fit(X, t), lambda: M.predict(X), lambda: mg.DataLoader(X, t).to(backend.name)):
-        with pytest.raises(TypeError, match=f"the backend {backend.name} has no sparse matrices; numpy, torch and nat"):
-            use()
-
-
 class Doubled(mg.LinearLayer):
     """Z = 2 X Wᵀ + 1_N b, computed from 2 X."""
 
