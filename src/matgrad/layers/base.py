@@ -13,7 +13,7 @@ from matgrad.backends import Backend
 from matgrad.backends.base import Matrix
 from matgrad.backends.conversion import convert
 from matgrad.foundation.numbers import check_size
-from matgrad.layers.state import SUPPORT, State, flattened, matrices_of
+from matgrad.layers.state import Places, State, flattened, matrices_of, put
 from matgrad.optimizers import CompositeOptimizer, Optimizer, create_optimizer
 from matgrad.sparse.growing import Rewiring
 from matgrad.sparse.matrix import SparseMatrix, restricted, values_of, with_values
@@ -126,19 +126,12 @@ class LayerBase:
         places = self._places()
         if not state.keys() <= places.keys() and (unknown := sorted(state.keys() - (known := self.state()).keys())):
             raise ValueError(f"{self!r} has no {', '.join(unknown)}; known: {', '.join(known)}")
-        for name, X in matrices_of(state).items():
-            thing, attribute = places[name]
-            old = getattr(thing, attribute)
-            if f"{name}{SUPPORT}" in state:
-                X = SparseMatrix(state[f"{name}{SUPPORT}"], X)
-            elif isinstance(old, SparseMatrix) and tuple(X.shape) != old.shape:
-                raise ValueError(f"{self!r}: {name} is sparse; expected {name}{SUPPORT} as well")
-            setattr(thing, attribute, X)
+        put(state, places)
 
-    def _places(self) -> dict[str, tuple[Any, str]]:
-        """The place of each entry of the state: a layer or an optimizer, and the name of its attribute."""
-        found: dict[str, tuple[Any, str]] = {}
-        for path, layer in self.walk():
+    def _places(self, name: str = "") -> Places:
+        """The place of each entry of the state, whose names begin with that of the layer if it has one."""
+        found: Places = {}
+        for path, layer in self.walk(name):
             prefix = f"{path}." if path else ""
             for name in (*layer.parameters, *layer.buffers):
                 found[prefix + name] = layer, name

@@ -17,7 +17,7 @@ from matgrad.datasets.checking import as_array
 from matgrad.foundation.imports import deferred
 from matgrad.layers import checks
 from matgrad.layers.layer import Layer
-from matgrad.layers.state import State, matrices_of, sized_by_supports
+from matgrad.layers.state import Places, State, matrices_of, put, sized_by_supports
 from matgrad.sparse.matrix import values_of
 
 if TYPE_CHECKING:
@@ -139,21 +139,21 @@ class ModelBase:
         A support may be a different one, also with more or fewer elements; its values must fit it. A sparse matrix
         without a support in `state` becomes dense.
         """
-        own = self.state()
+        own, problem = self.state(), "the state does not fit the model"
         missing, unknown = sorted(matrices_of(own).keys() - state.keys()), sorted(state.keys() - own.keys())
         if missing or unknown:
-            raise ValueError(f"the state does not fit the model: missing {missing}, unknown {unknown}")
-        shapes = {name: tuple(X.shape) for name, X in own.items()}
-        for name, support in sized_by_supports(own).items():
-            shapes[name] = (1, state[support].nnz) if support in state else own[support].shape
+            raise ValueError(f"{problem}: missing {missing}, unknown {unknown}")
+        sized = sized_by_supports(own)
         for name, X in state.items():
-            if tuple(X.shape) != shapes[name]:
-                raise ValueError(
-                    f"the state does not fit the model: {name} is {tuple(X.shape)}, expected {shapes[name]}"
-                )
+            shape = own[name].shape
+            if support := sized.get(name):
+                shape = (1, state[support].nnz) if support in state else own[support].shape
+            if tuple(X.shape) != tuple(shape):
+                raise ValueError(f"{problem}: {name} is {tuple(X.shape)}, expected {tuple(shape)}")
+        places: Places = {}
         for i, layer in enumerate(self.layers, start=1):
-            prefix = f"{i}."
-            layer.load_state({key.removeprefix(prefix): X for key, X in state.items() if key.startswith(prefix)})
+            places |= layer._places(str(i))
+        put(state, places)
 
     def clone(self) -> Self:
         """A model that shares the matrices of this one; assigning to its attributes leaves this one as it is."""

@@ -13,6 +13,7 @@ from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.sparse.support import Support
 
 State = dict[str, Any]
+Places = dict[str, tuple[Any, str]]  # of the entries: a layer or an optimizer, and the name of its attribute
 SUPPORT = ".support"  # how the name of a support ends, after that of its parameter
 
 
@@ -35,6 +36,20 @@ def flattened(matrices: Mapping[str, Any]) -> State:
     """The matrices, a sparse one as its values and its support, such as X and X.support."""
     supports = {f"{name}{SUPPORT}": X.support for name, X in matrices.items() if isinstance(X, SparseMatrix)}
     return {name: values_of(X) for name, X in matrices.items()} | supports if supports else dict(matrices)
+
+
+def put(state: Mapping[str, Any], places: Places) -> None:
+    """Store the entries of a state in their places; sparse values come with their support."""
+    for name, X in state.items():
+        if name.endswith(SUPPORT):
+            continue
+        thing, attribute = places[name]
+        old, support = getattr(thing, attribute), state.get(f"{name}{SUPPORT}")
+        if support is not None:
+            X = SparseMatrix(support, X)
+        elif isinstance(old, SparseMatrix) and tuple(X.shape) != old.shape:
+            raise ValueError(f"{name} is sparse; expected {name}{SUPPORT} as well")
+        setattr(thing, attribute, X)
 
 
 def sized_by_supports(state: Mapping[str, Any]) -> dict[str, str]:
