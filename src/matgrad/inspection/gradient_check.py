@@ -103,6 +103,7 @@ def check_gradients(
     """
     check_step(h)
     M = M if isinstance(M, MultilayerPerceptron) else MultilayerPerceptron([M])
+    M.check_layers()
     loss = create_loss(loss) if isinstance(loss, str) else loss
     check_loss(M, loss)
     return _Check(NumericModel(M, loss, X, T), h, tolerance, max_elements, seed).results()
