@@ -14,9 +14,7 @@ TRAIN = ("train", "--epochs", 2, "--seed", 1)
 DROPOUT = ("--layers", "Dropout(0.1);ReLU;Dropout(0.5);Linear", "--layer-sizes", "64;16;10")
 
 
-@pytest.mark.parametrize(
-    "options", [("--backend", "numpy"), ("--backend", "native"), ("--backend", "torch", "--eager")]
-)
+@pytest.mark.parametrize("options", [("--backend", "native"), ("--backend", "torch", "--eager")])
 def test_dropout_of_neurons_is_trained_and_evaluated(tmp_path, options):
     file = tmp_path / "m.npz"
     output = succeed(*TRAIN, *DROPOUT, *options, "--gradient-step", 1e-5, "--dtype", "float64", "--save-weights", file)
@@ -27,8 +25,8 @@ def test_dropout_of_neurons_is_trained_and_evaluated(tmp_path, options):
     assert "layer 3 DropoutLayer.DX " in succeed("check", file)
 
 
-@pytest.mark.parametrize("loss", ["Hinge", "MultiMargin(margin=0.5)"])
-def test_hinges_learn_the_digits_and_are_known_from_the_file(tmp_path, loss):
+def test_hinges_learn_the_digits_and_are_known_from_the_file(tmp_path):
+    loss = "MultiMargin(margin=0.5)"
     output = succeed("train", "--epochs", 5, "--loss", loss, "--save-weights", tmp_path / "m.npz")
     assert float(output.split()[-1]) > 0.9
     assert f"loss: {loss}" in succeed("inspect", tmp_path / "m.npz")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from cli_support import run, succeed
 
@@ -13,11 +12,10 @@ PLUGIN = ("--plugin", Path(__file__).parents[2] / "docs" / "custom.py")
 TRAIN = ("train", *PLUGIN, "--layers", "ReLU;Residual;Linear", "--layer-sizes", "64;8;10", "--epochs", 1, "--seed", 1)
 
 
-@pytest.mark.parametrize("name", ["numpy", "native"])
-def test_a_composite_layer_trains_and_is_evaluated(tmp_path, name: str):
+def test_a_composite_layer_trains_and_is_evaluated(tmp_path):
     file = tmp_path / "m.npz"
-    options = ("--gradient-step", 1e-5, "--optimizers", "Adam", "--dtype", "float64", "--dropouts", "0;0.1;0.1;0")
-    output = succeed(*TRAIN, *options, "--backend", name, "--save-weights", file)
+    options = ("--gradient-step", 1e-5, "--optimizers", "Adam", "--dtype", "float64", "--dropouts", "0;0;0;0.1")
+    output = succeed(*TRAIN, *options, "--save-weights", file)
     accuracy = float(succeed("evaluate", *PLUGIN, file).split()[-1])
     assert output.splitlines()[-1] == f"test accuracy {accuracy:.3f}"
     assert "layers: ReLU;Residual;Linear" in succeed("inspect", file)
@@ -26,15 +24,8 @@ def test_a_composite_layer_trains_and_is_evaluated(tmp_path, name: str):
 def test_weight_decay_reaches_parts(tmp_path):
     """W' = W - η·(DW + λ·W) = -η·DW where η·λ = 1."""
     file = tmp_path / "m.npz"
-    succeed(
-        *TRAIN,
-        "--learning-rate",
-        0.01,
-        "--optimizers",
-        "GradientDescent(weight_decay=100)",
-        "--save-weights",
-        file,
-    )
+    options = ("--learning-rate", 0.01, "--optimizers", "GradientDescent(weight_decay=100)")
+    succeed(*TRAIN, *options, "--save-weights", file)
     with np.load(file) as content:
         assert all(np.abs(content[f"W{k}"]).max() < 0.02 for k in (1, 2, 3, 4))
 

@@ -15,11 +15,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 GATE = "g: 1 D = 1; Y = hadamard(row_repeat(Sigmoid(g), N), X)"
 
 
-def test_equations_and_code():
+def test_equations_and_code(tmp_path):
     output = succeed("derive", GATE, "--name", "Gate")
     assert "Dg = hadamard(Sigmoid.gradient(g), columns_sum(hadamard(DY, X)))  # proved\n" in output
     assert "class GateLayer(mg.Layer):\n" in output
     assert "3 of 3 equations are proved for all sizes\n" in output
+    (tmp_path / "gate.txt").write_text(GATE.replace("; ", "\n"))
+    assert succeed("derive", "--file", tmp_path / "gate.txt", "--name", "Gate") == output
 
 
 def test_the_code_is_a_plugin(tmp_path):
@@ -29,11 +31,6 @@ def test_the_code_is_a_plugin(tmp_path):
     assert re.search(r"(\d+) of \1 equations are proved for all sizes", output)
     layers = ("--plugin", tmp_path / "gate.py", "--layers", "Gate;ReLU;Linear", "--layer-sizes", "64;8;10")
     succeed("train", *layers, "--epochs", "1")
-
-
-def test_a_file(tmp_path):
-    (tmp_path / "gate.txt").write_text(GATE.replace("; ", "\n"))
-    assert succeed("derive", "--file", tmp_path / "gate.txt") == succeed("derive", GATE)
 
 
 def test_a_layer():

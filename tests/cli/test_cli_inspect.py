@@ -37,22 +37,8 @@ def test_inspect_shows_how_a_model_is_made(folder):
     succeed("train", "--load-dataset", "data.npz", "--epochs", 1, "--layers", "SReLU;Linear", "--save-weights", "m.npz")
     output = succeed("inspect", "m.npz")
 
-    for text in (
-        "layers: SReLU",
-        "sizes: 4;128;3",
-        "normalize: unit",
-        "loss: SoftmaxCrossEntropy",
-        "W1",
-        "128 × 4",
-        "1.al",
-    ):
+    for text in ("layers: SReLU", "sizes: 4;128;3", "normalize: unit", "loss: SoftmaxCrossEntropy", "128 × 4", "1.al"):
         assert text in output, text
-
-
-def test_shapes_only_leaves_the_values_out():
-    np.savez("nan.npz", A=np.full((2, 2), np.nan))
-    assert succeed("inspect", "nan.npz", "--shapes-only").splitlines()[-1].split() == ["A", "2", "×", "2", "float64"]
-    assert "nan" in succeed("inspect", "nan.npz")
 
 
 def test_inspect_as_json():
@@ -63,12 +49,6 @@ def test_inspect_as_json():
 
     assert found["model"] is None
     assert found["arrays"][0] == {"name": "A", "shape": [2, 2], "dtype": "float64", "min": 0, "max": 1, "mean": 0.5}
-
-
-def test_inspect_of_a_file_without_arrays():
-    np.savez("none.npz")
-    result = run("inspect", "none.npz")
-    assert result.exit_code == 0 or "none.npz" in result.stderr, result.output
 
 
 def test_inspect_shows_programs(folder):
@@ -91,13 +71,6 @@ def test_inspect_shows_programs(folder):
     found = json.loads(succeed("inspect", "feedforward", "--json"))
     assert found["program"]["operations"] > 3
     assert found["model"]["sizes"] == "4;5;3"
-
-
-def test_inspect_of_safetensors_without_a_program():
-    from safetensors.numpy import save_file
-
-    save_file({"X": np.ones((3, 2), np.float32)}, "data")
-    assert succeed("inspect", "data").splitlines()[-1].split() == ["X", "3", "×", "2", "float32", "1", "1", "1"]
 
 
 def test_inspect_refuses_damaged_safetensors(folder):
@@ -147,25 +120,12 @@ def test_info_where_the_system_does_not_tell_which_cores(monkeypatch):
 
 # -- check -------------------------------------------------------------------------------------
 
-LAYERS = "ReLU;LeakyReLU;AllReLU(0.3);TReLU(0.1);SReLU;HyperbolicTangent;Sigmoid;GELU;SiLU;ELU;Softplus"
 
-
-@pytest.mark.parametrize("layer", [*LAYERS.split(";"), "Linear;BatchNormalization", "Linear"])
-def test_check_agrees_with_right_models(layer):
-    sizes = "5;6;4"
-    output = succeed("check", "--layers", f"{layer};Linear", "--layer-sizes", sizes, "--loss", "SoftmaxCrossEntropy")
-    assert "agree with central differences" in output.splitlines()[-1]
-    assert "WRONG" not in output
-
-
-@pytest.mark.parametrize(
-    ("last", "loss"),
-    [("Softmax", "CrossEntropy"), ("LogSoftmax", "LogProbability"), ("Linear", "MeanSquaredError")],
-)
-def test_check_knows_last_layers_and_losses(last, loss):
-    options = ("--layer-sizes", "5;6;4", "--dropouts", "0.3", "--loss", loss, "--batch-size", 3, "--seed", 4)
-    found = json.loads(succeed("check", "--layers", f"ReLU;{last}", *options, "--json"))
-
+def test_check_agrees_with_right_models():
+    options = ("--layer-sizes", "5;6;4;4", "--dropouts", "0.3;0;0", "--loss", "CrossEntropy", "--seed", 4)
+    layers = ("--layers", "ReLU;BatchNormalization;SReLU;Softmax")
+    assert succeed("check", *layers, *options).splitlines()[-1].endswith("equations agree with central differences")
+    found = json.loads(succeed("check", *layers, *options, "--json"))
     assert found["first_wrong"] is None
     assert all(row["ok"] and row["relative_error"] < 1e-5 for row in found["equations"])
 
@@ -209,20 +169,15 @@ def test_check_names_the_first_wrong_equation(folder, form):
 # -- completion --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("shell", "word"), [("bash", "complete -o"), ("zsh", "#compdef matgrad"), ("fish", "complete")]
-)
-def test_completion_scripts(shell, word):
-    script = succeed("completion", shell)
-    assert word in script
-    assert f"_MATGRAD_COMPLETE={shell}_complete" in script
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell):
+    assert f"_MATGRAD_COMPLETE={shell}_complete" in succeed("completion", shell)
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         ("matgrad tr", {"train"}),
-        ("matgrad train --save", {"--save-weights"}),
         ("matgrad train --backend t", {"torch", "tensorflow"}),
         ("matgrad data get ", {"mnist", "fashion-mnist", "cifar10"}),
     ],
@@ -258,10 +213,7 @@ def test_version_and_help():
     ("arguments", "status"),
     [
         (("info",), 0),
-        (("check", "--layers", "Linear", "--layer-sizes", "2;2"), 0),
         (("train", "--layers", "RelU;Linear"), 2),
-        (("train", "--table", "missing.csv"), 2),
-        (("evaluate", "missing.npz"), 2),
         (("trian",), 2),
     ],
 )

@@ -28,14 +28,6 @@ def test_a_run_with_pictures_at_chosen_epochs(tmp_path):
     succeed(*TRAIN, "--pictures", tmp_path / "pictures", "--overwrite")
 
 
-def test_single_pictures_are_not_overwritten_either(tmp_path):
-    (tmp_path / "epoch_007_weights.png").write_bytes(b"mine")
-    result = run(*TRAIN, "--pictures", tmp_path)
-    assert result.exit_code == 2
-    assert "has epoch_007_weights.png already; expected another folder, or --overwrite" in result.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["epoch_007_weights.png"]
-
-
 def test_pictures_of_a_saved_model_are_those_of_the_last_epoch(tmp_path):
     model, folder = tmp_path / "model.npz", tmp_path / "run"
     succeed(*TRAIN, "--pictures", f"{folder}, epochs=3", "--save-weights", model)
@@ -60,10 +52,7 @@ def test_pictures_of_a_saved_model_are_those_of_the_last_epoch(tmp_path):
         (("--picture-epochs", "1"), '--picture-epochs is gone: use --pictures "DIR, epochs=0,5,10"'),
         (("--pictures", "p, epochs=1,x"), "epochs: expected integers, separated by commas, found '1,x'"),
         (("--pictures", "p, size=8x8"), "unknown setting 'size'; known: epochs, shape"),
-        (("--pictures", "p, epochs=4"), "pictures: expected epochs from 0 to 3, found 4"),
-        (("--pictures", "p, shape=8"), "shape: expected such as 28x28 or 32x32x3, found '8'"),
         (("--pictures", "p, shape=8x9"), "shape: expected one with 64 pixels"),
-        (("--pictures", "p/q"), "does not exist"),
     ],
 )
 def test_bad_input(tmp_path, monkeypatch, options: tuple, message: str):

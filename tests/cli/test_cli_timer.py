@@ -30,19 +30,8 @@ def names(rows: list[dict]) -> list[str]:
     return [row["equation"] if row["layer"] is None else f"layer {row['layer']} {row['equation']}" for row in rows]
 
 
-@pytest.mark.parametrize("backend_name", ["numpy", "torch", "native"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        (),
-        ("--eager",),
-        (
-            "--show",
-            "batches",
-        ),
-    ],
-)
-@pytest.mark.parametrize("kind", ["brief", "full"])
+@pytest.mark.parametrize("backend_name", ["torch", "native"])
+@pytest.mark.parametrize(("options", "kind"), [((), "brief"), ((), "full"), (("--eager",), "brief")])
 def test_the_record_has_the_rows(backend_name: str, options, kind: str):
     rows = timer("--timer", kind, "--backend", backend_name, *options)
 
@@ -92,12 +81,3 @@ def test_the_table_is_printed_before_the_last_line(kind: str):
 def test_the_gradient_check_is_not_counted():
     rows = timer("--timer", "full", "--gradient-step", 1e-5, "--eager")
     assert all(row["calls"] == 6 for row in rows)
-
-
-def test_what_is_timed_is_what_is_trained():
-    options = ("--dropouts", 0.3, "--densities", "0.5;1", "--backend", "native")
-    plain, timed = (succeed(*TRAIN, *options, *more).splitlines() for more in ((), ("--timer", "full")))
-    rows = [[line.split()[:-1] for line in lines if re.match(r" +\d+ +0\.05", line)] for lines in (plain, timed)]
-    assert len(rows[0]) == 2
-    assert rows[0] == rows[1]
-    assert plain[-1] == timed[-1]

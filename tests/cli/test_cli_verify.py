@@ -56,6 +56,7 @@ def test_json_and_latex(tmp_path):
 def test_a_plugin_is_verified():
     names = ("Scale", "Residual", "SquaredReLU", "PseudoHuber")
     output = succeed("verify", "--plugin", DOCS / "custom.py", *(x for name in names for x in ("--layer", name)))
+    assert re.search(r"^note: ScaleLayer\.feedforward .*custom\.py:\d+: feedforward has no def", output, re.MULTILINE)
     assert {"ScaleLayer.Ds", "SquaredReLUActivation.gradient", "PseudoHuberLoss.gradient"} <= set(output.split())
     assert {"ResidualLayer.DX", "ResidualLayer.1 ActivationLayer.DZ", "ResidualLayer.2 LinearLayer.DW"} <= {
         line[:38].rstrip() for line in output.splitlines()
@@ -74,17 +75,10 @@ def test_a_wrong_equation_ends_with_status_1_and_is_shown(tmp_path, monkeypatch)
     assert "Wrong" not in (tmp_path / "notes.tex").read_text()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--layer", "GELO"), "unknown equation 'GELO'; did you mean 'GELU'"),
-        (("--latex", "nowhere/notes.tex"), "the folder .*nowhere does not exist"),
-    ],
-)
-def test_bad_input(arguments, message: str):
-    result = run("verify", *arguments)
+def test_bad_input():
+    result = run("verify", "--layer", "GELO")
     assert result.exit_code == 2
-    assert re.search(message, result.stderr)
+    assert "unknown equation 'GELO'; did you mean 'GELU'" in result.stderr
     assert not result.stdout
 
 
@@ -199,15 +193,6 @@ def test_mistakes_of_a_plugin(tmp_path, name: str, messages: list[str]):
         assert re.search(message, result.stdout), message
 
 
-def test_what_has_no_definition_is_said(tmp_path):
-    output = succeed("verify", "--plugin", DOCS / "custom.py", "--layer", "Scale", "--layer", "PseudoHuber")
-    notes = [line for line in output.splitlines() if line.startswith("note: ")]
-    assert len(notes) == 2
-    assert all(line.endswith("has no definition to compare with") for line in notes)
-    assert re.search(r"^note: ScaleLayer\.feedforward .*custom\.py:\d+: feedforward has no def", notes[0])
-    assert "definition" not in succeed("verify", "--layer", "Momentum")
-
-
 def test_nothing_to_check_is_a_failure(monkeypatch):
     monkeypatch.setattr("matgrad.symbolic.suite.cases", lambda only, quick: [])
     result = run("verify", "--layer", "Nothing")
@@ -216,11 +201,10 @@ def test_nothing_to_check_is_a_failure(monkeypatch):
     assert " of 0 " not in result.output
 
 
-@pytest.mark.parametrize("step", ["1e-15", "1e30"])
-def test_check_refuses_a_step_that_cannot_tell(tmp_path, step: str):
+def test_check_refuses_a_step_that_cannot_tell(tmp_path):
     (tmp_path / "mine.py").write_text(MISTAKES)
     model = ("--plugin", tmp_path / "mine.py", "--layers", "Silent;Linear", "--layer-sizes", "3;2")
-    result = run("check", *model, "--gradient-step", step)
+    result = run("check", *model, "--gradient-step", "1e-15")
     assert result.exit_code == 2
     assert "gradient step: expected a number from 1e-08 to 0.01" in result.stderr
     result = run("check", *model)
@@ -236,8 +220,3 @@ def test_check_names_a_wrong_activation_function_first(tmp_path):
     assert re.search(
         r"^layer 1 BentActivation\.gradient is wrong at row .*mine\.py:\d+: return 3 \* X\)$", result.stdout, re.M
     )
-    result = run(
-        "check", *(option.replace("Bent", "NoGradient") if isinstance(option, str) else option for option in model)
-    )
-    assert result.exit_code == 2
-    assert re.search(r"NoGradientActivation\.gradient is not defined", result.stderr)

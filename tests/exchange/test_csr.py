@@ -47,3 +47,12 @@ def test_a_layer_trains_on_with_its_new_weights():
     set_csr(M.layers[0], A)
     np.testing.assert_array_equal(M.layers[0].W.to_dense(), A.toarray())
     M.fit(np.ones((6, D), np.float32), np.arange(6) % K, epochs=1)
+
+
+@pytest.mark.parametrize("change", [lambda A: A.astype("float64"), lambda A: A[:, :-1]])
+def test_another_dtype_or_size_is_refused(change):
+    layer = mg.create_model("Linear", f"{D};{K}", densities=0.5).layers[0]
+    before = layer.W.to_dense()
+    with pytest.raises(ValueError, match="expected"):
+        set_csr(layer, change(layer.W.to_scipy()))
+    np.testing.assert_array_equal(layer.W.to_dense(), before)

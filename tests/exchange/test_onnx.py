@@ -79,10 +79,8 @@ def test_what_pytorch_exports_is_read(tmp_path):
     [
         ([node("MatMul", "X V", "Z"), node("Add", "b Z")], {"V": W.T}, "Linear"),
         ([node("MatMul", "X V")], {"V": W.T}, "Linear"),
-        ([node("Gemm", "X V")], {"V": W.T}, "Linear"),
         ([node("Gemm", "X V c")], {"V": W.T, "c": np.array([2], np.float32)}, "Linear"),
         ([LINEAR, node("Sigmoid", "Z", "S"), node("Mul", "S Z")], {}, "SiLU"),
-        ([LINEAR, node("Sigmoid", "Z")], {}, "Sigmoid"),
         ([LINEAR, node("LeakyRelu", "Z", alpha=3.0)], {}, "AllReLU(alpha=3.0)"),
         ([LINEAR, node("PRelu", "Z s")], {"s": np.array([0.25], np.float32)}, "LeakyReLU(alpha=0.25)"),
         ([LINEAR, node("Identity", "Z", "A"), node("Flatten", "A", "C"), node("Elu", "C")], {}, "ELU"),
@@ -114,28 +112,17 @@ def test_normalizations_of_rows_are_read(tmp_path, kind: str, opset: int):
     [
         ([node("Conv", "X W")], r"node 1 'my Conv', Conv: unknown operator; known: Gemm, "),
         ([LINEAR, node("Relu", "Z", "A"), node("Relu", "A")], "node 3 'my Relu', Relu: expected a linear layer just"),
-        (
-            [LINEAR, node("Gelu", "Z", approximate="tanh")],
-            "node 2 'my Gelu', Gelu: found approximate=tanh",
-        ),
+        ([LINEAR, node("Gelu", "Z", approximate="tanh")], "node 2 'my Gelu', Gelu: found approximate=tanh"),
         ([LINEAR, node("Softmax", "Z", axis=0)], "for a random batch, its outputs are not those"),
         ([LINEAR, node("Add", "Z X")], "take the same matrix; expected a chain"),
-        ([LINEAR, node("Relu", "Z"), node("Tanh", "Z", "T")], "take the same matrix; expected a chain"),
         ([LINEAR, node("Tanh", "Z"), node("Tanh", "b", "T")], "node 3 'my Tanh', Tanh: is not on the way"),
-        ([node("Gemm", "X W b", transB=1, alpha=2.0)], "for a random batch, its outputs are not those"),
         ([node("Gemm", "X W b", transB=1, speed=2.0)], "cannot be run on a batch"),
         ([node("Gemm", "X W b", transB=1.0)], "transB: found 1.0, expected int"),
         ([node("Gemm", "W X", transB=1)], "found the inputs W, X"),
         ([node("Gemm", "X W b")], r"found a bias of shape \(4,\), expected 5 numbers"),
-        (
-            [LINEAR, node("BatchNormalization", "Z b b b b", training_mode=1)],
-            "for a random batch, its outputs are not those",
-        ),
-        ([LINEAR, node("LayerNormalization", "Z b b", axis=0)], "for a random batch, its outputs are not those"),
         ([LINEAR, node("LayerNormalization", "Z b b", stash_type=11)], "expected all in float32"),
         ([LINEAR, node("LayerNormalization", "Z b W")], r"found a constant of shape \(4, 5\), expected one row"),
         ([LINEAR, node("PRelu", "Z b")], "found several slopes, expected one"),
-        ([LINEAR, node("Mul", "Z b")], "expected an Add after it"),
         ([LINEAR, node("Relu", "Z", domain="mine")], "belongs to 'mine', expected the operators of ONNX"),
         ([LINEAR, node("Dropout", "Z r training")], "cannot be run on a batch"),
         ([LINEAR], "no node takes 'Z', which is not the output 'Y'"),
@@ -164,15 +151,11 @@ def test_indices_of_sparse_weights_outside_of_their_sizes_are_refused(tmp_path):
         mg.from_onnx(tmp_path / "m.onnx")
 
 
-def test_weights_outside_the_file_are_refused(tmp_path):
+def test_other_files_element_types_and_versions_are_refused(tmp_path):
     path = saved(tmp_path / "m.onnx", node("Gemm", "X W b", transB=1))
-    proto = onnx.load(path)
-    onnx.save(proto, path, save_as_external_data=True, size_threshold=0, location="secret.bin")
+    onnx.save(onnx.load(path), path, save_as_external_data=True, size_threshold=0, location="secret.bin")
     with pytest.raises(ValueError, match=r"tensor 'W': is in another file"):
         mg.from_onnx(path)
-
-
-def test_other_element_types_and_versions_are_refused(tmp_path):
     path = saved(tmp_path / "m.onnx", node("Gemm", "X W b", transB=1), opset=8)
     with pytest.raises(ValueError, match="expected an ONNX file of operators version 9 to"):
         mg.from_onnx(path)
@@ -187,3 +170,13 @@ def test_a_number_that_onnx_has_in_float32_only_is_refused_in_float64(tmp_path):
         with pytest.raises(ValueError, match=r"^layer 1, .*: ONNX has the number 0.1 in float32 only"):
             mg.to_onnx(M, tmp_path / "m.onnx")
         mg.to_onnx(M.to(dtype="float32"), tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize(("shape", "message"), [(["N", 1, D], "has 3 dimensions"), (["N", D + 1], "expected")])
+def test_inputs_of_other_dimensions_are_refused(tmp_path, shape, message: str):
+    path = saved(tmp_path / "m.onnx", node("Gemm", "X W b", transB=1))
+    proto = onnx.load(path)
+    proto.graph.input[0].CopyFrom(helper.make_tensor_value_info("X", TensorProto.FLOAT, shape))
+    onnx.save(proto, path)
+    with pytest.raises(ValueError, match=message):
+        mg.from_onnx(path)

@@ -45,8 +45,6 @@ def test_parameters_that_would_be_lost_are_refused(tmp_path):
             "ReLU;BatchNormalization;Linear",
             r"^layer 2, BatchNormalization.*: the original library saves W and b",
         ),
-        ("ReLU;LayerNormalization;Linear", r"^layer 2, LayerNormalization.*: the original library saves W and b"),
-        ("ReLU;RMSNormalization;Linear", r"^layer 2, RMSNormalization.*: the original library saves W and b"),
         ("SReLU;Linear", r"^layer 1, SReLU\(shared=False\): other tools have no such layer"),
     ):
         with pytest.raises(ValueError, match=message):

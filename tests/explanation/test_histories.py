@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import re
 import sys
 from types import ModuleType, SimpleNamespace
 from xml.etree.ElementTree import Element
@@ -61,13 +60,6 @@ def test_the_table_has_the_values_of_every_epoch():
     assert len(lines) == 3
 
 
-def test_a_long_history_is_cut():
-    history = History(epoch=[*range(1, 501)], loss=[1 / i for i in range(1, 501)])
-    _, *lines = rows(next(parsed(history._repr_html_()).iter("table")))
-    assert [line[0] for line in lines] == [*"1234", "… 490 more epochs …", *map(str, range(495, 501))]
-    assert len(history._repr_html_()) < 20_000
-
-
 def test_the_curves_have_the_values_of_the_history():
     history = trained(epochs=5)
     found = plots(history._repr_html_())
@@ -87,22 +79,20 @@ def test_the_curves_have_the_values_of_the_history():
     ("history", "measures"),
     [
         (History(), []),
-        (History(epoch=[], loss=[]), []),
         (History(epoch=[1], loss=[0.5]), ["loss"]),
-        (History(epoch=[1, 2], loss=[0.5, 0.5]), ["loss"]),
+        (History(epoch=[*range(1, 501)], loss=[1 / i for i in range(1, 501)]), ["loss"]),  # is cut
         (History(epoch=[1, 2], loss=[0.0, 0.0]), ["loss"]),
         (History(epoch=[1, 2, 3], loss=[0.5, np.inf, np.nan]), ["loss"]),
         (History(epoch=[1], loss=[np.nan]), []),
-        (History(epoch=[1, 2], rmse=[1e-9, 1e9]), ["rmse"]),
         (History(epoch=[1, 2], loss=[1e308, -1e308]), []),
         (History(epoch=[1, 2], loss=[0.0, 5e-324]), ["loss"]),
-        (History(epoch=[1, 2], loss=[3.0, 2.0], own=[1.0]), ["loss"]),
         (History(epoch=[1, 2], loss=[3.0, 2.0], test_loss=[3.0, 2.0], nnz=[{"1": 3}, {"1": 4}]), ["loss"]),
     ],
 )
 def test_odd_histories(history, measures):
     html = history._repr_html_()
     assert [*plots(html)] == measures
+    assert len(html) < 20_000
     assert "nan" not in "".join(line.get("points") for line in parsed(html).iter("polyline"))
 
 
@@ -148,19 +138,6 @@ def test_a_verbose_run_in_a_kernel_is_shown_live(kernel, capsys, monkeypatch):
     assert capsys.readouterr().out == ""
 
 
-def test_progress_grows_within_an_epoch(kernel, monkeypatch):
-    monkeypatch.setattr(LiveTable, "_INTERVAL", 0.0)
-    trained(epochs=1, batch_size=4, verbose=True, callbacks=[EveryBatch()])
-    shares = [float(x) for html in kernel.shown for x in re.findall(r"width:([\d.]+)%;height", html)]
-    assert shares == sorted(shares)
-    assert {0.0, 50.0, 75.0} <= {*shares}
-
-
-class EveryBatch(Callback):
-    def batch(self, run) -> None:
-        pass
-
-
 def test_a_run_that_fails_shows_what_it_has(kernel):
     class Failing(Callback):
         def epoch(self, run) -> None:
@@ -173,10 +150,9 @@ def test_a_run_that_fails_shows_what_it_has(kernel):
     assert len([*parsed(kernel.shown[-1]).iter("tr")]) == 3
 
 
-@pytest.mark.parametrize("shell", [None, SimpleNamespace(), SimpleNamespace(kernel=None)])
-def test_elsewhere_a_report_is_printed(shell, monkeypatch, capsys):
+def test_elsewhere_a_report_is_printed(monkeypatch, capsys):
     IPython = ModuleType("IPython")
-    IPython.get_ipython = lambda: shell
+    IPython.get_ipython = lambda: None
     monkeypatch.setitem(sys.modules, "IPython", IPython)
     assert type(default_report()) is Report
     trained(verbose=True)

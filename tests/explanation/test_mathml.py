@@ -32,9 +32,10 @@ def text_of(latex: str) -> str:
     return re.sub(r"\s", "", unicodedata.normalize("NFKC", "".join(root.itertext())))
 
 
-@pytest.mark.parametrize("latex", [*EQUATIONS.values(), *GRADIENTS.values()], ids=[*EQUATIONS, *GRADIENTS])
-def test_nothing_of_latex_is_left(latex):
-    assert not re.search(r"[\\&{}$^_]", text_of(latex).replace("{", "", latex.count(r"\begin{cases}")))
+def test_nothing_of_latex_is_left():
+    for name, latex in (EQUATIONS | GRADIENTS).items():
+        text = text_of(latex).replace("{", "", latex.count(r"\begin{cases}"))
+        assert not re.search(r"[\\&{}$^_]", text), name
 
 
 def test_the_lines_of_a_program():

@@ -152,18 +152,6 @@ def test_a_layer_without_source_says_so():
         assert "thesourceofHostileLayer.feedforwardisnotavailable" in text(parsed(thing._repr_html_()))
 
 
-class FailingLayer(mg.LinearLayer):
-    """Y = a matrix of a wrong size"""
-
-    def feedforward(self, X):
-        Y = X @ X
-        return Y
-
-
-def test_a_layer_that_fails_is_shown_without_sizes():
-    assert formulas(parsed(FailingLayer(D, K)._repr_html_()))[0] == "Y=XX"
-
-
 # -- models -----------------------------------------------------------------------------------------
 
 
@@ -222,21 +210,3 @@ def _plain(name: str) -> set[str]:
     """Ways to write a name: W1.delta' is Δ with the index W1 and a prime after the index or before."""
     name = name.strip().replace("'", "′")
     return {name, name.replace(".delta", "")}
-
-
-def test_a_long_program_is_cut():
-    program = mg.create_model(";".join(["SReLU"] * 12), [5] * 13).program(fused=False)
-    root = parsed(program._repr_html_())
-    lines = len(str(program).splitlines()) - 2
-    assert len([*root.iter("tr")]) == 150 < lines
-    assert f"and{lines - 150}morelines" in text(root)
-
-
-# -- elsewhere ----------------------------------------------------------------------------------------
-
-
-def test_large_layers_take_no_time_and_little_memory():
-    support = mg.Support.from_flat((500_000, 400_000), np.array([0, 7, 10**11]))
-    shown = text(parsed(mg.LinearLayer(400_000, 500_000, support=support)._repr_html_()))
-    assert "N×500000" in shown
-    assert "3of200000000000elementsarestored" in shown

@@ -35,30 +35,20 @@ SE, ENTROPY = mg.SquaredErrorLoss, mg.SoftmaxCrossEntropyLoss
 EXPECTED = [
     (mg.LinearLayer, "Y", "appendix:layers"),
     (mg.LinearLayer, "DW", "eq:dLdw"),
-    (mg.LinearLayer, "Db", "eq:dLdb"),
-    (mg.LinearLayer, "DX", "eq:dLdx"),
     (mg.ActivationLayer, "DW", "appendix:layers"),  # the paper's equation is that of the linear layer
     (mg.SoftmaxLayer, "R", "appendix:layers"),
     (mg.SoftmaxLayer, "DZ", "eq:softmax-layer-backprop1"),
-    *((mg.SoftmaxLayer, name, "eq:softmax-layer-backprop2") for name in ("DW", "Db", "DX")),
-    (mg.LogSoftmaxLayer, "DX", "appendix:layers"),
+    (mg.SoftmaxLayer, "DW", "eq:softmax-layer-backprop2"),
     (mg.BatchNormalizationLayer, "DX", "eq:batch-normalization-backpropagation"),
     (mg.BatchNormalizationLayer, "running_mean", "appendix:layers"),
     (mg.SReLULayer, "DW", ""),
     (SE, "value", "appendix:loss-functions"),
     (ENTROPY, "gradient", "eq:softmax-cross-entropy-derivation"),
     (ENTROPY, "mean_gradient", "appendix:loss-functions"),
-    (mg.LogisticCrossEntropyLoss, "gradient", "eq:logistic-cross-entropy-loss"),
-    (mg.BinaryCrossEntropyLoss, "gradient", ""),
-    (mg.ReLUActivation, "gradient", "appendix:activation-functions"),
     (mg.GELUActivation, "value", ""),
     (mg.NesterovOptimizer, "delta", "appendix:optimization"),
-    (mg.AdamOptimizer, "x", ""),
     (softmax_functions.softmax, "", "eq:softmax-multiple"),
-    (softmax_functions.stable_softmax, "", "eq:stable-softmax-multiple"),
     (softmax_functions.softmax_jacobian, "", "eq:softmax-derivation"),
-    (softmax_functions.log_softmax_jacobian, "", "eq:log-softmax-derivation"),
-    (softmax_functions.stable_log_softmax, "", "appendix:activation-functions"),
 ]
 
 

@@ -12,7 +12,7 @@ import matgrad as mg
 from matgrad.cli.files import READS, Command
 from matgrad.cli.options import POSITIVE, SEED, plugin_option
 from matgrad.foundation.writing import as_json as json_text
-from matgrad.inspection.gradient_check import GradientResult, check_gradients, first_wrong
+from matgrad.inspection.gradient_check import check_gradients, first_wrong
 from matgrad.loss_functions import check_loss, create_loss
 from matgrad.specifications.models import create_model
 from matgrad.storage.models import load_model
@@ -56,7 +56,7 @@ def check(model: Path | None, layers: str | None, layer_sizes: str | None, **opt
     X = rng.normal(size=(N, M.layers[0].input_size))
     T = rng.dirichlet(np.ones(K), N) if K > 1 else rng.random((N, 1))
     results = check_gradients(M, loss, X, T, h=options["gradient_step"])
-    wrong = first_wrong(results)
+    wrong, silent = first_wrong(results), [r for r in results if not r.tells]
     if options["as_json"]:
         rows = [
             {"name": r.name, "relative_error": r.relative_error, "checked": r.checked, "ok": r.ok and r.tells}
@@ -64,22 +64,12 @@ def check(model: Path | None, layers: str | None, layer_sizes: str | None, **opt
         ]
         click.echo(json_text({"equations": rows, "first_wrong": wrong and wrong.name}))
     else:
-        _print(results)
-    if not all(r.ok and r.tells for r in results):
+        width = max(len(r.name) for r in results)
+        for r in results:
+            verdict = "WRONG" if not r.ok else "ok" if r.tells else "cannot be judged"
+            click.echo(f"{r.name:<{width}}  relative error {r.relative_error:.1e}  {verdict}")
+        count = f"{len(results) - len(silent)} of" if silent else "all"
+        agreement = f"{count} {len(results)} equations agree with central differences"
+        click.echo(str(wrong) if wrong else "\n".join([*map(str, silent), agreement]))
+    if wrong or silent:
         raise click.exceptions.Exit(1)
-
-
-def _print(results: list[GradientResult]) -> None:
-    """One line per gradient, and then the first wrong one, or those that cannot be judged, or that all agree."""
-    width = max(len(r.name) for r in results)
-    for r in results:
-        verdict = "WRONG" if not r.ok else "ok" if r.tells else "cannot be judged"
-        click.echo(f"{r.name:<{width}}  relative error {r.relative_error:.1e}  {verdict}")
-    wrong, silent = first_wrong(results), [r for r in results if not r.tells]
-    if wrong:
-        click.echo(str(wrong))
-    elif silent:
-        click.echo("\n".join(map(str, silent)))
-        click.echo(f"{len(results) - len(silent)} of {len(results)} equations agree with central differences")
-    else:
-        click.echo(f"all {len(results)} equations agree with central differences")

@@ -69,16 +69,14 @@ def info(as_json: bool) -> None:
     if as_json:
         click.echo(json_text(values))
         return
-    for name, version in values["versions"].items():
-        click.echo(f"{name:<16} {version}")
+    lines = dict(values["versions"])
     for name, is_found in values["backends"].items():
-        click.echo(f"backend {name:<12} {'installed' if is_found else 'not installed'}")
-    click.echo(f"backend {'auto':<12} {values['auto']}")
-    for name, value in values["machine"].items():
+        lines[f"backend {name:<12}"] = "installed" if is_found else "not installed"
+    lines |= {f"backend {'auto':<12}": values["auto"], **values["machine"]}
+    lines["instructions"] = " ".join(values["instruction_sets"])
+    lines |= {f"threads of {name}": number for name, number in values["threads"].items()}
+    for name, value in lines.items():
         click.echo(f"{name:<16} {value}")
-    click.echo(f"{'instructions':<16} {' '.join(values['instruction_sets'])}")
-    for name, number in values["threads"].items():
-        click.echo(f"{'threads':<16} {number} ({name})")
 
 
 def _features(value: Any, file: Path) -> dict[str, str]:

@@ -29,35 +29,7 @@ from matgrad.storage.models import SavedModel
 
 if TYPE_CHECKING:
     from matgrad.program import Program
-
-OPTIMIZER_IN_PARTS = "optimizer"
-
-
-class Placements(click.ParamType):
-    """How inputs are shared out among ranks: names with rows or columns, or the word for what optimizers remember."""
-
-    name = "placements"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The placements by name."""
-        from matgrad.program.sharding import AXES, Placement
-
-        if not isinstance(value, str) or value == OPTIMIZER_IN_PARTS:
-            return value
-        known = {axis.value: axis for axis in AXES}
-        found: dict[str, Placement] = {}
-        for item in value.split(";"):
-            name, _, axis = (part.strip() for part in item.partition("="))
-            if axis not in known:
-                self.fail(f"{item!r}: expected {OPTIMIZER_IN_PARTS}, or NAME=rows and NAME=columns.", param, ctx)
-            if name in found:
-                self.fail(f"{name} twice: expected it once.", param, ctx)
-            found[name] = known[axis]
-        return found
-
-
-PLACEMENTS = Placements()
-
+    from matgrad.program.sharding import Placements
 
 model_options = all_of(
     option("Model", "--layers", default="ReLU;ReLU;Linear", metavar="LIST", help="The layers."),
@@ -96,7 +68,6 @@ model_options = all_of(
 @option(
     "Training",
     "--placements",
-    type=PLACEMENTS,
     metavar="LIST",
     help="What each rank has only a part of, such as 1.W=rows;1.b=columns;2.W=columns, or the word optimizer for X, T "
     "and what optimizers remember.  [default: X=rows;T=rows]",
@@ -113,7 +84,7 @@ model_options = all_of(
     help="Write the equations as a LaTeX document; - prints it.",
 )
 @option("Output", "--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
-def program(**options: Any) -> None:
+def program(as_json: bool, **options: Any) -> None:
     """Record a training step, or feedforward, and show it as equations in the order of execution.
 
     x' is x after the step, ⊙ multiplies elements, [x ≥ 0] is 1 or 0, and 1_N b repeats the row b.
@@ -125,7 +96,7 @@ def program(**options: Any) -> None:
 
     path: Path | None = options["save"]
     latex: Path | None = options["latex"]
-    if latex == STANDARD_OUTPUT and options["as_json"]:
+    if latex == STANDARD_OUTPUT and as_json:
         raise click.UsageError("--latex - and --json: expected one of them, as each prints nothing else")
     _check(options)
     saved = described_model(options)
@@ -149,15 +120,12 @@ def program(**options: Any) -> None:
     if latex is not None:
         write_latex(latex, document(program_latex(result)))
     if latex != STANDARD_OUTPUT:
-        if options["as_json"]:
-            content = as_dictionary(with_separate_exchange(result))
-            click.echo(json_text(content if messages is None else content | {"messages": messages}))
-        else:
-            click.echo(str(result))
-            if messages is not None:
-                n, N = result.inputs["T"].shape[0], options["batch_size"]
-                share = f"rank {options['rank']} of {options['ranks']} has {n:d} of {N} examples"
-                click.echo(f"\n{share}; {_messages_text(messages)}")
+        beside = {} if messages is None else {"messages": messages}
+        click.echo(json_text(as_dictionary(with_separate_exchange(result)) | beside) if as_json else str(result))
+        if messages is not None and not as_json:
+            n, N = result.inputs["T"].shape[0], options["batch_size"]
+            share = f"rank {options['rank']} of {options['ranks']} has {n:d} of {N} examples"
+            click.echo(f"\n{share}; {_messages_text(messages)}")
 
 
 def described_model(options: dict[str, Any]) -> SavedModel:
@@ -187,36 +155,45 @@ def new_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
 
 def _check(options: dict[str, Any]) -> None:
     """Raise if options do not go together."""
-    conflicts = (
-        (
-            options["feedforward"],
-            ("loss", "clip", "optimizers", "ranks"),
-            "--feedforward: it is for a training step",
-        ),
-        (options["ranks"] is not None, ("save",), "--ranks: the program of a rank runs only together with the others"),
-        (options["ranks"] is None, ("rank", "placements"), "no --ranks: it says which part of a program a rank has"),
-    )
-    for applies, names, reason in conflicts:
-        for name in names:
-            if applies and is_given(name):
-                raise ValueError(f"--{name} and {reason}")
-    if options["ranks"] is not None and options["rank"] >= options["ranks"]:
-        raise ValueError(f"--rank {options['rank']}: expected 0 to {options['ranks'] - 1}")
+    P = options["ranks"]
+    conflicts = {
+        "--feedforward: it is for a training step": options["feedforward"] and ("loss", "clip", "optimizers", "ranks"),
+        "--ranks: the program of a rank runs only together with the others": P is not None and ("save",),
+        "no --ranks: it says which part of a program a rank has": P is None and ("rank", "placements"),
+    }
+    for reason, names in conflicts.items():
+        for name in filter(is_given, names or ()):
+            raise ValueError(f"--{name} and {reason}")
+    if P is not None and options["rank"] >= P:
+        raise ValueError(f"--rank {options['rank']}: expected 0 to {P - 1}")
+
+
+def _placements(program: Program, text: str | None, size: int) -> Placements:
+    """How the inputs are split among ranks: by the names in a list such as 1.W=rows, or by one of two rules."""
+    from matgrad.program.sharding import AXES, data_parallel, shared_optimizer, with_optimizers
+
+    if text is None:
+        return data_parallel(program, size)
+    if text == "optimizer":
+        return shared_optimizer(program, size)
+    known, found = {axis.value: axis for axis in AXES}, {}
+    for item in text.split(";"):
+        name, _, axis = (part.strip() for part in item.partition("="))
+        if axis not in known or name in found:
+            raise ValueError(f"--placements: {item!r}: expected optimizer, or each NAME=rows or NAME=columns once")
+        found[name] = known[axis]
+    return with_optimizers(program, found)
 
 
 def _of_rank(program: Program, options: dict[str, Any]) -> tuple[Program, list[dict[str, Any]]]:
     """The program of a rank, and what it exchanges with the others in a step."""
     from matgrad.program.rules import optimized
     from matgrad.program.schedule import executable, traffic
-    from matgrad.program.sharding import data_parallel, sharded, shared_optimizer, with_optimizers
+    from matgrad.program.sharding import sharded
     from matgrad.program.text import Printer
 
-    size, placements = options["ranks"], options["placements"]
-    if placements == OPTIMIZER_IN_PARTS:
-        placed = shared_optimizer(program, size)
-    else:
-        placed = data_parallel(program, size) if placements is None else with_optimizers(program, placements)
-    own = sharded(program, placed, options["rank"], size)
+    size = options["ranks"]
+    own = sharded(program, _placements(program, options["placements"], size), options["rank"], size)
     executed = executable(own)
     printer = Printer(executed)
     messages = [

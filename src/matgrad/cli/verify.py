@@ -20,9 +20,7 @@ from matgrad.foundation.writing import as_json as json_text
 if TYPE_CHECKING:
     from matgrad.inspection.verdicts import Case, Check
 
-HEADINGS = ("equation", "source", "paper", "sizes", "method", "seconds", "verdict")
-
-
+COLUMNS = {"equation": 38, "source": 48, "paper": 40, "sizes": 34, "method": 11, "seconds": 7, "verdict": 7}  # widths
 MEANING = (
     "proved: for all sizes of 1 or more, and all real numbers for which both sides are defined, except where a "
     "condition such as x ≥ 0, or a maximum, changes"
@@ -74,27 +72,26 @@ def verify(
             raise click.UsageError("--explain goes with --all-sizes, and with --layer, --latex and --plugin alone")
         _explain(explain, only, latex)
         return
-    start = time.perf_counter()
-    checks: list[Check] = []
+    start, checks = time.perf_counter(), []
+    right, wrong_word = ("proved", "NOT PROVED") if all_sizes else ("right", "WRONG")
     chosen = _cases(only, quick, all_sizes)
     if not as_json:
-        click.echo(_line(HEADINGS))
-    for check in _progress(chosen, silent=as_json):
-        checks.append(check)
+        click.echo(_line(*COLUMNS))
+    for x in _progress(chosen, silent=as_json):
+        checks.append(x)
         if not as_json:
-            click.echo(_line(_cells(check, *(("proved", "NOT PROVED") if all_sizes else ("right", "WRONG")))))
-    wrong = [check for check in checks if not check.ok]
-    judged = [check for check in checks if not check.note]
+            verdict = "none" if x.note else right if x.ok else wrong_word
+            click.echo(_line(x.name, x.location, x.label, x.sizes, x.method, f"{x.seconds:.2f}", verdict))
+    wrong, judged = [x for x in checks if not x.ok], [x for x in checks if not x.note]
     if not judged:
         raise ValueError(f"no equation was checked: {', '.join(only) or 'nothing was selected'}")
     if as_json:
         count = {"not_proved" if all_sizes else "wrong": len(wrong)}
-        click.echo(json_text({"checks": [asdict(check) for check in checks]} | count))
+        click.echo(json_text({"checks": [asdict(x) for x in checks]} | count))
     else:
-        for message in dict.fromkeys(check.message for check in wrong):
-            click.echo(f"\n{message}")
-        for note in dict.fromkeys(f"{check.name} {check.location}: {check.note}" for check in checks if check.note):
-            click.echo(f"\nnote: {note}")
+        notes = (f"note: {x.name} {x.location}: {x.note}" for x in checks if x.note)
+        for text in dict.fromkeys([*(x.message for x in wrong), *notes]):
+            click.echo(f"\n{text}")
         seconds, verdict = time.perf_counter() - start, "proved for all sizes" if all_sizes else "right"
         click.echo(f"\n{len(judged) - len(wrong)} of {len(judged)} equations are {verdict}, in {seconds:.0f} s")
         if all_sizes:
@@ -129,14 +126,8 @@ def _progress(chosen: Sequence[Case], silent: bool) -> Iterator[Check]:
             yield from case.run()
 
 
-def _cells(check: Check, right: str, wrong: str) -> tuple[str, ...]:
-    verdict = "none" if check.note else right if check.ok else wrong
-    return check.name, check.location, check.label, check.sizes, check.method, f"{check.seconds:.2f}", verdict
-
-
-def _line(cells: tuple[str, ...]) -> str:
-    widths = (38, 48, 40, 34, 11, 7, 7)
-    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
+def _line(*cells: str) -> str:
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, COLUMNS.values(), strict=True)).rstrip()
 
 
 def _explain(name: str, only: tuple[str, ...], latex: Path | None) -> None:
