@@ -27,7 +27,7 @@ from matgrad.training.run import LEARNING_RATE
 if TYPE_CHECKING:
     from matgrad.explanation.writing import Written
 
-MOST = 1_000_000  # elements in the matrices of an explanation: it is for people, who look at single ones
+MOST = 1_000_000  # limit of elements in all matrices of an explanation
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,7 +135,8 @@ def explain(
 
     X and T are as in `M.fit`, and so are the default loss and the default learning rate η. The equations run in float64
     on NumPy, in training mode, on a copy of M, which is not changed. Gradients are compared with central differences;
-    with `verify`, the equations are also checked symbolically, which takes seconds (`progress` is told of what).
+    with `verify`, the equations are also checked symbolically, which takes seconds; `progress` is called with the name
+    of each class that is checked.
     """
     from matgrad.explanation.writing import Writer  # reads source, which `import matgrad` need not know how to do
 

@@ -152,7 +152,7 @@ def _text(x: float, y: float, text: str, anchor: str, opacity: float = 0.8, weig
 
 def _ticks(low: float, high: float, count: int) -> list[float]:
     """About `count` equidistant round numbers; the first is at most `low`, and the last at least `high`."""
-    least = 1e-9 * max(abs(low), abs(high)) or 1.0  # a smaller distance cannot be told from 0
+    least = 1e-9 * max(abs(low), abs(high)) or 1.0  # smaller distances are rounding errors
     rough = max(high - low, least, 1e-300) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough * (1 - 1e-9))

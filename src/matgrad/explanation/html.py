@@ -42,7 +42,7 @@ def _word(found: re.Match[str]) -> str:
     return rf"\text{{{found[1].replace(chr(92) + ' ', ' ')}}}"
 
 
-POSITIVE, NEGATIVE = (240, 128, 30), (37, 124, 235)  # orange and blue, told apart by everybody
+POSITIVE, NEGATIVE = (240, 128, 30), (37, 124, 235)  # orange and blue, safe for colour blindness
 STRONGEST = 0.7  # the opacity of the color of the largest element
 MOST_ROWS, MOST_COLUMNS = 8, 10  # of a matrix that is shown in full
 PICTURE = 96  # the most blocks of a picture in a row or column

@@ -12,6 +12,7 @@ import numpy as np
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.backends import get_backend
 from matgrad.explanation.passes import LOSS, Result
+from matgrad.inspection.equations import full_name
 from matgrad.inspection.gradient_check import GradientResult, check_gradients, first_wrong
 from matgrad.layers import ActivationLayer
 from matgrad.loss_functions import LOSSES, LossFunction
@@ -60,7 +61,7 @@ class Judge:
         self.first_wrong = wrong and wrong.name
 
     def verify(self, M: MultilayerPerceptron, progress: Callable[[str], None] = lambda name: None) -> None:
-        """Check the equations of all classes in M symbolically; `progress` is told which."""
+        """Check the equations of all classes in M symbolically; `progress` is called with the name of each."""
         get_backend("sympy")  # says what to install if SymPy is missing
         from matgrad.symbolic.suite import cases
 
@@ -98,8 +99,8 @@ class Judge:
         if result.name == LOSS or result.phase not in ("loss", "backpropagate"):
             return ""
         if result.layer is None:
-            return f"{type(self.loss).__name__}.gradient"
-        return f"layer {result.path} {type(result.layer).__name__}.{result.quantity}"
+            return full_name("", self.loss, "gradient")
+        return full_name(result.path, result.layer, result.quantity)
 
     def _of_differences(self, result: GradientResult) -> list[str]:
         """How a gradient compares with central differences, after a wrong activation function in it."""

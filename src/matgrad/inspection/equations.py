@@ -56,6 +56,15 @@ class Equation:
         return f"{self.layer}.{self.name}"
 
 
+def full_name(path: str, owner: object, quantity: str) -> str:
+    """The name of what a layer, loss, function or optimizer computes: ``layer 2 ActivationLayer.DW``.
+
+    Without the path of a layer, as for a loss, it is ``SquaredErrorLoss.gradient``.
+    """
+    name = f"{type(owner).__name__}.{quantity}"
+    return f"layer {path} {name}" if path else name
+
+
 def relative_path(file: str) -> str:
     """The path of a file, relative to the current folder if it is inside; cells of a notebook have no path."""
     if re.search(r"\Wipykernel_\d+\W|ipython-input-", file):

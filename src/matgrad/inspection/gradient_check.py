@@ -18,7 +18,7 @@ import numpy as np
 
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import Array
-from matgrad.inspection.equations import Equation, assignment
+from matgrad.inspection.equations import Equation, assignment, full_name
 from matgrad.inspection.faults import naming_faults
 from matgrad.inspection.variables import NumericModel, Variable, size_text
 from matgrad.layers.layer import Layer
@@ -180,7 +180,7 @@ class _Check:
 
 
 def _problem(DV: Any, V: np.ndarray) -> str:
-    """Why DV cannot be the gradient of V, whatever its values; '' if it can."""
+    """Why DV cannot be the gradient of V, for any values; '' if it can."""
     if not isinstance(DV, np.ndarray):
         found = "nothing" if DV is None else f"{DV!r}"
     elif DV.shape != V.shape:
@@ -201,7 +201,7 @@ def _check_activation(act: ActivationFunction, V: Variable) -> GradientResult | 
     X, h = V.value, 1e-6 * np.maximum(np.abs(V.value), 1)
     right, left = (act(X + h) - act(X)) / h, (act(X) - act(X - h)) / h
     found, expected = np.asarray(act.gradient(X)), (left + right) / 2
-    name, equation = f"layer {V.path} {type(act).__name__}.gradient", assignment(type(act), "gradient", "gradient")
+    name, equation = full_name(V.path, act, "gradient"), assignment(type(act), "gradient", "gradient")
     if problem := _problem(found, X):
         return _uncompared(name, equation, problem)
     size = np.maximum(1, np.abs(expected))

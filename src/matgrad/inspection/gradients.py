@@ -1,4 +1,4 @@
-"""All gradients of a layer, as it computes them, compared with derivatives: for whatever can derive them."""
+"""All gradients of a layer, compared with derivatives of ⟨G, Y⟩ by SymPy or in index notation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Calculus(Protocol):
         """Whether two matrices are the same."""
 
     def problem_of(self, found: Any, expected: Matrix) -> str:
-        """Why they cannot be equal, whatever the symbols stand for; '' if they can."""
+        """Why they cannot be equal for any values of the symbols; '' if they can."""
 
 
 def gradient_checks(

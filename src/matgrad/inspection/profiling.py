@@ -121,7 +121,7 @@ class Profile:
 
     def __init__(self, M: MultilayerPerceptron) -> None:
         self.M = M
-        self.seconds = 0.0  # of all training, except what `paused` leaves out
+        self.seconds = 0.0  # of all training, except what `paused` excludes
         self.batches = 0
         self.is_forced = False  # whether the equations ran one by one because the compiled step cannot be timed
         self._rows: dict[str, Row] = {}  # by segment
@@ -259,7 +259,7 @@ class Profile:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave out the time that passes inside."""
+        """Exclude the time that passes inside."""
         start = time.perf_counter()
         try:
             yield
@@ -297,7 +297,7 @@ def counted(M: MultilayerPerceptron) -> Iterator[None]:
 
 @contextmanager
 def paused(M: MultilayerPerceptron) -> Iterator[None]:
-    """Leave out the time that passes inside, in the middle of training, if M is profiled."""
+    """Exclude the time that passes inside, in the middle of training, if M is profiled."""
     p = profile_of(M)
     with nullcontext() if p is None else p.paused():
         yield

@@ -36,7 +36,7 @@ class Variable:
     value: Any
     equation: Equation  # of DV
     position: int | None = None  # of a value: the index of its equation among those that the part executed
-    problem: str = ""  # why DV cannot be right, whatever its value
+    problem: str = ""  # why DV cannot be right
 
 
 class Watch:

@@ -1,6 +1,6 @@
 """Watching a training step: after each of its segments, which equation, loss or optimizer it was.
 
-A segment is an equation of a layer (``layer 1 ActivationLayer.DW``), whatever else a method of a layer does
+A segment is an equation of a layer (``layer 1 ActivationLayer.DW``), the rest of a method of a layer
 (``layer 1 ActivationLayer.feedforward``), the gradient of the loss (``SoftmaxCrossEntropyLoss.gradient``),
 ``clip_gradients``, or the update of a parameter (``layer 1 MomentumOptimizer.W``). Segments belong to phases:
 feedforward, loss, backpropagate, clip_gradients, optimize. Layer 3.1 is the first part of layer 3; its segments
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from matgrad.inspection.equations import Equation, equations, observed
+from matgrad.inspection.equations import Equation, equations, full_name, observed
 from matgrad.layers.layer import Layer
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ def watched(M: MultilayerPerceptron, loss: LossFunction | None, mark: Mark) -> I
     names = {id(layer): name for name, layer in M.walk()}  # layers may compare equal
 
     def mark_equation(layer: Layer, equation: Equation, X: Any) -> Any:
-        mark(f"layer {names[id(layer)]} {equation}", X, f"{equation.name}{names[id(layer)]}")
+        path = names[id(layer)]
+        mark(full_name(path, layer, equation.name), X, f"{equation.name}{path}")
         return X
 
     with ExitStack() as stack:
@@ -47,10 +48,10 @@ def watched_methods(M: MultilayerPerceptron, loss: LossFunction | None) -> Itera
     """(object, method, segment that ends when the method begins, segment that ends with the method)."""
     for i, layer in M.walk():
         for method in ("feedforward", "backpropagate", "optimize"):
-            yield layer, method, "", f"layer {i} {type(layer).__name__}.{method}"
+            yield layer, method, "", full_name(i, layer, method)
         for name, optimizer in layer._optimizers.items():
-            yield optimizer, "apply", "", f"layer {i} {type(optimizer).__name__}.{name}"
-    yield M, "backpropagate", f"{type(loss).__name__}.gradient", ""
+            yield optimizer, "apply", "", full_name(i, optimizer, name)
+    yield M, "backpropagate", full_name("", loss, "gradient"), ""
     yield M, "optimize", CLIP, ""
 
 
@@ -84,10 +85,10 @@ def phases_of_segments(M: MultilayerPerceptron) -> dict[str, str]:
         for i, layer in ordered:
             with suppress(ValueError):
                 for equation in equations(type(layer), method):
-                    phases.setdefault(f"layer {i} {equation}", method)
-            phases[f"layer {i} {type(layer).__name__}.{method}"] = method
+                    phases.setdefault(full_name(i, layer, equation.name), method)
+            phases[full_name(i, layer, method)] = method
     for i, layer in layers:
         for name, optimizer in layer._optimizers.items():
-            phases[f"layer {i} {type(optimizer).__name__}.{name}"] = "optimize"
-        phases[f"layer {i} {type(layer).__name__}.optimize"] = "optimize"
+            phases[full_name(i, optimizer, name)] = "optimize"
+        phases[full_name(i, layer, "optimize")] = "optimize"
     return phases

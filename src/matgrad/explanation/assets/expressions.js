@@ -2,7 +2,7 @@
 
 const childrenOf = (node) => node.operands ?? (node.body ? [node.body] : []);
 
-// equal strings for equal expressions, whatever the names of their bound indices
+// cache key of an expression, independent of the names of its bound indices
 function keyOf(node, names = new Map()) {
   const index = (i) => names.get(i) ?? i;
   if (node.kind === "number") return `${node.number}`;

@@ -5,7 +5,7 @@ const topLayer = ({ layer }) => (layer ?? "").split(".")[0]; // that a part belo
 function makeNetwork() {
   const { layers, loss, optimizer, examples } = data.network;
   const tops = layers.filter((x) => !x.name.includes("."));
-  $("facts").textContent = [`${examples} examples`, `${tops.length} layers`, loss, optimizer].join(" · ");
+  $("summary").textContent = [`${examples} examples`, `${tops.length} layers`, loss, optimizer].join(" · ");
   const nodes = tops.map(({ name, specification, inputs, outputs, density, definition }) => {
     const stored = density < 1 ? ` · ${Number((100 * density).toFixed(1))} %` : "";
     return layerNode(name, specification, `${inputs} → ${outputs}${stored}`, definition);

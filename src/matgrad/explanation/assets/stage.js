@@ -78,7 +78,7 @@ function showEquation(current, colors) {
   showVerdict(current.verdict);
 }
 
-// give a symbol in an equation its colour: a run of siblings that reads like it, whatever the exponent of the last
+// give a symbol in an equation its colour: a run of siblings with the same text, ignoring the exponent of the last
 function paint(root, nodes, color) {
   const wanted = nodes.map((x) => x.textContent);
   for (const first of root.querySelectorAll(":not(math, mrow, mo)")) {
