@@ -196,7 +196,7 @@ class NumericModel:
         for layer in self.layers:
             layer.to(get_backend("numpy"), "float64")
         self.watch = Watch(dict(MultilayerPerceptron(self.layers).walk()))
-        self.buffers = [(x, name, getattr(x, name)) for x in self.watch.parts.values() for name in x.buffers]
+        self.buffers = [(x, name, copy.copy(getattr(x, name))) for x in self.watch.parts.values() for name in x.buffers]
         self.inputs = [_batch("X", X, self.layers[0].input_size)]  # of the layers, and of the loss
         self.T = _batch("T", T, self.layers[-1].output_size)
         if len(self.T) != len(self.inputs[0]):
