@@ -129,8 +129,8 @@ def test_bad_input_is_refused_with_a_clear_error():
 DW, DZ = "product_on(W, DY.T, X)", "hadamard(DY, act.gradient(Z))"
 MUTANTS = {
     (dropout, "LinearDropoutLayer(5, 4, dropout=0.3)"): [
-        ("DW", f"hadamard({DW}, R)", DW),
-        ("DX", "DY @ hadamard(W, R)", "DY @ W"),
+        ("DW", f"self.drop({DW})", DW),
+        ("DX", "DY @ self.drop(W)", "DY @ W"),
     ],
     (linear, "ActivationLayer(5, 4, mg.GELUActivation())"): [
         ("DW", DW, f"2 * {DW}"),
