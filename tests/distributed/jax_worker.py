@@ -1,4 +1,4 @@
-"""One process of a test with JAX: ``jax_worker.py '{"FUNCTION": [ARGUMENT, …], …}'``, with the variables of torchrun.
+"""One process of a test with JAX: ``jax_worker.py '{"FUNCTION": [ARGUMENT, …], …}'``, with the variables of JAX.
 
 The last line that it prints is what the functions return, by name, as JSON.
 """

@@ -28,15 +28,11 @@ def on_ranks(tasks: dict[str, list[str]], *, processes: int = 1, devices: int = 
         "OMP_NUM_THREADS": "1",
     }
     if processes > 1:
-        common |= {
-            "MASTER_ADDR": "localhost",
-            "MASTER_PORT": str(free_port() - 1),
-            "WORLD_SIZE": str(processes),
-        }  # JAX takes the next port
+        common |= {"JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}", "JAX_NUM_PROCESSES": str(processes)}
     started = [
         subprocess.Popen(
             [sys.executable, FOLDER / "jax_worker.py", json.dumps(tasks)],
-            env=common | ({"RANK": str(rank), "LOCAL_RANK": str(rank)} if processes > 1 else {}),
+            env=common | ({"JAX_PROCESS_ID": str(rank)} if processes > 1 else {}),
             stdout=subprocess.PIPE,
             text=True,
         )

@@ -32,8 +32,8 @@ class FileType(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
-        if not str(value):
-            self.fail("expected the name of a file or folder, found ''.", param, ctx)
+        if not str(value) or "\0" in str(value):
+            self.fail(f"expected the name of a file or folder, found {str(value)!r}.", param, ctx)
         return super().convert(value, param, ctx)
 
 

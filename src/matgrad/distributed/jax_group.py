@@ -15,10 +15,12 @@ from jax.errors import JaxRuntimeError
 from jax.experimental.multihost_utils import process_allgather
 
 from matgrad.distributed.group import Group, lost
-from matgrad.distributed.starting import Place, place_of
+from matgrad.distributed.starting import Place, integer, place_of
 
 # of JAX: messages between CPUs, and no handler of SIGTERM, which ends a run after a checkpoint
 OPTIONS = {"jax_cpu_collectives_implementation": "gloo", "jax_enable_preemption_service": False}
+
+PROCESSES = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")  # beside JAX_COORDINATOR_ADDRESS; JAX itself asks the cluster alone
 
 
 class JaxGroup(Group):
@@ -80,7 +82,8 @@ def adopted(timeout: float) -> JaxGroup | None:
         return JaxGroup()
     if "JAX_COORDINATOR_ADDRESS" in os.environ:
         _configure()
-        jax.distributed.initialize(initialization_timeout=max(1, round(timeout)))
+        size, rank = (integer(os.environ, name) if name in os.environ else None for name in PROCESSES)
+        jax.distributed.initialize(None, size, rank, initialization_timeout=max(1, round(timeout)))
         return _joined()
     return JaxGroup() if place_of(os.environ) is None and jax.device_count() > 1 else None
 

@@ -73,21 +73,21 @@ def place_of(variables: Mapping[str, str]) -> Place | None:
     """The place in environment variables; None if this process was started alone."""
     if "RANK" in variables or "WORLD_SIZE" in variables:  # of torchrun
         return Place(
-            rank=_integer(variables, "RANK"),
-            size=_integer(variables, "WORLD_SIZE"),
-            local_rank=_integer(variables, "LOCAL_RANK", 0),
+            rank=integer(variables, "RANK"),
+            size=integer(variables, "WORLD_SIZE"),
+            local_rank=integer(variables, "LOCAL_RANK", 0),
             host=variables.get("MASTER_ADDR", "127.0.0.1"),
-            port=_integer(variables, "MASTER_PORT", 29500),
-            attempt=_integer(variables, "TORCHELASTIC_RESTART_COUNT", 0),
+            port=integer(variables, "MASTER_PORT", 29500),
+            attempt=integer(variables, "TORCHELASTIC_RESTART_COUNT", 0),
             is_served=variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         )
     if "SLURM_STEP_NODELIST" in variables and "SLURM_PROCID" in variables:  # of srun
         return Place(
-            rank=_integer(variables, "SLURM_PROCID"),
-            size=_integer(variables, "SLURM_NTASKS"),
-            local_rank=_integer(variables, "SLURM_LOCALID", 0),
+            rank=integer(variables, "SLURM_PROCID"),
+            size=integer(variables, "SLURM_NTASKS"),
+            local_rank=integer(variables, "SLURM_LOCALID", 0),
             host=first_host(variables["SLURM_STEP_NODELIST"]),
-            port=10_000 + (_integer(variables, "SLURM_JOB_ID") + _integer(variables, "SLURM_STEP_ID", 0)) % 20_000,
+            port=10_000 + (integer(variables, "SLURM_JOB_ID") + integer(variables, "SLURM_STEP_ID", 0)) % 20_000,
         )
     return None
 
@@ -100,7 +100,7 @@ def first_host(nodes: str) -> str:
     return "".join(part or "" for part in match.groups())
 
 
-def _integer(variables: Mapping[str, str], name: str, default: int | None = None) -> int:
+def integer(variables: Mapping[str, str], name: str, default: int | None = None) -> int:
     """The integer in a variable."""
     found = variables.get(name, "" if default is None else str(default))
     if not re.fullmatch("[0-9]{1,9}", found):
