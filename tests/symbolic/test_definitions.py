@@ -80,9 +80,8 @@ def test_batch_normalization_has_its_running_statistics_and_a_batch_of_one():
 
 
 @pytest.mark.parametrize("cls", LOSSES.values())
-@pytest.mark.parametrize("N", [1, 3])
-def test_losses(cls: type[mg.LossFunction], N: int):
-    checks = check_definition_of_loss(cls(), N=N)
+def test_losses(cls: type[mg.LossFunction]):
+    checks = check_definition_of_loss(cls())
     assert_ok(checks)
     assert [check.name for check in checks] == [f"{cls.__name__}.value"]
 
