@@ -116,7 +116,7 @@ def model(
 ) -> tuple[mg.MultilayerPerceptron, mg.LossFunction, float | None, mg.DataLoader]:
     """The model of a case, its loss, its clip norm and its batches: the same numbers every time."""
     case = CASES[name]
-    mg.manual_seed(5)  # without a unit that is almost constant over a batch, whose normalization magnifies rounding
+    mg.manual_seed(3)
     M = _made(case).to(backend, dtype=dtype)
     D, K = M.layers[0].input_size, M.layers[-1].output_size
     rng = np.random.default_rng(1)
