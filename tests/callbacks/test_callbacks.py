@@ -204,6 +204,22 @@ def test_control_c_ends_training_between_two_batches(engine: str):
         np.testing.assert_allclose(X, after_batches(engine, 3)[name], rtol=1e-12)
 
 
+def test_callbacks_end_also_if_another_one_fails():
+    ended = []
+
+    class Ending(Callback):
+        def end(self, run) -> None:
+            ended.append("ending")
+
+    class Failing(Callback):
+        def end(self, run) -> None:
+            raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        model().fit(*data(), epochs=1, callbacks=[Ending(), Failing()])
+    assert ended == ["ending"]
+
+
 def test_the_history_is_kept_where_training_is_interrupted_or_fails():
     def fail(run) -> None:
         raise ZeroDivisionError

@@ -328,7 +328,7 @@ TRAIN: dict[str, Words] = {  # options of `matgrad train`, and words of the mess
     "--mnist mnist_empty": ("train-labels-idx1-ubyte", "0 bytes"),
     "--mnist mnist_label": ("Ttrain", "label 11"),
     "--mnist mnist_count": ("20", "19"),
-    "--fashion-mnist mnist_sizes": ("16 columns", "25"),
+    "--fashion-mnist mnist_sizes": ("4×4", "5×5 pixels"),
     "--fashion-mnist mnist_gz": ("train-images-idx3-ubyte",),
     "--mnist mnist_partly": ("t10k-labels-idx1-ubyte",),
     "--cifar10 absent": ("absent",),

@@ -66,7 +66,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
 # -- predictions -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "dtype"), zip(MODELS, ["float32", "float64"] * 3, strict=True))
+@pytest.mark.parametrize(("kind", "dtype"), [*zip(MODELS, ["float32", "float64"] * 3, strict=True)])
 def test_predictions_are_those_of_python(binaries: Path, files, kind: str, dtype: str):
     """Of all examples, also of the last ones, which fill no batch, in evaluation mode."""
     M, (X, t) = model(kind, dtype), data()

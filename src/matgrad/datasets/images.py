@@ -64,6 +64,9 @@ def _dataset(name: str, folder: str | os.PathLike[str], class_names: tuple[str, 
     path = existing_folder(folder)
     files = [_find(path, f"{part}-{kind}") for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
     arrays = [_read(file, dimensions) for file, dimensions in zip(files, (3, 1, 3, 1), strict=True)]
+    if arrays[0].shape[1:] != arrays[2].shape[1:]:
+        sizes = " and ".join("×".join(map(str, A.shape[1:])) for A in arrays[::2])
+        raise DataError(f"{path}: found training and test images of {sizes} pixels, expected equal sizes")
     arrays = [A.reshape(len(A), -1) if A.ndim == 3 else A for A in arrays]
     return Dataset.checked(
         name, *arrays, source=str(path), classes=len(class_names), class_names=class_names, value_range=(0, 255)
