@@ -258,7 +258,7 @@ class Backend(ABC):
         return None
 
     def check_memory(self, wanted: int, device: str | None, what: str) -> None:
-        """Raise MemoryError if so many bytes are known not to fit on a device; `what` begins the message."""
+        """Raise MemoryError if this many bytes cannot fit on a device; `what` begins the message."""
         free = self.free_memory(device)
         if free is not None and wanted > free:
             raise MemoryError(f"{what}: needs {in_words(wanted)} on {device}, found {in_words(free)} free")

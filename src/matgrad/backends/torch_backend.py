@@ -205,7 +205,7 @@ def _hashed(position: torch.Tensor, seed: object, count: object, like: torch.Ten
 
 
 def _integer(x: Any, device: torch.device) -> torch.Tensor:
-    """A whole number on a device, without waiting for it: so it can be captured in a CUDA graph."""
+    """An integer on a device, without waiting for it: so it can be captured in a CUDA graph."""
     is_tensor = isinstance(x, torch.Tensor)
     return x.to(device, torch.int64) if is_tensor else torch.full((), int(x), dtype=torch.int64, device=device)
 

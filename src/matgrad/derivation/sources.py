@@ -16,8 +16,8 @@ from matgrad.proofs.matrices import Questions, symbols
 from matgrad.proofs.symbolic_layers import SymbolicSizes
 
 SOFTMAX = ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
-LEFT_OUT = ("apply", "uniform", "product_on", "positive")  # of the table: they are not for equations
-TABLE = {name: getattr(matrix_operations, name) for name in matrix_operations.__all__ if name not in LEFT_OUT}
+IGNORED = ("apply", "uniform", "product_on", "positive")  # of the table: they are not for equations
+TABLE = {name: getattr(matrix_operations, name) for name in matrix_operations.__all__ if name not in IGNORED}
 ALLOWED = "the operators + - * / @ ** and .T, numbers, sizes, names, and operations of the table"
 DECLARATION = re.compile(r"(\w+)\s*:\s*(\w+)(?:\s*[x×,]\s*|\s+)(\w+)\s*(?:=\s*(\S+))?")
 

@@ -198,7 +198,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_text(path: Path, parse: Callable[[str], T], largest: int) -> T:
-    """What a parser makes of the content of a file, which may have so many bytes."""
+    """What a parser makes of the content of a file of at most this many bytes."""
     try:
         with open(path, "rb") as file:
             content = file.read(largest + 1)

@@ -185,7 +185,7 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 
 def checkpoint_file(folder: Path, step: int) -> Path:
-    """The file of the checkpoint after so many steps."""
+    """The file of the checkpoint after this step."""
     return folder / FILES.replace("*", f"{step:08}")
 
 
