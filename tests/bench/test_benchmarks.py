@@ -175,7 +175,7 @@ def test_brain(tmp_path):
     assert record["losses"][1] < record["losses"][0]
 
 
-@pytest.mark.skipif(not [*(FOLDER.parent / "src" / "matgrad").glob("_native*")], reason="the core is not in src")
+@pytest.mark.skipif(not [*(FOLDER.parent / "src" / "matgrad").glob("_native.*.so")], reason="the core is not in src")
 def test_compare_with_another_checkout():
     output = run("compare", FOLDER.parent, *THREAD, "--steps", 2, "--densities", 0.001)
     assert "CIFAR-10, density 0.001" in output
