@@ -61,6 +61,11 @@ class Term(SymbolicMatrix):
         return self.text
 
     @property
+    def number(self) -> Any:
+        """The number that it is; None if it is none."""
+        return self.label if self.operation == "number" else None
+
+    @property
     def sizes(self) -> tuple[Any, ...]:
         """The names of the sizes in its shape."""
         return tuple(map(size_name, self.shape))

@@ -8,21 +8,27 @@ size of the shape rule. The other marks are ``{1:signed}`` for ``+ c·`` or ``- 
 
 An index definition says what the entry of the result at i, j is: ``lambda i, j, X, Y: summed(lambda k: X[i, k] *
 Y[k, j], X.columns)``; that of a scalar has no i, j, and that of an elementwise operation is a function of entries.
+
+An adjoint gives the gradients of the operands from DY, the result Y and the operands, in operations of the table; it is
+None for an operand that the result does not depend on smoothly.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from matgrad import matrix_operations as table
 from matgrad.index_notation.entries import FIRST, Index, delta
 from matgrad.index_notation.expressions import Expression
 from matgrad.index_notation.functions import erf, exp, log, maximum, raised, sqrt, step, tanh
 from matgrad.index_notation.sums import summed
-from matgrad.program.shapes import SCALAR, ShapeRule
+from matgrad.matrix_operations import column_repeat, hadamard, reciprocal, row_repeat
+from matgrad.program.shapes import SCALAR, ShapeRule, size_name
 
 if TYPE_CHECKING:
     from matgrad.program.program import Value
@@ -43,6 +49,7 @@ class Notation(NamedTuple):
 
 
 Definition = Callable[..., Expression]  # of an entry of the result
+Adjoint = Callable[..., tuple[Any, ...]]  # of DY, Y and the operands
 Choice = Notation | Callable[["Value"], Notation]  # a notation, or one for each value
 
 
@@ -54,8 +61,8 @@ class Operation:
     the operands whose memory the result may take over. `flops` has the factors of the number of
     floating-point operations of a product. `over` says what it does with the sizes that its result lacks: it sums over
     them, or takes the maximum. `text` and `latex` say how it is written: ``name(X, Y)`` if both
-    are missing; the text is also the LaTeX if only `latex` is missing. `index` is its index definition, which
-    operations have that equations are written in.
+    are missing; the text is also the LaTeX if only `latex` is missing. `index` and `adjoint` are its index definition
+    and its adjoint, which operations have that equations are written in.
     """
 
     name: str
@@ -68,6 +75,7 @@ class Operation:
     flops: str = ""
     over: Literal["", "sum", "max"] = ""
     index: Definition | None = None
+    adjoint: Adjoint | None = None
 
     @cached_property
     def shapes(self) -> ShapeRule:
@@ -105,10 +113,11 @@ def _elementwise(
     text: Choice | None = None,
     latex: Choice | None = None,
     dtypes: Dtypes = "float",
+    adjoint: Adjoint | None = None,
 ) -> Operation:
     """An elementwise operation, which may overwrite any of its operands."""
     positions = tuple(range(len(ShapeRule(rule).operands)))
-    return Operation(name, rule, "elementwise", text, latex, dtypes, in_place=positions, index=index)
+    return Operation(name, rule, "elementwise", text, latex, dtypes, in_place=positions, index=index, adjoint=adjoint)
 
 
 def _of_matrices(matrices: Notation, scalars: Notation) -> Choice:
@@ -125,6 +134,26 @@ def _element(x: Any, i: Index) -> Expression:
     return x[FIRST, i] if x.rows == FIRST.size else x[i, FIRST]
 
 
+def _total(X: Any) -> Any:
+    """The sum of all elements; a scalar is its own."""
+    return table.elements_sum(X) if X.shape else X
+
+
+def _number(c: Any) -> Any:
+    if c.number is None:
+        raise ValueError("power: expected a number as exponent")
+    return c.number
+
+
+def _power(X: Any, c: Any) -> Any:
+    return X if c == 1 else X**c
+
+
+def _is_maximum(X: Any, Y: Any) -> Any:
+    """1 where x_ij is the maximum y_ij, in one place unless two elements are the greatest."""
+    return table.step(X - Y)
+
+
 _ROWS = (
     # -- sources
     Operation("input", "-> *", "source", dtypes="any"),
@@ -134,28 +163,34 @@ _ROWS = (
     Operation(
         "transpose", "m n -> n m", "view", Notation("{0:atom}ᵀ"), Notation(r"{0:atom}^\top", "unary"),
         index=lambda i, j, X: X[j, i],
+        adjoint=lambda DY, Y, X: (DY.T,),
     ),
     Operation(
         "row_repeat", "1 n -> m n", "view",
         Notation("1_{m} {0:atom}", "unary"), Notation(r"1_{m} \cdot {0:scaled}", "scaled"),
         index=lambda i, j, x: x[FIRST, j],
+        adjoint=lambda DY, Y, x: (table.columns_sum(DY),),
     ),
     Operation(
         "column_repeat", "m 1 -> m n", "view",
         Notation("{0:atom} 1_{n}ᵀ", "unary"), Notation(r"{0:scaled} \cdot 1_{n}^\top", "scaled"),
         index=lambda i, j, x: x[i, FIRST],
+        adjoint=lambda DY, Y, x: (table.rows_sum(DY),),
     ),
     Operation(
-        "full", "() -> m n", "view", Notation("{0:atom}"), Notation("{0:scaled}", "scaled"), index=lambda i, j, c: c
+        "full", "() -> m n", "view", Notation("{0:atom}"), Notation("{0:scaled}", "scaled"), index=lambda i, j, c: c,
+        adjoint=lambda DY, Y, c: (table.elements_sum(DY),),
     ),
     # -- elementwise
     _elementwise(
         "add", "*, * -> *", operator.add,
         Notation("{0:sum} + {1:sum}", "sum"), Notation("{0:sum} + {1:product}", "sum"), "any",
+        adjoint=lambda DY, Y, A, B: (DY, DY),
     ),
     _elementwise(
         "subtract", "*, * -> *", operator.sub,
         Notation("{0:sum} - {1:product}", "sum"), dtypes="any",
+        adjoint=lambda DY, Y, A, B: (DY, -DY),
     ),
     _elementwise(
         "hadamard", "*, * -> *", operator.mul,
@@ -164,35 +199,65 @@ _ROWS = (
             Notation(r"{0:unary} \odot {1:unary}", "product"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled")
         ),
         "any",
+        adjoint=lambda DY, Y, A, B: (hadamard(DY, B), hadamard(DY, A)),
     ),
     _elementwise(
         "negative", "* -> *", operator.neg,
         Notation("-{0:unary}", "scaled"), Notation("-{0:product}", "sum"), "any",
+        adjoint=lambda DY, Y, X: (-DY,),
     ),
-    _elementwise("copy", "* -> *", lambda x: x, Notation("{0:sum}", "sum"), dtypes="any"),
+    _elementwise(
+        "copy", "* -> *", lambda x: x, Notation("{0:sum}", "sum"), dtypes="any",
+        adjoint=lambda DY, Y, X: (DY,),
+    ),
     _elementwise(
         "scale", "(), * -> *", operator.mul,
         Notation("{0:atom}·{1:unary}", "scaled"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled"),
+        adjoint=lambda DY, Y, c, X: (_total(hadamard(DY, X)), c * DY),
     ),
     _elementwise(
         "divide", "*, () -> *", operator.truediv,
         Notation("{0:scaled} / {1:atom}", "product"), Notation(r"\frac{{{0:sum}}}{{{1:sum}}}", "unary"),
+        adjoint=lambda DY, Y, X, c: (DY / c, -_total(hadamard(DY, Y)) / c),
     ),
     _elementwise(
         "power", "*, () -> *", raised,
         Notation("{0:base}^{1:atom}", "unary"), Notation("{0:atom}^{{{1:sum}}}", "unary"),
+        adjoint=lambda DY, Y, X, c: (c * hadamard(DY, _power(X, _number(c) - 1)), None),
     ),
-    _elementwise("exp", "* -> *", exp, latex=Notation("e^{{{0:sum}}}", "unary")),
-    _elementwise("log", "* -> *", log, latex=Notation(r"\log({0:sum})")),
-    _elementwise("log1p", "* -> *", lambda x: log(1 + x), latex=Notation(r"\log(1 + {0:product})")),
+    _elementwise(
+        "exp", "* -> *", exp, latex=Notation("e^{{{0:sum}}}", "unary"),
+        adjoint=lambda DY, Y, X: (hadamard(DY, Y),),
+    ),
+    _elementwise(
+        "log", "* -> *", log, latex=Notation(r"\log({0:sum})"),
+        adjoint=lambda DY, Y, X: (hadamard(DY, reciprocal(X)),),
+    ),
+    _elementwise(
+        "log1p", "* -> *", lambda x: log(1 + x), latex=Notation(r"\log(1 + {0:product})"),
+        adjoint=lambda DY, Y, X: (hadamard(DY, reciprocal(1 + X)),),
+    ),
     _elementwise(
         "reciprocal", "* -> *", lambda x: 1 / x,
         Notation("1/{0:atom}", "unary"), Notation(r"\frac{{1}}{{{0:sum}}}", "unary"),
+        adjoint=lambda DY, Y, X: (-hadamard(DY, hadamard(Y, Y)),),
     ),
-    _elementwise("sqrt", "* -> *", sqrt, latex=Notation(r"\sqrt{{{0:sum}}}", "unary")),
-    _elementwise("tanh", "* -> *", tanh, latex=Notation(r"\tanh({0:sum})")),
-    _elementwise("erf", "* -> *", erf),
-    _elementwise("step", "* -> *", step, Notation("[{0:sum} ≥ 0]"), Notation(r"[{0:sum} \geq 0]")),
+    _elementwise(
+        "sqrt", "* -> *", sqrt, latex=Notation(r"\sqrt{{{0:sum}}}", "unary"),
+        adjoint=lambda DY, Y, X: (hadamard(DY, reciprocal(Y)) / 2,),
+    ),
+    _elementwise(
+        "tanh", "* -> *", tanh, latex=Notation(r"\tanh({0:sum})"),
+        adjoint=lambda DY, Y, X: (hadamard(DY, 1 - hadamard(Y, Y)),),
+    ),
+    _elementwise(
+        "erf", "* -> *", erf,
+        adjoint=lambda DY, Y, X: (2 / math.sqrt(math.pi) * hadamard(DY, table.exp(-hadamard(X, X))),),
+    ),
+    _elementwise(
+        "step", "* -> *", step, Notation("[{0:sum} ≥ 0]"), Notation(r"[{0:sum} \geq 0]"),
+        adjoint=lambda DY, Y, X: (None,),
+    ),
     _elementwise(  # Y + c·X
         "add_scaled", "*, (), * -> *", lambda y, c, x: y + c * x,
         Notation("{0:sum} {1:signed}{2:unary}", "sum"), Notation("{0:sum} {1:signed}{2:scaled}", "sum"),
@@ -206,25 +271,32 @@ _ROWS = (
         "elements_sum", "m n -> ()", "reduction",
         latex=Notation(r"1_{m}^\top \cdot {0:scaled} \cdot 1_{n}", "scaled"), over="sum",
         index=lambda X: summed(lambda i: summed(lambda j: X[i, j], X.columns), X.rows),
+        adjoint=lambda DY, Y, X: (DY * table.ones(*X.shape, like=X),),
     ),
     Operation(
         "columns_sum", "m n -> 1 n", "reduction",
         latex=Notation(r"1_{m}^\top \cdot {0:scaled}", "scaled"), over="sum",
         index=lambda i, j, X: summed(lambda k: X[k, j], X.rows),
+        adjoint=lambda DY, Y, X: (row_repeat(DY, X.shape[0]),),
     ),
     Operation(
         "rows_sum", "m n -> m 1", "reduction", latex=Notation(r"{0:scaled} \cdot 1_{n}", "scaled"), over="sum",
         index=lambda i, j, X: summed(lambda k: X[i, k], X.columns),
+        adjoint=lambda DY, Y, X: (column_repeat(DY, X.shape[1]),),
     ),
     Operation(
         "columns_max", "m n -> 1 n", "reduction",
         latex=Notation(r"\max({0:sum})_{{\text{{col}}}}", "unary"), over="max",
         index=lambda i, j, X: maximum(lambda k: X[k, j], X.rows),
+        adjoint=lambda DY, Y, X: (hadamard(row_repeat(DY, X.shape[0]), _is_maximum(X, row_repeat(Y, X.shape[0]))),),
     ),
     Operation(
         "rows_max", "m n -> m 1", "reduction",
         latex=Notation(r"\max({0:sum})_{{\text{{row}}}}", "unary"), over="max",
         index=lambda i, j, X: maximum(lambda k: X[i, k], X.columns),
+        adjoint=lambda DY, Y, X: (
+            hadamard(column_repeat(DY, X.shape[1]), _is_maximum(X, column_repeat(Y, X.shape[1]))),
+        ),
     ),
     # -- products
     Operation(
@@ -232,6 +304,7 @@ _ROWS = (
         Notation("{0:unary} {1:atom}", "product"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled"),
         flops="2 m k n", over="sum",
         index=lambda i, j, X, Y: summed(lambda k: X[i, k] * Y[k, j], X.columns),
+        adjoint=lambda DY, Y, A, B: (DY @ B.T, A.T @ DY),
     ),
     Operation(  # β·C + α·A B
         "product_sum", "(), m n, (), m k, k n -> m n", "product",
@@ -283,11 +356,13 @@ _ROWS = (
     # -- others
     Operation("identity", "-> n n", "other", Notation("I_{n}"), Notation(r"\mathbb{{I}}_{n}"), index=delta),
     Operation(
-        "diag", "n n -> n 1", "other", latex=Notation(r"\mathrm{{diag}}({0:sum})"), index=lambda i, j, X: X[i, i]
+        "diag", "n n -> n 1", "other", latex=Notation(r"\mathrm{{diag}}({0:sum})"), index=lambda i, j, X: X[i, i],
+        adjoint=lambda DY, Y, X: (table.Diag(DY),),
     ),
     Operation(
         "Diag", "1 n -> n n or n 1 -> n n", "other", latex=Notation(r"\mathrm{{Diag}}({0:sum})"),
         index=lambda i, j, x: delta(i, j) * _element(x, i),
+        adjoint=lambda DY, Y, x: (table.diag(DY) if size_name(x.shape[1]) == 1 else table.diag(DY).T,),
     ),
     Operation("uniform", "(), () -> m n", "other", dtypes="counts"),
     # -- collectives: X is that of this rank; see `matgrad.program.sharding`
