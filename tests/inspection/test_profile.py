@@ -242,11 +242,19 @@ def test_a_layer_that_cannot_be_compiled_is_timed_without_costs():
     assert row.flops is None
 
 
-def test_a_layer_without_source_is_timed_as_a_whole():
+@pytest.mark.parametrize(("compiled", "quantity"), [(True, "Y"), (False, "feedforward")])
+def test_a_layer_without_source_is_timed_by_its_variables_or_as_a_whole(compiled: bool, quantity: str):
     names: dict = {"LinearLayer": mg.LinearLayer}
     exec("class Typed(LinearLayer):\n  def feedforward(self, X): return super().feedforward(X)", names)
-    rows = by_name(trained(mg.MultilayerPerceptron([names["Typed"](D, K)])))
-    assert rows["layer 1 Typed.feedforward"].flops == 2 * 2 * N * D * K
+    p = trained(mg.MultilayerPerceptron([names["Typed"](D, K)]), compiled=compiled)
+    assert by_name(p)[f"layer 1 Typed.{quantity}"].flops == 2 * 2 * N * D * K
+    assert by_name(p, "brief")["feedforward"].flops == 2 * 2 * N * D * K
+
+
+def test_variables_without_an_equation_of_their_own_have_a_phase():
+    p = trained(model("numpy", "SReLU;Linear"))
+    assert {"layer 1 SReLULayer.L", "layer 1 SReLULayer.R"} <= by_name(p).keys()
+    assert p._phases["layer 1 SReLULayer.L"] == "backpropagate"
 
 
 # -- the table ---------------------------------------------------------------------------------------

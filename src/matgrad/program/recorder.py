@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakSet
 
@@ -22,8 +22,8 @@ import numpy as np
 from matgrad.backends import backend_of, register_matrix_type
 from matgrad.backends.base import DTYPES, Backend, RecordingError
 from matgrad.foundation.numbers import as_number
-from matgrad.inspection.watching import watched, watched_methods
 from matgrad.layers.state import SUPPORT, matrices_of, sized_by_supports, supports_of
+from matgrad.program.naming import Naming
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import EXAMPLES, Program, Value
 from matgrad.program.purity import Snapshot, is_builtin, isolated
@@ -56,7 +56,7 @@ class Recording:
     ) -> None:
         self.batch, self.matrix_type, self.dtypes = batch, matrix_type, dtypes or {}
         self.count = 0
-        self.unlabelled: list[Value] = []
+        self.naming: Naming | None = None  # of what is recorded now
         self.supports: dict[Support, RecordedMatrix] = {}
         self.views: WeakSet[RecordedMatrix] = WeakSet()  # that are still in use
         self.error: RecordingError | None = None  # the first attempt to do what a recorded matrix cannot do
@@ -73,7 +73,8 @@ class Recording:
         """The result of an operation, recorded as the next value."""
         self.count += 1
         value = Value(operation, operands, shape, dtype, order=self.count, **details)
-        self.unlabelled.append(value)
+        if self.naming is not None:
+            self.naming.add(value)
         return RecordedMatrix(self, value)
 
     def support(self, S: Support | RecordedSupport) -> RecordedMatrix:
@@ -85,12 +86,6 @@ class Recording:
             name = f"S{len(self.supports) + 1}"
             self.supports[S] = self.append("support", (), (*S.shape, S.nnz), "int32", name=name, support=S)
         return self.supports[S]
-
-    def label(self, equation: str) -> None:
-        """Assign the values since the last label to an equation."""
-        for value in self.unlabelled:
-            value.equation = value.equation or equation
-        self.unlabelled.clear()
 
 
 class RecordedMatrix:
@@ -395,7 +390,6 @@ def record(
         is_support = len(shape) == 3
         matrix = recording.append("support" if is_support else "input", (), shape, dtype, name=name)
         inputs[name] = RecordedSupport(matrix) if is_support else matrix
-    recording.unlabelled.clear()
     outputs = function(recording, inputs)
     if recording.error is not None:
         raise recording.error
@@ -555,26 +549,32 @@ def _place() -> str:
 @contextmanager
 def _labelled(recording: Recording, model: MultilayerPerceptron, loss: LossFunction | None) -> Iterator[None]:
     """Label and name the recorded values by the equation, loss or optimizer that computes them."""
-
-    def mark(segment: str, X: Any, name: str) -> None:
-        _name(X, name)
-        recording.label(segment)
-
-    with watched(model, loss, mark):
+    recording.naming = naming = Naming(model, loss)
+    try:
         yield
+        naming.assign(_value)
+    finally:
+        recording.naming = None
+        naming.clear()
+    stored = [("DY", getattr(model.layers[-1], "_DY", None))]
     for i, layer in model.walk():
-        for name in (*layer.intermediates, *(f"D{name}" for name in layer.parameters), "DX"):
-            _name(getattr(layer, name, None), f"{name}{i}")
+        names = (*layer.intermediates, *(f"D{name}" for name in layer.parameters), "DX")
+        stored += [(f"{name}{i}", getattr(layer, name, None)) for name in names]
+    for name, X in stored:
+        if type(X) is RecordedMatrix:
+            X.value.name = X.value.name or name
 
 
-def _name(X: Any, name: str) -> None:
-    """Give a recorded matrix a name, unless it has one."""
-    if type(X) is RecordedMatrix:
-        X.value.name = X.value.name or name
+def _value(X: Any) -> Value | None:
+    """The recorded value of a matrix, or of the elements of a sparse one; None of anything else."""
+    X = values_of(X)
+    return X.value if type(X) is RecordedMatrix else None
 
 
 def _check_methods(model: MultilayerPerceptron, loss: LossFunction | None) -> None:
     """Raise RecordingError if a method was replaced in one object: it is bound to the original, not to this copy."""
-    for thing, method, *_ in watched_methods(model, loss):
-        if method in vars(thing):
-            raise RecordingError(f"the method {method} of one {type(thing).__name__} object was replaced")
+    layers = [layer for _, layer in model.walk()]
+    for thing in (model, loss, *layers, *(x for layer in layers for x in layer._optimizers.values())):
+        for name in () if thing is None else vars(thing):
+            if isinstance(getattr(type(thing), name, None), FunctionType):
+                raise RecordingError(f"the method {name} of one {type(thing).__name__} object was replaced")
