@@ -25,7 +25,6 @@ ORDER = [
     ("loss_functions", "optimizers"),
     ("layers",),
     ("multilayer_perceptron",),
-    ("inspection.equations", "inspection.sources", "inspection.watching"),
     ("distributed.group",),
     ("program",),
     ("inspection",),

@@ -15,8 +15,7 @@ import verified
 
 from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
-from matgrad.inspection.equations import METHODS, Equation, equations
-from matgrad.inspection.verdicts import label_of
+from matgrad.inspection.equations import METHODS, Equation, equations, label_of
 from matgrad.loss_functions import LOSSES
 from matgrad.optimizers import OPTIMIZERS
 from matgrad.symbolic.derivatives import statements

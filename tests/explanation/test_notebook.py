@@ -11,7 +11,7 @@ from html_support import formulas, numbers, parsed, rows, text
 import matgrad as mg
 from composites import custom, model
 from matgrad.foundation.numbers import generator
-from matgrad.inspection.equations import observed
+from matgrad.inspection.observing import observed
 from support import to_numpy
 
 D, K, N = 4, 3, 11

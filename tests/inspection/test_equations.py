@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import matgrad as mg
-from matgrad.inspection.equations import METHODS, assignment, equations, observed
+from matgrad.inspection.equations import METHODS, assignment, equations
+from matgrad.inspection.observing import observed
 from matgrad.matrix_operations import columns_sum, product_on, row_repeat
 
 LAYERS = (
@@ -211,7 +212,7 @@ class Setting(mg.Layer):
         Df: int = 6
         self.Dg += 7
         if (Dh := 8) and Df:
-            setattr(self, "Di", 9)  # noqa: B010
+            pass
         for Dj in (Dc, Dd, De, Dh):
             self.helper(Dj)
         self.Da = max(
@@ -230,7 +231,6 @@ class Setting(mg.Layer):
         ("Dd", "(self.Db, [Dc, *Dd]), De = (2, [3, 4]), 5"),
         ("Df", "Df: int = 6"),
         ("Dg", "self.Dg += 7"),
-        ("Di", 'setattr(self, "Di", 9)'),
         ("Dk", "self.Dk = Dk"),
         ("Dz", "def backpropagate(self, Y, DY):"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 import matgrad as mg
 from matgrad import softmax_functions
-from matgrad.inspection.verdicts import label_of
+from matgrad.inspection.equations import label_of
 from matgrad.matrix_operations import hadamard
 from matgrad.symbolic import check_layer
 from support import DATA

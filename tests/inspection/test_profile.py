@@ -247,8 +247,10 @@ def test_a_layer_without_source_is_timed_by_its_variables_or_as_a_whole(compiled
     names: dict = {"LinearLayer": mg.LinearLayer}
     exec("class Typed(LinearLayer):\n  def feedforward(self, X): return super().feedforward(X)", names)
     p = trained(mg.MultilayerPerceptron([names["Typed"](D, K)]), compiled=compiled)
-    assert by_name(p)[f"layer 1 Typed.{quantity}"].flops == 2 * 2 * N * D * K
-    assert by_name(p, "brief")["feedforward"].flops == 2 * 2 * N * D * K
+    row = by_name(p)[f"layer 1 Typed.{quantity}"]
+    assert row.seconds > 0
+    assert row.flops == (2 * 2 * N * D * K if compiled else None)
+    assert p._phases[row.name] == "feedforward"
 
 
 def test_variables_without_an_equation_of_their_own_have_a_phase():

@@ -11,8 +11,8 @@ import pytest
 
 import matgrad as mg
 from matgrad.engines.fallback import TrainingStep
-from matgrad.inspection.equations import observed
 from matgrad.inspection.gradient_check import check_gradients
+from matgrad.inspection.observing import observed
 from matgrad.inspection.profiling import profile
 from matgrad.program.computations import make_step, train_batch
 from matgrad.program.recorder import record_computation

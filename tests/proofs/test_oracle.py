@@ -15,8 +15,8 @@ import torch
 from index_support import Numbers
 from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
-from matgrad.inspection.equations import observed
 from matgrad.inspection.gradients import gradient_checks
+from matgrad.inspection.observing import observed
 from matgrad.layers import ActivationDropoutLayer, ActivationLayer, Layer, SReLULayer
 from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.loss_functions import LOSSES, takes_weights

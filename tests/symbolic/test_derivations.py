@@ -12,8 +12,7 @@ import pytest
 import sympy as sp
 
 from matgrad.activation_functions import ACTIVATIONS
-from matgrad.inspection.equations import METHODS, equations
-from matgrad.inspection.verdicts import label_of
+from matgrad.inspection.equations import METHODS, equations, label_of
 from matgrad.loss_functions import LOSSES
 from matgrad.proofs.statements import Lemma, Step
 from matgrad.specifications.models import LAYERS

@@ -14,7 +14,7 @@ from matgrad.derivation.terms import DRAWN, NamedFunction, NamedSize, Term, is_o
 from matgrad.index_notation.entries import Entry
 from matgrad.index_notation.expressions import Factor
 from matgrad.inspection.equations import Equation as SourceEquation
-from matgrad.inspection.equations import observed
+from matgrad.inspection.observing import observed
 from matgrad.layers.layer import Layer
 from matgrad.proofs.layers import for_equal_sizes
 from matgrad.proofs.matrices import IndexMatrix

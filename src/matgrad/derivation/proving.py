@@ -16,7 +16,8 @@ from matgrad.derivation.terms import NamedSize, Term, size_term
 from matgrad.derivation.writing import Line
 from matgrad.index_notation.entries import Entry
 from matgrad.index_notation.expressions import Expression
-from matgrad.inspection.equations import Equation, observed
+from matgrad.inspection.equations import Equation
+from matgrad.inspection.observing import observed
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import elements_sum, hadamard
 from matgrad.proofs.matrices import IndexMatrix, Questions, Size, at, gradient, is_proved, problem_of, symbols

@@ -14,7 +14,8 @@ from matgrad.backends.base import DTYPES
 from matgrad.explanation.html import LINE, MUTED, PLAIN, mathml, matrix_html, muted, picture_html, size_html, table_html
 from matgrad.explanation.writing import place
 from matgrad.foundation.notation import symbol
-from matgrad.inspection.equations import METHODS, Equation, equations, observed
+from matgrad.inspection.equations import METHODS, Equation, equations
+from matgrad.inspection.observing import observed
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import State, matrices_of
 from matgrad.layers.summary import density_of, headline, parameter_count

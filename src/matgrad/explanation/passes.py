@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, cast
 
-from matgrad.inspection.equations import Equation, observed
+from matgrad.inspection.equations import Equation
+from matgrad.inspection.observing import observed
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import SUPPORT, State, sized_by_supports

@@ -12,12 +12,12 @@ import numpy as np
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.backends import get_backend
 from matgrad.explanation.passes import LOSS, Result
-from matgrad.inspection.equations import full_name
 from matgrad.inspection.gradient_check import GradientResult, check_gradients, first_wrong
 from matgrad.layers import ActivationLayer
 from matgrad.loss_functions import LOSSES, LossFunction
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.optimizers import OPTIMIZERS
+from matgrad.program.naming import full_name
 from matgrad.specifications.models import LAYERS
 
 if TYPE_CHECKING:

@@ -1,29 +1,35 @@
-"""The equations of a layer, read from its source, and a way to watch or change their values.
+"""The equations of layers, losses, functions and optimizers, read from their source: names, lines, places and labels.
 
 An equation is a plain assignment ``name = expression`` in `feedforward` or `backpropagate`. An assignment
 that only unpacks (``act = self.act``, ``N, _ = X.shape``) or stores (``self.X = X``) is not an equation.
+
+``# eq:…``, at the end of a line or alone on the line before, is the label of an equation in the paper. ``# appendix:…``
+is that of a section: it holds for everything in a class or function that has no label of its own::
+
+    class SoftmaxLayer(LinearLayer):  # appendix:layers
+        ...
+            DZ = hadamard(Y, DY - column_repeat(rows_sum(hadamard(DY, Y)), K))  # eq:softmax-layer-backprop1
+            super().backpropagate(Z, DZ)  # eq:softmax-layer-backprop2
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache, update_wrapper
+from functools import cache, cached_property
 from pathlib import Path
-from types import CellType, CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType
 from typing import Any
 
-from matgrad.inspection.sources import is_base_call, read, setting_statement
 from matgrad.layers.layer import Layer
 
 METHODS = ("feedforward", "backpropagate")
-Hook = Callable[[Layer, "Equation", Any], Any]
+LABEL = re.compile(r"# ((?:eq|appendix):[\w-]+)$")
 
 
 @dataclass(frozen=True)
@@ -56,15 +62,6 @@ class Equation:
         return f"{self.layer}.{self.name}"
 
 
-def full_name(path: str, owner: object, quantity: str) -> str:
-    """The name of what a layer, loss, function or optimizer computes: ``layer 2 ActivationLayer.DW``.
-
-    Without the path of a layer, as for a loss, it is ``SquaredErrorLoss.gradient``.
-    """
-    name = f"{type(owner).__name__}.{quantity}"
-    return f"layer {path} {name}" if path else name
-
-
 def relative_path(file: str) -> str:
     """The path of a file, relative to the current folder if it is inside; cells of a notebook have no path."""
     if re.search(r"\Wipykernel_\d+\W|ipython-input-", file):
@@ -76,199 +73,232 @@ def equations(layer_class: type[Layer], method: str) -> list[Equation]:
     """The equations of `method` in order of execution, with those of a base class where `super()` calls them."""
     if method not in METHODS:
         raise ValueError(f"method: expected one of {', '.join(METHODS)}, found {method!r}")
-    return list(_execution(layer_class, method).values())
-
-
-@contextmanager
-def observed(layers: Iterable[Layer], hook: Hook) -> Iterator[None]:
-    """Every equation of the layers becomes ``name = hook(layer, equation, expression)`` while the context lasts.
-
-    The hook returns the value to continue with. In nested contexts, the outer hook is called first. Only the
-    layer objects are changed, not their classes: other layers run as usual, also in other threads. A copy of
-    an observed layer is not observed, nor is a method that was replaced in the object. Layers whose source cannot be
-    read, such as those of an interactive session, run as usual.
-    """
-    with ExitStack() as stack:
-        for layer in {id(layer): layer for layer in layers}.values():
-            with suppress(ValueError):
-                stack.enter_context(_observed(layer, hook))
-        yield
+    return list(executed(layer_class, method).values())
 
 
 def assignment(cls: type, method: str, name: str) -> Equation:
-    """The last statement by which a class sets `name`, a variable or an attribute, in whatever form.
+    """The last statement by which a class sets `name`, a variable or an attribute, also by unpacking.
 
     It is looked for in the given method, then in the others, but in constructors only if that is the method. If none
     sets it, it is the last ``return`` of the method, or its first line; the file is '?' without source.
     """
     function = getattr(cls, method)
+    has_super = "super" in getattr(getattr(inspect.unwrap(function), "__code__", None), "co_names", ())
     members: dict[Any, Any] = {}
     for base in (base for base in cls.__mro__ if not issubclass(Layer, base)):
         for key, f in vars(base).items():
-            is_called_by_super = key == method and "super" in _names_in(function)
             if callable(f) and (key != "__init__" or method == "__init__"):
-                members.setdefault((base, key) if is_called_by_super else key, f)
-    line, file, source = setting_statement(name, [function, *members.values()])
-    return Equation(cls.__name__, method, name, line, file, source)
+                members.setdefault((base, key) if key == method and has_super else key, f)
+    places = [(f, node) for f in (function, *members.values()) for node in _statements(f) if name in _assigned(node)]
+    places = [(f, node) for f, node in places if f is places[0][0]]  # of the first function that sets it
+    places = places or [(function, node) for node in _statements(function) if isinstance(node, ast.Return)]
+    if places:
+        f, node = places[-1]
+        source = source_of(f)
+        return Equation(cls.__name__, method, name, node.lineno, source.file, source.text(node))
+    try:
+        source = source_of(function)
+    except ValueError:
+        return Equation(cls.__name__, method, name, 0, "?", f"{method}(…)")
+    line = source.node.lineno
+    return Equation(cls.__name__, method, name, line, source.file, source.lines[line - 1].strip())
 
 
 def last_line(function: Callable[..., Any]) -> tuple[str, str]:
     """The location and source of the last line of a function; '?' if there is no source."""
     try:
-        lines, first = inspect.getsourcelines(function)
-    except (OSError, TypeError):
+        source = source_of(function)
+    except ValueError:
         return "?", f"{getattr(function, '__name__', function)}(…)"
-    file = inspect.getsourcefile(function) or ""
-    last = max(i for i, line in enumerate(lines) if line.strip())
-    return f"{relative_path(file)}:{first + last}", lines[last].strip()
+    number = source.node.end_lineno or 1
+    return f"{relative_path(source.file)}:{number}", source.lines[number - 1].strip()
 
 
-def _names_in(function: Any) -> tuple[str, ...]:
-    """The global names that a function uses."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return code.co_names if code else ()
+@cache
+def label_of(thing: type | Callable[..., Any], quantity: str = "") -> str:
+    """The label of a class or function, or of what it computes, such as 'DZ' or 'gradient'; '' if there is none."""
+    try:
+        source = source_of(thing)
+    except ValueError:  # defined in an interactive session
+        return ""
+    statements = [node for node in ast.walk(source.node) if isinstance(node, ast.stmt)]
+    name = "__call__" if quantity == "value" else quantity
+    own = [node for node in statements if name in (target_of(node), getattr(node, "name", None))]
+    # the gradients of the base class are set by ``super().backpropagate(...)``
+    base = [node for node in statements if isinstance(node, ast.Expr) and is_base_call(node.value, "backpropagate")]
+    defining = own or (base if quantity.startswith("D") else [])
+    return next(filter(None, (source.label(node) for node in (*defining, source.node))), "")
+
+
+# -- source ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A function or class as it stands in a file, with the line numbers of the file."""
+
+    node: ast.FunctionDef | ast.ClassDef
+    lines: list[str]  # of the file, empty before the definition
+    file: str
+
+    @cached_property
+    def statements(self) -> list[ast.stmt]:
+        """The statements without a body of their own, in order; without those of inner functions."""
+        return [*_simple_statements(self.node.body)]
+
+    @property
+    def result(self) -> str | None:
+        """The name of the variable that a function returns."""
+        returned = [node.value for node in self.statements if isinstance(node, ast.Return)]
+        return returned[-1].id if returned and isinstance(returned[-1], ast.Name) else None
+
+    def text(self, node: ast.stmt) -> str:
+        """A statement in one line."""
+        lines = [line.encode() for line in self.lines[node.lineno - 1 : node.end_lineno]]  # columns count bytes
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return " ".join(b"".join(lines).decode().split())
+
+    def label(self, node: ast.stmt) -> str:
+        """The label at the end of a statement, or of the first line of a definition, or alone on the line before."""
+        is_definition = isinstance(node, ast.FunctionDef | ast.ClassDef)
+        line = self.lines[(node.lineno if is_definition else node.end_lineno or node.lineno) - 1].rstrip()
+        found = LABEL.search(line) or LABEL.match(self.lines[node.lineno - 2].strip())
+        return found[1] if found else ""
+
+
+@cache
+def source_of(thing: type | Callable[..., Any]) -> Source:
+    """The source of a function or class; raises ValueError if it is not available or no definition."""
+    thing = inspect.unwrap(thing)
+    name = getattr(thing, "__name__", repr(thing))
+    try:
+        lines, first = inspect.getsourcelines(thing)
+        lines = ["\n"] * (first - 1) + lines
+        if lines[first - 1][0].isspace():  # an indented method goes under an `if`, so that its columns stay the same
+            lines[first - 2] = "if True:\n"
+        found = ast.walk(ast.parse("".join(lines)))
+        node = next(n for n in found if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name == name)
+        return Source(node, lines, inspect.getsourcefile(thing) or inspect.getfile(thing))
+    except (OSError, TypeError, SyntaxError, StopIteration) as error:  # such as a lambda in the middle of something
+        problem = f"the source of {getattr(thing, '__qualname__', name)} is not available"
+        raise ValueError(f"{problem}: expected a plain `def {name}` in a file") from error
+
+
+@cache
+def read(function: FunctionType) -> Source:
+    """The source of a method, which is what runs."""
+    source = source_of(function)
+    if not isinstance(function, FunctionType) or source.node.decorator_list or inspect.unwrap(function) is not function:
+        raise ValueError(f"the equations of {source.node.name} cannot be read: expected a plain `def` in a file")
+    if _content(function.__code__) not in _codes_in(source.file, "".join(linecache.getlines(source.file))):
+        raise ValueError(f"the source of {function.__qualname__} is not what runs: it was edited after the import")
+    return source
+
+
+@cache
+def _codes_in(file: str, source: str) -> set[tuple]:
+    """The contents of the code of every function in a file."""
+    found = [compile(source, file, "exec", dont_inherit=True)]
+    for code in found:
+        found += (c for c in code.co_consts if isinstance(c, CodeType))
+    return {_content(code) for code in found}
+
+
+def _content(code: CodeType) -> tuple:
+    """What is equal for functions that begin at one line and do the same with the same names and constants."""
+    constants = tuple(_content(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts)
+    return code.co_name, code.co_firstlineno, code.co_code, code.co_names, code.co_varnames, constants
+
+
+def _statements(function: Any) -> list[ast.stmt]:
+    """The statements of any function; none if its source is not available."""
+    try:
+        return source_of(function).statements
+    except ValueError:
+        return []
+
+
+def _simple_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        clauses = (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))
+        own = (getattr(node, name, ()) for name in ("body", "orelse", "finalbody"))
+        blocks = [block for block in (*own, *(clause.body for clause in clauses)) if block]
+        if not blocks:
+            yield node
+        for block in blocks:
+            yield from _simple_statements(block)
+
+
+def target_of(node: ast.stmt) -> str | None:
+    """The name that a plain assignment assigns to."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return name
+    return None
+
+
+def is_equation(node: ast.stmt) -> bool:
+    """Whether it assigns to one name and does more than unpack a constant, an attribute or an element of a name."""
+    if not isinstance(node, ast.Assign) or target_of(node) is None:
+        return False
+    value, is_inside = node.value, False
+    while isinstance(value, ast.Subscript) or (isinstance(value, ast.Attribute) and value.attr != "T"):
+        value, is_inside = value.value, True
+    return not (isinstance(value, ast.Constant) or (is_inside and isinstance(value, ast.Name)))
+
+
+def is_base_call(node: ast.AST | None, method: str) -> bool:
+    """Whether the node is ``super().method(...)``."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=name)):
+            return name == method
+    return False
+
+
+def _assigned(node: ast.stmt) -> Iterator[str]:
+    """The variables and attributes that a statement sets."""
+    for child in ast.walk(node):
+        match child:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
 
 
 # -- what a class executes ---------------------------------------------------------------------
 
-_StatementKey = tuple[type, str, int]  # a class, a method that it defines itself, and the number of a statement in it
+Place = tuple[type, str, int]  # a class, a method that it defines itself, and the number of a statement in it
 
 
-def _execution(layer_class: type, method: str) -> dict[_StatementKey, Equation]:
-    """The equations of a method in order of execution, by their statements."""
-    return _equations_from(layer_class, method, _definers(layer_class.__mro__, method), None)
+def executed(
+    layer_class: type, method: str, classes: Sequence[type] | None = None, result: tuple[str, str] | None = None
+) -> dict[Place, Equation]:
+    """The equations of a method in order of execution, by their places.
 
-
-def _definers(classes: Iterable[type], method: str) -> list[type]:
-    """The classes that define the method themselves, without `Layer`, whose methods have no equations."""
-    return [cls for cls in classes if method in vars(cls) and cls is not Layer]
-
-
-def _equations_from(
-    layer: type, method: str, definers: list[type], result: tuple[str, str] | None
-) -> dict[_StatementKey, Equation]:
-    """The equations of the first of `definers`, and of the others as far as `super()` calls them.
-
-    `result` is a name for what is returned, and the class whose method calls it that.
+    They are those of the first of the classes, and of the others as far as `super()` calls them. `result` is a name
+    for what is returned, and the class whose method calls it that.
     """
-    found: dict[_StatementKey, Equation] = {}
-    if not definers:
+    found: dict[Place, Equation] = {}
+    if not (defining := definers(layer_class.__mro__ if classes is None else classes, method)):
         return found
-    cls, *bases = definers
+    cls, *bases = defining
     source = read(vars(cls)[method])
-    for k, s in enumerate(source.statements):
-        if s.calls_base:
-            known_as = (s.target, cls.__name__) if s.target else result if isinstance(s.node, ast.Return) else None
-            base = _equations_from(layer, method, bases, known_as if is_base_call(s.value, method) else None)
+    for k, node in enumerate(source.statements):
+        name, value = target_of(node), getattr(node, "value", None)
+        if any(is_base_call(child, method) for child in ast.walk(node)):
+            known_as = (name, cls.__name__) if name else result if isinstance(node, ast.Return) else None
+            base = executed(layer_class, method, bases, known_as if is_base_call(value, method) else None)
             found |= base
             if any((e.name, e.owner) == known_as for e in base.values()):
                 continue  # the value is that of an equation of the base class
-        if s.target and s.is_equation:
-            name, owner = result if result and s.target == source.result else (s.target, cls.__name__)
-            found[cls, method, k] = Equation(layer.__name__, method, name, s.line, source.file, s.source, owner)
+        if name and is_equation(node):
+            called = result if result and name == source.result else (name, cls.__name__)
+            about = called[0], node.lineno, source.file, source.text(node), called[1]
+            found[cls, method, k] = Equation(layer_class.__name__, method, *about)
     return found
 
 
-# -- watching ----------------------------------------------------------------------------------
-
-
-class _Observation:
-    """What a layer has while it is observed: hooks, the equations of its class, and the methods added to the object."""
-
-    def __init__(self, layer: Layer) -> None:
-        executed = {method: _execution(type(layer), method) for method in METHODS}
-        self.equations = {key: equation for found in executed.values() for key, equation in found.items()}
-        names = [method for method in METHODS if executed[method] and method not in vars(layer)]
-        self.methods = {method: _instrumented_method(layer, type(layer).__mro__, method) for method in names}
-        self.hooks: list[Hook] = []
-
-    def __call__(self, layer: Layer, key: _StatementKey, value: Any) -> Any:
-        equation = self.equations.get(key)
-        if equation is not None:
-            for hook in tuple(self.hooks):
-                value = hook(layer, equation, value)
-        return value
-
-
-@contextmanager
-def _observed(layer: Layer, hook: Hook) -> Iterator[None]:
-    """Observe one layer: the first hook adds instrumented methods to the object, the last one removes them."""
-    own = vars(layer)
-    if "_observation" not in own:
-        added = _Observation(layer)
-        own.update(added.methods, _observation=added)
-    observation = own["_observation"]
-    observation.hooks.append(hook)
-    try:
-        yield
-    finally:
-        observation.hooks.remove(hook)
-        if not observation.hooks:
-            for name in ("_observation", *observation.methods):
-                del own[name]
-
-
-def _instrumented_method(layer: Layer, classes: Sequence[type], method: str) -> MethodType:
-    """The method of the first class that defines it, instrumented and bound to the layer."""
-    cls, *_ = _definers(classes, method)
-    function = vars(cls)[method]
-    return MethodType(_instrumented(cls, function, function.__code__), layer)
-
-
-@cache
-def _instrumented(cls: type, function: FunctionType, original: CodeType) -> FunctionType:
-    """The function, a method of the class, with ``__observe__`` and ``__base__`` in it; see `_instrumented_code`."""
-    method = function.__name__
-
-    def observe(layer: Layer, k: int, value: Any) -> Any:
-        observation = vars(layer).get("_observation")
-        return value if observation is None else observation(layer, (cls, method, k), value)
-
-    def base(parent: Any) -> Callable[..., Any]:
-        classes = parent.__self_class__.__mro__
-        bases = classes[classes.index(parent.__thisclass__) + 1 :]
-        has_equations = bool(_definers(bases, method))
-        return _instrumented_method(parent.__self__, bases, method) if has_equations else getattr(parent, method)
-
-    code = _instrumented_code(function, cls.__name__)
-    cells = dict(zip(original.co_freevars, function.__closure__ or (), strict=True))
-    cells |= {"__observe__": CellType(observe), "__base__": CellType(base)}
-    closure = tuple(cells[name] for name in code.co_freevars)
-    replacement = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
-    replacement.__kwdefaults__ = function.__kwdefaults__
-    return update_wrapper(replacement, function)  # type: ignore[return-value]
-
-
-def _instrumented_code(function: FunctionType, class_name: str) -> CodeType:
-    """The code of a method in which every equation and every call of the base class's method is redirected.
-
-    ``name = expression`` becomes ``name = __observe__(self, k, expression)``, and ``super().method(X)`` becomes
-    ``__base__(super())(X)``. The free variables are those of `function`, ``__observe__`` and ``__base__``.
-    """
-    source = deepcopy(read(function))
-    this = source.node.args.args[0].arg
-    for k, s in enumerate(source.statements):
-        for node in ast.walk(s.node):
-            match node:
-                case ast.Call(func=ast.Attribute(value=parent)) if is_base_call(node, function.__name__):
-                    base = ast.Call(ast.Name("__base__", ast.Load()), [parent], [])
-                    node.func = ast.copy_location(base, node.func)
-        if s.is_equation and isinstance(s.node, ast.Assign):
-            arguments = [ast.Name(this, ast.Load()), ast.Constant(k), s.node.value]
-            call = ast.Call(ast.Name("__observe__", ast.Load()), arguments, [])
-            s.node.value = ast.copy_location(call, s.node.value)
-    return _compiled(source.node, function, class_name, "__observe__", "__base__")
-
-
-def _compiled(node: ast.FunctionDef, function: FunctionType, class_name: str, *names: str) -> CodeType:
-    """The code of a method whose free variables are those of `function`, and `names`."""
-    # inside a class because of names such as self.__x, and inside a function because of the free variables; the
-    # underscores before the class name do not change self.__x, and keep it from hiding a name that the method uses
-    class_name = f"__{class_name}"
-    tree = ast.parse(f"def outer({', '.join({*function.__code__.co_freevars, *names})}):\n  class {class_name}: pass")
-    inner = next(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef))
-    inner.body = [node]
-    code = compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec")
-    for name in ("outer", class_name, function.__name__):
-        code = next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
-    return code
+def definers(classes: Iterable[type], method: str) -> list[type]:
+    """The classes that define the method themselves, without `Layer`, whose methods have no equations."""
+    return [cls for cls in classes if method in vars(cls) and cls is not Layer]

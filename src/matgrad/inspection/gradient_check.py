@@ -18,12 +18,13 @@ import numpy as np
 
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import Array
-from matgrad.inspection.equations import Equation, assignment, full_name
+from matgrad.inspection.equations import Equation, assignment
 from matgrad.inspection.faults import naming_faults
 from matgrad.inspection.variables import NumericModel, Variable, size_text
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction, check_loss, create_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.program.naming import full_name
 from matgrad.sparse.matrix import SparseMatrix, values_of
 
 Element = tuple[int, int]  # a row and a column

@@ -18,13 +18,16 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends.base import Array
-from matgrad.inspection.watching import CLIP, phases_of_segments, watched
+from matgrad.inspection.equations import METHODS, equations
+from matgrad.inspection.observing import observed, replaced
+from matgrad.layers.layer import Layer
+from matgrad.program.naming import CLIP, full_name
 from matgrad.sparse.matrix import values_of
 
 if TYPE_CHECKING:
@@ -173,9 +176,9 @@ class Profile:
         return [sums[i] for i in sorted(sums)]
 
     def _phase(self, row: Row) -> int:
-        """The index of the phase that a segment belongs to; one that M no longer has was an optimizer's."""
+        """The index of the phase that a segment belongs to."""
         if row.layer is not None:
-            return PHASES.index(self._phases.get(row.name, "optimize"))
+            return PHASES.index(self._phases[row.name])
         return PHASES.index(row.name if row.name in PHASES else "loss")
 
     def _row(self, segment: str) -> Row:
@@ -184,7 +187,12 @@ class Profile:
             layer, equation = re.fullmatch(r"(?:layer ([\d.]+) )?(.*)", segment).groups()  # type: ignore[union-attr]
             self._rows[segment] = Row(equation, layer)
             if layer and segment not in self._phases:
-                self._phases |= phases_of_segments(self.M)
+                self._phases |= _phases(self.M)
+                # a variable without an equation of its own comes before or after the loss
+                has_loss = any(row.layer is None and row.name not in PHASES for row in self._rows.values())
+                owners = {f"layer {i} {type(x).__name__}" for i, x in self.M.walk()}
+                phase = METHODS[has_loss] if segment.rpartition(".")[0] in owners else "optimize"
+                self._phases.setdefault(segment, phase)
         return self._rows[segment]
 
     # -- programs -----------------------------------------------------------------------------
@@ -225,7 +233,7 @@ class Profile:
         """Time the equations of one step that runs inside; the time that watching takes is not counted."""
         backend, skipped = self.M.backend, {"", CLIP} if step.clip_norm is None else {""}
 
-        def mark(segment: str, result: Any, name: str) -> None:
+        def mark(segment: str, result: Any) -> None:
             backend.wait(values_of(result))
             if segment not in skipped:
                 self._row(segment).add(time.perf_counter() - self._last, 1, costs.get(segment))
@@ -234,7 +242,7 @@ class Profile:
         self.batches += 1
         with self.paused():
             costs = self._costs_of(step, X, T, *s)
-            with watched(self.M, step.loss, mark), self.running():
+            with _marked(self.M, step.loss, mark), self.running():
                 self._last = time.perf_counter()
                 yield
 
@@ -266,6 +274,68 @@ class Profile:
         finally:
             self.seconds -= time.perf_counter() - start
 
+
+# -- segments --------------------------------------------------------------------------------
+# A segment is an equation of a layer (``layer 1 ActivationLayer.DW``), the rest of a method of a layer
+# (``layer 1 ActivationLayer.feedforward``), the gradient of the loss (``SoftmaxCrossEntropyLoss.gradient``),
+# ``clip_gradients``, or the update of a parameter (``layer 1 MomentumOptimizer.W``).
+
+Mark = Callable[[str, Any], None]  # a segment, and its result
+
+
+@contextmanager
+def _marked(M: MultilayerPerceptron, loss: Any, mark: Mark) -> Iterator[None]:
+    """After each segment of a training step of M, ``mark(segment, result)`` is called while the context lasts.
+
+    The segment is '' for what comes between two segments. Equations are marked if the source of a layer can be read.
+    """
+    names = {id(layer): name for name, layer in M.walk()}  # layers may compare equal
+
+    def mark_equation(layer: Layer, equation: Any, X: Any) -> Any:
+        mark(full_name(names[id(layer)], layer, equation.name), X)
+        return X
+
+    def marking(before: str, after: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
+            def marked(*arguments: Any) -> Any:
+                mark(before, arguments[-1])
+                result = method(*arguments)
+                mark(after, result)
+                return result
+
+            return marked
+
+        return wrap
+
+    with ExitStack() as stack:
+        stack.enter_context(observed((layer for _, layer in M.walk()), mark_equation))
+        for i, layer in M.walk():
+            for method in (*METHODS, "optimize"):
+                stack.enter_context(replaced(layer, method, marking("", full_name(i, layer, method))))
+            for name, optimizer in layer._optimizers.items():
+                stack.enter_context(replaced(optimizer, "apply", marking("", full_name(i, optimizer, name))))
+        stack.enter_context(replaced(M, "backpropagate", marking(full_name("", loss, "gradient"), "")))
+        stack.enter_context(replaced(M, "optimize", marking(CLIP, "")))
+        yield
+
+
+def _phases(M: MultilayerPerceptron) -> dict[str, str]:
+    """The phase of each segment of a layer: feedforward, backpropagate or optimize; in order of the equations."""
+    layers = list(M.walk())
+    phases: dict[str, str] = {}
+    for method, ordered in zip(METHODS, (layers, layers[::-1]), strict=True):
+        for i, layer in ordered:
+            with suppress(ValueError):
+                for equation in equations(type(layer), method):
+                    phases.setdefault(full_name(i, layer, equation.name), method)
+            phases[full_name(i, layer, method)] = method
+    for i, layer in layers:
+        phases |= {full_name(i, optimizer, name): "optimize" for name, optimizer in layer._optimizers.items()}
+        phases[full_name(i, layer, "optimize")] = "optimize"
+    return phases
+
+
+# -- the active ones -------------------------------------------------------------------------
 
 _profiles: list[Profile] = []  # the active ones, innermost last
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +18,8 @@ import numpy as np
 
 from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import Array
-from matgrad.inspection.equations import Equation, assignment, observed
+from matgrad.inspection.equations import Equation, assignment
+from matgrad.inspection.observing import observed, replaced
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -170,22 +171,9 @@ def drop_gradients(layer: Layer) -> None:
             setattr(part, f"D{name}", None)
 
 
-@contextmanager
-def input_changed(layer: Layer, change: Callable[[Any], Any]) -> Iterator[None]:
+def input_changed(layer: Layer, change: Callable[[Any], Any]) -> AbstractContextManager[None]:
     """The feedforward of one layer gets change(X) instead of X while the context lasts."""
-    replaced = vars(layer).get("feedforward")
-
-    def feedforward(X: Array) -> Array:
-        return type(layer).feedforward(layer, change(X)) if replaced is None else replaced(change(X))
-
-    vars(layer)["feedforward"] = feedforward
-    try:
-        yield
-    finally:
-        if replaced is None:
-            del vars(layer)["feedforward"]
-        else:
-            vars(layer)["feedforward"] = replaced
+    return replaced(layer, "feedforward", lambda feedforward: lambda X: feedforward(change(X)))
 
 
 class NumericModel:

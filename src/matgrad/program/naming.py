@@ -54,7 +54,9 @@ class Naming:
         self._names = {name for name, _ in found}
         self._top = sys._getframe(1)
         self._known: dict[FrameType, _Method | None] = {}
-        self._values: list[tuple[Value, list[FrameType]]] = []  # with the calls around each, those of base classes first
+        self._values: list[
+            tuple[Value, list[FrameType]]
+        ] = []  # with the calls around each, those of base classes first
 
     def add(self, value: Value) -> None:
         """Keep which method computes a value that is being recorded."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from types import FunctionType, MappingProxyType
 
 from matgrad.foundation.notation import symbol
-from matgrad.inspection.equations import METHODS
+from matgrad.inspection.equations import METHODS, source_of
 from matgrad.typesetting.expressions import SizeSymbols, Typesetter, known
 from matgrad.typesetting.name_resolver import (
     Frame,
@@ -26,7 +26,6 @@ from matgrad.typesetting.name_resolver import (
     is_none,
     method_of,
     optional,
-    tree_of,
 )
 
 
@@ -78,7 +77,7 @@ class Reader:
     def _run(self, frame: Frame) -> ast.expr | None:
         """Read the frame's function, and return the expression that it returns."""
         self._active.append(frame.function)
-        returned = self._block(tree_of(frame.function).body, frame, ())
+        returned = self._block(source_of(frame.function).node.body, frame, ())
         self._active.pop()
         return returned
 
@@ -127,7 +126,7 @@ class Reader:
         if isinstance(target, ast.Name) and (base := _base_method(value, frame, self._active)):
             assert isinstance(value, ast.Call)
             result = frame.result_names.get(target.id, target.id)
-            returned = (s.value for s in ast.walk(tree_of(base)) if isinstance(s, ast.Return))
+            returned = (s.value for s in ast.walk(source_of(base).node) if isinstance(s, ast.Return))
             names = [node.id for node in returned if isinstance(node, ast.Name)]
             found = self._run(replace(callee(base, value, frame), result_names=dict.fromkeys(names, result)))
             if found is not None:

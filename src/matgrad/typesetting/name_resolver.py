@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from matgrad.foundation.notation import function_symbol, is_word, symbol
-from matgrad.inspection.sources import tree_of
+from matgrad.inspection.equations import source_of
 from matgrad.loss_functions import LossFunction
 from matgrad.typesetting.expressions import SizeSymbols, Typesetter, known
 
@@ -95,7 +95,7 @@ class Resolver(ast.NodeTransformer):
         if not isinstance(function, FunctionType):
             return None
         resolver = Resolver(callee(function, call, self.frame))
-        for statement in tree_of(function).body:
+        for statement in source_of(function).node.body:
             match statement:
                 case ast.Expr(value=ast.Constant()):
                     continue
