@@ -71,8 +71,7 @@ def _head(cls: type) -> Iterator[str]:
 
 
 def _equation_of_layer(equation: Equation) -> str:
-    cls = next(cls for cls in verified.LAYER_CLASSES if cls.__name__ == equation.layer)
-    label = label_of(cls, equation.name)
+    label = label_of(equation.layer, equation.name)
     return _card(latex_equation(equation), equation.source, equation.file, equation.line, label, str(equation))
 
 

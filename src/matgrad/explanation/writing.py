@@ -18,7 +18,7 @@ from matgrad.program.latex import LatexPrinter
 from matgrad.program.program import Program, Value
 from matgrad.program.text import Printer
 from matgrad.typesetting.latex import aligned, latex_equation, latex_function, update_lines
-from matgrad.typesetting.method_reader import Line
+from matgrad.typesetting.methods import Line
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Writer:
         origin, latex = self._source(result)
         numbered = self._latex_lines(value)
         return Written(
-            owner=origin.layer,
+            owner=origin.layer.__name__,
             symbol=self.symbol(value),
             latex=_or(latex, numbered),
             numbered=numbered,
@@ -111,14 +111,9 @@ def definition(cls: type) -> str:
 
 def _note(result: Result) -> str:
     """Of an inherited equation, the class that defines it, whose variable names it has."""
-    if result.equation is None or result.layer is None:
+    if result.equation is None or result.equation.defined_by in (None, type(result.layer)):
         return ""
-    for cls in type(result.layer).__mro__:
-        with suppress(OSError, TypeError, KeyError):
-            lines, first = inspect.getsourcelines(vars(cls)[result.equation.method])
-            if inspect.getsourcefile(cls) == result.equation.file and 0 <= result.equation.line - first < len(lines):
-                return "" if cls is type(result.layer) else f"inherited from {cls.__name__} (its variable names)"
-    return ""
+    return f"inherited from {result.equation.defined_by.__name__} (its variable names)"
 
 
 def _update(optimizer: Optimizer, name: str) -> tuple[Equation, Callable[[], str] | None]:
@@ -134,7 +129,7 @@ def _update(optimizer: Optimizer, name: str) -> tuple[Equation, Callable[[], str
     kept = {"x", *optimizer.state_names} - {name}
     needed = [line for line in lines[: places[-1] + 1] if line.variable not in kept]
     source = linecache.getline(last.file, last.number).strip()
-    equation = Equation(cls.__name__, "update", name, last.number, last.file, source)
+    equation = Equation(cls, "update", name, last.number, last.file, source)
     return equation, lambda: aligned([*_penalty(optimizer), *(line.text(" &= ") for line in needed)])
 
 

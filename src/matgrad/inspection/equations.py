@@ -40,13 +40,14 @@ class Equation:
     ``Z = super().feedforward(X)`` has the name Z and the source of what the base class returns.
     """
 
-    layer: str  # the class that executes it
+    layer: type  # the class that executes it
     method: str
     name: str
     line: int
     file: str
     source: str
-    owner: str = ""  # the class in whose method it has this name: `layer` or one of its bases
+    owner: type | None = None  # the class in whose method it has this name: `layer` or one of its bases
+    defined_by: type | None = None  # the class in whose method it stands
 
     @property
     def location(self) -> str:
@@ -59,7 +60,7 @@ class Equation:
         return self.location, self.source
 
     def __str__(self) -> str:
-        return f"{self.layer}.{self.name}"
+        return f"{self.layer.__name__}.{self.name}"
 
 
 def relative_path(file: str) -> str:
@@ -95,13 +96,13 @@ def assignment(cls: type, method: str, name: str) -> Equation:
     if places:
         f, node = places[-1]
         source = source_of(f)
-        return Equation(cls.__name__, method, name, node.lineno, source.file, source.text(node))
+        return Equation(cls, method, name, node.lineno, source.file, source.text(node))
     try:
         source = source_of(function)
     except ValueError:
-        return Equation(cls.__name__, method, name, 0, "?", f"{method}(…)")
+        return Equation(cls, method, name, 0, "?", f"{method}(…)")
     line = source.node.lineno
-    return Equation(cls.__name__, method, name, line, source.file, source.lines[line - 1].strip())
+    return Equation(cls, method, name, line, source.file, source.lines[line - 1].strip())
 
 
 def last_line(function: Callable[..., Any]) -> tuple[str, str]:
@@ -272,7 +273,7 @@ Place = tuple[type, str, int]  # a class, a method that it defines itself, and t
 
 
 def executed(
-    layer_class: type, method: str, classes: Sequence[type] | None = None, result: tuple[str, str] | None = None
+    layer_class: type, method: str, classes: Sequence[type] | None = None, result: tuple[str, type] | None = None
 ) -> dict[Place, Equation]:
     """The equations of a method in order of execution, by their places.
 
@@ -287,15 +288,15 @@ def executed(
     for k, node in enumerate(source.statements):
         name, value = target_of(node), getattr(node, "value", None)
         if any(is_base_call(child, method) for child in ast.walk(node)):
-            known_as = (name, cls.__name__) if name else result if isinstance(node, ast.Return) else None
+            known_as = (name, cls) if name else result if isinstance(node, ast.Return) else None
             base = executed(layer_class, method, bases, known_as if is_base_call(value, method) else None)
             found |= base
             if any((e.name, e.owner) == known_as for e in base.values()):
                 continue  # the value is that of an equation of the base class
         if name and is_equation(node):
-            called = result if result and name == source.result else (name, cls.__name__)
-            about = called[0], node.lineno, source.file, source.text(node), called[1]
-            found[cls, method, k] = Equation(layer_class.__name__, method, *about)
+            called = result if result and name == source.result else (name, cls)
+            about = called[0], node.lineno, source.file, source.text(node), called[1], cls
+            found[cls, method, k] = Equation(layer_class, method, *about)
     return found
 
 

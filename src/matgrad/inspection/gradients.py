@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property
@@ -39,7 +38,7 @@ def gradient_checks(
 ) -> list[Check]:
     """The gradients of a layer with symbols in it and of its parts, in order of backpropagation.
 
-    ``verdict(class, name, origin, sizes, found, expected, start, prefix)`` compares a gradient with what it should be.
+    ``verdict(class, name, origin, sizes, found, expected, prefix)`` compares a gradient with what it should be.
     """
     run, cls = _Run(layer, X, calculus), type(layer)
     if run.problem:
@@ -47,11 +46,11 @@ def gradient_checks(
         return [judged(cls, "Y", where.origin, sizes, f"is wrong: {run.problem}")]
     checks = []
     for V in run.watch.variables("", calculus.is_same):
-        start, part = time.perf_counter(), run.watch.parts[V.path]
+        part = run.watch.parts[V.path]
         prefix = f"{cls.__name__}.{V.path} " if V.path else ""
         about = type(part), V.equation.name, V.equation.origin, sizes
         if not V.problem:
-            checks.append(verdict(*about, *_sides(run, layer, X, V), start, prefix))
+            checks.append(verdict(*about, *_sides(run, layer, X, V), prefix))
         elif part.training:
             checks.append(judged(*about, f"is wrong: {V.problem}", prefix=prefix))
         else:  # in evaluation mode a part may have nothing to do

@@ -156,7 +156,7 @@ def _values_with_gradients(executed: Sequence[Equation]) -> list[tuple[Equation,
     once = {e: i for i, e in enumerate(executed) if count[e.file, e.line, e.method] == 1}
     values = {(e.owner, e.name): i for e, i in once.items() if e.method == "feedforward" and e.name != "Y"}
     by_name = {name: i for (_, name), i in values.items()}
-    found: dict[tuple[str, str], tuple[Equation, int]] = {}  # of two equations with the same name, the last one counts
+    found: dict[tuple[Any, str], tuple[Equation, int]] = {}  # of two equations with the same name, the last one counts
     for equation in once:
         V, owner = equation.name[1:], equation.owner
         if equation.method == "backpropagate" and equation.name[0] == "D" and V in by_name:

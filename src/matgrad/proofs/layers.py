@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -62,11 +61,10 @@ def _values(layer: Layer, symbols: Symbols, about: str) -> list[Check]:
         where = assignment(cls, "feedforward", "Y")
         note = "feedforward has no definition to compare with"
         return [judged(cls, "feedforward", where.origin, about, "", note=note)]
-    start, checks = time.perf_counter(), []
+    checks = []
     found = feedforward_values(layer, X, expected)
     for name, value in expected.items():
-        checks.append(verdict(cls, name, origin_of(layer, name), about, found[name], value, start))
-        start = time.perf_counter()
+        checks.append(verdict(cls, name, origin_of(layer, name), about, found[name], value))
     return checks
 
 
@@ -79,7 +77,7 @@ def prove_activation(act: ActivationFunction) -> list[Check]:
 
 
 def _activation(act: ActivationFunction, symbols: Symbols, about: str) -> list[Check]:
-    start, cls = time.perf_counter(), type(act)
+    cls = type(act)
     act, X = symbols.numbers(act), symbols.symbols("X", symbols.sizes("N"), symbols.sizes("K"))
     Y, D = act(X), act.gradient(X)
     value, slope = (cls, "value", last_line(cls.__call__), about), (cls, "gradient", last_line(cls.gradient), about)
@@ -88,12 +86,11 @@ def _activation(act: ActivationFunction, symbols: Symbols, about: str) -> list[C
             return [judged(*about_it, f"is wrong: {problem}")]
     checks = [judged(*value, "", note="value has no definition to compare with")]
     if cls in ACTIVATIONS:
-        checks = [verdict(*value, Y, matrix(X.shape, lambda i, j: ACTIVATIONS[cls](ENTRIES, act, X[i, j], j)), start)]
-    start = time.perf_counter()
+        checks = [verdict(*value, Y, matrix(X.shape, lambda i, j: ACTIVATIONS[cls](ENTRIES, act, X[i, j], j)))]
     (i, j), (k, l) = X.indices, map(new_index, (X.rows, X.columns))
     expected = IndexMatrix(X.shape, Y.entry.derivative(entry_of(X).at(k, l)))
     found = IndexMatrix(X.shape, delta(i, k) * delta(j, l) * D.entry)
-    return [*checks, verdict(*slope, found, expected, start)]
+    return [*checks, verdict(*slope, found, expected)]
 
 
 def prove_loss(loss: LossFunction) -> list[Check]:
@@ -105,7 +102,7 @@ def prove_loss(loss: LossFunction) -> list[Check]:
 
 
 def _loss(loss: LossFunction, symbols: Symbols, about: str) -> list[Check]:
-    cls, start = type(loss), time.perf_counter()
+    cls = type(loss)
     loss, N = symbols.numbers(loss), symbols.sizes("N")
     Y, T = (symbols.symbols(name, N, symbols.sizes("K")) for name in "YT")
     s = symbols.symbols("s", N, 1)
@@ -120,7 +117,7 @@ def _loss(loss: LossFunction, symbols: Symbols, about: str) -> list[Check]:
 
     def compare(name: str, method: str, found: Any, expected: IndexMatrix, remark: str = "") -> None:
         origin = last_line(getattr(cls, method))
-        checks.append(verdict(cls, name, origin, about + remark, found, expected, start))
+        checks.append(verdict(cls, name, origin, about + remark, found, expected))
 
     if definition is None:
         note = "value has no definition to compare with"
@@ -154,13 +151,11 @@ def prove_softmax(name: str) -> list[Check]:
 
 
 def _softmax(name: str, symbols: Symbols, about: str) -> list[Check]:
-    start = time.perf_counter()
     f, of_row = (getattr(softmax_functions, x) for x in (name, f"{name}_jacobian"))
     D = symbols.sizes("D")
     X, x = symbols.symbols("X", symbols.sizes("N"), D), symbols.symbols("x", 1, D)
-    values = verdict(f, "", last_line(f), about, f(X), matrix(X.shape, softmax_entry(name, X)), start)
-    start = time.perf_counter()
-    return [values, verdict(of_row, "", last_line(of_row), about, of_row(x), jacobian(f(x), x), start)]
+    values = verdict(f, "", last_line(f), about, f(X), matrix(X.shape, softmax_entry(name, X)))
+    return [values, verdict(of_row, "", last_line(of_row), about, of_row(x), jacobian(f(x), x))]
 
 
 def softmax_entry(name: str, X: IndexMatrix) -> Callable[[Index, Index], Expression]:

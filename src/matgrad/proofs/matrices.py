@@ -293,7 +293,6 @@ def verdict(
     sizes: str,
     found: Any,
     expected: IndexMatrix,
-    start: float,
     prefix: str = "",
 ) -> Check:
     """The verdict on what a class or function computes, compared with what it should compute; see `judged`."""
@@ -301,7 +300,7 @@ def verdict(
     if not problem and not is_equal(found.entry, expected.entry):
         problem = f"the canonical forms of the entries differ\n  found     {found}\n  expected  {expected}"
     problem = f"is not proved: {problem}" if problem else ""
-    return judged(thing, quantity, origin, sizes, problem, method=METHOD, start=start, prefix=prefix)
+    return judged(thing, quantity, origin, sizes, problem, method=METHOD, prefix=prefix)
 
 
 # -- the table ---------------------------------------------------------------------------------

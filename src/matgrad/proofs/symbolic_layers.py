@@ -148,7 +148,7 @@ def _attempt(prove: Prove, sizes: SymbolicSizes, name: str, about: str) -> list[
 def _verdicts(prove: Prove, symbols: Symbols, name: str, about: str) -> list[Check]:
     checks = prove(symbols, about)
     if not any(check.ok and not check.note for check in checks) and all(check.ok for check in checks):
-        return [Check(name, "?", "", about, "none", 0.0, False, f"{name} is not proved: there is nothing to prove")]
+        return [Check(name, "?", "", about, "none", False, f"{name} is not proved: there is nothing to prove")]
     if questions := symbols.sizes.questions.others:
         reason = f"the code asks whether {questions[0]}, and so it differs from size to size"
         return [replace(x, ok=False, message=f"{x.name} is not proved: {reason}\n  in {x.location}") for x in checks]

@@ -12,7 +12,6 @@ however it was set; one that is missing or no matrix is wrong, and so is a class
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from itertools import combinations_with_replacement
 from typing import Any
@@ -85,15 +84,13 @@ def check_activation(act: ActivationFunction, *, m: int = 2, n: int = 3) -> list
 
 def check_softmax(name: str, *, N: int = 3, D: int = 4) -> list[Check]:
     """A softmax function against its definition for each row, and its Jacobian against SymPy's."""
-    start = time.perf_counter()
     f = getattr(softmax_functions, name)
     jacobian = getattr(softmax_functions, f"{name}_jacobian")
     X, x = symbols("X", N, D), symbols("x", 1, D)
     plain = sp.Matrix(N, D, lambda i, j: sp.exp(X[i, j]) / sum(sp.exp(X[i, k]) for k in range(D)))
     expected = plain.applyfunc(sp.log) if "log" in name else plain
-    by_rows = verdict(f, "", last_line(f), f"N={N} D={D}", f(X), expected, start)
-    start = time.perf_counter()
-    by_sympy = verdict(jacobian, "", last_line(jacobian), f"D={D}", jacobian(x), f(x).jacobian(x), start)
+    by_rows = verdict(f, "", last_line(f), f"N={N} D={D}", f(X), expected)
+    by_sympy = verdict(jacobian, "", last_line(jacobian), f"D={D}", jacobian(x), f(x).jacobian(x))
     return [by_rows, by_sympy]
 
 
@@ -123,45 +120,41 @@ def attempt(check: Callable[[bool], list[Check]], name: str, sizes: str) -> list
 def _check_loss(loss: LossFunction, Y: sp.Matrix, T: sp.Matrix, sizes: str) -> list[Check]:
     checks, N = [], Y.rows
     for name, scale in (("gradient", 1), ("mean_gradient", 1 if loss.is_mean else sp.Rational(1, N))):
-        start = time.perf_counter()
         found = getattr(loss, name)(Y, T)
         expected = scale * derivative(exact(loss(Y, T)), Y)
-        checks.append(verdict(type(loss), name, last_line(getattr(type(loss), name)), sizes, found, expected, start))
-    start = time.perf_counter()
+        checks.append(verdict(type(loss), name, last_line(getattr(type(loss), name)), sizes, found, expected))
     twice = sp.Matrix([[loss(Y.col_join(Y), T.col_join(T))]])
     expected = sp.Matrix([[(1 if loss.is_mean else 2) * loss(Y, T)]])
-    checks.append(verdict(type(loss), "is_mean", last_line(type(loss).__call__), sizes, twice, expected, start))
+    checks.append(verdict(type(loss), "is_mean", last_line(type(loss).__call__), sizes, twice, expected))
     return [*checks, *_check_weighted_loss(loss, Y, T, f"{sizes} weighted")]
 
 
 def _check_weighted_loss(loss: LossFunction, Y: sp.Matrix, T: sp.Matrix, sizes: str) -> list[Check]:
     """Both sides by the losses of the rows alone; a loss that takes no weights has no value with them."""
-    checks, start, N = [], time.perf_counter(), Y.rows
+    checks, N = [], Y.rows
     s = symbols("s", N, 1)
     total = sum(s[i] * exact(loss(Y.row(i), T.row(i))) for i in range(N))
     if takes_weights(loss):
         found, expected = sp.Matrix([[loss(Y, T, s)]]), sp.Matrix([[total / (N if loss.is_mean else 1)]])
-        checks.append(verdict(type(loss), "value", last_line(type(loss).__call__), sizes, found, expected, start))
-    start, name = time.perf_counter(), "mean_gradient"
+        checks.append(verdict(type(loss), "value", last_line(type(loss).__call__), sizes, found, expected))
+    name = "mean_gradient"
     found, expected = loss.mean_gradient(Y, T, s), derivative(total, Y) / N
-    return [*checks, verdict(type(loss), name, last_line(type(loss).mean_gradient), sizes, found, expected, start)]
+    return [*checks, verdict(type(loss), name, last_line(type(loss).mean_gradient), sizes, found, expected)]
 
 
 def _check_activation(act: ActivationFunction, m: int, n: int) -> list[Check]:
     """f' at symbols, and at the numbers of the grid."""
-    start = time.perf_counter()
     X = symbols("X", m, n)
     Y, found = exact(act(X)), act.gradient(X)
     origin = last_line(type(act).gradient)
     if problem := problem_of(Y, X):
         return [judged(type(act), "value", last_line(type(act).__call__), f"{m}×{n}", f"is wrong: {problem}")]
     expected = sp.Matrix(m, n, lambda i, j: sp.diff(Y[i, j], X[i, j]))
-    checks = [verdict(type(act), "gradient", origin, f"{m}×{n}", found, expected, start)]
+    checks = [verdict(type(act), "gradient", origin, f"{m}×{n}", found, expected)]
     if all(expected[i].free_symbols & set(X) <= {X[i]} for i in range(m * n)):
-        start = time.perf_counter()
         grid = SympyMatrix(len(GRID), n, lambda i, j: GRID[i])
         slopes = sp.Matrix(len(GRID), n, lambda i, j: expected[0, j].subs(X[0, j], GRID[i]))
-        checks.append(verdict(type(act), "gradient", origin, "-430 … 430", act.gradient(grid), slopes, start))
+        checks.append(verdict(type(act), "gradient", origin, "-430 … 430", act.gradient(grid), slopes))
     return checks
 
 

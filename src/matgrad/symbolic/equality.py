@@ -212,9 +212,8 @@ def verdict(
     sizes: str,
     found: Matrix,
     expected: sp.Matrix,
-    start: float,
     prefix: str = "",
 ) -> Check:
     """The verdict on what a class or function computes, compared with what it should compute; see `judged`."""
     result = compare(exact(found), exact(expected))
-    return judged(thing, quantity, origin, sizes, result.problem, method=result.method, start=start, prefix=prefix)
+    return judged(thing, quantity, origin, sizes, result.problem, method=result.method, prefix=prefix)

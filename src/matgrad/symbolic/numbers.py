@@ -7,7 +7,6 @@ layers are compared with central differences in float64, and those of losses wit
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -68,7 +67,7 @@ def check_loss_in_numbers(loss: LossFunction, N: int, K: int, scale: float = 1) 
     weights, with which each row of it counts so often.
     """
     sizes = f"N={N} K={K}" + (f" ±{scale}" if scale > 1 else "")
-    start, rng = time.perf_counter(), np.random.default_rng(N)
+    rng = np.random.default_rng(N)
     Y, T = _output_for(loss, scale, rng, N, K), rng.dirichlet(np.ones(K), N)
     try:
         f, is_defined = _loss_function(loss, N, K), type(loss) in LOSSES
@@ -92,7 +91,7 @@ def check_loss_in_numbers(loss: LossFunction, N: int, K: int, scale: float = 1) 
     for key, E in expected.items():
         name, _, weighted = key.partition(" ")
         origin = last_line(getattr(type(loss), "__call__" if name == "value" else name))
-        checks.append(numeric_verdict(type(loss), name, origin, f"{sizes} {weighted}".strip(), found[key], E, start))
+        checks.append(numeric_verdict(type(loss), name, origin, f"{sizes} {weighted}".strip(), found[key], E))
     return checks
 
 
@@ -108,7 +107,7 @@ def check_activation_in_numbers(act: ActivationFunction) -> list[Check]:
     """An activation function and its derivative from -430 to 430, in matrices of several sizes, by its definition."""
     if type(act) not in ACTIVATIONS:
         return []
-    start, x = time.perf_counter(), sp.Symbol("x", real=True)
+    x = sp.Symbol("x", real=True)
     f = defined_activation(act, x, 0)
     X = np.array([[float(value) for value in GRID]])
     matrices = [X, X.T, X.reshape(2, -1), X.reshape(-1, 2), np.tile(X, 10).reshape(-1, 2)]
@@ -121,14 +120,13 @@ def check_activation_in_numbers(act: ActivationFunction) -> list[Check]:
         size = np.maximum(1, np.abs(expected))
         if found.shape == expected.shape:
             found, expected = found / size, expected / size
-        checks.append(numeric_verdict(type(act), name, origin, "-430 … 430", found, expected, start, tolerance=1e-12))
-        start = time.perf_counter()
+        checks.append(numeric_verdict(type(act), name, origin, "-430 … 430", found, expected, tolerance=1e-12))
     return checks
 
 
 def check_softmax_in_numbers(name: str, N: int, D: int, scale: float = 1) -> list[Check]:
     """A softmax function and its Jacobian for one row, by their elements; far from 0 only if it is a stable one."""
-    start, f = time.perf_counter(), getattr(softmax_functions, name)
+    f = getattr(softmax_functions, name)
     jacobian = getattr(softmax_functions, f"{name}_jacobian")
     is_log, scale = "log" in name, scale if "stable" in name else 1
     X = scale * np.random.default_rng(N).normal(size=(N, D))
@@ -138,8 +136,8 @@ def check_softmax_in_numbers(name: str, N: int, D: int, scale: float = 1) -> lis
     J = sp.Matrix(D, D, lambda i, j: (1 if is_log else P[0, i]) * (int(i == j) - P[0, j]))
     sizes = f"N={N} D={D}" + (f" ±{scale}" if scale > 1 else "")
     return [
-        numeric_verdict(f, "", last_line(f), sizes, f(X), _floats(Y), start),
-        numeric_verdict(jacobian, "", last_line(jacobian), sizes, jacobian(X[:1]), _floats(J), start),
+        numeric_verdict(f, "", last_line(f), sizes, f(X), _floats(Y)),
+        numeric_verdict(jacobian, "", last_line(jacobian), sizes, jacobian(X[:1]), _floats(J)),
     ]
 
 
@@ -150,13 +148,12 @@ def numeric_verdict(
     sizes: str,
     found: Any,
     expected: np.ndarray,
-    start: float,
     tolerance: float = TOLERANCE,
 ) -> Check:
     """The verdict on what was computed in float64; see `judged`."""
     problem = _difference(found, expected, tolerance)
     problem = f"is wrong for {sizes} {problem}" if problem else ""
-    return judged(thing, quantity, origin, sizes, problem, method="numbers", start=start)
+    return judged(thing, quantity, origin, sizes, problem, method="numbers")
 
 
 def _difference(found: Any, expected: np.ndarray, tolerance: float) -> str:
@@ -197,34 +194,33 @@ def _numeric_layer(layer: Layer, rng: np.random.Generator) -> Layer:
 
 def _check_values(layer: Layer, X: np.ndarray, sizes: str) -> list[Check]:
     """What feedforward computes against its definition."""
-    start, defined, layer = time.perf_counter(), layer.clone(), layer.clone()
+    defined, layer = layer.clone(), layer.clone()
     for name in (*layer.parameters, *layer.buffers):
         if np.ndim(getattr(layer, name)) == 2:
             setattr(defined, name, _matrix(getattr(layer, name)))
     expected = definition_of_layer(defined, _matrix(X), SYMPY) or {}
     found = feedforward_values(layer, X, expected)
     return [
-        numeric_verdict(type(layer), name, origin_of(layer, name), sizes, found[name], _floats(value), start)
+        numeric_verdict(type(layer), name, origin_of(layer, name), sizes, found[name], _floats(value))
         for name, value in expected.items()
     ]
 
 
 def _check_gradients(layer: Layer, X: np.ndarray, rng: np.random.Generator, sizes: str) -> list[Check]:
     """All gradients against central differences in float64, for a squared error."""
-    start, T = time.perf_counter(), rng.normal(size=(len(X), layer.output_size))
+    T = rng.normal(size=(len(X), layer.output_size))
     _, *results = check_gradients(layer, "SquaredError", X, T, max_elements=ELEMENTS)  # the first is that of the loss
-    seconds = (time.perf_counter() - start) / len(results)
-    return [_verdict_of(result, type(layer), sizes, seconds) for result in results]
+    return [_verdict_of(result, type(layer), sizes) for result in results]
 
 
-def _verdict_of(result: GradientResult, cls: type[Layer], sizes: str, seconds: float) -> Check:
+def _verdict_of(result: GradientResult, cls: type[Layer], sizes: str) -> Check:
     """The result of the gradient check as a verdict."""
     place, _, name = result.name.removeprefix("layer 1").partition(" ")
     name = f"{cls.__name__}{place} {name}" if place else name
     location, source = result.equation.location, result.equation.source
     message = "" if result.ok else f"{name}{str(result).removeprefix(result.name)}  [{sizes}]"
     note = "" if result.tells else "a wrong gradient would not be noticed"
-    return Check(name, location, "", sizes, "differences", seconds, result.ok, message, source, note)
+    return Check(name, location, "", sizes, "differences", result.ok, message, source, note)
 
 
 # -- numbers -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import matgrad.program.operations as program_operations
 from matgrad.foundation.notation import (
@@ -41,7 +41,7 @@ _ELEMENTWISE = {"sign", "clip", "inv_sqrt", "log_sigmoid", "positive", *_FUNCTIO
 class Typesetter:
     """Typesets expressions; `sizes` has the symbols for the numbers of rows and columns of the matrices, by name."""
 
-    def __init__(self, sizes: Mapping[str, SizeSymbols]) -> None:
+    def __init__(self, sizes: dict[str, SizeSymbols]) -> None:
         self.sizes = sizes
 
     def __call__(self, node: ast.expr) -> Tex:

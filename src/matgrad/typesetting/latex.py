@@ -1,6 +1,6 @@
 r"""LaTeX of the equations that run, generated from the source of layers, losses and other classes.
 
-Nothing is typed twice: `matgrad.typesetting.method_reader` follows what a method executes, and
+Nothing is typed twice: `matgrad.typesetting.methods` follows what a method executes, and
 `matgrad.typesetting.expressions` has the notation of the paper's table.
 """
 
@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
 from matgrad.activation_functions import ActivationFunction
-from matgrad.foundation.notation import document, escape, symbol
-from matgrad.inspection.equations import METHODS, Equation, equations
+from matgrad.foundation.notation import document, escape
+from matgrad.inspection.equations import METHODS, Equation
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.optimizers import Optimizer
 from matgrad.typesetting.expressions import Typesetter
-from matgrad.typesetting.method_reader import Line, Reader
-from matgrad.typesetting.name_resolver import method_of, notation, optional, resolved, words_of
+from matgrad.typesetting.methods import Line, Reader, method_of, notation, optional, words_of
 
 
 def latex_equation(equation: Equation, of: Layer | None = None) -> str:
@@ -30,20 +29,17 @@ def latex_equation(equation: Equation, of: Layer | None = None) -> str:
     inside an ``if`` is followed by its condition. A size that the layer does not name is left out. For a layer `of`
     this class, what is switched off in it, such as dropout, is left out, and its activation function is named.
     """
-    layer = type(of) if of else next((cls for cls in _subclasses(Layer) if _executes(cls, equation)), None)
-    reader = Reader(layer, _fixed(of))
+    reader = Reader(equation.layer, _fixed(of))
     for method in METHODS[: METHODS.index(equation.method) + 1]:
         reader.lines.clear()  # backpropagate needs only the sizes from feedforward
-        if function := method_of(layer, method):
+        if function := method_of(equation.layer, method):
             reader.read(function)
     for line in reader.lines:
         if (line.file, line.number, line.variable) == (equation.file, equation.line, equation.name):
             return line.text(" = ")
-    if of is not None:
-        return latex_equation(equation)  # of a branch that is not taken
-    # the class was not found, so only the equation itself can be read
-    value = ast.parse(equation.source).body[0].value  # type: ignore[attr-defined]
-    return f"{symbol(equation.name).text} = {Typesetter({})(resolved(value)).text}"
+    if of is None:
+        raise ValueError(f"{equation.source} cannot be typeset")
+    return latex_equation(equation)  # of a branch that is not taken
 
 
 def latex_function(function: Callable[..., Any], owner: type | None = None) -> str:
@@ -101,23 +97,6 @@ def _fixed(layer: Layer | None) -> dict[str, ast.expr]:
         elif isinstance(value, ActivationFunction):
             found[name] = ast.Name(words_of(type(value)))
     return found
-
-
-def _subclasses(cls: type) -> Iterator[type]:
-    subclass: type
-    for subclass in cls.__subclasses__():
-        yield subclass
-        yield from _subclasses(subclass)
-
-
-def _executes(cls: type, equation: Equation) -> bool:
-    """Whether the equation is one of those of the class."""
-    if cls.__name__ != equation.layer:
-        return False
-    try:
-        return equation in equations(cls, equation.method)
-    except ValueError:  # another class of this name, whose source is not available
-        return False
 
 
 def _owner(function: FunctionType) -> type | None:
