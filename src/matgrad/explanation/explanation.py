@@ -154,10 +154,10 @@ def explain(
     results = step.results
     values = _separated(program, [r.key for r in results])
     program = Program(program.inputs, program.outputs | {r.key: x for r, x in zip(results, values, strict=True)})
-    writer = Writer(program, results, loss)
+    writer = Writer(program, results)
     judge = Judge(copy, loss, X, T, results)
     if verify:
-        judge.verify(copy, progress)
+        judge.verify(progress)
     equations = [_explained(r, writer(r, value), judge(r)) for r, value in zip(results, values, strict=True)]
     symbols = {value: writer.symbol(value) for value in program.values if value in writer.latex.names}
     return Explanation(copy, loss, eta, X, T, equations, program, values, symbols)
@@ -165,13 +165,10 @@ def explain(
 
 def _checked_rate(eta: Any) -> float:
     """η as a number."""
-    try:
-        rate = float(eta)
-    except (TypeError, ValueError):
-        rate = math.nan
-    if isinstance(eta, str) or not 0 < rate < math.inf:
+    rate = np.asarray(eta)
+    if rate.shape or rate.dtype.kind not in "iuf" or not 0 < rate < math.inf:
         raise ValueError(f"eta: expected a number above 0, found {eta!r}")
-    return rate
+    return float(rate)
 
 
 def _explained(r: Result, w: Written, verdict: Verdict) -> Explained:

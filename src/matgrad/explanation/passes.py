@@ -13,7 +13,9 @@ from matgrad.inspection.observing import observed
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import SUPPORT, State, sized_by_supports
+from matgrad.loss_functions import LossFunction
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.optimizers import Optimizer
 from matgrad.program.computations import Step, check_targets
 from matgrad.sparse.matrix import SparseMatrix, values_of
 
@@ -27,9 +29,10 @@ class Result:
 
     phase: Phase
     path: str  # the layer or part that executes it, such as '2' or '3.1'; '' for the loss
-    layer: Layer | None
+    owner: Layer | LossFunction | Optimizer  # what computes it
+    part: str  # what its class calls it, such as DW, or x for what an optimizer updates
     name: str  # that of the value in the equations of a program, such as DW2 or W2'
-    quantity: str  # that in the equations of the layer, such as DW
+    quantity: str  # that in the equations of the layer, such as DW or W
     value: Any
     equation: Equation | None = None  # of a layer
     key: str = ""  # in the outputs of a pass
@@ -50,9 +53,10 @@ class Pass(Step):
             path, phase = names[id(layer)], cast(Phase, equation.method)
             R = layer.R if isinstance(layer, LayerWithDropout) else None
             if phase == "feedforward" and R is not None and not any(r.value is R for r in found):
-                found.append(Result(phase, path, layer, f"R{path}", "R", R))
+                found.append(Result(phase, path, layer, "R", f"R{path}", "R", R))
             if hasattr(value, "shape"):
-                found.append(Result(phase, path, layer, f"{equation.name}{path}", equation.name, value, equation))
+                name = equation.name
+                found.append(Result(phase, path, layer, name, f"{name}{path}", name, value, equation))
             return value
 
         model.load_state(state)
@@ -67,7 +71,8 @@ class Pass(Step):
         model.optimize(eta)
         loss = self.loss(Y, T, *s)
         loss = loss if self.loss.is_mean else loss / Y.shape[0]
-        found[place:place] = [Result("loss", "", None, *2 * (name,), x) for name, x in ((LOSS, loss), ("DY", DY))]
+        parts = ("value", LOSS, loss), ("gradient", "DY", DY)
+        found[place:place] = [Result("loss", "", self.loss, part, name, name, x) for part, name, x in parts]
         new = model.state()
         self.results = list(_with_keys([*found, *_updates(model, state, new)], state))
         return new | {r.key: values_of(r.value) for r in self.results if r.key not in new}
@@ -75,11 +80,11 @@ class Pass(Step):
 
 def _stored(path: str, layer: Layer, found: list[Result]) -> Iterator[Result]:
     """The gradients in a layer that are not the value of an equation, but of whatever statement stored them."""
-    known = {id(r.value) for r in found if r.layer is layer}
+    known = {id(r.value) for r in found if r.owner is layer}
     for name in (*layer.parameters, "X"):
         D = getattr(layer, f"D{name}", None)
         if hasattr(D, "shape") and id(D) not in known:
-            yield Result("backpropagate", path, layer, f"D{name}{path}", f"D{name}", D)
+            yield Result("backpropagate", path, layer, f"D{name}", f"D{name}{path}", f"D{name}", D)
 
 
 def _updates(model: MultilayerPerceptron, old: State, new: State) -> Iterator[Result]:
@@ -95,7 +100,10 @@ def _updates(model: MultilayerPerceptron, old: State, new: State) -> Iterator[Re
                 continue
             if key in supports:
                 value = SparseMatrix(new[supports[key]], value)
-            yield Result("optimize", path, layer, f"{parameter}{path}{dot}{part}'", name, value, key=key)
+            optimizer = layer._optimizers.get(parameter)
+            called = part or "x" if optimizer else name
+            new_name = f"{parameter}{path}{dot}{part}'"
+            yield Result("optimize", path, optimizer or layer, called, new_name, name, value, key=key)
 
 
 def _rank(layer: Layer, name: str) -> tuple[int, bool]:

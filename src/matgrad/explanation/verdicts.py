@@ -47,7 +47,6 @@ class Judge:
     def __init__(
         self, M: MultilayerPerceptron, loss: LossFunction, X: np.ndarray, T: np.ndarray, results: list[Result]
     ) -> None:
-        self.loss = loss
         self.checks: Checks | None = None  # until they are made
         self.last = {(r.path, r.phase, r.quantity): r for r in results}  # of several values of one name
         self.shown = {self._name(r) for r in self.last.values()}
@@ -60,13 +59,12 @@ class Judge:
         wrong = first_wrong(r for r in found if r.name in self.shown)
         self.first_wrong = wrong and wrong.name
 
-    def verify(self, M: MultilayerPerceptron, progress: Callable[[str], None] = lambda name: None) -> None:
-        """Check the equations of all classes in M symbolically; `progress` is called with the name of each."""
+    def verify(self, progress: Callable[[str], None]) -> None:
+        """Check the equations of all classes symbolically; `progress` is called with the name of each."""
         get_backend("sympy")  # says what to install if SymPy is missing
         from matgrad.symbolic.suite import cases
 
-        optimizers = (part for _, layer in M.walk() for part in layer._optimizers.values())
-        names = {_known_name(x) for x in (*(layer for _, layer in M.walk()), *optimizers, self.loss)}
+        names = {_known_name(result.owner) for result in self.last.values()}
         found: Checks = defaultdict(list)
         for case in cases(basic=True):
             if case.name in names:
@@ -96,11 +94,8 @@ class Judge:
 
     def _name(self, result: Result) -> str:
         """What `check_gradients` calls a result; '' if it is no gradient."""
-        if result.name == LOSS or result.phase not in ("loss", "backpropagate"):
-            return ""
-        if result.layer is None:
-            return full_name("", self.loss, "gradient")
-        return full_name(result.path, result.layer, result.quantity)
+        is_gradient = result.phase in ("loss", "backpropagate") and result.name != LOSS
+        return full_name(result.path, result.owner, result.part) if is_gradient else ""
 
     def _of_differences(self, result: GradientResult) -> list[str]:
         """How a gradient compares with central differences, after a wrong activation function in it."""
@@ -111,17 +106,9 @@ class Judge:
 
     def _checks(self, result: Result) -> list[Check]:
         """The verifier's checks of what computed the result."""
-        if result.layer is None:
-            names = ("value",) if result.name == LOSS else ("gradient", "mean_gradient")
-            return [c for name in names for c in self._of(self.loss, name)]
-        if result.equation is not None:
-            return self._of(result.layer, result.equation.name)
-        parameter, _, part = result.quantity.partition(".")
-        optimizer = result.layer._optimizers.get(parameter)
-        return self._of(optimizer, part or "x") if optimizer else []
-
-    def _of(self, thing: object, quantity: str) -> list[Check]:
-        return (self.checks or {}).get((_known_name(thing), f"{type(thing).__name__}.{quantity}"), [])
+        parts = ("gradient", "mean_gradient") if result.part == "gradient" else (result.part,)
+        known, cls = _known_name(result.owner), type(result.owner).__name__
+        return [c for part in parts for c in (self.checks or {}).get((known, f"{cls}.{part}"), [])]
 
 
 def _known_name(thing: object) -> str:

@@ -39,8 +39,7 @@ class Written:
 class Writer:
     """Writes the results of a pass; the program is that of the pass."""
 
-    def __init__(self, program: Program, results: list[Result], loss: LossFunction) -> None:
-        self.loss = loss
+    def __init__(self, program: Program, results: list[Result]) -> None:
         self.latex, self.text = LatexPrinter(program), Printer(program)
         self.values = {program.outputs[r.key]: r for r in results}
         for printer in (self.latex, self.text):
@@ -58,7 +57,7 @@ class Writer:
             text=self._text_lines(value),
             source=origin.source,
             location=place(origin),
-            definition=definition(type(self.loss)) if result.name == LOSS else "",
+            definition=definition(type(result.owner)) if result.name == LOSS else "",
             note=_note(result),
         )
 
@@ -90,18 +89,16 @@ class Writer:
 
     def _source(self, result: Result) -> tuple[Equation, Callable[[], str] | None]:
         """The equation of a result, and what writes it as its class has it."""
-        if result.equation is not None:
-            return result.equation, lambda: latex_equation(result.equation, result.layer)
-        if result.layer is None:
-            thing: type = type(self.loss)
+        owner, cls = result.owner, type(result.owner)
+        if isinstance(owner, Optimizer):
+            return _update(owner, result.part)
+        if isinstance(owner, LossFunction):
             method = "__call__" if result.name == LOSS else "gradient"
-            return assignment(thing, method, method), lambda: latex_function(getattr(thing, method), thing)
-        parameter, _, part = result.quantity.partition(".")
-        optimizer: Optimizer | None = result.layer._optimizers.get(parameter)
-        if optimizer is None:
-            method = "backpropagate" if result.phase == "backpropagate" else "feedforward"
-            return assignment(type(result.layer), method, result.quantity), None
-        return _update(optimizer, part or "x")
+            return assignment(cls, method, method), lambda: latex_function(getattr(cls, method), cls)
+        if (equation := result.equation) is not None:
+            return equation, lambda: latex_equation(equation, owner)
+        method = "backpropagate" if result.phase == "backpropagate" else "feedforward"
+        return assignment(cls, method, result.quantity), None
 
 
 def definition(cls: type) -> str:
@@ -111,7 +108,7 @@ def definition(cls: type) -> str:
 
 def _note(result: Result) -> str:
     """Of an inherited equation, the class that defines it, whose variable names it has."""
-    if result.equation is None or result.equation.defined_by in (None, type(result.layer)):
+    if result.equation is None or result.equation.defined_by in (None, result.equation.layer):
         return ""
     return f"inherited from {result.equation.defined_by.__name__} (its variable names)"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import linecache
 import re
 import traceback
@@ -13,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from matgrad.activation_functions import ActivationFunction
-from matgrad.inspection.equations import relative_path
+from matgrad.inspection.equations import relative_path, source_of
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 
@@ -97,8 +96,9 @@ def _missing_method(frame: FrameType) -> Fault:
     """The fault of a class that does not define the abstract method that a frame runs."""
     cls, method = type(_object_of(frame)), frame.f_code.co_name
     try:
-        lines, first = inspect.getsourcelines(cls)
-        location, source = f"{relative_path(inspect.getsourcefile(cls) or '?')}:{first}", lines[0].strip()
-    except (OSError, TypeError):
-        location, source = "?", f"class {cls.__name__}"
-    return Fault(f"{cls.__name__}.{method}", location, source, "is not defined")
+        source = source_of(cls)  # type: ignore[arg-type]
+        line = source.node.lineno
+        location, text = f"{relative_path(source.file)}:{line}", source.lines[line - 1].strip()
+    except ValueError:
+        location, text = "?", f"class {cls.__name__}"
+    return Fault(f"{cls.__name__}.{method}", location, text, "is not defined")

@@ -41,13 +41,13 @@ class GradientResult:
     name: str  # 'layer 2 ActivationLayer.DW', counted from 1; 'layer 3.1 LinearLayer.DW' for a part of a layer
     equation: Equation
     ok: bool
-    relative_error: float  # the largest difference, relative to the largest element
-    row: int  # of that difference
-    column: int
-    expected: float  # by central differences
-    found: float
-    checked: int  # the number of elements compared
-    skipped: int  # the number at corners, where there is no derivative
+    relative_error: float = np.inf  # the largest difference, relative to the largest element
+    row: int = 0  # of that difference
+    column: int = 0
+    expected: float = np.nan  # by central differences
+    found: float = np.nan
+    checked: int = 0  # the number of elements compared
+    skipped: int = 0  # the number at corners, where there is no derivative
     problem: str = ""  # why the gradient could not be compared at all
     hidden: int = 0  # the number of compared elements where a wrong gradient would not be noticed
 
@@ -156,7 +156,7 @@ class _Check:
         name = f"layer {V.path} {V.equation}" if V.path else str(V.equation)
         DV: Any = None if V.problem else self.model.gradient(V, np.zeros(np.shape(values_of(V.value))))
         if problem := V.problem or _problem(DV, values_of(V.value)):
-            return [_uncompared(name, V.equation, problem)]
+            return [GradientResult(name, V.equation, False, problem=problem)]
         comparison = _Comparison(self.model, V, DV, self.h, self.tolerance)
         sample = _sample(DV, self.max_elements, self.seed)
         if len(sample) < DV.size and (other := comparison.wrong_element(self.seed)) is not None:
@@ -193,10 +193,6 @@ def _problem(DV: Any, V: np.ndarray) -> str:
     return f"found {found}, expected size {size_text(V)}"
 
 
-def _uncompared(name: str, equation: Equation, problem: str) -> GradientResult:
-    return GradientResult(name, equation, False, np.inf, 0, 0, np.nan, np.nan, 0, 0, problem)
-
-
 def _check_activation(act: ActivationFunction, V: Variable) -> GradientResult | None:
     """act'(V) against central differences of act, where these agree on both sides; None if nothing is wrong."""
     X, h = V.value, 1e-6 * np.maximum(np.abs(V.value), 1)
@@ -204,7 +200,7 @@ def _check_activation(act: ActivationFunction, V: Variable) -> GradientResult | 
     found, expected = np.asarray(act.gradient(X)), (left + right) / 2
     name, equation = full_name(V.path, act, "gradient"), assignment(type(act), "gradient", "gradient")
     if problem := _problem(found, X):
-        return _uncompared(name, equation, problem)
+        return GradientResult(name, equation, False, problem=problem)
     size = np.maximum(1, np.abs(expected))
     error = np.where(np.abs(right - left) <= 1e-3 * size, np.abs(found - expected) / size, 0.0)
     row, column = divmod(int(np.argmax(error)), X.shape[1])
