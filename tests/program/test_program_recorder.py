@@ -270,7 +270,7 @@ def test_a_method_that_was_replaced_in_one_layer_is_not_passed_over():
 
 
 def test_a_layer_written_in_an_interactive_session_is_recorded():
-    """It has no source, so its equations have no names."""
+    """It has no source: a value that it keeps in no variable belongs to the method as a whole."""
     space = {"mg": mg, "hadamard": hadamard, "columns_sum": columns_sum, "row_repeat": row_repeat}
     exec(
         "class DoubleLayer(mg.Layer):\n"
