@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from types import FrameType, FunctionType
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakSet
 
@@ -410,7 +410,7 @@ def record_computation(computation: Computation, state: Mapping[str, Any], *inpu
     model, loss = isolated(computation.template, computation.loss)
     computation, before = copy.copy(computation), Snapshot(model, loss)
     computation.loss = loss
-    _check_methods(model, loss)
+    _check_methods(model)
     names = computation.names(len(inputs))
     signatures = _signatures(state, dict(zip_longest(names, inputs)))
     X = values_of(inputs[0])
@@ -571,10 +571,12 @@ def _value(X: Any) -> Value | None:
     return X.value if type(X) is RecordedMatrix else None
 
 
-def _check_methods(model: MultilayerPerceptron, loss: LossFunction | None) -> None:
+def _check_methods(model: MultilayerPerceptron) -> None:
     """Raise RecordingError if a method was replaced in one object: it is bound to the original, not to this copy."""
     layers = [layer for _, layer in model.walk()]
-    for thing in (model, loss, *layers, *(x for layer in layers for x in layer._optimizers.values())):
-        for name in () if thing is None else vars(thing):
-            if isinstance(getattr(type(thing), name, None), FunctionType):
-                raise RecordingError(f"the method {name} of one {type(thing).__name__} object was replaced")
+    things: list[tuple[Any, str]] = [(layer, name) for layer in layers for name in ("feedforward", "backpropagate")]
+    things += [(thing, "optimize") for thing in (model, *layers)] + [(model, "backpropagate")]
+    things += [(optimizer, "apply") for layer in layers for optimizer in layer._optimizers.values()]
+    for thing, name in things:
+        if name in vars(thing):
+            raise RecordingError(f"the method {name} of one {type(thing).__name__} object was replaced")
