@@ -2,7 +2,8 @@
 
     python generate.py ../src/matgrad/program build/generated/matgrad
 
-operation_list.h has them as an enumeration and a table, operation_lines.h what they do with elements. This script reads the rows without running them, so it needs the standard library alone.
+operation_list.h has them as an enumeration and a table, operation_lines.h what they do with elements. This script reads
+the rows without running them, so it needs the standard library alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ NONE = 99
 
 
 class Row(NamedTuple):
+    """What the core needs of a row."""
+
     name: str
     rule: str
     kind: str
@@ -106,20 +109,20 @@ enum class Op {{
 }};
 inline constexpr int elementwise_count = {count};
 
-// How a value is produced: it is given, it is another view of an operand's memory, or it is computed, by all ranks together if it
-// is a collective.
+// How a value is produced: it is given, it is another view of an operand's memory, or it is computed, by all ranks
+// together if it is a collective.
 enum class Kind {{ source, view, elementwise, product, sparse, other, collective }};
 
 // The dtypes of operands and result: floats; floats or counters, which are integers; counters for a result of floats.
 enum class Dtypes {{ floats, any, counts }};
 
-// Shapes: "mn" of a matrix, "" of a scalar, "*" of either, "KDe" of a support; a letter is the same size everywhere in a rule. A
-// rule has those of the operands, then that of the result; if there are two, either will do.
+// Shapes: "mn" of a matrix, "" of a scalar, "*" of either, "KDe" of a support; a letter is the same size everywhere in a
+// rule. A rule has those of the operands, then that of the result; if there are two, either will do.
 struct Row {{
     const char* name;
     Kind kind;
     Dtypes dtypes;
-    int in_place;  // of a product: the operand whose memory the result may take over; a collective's must; {none} is none
+    int in_place;  // the operand whose memory the result of a product may take over; a collective's must; {none} is none
     const char* rules[2][8];
 }};
 inline constexpr Row kOperations[] = {{

@@ -42,7 +42,8 @@ def test_a_line_is_a_function(line: str):
 @needs_node
 def test_a_line_is_the_same_in_javascript():
     code = ", ".join(f"(x, y, c) => {_JavaScript()(line)}" for line in LINES)
-    script = f"const functions = Math; console.log(JSON.stringify([{code}].map((f) => {json.dumps(POINTS)}.map((p) => f(...p)))))"
+    values = f"[{code}].map((f) => {json.dumps(POINTS)}.map((point) => f(...point)))"
+    script = f"const functions = Math; console.log(JSON.stringify({values}))"
     found = json.loads(subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True).stdout)
     np.testing.assert_allclose(found, [[f(*point) for point in POINTS] for f in LINES.values()], rtol=1e-14)
 
@@ -115,7 +116,8 @@ CPP = """
 int main() {
     float x[3] = {-4, 0.5, 3}, out[3];
     matgrad::elementwise<float, matgrad::Op::softsign>(out, 3, {x, 1, 3, 3, 1}, {x, 1, 3, 3, 1}, 0);
-    for (int j = 0; j < 3; ++j) std::printf("%.7g %.7g ", out[j], matgrad::library_value(matgrad::Op::softsign, x[j], 0.0f, 0.0f));
+    for (int j = 0; j < 3; ++j)
+        std::printf("%.7g %.7g ", out[j], matgrad::library_value(matgrad::Op::softsign, x[j], 0.0f, 0.0f));
 }
 """
 
