@@ -116,13 +116,13 @@ enum class Kind {{ source, view, elementwise, product, sparse, other, collective
 // The dtypes of operands and result: floats; floats or counters, which are integers; counters for a result of floats.
 enum class Dtypes {{ floats, any, counts }};
 
-// Shapes: "mn" of a matrix, "" of a scalar, "*" of either, "KDe" of a support; a letter is the same size everywhere in a
-// rule. A rule has those of the operands, then that of the result; if there are two, either will do.
+// Shapes: "mn" of a matrix, "" of a scalar, "*" of either, "KDe" of a support; a letter is the same size everywhere in
+// a rule. A rule has those of the operands, then that of the result; if there are two, either will do.
 struct Row {{
     const char* name;
     Kind kind;
     Dtypes dtypes;
-    int in_place;  // the operand whose memory the result of a product may take over; a collective's must; {none} is none
+    int in_place;  // the operand whose memory the result of a product may take over; of a collective must; {none} is none
     const char* rules[2][8];
 }};
 inline constexpr Row kOperations[] = {{
