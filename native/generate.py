@@ -122,7 +122,7 @@ struct Row {{
     const char* name;
     Kind kind;
     Dtypes dtypes;
-    int in_place;  // the operand whose memory the result of a product may take over; of a collective must; {none} is none
+    int in_place;  // the operand whose memory a product may take over, and a collective must; {none} is none
     const char* rules[2][8];
 }};
 inline constexpr Row kOperations[] = {{
