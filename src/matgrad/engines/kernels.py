@@ -34,7 +34,7 @@ def elementwise(row: Operation, framework: Callable[[str], Any]) -> Callable[...
     name = SINGLE.get(row.scalar) or next((f for f in functions_in(row.scalar) if row.scalar == f"{f}(x)"), "")
     if name:
         return into(framework(name))
-    names = {"step": lambda X: X >= 0, "power": lambda X, c: X**c}
+    names: dict[str, Callable[..., Any]] = {"step": lambda X: X >= 0, "power": lambda X, c: X**c}
     line = as_function(row.scalar, row.letters, names | {f: framework(f) for f in functions_in(row.scalar)})
 
     def kernel(self: Kernels, out: Array, *operands: Any) -> None:

@@ -5,6 +5,9 @@ BLAS skips a term with the factor 0, though 0·nan is nan, and may skip one with
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from scipy import special
 from scipy.linalg import blas
@@ -20,7 +23,11 @@ LARGE = 10_000  # number of elements above which BLAS, which has threads, adds f
 class NumpyKernels(Kernels):
     """The instructions of a program on NumPy arrays; `out` is always contiguous."""
 
-    framework = staticmethod(lambda name: getattr(np, name, None) or getattr(special, name))
+    @staticmethod
+    def framework(name: str) -> Callable[..., Any]:
+        """NumPy's function of a name, or SciPy's."""
+        return getattr(np, name, None) or getattr(special, name)
+
     step = into(lambda X, out: np.greater_equal(X, 0, out=out))
     columns_max, rows_max = into(np.max, axis=0, keepdims=True), into(np.max, axis=1, keepdims=True)
 

@@ -77,7 +77,11 @@ SHORT = {"subtract": "sub", "multiply": "mul", "divide": "div", "negative": "neg
 class TorchKernels(Kernels):
     """The instructions of a program on PyTorch tensors."""
 
-    framework = staticmethod(lambda name: getattr(torch, SHORT.get(name, name)))
+    @staticmethod
+    def framework(name: str) -> Callable[..., Any]:
+        """PyTorch's function of a name."""
+        return getattr(torch, SHORT.get(name, name))
+
     power, matmul = into(torch.pow), into(torch.mm)
     step = into(lambda X, out: torch.ge(X, 0, out=out))
     elements_sum = into(torch.sum, dim=(0, 1))

@@ -165,7 +165,7 @@ def _formula(operation: Operation) -> str:
     notation = operation.latex
     if operation.letters != ["x"] or operation.text is not None or not isinstance(notation, Notation):
         return ""
-    level = next(level for _, field, level, _ in Formatter().parse(notation.template) if field)
+    level = next(str(level) for _, field, level, _ in Formatter().parse(notation.template) if field)
     template = re.sub(r"\{0:\w+\}", r"\\square ", notation.template).format()
     before, after = mathml(template).split("<mi>\u25fb</mi>")
     start, end = before.partition(">")[2], after.removesuffix("</math>")

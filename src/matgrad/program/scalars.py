@@ -56,7 +56,7 @@ class ScalarWriter:
         match node:
             case ast.Name(id=name):
                 return self.names.get(name, name), _ATOM
-            case ast.Constant(value=number):
+            case ast.Constant(value=int() | float() as number):
                 return self.number.format(number=float(number)), _ATOM
             case ast.UnaryOp(op=ast.USub(), operand=x):
                 return f"-{self._written(x, _UNARY)}", _UNARY
