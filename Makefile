@@ -12,7 +12,8 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST     := $(ONE_THREAD) $(BIN)/python -m pytest --quiet --durations=5
 
 # what an editable install is made from: it has the core built, and remembers which modules are folders
-CORE     := native/CMakeLists.txt $(shell find native/include native/src native/python -type f)
+CORE     := native/CMakeLists.txt native/generate.py $(shell find native/include native/src native/python -type f) \
+            $(addprefix src/matgrad/program/,operations.py scalars.py)
 PACKAGES := $(sort $(shell find src -name __init__.py))
 
 # Triton, whose interpreter runs the kernels for GPUs, is made for Linux. It has a folder of its own: where it and TensorFlow

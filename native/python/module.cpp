@@ -77,7 +77,7 @@ public:
                       indices<Int32Vector>(name + " positions", positions)};
         Turn turn(*this);
         for (const Value& value : executor_.program().values) {
-            if (value.operation != "support" || value.name != name) continue;
+            if (value.operation != Op::support || value.name != name) continue;
             executor_.bind_support(name, arrays.support(name, value.shape));
             supports_.insert_or_assign(name, std::move(arrays));
             return;

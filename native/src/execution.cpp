@@ -42,43 +42,27 @@ void TypedExecutor<T>::run_tasks(const Worker& worker, std::vector<double>* seco
 
 // -- operations on scalars ------------------------------------------------------------------------------------
 
-// An operation on scalars, with its operands in the table's order.
+// An operation on scalars, with its operands in the table's order: x and y are those that could be matrices, c is the other.
 template <class T>
-double TypedExecutor<T>::compute(Elementwise operation, const std::vector<Scalar>& x) const {
-    std::vector<double> v;
-    for (const Scalar& scalar : x) v.push_back(normal(read<double>(scalar)));
-    switch (operation) {
-        case Elementwise::add: return v[0] + v[1];
-        case Elementwise::subtract: return v[0] - v[1];
-        case Elementwise::hadamard:
-        case Elementwise::scale: return v[0] * v[1];
-        case Elementwise::divide: return v[0] / v[1];
-        case Elementwise::power: return v[1] == 0.5 ? std::sqrt(v[0]) : std::pow(v[0], v[1]);
-        case Elementwise::gate: return v[0] * (v[1] >= 0 ? 1 : 0);
-        case Elementwise::add_scaled: return v[0] + v[1] * v[2];
-        case Elementwise::negative: return -v[0];
-        case Elementwise::copy: return v[0];
-        case Elementwise::exp: return std::exp(v[0]);
-        case Elementwise::log: return std::log(v[0]);
-        case Elementwise::log1p: return std::log1p(v[0]);
-        case Elementwise::reciprocal: return 1 / v[0];
-        case Elementwise::sqrt: return std::sqrt(v[0]);
-        case Elementwise::tanh: return std::tanh(v[0]);
-        case Elementwise::erf: return std::erf(v[0]);
-        case Elementwise::step: return v[0] >= 0 ? 1 : 0;
+double TypedExecutor<T>::compute(Op operation, const std::vector<Scalar>& operands) const {
+    double x[2] = {0, 0}, c = 0;
+    int count = 0;
+    for (std::size_t k = 0; k < operands.size(); ++k) {
+        const bool is_matrix = *row_of(operation).rules[0][k];
+        (is_matrix ? x[count++] : c) = normal(read<double>(operands[k]));
     }
-    return 0;
+    return library_value(operation, x[0], x[1], c);
 }
 
 // The same for whole numbers, modulo 2^64.
 template <class T>
-std::int64_t TypedExecutor<T>::count(Elementwise operation, const std::vector<Scalar>& x) const {
+std::int64_t TypedExecutor<T>::count(Op operation, const std::vector<Scalar>& x) const {
     const auto a = static_cast<std::uint64_t>(read<std::int64_t>(x[0])), b = static_cast<std::uint64_t>(read<std::int64_t>(x.back()));
     switch (operation) {
-        case Elementwise::add: return static_cast<std::int64_t>(a + b);
-        case Elementwise::subtract: return static_cast<std::int64_t>(a - b);
-        case Elementwise::hadamard: return static_cast<std::int64_t>(a * b);
-        case Elementwise::negative: return static_cast<std::int64_t>(-a);
+        case Op::add: return static_cast<std::int64_t>(a + b);
+        case Op::subtract: return static_cast<std::int64_t>(a - b);
+        case Op::hadamard: return static_cast<std::int64_t>(a * b);
+        case Op::negative: return static_cast<std::int64_t>(-a);
         default: return static_cast<std::int64_t>(a);
     }
 }
@@ -228,7 +212,7 @@ void TypedExecutor<T>::sample_by_elements(int out, T beta, int C, T alpha, const
 // teams for its part of the chunk.
 template <class T>
 void TypedExecutor<T>::sample_by_examples(int out, T beta, int C, T alpha, const Sampled& S, const Worker& worker) const {
-    const auto each = [this](Elementwise operation, T* out, const T* x, const T* y, T c, Index n) {
+    const auto each = [this](Op operation, T* out, const T* x, const T* y, T c, Index n) {
         kernels_.elementwise[static_cast<int>(operation)](out, n, {x, 1, n, n, 1}, {y, 1, n, n, 1}, c);
     };
     const Index size = S.W->starts[S.W->rows];
@@ -245,13 +229,13 @@ void TypedExecutor<T>::sample_by_examples(int out, T beta, int C, T alpha, const
         const Index start = worker.begin(count), part = worker.end(count) - start;
         T* result = data(out) + first + start;
         const T* before = C < 0 ? nullptr : data(C) + first + start;
-        if (before && beta != 1) each(Elementwise::scale, result, before, before, beta, part);
+        if (before && beta != 1) each(Op::scale, result, before, before, beta, part);
         for (int i = 0; i < count_of_teams; ++i) {
             const T* sum = sums + i * chunk + start;
             if (i == 0 && !before)
-                each(Elementwise::scale, result, sum, sum, alpha, part);
+                each(Op::scale, result, sum, sum, alpha, part);
             else
-                each(Elementwise::add_scaled, result, i == 0 && beta == 1 ? before : result, sum, alpha, part);
+                each(Op::add_scaled, result, i == 0 && beta == 1 ? before : result, sum, alpha, part);
         }
     }
 }

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "matgrad/errors.h"
+#include "operations.h"
 #include "typed_executor.h"
 
 #if __has_include(<sys/mman.h>)
@@ -46,7 +47,7 @@ Executor::Implementation::Implementation(Program p, std::shared_ptr<ThreadPool> 
 }
 
 bool Executor::Implementation::is_of_weights(const Value& v) const {
-    return v.operation.starts_with("sparse_") && program.values[v.operands[0]].name != kExamples;
+    return is_sparse_product(v.operation) && program.values[v.operands[0]].name != kExamples;
 }
 
 // Whether a matrix is an input of several columns of which the program reads nothing but the transpose, to copy it.
@@ -58,9 +59,9 @@ bool Executor::Implementation::reads_only_transpose(int input) const {
     for (const Value& v : program.values)
         for (int k : v.operands) {
             const Value& x = program.values[k];
-            if (x.buffer == input && v.operation != "transpose") return false;
-            const bool is_transpose = x.operation == "transpose" && program.values[x.operands[0]].buffer == input;
-            if (is_transpose && (x.buffer >= 0 || v.operation != "copy")) return false;
+            if (x.buffer == input && v.operation != Op::transpose) return false;
+            const bool is_transpose = x.operation == Op::transpose && program.values[x.operands[0]].buffer == input;
+            if (is_transpose && (x.buffer >= 0 || v.operation != Op::copy)) return false;
         }
     return true;
 }
@@ -130,7 +131,7 @@ void Executor::Implementation::allocate_buffers() {
     const std::size_t count = program.buffers.size();
     pointers.resize(count), is_padded.resize(count), is_split.resize(count);
     for (const Value& v : program.values) {  // the dense operands and the results of sparse products are padded
-        const bool is_product = is_of_weights(v), is_sample = v.operation.starts_with("sampled_");
+        const bool is_product = is_of_weights(v), is_sample = v.operation == Op::sampled_product || v.operation == Op::sampled_sum;
         if (is_product) is_padded[v.buffer] = true;
         for (std::size_t k = v.operands.size() - (is_product ? 1 : is_sample ? 2 : 0); k < v.operands.size(); ++k)
             if (const int buffer = program.values[v.operands[k]].buffer; buffer >= 0) is_padded[buffer] = true;

@@ -9,15 +9,6 @@ namespace matgrad {
 
 namespace {
 
-const std::map<std::string, Elementwise> kElementwise = {
-    {"add", Elementwise::add},       {"subtract", Elementwise::subtract},     {"hadamard", Elementwise::hadamard},
-    {"gate", Elementwise::gate},     {"add_scaled", Elementwise::add_scaled}, {"scale", Elementwise::scale},
-    {"divide", Elementwise::divide}, {"power", Elementwise::power},           {"negative", Elementwise::negative},
-    {"copy", Elementwise::copy},     {"exp", Elementwise::exp},               {"log", Elementwise::log},
-    {"log1p", Elementwise::log1p},   {"reciprocal", Elementwise::reciprocal}, {"sqrt", Elementwise::sqrt},
-    {"tanh", Elementwise::tanh},     {"erf", Elementwise::erf},               {"step", Elementwise::step},
-};
-
 // Whether a task could change what another thread still reads, or read what another thread has not written yet.
 bool conflict(const std::set<Access>& before, const std::vector<Access>& after) {
     for (const Access& b : after)
@@ -45,22 +36,23 @@ template <class T>
 void TypedExecutor<T>::plan(int i) {
     const Value& v = program.values[i];
     operands_.push_back(place(i));
-    if (v.operation == "input" || v.operation == "number" || v.buffer < 0) return;
-    if (operation_of(v.operation).kind == Kind::collective)
+    if (v.operation == Op::input || v.operation == Op::number || v.buffer < 0) return;
+    const Kind kind = row_of(v.operation).kind;
+    if (kind == Kind::collective)
         plan_collective(i);
     else if (v.shape.empty())
         plan_scalar(i);
-    else if (const auto found = kElementwise.find(v.operation); found != kElementwise.end())
-        plan_elementwise(i, found->second);
-    else if (v.operation == "matmul" || v.operation == "product_sum")
+    else if (kind == Kind::elementwise)
+        plan_elementwise(i);
+    else if (kind == Kind::product)
         plan_product(i);
     else if (is_of_weights(v))
         plan_sparse_product(i);
-    else if (v.operation.starts_with("sparse_") || v.operation == "transposed_sum")
+    else if (is_sparse_product(v.operation) || v.operation == Op::transposed_sum)
         plan_sparse_sum(i);
-    else if (v.operation == "dense")
+    else if (v.operation == Op::dense)
         plan_dense(i);
-    else if (v.operation == "sampled_product" || v.operation == "sampled_sum")
+    else if (v.operation == Op::sampled_product || v.operation == Op::sampled_sum)
         plan_sampled_product(i);
     else
         plan_other(i);
@@ -124,7 +116,7 @@ template <class T>
 void TypedExecutor<T>::plan_scalar(int i) {
     const Value& v = program.values[i];
     const int out = v.buffer;
-    if (v.operation == "elements_sum") {
+    if (v.operation == Op::elements_sum) {
         const Operand x = unsplit(i, operand(v.operands[0]));
         const Shape shape = program.values[v.operands[0]].shape;
         add(i, Split::alone, [=, this](const Worker&) {
@@ -133,14 +125,13 @@ void TypedExecutor<T>::plan_scalar(int i) {
         });
         return;
     }
-    const Elementwise operation = kElementwise.at(v.operation);
     std::vector<Scalar> x;
     for (int k : v.operands) x.push_back(scalar(k));
-    add_scalar(i, out, operation, x);
+    add_scalar(i, out, v.operation, x);
 }
 
 template <class T>
-void TypedExecutor<T>::plan_elementwise(int i, Elementwise operation) {
+void TypedExecutor<T>::plan_elementwise(int i) {
     const Value& v = program.values[i];
     std::vector<Operand> matrices;
     Scalar c;
@@ -150,7 +141,7 @@ void TypedExecutor<T>::plan_elementwise(int i, Elementwise operation) {
         else
             matrices.push_back(operand(k));
     }
-    append(i, v.shape, {operation, v.buffer, matrices[0], matrices.back(), c});
+    append(i, v.shape, {v.operation, v.buffer, matrices[0], matrices.back(), c});
 }
 
 template <class T>
@@ -158,14 +149,14 @@ void TypedExecutor<T>::plan_copy(int to, int from) {
     const Shape& shape = program.buffers[to].shape;
     const int last = static_cast<int>(program.values.size()) - 1;
     if (shape.empty())
-        add_scalar(last, to, Elementwise::copy, {Scalar{0, from}});
+        add_scalar(last, to, Op::copy, {Scalar{0, from}});
     else
         copy(last, to, from);
 }
 
 // out = f(x), for scalars; whole numbers are computed without rounding
 template <class T>
-void TypedExecutor<T>::add_scalar(int value, int out, Elementwise operation, const std::vector<Scalar>& x) {
+void TypedExecutor<T>::add_scalar(int value, int out, Op operation, const std::vector<Scalar>& x) {
     const bool is_whole = program.buffers[out].dtype.starts_with("int");
     add(value, Split::alone, [=, this](const Worker&) {
         is_whole ? write(out, count(operation, x)) : write(out, compute(operation, x));
@@ -181,7 +172,7 @@ void TypedExecutor<T>::append(int value, const Shape& shape, Instruction instruc
         if (axis(shape, *x) != Axis::columns) *x = unsplit(value, *x);
         is_any_split = true;
     }
-    if (instruction.operation == Elementwise::copy && instruction.x.row_stride == 1 && instruction.x.column_stride > 1)
+    if (instruction.operation == Op::copy && instruction.x.row_stride == 1 && instruction.x.column_stride > 1)
         return transpose(value, shape, instruction.out, instruction.x);
     const auto is_row = [](const Operand& x) { return x.buffer < 0 || x.column_stride <= 1; };
     const bool is_plain = is_row(instruction.x) && is_row(instruction.y);
@@ -205,7 +196,7 @@ void TypedExecutor<T>::append(int value, const Shape& shape, Instruction instruc
 template <class T>
 void TypedExecutor<T>::copy(int value, int to, int from) {
     const Shape shape = program.buffers[to].shape;
-    append(value, shape, {Elementwise::copy, to, direct(from), direct(from), {}});
+    append(value, shape, {Op::copy, to, direct(from), direct(from), {}});
 }
 
 // out = x, of this shape, if the columns of x are contiguous
@@ -242,10 +233,10 @@ void TypedExecutor<T>::transpose(int value, const Shape& shape, int out, const O
 template <class T>
 void TypedExecutor<T>::plan_other(int i) {
     const Value& v = program.values[i];
-    const std::string& name = v.operation;
+    const Op operation = v.operation;
     const int out = v.buffer;
     const Index rows = v.shape[0], columns = v.shape[1];
-    if (name == "uniform") {
+    if (operation == Op::uniform) {
         const Scalar seed = scalar(v.operands[0]), count = scalar(v.operands[1]);
         const auto part = [=, this](Index first, Index last, Index from, Index to, int strip) {  // columns of some rows
             kernels_.uniform(data(out, strip) + first * strides[out] + from, strides[out], hash_key(seed, count),
@@ -261,7 +252,7 @@ void TypedExecutor<T>::plan_other(int i) {
             add(i, rows * columns, [=](const Worker& worker) {
                 part(worker.begin(rows), worker.end(rows), 0, columns, 0);
             });
-    } else if (name == "uniform_on") {
+    } else if (operation == Op::uniform_on) {
         const Support& S = supports[program.values[v.operands[0]].name];
         const Scalar seed = scalar(v.operands[1]), count = scalar(v.operands[2]);
         const Index D = program.values[v.operands[0]].shape[1];
@@ -272,8 +263,8 @@ void TypedExecutor<T>::plan_other(int i) {
                 for (std::int64_t p = W.starts[r]; p < W.starts[r + 1]; ++p)
                     data(out)[p] = hashed<T>(static_cast<std::uint32_t>(r * D + W.columns[p]), key);
         });
-    } else if (name == "identity" || name == "diag" || name == "Diag") {
-        const bool is_identity = name == "identity";
+    } else if (operation == Op::identity || operation == Op::diag || operation == Op::Diag) {
+        const bool is_identity = operation == Op::identity;
         const Operand x = is_identity ? Operand{} : unsplit(i, operand(v.operands[0]));
         const Shape s = is_identity ? v.shape : program.values[v.operands[0]].shape;
         const int to = unsplit_buffer(out);
@@ -281,7 +272,7 @@ void TypedExecutor<T>::plan_other(int i) {
             T number;
             const View<const T> X = view(x, s[0], s[1], number);
             const auto element = [&](Index r, Index c) {
-                if (name == "diag") return X(r, r);
+                if (operation == Op::diag) return X(r, r);
                 if (r != c) return T(0);
                 return is_identity ? T(1) : s[0] == 1 ? X(0, r) : X(r, 0);
             };
@@ -306,14 +297,14 @@ void TypedExecutor<T>::plan_collective(int i) {
 template <class T>
 void TypedExecutor<T>::plan_reduction(int i) {
     const Value& v = program.values[i];
-    const std::string& name = v.operation;
+    const Op name = v.operation;
     const int out = v.buffer;
     const Shape s = program.values[v.operands[0]].shape;
-    const bool of_columns = name.starts_with("columns_"), is_sum = name.ends_with("_sum");
+    const bool is_sum = name == Op::columns_sum || name == Op::rows_sum, of_columns = name == Op::columns_sum || name == Op::columns_max;
     const Index results = s[of_columns ? 1 : 0];
     Operand x = operand(v.operands[0]);
     if (x.buffer >= 0 && is_split[x.buffer]) {
-        if (name == "rows_sum" && x.column_stride == 1) {
+        if (name == Op::rows_sum && x.column_stride == 1) {
             scratch_size_ = std::max(scratch_size_, results * strips);
             add(i, Split::parts, [=, this](const Worker& worker) { sum_by_examples(out, x.buffer, worker); });
             return;
@@ -344,20 +335,20 @@ void TypedExecutor<T>::plan_reduction(int i) {
 template <class T>
 Scalar TypedExecutor<T>::scalar(int k) const {
     const Value& v = program.values[k];
-    return v.operation == "number" ? Scalar{v.number, -1} : Scalar{0, v.buffer};
+    return v.operation == Op::number ? Scalar{v.number, -1} : Scalar{0, v.buffer};
 }
 
 // Where a value is, from where its operands are.
 template <class T>
 Operand TypedExecutor<T>::place(int k) const {
     const Value& v = program.values[k];
-    if (v.operation == "full") return {-1, 0, 0, scalar(v.operands[0])};
+    if (v.operation == Op::full) return {-1, 0, 0, scalar(v.operands[0])};
     if (v.buffer >= 0) return direct(v.buffer);
     if (v.operands.empty()) return {};
     Operand x = operand(v.operands[0]);
-    if (v.operation == "transpose") std::swap(x.row_stride, x.column_stride);
-    if (v.operation == "row_repeat") x.row_stride = 0;
-    if (v.operation == "column_repeat") x.column_stride = 0;
+    if (v.operation == Op::transpose) std::swap(x.row_stride, x.column_stride);
+    if (v.operation == Op::row_repeat) x.row_stride = 0;
+    if (v.operation == Op::column_repeat) x.column_stride = 0;
     return x;
 }
 

@@ -1,4 +1,5 @@
 // The tasks of dense and sparse products.
+#include "operations.h"
 #include "typed_executor.h"
 
 namespace matgrad {
@@ -13,12 +14,12 @@ template <class T>
 void TypedExecutor<T>::plan_product(int i) {
     const Value& v = program.values[i];
     const auto& x = v.operands;
-    const bool has_sum = v.operation == "product_sum";
+    const bool has_sum = v.operation == Op::product_sum;
     Factors f{operand(x[has_sum ? 3 : 0]), operand(x[has_sum ? 4 : 1]), has_sum ? operand(x[1]) : Operand{},
               has_sum ? scalar(x[2]) : Scalar{1}, has_sum ? scalar(x[0]) : Scalar{0},
               v.shape[0], v.shape[1], program.values[x[has_sum ? 3 : 0]].shape[1]};
     if (has_sum && f.S.column_stride != 1) {  // start with C itself
-        append(i, v.shape, {Elementwise::copy, v.buffer, f.S, f.S, {}});
+        append(i, v.shape, {Op::copy, v.buffer, f.S, f.S, {}});
         f.S = direct(v.buffer);
     }
     if (plan_product_by_examples(i, f)) return;
@@ -101,7 +102,7 @@ void TypedExecutor<T>::plan_sparse_product(int i) {
     const Value& v = program.values[i];
     const Support& S = supports[program.values[v.operands[0]].name];
     const int out = padded_buffer(i), w = stored_buffer(v.operands[1]), x = padded_buffer(v.operands[2]);
-    const bool is_transposed = v.operation == "sparse_transposed_product";
+    const bool is_transposed = v.operation == Op::sparse_transposed_product;
     const Index n = v.shape[1];
     const bool by_examples = n == examples;
     auto group = std::make_shared<Group>(Group{v.shape[0], n, by_examples, {}, {w, x}});
@@ -130,7 +131,7 @@ template <class T>
 void TypedExecutor<T>::plan_sparse_sum(int i) {
     const Value& v = program.values[i];
     const auto& x = v.operands;
-    const bool has_sum = v.operation == "transposed_sum", is_transposed = v.operation != "sparse_product";
+    const bool has_sum = v.operation == Op::transposed_sum, is_transposed = v.operation != Op::sparse_product;
     const Support& S = supports[program.values[x[0]].name];
     const Scalar beta = has_sum ? scalar(x[1]) : Scalar{0}, alpha = has_sum ? scalar(x[3]) : Scalar{1};
     const int w = stored_buffer(x[has_sum ? 4 : 1]);
@@ -138,7 +139,7 @@ void TypedExecutor<T>::plan_sparse_sum(int i) {
     const Operand B = unsplit(i, operand(x.back()));
     Operand C = has_sum ? operand(x[2]) : Operand{};
     if (has_sum && C.column_stride != 1) {  // start with C itself
-        append(i, v.shape, {Elementwise::copy, v.buffer, C, C, {}});
+        append(i, v.shape, {Op::copy, v.buffer, C, C, {}});
         C = direct(v.buffer);
     }
     C = unsplit(i, C);
@@ -184,7 +185,7 @@ void TypedExecutor<T>::plan_dense(int i) {
 template <class T>
 void TypedExecutor<T>::plan_sampled_product(int i) {
     const Value& v = program.values[i];
-    const bool is_sum = v.operation == "sampled_sum";
+    const bool is_sum = v.operation == Op::sampled_sum;
     const auto& x = v.operands;
     const Support& S = supports[program.values[x[0]].name];
     const int out = v.buffer, A = padded_buffer(x[x.size() - 2]), B = padded_buffer(x.back()), C = is_sum ? stored_buffer(x[2]) : -1;

@@ -89,10 +89,10 @@ private:
 
     void read_value(const Json& line) {
         if (program_.values.size() == kMostValues) refuse("expected at most " + std::to_string(kMostValues) + " values");
-        Value value{.operation = line.at("operation").string(), .shape = shape_of(line.at("shape")), .dtype = line.at("dtype").string()};
+        Value value{.operation = operation_of(line.at("operation").string()), .shape = shape_of(line.at("shape")), .dtype = line.at("dtype").string()};
         if (line.has("name")) value.name = line.at("name").string();
         if (line.has("equation")) value.equation = line.at("equation").string();
-        const Operation& operation = operation_of(value.operation);
+        const Row& operation = row_of(value.operation);
         for (const Json& operand : line.at("operands").array())
             value.operands.push_back(index_of(operand, program_.values.size(), "value"));
         read_number(value, line);
@@ -101,16 +101,16 @@ private:
             bases_.push_back(bases_[value.operands[0]]);
         } else {
             bases_.push_back(static_cast<int>(program_.values.size()));
-            if (value.operation == "support")
+            if (value.operation == Op::support)
                 read_support(value);
-            else if (value.operation != "number")
+            else if (value.operation != Op::number)
                 read_place(value, operation, line);
         }
         program_.values.push_back(std::move(value));
     }
 
     void read_number(Value& value, const Json& line) const {
-        if (line.has("number") != (value.operation == "number"))
+        if (line.has("number") != (value.operation == Op::number))
             refuse("a number belongs to the operation 'number', and to no other");
         if (!line.has("number")) return;
         const Json& written = line.at("number");
@@ -119,24 +119,24 @@ private:
         if (is_counter(value.dtype) && !number.is_whole()) refuse("expected a whole number below 2^63");
     }
 
-    void check_types(const Value& value, const Operation& operation) {
+    void check_types(const Value& value, const Row& operation) {
         std::vector<Shape> shapes;
         bool fit = operation.dtypes == Dtypes::any || is_float(value.dtype);
         for (int k : value.operands) {
             const Value& operand = program_.values[k];
             shapes.push_back(operand.shape);
             const bool is_whole = is_counter(operand.dtype) ||
-                                  (operand.operation == "number" && std::holds_alternative<std::int64_t>(operand.number));
-            fit = fit && (operand.operation == "support" || (operation.dtypes == Dtypes::counts ? is_whole : operand.dtype == value.dtype));
+                                  (operand.operation == Op::number && std::holds_alternative<std::int64_t>(operand.number));
+            fit = fit && (operand.operation == Op::support || (operation.dtypes == Dtypes::counts ? is_whole : operand.dtype == value.dtype));
         }
-        const Index work = operation.work(shapes, value.shape);
-        if (work < 0) refuse(value.operation + ": the shapes do not fit");
-        if (value.operation == "support")
+        const Index most = work(value.operation, shapes, value.shape);
+        if (most < 0) refuse(std::string(row_of(value.operation).name) + ": the shapes do not fit");
+        if (value.operation == Op::support)
             element_size(value.dtype);
         else
             check_dtype(value.shape, value.dtype);
-        if (!fit) refuse(value.operation + ": the dtypes do not fit");
-        take_work(work);
+        if (!fit) refuse(std::string(row_of(value.operation).name) + ": the dtypes do not fit");
+        take_work(most);
     }
 
     void read_support(const Value& value) {
@@ -156,36 +156,36 @@ private:
             const Value& v = program_.values[i];
             for (std::size_t k = 0; k < v.operands.size(); ++k) {
                 const Value& x = program_.values[v.operands[k]];
-                const bool is_support = x.operation == "support" && x.name == kExamples, is_X = x.buffer == X;
+                const bool is_support = x.operation == Op::support && x.name == kExamples, is_X = x.buffer == X;
                 if (is_support && k == 0 && program_.values[v.operands[place_of_values(v)]].buffer == X) continue;
                 if (is_X && k == place_of_values(v) && program_.values[v.operands[0]].name == kExamples) continue;
                 if (is_support || is_X)
-                    refuse("value " + std::to_string(i) + ": " + v.operation + " cannot read the elements of a sparse X");
+                    refuse("value " + std::to_string(i) + ": " + row_of(v.operation).name + " cannot read the elements of a sparse X");
             }
         }
     }
 
     // Which operand of a product has the values of its sparse matrix; 0 if it has none.
     static std::size_t place_of_values(const Value& v) {
-        if (v.operation == "transposed_sum") return 4;
-        return v.operation.starts_with("sparse_") || v.operation == "dense" ? 1 : 0;
+        if (v.operation == Op::transposed_sum) return 4;
+        return is_sparse_product(v.operation) || v.operation == Op::dense ? 1 : 0;
     }
 
     // The buffer of a value, which must not hold what is still to be read.
-    void read_place(Value& value, const Operation& operation, const Json& line) {
+    void read_place(Value& value, const Row& operation, const Json& line) {
         const int i = static_cast<int>(program_.values.size()), b = index_of(line.at("buffer"), program_.buffers.size(), "buffer");
         const Buffer& buffer = program_.buffers[b];
         if (buffer.shape != value.shape || buffer.dtype != value.dtype) refuse("its buffer has a different shape or dtype");
-        if (value.operation == "input") {
+        if (value.operation == Op::input) {
             if (buffer.name.empty() || buffer.name != value.name) refuse("an input needs a buffer of its name");
             if (held_[b] >= 0) refuse("an input that has been overwritten, or that is there twice");
         }
-        if (value.operation.starts_with("sparse_") && !buffer.name.empty()) refuse("a sparse product cannot be an output");
+        if (is_sparse_product(value.operation) && !buffer.name.empty()) refuse("a sparse product cannot be an output");
         for (std::size_t k = 0; k < value.operands.size(); ++k) {
             const int base = bases_[value.operands[k]], place = program_.values[base].buffer;
             if (place < 0) continue;
             if (held_[place] != base) refuse("it reads value " + std::to_string(base) + ", which has been overwritten");
-            if (place == b && !(operation.works_in_place(k) && base == value.operands[k])) refuse("it overwrites what it reads");
+            if (place == b && !(works_in_place(operation, k) && base == value.operands[k])) refuse("it overwrites what it reads");
         }
         if (operation.kind == Kind::collective) check_collective(value, operation, b);
         held_[b] = i;
@@ -193,11 +193,11 @@ private:
     }
 
     // What a collective reads and writes is in the caller's memory, as it is: whoever exchanges it with the other ranks has that.
-    void check_collective(const Value& value, const Operation& operation, int b) {
+    void check_collective(const Value& value, const Row& operation, int b) {
         const int place = program_.values[value.operands[0]].buffer;  // -1 for views and numbers
         if (place < 0 || program_.buffers[place].name.empty() || program_.buffers[b].name.empty())
-            refuse(value.operation + ": expected its operand and its result in buffers with names");
-        if (operation.works_in_place(0) && place != b) refuse(value.operation + ": expected its result in the buffer of its operand");
+            refuse(std::string(row_of(value.operation).name) + ": expected its operand and its result in buffers with names");
+        if (works_in_place(operation, 0) && place != b) refuse(std::string(row_of(value.operation).name) + ": expected its result in the buffer of its operand");
         program_.has_collectives = true;
     }
 
@@ -228,7 +228,7 @@ Program::Program(const Json& description, const Limits& limits) : limits(limits)
 
 bool Program::writes(int buffer) const {
     for (const Value& v : values)
-        if (v.buffer == buffer && v.operation != "input") return true;
+        if (v.buffer == buffer && v.operation != Op::input) return true;
     for (const auto& [to, from] : copies)
         if (to == buffer) return true;
     return false;

@@ -47,7 +47,7 @@ struct Operand {
 
 // out = f(x, y, c), element by element.
 struct Instruction {
-    Elementwise operation;
+    Op operation;
     int out;
     Operand x, y;
     Scalar c;
@@ -166,7 +166,7 @@ private:
     // planning.cpp, products.cpp: the tasks of each value
     void plan(int value);
     void plan_scalar(int value);
-    void plan_elementwise(int value, Elementwise operation);
+    void plan_elementwise(int value);
     void plan_copy(int to, int from);
     void plan_product(int value);
     bool plan_product_by_examples(int value, const Factors& factors);
@@ -183,7 +183,7 @@ private:
     Task& add(int value, Index size, std::function<void(const Worker&)> work) {
         return add(value, size < kSmall ? Split::alone : Split::parts, std::move(work));
     }
-    void add_scalar(int value, int out, Elementwise operation, const std::vector<Scalar>& x);
+    void add_scalar(int value, int out, Op operation, const std::vector<Scalar>& x);
     void append(int value, const Shape& shape, Instruction instruction);
     void transpose(int value, const Shape& shape, int out, const Operand& x);
     std::vector<Access> accesses(const Task& task) const;
@@ -202,8 +202,8 @@ private:
 
     // execution.cpp: what the tasks do
     void run_tasks(const Worker& worker, std::vector<double>* seconds) const;
-    double compute(Elementwise operation, const std::vector<Scalar>& x) const;
-    std::int64_t count(Elementwise operation, const std::vector<Scalar>& x) const;
+    double compute(Op operation, const std::vector<Scalar>& x) const;
+    std::int64_t count(Op operation, const std::vector<Scalar>& x) const;
     static double elements_sum(View<const T> X);
     std::uint32_t hash_key(const Scalar& seed, const Scalar& count) const;
     void run_group(const Group& group, const Worker& worker) const;

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "matgrad/operation_list.h"
 #include "matgrad/thread_pool.h"
 
 namespace matgrad {
@@ -30,29 +31,6 @@ struct View {
 struct Tile {
     Index row, column, rows, columns;
 };
-
-// Operations on elements; x and y are operands, c is a scalar. Those up to `step` also work on vectors.
-enum class Elementwise {
-    add,         // x + y
-    subtract,    // x - y
-    hadamard,    // x·y
-    add_scaled,  // x + c·y
-    gate,        // x·[y ≥ 0]
-    scale,       // c·x
-    divide,      // x / c
-    negative,
-    copy,
-    reciprocal,
-    step,   // 1 where x ≥ 0, else 0
-    power,  // x^c
-    exp,
-    log,
-    log1p,
-    sqrt,
-    tanh,
-    erf,
-};
-inline constexpr int elementwise_count = static_cast<int>(Elementwise::erf) + 1;
 
 // out = f(x, y, c) on matrices of the same size. Rows of out are contiguous; rows of x and y are contiguous or repeat one
 // element.

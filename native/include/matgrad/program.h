@@ -38,7 +38,7 @@ using Number = std::variant<double, std::int64_t>;
 
 // The result of an operation on earlier values, kept in `buffer`, which is -1 for views and numbers.
 struct Value {
-    std::string operation;
+    Op operation = Op::input;
     std::vector<int> operands;
     Shape shape;
     std::string dtype;

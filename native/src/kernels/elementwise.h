@@ -5,41 +5,17 @@
 #include <cstdint>
 
 #include "functions.h"
+#include "matgrad/operation_lines.h"  // which calls these functions
 #include "vector.h"
 
 namespace matgrad {
 namespace {
 
-// f(x, y, c) for every operation: of elements or, if it is arithmetic, of vectors
-template <class T, Elementwise operation, class V>
-inline V value(V x, V y, T c) {
-    if constexpr (operation == Elementwise::add) return x + y;
-    if constexpr (operation == Elementwise::subtract) return x - y;
-    if constexpr (operation == Elementwise::hadamard) return x * y;
-    if constexpr (operation == Elementwise::add_scaled) return x + c * y;
-    if constexpr (operation == Elementwise::gate) return x * value<T, Elementwise::step>(y, y, c);  // a nan stays
-    if constexpr (operation == Elementwise::scale) return c * x;
-    if constexpr (operation == Elementwise::divide) return x / c;
-    if constexpr (operation == Elementwise::negative) return -x;
-    if constexpr (operation == Elementwise::copy) return x;
-    if constexpr (operation == Elementwise::reciprocal) return T(1) / x;
-    if constexpr (operation == Elementwise::step) return x >= 0 ? T(1) - V{} : V{};
-    if constexpr (operation == Elementwise::power) return std::pow(normal(x), c);
-    if constexpr (operation == Elementwise::exp) return exponential(x);
-    if constexpr (operation == Elementwise::log) return logarithm(x);
-    if constexpr (operation == Elementwise::log1p) return logarithm_of_sum(x);
-    if constexpr (operation == Elementwise::sqrt) return std::sqrt(x);
-    if constexpr (operation == Elementwise::tanh) return hyperbolic_tangent(x);
-    if constexpr (operation == Elementwise::erf) return error_function(x);
-}
-
-constexpr bool is_arithmetic(Elementwise operation) { return operation <= Elementwise::step; }
-
 // out_j = x_j^c for n floats, in double precision, a few at a time
 template <int x_distance>
 inline void power_row(float* out, const float* x, float c, Index n) {
     constexpr Index few = 64;
-    const PowerOfFloat power(c);
+    const element::PowerOfFloat power(c);
     for (Index start = 0; start < n; start += few) {
         const Index count = std::min(few, n - start);
         double powers[few];
@@ -50,7 +26,7 @@ inline void power_row(float* out, const float* x, float c, Index n) {
 }
 
 // out_j = f(x_j, y_j, c) for n elements; x or y repeats one element if its distance is 0. Out may be x or y.
-template <class T, Elementwise operation, int x_distance, int y_distance>
+template <class T, Op operation, int x_distance, int y_distance>
 inline void row(T* out, const T* x, const T* y, T c, Index n) {
     constexpr int L = lanes<T>;
     if constexpr (is_arithmetic(operation))
@@ -63,20 +39,20 @@ inline void row(T* out, const T* x, const T* y, T c, Index n) {
             store(out + n - L, last);
             return;
         }
-    if constexpr (operation == Elementwise::power && std::is_same_v<T, float>)
+    if constexpr (operation == Op::power && std::is_same_v<T, float>)
         if (std::isfinite(c)) return power_row<x_distance>(out, x, c, n);
 #pragma GCC ivdep
     for (Index j = 0; j < n; ++j) out[j] = value<T, operation>(x[x_distance * j], y[y_distance * j], c);
 }
 
-template <class T, Elementwise operation, int x_distance, int y_distance>
+template <class T, Op operation, int x_distance, int y_distance>
 inline void rows(T* out, Index out_stride, View<const T> x, View<const T> y, T c) {
     for (Index i = 0; i < x.rows; ++i)
         row<T, operation, x_distance, y_distance>(out + i * out_stride, x.data + i * x.row_stride, y.data + i * y.row_stride, c,
                                                   x.columns);
 }
 
-template <class T, Elementwise operation>
+template <class T, Op operation>
 void elementwise(T* out, Index out_stride, View<const T> x, View<const T> y, T c) {
     constexpr ElementwiseKernel<T> by_distance[2][2] = {{rows<T, operation, 0, 0>, rows<T, operation, 0, 1>},
                                                         {rows<T, operation, 1, 0>, rows<T, operation, 1, 1>}};
@@ -86,13 +62,13 @@ void elementwise(T* out, Index out_stride, View<const T> x, View<const T> y, T c
 // x^c, where square roots and squares are those of the processor
 template <class T>
 void powers(T* out, Index out_stride, View<const T> x, View<const T> y, T c) {
-    if (c == T(0.5)) return elementwise<T, Elementwise::sqrt>(out, out_stride, x, x, c);
-    if (c == T(2)) return elementwise<T, Elementwise::hadamard>(out, out_stride, x, x, c);
+    if (c == T(0.5)) return elementwise<T, Op::sqrt>(out, out_stride, x, x, c);
+    if (c == T(2)) return elementwise<T, Op::hadamard>(out, out_stride, x, x, c);
     if (c == T(0)) {
         for (Index i = 0; i < x.rows; ++i) std::fill_n(out + i * out_stride, x.columns, T(1));
         return;
     }
-    elementwise<T, Elementwise::power>(out, out_stride, x, y, c);
+    elementwise<T, Op::power>(out, out_stride, x, y, c);
 }
 
 template <class T>

@@ -11,6 +11,7 @@
 
 namespace matgrad {
 namespace {
+namespace element {
 
 template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
@@ -78,7 +79,7 @@ inline T power_of_two(T n) {
 
 // e^x: inf above `largest`, 0 below `smallest`, nan for nan
 template <class T>
-inline T exponential(T x) {
+inline T exp(T x) {
     using E = Exponential<T>;
     constexpr T shift = Format<T>::shift;
     const T clamped = x < E::smallest ? E::smallest : x > E::largest ? E::largest : x;
@@ -91,12 +92,12 @@ inline T exponential(T x) {
 
 // (e^2x - 1) / (e^2x + 1), and near 0, where that loses digits, x·P(x²)/Q(x²) (Cephes)
 template <class T>
-inline T hyperbolic_tangent(T x) {
+inline T tanh(T x) {
     const T z = x * x;
     const T P = (T(-9.64399179425052238628e-1) * z + T(-9.92877231001918586564e1)) * z + T(-1.61468768441708447952e3);
     const T Q = ((z + T(1.12811678491632931402e2)) * z + T(2.23548839060100448583e3)) * z + T(4.84406305325125486048e3);
     const T small = x * (1 + z * (P / Q));  // not x + x·z·(P / Q), which is 0 for -0
-    const T e = exponential(T(2) * (x < 0 ? -x : x));
+    const T e = exp(T(2) * (x < 0 ? -x : x));
     const T large = T(1) - T(2) / (e + T(1));
     return z < T(0.390625) ? small : x < 0 ? -large : x != x ? x : large;
 }
@@ -123,7 +124,7 @@ struct Logarithm<double> {
 
 // log x: -inf for 0 and subnormal numbers, nan below 0
 template <class T>
-inline T logarithm(T x) {
+inline T log(T x) {
     using F = Format<T>;
     using L = Logarithm<T>;
     using Bits = typename F::Bits;
@@ -139,9 +140,9 @@ inline T logarithm(T x) {
 
 // log(1 + x), with what 1 + x loses
 template <class T>
-inline T logarithm_of_sum(T x) {
-    const T sum = 1 + x, lost = (x - (sum - 1)) / sum, log = logarithm(sum);
-    return sum == 1 || x == infinity<T> ? x : x <= -1 ? log : log + lost;
+inline T log1p(T x) {
+    const T sum = 1 + x, lost = (x - (sum - 1)) / sum, plain = log(sum);
+    return sum == 1 || x == infinity<T> ? x : x <= -1 ? plain : plain + lost;
 }
 
 // The powers x^c = ±e^(c·log |x|), which are precise if x was a float; c is finite and not 0.
@@ -152,7 +153,7 @@ struct PowerOfFloat {
 
     double operator()(double x) const {
         const double sign = odd * std::copysign(1.0, x) + (1 - odd);
-        return exponential(c * logarithm(std::fabs(x))) * sign * ((x < 0) & (x > -infinity<double>) ? of_negative : 1.0);
+        return exp(c * log(std::fabs(x))) * sign * ((x < 0) & (x > -infinity<double>) ? of_negative : 1.0);
     }
 
     double c;
@@ -189,13 +190,32 @@ struct ErrorFunction<double> {
 };
 
 template <class T>
-inline T error_function(T x) {
+inline T erf(T x) {
     using E = ErrorFunction<T>;
     const T z = x * x, small = x + x * polynomial(z, E::N);
     const T size = std::fabs(x), t = size < E::largest ? size : E::largest;
-    const T large = 1 - exponential(-t * t) * polynomial((t - 2) / (t + 2), E::F);
+    const T large = 1 - exp(-t * t) * polynomial((t - 2) / (t + 2), E::F);
     return size < 1 || x != x ? small : x < 0 ? -large : large;
 }
 
+// √x
+template <class T>
+inline T sqrt(T x) {
+    return std::sqrt(x);
+}
+
+// x^c
+template <class T>
+inline T power(T x, T c) {
+    return std::pow(normal(x), c);
+}
+
+// 1 where x ≥ 0, else 0: of an element or a vector; nan has 0
+template <class T, class V>
+inline V step(V x) {
+    return x >= 0 ? T(1) - V{} : V{};
+}
+
+}  // namespace element
 }  // namespace
 }  // namespace matgrad

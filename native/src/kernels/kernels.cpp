@@ -10,7 +10,7 @@ namespace {
 template <class T, int... I>
 constexpr Kernels<T> table(std::integer_sequence<int, I...>) {
     return {lanes<T>,
-            {static_cast<Elementwise>(I) == Elementwise::power ? powers<T> : elementwise<T, static_cast<Elementwise>(I)>...},
+            {static_cast<Op>(I) == Op::power ? powers<T> : elementwise<T, static_cast<Op>(I)>...},
             product<T>,
             scratch_size<T>,
             transpose<T>,

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends.base import Array, Backend, Scalar
+from matgrad.program.operations import OPERATIONS, Operation
+from matgrad.program.scalars import as_function, functions_in
 from matgrad.program.shapes import Shape
 
 if TYPE_CHECKING:
@@ -27,8 +29,39 @@ def by_table(name: str) -> Callable[..., None]:
     return kernel
 
 
+def elementwise(row: Operation, framework: Callable[[str], Any]) -> Callable[..., None]:
+    """The kernel of an elementwise operation, with a framework's functions: one of them, or what its line says."""
+    name = SINGLE.get(row.scalar) or next((f for f in functions_in(row.scalar) if row.scalar == f"{f}(x)"), "")
+    if name:
+        return into(framework(name))
+    names: dict[str, Callable[..., Any]] = {"step": lambda X: X >= 0, "power": lambda X, c: X**c}
+    line = as_function(row.scalar, row.letters, names | {f: framework(f) for f in functions_in(row.scalar)})
+
+    def kernel(self: Kernels, out: Array, *operands: Any) -> None:
+        self.copy(out, line(*operands))
+
+    return kernel
+
+
+# lines that are one function, which frameworks call so
+SINGLE = {"x + y": "add", "x - y": "subtract", "x * y": "multiply", "c * x": "multiply", "x / c": "divide"}
+SINGLE |= {"-x": "negative", "1 / x": "reciprocal"}
+
+
 class Kernels(ABC):
-    """The operations of a backend that write to a given matrix: ``kernels.exp(out, X)``."""
+    """The operations of a backend that write to a given matrix: ``kernels.exp(out, X)``.
+
+    Those of elementwise operations that a class does not have are made from their rows, with the functions of its
+    `framework`.
+    """
+
+    framework: Callable[[str], Any]  # the function of a name
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, row in OPERATIONS.items():
+            if row.kind == "elementwise" and not hasattr(cls, name):
+                setattr(cls, name, elementwise(row, cls.framework))
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend

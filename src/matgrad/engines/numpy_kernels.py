@@ -5,9 +5,12 @@ BLAS skips a term with the factor 0, though 0·nan is nan, and may skip one with
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+from scipy import special
 from scipy.linalg import blas
-from scipy.special import erf
 
 from matgrad.backends.base import Array
 from matgrad.engines.kernels import Kernels, into
@@ -20,10 +23,11 @@ LARGE = 10_000  # number of elements above which BLAS, which has threads, adds f
 class NumpyKernels(Kernels):
     """The instructions of a program on NumPy arrays; `out` is always contiguous."""
 
-    exp, log, log1p = into(np.exp), into(np.log), into(np.log1p)
-    sqrt, tanh, erf, reciprocal = into(np.sqrt), into(np.tanh), into(erf), into(np.reciprocal)
-    subtract, hadamard, negative = into(np.subtract), into(np.multiply), into(np.negative)
-    scale, divide = into(np.multiply), into(np.divide)
+    @staticmethod
+    def framework(name: str) -> Callable[..., Any]:
+        """NumPy's function of a name, or SciPy's."""
+        return getattr(np, name, None) or getattr(special, name)
+
     step = into(lambda X, out: np.greater_equal(X, 0, out=out))
     columns_max, rows_max = into(np.max, axis=0, keepdims=True), into(np.max, axis=1, keepdims=True)
 

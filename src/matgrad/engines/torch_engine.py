@@ -70,13 +70,19 @@ def _bytes(M: MultilayerPerceptron) -> int:
     return sum(X.nbytes for X in matrices_of(M.state()).values())
 
 
+# functions that PyTorch also has by longer names, which take longer to call
+SHORT = {"subtract": "sub", "multiply": "mul", "divide": "div", "negative": "neg"}
+
+
 class TorchKernels(Kernels):
     """The instructions of a program on PyTorch tensors."""
 
-    exp, log, log1p = into(torch.exp), into(torch.log), into(torch.log1p)
-    sqrt, tanh, erf, reciprocal = into(torch.sqrt), into(torch.tanh), into(torch.erf), into(torch.reciprocal)
-    add, subtract, hadamard = into(torch.add), into(torch.sub), into(torch.mul)
-    negative, divide, power, matmul = into(torch.neg), into(torch.div), into(torch.pow), into(torch.mm)
+    @staticmethod
+    def framework(name: str) -> Callable[..., Any]:
+        """PyTorch's function of a name."""
+        return getattr(torch, SHORT.get(name, name))
+
+    power, matmul = into(torch.pow), into(torch.mm)
     step = into(lambda X, out: torch.ge(X, 0, out=out))
     elements_sum = into(torch.sum, dim=(0, 1))
     columns_sum, rows_sum = into(torch.sum, dim=0, keepdim=True), into(torch.sum, dim=1, keepdim=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from html import escape
 from importlib.resources import files
-from string import Template
+from string import Formatter, Template
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from matgrad.foundation.numbers import preserved_generator
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import supports_of
 from matgrad.program.description import all_values, value_as_dictionary
+from matgrad.program.operations import OPERATIONS, Notation, Operation
 from matgrad.program.program import Value
+from matgrad.program.scalars import ScalarWriter
 from matgrad.specifications.parsing import describe
 
 
@@ -137,8 +140,36 @@ def page(data: Mapping[str, Any]) -> str:
         style=_text("page.css"),
         font=base64.b64encode((_ASSETS / "stix-two-math.woff2").read_bytes()).decode(),
         data=_embedded(data),
-        script="\n".join(_text(f"{name}.js") for name in _SCRIPTS),
+        script="\n".join([_lines(), *(_text(f"{name}.js") for name in _SCRIPTS)]),
     )
+
+
+class _JavaScript(ScalarWriter):
+    call = "functions.{function}({argument})"
+    power = "functions.pow({base}, {exponent})"
+
+
+def _lines() -> str:
+    """The elementwise operations in JavaScript, from their rows; some functions have a formula of their own."""
+    entries = []
+    for name, operation in OPERATIONS.items():
+        if operation.scalar:
+            letters = "".join(operation.letters)
+            line = f"({', '.join(letters)}) => {_JavaScript()(operation.scalar)}"
+            entries.append(f'  {name}: {{ letters: "{letters}", line: {line}{_formula(operation)} }},')
+    return "\n".join(["const LINES = {", *entries, "};"])
+
+
+def _formula(operation: Operation) -> str:
+    """How a function of one operand is written, as a function of MathML, if its row has LaTeX for it."""
+    notation = operation.latex
+    if operation.letters != ["x"] or operation.text is not None or not isinstance(notation, Notation):
+        return ""
+    level = next(str(level) for _, field, level, _ in Formatter().parse(notation.template) if field)
+    template = re.sub(r"\{0:\w+\}", r"\\square ", notation.template).format()
+    before, after = mathml(template).split("<mi>\u25fb</mi>")
+    start, end = before.partition(">")[2], after.removesuffix("</math>")
+    return f", formula: (at) => `{start}${{at({level.upper()})}}{end}`"
 
 
 def _text(name: str) -> str:

@@ -6,6 +6,9 @@ size of the shape rule. The other marks are ``{1:signed}`` for ``+ c·`` or ``- 
 ``c·``, both without a factor of 1, ``{2:transposed}`` for Xᵀ, and ``{0:base}`` for the base of a power.
 `matgrad.program.text` fills templates in.
 
+An elementwise operation has one line for an element of the result, in the language of `matgrad.program.scalars`: x and
+y are the elements of its matrices, c is a scalar. All kernels follow from it, and so does its index definition.
+
 An index definition says what the entry of the result at i, j is: ``lambda i, j, X, Y: summed(lambda k: X[i, k] *
 Y[k, j], X.columns)``; that of a scalar has no i, j, and that of an elementwise operation is a function of entries.
 
@@ -16,7 +19,6 @@ None for an operand that the result does not depend on smoothly.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +30,7 @@ from matgrad.index_notation.expressions import Expression
 from matgrad.index_notation.functions import erf, exp, log, maximum, raised, sqrt, step, tanh
 from matgrad.index_notation.sums import summed
 from matgrad.matrix_operations import column_repeat, hadamard, reciprocal, row_repeat
+from matgrad.program.scalars import as_function, letters
 from matgrad.program.shapes import SCALAR, ShapeRule, size_name
 
 if TYPE_CHECKING:
@@ -62,7 +65,7 @@ class Operation:
     floating-point operations of a product. `over` says what it does with the sizes that its result lacks: it sums over
     them, or takes the maximum. `text` and `latex` say how it is written: ``name(X, Y)`` if both
     are missing; the text is also the LaTeX if only `latex` is missing. `index` and `adjoint` are its index definition
-    and its adjoint, which operations have that equations are written in.
+    and its adjoint, which operations have that equations are written in. `scalar` is the line of an elementwise one.
     """
 
     name: str
@@ -76,6 +79,12 @@ class Operation:
     over: Literal["", "sum", "max"] = ""
     index: Definition | None = None
     adjoint: Adjoint | None = None
+    scalar: str = ""
+
+    @cached_property
+    def letters(self) -> list[str]:
+        """What the operands are called in the line of an elementwise operation."""
+        return letters(self.rule)
 
     @cached_property
     def shapes(self) -> ShapeRule:
@@ -106,18 +115,34 @@ def _chosen(notation: Choice, value: Value) -> Notation:
     return notation(value) if callable(notation) else notation
 
 
+# the functions of entries that lines may call; those of the kernels have the same names
+FUNCTIONS: dict[str, Callable[..., Expression]] = {
+    "exp": exp,
+    "log": log,
+    "log1p": lambda x: log(1 + x),
+    "sqrt": sqrt,
+    "tanh": tanh,
+    "erf": erf,
+    "step": step,
+    "power": raised,
+}
+
+
 def _elementwise(
     name: str,
     rule: str,
-    index: Definition,
+    scalar: str,
     text: Choice | None = None,
     latex: Choice | None = None,
     dtypes: Dtypes = "float",
     adjoint: Adjoint | None = None,
 ) -> Operation:
     """An elementwise operation, which may overwrite any of its operands."""
-    positions = tuple(range(len(ShapeRule(rule).operands)))
-    return Operation(name, rule, "elementwise", text, latex, dtypes, in_place=positions, index=index, adjoint=adjoint)
+    names = letters(rule)
+    index = as_function(scalar, names, FUNCTIONS)
+    return Operation(
+        name, rule, "elementwise", text, latex, dtypes, tuple(range(len(names))), "", "", index, adjoint, scalar
+    )
 
 
 def _of_matrices(matrices: Notation, scalars: Notation) -> Choice:
@@ -183,17 +208,17 @@ _ROWS = (
     ),
     # -- elementwise
     _elementwise(
-        "add", "*, * -> *", operator.add,
+        "add", "*, * -> *", "x + y",
         Notation("{0:sum} + {1:sum}", "sum"), Notation("{0:sum} + {1:product}", "sum"), "any",
         adjoint=lambda DY, Y, A, B: (DY, DY),
     ),
     _elementwise(
-        "subtract", "*, * -> *", operator.sub,
+        "subtract", "*, * -> *", "x - y",
         Notation("{0:sum} - {1:product}", "sum"), dtypes="any",
         adjoint=lambda DY, Y, A, B: (DY, -DY),
     ),
     _elementwise(
-        "hadamard", "*, * -> *", operator.mul,
+        "hadamard", "*, * -> *", "x * y",
         _of_matrices(Notation("{0:product} ⊙ {1:unary}", "product"), Notation("{0:scaled}·{1:unary}", "scaled")),
         _of_matrices(
             Notation(r"{0:unary} \odot {1:unary}", "product"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled")
@@ -202,68 +227,68 @@ _ROWS = (
         adjoint=lambda DY, Y, A, B: (hadamard(DY, B), hadamard(DY, A)),
     ),
     _elementwise(
-        "negative", "* -> *", operator.neg,
+        "negative", "* -> *", "-x",
         Notation("-{0:unary}", "scaled"), Notation("-{0:product}", "sum"), "any",
         adjoint=lambda DY, Y, X: (-DY,),
     ),
     _elementwise(
-        "copy", "* -> *", lambda x: x, Notation("{0:sum}", "sum"), dtypes="any",
+        "copy", "* -> *", "x", Notation("{0:sum}", "sum"), dtypes="any",
         adjoint=lambda DY, Y, X: (DY,),
     ),
     _elementwise(
-        "scale", "(), * -> *", operator.mul,
+        "scale", "(), * -> *", "c * x",
         Notation("{0:atom}·{1:unary}", "scaled"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled"),
         adjoint=lambda DY, Y, c, X: (_total(hadamard(DY, X)), c * DY),
     ),
     _elementwise(
-        "divide", "*, () -> *", operator.truediv,
+        "divide", "*, () -> *", "x / c",
         Notation("{0:scaled} / {1:atom}", "product"), Notation(r"\frac{{{0:sum}}}{{{1:sum}}}", "unary"),
         adjoint=lambda DY, Y, X, c: (DY / c, -_total(hadamard(DY, Y)) / c),
     ),
     _elementwise(
-        "power", "*, () -> *", raised,
+        "power", "*, () -> *", "x ** c",
         Notation("{0:base}^{1:atom}", "unary"), Notation("{0:atom}^{{{1:sum}}}", "unary"),
         adjoint=lambda DY, Y, X, c: (c * hadamard(DY, _power(X, _number(c) - 1)), None),
     ),
     _elementwise(
-        "exp", "* -> *", exp, latex=Notation("e^{{{0:sum}}}", "unary"),
+        "exp", "* -> *", "exp(x)", latex=Notation("e^{{{0:sum}}}", "unary"),
         adjoint=lambda DY, Y, X: (hadamard(DY, Y),),
     ),
     _elementwise(
-        "log", "* -> *", log, latex=Notation(r"\log({0:sum})"),
+        "log", "* -> *", "log(x)", latex=Notation(r"\log({0:sum})"),
         adjoint=lambda DY, Y, X: (hadamard(DY, reciprocal(X)),),
     ),
     _elementwise(
-        "log1p", "* -> *", lambda x: log(1 + x), latex=Notation(r"\log(1 + {0:product})"),
+        "log1p", "* -> *", "log1p(x)", latex=Notation(r"\log(1 + {0:product})"),
         adjoint=lambda DY, Y, X: (hadamard(DY, reciprocal(1 + X)),),
     ),
     _elementwise(
-        "reciprocal", "* -> *", lambda x: 1 / x,
+        "reciprocal", "* -> *", "1 / x",
         Notation("1/{0:atom}", "unary"), Notation(r"\frac{{1}}{{{0:sum}}}", "unary"),
         adjoint=lambda DY, Y, X: (-hadamard(DY, hadamard(Y, Y)),),
     ),
     _elementwise(
-        "sqrt", "* -> *", sqrt, latex=Notation(r"\sqrt{{{0:sum}}}", "unary"),
+        "sqrt", "* -> *", "sqrt(x)", latex=Notation(r"\sqrt{{{0:sum}}}", "unary"),
         adjoint=lambda DY, Y, X: (hadamard(DY, reciprocal(Y)) / 2,),
     ),
     _elementwise(
-        "tanh", "* -> *", tanh, latex=Notation(r"\tanh({0:sum})"),
+        "tanh", "* -> *", "tanh(x)", latex=Notation(r"\tanh({0:sum})"),
         adjoint=lambda DY, Y, X: (hadamard(DY, 1 - hadamard(Y, Y)),),
     ),
     _elementwise(
-        "erf", "* -> *", erf,
+        "erf", "* -> *", "erf(x)",
         adjoint=lambda DY, Y, X: (2 / math.sqrt(math.pi) * hadamard(DY, table.exp(-hadamard(X, X))),),
     ),
     _elementwise(
-        "step", "* -> *", step, Notation("[{0:sum} ≥ 0]"), Notation(r"[{0:sum} \geq 0]"),
+        "step", "* -> *", "(x >= 0)", Notation("[{0:sum} ≥ 0]"), Notation(r"[{0:sum} \geq 0]"),
         adjoint=lambda DY, Y, X: (None,),
     ),
-    _elementwise(  # Y + c·X
-        "add_scaled", "*, (), * -> *", lambda y, c, x: y + c * x,
+    _elementwise(
+        "add_scaled", "*, (), * -> *", "x + c * y",
         Notation("{0:sum} {1:signed}{2:unary}", "sum"), Notation("{0:sum} {1:signed}{2:scaled}", "sum"),
     ),
-    _elementwise(  # A ⊙ step(Z)
-        "gate", "*, * -> *", lambda a, z: a * step(z),
+    _elementwise(
+        "gate", "*, * -> *", "x * (y >= 0)",
         Notation("{0:product} ⊙ [{1:sum} ≥ 0]", "product"), Notation(r"{0:unary} \odot [{1:sum} \geq 0]", "product"),
     ),
     # -- reductions

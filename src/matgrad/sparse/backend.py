@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 from matgrad.backends import Backend, backend_of
@@ -14,9 +15,14 @@ def _undefined(*arguments: Any, **options: Any) -> Any:
     )
 
 
-UNDEFINED: Any = _undefined
+def _with_undefined(cls: type[Backend]) -> type[Backend]:
+    """The backend, in which every operation that it lacks raises TypeError."""
+    for name in cls.__abstractmethods__:
+        setattr(cls, name, staticmethod(_undefined))
+    return abc.update_abstractmethods(cls)
 
 
+@_with_undefined
 class SparseBackend(Backend):
     """`matgrad.sparse.matrix.SparseMatrix`, whose values belong to another backend."""
 
@@ -73,12 +79,6 @@ class SparseBackend(Backend):
     def to_numpy(self, X):
         """A dense array."""
         return _inner(X).to_numpy(X.to_dense())
-
-    # -- what sparse matrices do not have -----------------------------------------------------
-    identity = diag = Diag = elements_sum = column_repeat = row_repeat = UNDEFINED
-    columns_sum = rows_sum = columns_max = rows_max = UNDEFINED
-    exp = log = log1p = reciprocal = sqrt = tanh = erf = UNDEFINED
-    from_numpy = UNDEFINED
 
     @staticmethod
     def _check_size(name: str, m: int, n: int, X: Any) -> None:

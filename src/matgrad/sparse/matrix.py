@@ -219,7 +219,7 @@ def _sizes(X: Array) -> str:
     return " × ".join(map(str, X.shape))
 
 
-_backend = SparseBackend()
+_backend = SparseBackend()  # type: ignore[abstract]  # the operations it lacks raise TypeError
 register_matrix_type(SparseMatrix, _backend)
 register_matrix_type(TransposedSparseMatrix, _backend)
 register_matrix_type(WatchedSparseMatrix, _backend)

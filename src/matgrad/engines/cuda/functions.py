@@ -1,61 +1,35 @@
 """Functions that generated kernels call: they round as PyTorch's do, where Triton's own are approximations.
 
 Triton's interpreter, with which kernels are tested on machines without a GPU, lacks NVIDIA's functions: there are
-formulas for it.
+others for it.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import triton
 import triton.language as tl
+from scipy import special
 from triton.language.extra import libdevice
+from triton.runtime.interpreter import TensorHandle
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 OPTIONS = {"enable_fp_fusion": True}  # of every launch: x·y + z is rounded once
 
 
-@triton.jit
-def exp(x):
-    """e^x"""
-    return tl.exp(x) if INTERPRETED else libdevice.exp(x)
+def function(name: str) -> Any:
+    """The function of one argument with this name: NVIDIA's, or in the interpreter NumPy's or SciPy's."""
+    if not INTERPRETED:
+        return getattr(libdevice, name)
+    of_arrays = getattr(np, name, None) or getattr(special, name)
 
+    def interpreted(x: Any) -> Any:
+        data = of_arrays(x.handle.data)
+        return tl.tensor(TensorHandle(data, x.handle.dtype), x.type)
 
-@triton.jit
-def log(x):
-    """log(x)"""
-    return tl.log(x) if INTERPRETED else libdevice.log(x)
-
-
-@triton.jit
-def log1p(x):
-    """log(1 + x), also for a small x"""
-    if INTERPRETED:
-        u = 1.0 + x
-        return tl.where(u == 1.0, x, tl.log(u) * (x / tl.where(u == 1.0, 1.0, u - 1.0)))
-    else:
-        return libdevice.log1p(x)
-
-
-@triton.jit
-def tanh(x):
-    """tanh(x)"""
-    if INTERPRETED:
-        t = tl.exp(-2.0 * tl.abs(x))
-        return tl.where(x >= 0, 1.0, -1.0).to(x.dtype) * (1.0 - t) / (1.0 + t)
-    else:
-        return libdevice.tanh(x)
-
-
-@triton.jit
-def erf(x):
-    """erf(x)"""
-    return tl.erf(x) if INTERPRETED else libdevice.erf(x)
-
-
-@triton.jit
-def sqrt(x):
-    """√x"""
-    return tl.sqrt(x) if INTERPRETED else libdevice.sqrt(x)
+    return interpreted
 
 
 @triton.jit

@@ -29,6 +29,7 @@ from matgrad.layers.state import State, matrices_of
 from matgrad.program.buffers import in_place_operands
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
+from matgrad.program.scalars import functions_in
 
 
 class CudaKernels(TorchKernels):
@@ -329,9 +330,14 @@ def compiled(text: str) -> Any:
     """A kernel from its source code, which Triton compiles when it is first launched, and keeps in its own cache."""
     name = f"<matgrad kernel {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
-    namespace = {"tl": tl, **{x: getattr(functions, x) for x in FUNCTIONS}, "__name__": __name__}
+    namespace = {"tl": tl, **_functions(), "__name__": __name__}
     exec(compile(text, name, "exec"), namespace)
     return triton.jit(namespace["kernel"])
 
 
-FUNCTIONS = ("divide", "erf", "exp", "larger", "log", "log1p", "power", "sqrt", "tanh", "to_tf32", "uniform")
+@cache
+def _functions() -> dict[str, Any]:
+    """The functions that kernels call: those of elementwise operations, and others."""
+    called = set().union(*(functions_in(row.scalar) for row in OPERATIONS.values() if row.scalar))
+    others = (functions.divide, functions.larger, functions.power, functions.to_tf32, functions.uniform)
+    return {name: functions.function(name) for name in called} | {f.__name__: f for f in others}

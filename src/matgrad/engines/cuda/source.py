@@ -13,35 +13,16 @@ from itertools import count
 
 from matgrad.engines.cuda.fusion import Group, is_free, located
 from matgrad.engines.cuda.tiles import Tile, map_tile, product_tile
+from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Value
+from matgrad.program.scalars import ScalarWriter
 from matgrad.program.shapes import Shape
 
 ALIGNED = 4  # elements: the columns of a matrix that is stored by columns begin at multiples of it
 Strides = Callable[[Value], tuple[int, int]]
 
-EXPRESSIONS = {
-    "add": "{0} + {1}",
-    "subtract": "{0} - {1}",
-    "hadamard": "{0} * {1}",
-    "scale": "{0} * {1}",
-    "negative": "-{0}",
-    "copy": "{0}",
-    "divide": "divide({0}, {1})",
-    "power": "power({0}, {1})",
-    "exp": "exp({0})",
-    "log": "log({0})",
-    "log1p": "log1p({0})",
-    "sqrt": "sqrt({0})",
-    "tanh": "tanh({0})",
-    "erf": "erf({0})",
-    "reciprocal": "divide(tl.full((1, 1), 1.0, tl.{dtype}), {0})",
-    "step": "({0} >= 0).to(tl.{dtype})",
-    "add_scaled": "{0} + {1} * {2}",
-    "gate": "{0} * ({1} >= 0).to(tl.{dtype})",
-    "uniform": "uniform(i * {n} + j, {0}, {1}, tl.{dtype})",
-}
 UNROLLED = 32  # parts of a product that are added up without a loop
-POWERS = {2: "{0} * {0}", 1: "{0}", 0.5: "sqrt({0})"}  # as PyTorch computes them
+POWERS = {2: "x * x", 1: "x", 0.5: "sqrt(x)"}  # as PyTorch computes them
 REDUCTIONS = {
     "rows_sum": "tl.sum({0}, axis=1, keep_dims=True)",
     "columns_sum": "tl.sum({0}, axis=0, keep_dims=True)",
@@ -49,6 +30,18 @@ REDUCTIONS = {
     "rows_max": "tl.reduce({0}, 1, larger, keep_dims=True)",
     "columns_max": "tl.reduce({0}, 0, larger, keep_dims=True)",
 }
+
+
+class TileWriter(ScalarWriter):
+    """Lines of elementwise operations on tiles of one type."""
+
+    power = "power({base}, {exponent})"
+    divide = "divide"
+
+    def __init__(self, dtype: str, **names: str) -> None:
+        super().__init__(**names)
+        self.step = f"({{argument}} >= 0).to(tl.{dtype})"
+        self.number = f"tl.full((1, 1), {{number}}, tl.{dtype})"
 
 
 @dataclass
@@ -183,11 +176,17 @@ class _Writer:
         elif value.kind == "reduction":
             self._say(f"{name} = {self._reduction(value)}")
         else:
-            operands = [self._variable(x) for x in value.operands]
-            exponent = value.operands[1].number if value.operation == "power" else None
-            template = POWERS.get(exponent) or EXPRESSIONS[value.operation]  # type: ignore[arg-type]
-            self._say(f"{name} = {template.format(*operands, dtype=value.dtype, n=self.n)}")
+            self._say(f"{name} = {self._elementwise(value)}")
         self.variables[value, False] = name
+
+    def _elementwise(self, value: Value) -> str:
+        """What the line of an operation says, or random numbers."""
+        operands, row = [self._variable(x) for x in value.operands], OPERATIONS[value.operation]
+        if value.operation == "uniform":
+            return f"uniform(i * {self.n} + j, {operands[0]}, {operands[1]}, tl.{value.dtype})"
+        exponent = value.operands[1].number if value.operation == "power" else None
+        write = TileWriter(value.dtype, **dict(zip(row.letters, operands, strict=True)))
+        return write(POWERS.get(exponent) or row.scalar)  # type: ignore[arg-type]
 
     def _product_expression(self, value: Value) -> str:
         """A B, or β·C + α·A B."""

@@ -1,9 +1,6 @@
 // Where an entry of a matrix comes from: the entries of named matrices that it is computed from, and the expression.
 // An unnamed value is followed back to its operands; a named one, such as Z1, is where an expression ends.
 
-const ELEMENTWISE = new Set(
-  "add subtract hadamard negative copy scale divide power exp log log1p reciprocal sqrt tanh erf step".split(" "),
-);
 const isScalar = ({ shape }) => shape.length === 0;
 
 class Arithmetic {
@@ -28,7 +25,7 @@ class Arithmetic {
       const [S, first] = value.operands;
       if (["sampled_product", "uniform_on"].includes(value.operation)) learn(k, this.support(S));
       if (/^(sparse_|dense)/.test(value.operation)) learn(first, this.support(S));
-      if (ELEMENTWISE.has(value.operation)) pairs.push(...value.operands.map((x) => [k, x]));
+      if (value.operation in LINES) pairs.push(...value.operands.map((x) => [k, x]));
     });
     let isNew = true;
     while (isNew) {
@@ -158,7 +155,8 @@ class Arithmetic {
       if (changed.has(v) || ["input", "number", "support"].includes(operation) || (v !== root && this.isLeaf(v))) return;
       operands.forEach(compute);
       if (!operands.some((x) => changed.has(x))) return;
-      const rule = operation === "step" ? elementwise((x) => x) : OPERATIONS[operation];
+      const sum = { letters: "xyz", line: (x, y = 0, z = 0) => x + y + z }; // NaN if one of them is, also inside a condition
+      const rule = operation in LINES ? elementwise({ ...sum, letters: LINES[operation].letters }) : OPERATIONS[operation];
       changed.set(v, rule(this.values[v], ...operands.map((x) => changed.get(x) ?? results[x])));
     };
     compute(root);
@@ -179,7 +177,7 @@ class Arithmetic {
       const bound = (size, of) => ({ name: `$${count++}`, size, ...of });
       const product = (x, y) => ({ kind: "operation", operation: "times", operands: [x, y] });
       const [m, n] = operandShapes[0] ?? [];
-      const isOverStored = !ELEMENTWISE.has(operation) && !S && operands.some((x) => this.supports[x]);
+      const isOverStored = !(operation in LINES) && !S && operands.some((x) => this.supports[x]);
       switch (isOverStored ? "" : operation) {
         case "transpose":
           return build(a, j, i);
@@ -225,7 +223,7 @@ class Arithmetic {
           return reduce("sum", k, i, j, [l, r], build(a, l.name, r.name));
         }
         default:
-          if (isOverStored || !ELEMENTWISE.has(operation)) return { kind: "opaque", operation, k, i, j };
+          if (isOverStored || !(operation in LINES)) return { kind: "opaque", operation, k, i, j };
           return simplified({
             kind: "operation",
             operation,

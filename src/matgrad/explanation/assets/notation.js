@@ -288,16 +288,12 @@ class Notation {
         return { text: tag("mfrac", tag("mn", "1"), at(x, SUM)), level: PRODUCT };
       case "power":
         return { text: tag("msup", at(x, ATOM), at(y, SUM)), level: UNARY };
-      case "exp":
-        return { text: tag("msup", tag("mi", "e"), at(x, SUM)), level: UNARY };
-      case "sqrt":
-        return { text: tag("msqrt", at(x, SUM)), level: UNARY };
-      case "log1p":
-        return call("log", row(tag("mn", "1"), operator("+"), at(x, PRODUCT)));
       case "step":
         return { text: row(operator("["), at(x, SUM), operator("≥"), tag("mn", "0"), operator("]")), level: ATOM };
-      default:
-        return call(operation, at(x, SUM));
+      default: {
+        const { formula } = LINES[operation];
+        return formula ? { text: formula((level) => at(x, level)), level: UNARY } : call(operation, at(x, SUM));
+      }
     }
   }
 }

@@ -1,5 +1,6 @@
 // The recorded program of a training step, run in double precision: the equations of the page, operation by operation.
-// A value is a Float64Array of its elements, row by row; a scalar has one element.
+// A value is a Float64Array of its elements, row by row; a scalar has one element. LINES has the elementwise operations: what
+// their operands are called, and the function that gives an element; `functions` has the functions in them.
 
 const sizeOf = ({ shape }) => (shape.length ? shape[0] * shape[1] : 1);
 
@@ -8,8 +9,11 @@ const filled = (value, f) => {
   for (let i = 0; i < out.length; i++) out[i] = f(i);
   return out;
 };
-const elementwise = (f) => (value, x, y) => filled(value, (i) => f(x[i], y?.[i]));
-const byScalar = (f) => (value, x, c) => filled(value, (i) => f(x[i], c[0]));
+// an elementwise operation, whose line says what an element is; the operand called c is a scalar
+const elementwise = ({ letters, line }) => {
+  const [a, b, d] = [0, 1, 2].map((k) => (letters[k] === "c" ? 0 : 1));
+  return (value, x, y, z) => filled(value, (i) => line(x[a * i], y?.[b * i], z?.[d * i]));
+};
 
 // folds the rows or the columns of the m×n operand
 const fold = (f, start, ofRows) => (value, x) => {
@@ -23,6 +27,7 @@ const fold = (f, start, ofRows) => (value, x) => {
 const plus = (x, y) => x + y;
 
 const OPERATIONS = {
+  ...Object.fromEntries(Object.entries(LINES).map(([name, row]) => [name, elementwise(row)])),
   transpose: (value, x) => {
     const [m, n] = value.shape;
     return filled(value, (p) => x[(p % n) * m + Math.floor(p / n)]);
@@ -30,22 +35,6 @@ const OPERATIONS = {
   row_repeat: (value, x) => filled(value, (p) => x[p % value.shape[1]]),
   column_repeat: (value, x) => filled(value, (p) => x[Math.floor(p / value.shape[1])]),
   full: (value, x) => filled(value, () => x[0]),
-  add: elementwise(plus),
-  subtract: elementwise((x, y) => x - y),
-  hadamard: elementwise((x, y) => x * y),
-  negative: elementwise((x) => -x),
-  copy: elementwise((x) => x),
-  scale: (value, c, x) => filled(value, (i) => c[0] * x[i]),
-  divide: byScalar((x, c) => x / c),
-  power: byScalar(Math.pow),
-  exp: elementwise(Math.exp),
-  log: elementwise(Math.log),
-  log1p: elementwise(Math.log1p),
-  reciprocal: elementwise((x) => 1 / x),
-  sqrt: elementwise(Math.sqrt),
-  tanh: elementwise(Math.tanh),
-  erf: elementwise(erf),
-  step: elementwise((x) => (x >= 0 ? 1 : 0)),
   elements_sum: (value, x) => Float64Array.of(x.reduce(plus, 0)),
   columns_sum: fold(plus, 0, false),
   rows_sum: fold(plus, 0, true),
@@ -125,6 +114,8 @@ function erf(x) {
   for (let n = 60; n > 0; n--) fraction = z + n / 2 / fraction;
   return Math.sign(x) * (1 - Math.exp(-z * z) / fraction / Math.sqrt(Math.PI));
 }
+
+const functions = Object.assign(Object.create(Math), { erf });
 
 class Program {
   constructor({ values, outputs, supports, inputs }) {
