@@ -127,8 +127,7 @@ class TrainingStep(CompiledStep):
 
     def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
         compiled = self.compiled
-        takes_epochs = compiled is not None and compiled.takes_epochs and getattr(batches, "is_plain", False)
-        if compiled is not None and takes_epochs and self._can_prepare(batches):
+        if compiled is not None and compiled.takes(batches) and self._can_prepare(batches):
             compiled.train(batches, rate, poll, first)
         else:
             super().train(batches, rate, poll, first)

@@ -7,7 +7,7 @@ scalar of it. What only this kernel needs never leaves the registers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -156,7 +156,9 @@ def grouped(program: Program, method: Callable[[Value], Method], *, joins_gradie
         if value.kind not in ("source", "view") and not is_free(value):
             builder.place(value)
     builder.place_scalars(program.outputs.values())
-    return ordered(builder.groups, builder.home)
+    found = ordered(builder.groups, builder.home)
+    assert found is not None, "the groups need one another"
+    return found
 
 
 class _Builder:
@@ -312,18 +314,23 @@ def _gradient_of(value: Value) -> tuple[Value, Value] | None:
     return (value.operands[0], value.operands[-2]) if is_sampled(value) else None
 
 
-def _read_from(group: Group, groups: list[Group], home: dict[Value, Group]) -> set[Group]:
+def _read_from(group: Group, groups: list[Group], home: Mapping[Value, Group]) -> set[Group]:
     """The groups that a group reads from: those of its operands, and the parts of its product."""
     parts = {g for g in groups if g.kind == "parts" and g.product is group.product and g is not group}
     return {home[x] for x in group.operands if x in home} - {group} | parts
 
 
+def homes(groups: Iterable[Group]) -> dict[Value, Group]:
+    """The group that has a value in memory or computes it."""
+    return {value: group for group in groups if group.kind != "parts" for value in group.values}
+
+
 def ordered(
-    groups: Iterable[Group], home: dict[Value, Group], after: Iterable[tuple[Group, Group]] = ()
-) -> list[Group]:
+    groups: Iterable[Group], home: Mapping[Value, Group], after: Iterable[tuple[Group, Group]] = ()
+) -> list[Group] | None:
     """The groups in an order in which each comes after those it needs, and after those that pairs (before, after) name.
 
-    Raises ValueError if there is none.
+    None if there is no such order.
     """
     groups = list(groups)
     needs = {g: _read_from(g, groups, home) for g in groups}
@@ -333,6 +340,6 @@ def ordered(
     while len(done) < len(groups):
         ready = next((g for g in groups if g not in done and needs[g] <= done.keys()), None)
         if ready is None:
-            raise ValueError("the groups need one another")
+            return None
         done[ready] = None
     return list(done)
