@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matgrad.backends.base import Array
 from matgrad.engines.kernels import Kernels
 from matgrad.layers.state import State
-from matgrad.program.buffers import Buffer, plan
+from matgrad.program.buffers import Buffer, Plan
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 
@@ -34,7 +34,7 @@ class Executor:
         self._arrays: State = {} if exchange is None else exchange.arrays
         self._memory: dict[Key, Array] = {}  # of its own
         self._slots: dict[Key, int] = {}  # where `slots` has what belongs to a key
-        self._buffers = plan(program)
+        self._buffers = Plan(program)
         self.code: list[tuple[Callable[..., None], int, tuple[int, ...]]] = []
         self.computed: list[Value] = []  # the value that each instruction computes
         for value in program.instructions:

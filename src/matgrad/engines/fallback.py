@@ -20,7 +20,7 @@ from matgrad.inspection.profiling import profile_of
 from matgrad.layers.checks import check_sharing
 from matgrad.layers.state import State, copied, matrices_of, sized_by_supports, supports_of
 from matgrad.loss_functions import LossFunction, check_loss
-from matgrad.program.computations import Computation, Evaluation, Feedforward, GradientFactors, Step, train_batch
+from matgrad.program.computations import Computation, Evaluation, Feedforward, Step, train_batch
 from matgrad.program.purity import Snapshot, isolated
 
 if TYPE_CHECKING:
@@ -201,9 +201,7 @@ def _agree(before: Array, expected: Array, found: Array) -> bool:
 class EvaluationWithFallback:
     """A computation of M: compiled or, if it is not to be or cannot be compiled, its equations one by one."""
 
-    def __init__(
-        self, kind: type[Feedforward | GradientFactors], M: MultilayerPerceptron, loss: Any, compiled: bool
-    ) -> None:
+    def __init__(self, kind: type[Any], M: MultilayerPerceptron, loss: Any, compiled: bool) -> None:
         self.kind, self.M, self.loss = kind, ref(M), loss  # it may be kept as long as M is
         self.compiled = engine_of(M).evaluation(kind(M, loss)) if compiled else None
         self.is_checked = True  # whether a batch agreed with the equations, or all code is the package's
@@ -243,27 +241,18 @@ _cache = threading.local()  # the last evaluation of each kind of each model; ea
 
 
 def evaluation_of(
-    M: MultilayerPerceptron, loss: LossFunction | None = None, *, compiled: bool = True, state: State | None = None
-) -> EvaluationWithFallback:
-    """Feedforward of M in evaluation mode, and the loss if there is one; it is kept for the next call."""
-    return _compiled(Feedforward if loss is None else Evaluation, M, loss, compiled, state)
-
-
-def gradient_factors_of(
-    M: MultilayerPerceptron, loss: LossFunction, *, compiled: bool = True
-) -> EvaluationWithFallback:
-    """The factors of the gradients of M's sparse parameters; it is kept for the next call."""
-    return _compiled(GradientFactors, M, loss, compiled)
-
-
-def _compiled(
-    kind: type[Feedforward | GradientFactors],
     M: MultilayerPerceptron,
-    loss: Any,
-    compiled: bool,
+    loss: LossFunction | None = None,
+    kind: type[Any] | None = None,
+    *,
+    compiled: bool = True,
     state: State | None = None,
 ) -> EvaluationWithFallback:
-    """A computation of M, which is kept for the next call and follows every change of M."""
+    """A computation of M, which is kept for the next call and follows every change of M.
+
+    By default it is feedforward in evaluation mode, and the loss if there is one.
+    """
+    kind = kind or (Feedforward if loss is None else Evaluation)
     if not compiled:
         return EvaluationWithFallback(kind, M, loss, compiled=False)
     kept = vars(_cache).setdefault("of_model", WeakKeyDictionary()).setdefault(M, {})

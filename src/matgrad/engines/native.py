@@ -37,7 +37,10 @@ class NativeExecutor:
         self.core = _native.Executor(json.dumps(as_dictionary(self.program)), pool)
         self.bind(state)
         if exchange is not None:
-            self._join(exchange)
+            values = self.values
+            for name, X in exchange.arrays.items():
+                self.core.bind(name, X)
+            self.core.collective = lambda i: exchange.perform(values[i])  # without a reference to itself
         self.outputs = {name: value for name, value in program.outputs.items() if name not in program.inputs}
 
     def bind(self, state: State) -> None:
@@ -49,13 +52,6 @@ class NativeExecutor:
                 continue
             S: Support = value.support or state[name]
             self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
-
-    def _join(self, exchange: Exchange) -> None:
-        """Exchange matrices with other ranks."""
-        values = self.values
-        for name, X in exchange.arrays.items():
-            self.core.bind(name, X)
-        self.core.collective = lambda i: exchange.perform(values[i])  # without a reference to itself
 
     def execute(self, **inputs: Any) -> State:
         """Run the program once; the outputs are new matrices, so that several threads may do so."""
@@ -143,8 +139,8 @@ class ShardedNativeStep(NativeStep, ShardedStep):
         order = np.arange(loader.size) if order is None else order
         own = order[: N * len(rates)].reshape(-1, N)[:, rows].reshape(-1)
         padded = np.concatenate([own, np.zeros(loader.X.shape[0] - len(own), own.dtype)])  # an order has all rows
-        executor = self.prepare(*loader.batch(0))
         poll = throttled(poll, len(rates), lambda: self.group.heard)
+        executor = self.prepare(*loader.batch(0))
         executor.train(loader.X, loader.T, rates, padded, loader.labels, poll, loader.weights, every_batch=True)
 
 

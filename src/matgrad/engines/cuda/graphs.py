@@ -18,7 +18,7 @@ from matgrad.engines.kernels import Kernels
 from matgrad.foundation.limits import in_words
 from matgrad.foundation.machine import Stopwatch
 from matgrad.layers.state import State, matrices_of
-from matgrad.program.buffers import plan
+from matgrad.program.buffers import Plan
 from matgrad.program.costs import product_cost
 from matgrad.program.program import Program, Value
 
@@ -208,7 +208,7 @@ class GraphExecutor:
 
 def memory_of(program: Program) -> int:
     """The bytes of the matrices that a program needs besides its inputs."""
-    own = {buffer for buffer in plan(program).buffers.values() if buffer.name not in program.inputs}
+    own = {buffer for buffer in Plan(program).buffers.values() if buffer.name not in program.inputs}
     return sum(Value("input", (), buffer.shape, buffer.dtype).nbytes for buffer in own)
 
 
