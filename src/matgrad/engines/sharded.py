@@ -180,7 +180,7 @@ class ShardedStep(OwnRows, ProgramStep):
         if key in self.current and key in self.executors:
             return self.executors[key]
         whole = [self._of_size(N, A) for A in (X, T, *s)]
-        return self._executor(key, (*whole[:2], None, *whole[2:]))
+        return self.executor_for(*whole[:2], None, *whole[2:], key=key)
 
     def _of_size(self, N: int, A: Array) -> Array:
         """A matrix like A with N rows, which only stands for its shape."""

@@ -86,25 +86,20 @@ class Plan:
 
     def _choose_buffer(self, i: int, value: Value) -> None:
         """Choose a buffer for the result of instruction i."""
-        buffer = self._exchange_buffer(i, value) if value in self.exchanged else self._own_buffer(i, value)
+        if value in self.exchanged:
+            buffer = self.homes[self.exchanged[value]]
+            if not self._is_free(buffer, i, value):
+                raise ValueError(f"value {i}: {value.operation} overwrites what is read later: expected a copy of it")
+        else:  # the home of an output, the buffer of an operand, a free one, or a new one
+            found = [self.homes[self.replaces[value]]] if value in self.replaces else []
+            found += [self.buffers[x] for x in in_place_operands(value)]
+            # the buffer of an input holds that input or its new value only: also after an interrupt, a matrix of the
+            # state is either the old or the new one
+            names = "", self.replaces.get(value, "")
+            found = [b for b in found if b.name in names and self._is_free(b, i, value)]
+            free = self.free[value.shape, value.dtype]
+            buffer = found[0] if found else free.pop() if free else Buffer(value.shape, value.dtype)
         self.buffers[value], self.holder[buffer] = buffer, value
-
-    def _exchange_buffer(self, i: int, value: Value) -> Buffer:
-        """The buffer that a collective reads or writes."""
-        buffer = self.homes[self.exchanged[value]]
-        if not self._is_free(buffer, i, value):
-            raise ValueError(f"value {i}: {value.operation} overwrites what is read later, and so needs a copy of it")
-        return buffer
-
-    def _own_buffer(self, i: int, value: Value) -> Buffer:
-        """The home of an output, the buffer of an operand, or a free one."""
-        candidates = [self.homes[self.replaces[value]]] if value in self.replaces else []
-        candidates += [self.buffers[x] for x in in_place_operands(value)]
-        for buffer in candidates:
-            if self._may_hold(buffer, value) and self._is_free(buffer, i, value):
-                return buffer
-        free = self.free[value.shape, value.dtype]
-        return free.pop() if free else Buffer(value.shape, value.dtype)
 
     def _is_free(self, buffer: Buffer, i: int, value: Value) -> bool:
         """Whether instruction i may write to the buffer: nothing reads it later, and i reads it only in place."""
@@ -113,13 +108,6 @@ class Plan:
             return False
         reads = [x for x in value.operands if base(x) in self.buffers and self.buffers[base(x)] is buffer]
         return all(x in in_place_operands(value) for x in reads)
-
-    def _may_hold(self, buffer: Buffer, value: Value) -> bool:
-        """Whether the value may live there: the buffer of an input may hold only that input and its new value.
-
-        So every matrix of the state is either the old or the new one, even after an interrupt.
-        """
-        return buffer.name in ("", self.replaces.get(value, ""))
 
     def _release(self, i: int, value: Value) -> None:
         """Free the buffers that nothing reads after instruction i."""

@@ -77,15 +77,12 @@ def with_separate_exchange(program: Program) -> Program:
         if value.kind == "collective":
             (X,) = value.operands
             is_unsuitable = X.kind in ("source", "view") or X.operation in PADDED or X in factors
-            if is_unsuitable or (_overwrites(value) and uses[X] > 1):
+            # it leaves its result where its operand was, or the sum of which it takes a part
+            overwrites = OPERATIONS[value.operation].in_place or value.operation.startswith("reduce_scatter")
+            if is_unsuitable or (overwrites and uses[X] > 1):
                 copy = Value("copy", (new[X],), X.shape, X.dtype, equation=value.equation, order=value.order)
                 new[value] = replace(value, operands=(copy,))
     return Program(program.inputs, {name: new[value] for name, value in program.outputs.items()})
-
-
-def _overwrites(value: Value) -> bool:
-    """Whether a collective leaves something else where its operand was: its result, or the sum it takes a part of."""
-    return bool(OPERATIONS[value.operation].in_place) or value.operation.startswith("reduce_scatter")
 
 
 # -- sparse examples: X Wᵀ reads rows of Wᵀ, and DWᵀ = Xᵀ DZ has rows for the features that occur -----------
@@ -95,11 +92,9 @@ TRANSPOSED = "ᵀ"  # how the name of an input ends that is stored transposed
 
 def transposed_names(program: Program) -> set[str]:
     """The inputs W whose transposes are multiplied by sparse examples, and what optimizers keep for them."""
-    found = {
-        value.operands[2].operands[0].name
-        for value in program.values
-        if value.operation == "sparse_product" and _is_of_examples(value) and _is_stored_transpose(value.operands[2])
-    }
+    products = (x for x in program.values if x.operation == "sparse_product" and _is_of_examples(x))
+    factors = (x.operands[2] for x in products if x.operands[2].operation == "transpose")
+    found = {x.operands[0].name for x in factors if x.operands[0].operation == "input"}
     return {
         name
         for name, x in program.inputs.items()
@@ -128,11 +123,6 @@ def with_transposed(program: Program, names: Iterable[str]) -> Program:
 def _is_of_examples(value: Value) -> bool:
     """Whether an operation on a sparse matrix is one on sparse examples."""
     return value.operands[0].name == EXAMPLES
-
-
-def _is_stored_transpose(value: Value) -> bool:
-    """Whether it is the transpose of an input."""
-    return value.operation == "transpose" and value.operands[0].operation == "input"
 
 
 # -- simplifications ---------------------------------------------------------------------------

@@ -182,20 +182,16 @@ class GraphExecutor:
         graph = self.graphs[n]
         if graph.is_captured:
             graph()
-        else:
-            self._compile(graph)
+        else:  # it runs for the first or second time
+            with self.compilation, enough_memory(self.what, lambda: memory_of(self.program), self._like.device):
+                graph()
+                self.kernels.backend.wait(self._like)
         return self.outputs
 
     def _execute(self, n: int) -> None:
         """Run the program on the first n of the inputs."""
         for i in range(n):
             self.outputs = self.executor.execute_on({name: slots[i] for name, slots in self.inputs.items()})
-
-    def _compile(self, graph: Graph) -> None:
-        """Run a graph for the first or second time."""
-        with self.compilation, enough_memory(self.what, lambda: memory_of(self.program), self._like.device):
-            graph()
-            self.kernels.backend.wait(self._like)
 
     def _slots(self, n: int, name: str) -> torch.Tensor:
         """Memory for n inputs of this name."""
