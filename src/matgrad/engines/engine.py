@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from matgrad.backends import get_backend
+from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import Array, Backend, Scalar
 from matgrad.datasets.loader import DataLoader, rows_of
 from matgrad.distributed.group import Group, current
@@ -20,6 +20,7 @@ from matgrad.loss_functions import LossFunction
 from matgrad.program.computations import Computation, Step, make_step
 from matgrad.program.recorder import check_hidden_state
 from matgrad.sparse.growing import largest_products
+from matgrad.sparse.matrix import values_of
 from matgrad.sparse.support import Support
 
 if TYPE_CHECKING:
@@ -134,11 +135,13 @@ class OwnRows(CompiledStep):
 
     def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
         """Train on every batch, of which only the own rows are read."""
-        order = loader.order()
+        order, like, eta = loader.order(), values_of(loader.X), None
         for i, start in enumerate(range(0, loader.size, loader.batch_size)):
+            if eta is None or rates[i] != rates[i - 1]:
+                eta = backend_of(like).scalar(rates[i], like)
             N = min(loader.batch_size, loader.size - start)
             rows = self.rows(N)
-            self.run(N, rates[i], *loader.examples(start + rows.start, start + rows.stop, order))
+            self.run(N, eta, *loader.examples(start + rows.start, start + rows.stop, order))
             poll(i + 1)
 
 

@@ -20,7 +20,7 @@ from matgrad.inspection.profiling import profile_of
 from matgrad.layers.checks import check_sharing
 from matgrad.layers.state import State, copied, matrices_of, sized_by_supports, supports_of
 from matgrad.loss_functions import LossFunction, check_loss
-from matgrad.program.computations import Computation, Evaluation, Feedforward, Step, train_batch
+from matgrad.program.computations import Evaluation, Feedforward, Step, train_batch
 from matgrad.program.purity import Snapshot, isolated
 
 if TYPE_CHECKING:
@@ -206,12 +206,6 @@ class EvaluationWithFallback:
         self.compiled = engine_of(M).evaluation(kind(M, loss)) if compiled else None
         self.is_checked = True  # whether a batch agreed with the equations, or all code is the package's
 
-    def invalidate(self, computation: Computation, is_same: bool) -> None:
-        """Go on with the computation as it is now; its first batch is compared with the equations."""
-        if self.compiled is not None:
-            self.compiled.invalidate(computation, is_same)
-        self.is_checked = False
-
     def __call__(self, state: State, *inputs: Array) -> dict[str, Any]:
         """The outputs for one batch, such as 'Y' and 'loss'; they are valid until the next call."""
         if self.compiled is None:
@@ -260,7 +254,9 @@ def evaluation_of(
     if kind in kept and kept[kind][0] == key:
         _, before, evaluation = kept[kind]
         if before != snapshot or not snapshot.is_builtin:
-            evaluation.invalidate(kind(M, loss), before == snapshot)
+            evaluation.is_checked = False  # the first batch is compared with the equations
+            if evaluation.compiled is not None:
+                evaluation.compiled.invalidate(kind(M, loss), before == snapshot)
     else:
         evaluation = EvaluationWithFallback(kind, M, loss, compiled=True)
     evaluation.loss = loss
