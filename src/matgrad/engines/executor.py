@@ -87,14 +87,16 @@ class Executor:
             return None
         if isinstance(key, Value) and key.support is not None:
             return key.support
+        is_number = isinstance(key, Value) and key.operation == "number"  # whose name, if any, is not that of a matrix
+        name = "" if is_number else key.name
         for given in (self.state, self._arrays):
-            if key.name in given:
-                return given[key.name]
-        if key.name in self.program.inputs or (isinstance(key, Value) and key.operation == "support"):
-            self.input_slots[key.name] = slot
+            if name in given:
+                return given[name]
+        if name in self.program.inputs or (isinstance(key, Value) and not is_number):
+            self.input_slots[name] = slot
             return None
-        if key.name:
-            self.output_slots[key.name] = slot
+        if name:
+            self.output_slots[name] = slot
         if key not in self._memory:
             self._memory[key] = self.kernels.empty(key.shape, key.dtype, next(iter(self.state.values())))
             if isinstance(key, Value):
