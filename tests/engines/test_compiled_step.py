@@ -159,22 +159,8 @@ def test_an_exception_in_the_loader_leaves_the_steps_done_so_far(backend: Framew
     assert not np.array_equal(to_numpy(states[1]["4.W"]), untouched["4.W"])
 
 
-def test_weights_that_are_changed_between_epochs_count(backend: Framework):
-    states = []
-    for framework, compiled in backend.ways():
-        M = model(framework)
-        start = M.state()
-
-        def reset(run, M=M, start=start) -> None:
-            if run.epoch == 2:
-                M.load_state(start)
-
-        train(M, compiled, data=batches(framework), callbacks=[AfterEpoch(reset)])
-        states.append(M.state())
-    assert_equal_states(states[1], states[0], str(backend))
-
-
 CHANGES = {
+    "weights": lambda M: M.load_state(M.state() | {"4.W": 0.5 * M.state()["4.W"]}),
     "dropout rate": lambda M: setattr(M.layers[0], "dropout", 0.6),
     "another optimizer": lambda M: M.set_optimizer("Adam"),
     "another slope": lambda M: setattr(M.layers[0].act, "alpha", 0.5),

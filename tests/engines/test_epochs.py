@@ -88,23 +88,6 @@ def test_an_error_of_a_poll_ends_training_there(backend):
     assert_equal(backend, together, single)
 
 
-def test_batches_before_a_wrong_rate_are_trained_on(backend):
-    together, single = step_of(backend), step_of(backend)
-    single.load(together.state())
-
-    def until(i):
-        if i == 13:
-            raise ValueError("no more")
-        return rate(i)
-
-    with pytest.raises(ValueError, match="no more"):
-        together.train(LOADERS["classes"]().to(backend.name), until)
-    for i, (A, B) in enumerate(LOADERS["classes"]().to(backend.name)):
-        if i < 13:
-            single(A, B, backend.matrix(rate(i)))
-    assert_equal(backend, together, single)
-
-
 def test_jax_makes_few_calls(backend, monkeypatch):
     if backend.name != "jax":
         pytest.skip("of JAX")

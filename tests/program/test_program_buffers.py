@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from matgrad.engines import numpy_kernels
 from matgrad.program import Program, Value, optimized
-from matgrad.program.buffers import in_place_operands, plan
+from matgrad.program.buffers import Plan, in_place_operands
 from matgrad.program.rules import with_separate_outputs
 from program_support import executed, numbers, outputs, programs
 
@@ -113,7 +113,7 @@ def test_an_update_works_in_place_and_needs_no_memory():
     """W' = W - η·DW, where DW is given."""
     D = Value("input", (), (2, 2), name="D")
     program = optimized(Program({"a": A, "D": D, "eta": STEP}, {"a": of("subtract", A, of("scale", STEP, D), order=2)}))
-    result = plan(program)
+    result = Plan(program)
 
     assert {buffer.name for buffer in result.buffers.values()} - {""} == {"a", "D", "eta"}
     assert result.buffers[program.outputs["a"]].name == "a"
@@ -127,7 +127,7 @@ def test_memory_is_used_again():
     for i in range(10):
         value = of("matmul", value, X, order=i + 1)
     program = Program({"a": A, "X": X}, {"a": value})
-    temporary = {buffer for buffer in plan(program).buffers.values() if not buffer.name}
+    temporary = {buffer for buffer in Plan(program).buffers.values() if not buffer.name}
     assert len(temporary) <= 2
 
 

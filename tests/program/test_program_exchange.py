@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from matgrad.program import Program, Value, optimized
-from matgrad.program.buffers import exchanged, plan
+from matgrad.program.buffers import Plan, exchanged
 from matgrad.program.rules import with_separate_exchange, with_separate_outputs
 
 A = Value("input", (), (4, 3), name="a")
@@ -51,14 +51,14 @@ def test_nothing_else_is_ever_in_an_exchanged_buffer():
     later = SUM
     for i in range(3):  # each could work in place, and the first be in the memory of an output
         later = of("exp", later, order=3 + i)
-    found = plan(program(later))
+    found = Plan(program(later))
     held = [value.operation for value, buffer in found.buffers.items() if buffer.name == "exchange 0"]
     assert held == ["hadamard", "all_reduce"]
 
 
 def test_an_output_that_is_exchanged_is_copied_to_its_own_buffer_at_the_end():
     taken = of("take_rows", SQUARE, shape=(2, 3), order=2)
-    found = plan(program(taken, SQUARE))
+    found = Plan(program(taken, SQUARE))
     assert [(to.name, source.name) for to, source in found.copies] == [("y0", "exchange 1"), ("y1", "exchange 0")]
 
 
@@ -88,14 +88,14 @@ def test_what_a_collective_cannot_have_alone_is_copied_before_it(case: str):
     collective = next(value for value in before.values if value.kind == "collective")
     assert copies(after) == [collective.operands[0].operation]
     assert next(value for value in after.values if value.kind == "collective").operands[0].operation == "copy"
-    plan(with_separate_outputs(after))
+    Plan(with_separate_outputs(after))
     assert [value.operation for value in with_separate_exchange(after).values] == [x.operation for x in after.values]
 
 
 @pytest.mark.parametrize("case", ["an input", "a view", "a number", "a value that is read later", "an output"])
 def test_a_plan_refuses_what_should_have_been_copied(case: str):
     with pytest.raises(ValueError, match="copy of"):
-        plan(UNSUITABLE[case])
+        Plan(UNSUITABLE[case])
 
 
 def test_collectives_of_one_value_have_a_copy_each():

@@ -13,9 +13,9 @@ import numpy as np
 from matgrad.backends.base import Array
 from matgrad.callbacks.callback import Callback
 from matgrad.engines.engine import engine_of
-from matgrad.engines.fallback import EvaluationWithFallback, gradient_factors_of
+from matgrad.engines.fallback import EvaluationWithFallback, evaluation_of
 from matgrad.foundation.numbers import check_size, generator
-from matgrad.program.computations import sparse_parameters
+from matgrad.program.computations import GradientFactors, sparse_parameters
 from matgrad.sparse.growing import Factors, Grow, Rewiring, Site, create_grow
 from matgrad.sparse.pruning import Prune, create_prune, smallest
 from matgrad.sparse.support import Support
@@ -220,7 +220,8 @@ class Topology(TopologyCallback):
         """The factors A and B of the gradient A B on a batch, by parameter."""
         M = run.M
         if self._epoch != run.epoch:  # within an epoch the computation stays the same, as in training
-            self._epoch, self._computation = run.epoch, gradient_factors_of(M, run.loss, compiled=run.compiled)
+            self._computation = evaluation_of(M, run.loss, GradientFactors, compiled=run.compiled)
+            self._epoch = run.epoch
         found: dict[str, tuple[list, list]] = {}
         for key, F in self._computation(M.state(), *batch).items():
             name, _, side = key.rpartition(".")

@@ -7,19 +7,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from matgrad.backends import get_backend
+from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import Array, Backend, Scalar
-from matgrad.datasets.loader import rows_of
+from matgrad.datasets.loader import DataLoader, rows_of
 from matgrad.distributed.group import Group, current
 from matgrad.layers.state import State
 from matgrad.loss_functions import LossFunction
 from matgrad.program.computations import Computation, Step, make_step
 from matgrad.program.recorder import check_hidden_state
 from matgrad.sparse.growing import largest_products
+from matgrad.sparse.matrix import values_of
 from matgrad.sparse.support import Support
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ def no_poll(done: int) -> None:
 class CompiledStep(ABC):
     """A training step with a state of its own, which every batch changes."""
 
-    takes_epochs = False  # whether `train` runs whole epochs instead of calling the step for every batch
     can_be_timed = False  # whether it can measure the seconds of every equation
     is_timed = False  # whether it measures them
 
@@ -71,28 +71,32 @@ class CompiledStep(ABC):
     def __call__(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         """Train on one batch with learning rate η, and with weights s if there are any."""
 
+    def takes(self, batches: Batches) -> bool:
+        """Whether it goes through these batches by itself, instead of being called for every one."""
+        return False
+
     def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
         """Train on every batch, the i-th, from `first` on, with learning rate η = rate(i).
 
         ``poll(i + 1)`` is called when batch i is done: after each of them, or ten times per second and after the last.
         """
+        if self.takes(batches):
+            loader, number = cast(DataLoader, batches), getattr(rate, "number", rate)
+            rates = [float(number(i)) for i in range(first, first + len(loader))]
+            self.train_epoch(loader, rates, lambda done: poll(first + done))
+            return
         for i, (X, T, *s) in enumerate(batches, first):
             self(X, T, rate(i), *s)
             poll(i + 1)
 
+    def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
+        """Train on all batches of a loader that it takes, with these learning rates."""
+        raise NotImplementedError
 
-def with_rates(train: Callable[[list[float]], None], rate: Rate, first: int, count: int) -> None:
-    """Call ``train`` with the learning rates of `count` batches, as numbers without copies on a device.
 
-    If the rate of a batch raises an error, the batches before it are still trained on.
-    """
-    rates, number = [], getattr(rate, "number", rate)
-    try:
-        for i in range(first, first + count):
-            rates.append(float(number(i)))
-    finally:
-        if rates:
-            train(rates)
+def is_plain(batches: Batches) -> bool:
+    """Whether these are the batches of a loader which an engine may form itself."""
+    return getattr(batches, "is_plain", False)
 
 
 def throttled(poll: Poll, last: int, is_urgent: Callable[[], object] = lambda: False) -> Poll:
@@ -111,8 +115,6 @@ def throttled(poll: Poll, last: int, is_urgent: Callable[[], object] = lambda: F
 class OwnRows(CompiledStep):
     """A training step that computes the rows of one rank; the order of the examples is that of one process."""
 
-    takes_epochs = True
-
     @abstractmethod
     def rows(self, N: int) -> slice:
         """The rows of this rank of a batch of N."""
@@ -128,16 +130,18 @@ class OwnRows(CompiledStep):
     def __call__(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         self.run(X.shape[0], eta, *self.own_rows(X, T, *s))
 
-    def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
-        """Train on every batch, of which only the own rows are read if they come from a plain `DataLoader`."""
-        loader: Any = batches
-        if not getattr(loader, "is_plain", False):
-            return super().train(batches, rate, poll, first)
-        order = loader.order()
-        for i, start in enumerate(range(0, loader.size, loader.batch_size), first):
+    def takes(self, batches: Batches) -> bool:
+        return is_plain(batches)
+
+    def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
+        """Train on every batch, of which only the own rows are read."""
+        order, like, eta = loader.order(), values_of(loader.X), None
+        for i, start in enumerate(range(0, loader.size, loader.batch_size)):
+            if eta is None or rates[i] != rates[i - 1]:
+                eta = backend_of(like).scalar(rates[i], like)
             N = min(loader.batch_size, loader.size - start)
             rows = self.rows(N)
-            self.run(N, rate(i), *loader.examples(start + rows.start, start + rows.stop, order))
+            self.run(N, eta, *loader.examples(start + rows.start, start + rows.stop, order))
             poll(i + 1)
 
 

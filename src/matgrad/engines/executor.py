@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from matgrad.backends.base import Array
 from matgrad.engines.kernels import Kernels
 from matgrad.layers.state import State
-from matgrad.program.buffers import Buffer, base, plan
+from matgrad.program.buffers import Buffer, Plan
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 
 if TYPE_CHECKING:
     from matgrad.engines.sharded import Exchange
+
+Key = Buffer | Value | float  # of an operand of a kernel: its buffer; a view, a support or a 0-d number; a plain number
 
 
 class Executor:
@@ -26,28 +28,84 @@ class Executor:
     """
 
     def __init__(self, program: Program, kernels: Kernels, state: State, exchange: Exchange | None = None) -> None:
-        self.program, self.kernels, self.state, self.exchange = program, kernels, state, exchange
+        self.program, self.kernels = program, kernels
         self.runs = 0
         self.seconds: dict[Value, float] = {}  # that each value took, if they are timed
-        self.slots: list[Any] = []  # matrices, views, supports and numbers: the operands of the kernels
-        self.input_slots: dict[str, int] = {}  # of the inputs that are not part of the state
-        self.views: list[tuple[int, Value, int]] = []  # of those inputs: slot, view, slot of its operand
-        self.state_slots: dict[str, int] = {}  # of the matrices and supports of the state
-        self.state_views: list[tuple[int, Value, int]] = []
+        self._arrays: State = {} if exchange is None else exchange.arrays
+        self._memory: dict[Key, Array] = {}  # of its own
+        self._slots: dict[Key, int] = {}  # where `slots` has what belongs to a key
+        self._buffers = Plan(program)
         self.code: list[tuple[Callable[..., None], int, tuple[int, ...]]] = []
         self.computed: list[Value] = []  # the value that each instruction computes
-        self._like = next(iter(state.values()))
-        self._slot_of: dict[Any, int] = {}  # by buffer, view, support or number
-        self._plan = plan(program)
-        self.output_slots: dict[str, int] = {}  # of the outputs that are not part of the state
-        for value in program.values:
-            if value.kind != "source":
-                self._add(value)
-        self.code += [
-            (kernels.copy, self._buffer_slot(to), (self._buffer_slot(source),)) for to, source in self._plan.copies
-        ]
-        holder = {self._plan.buffers[value]: value for value in program.outputs.values()}
-        self.computed += [holder[source] for _, source in self._plan.copies]
+        for value in program.instructions:
+            operands = tuple(self._slot(self._key(x, value)) for x in value.operands)
+            out = self._slot(self._key(value, value))
+            if value.kind == "collective":
+                if exchange is None:
+                    raise ValueError(f"{value.operation}: the program of a rank cannot run without other ranks")
+                self._append(lambda out, value=value: exchange.perform(value), out, (), value)
+            elif value.kind != "view":
+                self._append(getattr(kernels, value.operation), out, operands, value)
+        holder = {self._buffers.buffers[value]: value for value in program.outputs.values()}
+        for to, source in self._buffers.copies:
+            self._append(kernels.copy, self._slot(to), (self._slot(source),), holder[source])
+        self.bind(state)
+
+    def _append(self, kernel: Callable[..., None], out: int, operands: tuple[int, ...], value: Value) -> None:
+        self.code.append((kernel, out, operands))
+        self.computed.append(value)
+
+    def _key(self, x: Value, user: Value) -> Key:
+        """What tells an operand from others."""
+        if x.operation == "number" and OPERATIONS[user.operation].takes_numbers:
+            assert x.number is not None
+            return x.number
+        return self._buffers.buffers.get(x, x)
+
+    def _slot(self, key: Key) -> int:
+        return self._slots.setdefault(key, len(self._slots))
+
+    def bind(self, state: State) -> None:
+        """Go on with other matrices and supports of the same sizes."""
+        self.state = state
+        self.slots: list[Any] = []  # the operands of the kernels: matrices, views, supports and numbers
+        self.views: list[tuple[int, Value, int]] = []  # of inputs: slot, view, slot of its operand
+        self.input_slots: dict[str, int] = {}  # of what is not part of the state
+        self.output_slots: dict[str, int] = {}
+        for slot, key in enumerate(self._slots):
+            self.slots.append(self._content(slot, key))
+
+    def _content(self, slot: int, key: Key) -> Any:
+        """What is in a slot; nothing yet if it belongs to an input."""
+        if not isinstance(key, Buffer | Value):
+            return key
+        if isinstance(key, Value) and key.kind == "view":
+            operand = self._slots[self._key(key.operands[0], key)]
+            if self.slots[operand] is not None:
+                return self._view(key, self.slots[operand])
+            self.views.append((slot, key, operand))
+            return None
+        if isinstance(key, Value) and key.support is not None:
+            return key.support
+        is_number = isinstance(key, Value) and key.operation == "number"  # whose name, if any, is not that of a matrix
+        name = "" if is_number else key.name
+        for given in (self.state, self._arrays):
+            if name in given:
+                return given[name]
+        if name in self.program.inputs or (isinstance(key, Value) and not is_number):
+            self.input_slots[name] = slot
+            return None
+        if name:
+            self.output_slots[name] = slot
+        if key not in self._memory:
+            self._memory[key] = self.kernels.empty(key.shape, key.dtype, next(iter(self.state.values())))
+            if isinstance(key, Value):
+                self._memory[key][...] = key.number
+        return self._memory[key]
+
+    def _view(self, value: Value, X: Any) -> Any:
+        """X as transposed or repeated by a view."""
+        return X.T if value.operation == "transpose" else self.kernels.repeat(X, value.shape)
 
     def execute(self, **inputs: Any) -> State:
         """Run the program once."""
@@ -69,103 +127,19 @@ class Executor:
         """Run the program once on inputs that have these strides, and stay where they are."""
         return self.execute(**inputs)
 
-    def bind(self, state: State) -> None:
-        """Go on with other matrices and supports of the same sizes."""
-        self.state = state
-        for name, slot in self.state_slots.items():
-            self.slots[slot] = state[name]
-        for slot, view, operand in self.state_views:
-            self.slots[slot] = self._view(view, self.slots[operand])
-
     def time(self) -> None:
-        """Measure the seconds of every value from now on."""
-        for i, (kernel, out, operands) in enumerate(self.code):
-            self.code[i] = self._timed(kernel, self.computed[i]), out, operands
-
-    def _timed(self, kernel: Callable[..., None], value: Value) -> Callable[..., None]:
-        """The kernel with a clock, which waits for a result on a device."""
+        """Measure the seconds of every value from now on, with a clock that waits for results on a device."""
         wait, seconds = self.kernels.backend.wait, self.seconds
-        seconds[value] = 0.0
 
-        def timed(out: Array, *operands: Any) -> None:
-            start = time.perf_counter()
-            kernel(out, *operands)
-            wait(out)
-            seconds[value] += time.perf_counter() - start
+        def timed(kernel: Callable[..., None], value: Value) -> Callable[..., None]:
+            def timed_kernel(out: Array, *operands: Any) -> None:
+                start = time.perf_counter()
+                kernel(out, *operands)
+                wait(out)
+                seconds[value] += time.perf_counter() - start
 
-        return timed
+            seconds[value] = 0.0
+            return timed_kernel
 
-    def _add(self, value: Value) -> None:
-        """Give a view its slot, or append an instruction."""
-        operands = tuple(self._operand(x, value) for x in value.operands)
-        if value.kind == "collective":
-            self.code.append((self._collective(value), self._buffer_slot(self._plan.buffers[value]), ()))
-            self.computed.append(value)
-        elif value.kind != "view":
-            slot = self._buffer_slot(self._plan.buffers[value])
-            self.code.append((getattr(self.kernels, value.operation), slot, operands))
-            self.computed.append(value)
-        elif base(value).name in self.input_slots:
-            self.views.append((self._slot(value, None), value, operands[0]))
-        else:
-            slot = self._slot(value, self._view(value, self.slots[operands[0]]))
-            if base(value).name in self.state:
-                self.state_views.append((slot, value, operands[0]))
-
-    def _collective(self, value: Value) -> Callable[..., None]:
-        """The kernel of a collective, which works in the memory of the exchange."""
-        if self.exchange is None:
-            raise ValueError(f"{value.operation}: the program of a rank cannot run without other ranks")
-        perform = self.exchange.perform
-        return lambda out: perform(value)
-
-    def _operand(self, x: Value, user: Value) -> int:
-        """The slot of an operand: a view, a support, a matrix in a buffer, or a number."""
-        if x.kind == "view":
-            return self._slot_of[x]
-        if x.operation == "support":
-            if x.support:
-                return self._slot(x, x.support)
-            if x.name in self.state:
-                return self._state_slot(x, x.name)
-            self.input_slots[x.name] = self._slot(x, None)
-            return self.input_slots[x.name]
-        if x.operation != "number":
-            return self._buffer_slot(self._plan.buffers[x])
-        if OPERATIONS[user.operation].takes_numbers:
-            return self._slot(("number", x.number), x.number)
-        constant = self.kernels.empty((), x.dtype, self._like)
-        constant[...] = x.number
-        return self._slot(x, constant)
-
-    def _buffer_slot(self, buffer: Buffer) -> int:
-        """The slot of a buffer, whose memory is allocated when it is first used."""
-        if buffer in self._slot_of:
-            return self._slot_of[buffer]
-        if buffer.name in self.state:
-            return self._state_slot(buffer, buffer.name)
-        if buffer.name in self.program.inputs:
-            self.input_slots[buffer.name] = self._slot(buffer, None)
-            return self.input_slots[buffer.name]
-        if self.exchange is not None and buffer.name in self.exchange.arrays:
-            return self._slot(buffer, self.exchange.arrays[buffer.name])
-        slot = self._slot(buffer, self.kernels.empty(buffer.shape, buffer.dtype, self._like))
-        if buffer.name:
-            self.output_slots[buffer.name] = slot
-        return slot
-
-    def _state_slot(self, key: Any, name: str) -> int:
-        """The slot of a matrix or support of the state."""
-        self.state_slots[name] = self._slot(key, self.state[name])
-        return self.state_slots[name]
-
-    def _slot(self, key: Any, content: Any) -> int:
-        """The slot of a key; a new one gets this content."""
-        if key not in self._slot_of:
-            self._slot_of[key] = len(self.slots)
-            self.slots.append(content)
-        return self._slot_of[key]
-
-    def _view(self, value: Value, X: Any) -> Any:
-        """X as transposed or repeated by a view."""
-        return X.T if value.operation == "transpose" else self.kernels.repeat(X, value.shape)
+        pairs = zip(self.code, self.computed, strict=True)
+        self.code = [(timed(kernel, value), out, operands) for (kernel, out, operands), value in pairs]

@@ -20,7 +20,7 @@ from matgrad.inspection.profiling import profile_of
 from matgrad.layers.checks import check_sharing
 from matgrad.layers.state import State, copied, matrices_of, sized_by_supports, supports_of
 from matgrad.loss_functions import LossFunction, check_loss
-from matgrad.program.computations import Computation, Evaluation, Feedforward, GradientFactors, Step, train_batch
+from matgrad.program.computations import Evaluation, Feedforward, Step, train_batch
 from matgrad.program.purity import Snapshot, isolated
 
 if TYPE_CHECKING:
@@ -127,8 +127,7 @@ class TrainingStep(CompiledStep):
 
     def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
         compiled = self.compiled
-        takes_epochs = compiled is not None and compiled.takes_epochs and getattr(batches, "is_plain", False)
-        if compiled is not None and takes_epochs and self._can_prepare(batches):
+        if compiled is not None and compiled.takes(batches) and self._can_prepare(batches):
             compiled.train(batches, rate, poll, first)
         else:
             super().train(batches, rate, poll, first)
@@ -202,18 +201,10 @@ def _agree(before: Array, expected: Array, found: Array) -> bool:
 class EvaluationWithFallback:
     """A computation of M: compiled or, if it is not to be or cannot be compiled, its equations one by one."""
 
-    def __init__(
-        self, kind: type[Feedforward | GradientFactors], M: MultilayerPerceptron, loss: Any, compiled: bool
-    ) -> None:
+    def __init__(self, kind: type[Any], M: MultilayerPerceptron, loss: Any, compiled: bool) -> None:
         self.kind, self.M, self.loss = kind, ref(M), loss  # it may be kept as long as M is
         self.compiled = engine_of(M).evaluation(kind(M, loss)) if compiled else None
         self.is_checked = True  # whether a batch agreed with the equations, or all code is the package's
-
-    def invalidate(self, computation: Computation, is_same: bool) -> None:
-        """Go on with the computation as it is now; its first batch is compared with the equations."""
-        if self.compiled is not None:
-            self.compiled.invalidate(computation, is_same)
-        self.is_checked = False
 
     def __call__(self, state: State, *inputs: Array) -> dict[str, Any]:
         """The outputs for one batch, such as 'Y' and 'loss'; they are valid until the next call."""
@@ -244,27 +235,18 @@ _cache = threading.local()  # the last evaluation of each kind of each model; ea
 
 
 def evaluation_of(
-    M: MultilayerPerceptron, loss: LossFunction | None = None, *, compiled: bool = True, state: State | None = None
-) -> EvaluationWithFallback:
-    """Feedforward of M in evaluation mode, and the loss if there is one; it is kept for the next call."""
-    return _compiled(Feedforward if loss is None else Evaluation, M, loss, compiled, state)
-
-
-def gradient_factors_of(
-    M: MultilayerPerceptron, loss: LossFunction, *, compiled: bool = True
-) -> EvaluationWithFallback:
-    """The factors of the gradients of M's sparse parameters; it is kept for the next call."""
-    return _compiled(GradientFactors, M, loss, compiled)
-
-
-def _compiled(
-    kind: type[Feedforward | GradientFactors],
     M: MultilayerPerceptron,
-    loss: Any,
-    compiled: bool,
+    loss: LossFunction | None = None,
+    kind: type[Any] | None = None,
+    *,
+    compiled: bool = True,
     state: State | None = None,
 ) -> EvaluationWithFallback:
-    """A computation of M, which is kept for the next call and follows every change of M."""
+    """A computation of M, which is kept for the next call and follows every change of M.
+
+    By default it is feedforward in evaluation mode, and the loss if there is one.
+    """
+    kind = kind or (Feedforward if loss is None else Evaluation)
     if not compiled:
         return EvaluationWithFallback(kind, M, loss, compiled=False)
     kept = vars(_cache).setdefault("of_model", WeakKeyDictionary()).setdefault(M, {})
@@ -272,7 +254,9 @@ def _compiled(
     if kind in kept and kept[kind][0] == key:
         _, before, evaluation = kept[kind]
         if before != snapshot or not snapshot.is_builtin:
-            evaluation.invalidate(kind(M, loss), before == snapshot)
+            evaluation.is_checked = False  # the first batch is compared with the equations
+            if evaluation.compiled is not None:
+                evaluation.compiled.invalidate(kind(M, loss), before == snapshot)
     else:
         evaluation = EvaluationWithFallback(kind, M, loss, compiled=True)
     evaluation.loss = loss

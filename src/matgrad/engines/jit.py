@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from matgrad.backends.base import Array, Scalar
+from matgrad.datasets.loader import DataLoader
 from matgrad.distributed.group import Group
 from matgrad.engines.engine import (
     Batches,
@@ -18,11 +19,9 @@ from matgrad.engines.engine import (
     CompiledStep,
     Engine,
     Poll,
-    Rate,
     TracedEvaluation,
-    no_poll,
+    is_plain,
     signature,
-    with_rates,
 )
 from matgrad.layers.state import State
 from matgrad.program.computations import Computation, Step
@@ -56,7 +55,6 @@ class JitStep(CompiledStep):
     the device, and many of them make one call.
     """
 
-    takes_epochs = True
     is_stable = True  # whether a step changes no shape or dtype of the state
     _labels: tuple[np.ndarray, Array] | None = None  # of the last loader, and a copy on the device
 
@@ -88,24 +86,21 @@ class JitStep(CompiledStep):
         self.matrices = self.compiled(self.matrices, X, T, eta, *s)
 
     # -- whole epochs -----------------------------------------------------------------------------------
-    def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
-        loader: Any = batches
-        if not (getattr(loader, "is_plain", False) and self.is_stable):
-            return super().train(batches, rate, poll, first)
-        with_rates(lambda rates: self._train(loader, rates, lambda i: poll(first + i)), rate, first, len(loader))
+    def takes(self, batches: Batches) -> bool:
+        return is_plain(batches) and self.is_stable
 
-    def _train(self, loader: Any, numbers: list[float], poll: Poll) -> None:
-        """Train on the first batches, one for each learning rate; the host is one call ahead of the device."""
-        rates = np.array(numbers, loader.X.dtype)
-        order, N, full = loader.order(), loader.batch_size, min(len(rates), loader.size // loader.batch_size)
+    def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
+        """Train on all batches; the host is one call ahead of the device."""
+        etas = np.array(rates, loader.X.dtype)
+        order, N, full = loader.order(), loader.batch_size, loader.size // loader.batch_size
         examples, most, i, before = self._examples(loader, order), self._most_steps(N, full), 0, None
         while i < len(rates):
             n = most if i + most <= full else 1
             if n > 1:
-                self.matrices = self.several(self.matrices, examples, rates[i : i + n], np.int32(i * N), N=N)
+                self.matrices = self.several(self.matrices, examples, etas[i : i + n], np.int32(i * N), N=N)
             else:
                 X, T, *s = loader.batch(i * N, order)
-                self(X, T, jnp.asarray(rates[i]), *s)
+                self(X, T, jnp.asarray(etas[i]), *s)
             i += n
             last = jnp.array(min(self.matrices.values(), key=np.size), copy=True)  # the next call deletes the matrices
             jax.block_until_ready(last if i == len(rates) else before)
@@ -119,7 +114,7 @@ class JitStep(CompiledStep):
         most = int(min(MOST_STEPS, full, MOST_FLOPS.get(device.platform, MOST_FLOPS["gpu"]) // flops))
         return min(range(most // 2 + 1, most + 1), key=lambda n: (full % n, -n), default=1)
 
-    def _examples(self, loader: Any, order: np.ndarray | None) -> dict[str, Array | None]:
+    def _examples(self, loader: DataLoader, order: np.ndarray | None) -> dict[str, Array | None]:
         """The data, their labels and their order on the device."""
         (device,) = loader.X.devices()
         if loader.labels is not None and (self._labels is None or self._labels[0] is not loader.labels):

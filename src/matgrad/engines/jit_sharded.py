@@ -108,7 +108,7 @@ class ShardedJitStep(OwnRows, JitStep):
     def _compile(self, X: Array, T: Array, eta: Scalar, *s: Array) -> None:
         """Compile the step for batches like these, after a check that all ranks have traced the same."""
         lowered = self.compiled.lower(self.matrices, *self._inputs(X.shape[0], eta, *self.own_rows(X, T, *s)))
-        agree(self.group, {"what it computes": hashlib.sha256(lowered.as_text().encode()).hexdigest()})
+        agree(self.group, {"what it computes": "sha256 " + hashlib.sha256(lowered.as_text().encode()).hexdigest()})
         lowered.compile()
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 import matgrad._native as _native  # not `from matgrad import`: so the error names the missing module
 from matgrad.backends.base import Array
+from matgrad.datasets.loader import DataLoader
 from matgrad.distributed.group import Group
-from matgrad.engines.engine import Batches, CompiledStep, Poll, Rate, no_poll, throttled, with_rates
+from matgrad.engines.engine import Batches, CompiledStep, Poll, is_plain, throttled
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramEngine, ProgramStep
 from matgrad.engines.sharded import Exchange, ShardedStep
@@ -36,7 +37,10 @@ class NativeExecutor:
         self.core = _native.Executor(json.dumps(as_dictionary(self.program)), pool)
         self.bind(state)
         if exchange is not None:
-            self._join(exchange)
+            values = self.values
+            for name, X in exchange.arrays.items():
+                self.core.bind(name, X)
+            self.core.collective = lambda i: exchange.perform(values[i])  # without a reference to itself
         self.outputs = {name: value for name, value in program.outputs.items() if name not in program.inputs}
 
     def bind(self, state: State) -> None:
@@ -48,13 +52,6 @@ class NativeExecutor:
                 continue
             S: Support = value.support or state[name]
             self.core.bind_support(name, S.starts, S.columns, S.column_starts, S.rows, S.positions)
-
-    def _join(self, exchange: Exchange) -> None:
-        """Exchange matrices with other ranks."""
-        values = self.values
-        for name, X in exchange.arrays.items():
-            self.core.bind(name, X)
-        self.core.collective = lambda i: exchange.perform(values[i])  # without a reference to itself
 
     def execute(self, **inputs: Any) -> State:
         """Run the program once; the outputs are new matrices, so that several threads may do so."""
@@ -116,24 +113,19 @@ class NativeEngine(ProgramEngine):
 class NativeStep(ProgramStep):
     """A training step in the C++ core, which can run whole epochs by itself."""
 
-    takes_epochs = True
+    def takes(self, batches: Batches) -> bool:
+        return is_plain(batches) and values_of(cast(DataLoader, batches).X).flags.c_contiguous
 
-    def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
-        loader: Any = batches
-        if not getattr(loader, "is_plain", False) or not values_of(loader.X).flags.c_contiguous:
-            return super().train(batches, rate, poll, first)
-        full_batches, order = loader.size // loader.batch_size, loader.order()
+    def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
+        full, order = loader.size // loader.batch_size, loader.order()
+        if full:
+            self._train(loader, order, np.array(rates[:full], values_of(loader.X).dtype), poll)
+        if full < len(loader):
+            X, T, *s = loader.batch(full * loader.batch_size, order)
+            self(X, T, rates[full], *s)
+            poll(full + 1)
 
-        def train(rates: list[float]) -> None:
-            self._train(loader, order, np.array(rates, values_of(loader.X).dtype), lambda done: poll(first + done))
-
-        with_rates(train, rate, first, full_batches)
-        if full_batches < len(loader):
-            X, T, *s = loader.batch(full_batches * loader.batch_size, order)
-            self(X, T, rate(first + full_batches), *s)
-            poll(first + full_batches + 1)
-
-    def _train(self, loader: Any, order: np.ndarray | None, rates: np.ndarray, poll: Poll) -> None:
+    def _train(self, loader: DataLoader, order: np.ndarray | None, rates: np.ndarray, poll: Poll) -> None:
         """Train on full batches, one for each learning rate."""
         executor = self.prepare(*loader.batch(0))
         executor.train(loader.X, loader.T, rates, order, loader.labels, poll, loader.weights)
@@ -142,13 +134,13 @@ class NativeStep(ProgramStep):
 class ShardedNativeStep(NativeStep, ShardedStep):
     """The training step of a rank in the C++ core, where messages are tasks of the program."""
 
-    def _train(self, loader: Any, order: np.ndarray | None, rates: np.ndarray, poll: Poll) -> None:
+    def _train(self, loader: DataLoader, order: np.ndarray | None, rates: np.ndarray, poll: Poll) -> None:
         N, rows = loader.batch_size, self.rows(loader.batch_size)
         order = np.arange(loader.size) if order is None else order
         own = order[: N * len(rates)].reshape(-1, N)[:, rows].reshape(-1)
         padded = np.concatenate([own, np.zeros(loader.X.shape[0] - len(own), own.dtype)])  # an order has all rows
-        executor = self.prepare(*loader.batch(0))
         poll = throttled(poll, len(rates), lambda: self.group.heard)
+        executor = self.prepare(*loader.batch(0))
         executor.train(loader.X, loader.T, rates, padded, loader.labels, poll, loader.weights, every_batch=True)
 
 

@@ -133,15 +133,12 @@ class Programs:
         """The inputs by name, a sparse one as its values and its support."""
         return flattened(dict(zip(self.computation.names(len(inputs)), inputs, strict=True)))
 
-    def executor_for(self, *inputs: Array | None) -> Any:
-        """The executor for inputs of these sizes, where None is a scalar.
+    def executor_for(self, *inputs: Array | None, key: Any = None) -> Any:
+        """The executor that is known by this key, by default their signature, or one for inputs of these sizes.
 
-        The computation is recorded if it is not known to be the same.
+        None stands for a scalar. The computation is recorded if it is not known to be the same.
         """
-        return self._executor(signature(inputs), inputs)
-
-    def _executor(self, key: Any, inputs: tuple[Array | None, ...]) -> Any:
-        """The executor that is known by this key, or one for inputs of these sizes."""
+        key = key or signature(inputs)
         if key not in self.current or key not in self.executors:
             with self.compilation:
                 self._record(key, inputs)

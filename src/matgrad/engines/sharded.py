@@ -8,14 +8,15 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Array, Scalar
-from matgrad.distributed.group import REQUESTS, Collectives, Disagreement, Group, part
+from matgrad.distributed.agreement import agree
+from matgrad.distributed.group import REQUESTS, Collectives, Group, part
 from matgrad.engines.engine import OwnRows, signature, wrong_group
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.program import ProgramStep
@@ -133,30 +134,19 @@ class ShardedStep(OwnRows, ProgramStep):
     # -- the state, which all ranks have --------------------------------------------------------------
     def load(self, state: Mapping[str, Array]) -> None:
         """Go on from the state of rank 0."""
-        self._compare_sizes(state)
+        of_elements = sized_by_supports(state)
+        sizes = {name: "one per element" if name in of_elements else str(tuple(X.shape)) for name, X in state.items()}
+        agree(self.group, sizes, "the start of an epoch")
         super().load(self._with_common_supports(state))
         for X in matrices_of(self.matrices).values():
             self.group.broadcast(X)
-
-    def _compare_sizes(self, state: Mapping[str, Array]) -> None:
-        """Raise Disagreement if the ranks' models have other matrices."""
-        of_elements = sized_by_supports(state)
-        own = {
-            name: "one value per element" if name in of_elements else " × ".join(map(str, X.shape))
-            for name, X in state.items()
-        }
-        first, *others = self.group.exchange(own, "the start of an epoch")
-        for rank, other in enumerate(others, 1):
-            for name in [*first, *other]:
-                found, expected = (sizes.get(name, "nothing") for sizes in (other, first))
-                if found != expected:
-                    raise Disagreement(f"rank {rank} has {found} for {name}, rank 0 has {expected}")
 
     def _with_common_supports(self, state: Mapping[str, Array]) -> State:
         """The state with the supports of rank 0, and matrices of their sizes."""
         supports, common = supports_of(state), dict(state)
         first, *others = self.group.exchange(
-            {name: [S.nnz, _digest(S)] for name, S in supports.items()}, "the supports"
+            {name: [S.nnz, _hash(S.starts.tobytes() + S.columns.tobytes())] for name, S in supports.items()},
+            "the supports",
         )
         for name, S in supports.items():
             if any(other[name] != first[name] for other in others):
@@ -190,7 +180,7 @@ class ShardedStep(OwnRows, ProgramStep):
         if key in self.current and key in self.executors:
             return self.executors[key]
         whole = [self._of_size(N, A) for A in (X, T, *s)]
-        return self._executor(key, (*whole[:2], None, *whole[2:]))
+        return self.executor_for(*whole[:2], None, *whole[2:], key=key)
 
     def _of_size(self, N: int, A: Array) -> Array:
         """A matrix like A with N rows, which only stands for its shape."""
@@ -200,7 +190,9 @@ class ShardedStep(OwnRows, ProgramStep):
 
     def _optimized(self, program: Program) -> Program:
         """The program of this rank, after a check that all ranks have recorded the same."""
-        self._compare(program)
+        indices = {value: i for i, value in enumerate(program.values)}
+        lines = json.dumps([value_as_dictionary(value, indices) for value in program.values])
+        agree(self.group, {"what it computes": f"sha256 {_hash(lines.encode())}"}, "a new program")
         own = sharded(program, data_parallel(program, self.group.size), self.group.rank, self.group.size)
         return executable(own)
 
@@ -210,20 +202,6 @@ class ShardedStep(OwnRows, ProgramStep):
         self.exchanges.append(exchange)
         return self.executor_class(program, self.kernels, self.matrices, exchange)
 
-    def _compare(self, program: Program) -> None:
-        """Raise Disagreement if the ranks' programs differ: they would compute other results, or wait for ever."""
-        indices = {value: i for i, value in enumerate(program.values)}
-        lines = [value_as_dictionary(value, indices) for value in program.values]
-        found = self.group.exchange(hashlib.sha256(json.dumps(lines).encode()).hexdigest(), "a new program")
-        if len(set(found)) == 1:
-            return
-        texts = self.group.exchange([" ".join(line.split()) for line in str(program).splitlines()])
-        rank = next(rank for rank, text in enumerate(found) if text != found[0])
-        pairs = zip_longest(texts[0], texts[rank], fillvalue="nothing")
-        a, b = next(((a, b) for a, b in pairs if a != b), ("a number", "another one"))
-        raise Disagreement(f"the model of rank {rank} computes {b!r}, where that of rank 0 has {a!r}")
 
-
-def _digest(S: Support) -> str:
-    """The hash of a support."""
-    return hashlib.sha256(S.starts.tobytes() + S.columns.tobytes()).hexdigest()
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

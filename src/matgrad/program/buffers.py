@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 
 from matgrad.program.operations import OPERATIONS
@@ -18,25 +18,6 @@ class Buffer:
     shape: Shape
     dtype: str
     name: str = ""
-
-
-@dataclass
-class Plan:
-    """The buffer of every input and result, and the copies that move outputs to their own buffers at the end."""
-
-    buffers: dict[Value, Buffer] = field(default_factory=dict)
-    copies: list[tuple[Buffer, Buffer]] = field(default_factory=list)  # (to, from)
-
-
-def plan(program: Program) -> Plan:
-    """Buffers for a program whose outputs replace the inputs of the same names; other outputs have their own.
-
-    A result takes over the buffer of the input it replaces, or of an operand, if nothing reads that buffer
-    any more and the operation can work in place; otherwise it gets a free buffer of its shape. No output may
-    be a view, another input or another output: `rules.with_separate_outputs` ensures that. What collectives read
-    and write has the buffers that `exchanged` names, alone.
-    """
-    return _Planner(program).plan
 
 
 def exchanged(program: Program) -> dict[Value, str]:
@@ -59,17 +40,26 @@ def exchanged(program: Program) -> dict[Value, str]:
     return names
 
 
-class _Planner:
+class Plan:
+    """The buffer of every input and result, and the copies that move outputs to their own buffers at the end.
+
+    The outputs of the program replace the inputs of the same names; other outputs have buffers of their own.
+    A result takes over the buffer of the input it replaces, or of an operand, if nothing reads that buffer
+    any more and the operation can work in place; otherwise it gets a free buffer of its shape. No output may
+    be a view, another input or another output: `rules.with_separate_outputs` ensures that. What collectives read
+    and write has the buffers that `exchanged` names, alone.
+    """
+
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.plan = Plan()
+        self.buffers: dict[Value, Buffer] = {}
         self.free: dict[tuple[Shape, str], list[Buffer]] = defaultdict(list)
         self.last_use = self._last_uses()
         self.exchanged = exchanged(program)
         self.homes: dict[str, Buffer] = {}  # where an input starts, an output ends and a collective works, by name
         self.holder: dict[Buffer, Value] = {}  # the value that is in a buffer now
         for name, value in program.inputs.items():
-            self.homes[name] = self.plan.buffers[value] = Buffer(value.shape, value.dtype, name)
+            self.homes[name] = self.buffers[value] = Buffer(value.shape, value.dtype, name)
             self.holder[self.homes[name]] = value
         for name, value in (*program.outputs.items(), *((name, value) for value, name in self.exchanged.items())):
             self.homes.setdefault(name, Buffer(value.shape, value.dtype, name))
@@ -78,10 +68,10 @@ class _Planner:
             if value.kind not in ("source", "view"):
                 self._choose_buffer(i, value)
             self._release(i, value)
-        self.plan.copies = [
-            (self.homes[name], self.plan.buffers[value])
+        self.copies = [  # (to, from)
+            (self.homes[name], self.buffers[value])
             for value, name in self.replaces.items()
-            if self.plan.buffers[value] is not self.homes[name]
+            if self.buffers[value] is not self.homes[name]
         ]
 
     def _last_uses(self) -> dict[Value, int]:
@@ -96,45 +86,33 @@ class _Planner:
 
     def _choose_buffer(self, i: int, value: Value) -> None:
         """Choose a buffer for the result of instruction i."""
-        buffer = self._exchange_buffer(i, value) if value in self.exchanged else self._own_buffer(i, value)
-        self.plan.buffers[value], self.holder[buffer] = buffer, value
-
-    def _exchange_buffer(self, i: int, value: Value) -> Buffer:
-        """The buffer that a collective reads or writes."""
-        buffer = self.homes[self.exchanged[value]]
-        if not self._is_free(buffer, i, value):
-            raise ValueError(f"value {i}: {value.operation} overwrites what is read later, and so needs a copy of it")
-        return buffer
-
-    def _own_buffer(self, i: int, value: Value) -> Buffer:
-        """The home of an output, the buffer of an operand, or a free one."""
-        candidates = [self.homes[self.replaces[value]]] if value in self.replaces else []
-        candidates += [self.plan.buffers[x] for x in in_place_operands(value)]
-        for buffer in candidates:
-            if self._may_hold(buffer, value) and self._is_free(buffer, i, value):
-                return buffer
-        free = self.free[value.shape, value.dtype]
-        return free.pop() if free else Buffer(value.shape, value.dtype)
+        if value in self.exchanged:
+            buffer = self.homes[self.exchanged[value]]
+            if not self._is_free(buffer, i, value):
+                raise ValueError(f"value {i}: {value.operation} overwrites what is read later: expected a copy of it")
+        else:  # the home of an output, the buffer of an operand, a free one, or a new one
+            found = [self.homes[self.replaces[value]]] if value in self.replaces else []
+            found += [self.buffers[x] for x in in_place_operands(value)]
+            # the buffer of an input holds that input or its new value only: also after an interrupt, a matrix of the
+            # state is either the old or the new one
+            names = "", self.replaces.get(value, "")
+            found = [b for b in found if b.name in names and self._is_free(b, i, value)]
+            free = self.free[value.shape, value.dtype]
+            buffer = found[0] if found else free.pop() if free else Buffer(value.shape, value.dtype)
+        self.buffers[value], self.holder[buffer] = buffer, value
 
     def _is_free(self, buffer: Buffer, i: int, value: Value) -> bool:
         """Whether instruction i may write to the buffer: nothing reads it later, and i reads it only in place."""
         held = self.holder.get(buffer)  # None for the home of an output that replaces no input
         if (buffer.shape, buffer.dtype) != (value.shape, value.dtype) or (held and self.last_use[held] > i):
             return False
-        reads = [x for x in value.operands if base(x) in self.plan.buffers and self.plan.buffers[base(x)] is buffer]
+        reads = [x for x in value.operands if base(x) in self.buffers and self.buffers[base(x)] is buffer]
         return all(x in in_place_operands(value) for x in reads)
-
-    def _may_hold(self, buffer: Buffer, value: Value) -> bool:
-        """Whether the value may live there: the buffer of an input may hold only that input and its new value.
-
-        So every matrix of the state is either the old or the new one, even after an interrupt.
-        """
-        return buffer.name in ("", self.replaces.get(value, ""))
 
     def _release(self, i: int, value: Value) -> None:
         """Free the buffers that nothing reads after instruction i."""
         for x in dict.fromkeys(base(x) for x in (*value.operands, value)):
-            buffer = self.plan.buffers.get(x)
+            buffer = self.buffers.get(x)
             if buffer and not buffer.name and self.last_use[x] <= i and self.holder[buffer] is x:
                 self.free[buffer.shape, buffer.dtype].append(buffer)
 

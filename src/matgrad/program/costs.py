@@ -27,12 +27,8 @@ if TYPE_CHECKING:
 class Cost(NamedTuple):
     """The number of floating-point operations, and of bytes that must be read or written."""
 
-    flops: int = 0
-    bytes: int = 0
-
-    def plus(self, other: Cost) -> Cost:
-        """The sum of both."""
-        return Cost(self.flops + other.flops, self.bytes + other.bytes)
+    flops: int
+    bytes: int
 
 
 def product_cost(value: Value) -> Cost | None:
@@ -77,8 +73,8 @@ def costs_of(program: Program) -> dict[str, Cost | None]:
     """The cost of the products of every equation; None for an equation without products."""
     costs: dict[str, Cost | None] = {}
     for value, equation in equations_of(program).items():
-        cost, known = product_cost(value), costs.get(equation)
-        costs[equation] = known if cost is None else cost.plus(known or Cost())
+        found = [cost for cost in (costs.get(equation), product_cost(value)) if cost]
+        costs[equation] = Cost(*map(sum, zip(*found, strict=True))) if found else None
     return costs
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from matgrad.backends.base import DTYPES
-from matgrad.program.buffers import plan
+from matgrad.program.buffers import Plan
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.rules import with_separate_outputs
@@ -25,7 +25,7 @@ def as_dictionary(program: Program) -> dict[str, Any]:
     program = with_separate_outputs(program)
     values = all_values(program)
     indices = {value: i for i, value in enumerate(values)}
-    memory = plan(program)
+    memory = Plan(program)
     buffers = {buffer: i for i, buffer in enumerate(dict.fromkeys(memory.buffers.values()))}
     sizes = {n.name: int(n) for value in values for n in value.shape if isinstance(n, Size)}
     lines = [value_as_dictionary(value, indices) for value in values]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,8 +28,7 @@ def rewritten(program: Program, rules: Iterable[Rule]) -> Program:
     new: dict[Value, Value] = {}
     known: dict[tuple[Any, ...], Value] = {}
     for value in program.values:
-        operands = tuple(new[x] for x in value.operands)
-        result = value if operands == value.operands else replace(value, operands=operands)
+        result = reading(value, new)
         uses[result] = uses[value]
         for rule in rules:
             result = rule(result, uses) or result
@@ -37,6 +36,12 @@ def rewritten(program: Program, rules: Iterable[Rule]) -> Program:
         uses[new[value]] = max(uses[new[value]], uses[value])
     outputs = {name: new[value] for name, value in program.outputs.items()}
     return Program(program.inputs, outputs)
+
+
+def reading(value: Value, new: Mapping[Value, Value]) -> Value:
+    """The value with new operands in place of its own."""
+    operands = tuple(new[x] for x in value.operands)
+    return value if operands == value.operands else replace(value, operands=operands)
 
 
 def with_separate_outputs(program: Program) -> Program:
@@ -68,19 +73,16 @@ def with_separate_exchange(program: Program) -> Program:
     factors, uses = _dense_factors(program), program.uses()
     new: dict[Value, Value] = {}
     for value in program.values:
-        operands = tuple(new[x] for x in value.operands)
+        new[value] = reading(value, new)
         if value.kind == "collective":
             (X,) = value.operands
             is_unsuitable = X.kind in ("source", "view") or X.operation in PADDED or X in factors
-            if is_unsuitable or (_overwrites(value) and uses[X] > 1):
-                operands = (Value("copy", operands, X.shape, X.dtype, equation=value.equation, order=value.order),)
-        new[value] = value if operands == value.operands else replace(value, operands=operands)
+            # it leaves its result where its operand was, or the sum of which it takes a part
+            overwrites = OPERATIONS[value.operation].in_place or value.operation.startswith("reduce_scatter")
+            if is_unsuitable or (overwrites and uses[X] > 1):
+                copy = Value("copy", (new[X],), X.shape, X.dtype, equation=value.equation, order=value.order)
+                new[value] = replace(value, operands=(copy,))
     return Program(program.inputs, {name: new[value] for name, value in program.outputs.items()})
-
-
-def _overwrites(value: Value) -> bool:
-    """Whether a collective leaves something else where its operand was: its result, or the sum it takes a part of."""
-    return bool(OPERATIONS[value.operation].in_place) or value.operation.startswith("reduce_scatter")
 
 
 # -- sparse examples: X Wᵀ reads rows of Wᵀ, and DWᵀ = Xᵀ DZ has rows for the features that occur -----------
@@ -90,11 +92,9 @@ TRANSPOSED = "ᵀ"  # how the name of an input ends that is stored transposed
 
 def transposed_names(program: Program) -> set[str]:
     """The inputs W whose transposes are multiplied by sparse examples, and what optimizers keep for them."""
-    found = {
-        value.operands[2].operands[0].name
-        for value in program.values
-        if value.operation == "sparse_product" and _is_of_examples(value) and _is_stored_transpose(value.operands[2])
-    }
+    products = (x for x in program.values if x.operation == "sparse_product" and _is_of_examples(x))
+    factors = (x.operands[2] for x in products if x.operands[2].operation == "transpose")
+    found = {x.operands[0].name for x in factors if x.operands[0].operation == "input"}
     return {
         name
         for name, x in program.inputs.items()
@@ -112,8 +112,7 @@ def with_transposed(program: Program, names: Iterable[str]) -> Program:
         inputs[name + TRANSPOSED] = replace(W, shape=W.shape[::-1], name=name + TRANSPOSED)
         new[W] = _flip(inputs[name + TRANSPOSED])
     for value in program.values:
-        operands = tuple(new[x] for x in value.operands)
-        new.setdefault(value, value if operands == value.operands else replace(value, operands=operands))
+        new.setdefault(value, reading(value, new))
     for name, value in program.outputs.items():
         outputs[name] = new[value]
         if name + TRANSPOSED in inputs:
@@ -124,11 +123,6 @@ def with_transposed(program: Program, names: Iterable[str]) -> Program:
 def _is_of_examples(value: Value) -> bool:
     """Whether an operation on a sparse matrix is one on sparse examples."""
     return value.operands[0].name == EXAMPLES
-
-
-def _is_stored_transpose(value: Value) -> bool:
-    """Whether it is the transpose of an input."""
-    return value.operation == "transpose" and value.operands[0].operation == "input"
 
 
 # -- simplifications ---------------------------------------------------------------------------
@@ -176,21 +170,16 @@ def transposed_elements(value: Value, uses: Uses) -> Value | None:
 
 
 TURNED = {"row_repeat": "column_repeat", "columns_sum": "rows_sum", "columns_max": "rows_max"}
-TURNED |= {other: operation for operation, other in TURNED.items()}
+TURNED |= {other: operation for operation, other in TURNED.items()} | {"all_reduce": "all_reduce"}
 
 
 def turned(value: Value, uses: Uses) -> Value | None:
-    """1ᵀ Xᵀ = (X 1)ᵀ, 1_m xᵀ = (x 1_mᵀ)ᵀ, and likewise for the other sums, maxima and repetitions"""
+    """1ᵀ Xᵀ = (X 1)ᵀ, 1_m xᵀ = (x 1_mᵀ)ᵀ, and likewise for the other sums, maxima and repetitions
+
+    Likewise Σ Xᵀ = (Σ X)ᵀ over the ranks: a matrix is sent, not a view of one.
+    """
     if value.operation in TURNED and _is_transposed(value.operands[0]):
         return _transposed(value, value.derived(TURNED[value.operation], value.operands[0].operands[0]))
-    return None
-
-
-def transposed_collective(value: Value, uses: Uses) -> Value | None:
-    """Σ Xᵀ = (Σ X)ᵀ over the ranks: a matrix is sent, not a view of one"""
-    match value:
-        case Value(operation="all_reduce", operands=(Value(operation="transpose", operands=(X,)),)):
-            return _transposed(value, value.derived("all_reduce", X))
     return None
 
 
@@ -230,7 +219,7 @@ def _transposed(value: Value, result: Value) -> Value:
     return Value("transpose", (inner,), value.shape, value.dtype, equation=value.equation, order=value.order)
 
 
-TRANSPOSITIONS: tuple[Rule, ...] = (turned, transposed_elements, transposed_collective, transposed_twice)
+TRANSPOSITIONS: tuple[Rule, ...] = (turned, transposed_elements, transposed_twice)
 
 
 def contiguous(value: Value, uses: Uses) -> Value | None:

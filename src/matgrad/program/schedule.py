@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from matgrad.program.program import Program, Value
-from matgrad.program.rules import optimized, with_separate_exchange
+from matgrad.program.rules import optimized, reading, with_separate_exchange
 
 MESSAGE = 4 << 20  # bytes from which on sums are sent without waiting for more of them
 
@@ -37,7 +37,10 @@ def scheduled(program: Program) -> Program:
             message = messages(order)[arrived]
             order |= {value: None for value in left if value.operation == "receive" and value.operands[0] in message}
             arrived += 1
-    return _in_order(program, dict.fromkeys(_beside_readers(program, order)))
+    new: dict[Value, Value] = {}
+    for i, value in enumerate(dict.fromkeys(_beside_readers(program, order))):
+        new[value] = replace(reading(value, new), order=i)
+    return _with_values(program, new)
 
 
 def messages(values: Iterable[Value]) -> list[list[Value]]:
@@ -84,7 +87,7 @@ def _lowered(program: Program) -> Program:
     """The program in which every ``all_reduce(X)`` is ``receive(send(X))``."""
     new: dict[Value, Value] = {}
     for value in program.values:
-        new[value] = replace(value, operands=tuple(new[x] for x in value.operands))
+        new[value] = reading(value, new)
         if value.operation == "all_reduce":
             new[value] = value.derived("receive", replace(new[value], operation="send", name=""))
     return _with_values(program, new)
@@ -121,14 +124,6 @@ def _beside_readers(program: Program, order: Iterable[Value]) -> Iterator[Value]
         if value not in postponed:
             yield from (x for x in value.operands if x in postponed)
             yield value
-
-
-def _in_order(program: Program, order: Iterable[Value]) -> Program:
-    """The program with its values in this order."""
-    new: dict[Value, Value] = {}
-    for i, value in enumerate(order):
-        new[value] = replace(value, operands=tuple(new[x] for x in value.operands), order=i)
-    return _with_values(program, new)
 
 
 def _with_values(program: Program, new: Mapping[Value, Value]) -> Program:

@@ -19,6 +19,7 @@ its shapes become those of the rank.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -61,7 +62,8 @@ def sharded(program: Program, placements: Mapping[str, Placement], rank: int, si
 
 class _Sharder:
     def __init__(self, program: Program, placements: Mapping[str, Placement], rank: int, size: int) -> None:
-        self.program, self.placements, self.rank, self.size = program, placements, rank, size
+        self.program, self.rank, self.size = program, rank, size
+        self.placements = defaultdict(lambda: WHOLE, placements)
         self.uses = program.uses()
         self.wishes = self._wishes()
         self.own: dict[Value, tuple[Value, Placement]] = {}  # what a value has become on this rank
@@ -75,15 +77,13 @@ class _Sharder:
             new, placement = self._placed(value)
             self.own[value] = replace(new, order=2 * i), placement  # those between are for collectives
         inputs = {name: self.own[value][0] for name, value in self.program.inputs.items()}
-        outputs = {name: self.at(value, self._given(name)) for name, value in self.program.outputs.items()}
+        outputs = {name: self.at(value, self.placements[name]) for name, value in self.program.outputs.items()}
         return Program(inputs, outputs)
-
-    def _given(self, name: str) -> Placement:
-        return self.placements.get(name, WHOLE)
 
     def _wishes(self) -> dict[Value, Placement]:
         """The parts that outputs need of values from which they are computed element by element."""
-        wishes = {x: self._given(name) for name, x in self.program.outputs.items() if self._given(name) in AXES}
+        outputs, places = self.program.outputs, self.placements
+        wishes = {x: places[name] for name, x in outputs.items() if places[name] in AXES}
         for value in reversed(self.program.values):
             if value in wishes and value.kind == "elementwise":
                 for x in value.operands:
@@ -98,12 +98,17 @@ class _Sharder:
             return self._source(value)
         if self._stays_sum(value):
             return self._made(value, Choice(tuple(SUM for _ in value.operands), SUM))
-        places = [self._place_of(x) for x in value.operands]
+        places = [self.own[x][1] for x in value.operands]
+        places = [self.wishes.get(x, WHOLE) if p == SUM else p for x, p in zip(value.operands, places, strict=True)]
         choices = list(self._choices(value, places))
         if not choices:  # all of it by every rank
             return self._made(value, Choice(tuple(WHOLE for _ in places), WHOLE))
-        best = min(choices, key=lambda choice: (_gathered(places, choice), choice.result == SUM))
-        new, placement = self._made(value, best)
+
+        def cost(choice: Choice) -> tuple[int, bool]:  # how many operands have to be gathered, and whether to add up
+            pairs = zip(places, choice.operands, strict=True)
+            return sum(place in AXES and place != need for place, need in pairs), choice.result == SUM
+
+        new, placement = self._made(value, min(choices, key=cost))
         if placement == SUM and OPERATIONS[value.operation].over == "max":
             return self._collective("all_max", value, replace(new, order=2 * len(self.own)), WHOLE), WHOLE
         return new, placement
@@ -112,7 +117,7 @@ class _Sharder:
         """An input or a support as it is placed, and a number, in which N is that of all ranks."""
         if value.operation == "number":
             return replace(value, number=int(value.number) if isinstance(value.number, Size) else value.number), WHOLE
-        placement = self._given(value.name)
+        placement = self.placements[value.name]
         return replace(value, shape=self._shape(value, placement)), placement
 
     def _stays_sum(self, value: Value) -> bool:
@@ -121,11 +126,6 @@ class _Sharder:
         return (is_sum or value.operation in ("add", "subtract")) and all(
             self.own[x][1] == SUM and self.uses[x] == 1 for x in value.operands
         )
-
-    def _place_of(self, x: Value) -> Placement:
-        """How an operand is placed, or will be if it is a SUM."""
-        place = self.own[x][1]
-        return self.wishes.get(x, WHOLE) if place == SUM else place
 
     def _choices(self, value: Value, places: list[Placement]) -> Iterator[Choice]:
         """The ways to share out an operation, one for each size by which an operand is."""
@@ -138,13 +138,10 @@ class _Sharder:
             to = _shared_out(result, shared)
             if to == WHOLE:
                 to = SUM if operation.over else None
-            is_possible = len(needed) == len(operands) and operation.kind != "other" and name != "1"
-            if (
-                to
-                and is_possible
-                and all(place == need for x, place, need in zip(operands, places, needed, strict=True) if len(x) == 3)
-            ):  # a support cannot be moved
-                yield Choice(tuple(needed), to)
+            if to and len(needed) == len(operands) and operation.kind != "other" and name != "1":
+                triples = zip(operands, places, needed, strict=True)
+                if all(place == need for x, place, need in triples if len(x) == 3):  # a support cannot be moved
+                    yield Choice(tuple(needed), to)
 
     def _made(self, value: Value, choice: Choice) -> tuple[Value, Placement]:
         """The value from operands that are placed so."""
@@ -237,12 +234,6 @@ def _shared_out(pattern: Pattern, names: set[str]) -> Placement | None:
         return ROWS if "K" in names else None if "D" in names else WHOLE
     axes = [axis for axis, name in enumerate(pattern) if name in names]
     return WHOLE if not axes else AXES[axes[0]] if len(axes) == 1 else None
-
-
-def _gathered(places: list[Placement], choice: Choice) -> int:
-    """How many operands have to be gathered."""
-    pairs = zip(places, choice.operands, strict=True)
-    return sum(place in AXES and place != need for place, need in pairs)
 
 
 Placements = dict[str, Placement]  # by the names of inputs; others are WHOLE

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import linecache
 import os
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any
@@ -18,7 +17,7 @@ import triton.language as tl
 
 from matgrad.backends.base import Array
 from matgrad.engines.cuda import functions, sparse
-from matgrad.engines.cuda.fusion import Group, grouped, located, ordered
+from matgrad.engines.cuda.fusion import Group, grouped, homes, located, ordered
 from matgrad.engines.cuda.graphs import Launch, run_side_by_side
 from matgrad.engines.cuda.index import Index
 from matgrad.engines.cuda.source import ALIGNED, Source, write
@@ -26,7 +25,7 @@ from matgrad.engines.cuda.tiles import method, product_tile
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.torch_engine import TorchKernels
 from matgrad.layers.state import State, matrices_of
-from matgrad.program.buffers import in_place_operands
+from matgrad.program.buffers import base, in_place_operands
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.scalars import functions_in
@@ -62,24 +61,20 @@ class FusedExecutor:
 
     def __init__(self, program: Program, kernels: Kernels, state: State, matmul: str = "float32") -> None:
         self.program, self.kernels, self.matmul = program, kernels, matmul
-        self.runs = 0
-        self.seconds: dict[Value, float] = {}
-        self.home: dict[Value, Group] = {}
         joins = hasattr(kernels, "sparse_gradients")
         self.groups = grouped(program, lambda product: method(product, matmul), joins_gradients=joins)
-        for group in self.groups:
-            if group.kind != "parts":
-                self.home |= dict.fromkeys(group.values, group)
         self.written = {group: self._outgoing(group) for group in self.groups}
         self.flipped = self._flips(state)
         self.replaced: dict[Value, str] = {}  # outputs that are computed in the memory of the input of their name
         self.copied: dict[str, Value] = {}  # outputs that are copied there at the end
-        self._replace_inputs(state)
+        self._replace_inputs()
         self.sources = {g: write(g, self.written[g], self.strides, matmul) for g in self.groups if g.kind != "call"}
         self._like = next(x for x in state.values() if isinstance(x, torch.Tensor))
         names = {name: x for name, x in program.inputs.items() if name not in state}
         self.inputs = {name: self._empty(x) for name, x in names.items() if x.operation != "support"}
         self.constants: dict[Value, Array] = {}
+        self.memory: dict[Value, Array] = {}  # of values that are not in the memory of an input
+        self.parts: dict[Value, Array] = {}  # of products that are summed in parts
         self._allocate()
         self.bind(state)
         if self._like.is_cuda:
@@ -117,27 +112,22 @@ class FusedExecutor:
         m, n = value.shape
         return (1, -(-m // ALIGNED) * ALIGNED) if value in self.flipped else (n, 1)
 
-    def _replace_inputs(self, state: State) -> None:
+    def _replace_inputs(self) -> None:
         """Order the groups so that outputs can be computed where the inputs of their names are, where possible."""
-        later: list[tuple[Group, Group]] = []
+        home, later = homes(self.groups), list[tuple[Group, Group]]()
         for name, value in self.program.outputs.items():
-            old = self.program.inputs.get(name)
+            old, own = self.program.inputs.get(name), home.get(value)
             if old is None or old is value:
                 continue
-            own = self.home.get(value)
-            if own is None:
-                self.copied[name] = value
-                continue
-            readers = [(g, own) for g in self.groups if g is not own and old in g.operands]
-            try:
-                if not self._reads_in_place(own, old, value):
-                    raise ValueError(f"{name} is read elsewhere")
-                self.groups = ordered(self.groups, self.home, [*later, *readers])
-            except ValueError:
+            groups = None
+            if own is not None and self._reads_in_place(own, old, value):
+                readers = [(g, own) for g in self.groups if g is not own and old in g.operands]
+                groups = ordered(self.groups, home, [*later, *readers])
+            if groups is None:
                 self.copied[name] = value
             else:
+                self.groups, self.replaced[value] = groups, name
                 later += readers
-                self.replaced[value] = name
 
     def _reads_in_place(self, group: Group, old: Value, new: Value) -> bool:
         """Whether a group that computes `new` in the memory of `old` reads each element of it before."""
@@ -145,8 +135,8 @@ class FusedExecutor:
             return True
         if group.kind == "call":
             is_joined = len(group.values) > 1 and new is group.values[1]  # where w may be read: see `sparse_gradients`
-            return old not in map(_base, new.operands[-2:]) if is_joined else old in in_place_operands(new)
-        if group.kind == "product" and old in map(_base, group.factors):
+            return old not in map(base, new.operands[-2:]) if is_joined else old in in_place_operands(new)
+        if group.kind == "product" and old in map(base, group.factors):
             return False
         reads = [located(x) for value in group.values for x in value.operands]
         return (old, True) not in reads and group.has_layout(old.shape)
@@ -154,10 +144,8 @@ class FusedExecutor:
     # -- memory --------------------------------------------------------------------------------
     def _empty(self, value: Value) -> Array:
         """Memory for a value."""
+        strides = self.strides(value) if value.shape else ()
         dtype = getattr(torch, value.dtype)
-        if not value.shape:
-            return torch.empty((), dtype=dtype, device=self._like.device)
-        strides = self.strides(value) if value in self.flipped else (value.shape[1], 1)
         return torch.empty_strided(value.shape, strides, dtype=dtype, device=self._like.device)
 
     def _allocate(self) -> None:
@@ -165,15 +153,12 @@ class FusedExecutor:
         last = {x: k for k, group in enumerate(self.groups) for x in group.operands}
         kept = set(self.program.outputs.values())
         free: dict[tuple, list[Array]] = defaultdict(list)
-        self.memory: dict[Value, Array] = {}
-        self.parts: dict[Value, Array] = {}
         for k, group in enumerate(self.groups):
             if group.kind == "parts":
-                value = group.values[0]
+                (value,) = group.values
                 tile = product_tile(value, self.matmul, "parts", False)
-                size = tile.parts * value.shape[0] * value.shape[1]
-                self.parts[value] = torch.empty(size, dtype=getattr(torch, value.dtype), device=self._like.device)
-                continue
+                size = (tile.parts * value.shape[0] * value.shape[1],)
+                self.parts[value] = self.kernels.empty(size, value.dtype, self._like)
             for value in self.written[group]:
                 if value not in self.replaced:
                     key = value.shape, value.dtype, value in self.flipped
@@ -190,57 +175,52 @@ class FusedExecutor:
         self.state = state
         self.launches = [self._launch(group) for group in self.groups]
         self.launches += [
-            self._call("copy", self.state[name], self._tensor(value)) for name, value in self.copied.items()
+            self._call("copy", [self.state[name]], [self._tensor(value)]) for name, value in self.copied.items()
         ]
-        self.computed = [self._heaviest(group) for group in self.groups] + list(self.copied.values())
 
-    @staticmethod
-    def _heaviest(group: Group) -> Value:
-        """The value to which the time of a group is ascribed."""
-        return group.product or group.values[0]
+    def _tensor(self, x: Value, user: Value | None = None) -> Any:
+        """What a kernel gets for an operand: a matrix, a view of one, a support, or a number.
 
-    def _tensor(self, operand: Value) -> Any:
-        """What a kernel gets for an operand: a matrix, a view of one, a support, or a number."""
-        if operand.kind == "view":
-            X = self._tensor(operand.operands[0])
-            return X.T if operand.operation == "transpose" else self.kernels.repeat(X, operand.shape)
-        if operand.operation == "support":
-            return operand.support or self.state[operand.name]
-        if operand.operation == "number":
-            if operand not in self.constants:
-                self.constants[operand] = self.kernels.empty((), operand.dtype, self._like)
-                self.constants[operand][...] = operand.number
-            return self.constants[operand]
-        name = self.replaced.get(operand, operand.name if operand.operation == "input" else "")
-        if name:
-            return self.state[name] if name in self.state else self.inputs[name]
-        return self.memory[operand]
+        A call gets a plain number if it takes one.
+        """
+        if x.kind == "view":
+            X = self._tensor(x.operands[0])
+            return X.T if x.operation == "transpose" else self.kernels.repeat(X, x.shape)
+        if x.operation == "support":
+            return x.support or self.state[x.name]
+        if x.operation == "number":
+            if user is not None and OPERATIONS[user.operation].takes_numbers:
+                return x.number
+            if x not in self.constants:
+                self.constants[x] = self.kernels.empty((), x.dtype, self._like)
+                self.constants[x][...] = x.number
+            return self.constants[x]
+        name = self.replaced.get(x, x.name if x.operation == "input" else "")
+        return self.state[name] if name in self.state else self.inputs[name] if name else self.memory[x]
 
+    # -- launches ------------------------------------------------------------------------------
     def _launch(self, group: Group) -> Launch:
         """The call that computes a group."""
-        if group.kind == "call":
-            value, *others = group.values
-            operands = [self._operand(x, value) for x in value.operands]
-            if others:
-                return self._gradients(value, others[0], operands)
-            return self._call(value.operation, self._tensor(value), *operands)
+        if group.kind != "call":
+            read, written = self._arguments(group)
+            run = partial(_launch, self.sources[group], read + written)
+            return Launch(run, _addresses(read), _addresses(written), may_move=True)
+        value, *others = group.values
+        operands = [self._tensor(x, value) for x in value.operands]
+        if not others:
+            return self._call(value.operation, [self._tensor(value)], operands)
+        (DW,) = others  # both gradients of a sparse layer: Wᵀ A, and β·C + α·(A Bᵀ)_S
+        _, *sums, _, B = (self._tensor(x, DW) for x in DW.operands)
+        return self._call("sparse_gradients", [self._tensor(value), self._tensor(DW)], [*operands, B, *sums])
+
+    def _call(self, operation: str, written: list[Array], read: list[Any]) -> Launch:
+        """A call of one of the kernels, which may use memory and libraries that belong to the present stream."""
+        run = partial(getattr(self.kernels, operation), *written, *read)
+        return Launch(run, _addresses(read), _addresses(written), may_move=False)
+
+    def _arguments(self, group: Group) -> tuple[list[Array], list[Array]]:
+        """What a generated kernel reads, and what it writes."""
         source = self.sources[group]
-        read, written = self._arguments(source, group)
-        return Launch(partial(_launch, source, read + written), _addresses(read), _addresses(written), may_move=True)
-
-    def _operand(self, x: Value, user: Value) -> Any:
-        """An operand of a call, which is a plain number if the kernel takes one."""
-        is_plain = x.operation == "number" and OPERATIONS[user.operation].takes_numbers
-        return x.number if is_plain else self._tensor(x)
-
-    def _gradients(self, DX: Value, DW: Value, operands: list[Any]) -> Launch:
-        """The call that computes both gradients of a sparse layer: Wᵀ A, and β·C + α·(A Bᵀ)_S."""
-        S, w, A = operands
-        _, *sums, _, B = (self._operand(x, DW) for x in DW.operands)
-        return self._call("sparse_gradients", self._tensor(DX), self._tensor(DW), S, w, A, B, *sums, outs=2)
-
-    def _arguments(self, source: Source, group: Group) -> tuple[list[Array], list[Array]]:
-        """What a kernel reads, and what it writes."""
         read = [self.parts[x] if x is group.product else self._tensor(x) for x in source.read]
         return read, [self.parts[x] if group.kind == "parts" else self._tensor(x) for x in source.written]
 
@@ -248,18 +228,12 @@ class FusedExecutor:
         """Compile all kernels at once: most of it is done outside of Python."""
 
         def compile_one(group: Group) -> None:
-            source = self.sources[group]
-            read, written = self._arguments(source, group)
+            source, (read, written) = self.sources[group], self._arguments(group)
             with torch.cuda.device_of(self._like):
                 compiled(source.text).warmup(*read, *written, grid=(source.programs,), **_options(source))
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(compile_one, self.sources))
-
-    def _call(self, operation: str, *arguments: Any, outs: int = 1) -> Launch:
-        """A call of one of the kernels, which may use memory and libraries that belong to the present stream."""
-        run = partial(getattr(self.kernels, operation), *arguments)
-        return Launch(run, _addresses(arguments[outs:]), _addresses(arguments[:outs]), may_move=False)
 
     # -- running -------------------------------------------------------------------------------
     def execute(self, **inputs: Any) -> State:
@@ -273,7 +247,6 @@ class FusedExecutor:
             else:
                 for launch in self.launches:
                     launch.run()
-        self.runs += 1
         return {name: self._tensor(x) for name, x in self.program.outputs.items() if name not in self.program.inputs}
 
     def input_strides(self, name: str) -> tuple[int, ...]:
@@ -285,29 +258,6 @@ class FusedExecutor:
         self.inputs = inputs
         self.bind(self.state)
         return self.execute()
-
-    def time(self) -> None:
-        """Measure the seconds of every group from now on."""
-        timed = (self._timed(launch.run, value) for launch, value in zip(self.launches, self.computed, strict=True))
-        self.launches = [launch._replace(run=run) for launch, run in zip(self.launches, timed, strict=True)]
-
-    def _timed(self, run: Callable[[], None], value: Value) -> Callable[[], None]:
-        """The call with a clock, which waits for the device."""
-        wait, seconds = self.kernels.backend.wait, self.seconds
-        seconds[value] = 0.0
-
-        def timed() -> None:
-            start = time.perf_counter()
-            run()
-            wait(self._like)
-            seconds[value] += time.perf_counter() - start
-
-        return timed
-
-
-def _base(operand: Value) -> Value:
-    """The value whose memory an operand refers to."""
-    return located(operand)[0]
 
 
 def _addresses(operands: Iterable[Any]) -> frozenset[int]:

@@ -7,7 +7,7 @@ scalar of it. What only this kernel needs never leaves the registers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -55,7 +55,7 @@ class Group:
     def _reduces(self, value: Value) -> bool:
         """Whether it can compute a sum or a maximum, for which its tiles must be long enough."""
         (X,) = value.operands
-        rows, columns = self._lengths(value)
+        rows, columns = _lengths(value)
         m, n = self.domain
         if X.shape != self.domain or 0 in self.domain or not self.reads(value):
             return False
@@ -66,13 +66,6 @@ class Group:
             (not rows or n <= LONGEST)
             and (not columns or m <= LONGEST)
             and (not (rows and columns) or m * n <= LARGEST)
-        )
-
-    @staticmethod
-    def _lengths(value: Value) -> tuple[bool, bool]:
-        """Whether a sum or maximum needs whole rows, and whole columns."""
-        return value.operation in ("rows_sum", "rows_max", "elements_sum"), value.operation.startswith(
-            ("columns", "elements")
         )
 
     def has_layout(self, shape: Shape) -> bool:
@@ -101,12 +94,17 @@ class Group:
     def add(self, value: Value) -> None:
         """Compute the value too."""
         if value.kind == "reduction":
-            rows, columns = self._lengths(value)
+            rows, columns = _lengths(value)
             self.whole_rows |= rows
             self.whole_columns |= columns
         self.values.append(value)
         self.operands |= bases(value)
         self.operands -= set(self.values)
+
+
+def _lengths(value: Value) -> tuple[bool, bool]:
+    """Whether a sum or maximum needs whole rows, and whole columns."""
+    return value.operation.startswith(("rows", "elements")), value.operation.startswith(("columns", "elements"))
 
 
 def located(value: Value) -> tuple[Value, bool]:
@@ -116,12 +114,6 @@ def located(value: Value) -> tuple[Value, bool]:
         is_flipped ^= value.operation == "transpose"
         value = value.operands[0]
     return value, is_flipped
-
-
-def _is_repeated(value: Value) -> bool:
-    """Whether a value is a scalar in memory, or has fewer elements there than its shape tells."""
-    base, _ = located(value)
-    return not base.shape or math.prod(base.shape) != math.prod(value.shape)
 
 
 def is_mapped(value: Value) -> bool:
@@ -156,7 +148,9 @@ def grouped(program: Program, method: Callable[[Value], Method], *, joins_gradie
         if value.kind not in ("source", "view") and not is_free(value):
             builder.place(value)
     builder.place_scalars(program.outputs.values())
-    return ordered(builder.groups, builder.home)
+    found = ordered(builder.groups, builder.home)
+    assert found is not None, "the groups need one another"
+    return found
 
 
 class _Builder:
@@ -175,19 +169,23 @@ class _Builder:
             self._call(value)
             return
         found = self._candidates(value)
-        group = next((g for g in found if g.holds(value) and self._stays_acyclic(g, value)), None)
-        if group is None:
-            for g in (g for g in found if g in self.groups):  # those that are left, as some are joined with others
-                self._join(found, g)
-                if g.holds(value) and self._stays_acyclic(g, value):
-                    group = g
-                    break
-        if group is None:
-            self._begin(value)
+        for may_join in (False, True):
+            for group in (g for g in found if g in self.groups):  # those that are left, as some are joined with others
+                if may_join:
+                    self._join(found, group)
+                if group.holds(value) and self._stays_acyclic(group, value):
+                    group.add(value)
+                    self.home[value] = group
+                    self._join(found, group)  # which sees what the value reads from the others
+                    return
+        domain = value.operands[0].shape if value.kind == "reduction" else value.shape
+        group = Group("map", [], domain or (1, 1))
+        if not group.holds(value):
+            self._call(value)
             return
+        self.groups.append(group)
         group.add(value)
         self.home[value] = group
-        self._join(found, group)  # which sees what the value reads from the others
 
     def place_scalars(self, values: Iterable[Value]) -> None:
         """Compute scalars that every kernel can compute for itself, because they are needed in memory."""
@@ -203,10 +201,11 @@ class _Builder:
     def _place_product(self, value: Value) -> None:
         kinds: dict[Method, Kind] = {"library": "call", "tile": "product", "split": "map"}
         kind = kinds[self.method(value)]
-        if kind == "call" or any(map(_is_repeated, value.operands[-2:])):
+        pairs = [(x, located(x)[0]) for x in value.operands[-2:]]  # one may be repeated, or a scalar in memory
+        if kind == "call" or any(not b.shape or math.prod(b.shape) != math.prod(x.shape) for x, b in pairs):
             self._call(value)
             return
-        factors = {located(x)[0] for x in value.operands[-2:]}
+        factors = {b for _, b in pairs}
         if kind == "map":
             self.groups.append(Group("parts", [value], value.shape, operands=factors, product=value))
         others = bases(replace(value, operands=value.operands[:-2]))
@@ -220,17 +219,6 @@ class _Builder:
         found = {self.home[base] for base in bases(value) if base in self.home}
         fitting = [g for g in reversed(self.groups) if g in found and g.kind in ("product", "map")]
         return sorted(fitting, key=lambda g: (-math.prod(g.domain), g.product is None))
-
-    def _begin(self, value: Value) -> None:
-        """A new group for a value."""
-        domain = value.operands[0].shape if value.kind == "reduction" else value.shape
-        group = Group("map", [], domain or (1, 1))
-        if not group.holds(value):
-            self._call(value)
-            return
-        self.groups.append(group)
-        group.add(value)
-        self.home[value] = group
 
     def _call(self, value: Value) -> None:
         """One instruction of `Kernels`, which reads scalars from memory too."""
@@ -258,16 +246,12 @@ class _Builder:
         for other in found:
             if other is group or other not in self.groups or other.kind != "map" or other.product is not None:
                 continue
-            joined = _joined(group, other)
-            if joined is not None and not self._needs(group, other) and not self._needs(other, group):
+            joined, pairs = _joined(group, other), ((group, other), (other, group))
+            if joined is not None and not any(self._reach(self._direct(a) - {b}, b) for a, b in pairs):  # by a third
                 joined.values.sort(key=self.number.__getitem__)
                 group.__dict__ |= joined.__dict__
                 self.groups.remove(other)
                 self.home |= dict.fromkeys(other.values, group)
-
-    def _needs(self, group: Group, other: Group) -> bool:
-        """Whether a group needs the other by way of a third."""
-        return self._reach(self._direct(group) - {other}, other)
 
     def _stays_acyclic(self, group: Group, value: Value) -> bool:
         """Whether nothing that the value needs from other groups needs this one."""
@@ -312,18 +296,23 @@ def _gradient_of(value: Value) -> tuple[Value, Value] | None:
     return (value.operands[0], value.operands[-2]) if is_sampled(value) else None
 
 
-def _read_from(group: Group, groups: list[Group], home: dict[Value, Group]) -> set[Group]:
+def _read_from(group: Group, groups: list[Group], home: Mapping[Value, Group]) -> set[Group]:
     """The groups that a group reads from: those of its operands, and the parts of its product."""
     parts = {g for g in groups if g.kind == "parts" and g.product is group.product and g is not group}
     return {home[x] for x in group.operands if x in home} - {group} | parts
 
 
+def homes(groups: Iterable[Group]) -> dict[Value, Group]:
+    """The group that has a value in memory or computes it."""
+    return {value: group for group in groups if group.kind != "parts" for value in group.values}
+
+
 def ordered(
-    groups: Iterable[Group], home: dict[Value, Group], after: Iterable[tuple[Group, Group]] = ()
-) -> list[Group]:
+    groups: Iterable[Group], home: Mapping[Value, Group], after: Iterable[tuple[Group, Group]] = ()
+) -> list[Group] | None:
     """The groups in an order in which each comes after those it needs, and after those that pairs (before, after) name.
 
-    Raises ValueError if there is none.
+    None if there is no such order.
     """
     groups = list(groups)
     needs = {g: _read_from(g, groups, home) for g in groups}
@@ -333,6 +322,6 @@ def ordered(
     while len(done) < len(groups):
         ready = next((g for g in groups if g not in done and needs[g] <= done.keys()), None)
         if ready is None:
-            raise ValueError("the groups need one another")
+            return None
         done[ready] = None
     return list(done)

@@ -18,7 +18,7 @@ from matgrad.engines.kernels import Kernels
 from matgrad.foundation.limits import in_words
 from matgrad.foundation.machine import Stopwatch
 from matgrad.layers.state import State, matrices_of
-from matgrad.program.buffers import plan
+from matgrad.program.buffers import Plan
 from matgrad.program.costs import product_cost
 from matgrad.program.program import Program, Value
 
@@ -182,20 +182,16 @@ class GraphExecutor:
         graph = self.graphs[n]
         if graph.is_captured:
             graph()
-        else:
-            self._compile(graph)
+        else:  # it runs for the first or second time
+            with self.compilation, enough_memory(self.what, lambda: memory_of(self.program), self._like.device):
+                graph()
+                self.kernels.backend.wait(self._like)
         return self.outputs
 
     def _execute(self, n: int) -> None:
         """Run the program on the first n of the inputs."""
         for i in range(n):
             self.outputs = self.executor.execute_on({name: slots[i] for name, slots in self.inputs.items()})
-
-    def _compile(self, graph: Graph) -> None:
-        """Run a graph for the first or second time."""
-        with self.compilation, enough_memory(self.what, lambda: memory_of(self.program), self._like.device):
-            graph()
-            self.kernels.backend.wait(self._like)
 
     def _slots(self, n: int, name: str) -> torch.Tensor:
         """Memory for n inputs of this name."""
@@ -208,7 +204,7 @@ class GraphExecutor:
 
 def memory_of(program: Program) -> int:
     """The bytes of the matrices that a program needs besides its inputs."""
-    own = {buffer for buffer in plan(program).buffers.values() if buffer.name not in program.inputs}
+    own = {buffer for buffer in Plan(program).buffers.values() if buffer.name not in program.inputs}
     return sum(Value("input", (), buffer.shape, buffer.dtype).nbytes for buffer in own)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ SHORT = 512  # elements of a line that are never cut
 PARTS = 1024  # that a support is cut into at least, if nnz ≥ PARTS · SHORT
 
 
-class Lines:
+class Lines(NamedTuple):
     """The elements of a support by rows, or by columns.
 
     Those of line i are from ``starts[i]`` up to ``starts[i + 1]``; `others` has their columns or rows, and `places`
@@ -25,20 +26,11 @@ class Lines:
     those that are not needed have the line -1 and begin at 0, where no element is left to add.
     """
 
-    def __init__(self, arrays: tuple[np.ndarray, ...], device: torch.device) -> None:
-        lines, nnz = len(arrays[0]) - 1, len(arrays[1])
-        self.length = segment_length(lines, nnz)
-        self.starts, self.others, *places = (torch.empty(len(A), dtype=torch.int32, device=device) for A in arrays)
-        self.places = places[0] if places else None
-        self.segments = torch.empty((3, nnz // self.length), dtype=torch.int32, device=device)
-        self.update(arrays)
-
-    def update(self, arrays: tuple[np.ndarray, ...]) -> None:
-        """Go on with other elements, as many as before."""
-        tensors = [self.starts, self.others] + ([] if self.places is None else [self.places])
-        for tensor, A in zip(tensors, arrays, strict=True):
-            tensor.copy_(torch.tensor(A, dtype=torch.int32))
-        self.segments.copy_(torch.from_numpy(_segments(arrays[0], self.length, self.segments.shape[1])))
+    starts: torch.Tensor
+    others: torch.Tensor
+    places: torch.Tensor | None
+    segments: torch.Tensor
+    length: int
 
 
 def segment_length(lines: int, nnz: int) -> int:
@@ -66,44 +58,41 @@ class Index:
 
     def __init__(self, S: Support, device: torch.device) -> None:
         self.shape, self.nnz, self.device, self._support = S.shape, S.nnz, device, S
+        self._kept: list[tuple[torch.Tensor, Callable[[Support], np.ndarray]]] = []  # what is there, and what it is of
 
     def update(self, S: Support) -> None:
         """Go on with another support of the same size and number of elements, in the same memory."""
-        if (S.shape, S.nnz) != (self.shape, self.nnz):
-            (K, D), nnz = self.shape, self.nnz
-            raise ValueError(f"{S}: expected a support of size {K} × {D} with {nnz} elements, as before")
-        if S is self._support:
-            return
-        self._support, known = S, vars(self)
-        if "by_rows" in known:
-            self.by_rows.update(_rows_of(S))
-        if "by_columns" in known:
-            self.by_columns.update(_columns_of(S))
-        if "row_indices" in known:
-            self.row_indices.copy_(torch.from_numpy(S.row_indices()))
+        if S is not self._support:
+            self._support = S
+            for tensor, array in self._kept:
+                tensor.copy_(torch.tensor(array(S), dtype=torch.int32))
 
     @cached_property
     def by_rows(self) -> Lines:
         """The elements in row order."""
-        return Lines(_rows_of(self._support), self.device)
+        return self._lines(lambda S: S.starts, lambda S: S.columns)
 
     @cached_property
     def by_columns(self) -> Lines:
         """The elements in column order."""
-        return Lines(_columns_of(self._support), self.device)
+        return self._lines(lambda S: S.column_starts, lambda S: S.rows, lambda S: S.positions)
 
     @cached_property
     def row_indices(self) -> torch.Tensor:
         """The row of every element, in row order."""
-        return torch.from_numpy(self._support.row_indices()).to(self.device)
+        return self._put(lambda S: S.row_indices())
 
+    def _lines(self, starts: Callable[[Support], np.ndarray], *others: Callable[[Support], np.ndarray]) -> Lines:
+        length = segment_length(len(starts(self._support)) - 1, self.nnz)
+        segments = self._put(lambda S: _segments(starts(S), length, self.nnz // length))
+        of_elements, *places = map(self._put, others)
+        return Lines(self._put(starts), of_elements, places[0] if places else None, segments, length)
 
-def _rows_of(S: Support) -> tuple[np.ndarray, ...]:
-    return S.starts, S.columns
-
-
-def _columns_of(S: Support) -> tuple[np.ndarray, ...]:
-    return S.column_starts, S.rows, S.positions
+    def _put(self, array: Callable[[Support], np.ndarray]) -> torch.Tensor:
+        """What an array of the support is, on the device."""
+        tensor = torch.tensor(array(self._support), dtype=torch.int32, device=self.device)
+        self._kept.append((tensor, array))
+        return tensor
 
 
 def index_of(S: Support | Index, device: torch.device) -> Index:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from matgrad.engines.cuda.functions import OPTIONS, uniform
 from matgrad.engines.cuda.index import Index, Lines, index_of
@@ -21,6 +22,8 @@ from matgrad.engines.cuda.index import Index, Lines, index_of
 if TYPE_CHECKING:
     from matgrad.backends.base import Scalar
     from matgrad.sparse.support import Support
+
+    AnySupport = Support | Index
 
 ALIGNED = 16  # columns: the larger their power of 2, up to this one, the more bytes are loaded at once
 MANY = 1024  # elements of a program that does little with each
@@ -183,97 +186,73 @@ def _hash(out, rows, columns, seed, count, nnz, D, SEED: tl.constexpr, COUNT: tl
 # -- launches: operations on W, with values w on the support S, which write to `out` ----------------------------
 
 
-def sparse_product(out: torch.Tensor, S: Support | Index, w: torch.Tensor, B: torch.Tensor) -> None:
+def sparse_product(out: Tensor, S: AnySupport, w: Tensor, B: Tensor) -> None:
     """W B"""
     _sum(out, index_of(S, out.device).by_rows, w, B)
 
 
-def sparse_transposed_product(out: torch.Tensor, S: Support | Index, w: torch.Tensor, B: torch.Tensor) -> None:
+def sparse_transposed_product(out: Tensor, S: AnySupport, w: Tensor, B: Tensor) -> None:
     """Wᵀ B"""
     _sum(out, index_of(S, out.device).by_columns, w, B)
 
 
-def transposed_sum(
-    out: torch.Tensor,
-    S: Support | Index,
-    beta: Scalar,
-    C: torch.Tensor,
-    alpha: Scalar,
-    w: torch.Tensor,
-    B: torch.Tensor,
-) -> None:
+def transposed_sum(out: Tensor, S: AnySupport, beta: Scalar, C: Tensor, alpha: Scalar, w: Tensor, B: Tensor) -> None:
     """β·C + α·Wᵀ B"""
     _sum(out, index_of(S, out.device).by_columns, w, B, beta, C, alpha)
 
 
-def sampled_product(out: torch.Tensor, S: Support | Index, A: torch.Tensor, B: torch.Tensor) -> None:
+def sampled_product(out: Tensor, S: AnySupport, A: Tensor, B: Tensor) -> None:
     """(A Bᵀ)_S"""
     _sample(out, index_of(S, out.device), A, B)
 
 
-def sampled_sum(
-    out: torch.Tensor,
-    S: Support | Index,
-    beta: Scalar,
-    C: torch.Tensor,
-    alpha: Scalar,
-    A: torch.Tensor,
-    B: torch.Tensor,
-) -> None:
+def sampled_sum(out: Tensor, S: AnySupport, beta: Scalar, C: Tensor, alpha: Scalar, A: Tensor, B: Tensor) -> None:
     """β·C + α·(A Bᵀ)_S"""
     _sample(out, index_of(S, out.device), A, B, beta, C, alpha)
 
 
-def sparse_gradients(
-    out: torch.Tensor,
-    sampled: torch.Tensor,
-    S: Support | Index,
-    w: torch.Tensor,
-    A: torch.Tensor,
-    B: torch.Tensor,
-    beta: Any = 0,
-    C: torch.Tensor | None = None,
-    alpha: Any = 1,
-) -> None:
+def sparse_gradients(out: Tensor, sampled: Tensor, S: AnySupport, w: Tensor, A: Tensor, B: Tensor, *sums: Any) -> None:
     """Wᵀ A, and β·C + α·(A Bᵀ)_S in `sampled`, which may be w or C: DX and DW, which read the same rows of A = DZᵀ."""
     index, N = index_of(S, out.device), A.shape[1]
     if FEWEST <= N <= MOST:
+        beta, C, alpha = sums or (0, None, 1)
         _sum(out, index.by_columns, w, A, beta, C, alpha, B, sampled)
     else:
         _sum(out, index.by_columns, w, A)
-        _sample(sampled, index, A, B, beta, C, alpha)
+        _sample(sampled, index, A, B, *sums)
 
 
-def dense(out: torch.Tensor, S: Support | Index, w: torch.Tensor) -> None:
+def dense(out: Tensor, S: AnySupport, w: Tensor) -> None:
     """W"""
-    index, (_, D) = index_of(S, out.device), S.shape
     _check_rows(out, w)
     out.zero_()
-    with torch.cuda.device_of(out):
-        grid = (triton.cdiv(S.nnz, MANY),)
-        _fill[grid](out, index.row_indices, index.by_rows.others, w, S.nnz, D, MANY, **OPTIONS)
+    _by_elements(_fill, out, S, w)
 
 
-def uniform_on(out: torch.Tensor, S: Support | Index, seed: Any, count: Any) -> None:
+def uniform_on(out: Tensor, S: AnySupport, seed: Any, count: Any) -> None:
     """uniform(m, n, seed, count)_S"""
-    index, (_, D) = index_of(S, out.device), S.shape
     _check_rows(out)
     (seed, SEED), (count, COUNT) = _split(seed, out), _split(count, out)
+    _by_elements(_hash, out, S, seed, count, SEED=SEED, COUNT=COUNT)
+
+
+def _by_elements(kernel: Any, out: Tensor, S: AnySupport, *operands: Any, **constants: Any) -> None:
+    """Launch a kernel that does little with each element of S."""
+    index, (_, D), grid = index_of(S, out.device), S.shape, (triton.cdiv(S.nnz, MANY),)
     with torch.cuda.device_of(out):
-        grid = (triton.cdiv(S.nnz, MANY),)
-        _hash[grid](out, index.row_indices, index.by_rows.others, seed, count, S.nnz, D, SEED, COUNT, MANY, **OPTIONS)
+        kernel[grid](out, index.row_indices, index.by_rows.others, *operands, S.nnz, D, BK=MANY, **constants, **OPTIONS)
 
 
 def _sum(
-    out: torch.Tensor,
+    out: Tensor,
     lines: Lines,
-    w: torch.Tensor,
-    B: torch.Tensor,
+    w: Tensor,
+    B: Tensor,
     beta: Any = 0,
-    C: torch.Tensor | None = None,
+    C: Tensor | None = None,
     alpha: Any = 1,
-    X: torch.Tensor | None = None,
-    sampled: torch.Tensor | None = None,
+    X: Tensor | None = None,
+    sampled: Tensor | None = None,
 ) -> None:
     """β·C + α·W B for the matrix W with these lines, W B without C, or W B and β·C + α·X Bᵀ for its elements."""
     _check_rows(out, w, sampled)
@@ -288,27 +267,14 @@ def _sum(
             m, room, lines.length, N // unit, BETA, ALPHA, is_kept, unit, BL, BK, BN, num_warps=warps, **OPTIONS,
         )  # fmt: skip
         if room:
-            factor = (None, 1) if X is not None else (alpha, ALPHA)
-            _add(out, partials, lines, *factor)
-
-
-def _add(out: torch.Tensor, partials: torch.Tensor, lines: Lines, alpha: torch.Tensor | None, ALPHA: Any) -> None:
-    """Add the sums of segments, times α, to their lines."""
-    N, unit, (_, BK, BN, warps) = out.shape[1], gcd(out.shape[1], ALIGNED), _sum_tile(out.shape[1])
-    room = len(partials)
-    _add_segments[(room * triton.cdiv(N, BN),)](
-        out, partials, lines.segments, alpha, room, N // unit, ALPHA, unit, BK, BN, num_warps=warps, **OPTIONS
-    )
+            (alpha, ALPHA), (_, BK, BN, warps) = (None, 1) if X is not None else (alpha, ALPHA), _sum_tile(N)
+            _add_segments[(room * triton.cdiv(N, BN),)](
+                out, partials, lines.segments, alpha, room, N // unit, ALPHA, unit, BK, BN, num_warps=warps, **OPTIONS
+            )
 
 
 def _sample(
-    out: torch.Tensor,
-    index: Index,
-    A: torch.Tensor,
-    B: torch.Tensor,
-    beta: Any = 0,
-    C: torch.Tensor | None = None,
-    alpha: Any = 1,
+    out: Tensor, index: Index, A: Tensor, B: Tensor, beta: Any = 0, C: Tensor | None = None, alpha: Any = 1
 ) -> None:
     """β·C + α·(A Bᵀ)_S, or (A Bᵀ)_S without C."""
     _check_rows(out)
@@ -342,19 +308,19 @@ def _gradients_tile(N: int) -> tuple[int, int, int, int]:
     return 1, 4 if BN < 512 else 2, BN, max(1, BN // 512)
 
 
-def _split(c: Scalar, out: torch.Tensor) -> tuple[torch.Tensor | None, Any]:
+def _split(c: Scalar, out: Tensor) -> tuple[Tensor | None, Any]:
     """A scalar as kernels take it: a tensor on the device and None, or None and a number."""
-    if isinstance(c, torch.Tensor) and c.device == out.device:
+    if isinstance(c, Tensor) and c.device == out.device:
         return c, None
     return None, c.item() if hasattr(c, "item") else c
 
 
-def _contiguous(*matrices: torch.Tensor | None) -> list[Any]:
+def _contiguous(*matrices: Tensor | None) -> list[Any]:
     """The matrices with rows that follow each other in memory; some may be missing."""
     return [X if X is None else X.contiguous() for X in matrices]
 
 
-def _check_rows(*matrices: torch.Tensor | None) -> None:
+def _check_rows(*matrices: Tensor | None) -> None:
     """Raise ValueError if a matrix is not contiguous."""
     for X in matrices:
         if X is not None and not X.is_contiguous():

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from matgrad.backends.base import Array
+from matgrad.datasets.loader import DataLoader
 from matgrad.engines.cuda.graphs import Backpressure, GraphExecutor, enough_memory, memory_of
-from matgrad.engines.engine import Batches, Poll, Rate, no_poll, throttled, with_rates
+from matgrad.engines.engine import Batches, Poll, is_plain, throttled
 from matgrad.engines.executor import Executor
 from matgrad.engines.program import ProgramEvaluation, Programs, ProgramStep
 from matgrad.layers.state import State, matrices_of, supports_of
@@ -54,7 +55,6 @@ class GraphEvaluation(FixedMemory, ProgramEvaluation):
 class GraphStep(FixedMemory, ProgramStep):
     """A training step as a captured program, which can run whole epochs by itself."""
 
-    takes_epochs = True
     what = "the training step"
     _labels: tuple[np.ndarray, torch.Tensor] | None = None  # of the last loader, and a copy on the device
 
@@ -64,20 +64,12 @@ class GraphStep(FixedMemory, ProgramStep):
         copies = {name: self.kernels.copied(X) for name, X in matrices_of(present).items()}
         return copies | supports_of(present)
 
-    def train(self, batches: Batches, rate: Rate, poll: Poll = no_poll, first: int = 0) -> None:
-        """Train on every batch; those of a plain `DataLoader` are gathered on the device."""
-        loader: Any = batches
-        if self.is_timed or not getattr(loader, "is_plain", False) or not self._is_here(loader.X):
-            return super().train(batches, rate, poll, first)
-        examples = Examples(loader, self._labels_of(loader))
-        with self._products():
-            with_rates(lambda rates: self._train(examples, rates, lambda i: poll(first + i)), rate, first, len(loader))
+    def takes(self, batches: Batches) -> bool:
+        """Whether it gathers the batches of a loader on the device, where the loader has a dense X."""
+        X = getattr(batches, "X", None)
+        return is_plain(batches) and not self.is_timed and isinstance(X, torch.Tensor) and X.device == self.device
 
-    def _is_here(self, X: Array) -> bool:
-        """Whether X is a dense matrix on the device of the state."""
-        return isinstance(X, torch.Tensor) and X.device == self.device
-
-    def _labels_of(self, loader: Any) -> torch.Tensor | None:
+    def _labels_of(self, loader: DataLoader) -> torch.Tensor | None:
         """The classes of the examples on the device, to which they are copied once."""
         if loader.labels is None:
             return None
@@ -85,34 +77,35 @@ class GraphStep(FixedMemory, ProgramStep):
             self._labels = loader.labels, torch.tensor(loader.labels, device=loader.X.device)
         return self._labels[1]
 
-    def _train(self, examples: Examples, rates: list[float], poll: Poll) -> None:
-        """Train on the first batches, one for each learning rate."""
-        X, size, poll = examples.X, examples.batch_size, throttled(poll, len(rates))
+    def train_epoch(self, loader: DataLoader, rates: list[float], poll: Poll) -> None:
+        examples = Examples(loader, self._labels_of(loader))
+        X, size, poll = loader.X, loader.batch_size, throttled(poll, len(rates))
         etas, pace = torch.tensor(rates, dtype=X.dtype, device=X.device), Backpressure(X.device)
-        full = min(len(rates), examples.count // size)
-        for i, end, N in ((0, full, size), (full, len(rates), examples.count % size)):
-            while i < end:
-                executor = self.prepare(*examples.like(N))
-                n = executor.most_runs(end - i)
-                slots = executor.slots(n)
-                examples.gather(slots, size * i, size * i + n * N)
-                slots["eta"].copy_(etas[i : i + n])
-                executor.replay(n)
-                i += n
-                pace()
-                if i == len(rates):
-                    self.kernels.backend.wait(X)
-                poll(i)
+        full = loader.size // size
+        with self._products():
+            for i, end, N in ((0, full, size), (full, len(rates), loader.size % size)):
+                while i < end:
+                    executor = self.prepare(*examples.like(N))
+                    n = executor.most_runs(end - i)
+                    slots = executor.slots(n)
+                    examples.gather(slots, size * i, size * i + n * N)
+                    slots["eta"].copy_(etas[i : i + n])
+                    executor.replay(n)
+                    i += n
+                    pace()
+                    if i == len(rates):
+                        self.kernels.backend.wait(X)
+                    poll(i)
 
 
 class Examples:
     """The examples of a plain loader in the order of one epoch, gathered on its device, where `labels` are too."""
 
-    def __init__(self, loader: Any, labels: torch.Tensor | None) -> None:
-        self.X, self.count, self.batch_size = loader.X, loader.size, loader.batch_size
+    def __init__(self, loader: DataLoader, labels: torch.Tensor | None) -> None:
+        self.X = loader.X
         self.matrices = {"X": loader.X, "T": loader.T} | ({} if loader.weights is None else {"s": loader.weights})
         order = loader.order()
-        rows = None if order is None else torch.tensor(order[: self.count], device=self.X.device)
+        rows = None if order is None else torch.tensor(order[: loader.size], device=self.X.device)
         self.rows = dict.fromkeys(self.matrices, rows)  # of each matrix, in order; None for all of them as they are
         if labels is not None:
             self.rows["T"] = labels if rows is None else labels[rows]
