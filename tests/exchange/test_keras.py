@@ -112,7 +112,7 @@ def sequential(*parts: layers.Layer) -> keras.Sequential:
         (lambda: OwnModel(), "expected a Sequential or a functional model of Keras, found a OwnModel"),
         (two_outputs, r"layer 'add': takes several inputs, expected a chain of layers"),
         (lambda: sequential(Own(3, name="mine")), "layer 'mine', Own: found the class 'Own'"),
-        (lambda: sequential(layers.Dense(3, activation=relu, name="a")), "its outputs are not those"),
+        (lambda: sequential(layers.Dense(3, activation=relu, name="a")), "^the model: .* its outputs are not those"),
         (lambda: sequential(layers.Dense(3), layers.PReLU(name="p")), "layer 'p', PReLU: found the class 'PReLU'"),
         (lambda: sequential(layers.Dense(3), layers.Softmax(axis=0)), "found axis=0, expected -1 or 1"),
         (lambda: sequential(layers.Dense(3), layers.ReLU(max_value=6)), "found max_value=6, expected None"),
@@ -159,14 +159,18 @@ def test_no_code_of_a_file_is_run(tmp_path):
         function = {"class_name": "__lambda__", "config": {"value": "cG9zaXgKc3lzdGVt"}}
         configuration["config"]["layers"][1]["config"]["activation"] = function
 
+    def own(module: str) -> dict:
+        return {"module": module, "class_name": "system", "config": {"command": "touch evil"}}
+
     for change, message in (
-        (evil, "config: found str, expected dict"),
+        (evil, "damaged, or not such a file"),
         (pickled, "found the activation {'class_name': '__lambda__'"),
         (lambda c: {"assets/x.txt": b"1"}, "expected the files config.json, .* in it, found"),
         (lambda c: {"model.weights.h5": b"hello"}, "model.weights.h5: not an HDF5 file"),
-        (lambda c: c["config"]["layers"][1]["config"].update(units=10**12, name="x"), None),  # of which nothing is made
+        (lambda c: c["config"]["layers"][1]["config"].update(units=10**12), "expected 3"),  # of which nothing is made
+        (lambda c: c["config"]["layers"][1]["config"].update(kernel_initializer=own("os")), None),
         (lambda c: c["config"]["layers"].append(c["config"]["layers"][1]), "dense_1/vars"),
-        (lambda c: c["config"]["layers"].append(3), "found int among the layers"),
+        (lambda c: c["config"]["layers"].append(3), "damaged, or not such a file"),
     ):
         path = changed(source, tmp_path / "changed.keras", change)
         if message is None:
