@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ from sklearn.utils.validation import column_or_1d
 
 from matgrad.sklearn.perceptron import Perceptron
 from matgrad.softmax_functions import stable_log_softmax, stable_softmax
-from matgrad.specifications.parsing import Items
 
 
+@dataclass(repr=False, eq=False)
 class MLPClassifier(ClassifierMixin, Perceptron):
     """A multilayer perceptron that learns classes of any type; its outputs are logits, one per class.
 
@@ -79,30 +80,7 @@ class MLPClassifier(ClassifierMixin, Perceptron):
 
     metric, default_loss = "accuracy", "SoftmaxCrossEntropy"
 
-    def __init__(
-        self,
-        hidden_layer_sizes: Items | int = (100,),
-        activation: Items = "relu",
-        *,
-        loss: str | None = None,
-        class_weight: Mapping[Any, float] | str | None = None,
-        density: Items | None = None,
-        sparse_training: str | None = None,
-        optimizer: str = "Adam",
-        learning_rate: float | str = 0.001,
-        batch_size: int | str = "auto",
-        max_iter: int = 200,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        backend: str = "auto",
-        device: str | None = None,
-        dtype: str | None = None,
-        matmul: str = "float32",
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:  # scikit-learn reads the parameters from this signature
-        self._set_parameters(locals())
+    class_weight: Mapping[Any, float] | str | None = field(default=None, kw_only=True)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MLPClassifier:
         """Train a new model on examples X, an array, a frame or a sparse matrix, with the classes y of any type."""

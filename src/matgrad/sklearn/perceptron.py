@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -30,41 +31,32 @@ LARGEST_BATCH = 200  # of batch_size='auto'
 SEEDS = 2**31 - 1
 
 
+@dataclass(repr=False, eq=False)
 class Perceptron(BaseEstimator):
     """An estimator whose model is a `MultilayerPerceptron`; its parameters are those of `MLPClassifier`."""
 
-    metric: str  # the score, as a property of `Measures`
-    default_loss: str
-    model_: MultilayerPerceptron
+    metric: ClassVar[str]  # the score, as a property of `Measures`
+    default_loss: ClassVar[str]
 
-    def __init__(
-        self,
-        hidden_layer_sizes: Items | int = (100,),
-        activation: Items = "relu",
-        *,
-        loss: str | None = None,
-        density: Items | None = None,
-        sparse_training: str | None = None,
-        optimizer: str = "Adam",
-        learning_rate: float | str = 0.001,
-        batch_size: int | str = "auto",
-        max_iter: int = 200,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        backend: str = "auto",
-        device: str | None = None,
-        dtype: str | None = None,
-        matmul: str = "float32",
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self._set_parameters(locals())
-
-    def _set_parameters(self, given: dict[str, Any]) -> None:
-        """Set the arguments of the constructor as attributes, as scikit-learn expects them."""
-        for name in given.keys() - {"self", "__class__"}:
-            setattr(self, name, given[name])
+    hidden_layer_sizes: Items | int = (100,)
+    activation: Items = "relu"
+    _: KW_ONLY
+    loss: str | None = None
+    density: Items | None = None
+    sparse_training: str | None = None
+    optimizer: str = "Adam"
+    learning_rate: float | str = 0.001
+    batch_size: int | str = "auto"
+    max_iter: int = 200
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+    backend: str = "auto"
+    device: str | None = None
+    dtype: str | None = None
+    matmul: str = "float32"
+    random_state: Any = None
+    verbose: bool = False
 
     # -- for the estimators -------------------------------------------------------------------
     def _checked(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[Any, np.ndarray, np.ndarray | None]:
@@ -84,7 +76,7 @@ class Perceptron(BaseEstimator):
         hidden = [ACTIVATIONS.get(item, item) for item in split_items(self.activation, "activation")]
         hidden = hidden * len(sizes) if len(hidden) == 1 else hidden
         with self._random_numbers():
-            self.model_ = create_model(
+            self.model_: MultilayerPerceptron = create_model(
                 [*hidden, "Linear"],
                 [self.n_features_in_, *sizes, outputs],
                 optimizers=self.optimizer,
