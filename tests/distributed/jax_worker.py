@@ -14,10 +14,10 @@ from typing import Any
 import jax
 import numpy as np
 from cases import RATE, model, numbers, train
+from threads import using
 from xla_traffic import N, partitioned, traffic
 
 import matgrad as mg
-from matgrad.distributed import using
 from matgrad.distributed.group import Disagreement
 from matgrad.distributed.jax_group import JaxGroup
 from matgrad.training.run import Training
