@@ -236,11 +236,24 @@ def _linear(affine: Affine, function: ActivationFunction | Softmax | LogSoftmax 
     return layer
 
 
-def normalizing(cls: type[Any], epsilon: float, *, momentum: float | None = None, **rows: Any) -> Any:
+ROWS: dict[type[Layer], tuple[str, ...]] = {  # the parameters and statistics of a layer that normalizes
+    BatchNormalizationLayer: ("gamma", "beta", "running_mean", "running_variance"),
+    LayerNormalizationLayer: ("gamma", "beta"),
+    RMSNormalizationLayer: ("gamma",),
+}
+
+
+def rows_of(layer: Normalizing) -> list[np.ndarray]:
+    """The parameters and statistics of a layer, as vectors."""
+    return [getattr(layer, name)[0] for name in ROWS[type(layer)]]
+
+
+def normalizing(cls: type[Any], rows: Iterable[np.ndarray], **settings: float) -> Any:
     """A layer that normalizes batches or examples, with these parameters and statistics."""
-    D = len(rows["gamma"])
-    layer = cls(D, epsilon=epsilon) if momentum is None else cls(D, epsilon=epsilon, momentum=momentum)
-    for name, row in rows.items():
+    named = dict(zip(ROWS[cls], rows, strict=True))
+    D = len(named["gamma"])
+    layer = cls(D, **settings)
+    for name, row in named.items():
         if row.shape != (D,):
             raise ValueError(f"{name}: found shape {row.shape}, expected {D} numbers")
         setattr(layer, name, _checked(name, row[None]))

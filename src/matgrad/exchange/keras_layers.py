@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,17 +142,16 @@ def _activation(layer: Part) -> list[Operation]:
 
 def _batch_normalization(layer: Part) -> list[Operation]:
     layer.expect(axis=AXES, renorm=(False, None))
-    rows = _rows(layer, "running_mean", "running_variance")
-    momentum = chain.complement(layer.number("momentum"))
-    return [chain.normalizing(BatchNormalizationLayer, layer.number("epsilon"), momentum=momentum, **rows)]
+    settings = {"epsilon": layer.number("epsilon"), "momentum": chain.complement(layer.number("momentum"))}
+    return [chain.normalizing(BatchNormalizationLayer, _rows(layer, "mean", "variance"), **settings)]
 
 
 def _layer_normalization(layer: Part) -> list[Operation]:
     layer.expect(axis=AXES, rms_scaling=(False, None))
-    return [chain.normalizing(LayerNormalizationLayer, layer.number("epsilon"), **_rows(layer))]
+    return [chain.normalizing(LayerNormalizationLayer, _rows(layer), epsilon=layer.number("epsilon"))]
 
 
-def _rows(layer: Part, *statistics: str) -> dict[str, Any]:
+def _rows(layer: Part, *statistics: str) -> Iterable[np.ndarray]:
     """γ and β, 1 and 0 if the layer has none of them, and statistics."""
     layer.expect(scale=(True, False), center=(True, False))
     names = ["gamma"] * layer.config["scale"] + ["beta"] * layer.config["center"] + [*statistics]
@@ -160,12 +159,12 @@ def _rows(layer: Part, *statistics: str) -> dict[str, Any]:
         raise ValueError("found scale=False and center=False, expected one of them to be True")
     found = layer.named(*names)
     like = found[names[-1]]
-    return {"gamma": np.ones_like(like), "beta": np.zeros_like(like)} | found
+    return ({"gamma": np.ones_like(like), "beta": np.zeros_like(like)} | found).values()
 
 
 def _rms_normalization(layer: Part) -> list[Operation]:
     layer.expect(axis=AXES)
-    return [chain.normalizing(RMSNormalizationLayer, layer.number("epsilon"), gamma=layer.named("scale")["scale"])]
+    return [chain.normalizing(RMSNormalizationLayer, layer.named("gamma").values(), epsilon=layer.number("epsilon"))]
 
 
 def _relu(layer: Part) -> list[Operation]:
@@ -208,18 +207,20 @@ def _dropout(layer: Part) -> list[Operation]:
     return [chain.Dropout(layer.number("rate"))]
 
 
-ACTIVATIONS: dict[str, Callable[[], Any]] = {
-    "linear": lambda: None,
+FUNCTIONS: dict[str, type] = {  # without settings
     "relu": af.ReLUActivation,
-    "leaky_relu": lambda: chain.with_slope(0.2),
     "tanh": af.HyperbolicTangentActivation,
     "sigmoid": af.SigmoidActivation,
     "gelu": af.GELUActivation,
     "silu": af.SiLUActivation,
-    "elu": af.ELUActivation,
     "softplus": af.SoftplusActivation,
-    "softmax": chain.Softmax,
     "log_softmax": chain.LogSoftmax,
+}
+ACTIVATIONS: dict[str, Callable[[], Any]] = FUNCTIONS | {
+    "linear": lambda: None,
+    "leaky_relu": lambda: chain.with_slope(0.2),
+    "elu": af.ELUActivation,
+    "softmax": chain.Softmax,
 }
 
 READERS: dict[str, Callable[[Part], list[Operation]]] = {

@@ -16,9 +16,9 @@ from keras import layers
 
 from matgrad import activation_functions as af
 from matgrad.exchange import chain
-from matgrad.exchange.chain import at, chain_of, counterpart, model_of
+from matgrad.exchange.chain import at, chain_of, counterpart, model_of, rows_of
 from matgrad.exchange.keras_files import parts_in
-from matgrad.exchange.keras_layers import SMALLEST, Part, operations_of
+from matgrad.exchange.keras_layers import FUNCTIONS, SMALLEST, Part, operations_of
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -45,16 +45,8 @@ def _dense(x: chain.Affine, dtype: str) -> Made:
 
 
 def _batch_normalization(x: BatchNormalizationLayer, dtype: str) -> Made:
-    layer = layers.BatchNormalization(epsilon=x.epsilon, momentum=chain.complement(x.momentum), dtype=dtype)
-    return layer, [A[0] for A in (x.gamma, x.beta, x.running_mean, x.running_variance)]
-
-
-def _layer_normalization(x: LayerNormalizationLayer, dtype: str) -> Made:
-    return layers.LayerNormalization(epsilon=x.epsilon, dtype=dtype), [x.gamma[0], x.beta[0]]
-
-
-def _rms_normalization(x: RMSNormalizationLayer, dtype: str) -> Made:
-    return layers.RMSNormalization(epsilon=x.epsilon, dtype=dtype), [x.gamma[0]]
+    momentum = chain.complement(x.momentum)
+    return layers.BatchNormalization(epsilon=x.epsilon, momentum=momentum, dtype=dtype), rows_of(x)
 
 
 def _normalization(x: chain.Normalize | chain.Denormalize, dtype: str) -> Made:
@@ -88,23 +80,17 @@ def _thresholded(f: af.TReLUActivation, dtype: str) -> Made:
 WRITERS: dict[type, Callable[[Any, str], Made]] = {
     chain.Affine: _dense,
     chain.Softmax: lambda x, dtype: (layers.Softmax(dtype=dtype), []),
-    chain.LogSoftmax: _named("log_softmax"),
     BatchNormalizationLayer: _batch_normalization,
-    LayerNormalizationLayer: _layer_normalization,
-    RMSNormalizationLayer: _rms_normalization,
+    LayerNormalizationLayer: lambda x, dtype: (layers.LayerNormalization(epsilon=x.epsilon, dtype=dtype), rows_of(x)),
+    RMSNormalizationLayer: lambda x, dtype: (layers.RMSNormalization(epsilon=x.epsilon, dtype=dtype), rows_of(x)),
     chain.Dropout: lambda x, dtype: (layers.Dropout(x.rate, dtype=dtype), []),
     chain.Normalize: _normalization,
     chain.Denormalize: _normalization,
-    af.ReLUActivation: _named("relu"),
     af.LeakyReLUActivation: lambda f, dtype: _leaky(chain.slope_of(f), dtype),
     af.AllReLUActivation: lambda f, dtype: _leaky(f.alpha, dtype),
     af.TReLUActivation: _thresholded,
-    af.HyperbolicTangentActivation: _named("tanh"),
-    af.SigmoidActivation: _named("sigmoid"),
-    af.GELUActivation: _named("gelu"),
-    af.SiLUActivation: _named("silu"),
     af.ELUActivation: lambda f, dtype: (layers.ELU(f.alpha, dtype=dtype), []),
-    af.SoftplusActivation: _named("softplus"),
+    **{function: _named(name) for name, function in FUNCTIONS.items()},
 }
 
 

@@ -119,21 +119,21 @@ def _row(A: Any) -> np.ndarray:
 
 
 def _batch_normalization(node: Node) -> Operation:
-    epsilon, momentum = node.attribute("epsilon", 1e-5), chain.complement(node.attribute("momentum", 0.9))
-    names = ("gamma", "beta", "running_mean", "running_variance")
-    rows = dict(zip(names, map(_row, node.matrices(4, 4)), strict=True))
-    return chain.normalizing(BatchNormalizationLayer, epsilon, momentum=momentum, **rows)
+    settings = {
+        "epsilon": node.attribute("epsilon", 1e-5),
+        "momentum": chain.complement(node.attribute("momentum", 0.9)),
+    }
+    return chain.normalizing(BatchNormalizationLayer, map(_row, node.matrices(4, 4)), **settings)
 
 
 def _layer_normalization(node: Node) -> Operation:
-    gamma, *rest = map(_row, node.matrices(1, 2))
-    beta = rest[0] if rest else np.zeros_like(gamma)
-    return chain.normalizing(LayerNormalizationLayer, _epsilon_of_rows(node), gamma=gamma, beta=beta)
+    gamma, *beta = map(_row, node.matrices(1, 2))
+    rows = [gamma, *(beta or [np.zeros_like(gamma)])]
+    return chain.normalizing(LayerNormalizationLayer, rows, epsilon=_epsilon_of_rows(node))
 
 
 def _rms_normalization(node: Node) -> Operation:
-    (gamma,) = map(_row, node.matrices(1, 1))
-    return chain.normalizing(RMSNormalizationLayer, _epsilon_of_rows(node), gamma=gamma)
+    return chain.normalizing(RMSNormalizationLayer, map(_row, node.matrices(1, 1)), epsilon=_epsilon_of_rows(node))
 
 
 def _epsilon_of_rows(node: Node) -> float:

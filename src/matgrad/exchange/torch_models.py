@@ -15,7 +15,7 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
-from matgrad.exchange.chain import Operation, at, chain_of, counterpart, model_of
+from matgrad.exchange.chain import Operation, at, chain_of, counterpart, model_of, normalizing, rows_of
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
@@ -85,11 +85,6 @@ def _linear(affine: chain.Affine, dtype: str) -> nn.Linear:
     return module
 
 
-def _batch_norm(x: BatchNormalizationLayer, dtype: str) -> nn.Module:
-    module = nn.BatchNorm1d(x.input_size, eps=x.epsilon, momentum=x.momentum)
-    return _filled(module, x.gamma[0], x.beta[0], x.running_mean[0], x.running_variance[0])
-
-
 def _filled(module: Module, *arrays: np.ndarray) -> Module:
     """The module with copies of these arrays as its first parameters and buffers, in their dtype."""
     tensors = dict(zip(module.state_dict(), map(torch.tensor, arrays), strict=False))
@@ -101,9 +96,9 @@ WRITERS: dict[type, Callable[[Any, str], nn.Module]] = {
     chain.Affine: _linear,
     chain.Softmax: lambda x, dtype: nn.Softmax(dim=1),
     chain.LogSoftmax: lambda x, dtype: nn.LogSoftmax(dim=1),
-    BatchNormalizationLayer: _batch_norm,
-    LayerNormalizationLayer: lambda x, dtype: _filled(nn.LayerNorm(x.input_size, x.epsilon), x.gamma[0], x.beta[0]),
-    RMSNormalizationLayer: lambda x, dtype: _filled(nn.RMSNorm(x.input_size, x.epsilon), x.gamma[0]),
+    BatchNormalizationLayer: lambda x, dtype: _filled(nn.BatchNorm1d(x.input_size, x.epsilon, x.momentum), *rows_of(x)),
+    LayerNormalizationLayer: lambda x, dtype: _filled(nn.LayerNorm(x.input_size, x.epsilon), *rows_of(x)),
+    RMSNormalizationLayer: lambda x, dtype: _filled(nn.RMSNorm(x.input_size, x.epsilon), *rows_of(x)),
     chain.Dropout: lambda x, dtype: nn.Dropout(x.rate),
     chain.Normalize: lambda x, dtype: NormalizeInputs(x.normalization, getattr(torch, dtype)),
     chain.Denormalize: lambda x, dtype: DenormalizeOutputs(x.normalization, getattr(torch, dtype)),
@@ -195,27 +190,25 @@ def _affine(module: nn.Linear, dtype: str) -> chain.Affine:
 def _batch_normalization(module: nn.BatchNorm1d, dtype: str) -> Operation:
     if module.momentum is None or not module.track_running_stats:
         raise ValueError("expected track_running_stats=True, and a number for momentum")
-    statistics = {"running_mean": _array(module.running_mean), "running_variance": _array(module.running_var)}
-    rows = _rows(module, module.num_features, dtype) | statistics
-    return chain.normalizing(BatchNormalizationLayer, module.eps, momentum=module.momentum, **rows)
+    rows = [*_rows(module, module.num_features, dtype), _array(module.running_mean), _array(module.running_var)]
+    return normalizing(BatchNormalizationLayer, rows, epsilon=module.eps, momentum=module.momentum)
 
 
 def _layer_normalization(module: nn.LayerNorm, dtype: str) -> Operation:
-    return chain.normalizing(LayerNormalizationLayer, module.eps, **_rows(module, module.normalized_shape, dtype))
+    return normalizing(LayerNormalizationLayer, _rows(module, module.normalized_shape, dtype), epsilon=module.eps)
 
 
 def _rms_normalization(module: nn.RMSNorm, dtype: str) -> Operation:
     """RMS normalization, whose ε is that of the dtype if the module has none."""
     epsilon = float(np.finfo(dtype).eps) if module.eps is None else module.eps
-    gamma = _rows(module, module.normalized_shape, dtype)["gamma"]
-    return chain.normalizing(RMSNormalizationLayer, epsilon, gamma=gamma)
+    return normalizing(RMSNormalizationLayer, _rows(module, module.normalized_shape, dtype)[:1], epsilon=epsilon)
 
 
-def _rows(module: Any, shape: Any, dtype: str) -> dict[str, Any]:
+def _rows(module: Any, shape: Any, dtype: str) -> list[np.ndarray]:
     """γ and β of a module that normalizes; 1 and 0 if it has none."""
     weight, bias = module.weight, getattr(module, "bias", None)
     gamma = np.ones(shape, dtype) if weight is None else _array(weight)
-    return {"gamma": gamma, "beta": np.zeros(shape, dtype) if bias is None else _array(bias)}
+    return [gamma, np.zeros(shape, dtype) if bias is None else _array(bias)]
 
 
 def _gelu(module: nn.GELU, dtype: str) -> Operation:

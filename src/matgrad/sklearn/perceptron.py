@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -58,7 +58,23 @@ class Perceptron(BaseEstimator):
     random_state: Any = None
     verbose: bool = False
 
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train a new model on examples X, an array, a frame or a sparse matrix, with the targets y."""
+        X, y, s = self._checked(X, y, sample_weight, reset=True)
+        self._start(X, y)
+        kept, held = self._parts(X, *self._targets(y, s))
+        self._train(kept, self.max_iter, held)
+        return self
+
     # -- for the estimators -------------------------------------------------------------------
+    def _start(self, X: Any, y: np.ndarray) -> None:
+        """Make an untrained model for such examples and targets."""
+        raise NotImplementedError
+
+    def _targets(self, y: np.ndarray, s: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+        """The targets of the model for y, and the weights of the examples."""
+        raise NotImplementedError
+
     def _checked(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[Any, np.ndarray, np.ndarray | None]:
         """X, y and the weights as arrays, after a check of them and of the parameters."""
         self._check_parameters()
@@ -69,7 +85,7 @@ class Perceptron(BaseEstimator):
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return X, y, sample_weight
 
-    def _start(self, dtype: str, outputs: int) -> None:
+    def _create(self, dtype: str, outputs: int) -> None:
         """An untrained model."""
         self._rng = np.random.default_rng(check_random_state(self.random_state).randint(SEEDS))
         sizes = parse_numbers(self.hidden_layer_sizes, "hidden_layer_sizes")
@@ -112,9 +128,7 @@ class Perceptron(BaseEstimator):
         self.validation_scores_ = self.history_.get(f"validation_{self.metric}")
         self.loss_ = self.loss_curve_[-1 if held is None else int(np.nanargmin(history["validation_loss"]))]
 
-    def _parts(
-        self, X: Any, T: np.ndarray, s: np.ndarray | None, stratify: np.ndarray | None = None
-    ) -> tuple[tuple, tuple | None]:
+    def _parts(self, X: Any, T: np.ndarray, s: np.ndarray | None) -> tuple[tuple, tuple | None]:
         """(X, T, s / mean(s)) in two parts, to train on and to validate with; the second is None if none are held out.
 
         So weights are relative: with those of mean 1, weight 2 is the example twice, and weight 0 no example.
@@ -123,8 +137,10 @@ class Perceptron(BaseEstimator):
         if not self.early_stopping:
             return (X, T, s), None
         given = [A for A in (X, T, s) if A is not None]
-        options = {"test_size": self.validation_fraction, "random_state": self._seed(), "stratify": stratify}
-        parts = train_test_split(*given, **options)
+        stratify = T if self.metric == "accuracy" else None
+        parts = train_test_split(
+            *given, test_size=self.validation_fraction, random_state=self._seed(), stratify=stratify
+        )
         kept, held = parts[::2], parts[1::2]
         return (*kept, None)[:3], (*held, None)[:3]
 
