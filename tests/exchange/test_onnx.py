@@ -172,11 +172,10 @@ def test_a_number_that_onnx_has_in_float32_only_is_refused_in_float64(tmp_path):
         mg.to_onnx(M.to(dtype="float32"), tmp_path / "m.onnx")
 
 
-@pytest.mark.parametrize(("shape", "message"), [(["N", 1, D], "has 3 dimensions"), (["N", D + 1], "expected")])
-def test_inputs_of_other_dimensions_are_refused(tmp_path, shape, message: str):
+def test_inputs_of_other_dimensions_are_refused(tmp_path):
     path = saved(tmp_path / "m.onnx", node("Gemm", "X W b", transB=1))
     proto = onnx.load(path)
-    proto.graph.input[0].CopyFrom(helper.make_tensor_value_info("X", TensorProto.FLOAT, shape))
+    proto.graph.input[0].CopyFrom(helper.make_tensor_value_info("X", TensorProto.FLOAT, ["N", 1, D]))
     onnx.save(proto, path)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="has 3 dimensions"):
         mg.from_onnx(path)

@@ -17,6 +17,7 @@ import numpy as np
 from matgrad.activation_functions import ActivationFunction, AllReLUActivation, LeakyReLUActivation
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
+from matgrad.foundation.files import why_unreadable
 from matgrad.foundation.numbers import preserved_generator
 from matgrad.layers import (
     ActivationLayer,
@@ -287,6 +288,8 @@ def reading(path: str | Path) -> Iterator[None]:
     with at(str(path)):
         try:
             yield
+        except OSError as error:
+            raise ValueError(why_unreadable(error)) from None
         except (LookupError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
             raise ValueError(f"damaged, or not such a file ({type(error).__name__}: {error})") from error
 

@@ -18,13 +18,12 @@ import numpy as np
 
 from matgrad.exchange.chain import at, model_of, reading
 from matgrad.exchange.keras_layers import Config, Part, layers_of, operations_of
-from matgrad.foundation.files import DAMAGED_ARCHIVE, parse_json, why_unreadable
+from matgrad.foundation.files import DAMAGED_ARCHIVE, parse_json
 from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 CONFIGURATION, WEIGHTS = "config.json", "model.weights.h5"
 MEMBERS = {"metadata.json", CONFIGURATION, WEIGHTS}
-DAMAGED = (OSError, RuntimeError, LookupError, TypeError, OverflowError)  # what h5py may raise
 
 
 def load_keras(path: str | Path) -> MultilayerPerceptron:
@@ -44,7 +43,7 @@ def parts_in(path: str | Path) -> list[Part]:
     model = parse_json(configuration.decode())
     try:
         file = h5py.File(io.BytesIO(weights), "r")
-    except DAMAGED as error:
+    except OSError as error:
         raise ValueError(f"{WEIGHTS}: not an HDF5 file, or a damaged one ({error})") from None
     parts, limit = [], limit_from(len(weights))
     with file:
@@ -67,8 +66,6 @@ def _read(path: str | Path) -> tuple[bytes, bytes]:
             return archive.read(CONFIGURATION), archive.read(WEIGHTS)
     except DAMAGED_ARCHIVE as error:
         raise ValueError(f"not a .keras file, or a damaged one ({error})") from None
-    except OSError as error:
-        raise ValueError(why_unreadable(error)) from None
 
 
 def _group(model: Config, places: tuple[Config, ...]) -> list[str]:
@@ -87,13 +84,10 @@ def _group(model: Config, places: tuple[Config, ...]) -> list[str]:
 def _arrays(file: h5py.File, names: list[str], limit: int) -> list[np.ndarray]:
     """The arrays 0, 1, … in a group."""
     with at(f"{WEIGHTS}: {'/'.join(names)}"):
-        try:
-            group: Any = file
-            for name in names:
-                group = _member(group, name, h5py.Group)
-            return [_array(_member(group, str(i), h5py.Dataset), limit) for i in range(len(group))]
-        except DAMAGED as error:
-            raise ValueError(f"is damaged ({error})") from None
+        group: Any = file
+        for name in names:
+            group = _member(group, name, h5py.Group)
+        return [_array(_member(group, str(i), h5py.Dataset), limit) for i in range(len(group))]
 
 
 def _member(group: h5py.Group, name: str, kind: type) -> Any:

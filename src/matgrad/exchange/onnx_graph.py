@@ -16,7 +16,6 @@ from onnx.reference import ReferenceEvaluator
 from matgrad.backends.base import DTYPES
 from matgrad.exchange.chain import Outputs, at
 from matgrad.foundation.limits import check_bytes
-from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 
@@ -66,13 +65,6 @@ class Graph:
         """The next node, if it is of this kind and takes these inputs too."""
         is_next = bool(self.left) and self.left[0].kind == kind and {*inputs} <= {*self.left[0].proto.input}
         return self.take() if is_next else None
-
-    def check_size(self, M: MultilayerPerceptron) -> None:
-        """Raise if the input has another size than the model's."""
-        sizes = [size.dim_value for size in self.input.type.tensor_type.shape.dim]
-        D = M.layers[0].input_size
-        if len(sizes) == 2 and sizes[1] not in (0, D):
-            raise ValueError(f"the input {self.input.name} has {sizes[1]} columns, expected {D}")
 
     def run(self, X: np.ndarray) -> Outputs:
         """The outputs for a batch, by ONNX's own evaluator, in which sparse constants are dense."""

@@ -19,7 +19,6 @@ from matgrad.exchange import chain
 from matgrad.exchange.chain import Operation, at, model_of, reading
 from matgrad.exchange.onnx_graph import Graph, Node
 from matgrad.exchange.onnx_writing import METADATA
-from matgrad.foundation.files import why_unreadable
 from matgrad.foundation.limits import MEMBERS, check_bytes, check_count, file_limit
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -30,15 +29,14 @@ OLDEST = 9  # version of the operators
 
 def from_onnx(path: str | Path) -> MultilayerPerceptron:
     """The model in an ONNX file; see `matgrad.exchange`."""
-    proto = _read(path)
     with reading(path):
+        proto = _read(path)
         texts = {entry.key: entry.value for entry in proto.metadata_props}
         information: dict[str, Any] = {}
         if METADATA in texts:
             _, information = read_description({"matgrad": np.array(texts[METADATA])}, "the description")
         graph = Graph(proto, file_limit(path))
         M = model_of(_operations(graph), graph.run)
-        graph.check_size(M)
         M.normalization = _of_kind(information.get("normalize"), M.normalization)
         M.target_normalization = _of_kind(information.get("normalize_targets"), M.target_normalization)
         return with_information(M, information, "the description")
@@ -53,20 +51,17 @@ def _of_kind(kind: str | None, normalization: Normalization | None) -> Normaliza
 
 def _read(path: str | Path) -> onnx.ModelProto:
     """The content of a file, after a check that it is an ONNX model of a known version."""
-    proto = onnx.ModelProto()
-    try:
-        with open(path, "rb") as file:
-            check_bytes(2 * os.fstat(file.fileno()).st_size, str(path))
-            proto.ParseFromString(file.read())
-    except OSError as error:
-        raise ValueError(f"{path}: {why_unreadable(error)}") from None
-    except DecodeError as error:
-        raise ValueError(f"{path}: not an ONNX file, or a damaged one ({error})") from None
+    with open(path, "rb") as file:
+        check_bytes(2 * os.fstat(file.fileno()).st_size, "the file")
+        try:
+            proto = onnx.ModelProto.FromString(file.read())
+        except DecodeError as error:
+            raise ValueError(f"not an ONNX file, or a damaged one ({error})") from None
     versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
     newest = onnx.defs.onnx_opset_version()
     if len(versions) != 1 or not OLDEST <= versions[0] <= newest:
-        raise ValueError(f"{path}: expected an ONNX file of operators version {OLDEST} to {newest}, found {versions}")
-    check_count(len(proto.graph.node), MEMBERS, str(path), "nodes")
+        raise ValueError(f"expected an ONNX file of operators version {OLDEST} to {newest}, found {versions}")
+    check_count(len(proto.graph.node), MEMBERS, "the graph", "nodes")
     return proto
 
 

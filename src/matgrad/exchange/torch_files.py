@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save
 
 from matgrad.datasets.normalization import KINDS, Normalization
+from matgrad.exchange.chain import reading
 from matgrad.exchange.torch_models import from_torch, to_torch
 from matgrad.foundation.files import read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
@@ -43,16 +44,12 @@ def load_torch(path: str | Path) -> MultilayerPerceptron:
             f"{path}: a state dictionary alone, without the description of a model; make the module, let it "
             "load_state_dict(safetensors.torch.load_file(...)), and use mg.from_torch"
         )
-    description, information = read_description({"matgrad": np.array(metadata[DESCRIPTION])}, path)
-    try:
+    with reading(path):
+        description, information = read_description({"matgrad": np.array(metadata[DESCRIPTION])}, "the description")
         check_bytes(model_bytes(description["layers"], description["sizes"]), "the model", file_limit(path))
         module = to_torch(_like(description, information))
         module.load_state_dict({name: torch.from_numpy(A) for name, A in arrays.items()}, assign=True)
-        return with_information(from_torch(module), information, path)
-    except KeyError as error:
-        raise ValueError(f"{path}: the model description is damaged (no {error})") from None
-    except (ValueError, TypeError, RuntimeError) as error:  # the last of load_state_dict
-        raise ValueError(f"{path}: {error}") from None
+        return with_information(from_torch(module), information, "the description")
 
 
 def _like(description: dict[str, Any], information: dict[str, Any]) -> MultilayerPerceptron:
