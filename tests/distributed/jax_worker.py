@@ -63,7 +63,7 @@ class StopAt(mg.Callback):
         self.step, self.rank = step, rank
 
     def poll(self, run: Training) -> None:
-        if run.step == self.step and (run.group is None or run.group.rank == self.rank):
+        if run.step == self.step and (run.group.size == 1 or run.group.rank == self.rank):
             run.stop()
 
 
