@@ -366,7 +366,7 @@ MISFIT = mg.MultilayerPerceptron([mg.LinearLayer(3, 8), mg.LinearLayer(7, 2)])
         (
             lambda M: M.fit(X32, LABELS, callbacks=[mg.EarlyStopping(1), mg.Callback]),
             TypeError,
-            "callbacks: expected a list of Callback objects, found <class .*Callback'> in it",
+            "callbacks: expected a list of Callback objects, found .*<class .*Callback'>",
         ),
         (lambda M: M.fit(X32, LABELS, callbacks=len), TypeError, "callbacks: expected a list of Callback objects"),
         (

@@ -14,10 +14,10 @@ from typing import Any
 import jax
 import numpy as np
 from cases import RATE, model, numbers, train
+from threads import using
 from xla_traffic import N, partitioned, traffic
 
 import matgrad as mg
-from matgrad.distributed import using
 from matgrad.distributed.group import Disagreement
 from matgrad.distributed.jax_group import JaxGroup
 from matgrad.training.run import Training
@@ -63,7 +63,7 @@ class StopAt(mg.Callback):
         self.step, self.rank = step, rank
 
     def poll(self, run: Training) -> None:
-        if run.step == self.step and (run.group is None or run.group.rank == self.rank):
+        if run.step == self.step and (run.group.size == 1 or run.group.rank == self.rank):
             run.stop()
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from threads import using
 
 import matgrad as mg
 from matgrad.backends.base import RecordingError
-from matgrad.distributed import Collectives, Group, using
+from matgrad.distributed import Collectives, Group
 from matgrad.engines.engine import Engine, engine_of
 from support import Framework
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 
 import pytest
-from threads import ThreadGroup
+from threads import ThreadGroup, using
 
 import matgrad as mg
-from matgrad.distributed import current, is_first, starting, using
-from matgrad.distributed import group as group_module
-from matgrad.distributed.group import Alone, join, leave
+from matgrad.distributed import current, is_first, starting
+from matgrad.distributed.group import Alone, _Joined, join, leave
 from matgrad.distributed.starting import Place, first_host, place_of
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_ADDR": "node7", "MASTER_PORT": "29500"}
@@ -117,7 +116,7 @@ def test_a_group_is_that_of_all_threads_of_its_process():
     finally:
         leave(group)
         still_first = is_first()
-        group_module._last = None
+        _Joined.last = None
     assert found == [group, False]
     assert current() is None
     assert not still_first  # what a script does after its group has ended is still done by one rank

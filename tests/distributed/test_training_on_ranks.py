@@ -106,7 +106,7 @@ class StopAt(Callback):
         self.step, self.rank, self.steps = step, rank, 0
 
     def poll(self, run):
-        if run.step >= self.step and (run.group is None or run.group.rank == self.rank):
+        if run.step >= self.step and (run.group.size == 1 or run.group.rank == self.rank):
             run.interrupt()
 
     def end(self, run):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 
-from matgrad.distributed import Collectives, using
+from matgrad.distributed import Collectives, Group
+from matgrad.distributed.group import _joined
 
 T = TypeVar("T")
 
@@ -60,6 +62,18 @@ def _like(X: Any, A: np.ndarray) -> Any:
     import torch
 
     return torch.from_numpy(A)
+
+
+@contextmanager
+def using(group: Group | None) -> Iterator[Group | None]:
+    """Train as a rank of this group in this thread, within the block."""
+    known = dict(vars(_joined))
+    _joined.group = group
+    try:
+        yield group
+    finally:
+        vars(_joined).clear()
+        vars(_joined).update(known)
 
 
 def on_ranks(size: int, work: Callable[[int], T], timeout: float = 120) -> list[T]:

@@ -13,7 +13,7 @@ from exchange_support import D, K, assert_near, examples, trained
 from keras import layers
 
 import matgrad as mg
-from matgrad.exchange import save_keras
+from matgrad.exchange import keras_layers, save_keras
 from matgrad.exchange.keras_models import own_warnings_ignored
 
 
@@ -112,7 +112,7 @@ def sequential(*parts: layers.Layer) -> keras.Sequential:
         (lambda: OwnModel(), "expected a Sequential or a functional model of Keras, found a OwnModel"),
         (two_outputs, r"layer 'add': takes several inputs, expected a chain of layers"),
         (lambda: sequential(Own(3, name="mine")), "layer 'mine', Own: found the class 'Own'"),
-        (lambda: sequential(layers.Dense(3, activation=relu, name="a")), "its outputs are not those"),
+        (lambda: sequential(layers.Dense(3, activation=relu, name="a")), "^the model: .* its outputs are not those"),
         (lambda: sequential(layers.Dense(3), layers.PReLU(name="p")), "layer 'p', PReLU: found the class 'PReLU'"),
         (lambda: sequential(layers.Dense(3), layers.Softmax(axis=0)), "found axis=0, expected -1 or 1"),
         (lambda: sequential(layers.Dense(3), layers.ReLU(max_value=6)), "found max_value=6, expected None"),
@@ -125,6 +125,15 @@ def sequential(*parts: layers.Layer) -> keras.Sequential:
 def test_what_has_no_counterpart_is_refused_by_its_name(make, message: str):
     with pytest.raises(ValueError, match=message):
         mg.from_keras(make())
+
+
+def test_the_first_layer_that_differs_is_named_also_of_a_file(tmp_path, monkeypatch):
+    model = sequential(layers.Dense(4, "relu"), layers.Dense(4, "tanh", name="second"), layers.Dense(K))
+    path = save(model, tmp_path / "model.keras")
+    monkeypatch.setitem(keras_layers.ACTIVATIONS, "tanh", mg.SigmoidActivation)
+    for source in (model, path):
+        with pytest.raises(ValueError, match="layer 'second', Dense: for a random batch of 16, its outputs are not"):
+            mg.from_keras(source)
 
 
 def test_slopes_and_thresholds_that_keras_lacks_are_refused():
@@ -159,14 +168,18 @@ def test_no_code_of_a_file_is_run(tmp_path):
         function = {"class_name": "__lambda__", "config": {"value": "cG9zaXgKc3lzdGVt"}}
         configuration["config"]["layers"][1]["config"]["activation"] = function
 
+    def own(module: str) -> dict:
+        return {"module": module, "class_name": "system", "config": {"command": "touch evil"}}
+
     for change, message in (
-        (evil, "config: found str, expected dict"),
+        (evil, "damaged, or not such a file"),
         (pickled, "found the activation {'class_name': '__lambda__'"),
         (lambda c: {"assets/x.txt": b"1"}, "expected the files config.json, .* in it, found"),
         (lambda c: {"model.weights.h5": b"hello"}, "model.weights.h5: not an HDF5 file"),
-        (lambda c: c["config"]["layers"][1]["config"].update(units=10**12, name="x"), None),  # of which nothing is made
+        (lambda c: c["config"]["layers"][1]["config"].update(units=10**12), "expected 3"),  # of which nothing is made
+        (lambda c: c["config"]["layers"][1]["config"].update(kernel_initializer=own("os")), None),
         (lambda c: c["config"]["layers"].append(c["config"]["layers"][1]), "dense_1/vars"),
-        (lambda c: c["config"]["layers"].append(3), "found int among the layers"),
+        (lambda c: c["config"]["layers"].append(3), "damaged, or not such a file"),
     ):
         path = changed(source, tmp_path / "changed.keras", change)
         if message is None:

@@ -113,9 +113,10 @@ def test_normalizations_of_rows_are_read(tmp_path, kind: str, opset: int):
         ([node("Conv", "X W")], r"node 1 'my Conv', Conv: unknown operator; known: Gemm, "),
         ([LINEAR, node("Relu", "Z", "A"), node("Relu", "A")], "node 3 'my Relu', Relu: expected a linear layer just"),
         ([LINEAR, node("Gelu", "Z", approximate="tanh")], "node 2 'my Gelu', Gelu: found approximate=tanh"),
-        ([LINEAR, node("Softmax", "Z", axis=0)], "for a random batch, its outputs are not those"),
-        ([LINEAR, node("Add", "Z X")], "take the same matrix; expected a chain"),
-        ([LINEAR, node("Tanh", "Z"), node("Tanh", "b", "T")], "node 3 'my Tanh', Tanh: is not on the way"),
+        ([LINEAR, node("Softmax", "Z", axis=0)], "node 2 .*: for a random batch of 16, its outputs are not those"),
+        ([LINEAR, node("Mul", "Z X")], "node 2 .*: found the inputs Z, X; expected a matrix, then 1"),
+        ([LINEAR, node("Relu", "X")], "node 2 .*: expected a chain of nodes, here one that takes 'Z'"),
+        ([LINEAR, node("Tanh", "Z"), node("Tanh", "b", "T")], "node 3 'my Tanh', Tanh: expected a chain"),
         ([node("Gemm", "X W b", transB=1, speed=2.0)], "cannot be run on a batch"),
         ([node("Gemm", "X W b", transB=1.0)], "transB: found 1.0, expected int"),
         ([node("Gemm", "W X", transB=1)], "found the inputs W, X"),
@@ -125,9 +126,8 @@ def test_normalizations_of_rows_are_read(tmp_path, kind: str, opset: int):
         ([LINEAR, node("PRelu", "Z b")], "found several slopes, expected one"),
         ([LINEAR, node("Relu", "Z", domain="mine")], "belongs to 'mine', expected the operators of ONNX"),
         ([LINEAR, node("Dropout", "Z r training")], "cannot be run on a batch"),
-        ([LINEAR], "no node takes 'Z', which is not the output 'Y'"),
-        ([], "no node takes 'X'"),
-        ([node("Identity", "X", "A"), node("Identity", "A", "X")], "node 1 .*: occurs in a circle of nodes"),
+        ([LINEAR], "the last node has the output 'Z', expected 'Y'"),
+        ([], "the last node has the output 'X'"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_node(tmp_path, nodes, message: str):
@@ -160,7 +160,7 @@ def test_other_files_element_types_and_versions_are_refused(tmp_path):
     with pytest.raises(ValueError, match="expected an ONNX file of operators version 9 to"):
         mg.from_onnx(path)
     path = saved(tmp_path / "m.onnx", node("Gemm", "X V b", transB=1), constants={"V": W.astype(np.float64)})
-    with pytest.raises(ValueError, match=r"tensor 'V': found element type 11, expected 1 \(float32\)"):
+    with pytest.raises(ValueError, match="tensor 'V': found element type float64, expected float32"):
         mg.from_onnx(path)
 
 
@@ -172,11 +172,10 @@ def test_a_number_that_onnx_has_in_float32_only_is_refused_in_float64(tmp_path):
         mg.to_onnx(M.to(dtype="float32"), tmp_path / "m.onnx")
 
 
-@pytest.mark.parametrize(("shape", "message"), [(["N", 1, D], "has 3 dimensions"), (["N", D + 1], "expected")])
-def test_inputs_of_other_dimensions_are_refused(tmp_path, shape, message: str):
+def test_inputs_of_other_dimensions_are_refused(tmp_path):
     path = saved(tmp_path / "m.onnx", node("Gemm", "X W b", transB=1))
     proto = onnx.load(path)
-    proto.graph.input[0].CopyFrom(helper.make_tensor_value_info("X", TensorProto.FLOAT, shape))
+    proto.graph.input[0].CopyFrom(helper.make_tensor_value_info("X", TensorProto.FLOAT, ["N", 1, D]))
     onnx.save(proto, path)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="has 3 dimensions"):
         mg.from_onnx(path)

@@ -146,7 +146,7 @@ def hooked() -> nn.Sequential:
         (nn.Sequential(nn.Linear(D, D), nn.Sequential(nn.Tanh(), nn.Conv1d(1, 1, 1))), r"^module 1.1, Conv1d\("),
         (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4), nn.ReLU()), r"^module 2, ReLU\(\): expected a linear layer"),
         (nn.Sequential(nn.Linear(D, 4), nn.Linear(5, 2)), "^module 1, .*: takes 5 columns, but .* has 4"),
-        (nn.Sequential(nn.Linear(D, 4), nn.Softmax(dim=0)), "for a random batch, its outputs are not those"),
+        (nn.Sequential(nn.Linear(D, 4), nn.Softmax(dim=0)), r"^module 1, Softmax\(dim=0\): for a random batch of 16"),
         (nn.Sequential(nn.Linear(D, 1), nn.Softmax(dim=1)), "softmax over one class is constant"),
         (nn.Sequential(nn.Linear(D, 4), nn.GELU(approximate="tanh")), "found approximate=tanh, expected none"),
         (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4, momentum=None)), "a number for momentum"),
@@ -156,7 +156,7 @@ def hooked() -> nn.Sequential:
         (nn.Sequential(nn.Linear(D, 4), nn.Linear(4, 4).double()), "found float32, float64"),
         (nn.Sequential(nn.ReLU()), "found no parameters"),
         (twice(), "^module 2, .*: occurs twice"),
-        (hooked(), "for a random batch, its outputs are not those"),
+        (hooked(), "^module 0, .*: for a random batch of 16, its outputs"),
         (nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4).eval()), "some modules are in training mode"),
     ],
 )  # fmt: skip

@@ -47,10 +47,12 @@ class EarlyStopping(Callback):
     def epoch(self, run: Training) -> None:
         if self.measure not in run.row:
             raise ValueError(f"early stopping: no {self.measure} is measured, only {', '.join(run.row)}")
-        try:
-            check_convergence(run)
-        except FloatingPointError as error:
-            self._rescue(run, error)
+        if (problem := divergence(run)) is not None:
+            if self.best is not None:  # a model to keep
+                kept = f"{self.measure.replace('_', ' ')} {self.best:.4f}"
+                warnings.warn(f"{problem}; kept the model of epoch {self.best_epoch}, with {kept}", stacklevel=2)
+                run.is_rescued = True
+                run.stop()
             return
         value = run.row[self.measure]
         if math.isfinite(value) and (self.best is None or value < self.best):
@@ -61,14 +63,6 @@ class EarlyStopping(Callback):
     def end(self, run: Training) -> None:
         if self.best is not None:
             run.M.load_state(self._state)
-
-    def _rescue(self, run: Training, error: FloatingPointError) -> None:
-        """End a diverging run without an error, if there is a model to keep."""
-        if self.best is not None:
-            kept = f"{self.measure.replace('_', ' ')} {self.best:.4f}"
-            warnings.warn(f"{error}; kept the model of epoch {self.best_epoch}, with {kept}", stacklevel=2)
-            run.is_rescued = True
-            run.stop()
 
 
 def _copied(M: MultilayerPerceptron) -> State:
@@ -83,27 +77,23 @@ class Divergence(Callback):
     place = 2
 
     def epoch(self, run: Training) -> None:
-        if not run.is_rescued:
-            check_convergence(run)
+        if not run.is_rescued and (problem := divergence(run)) is not None:
+            raise FloatingPointError(problem)
 
 
-def check_convergence(run: Training) -> None:
-    """Raise FloatingPointError if the loss of the last epoch or, if it was not measured, a parameter is not finite."""
+def divergence(run: Training) -> str | None:
+    """What is not finite after the last epoch: its loss or, if that was not measured, a parameter."""
     if "loss" in run.row:
-        check_finite_loss(run.row["loss"], run.epoch)
-        return
+        loss = run.row["loss"]
+        return None if math.isfinite(loss) else diverged(f"the loss is {loss}", run.epoch)
     for name, X in matrices_of(run.M.state()).items():
         if not all_finite(run.M.backend.to_numpy(X)):
-            raise FloatingPointError(_diverged(f"{name} has elements that are not finite", run.epoch))
+            return diverged(f"{name} has elements that are not finite", run.epoch)
+    return None
 
 
-def check_finite_loss(loss: float, epoch: int) -> None:
-    """Raise FloatingPointError if the loss is nan or infinite."""
-    if not math.isfinite(loss):
-        raise FloatingPointError(_diverged(f"the loss is {loss}", epoch))
-
-
-def _diverged(what: str, epoch: int) -> str:
+def diverged(what: str, epoch: int) -> str:
+    """The message of a run that has diverged."""
     return f"{what} after epoch {epoch}: a smaller learning rate or clipping may help"
 
 

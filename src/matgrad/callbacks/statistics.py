@@ -46,12 +46,11 @@ def _loss_and(metric: str, run: Training, data: DataLoader) -> tuple[float, floa
     """The mean loss and the metric of the current model; ranks that train together measure a part each."""
     N, group = data.size, run.group
     # code of users may look at several examples at once, and R² is no mean over examples
-    if group is not None and (group.size > N or metric == "r2" or not is_builtin(run.M, run.loss)):
-        group = None
-    own_data = data if group is None else data.between(group.part(N).start, group.part(N).stop)
+    is_shared = 1 < group.size <= N and metric != "r2" and is_builtin(run.M, run.loss)
+    own_data = data.between(group.part(N).start, group.part(N).stop) if is_shared else data
     measures = measure(run.M, own_data.in_order(evaluation_batch(run.M)), run.loss, compiled=run.compiled)
     own = measures.loss, getattr(measures, metric)
-    if group is None:
+    if not is_shared:
         return own
     counts, losses, metrics = zip(*group.exchange([own_data.size, *own], "the statistics"), strict=True)
     power = 2 if metric == "rmse" else 1

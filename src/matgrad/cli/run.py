@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import click
 import matgrad as mg
 from matgrad import datasets
 from matgrad.callbacks import Accounting, Callback, EarlyStopping, GradientCheck, Matrices, Report, Statistics
-from matgrad.callbacks.ending import check_finite_loss
+from matgrad.callbacks.ending import diverged
 from matgrad.cli.checkpoints import checkpoint_of, checkpoints
 from matgrad.cli.logs import logs
 from matgrad.cli.options import REPEATED, move
@@ -166,7 +167,8 @@ class TrainingRun:
         is_last = run.rows and not run.is_interrupted and not self.options["early_stopping"]
         measured = run.row if is_last and self.statistics.every_epoch else self.statistics.measured(run)
         results = {name: x for name, x in measured.items() if name.endswith(("loss", "accuracy", "rmse"))}
-        check_finite_loss(results["loss"], run.epoch)
+        if not math.isfinite(loss := results["loss"]):
+            raise FloatingPointError(diverged(f"the loss is {loss}", run.epoch))
         return results
 
     # -- what is printed ----------------------------------------------------------------------

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from enum import IntEnum
 from types import TracebackType
 from typing import Any, Self
@@ -144,34 +143,36 @@ def part(n: int, rank: int, size: int) -> slice:
     return slice(start, start + share + (rank < rest))
 
 
-_joined: Group | None = None  # the group of this process
-_last: Group | None = None  # the same, also after it has ended
-_using: ContextVar[tuple[Group | None] | None] = ContextVar("group", default=None)  # that of a block, if it has one
+class _Joined(threading.local):
+    """The group of this process; what is set on the class holds in all threads."""
+
+    group: Group | None = None
+    last: Group | None = None  # the same, also after it has ended
+
+
+_joined = _Joined()
 
 
 def current() -> Group | None:
     """The group that training belongs to now; None if this process trains alone."""
-    block = _using.get()
-    return _joined if block is None else block[0]
+    return _joined.group
 
 
 def join(group: Group) -> Group:
     """Train as a rank of this group from now on, in all threads."""
-    global _joined, _last
-    _joined = _last = group
+    _Joined.group = _Joined.last = group
     return group
 
 
 def leave(group: Group) -> None:
     """Train alone from now on, if not as a rank of another group."""
-    global _joined
-    if _joined is group:
-        _joined = None
+    if _Joined.group is group:
+        _Joined.group = None
 
 
 def is_first() -> bool:
     """Whether this process prints and writes: it trains alone, or is rank 0, also after its group has ended."""
-    group = current() or _last
+    group = _joined.group or _joined.last
     return group is None or group.is_first
 
 
@@ -179,13 +180,3 @@ def lost(error: Exception) -> ConnectionError:
     """The error of a connection between ranks, with the reason that the library gives, without its source line."""
     reason = str(error).partition("\n")[0]
     return ConnectionError(f"another rank has ended or does not answer ({re.sub(r'^[[].*?[]] ', '', reason)})")
-
-
-@contextmanager
-def using(group: Group | None) -> Iterator[Group | None]:
-    """Train as a rank of this group within the block."""
-    token = _using.set((group,))
-    try:
-        yield group
-    finally:
-        _using.reset(token)

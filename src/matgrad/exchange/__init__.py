@@ -57,7 +57,7 @@ def from_keras(model: Any) -> MultilayerPerceptron:
 
 def save_keras(M: MultilayerPerceptron, path: str | Path) -> None:
     """Write `to_keras(M)` to a .keras file, which `from_keras` reads."""
-    _tool("keras_files", "keras").save_keras(M, path)
+    _tool("keras_models", "keras").save_keras(M, path)
 
 
 def to_onnx(M: MultilayerPerceptron, path: str | Path, *, sparse: bool = False) -> None:

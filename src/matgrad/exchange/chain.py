@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from matgrad.activation_functions import ActivationFunction, AllReLUActivation, LeakyReLUActivation
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
+from matgrad.foundation.files import why_unreadable
 from matgrad.foundation.numbers import preserved_generator
 from matgrad.layers import (
     ActivationLayer,
@@ -30,7 +32,7 @@ from matgrad.layers import (
     SoftmaxLayer,
 )
 from matgrad.layers.dropout import DROPOUT_LAYERS
-from matgrad.layers.state import State, matrices_of
+from matgrad.layers.state import matrices_of
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix, values_of, with_values
 from matgrad.specifications.models import OPTIMIZER
@@ -120,16 +122,63 @@ def dense(W: Any) -> np.ndarray:
 
 # -- to a model ----------------------------------------------------------------------------------
 
-Run = Callable[[np.ndarray], np.ndarray]  # what another tool computes for a batch, in evaluation mode
+Outputs = Iterable[tuple[str, np.ndarray]]  # of a model, under "", then those of its parts, by their places
+Run = Callable[[np.ndarray], Outputs]  # what another tool computes for a batch, in evaluation mode
+SIZES = (16, 1)  # of the batches
 TOLERANCES = {"float32": 1e-3, "float64": 1e-6}  # relative to the largest output
 
 
 def model_of(chain: Chain, run: Run | None = None) -> MultilayerPerceptron:
     """The model with these operations: it has the optimizers of a new one, and trains where a new one does.
 
-    With `run`, its outputs are compared with those of the other tool for a random batch.
+    With `run`, its outputs are compared with those of the other tool, for random batches of several sizes.
     """
-    M, operations = MultilayerPerceptron(), list(chain)
+    operations = list(chain)
+    M = _assembled(operations)
+    if not any(layer.parameters for layer in M.layers):
+        raise ValueError("found no layers with weights, expected at least one")
+    if len(found := sorted({X.dtype.name for X in matrices_of(M.state()).values() if X.dtype.kind == "f"})) > 1:
+        raise ValueError(f"found weights of {' and '.join(found)}, expected one dtype")
+    if run is not None:
+        for N in SIZES:
+            X = np.random.default_rng(0).normal(size=(N, M.layers[0].input_size))
+            if M.normalization is not None:
+                X = M.normalization.offset + X * M.normalization.scale
+            _compare(operations, X.astype(M.dtype), run)
+    M.set_optimizer(OPTIMIZER)
+    return M.to("auto")
+
+
+def _compare(operations: list[tuple[str, Operation]], X: np.ndarray, run: Run) -> None:
+    """Raise if a model and the one that it was read from differ; the error names the first part that does."""
+    try:
+        with np.errstate(all="ignore"):
+            outputs = dict(run(X))
+    except Exception as error:  # of the other tool
+        raise ValueError(f"cannot be run on a batch of {len(X)} × {X.shape[1]}: {error}") from None
+    if _agrees(operations, outputs.pop(""), X):
+        return
+    ends = {where: i for i, (where, _) in enumerate(operations, start=1)}  # the last operation of each part
+    wrong = (where for where, Y in outputs.items() if not _agrees(operations[: ends[where]], Y, X))
+    raise ValueError(
+        f"{next(wrong, 'the model')}: for a random batch of {len(X)}, its outputs are not those of the layers that "
+        "were read: it has a setting, a hook or a method of its own that cannot be exchanged"
+    )
+
+
+def _agrees(operations: list[tuple[str, Operation]], found: np.ndarray, X: np.ndarray) -> bool:
+    """Whether the model with these operations has this output, up to rounding; before its first layer there is none."""
+    M = _assembled(operations)
+    if not M.layers:
+        return True
+    Y = M.eval().predict(X)
+    tolerance, largest = TOLERANCES[X.dtype.name], float(np.abs(Y).max(where=np.isfinite(Y), initial=0.0))
+    return np.shape(found) == Y.shape and np.allclose(found, Y, tolerance, tolerance * largest, equal_nan=True)
+
+
+def _assembled(operations: list[tuple[str, Operation]]) -> MultilayerPerceptron:
+    """The model with these operations, of which the first ones of a model are a model too."""
+    M = MultilayerPerceptron()
     size = next((n for _, operation in operations if (n := _columns(operation)) is not None), 0)
     with preserved_generator():
         for where, operation in operations:
@@ -140,34 +189,7 @@ def model_of(chain: Chain, run: Run | None = None) -> MultilayerPerceptron:
                     raise ValueError("follows the normalization of the targets, which is expected to be the last")
                 _append(M, operation, size)
                 size = M.layers[-1].output_size if M.layers else size
-    if not any(layer.parameters for layer in M.layers):
-        raise ValueError("found no layers with weights, expected at least one")
-    _check_dtype(M.state())
-    if run is not None:
-        _compare(M, run)
-    M.set_optimizer(OPTIMIZER)
-    return M.to("auto")
-
-
-def _compare(M: MultilayerPerceptron, run: Run) -> None:
-    """Raise if M and the model that it was read from have different outputs."""
-    X = np.random.default_rng(0).normal(size=(16, M.layers[0].input_size))
-    if M.normalization is not None:
-        X = M.normalization.offset + X * M.normalization.scale
-    X = X.astype(M.dtype)
-    try:
-        with np.errstate(all="ignore"):
-            found = run(X)
-    except Exception as error:  # of the other tool
-        raise ValueError(f"cannot be run on a batch of {X.shape[0]} × {X.shape[1]}: {error}") from None
-    with np.errstate(all="ignore"):
-        Y = M.clone().eval().predict(X)
-    tolerance, largest = TOLERANCES[M.dtype], float(np.abs(Y).max(where=np.isfinite(Y), initial=0.0))
-    if np.shape(found) != Y.shape or not np.allclose(found, Y, tolerance, tolerance * largest, equal_nan=True):
-        raise ValueError(
-            "for a random batch, its outputs are not those of the layers that were read: it has a setting, a hook "
-            "or a method of its own that cannot be exchanged"
-        )
+    return M
 
 
 def _columns(operation: Operation) -> int | None:
@@ -215,11 +237,24 @@ def _linear(affine: Affine, function: ActivationFunction | Softmax | LogSoftmax 
     return layer
 
 
-def normalizing(cls: type[Any], epsilon: float, *, momentum: float | None = None, **rows: Any) -> Any:
+ROWS: dict[type[Layer], tuple[str, ...]] = {  # the parameters and statistics of a layer that normalizes
+    BatchNormalizationLayer: ("gamma", "beta", "running_mean", "running_variance"),
+    LayerNormalizationLayer: ("gamma", "beta"),
+    RMSNormalizationLayer: ("gamma",),
+}
+
+
+def rows_of(layer: Normalizing) -> list[np.ndarray]:
+    """The parameters and statistics of a layer, as vectors."""
+    return [getattr(layer, name)[0] for name in ROWS[type(layer)]]
+
+
+def normalizing(cls: type[Any], rows: Iterable[np.ndarray], **settings: float) -> Any:
     """A layer that normalizes batches or examples, with these parameters and statistics."""
-    D = len(rows["gamma"])
-    layer = cls(D, epsilon=epsilon) if momentum is None else cls(D, epsilon=epsilon, momentum=momentum)
-    for name, row in rows.items():
+    named = dict(zip(ROWS[cls], rows, strict=True))
+    D = len(named["gamma"])
+    layer = cls(D, **settings)
+    for name, row in named.items():
         if row.shape != (D,):
             raise ValueError(f"{name}: found shape {row.shape}, expected {D} numbers")
         setattr(layer, name, _checked(name, row[None]))
@@ -235,13 +270,6 @@ def _checked(name: str, A: np.ndarray) -> np.ndarray:
     return np.array(A, order="C")
 
 
-def _check_dtype(state: State) -> None:
-    """Raise if there are matrices of several dtypes."""
-    found = sorted({X.dtype.name for X in matrices_of(state).values() if X.dtype.kind == "f"})
-    if len(found) > 1:
-        raise ValueError(f"found weights of {' and '.join(found)}, expected one dtype")
-
-
 # -- what the tools share -------------------------------------------------------------------------
 
 
@@ -252,6 +280,18 @@ def at(where: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Errors inside name the file; what else a damaged file may raise becomes a ValueError."""
+    with at(str(path)):
+        try:
+            yield
+        except OSError as error:
+            raise ValueError(why_unreadable(error)) from None
+        except (LookupError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
+            raise ValueError(f"damaged, or not such a file ({type(error).__name__}: {error})") from error
 
 
 def counterpart(table: Mapping[type, T], thing: Any, problem: str) -> T:

@@ -8,51 +8,49 @@ from __future__ import annotations
 import io
 import math
 import re
-import tempfile
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
-from matgrad.exchange.chain import at, model_of
-from matgrad.exchange.keras_layers import Config, Weights, operations_of
-from matgrad.foundation.files import DAMAGED_ARCHIVE, parse_json, why_unreadable
+from matgrad.exchange.chain import at, model_of, reading
+from matgrad.exchange.keras_layers import Config, Part, layers_of, operations_of
+from matgrad.foundation.files import DAMAGED_ARCHIVE, parse_json
 from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
-from matgrad.foundation.writing import atomic_write
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
 CONFIGURATION, WEIGHTS = "config.json", "model.weights.h5"
 MEMBERS = {"metadata.json", CONFIGURATION, WEIGHTS}
-DAMAGED = (OSError, RuntimeError, LookupError, TypeError, OverflowError)  # what h5py may raise
-
-
-def save_keras(M: MultilayerPerceptron, path: str | Path) -> None:
-    """Write `to_keras(M)` to a .keras file."""
-    from matgrad.exchange.keras_models import own_warnings_ignored, to_keras
-
-    with tempfile.TemporaryDirectory() as folder, own_warnings_ignored():
-        place = Path(folder) / "model.keras"  # the name must end so
-        to_keras(M).save(place)
-        with atomic_write(path) as file:
-            file.write(place.read_bytes())
 
 
 def load_keras(path: str | Path) -> MultilayerPerceptron:
-    """The model in a .keras file."""
-    configuration, weights = _read(path)
-    with at(str(path)):
-        model = parse_json(configuration.decode())
-        if not isinstance(model, dict):
-            raise ValueError(f"{CONFIGURATION}: found {type(model).__name__}, expected a table")
+    """The model in a .keras file; it is compared with the layers of Keras, where that is installed."""
+    with reading(path):
+        parts = parts_in(path)
         try:
-            file = h5py.File(io.BytesIO(weights), "r")
-        except DAMAGED as error:
-            raise ValueError(f"{WEIGHTS}: not an HDF5 file, or a damaged one ({error})") from None
-        with file:
-            limit = limit_from(len(weights))
-            return model_of(operations_of(model, lambda places: _arrays(file, _group(model, places), limit)))
+            from matgrad.exchange.keras_models import outputs_of
+        except ImportError:
+            return model_of(operations_of(parts))
+        return model_of(operations_of(parts), partial(outputs_of, parts))
+
+
+def parts_in(path: str | Path) -> list[Part]:
+    """The layers in a .keras file."""
+    configuration, weights = _read(path)
+    model = parse_json(configuration.decode())
+    try:
+        file = h5py.File(io.BytesIO(weights), "r")
+    except OSError as error:
+        raise ValueError(f"{WEIGHTS}: not an HDF5 file, or a damaged one ({error})") from None
+    parts, limit = [], limit_from(len(weights))
+    with file:
+        for places in layers_of(model):
+            kind, config = places[-1]["class_name"], places[-1]["config"]
+            parts.append(Part(kind, config, _arrays(file, _group(model, places), limit)))
+    return parts
 
 
 def _read(path: str | Path) -> tuple[bytes, bytes]:
@@ -62,14 +60,12 @@ def _read(path: str | Path) -> tuple[bytes, bytes]:
             sizes = {member.filename: member.file_size for member in archive.infolist()}
             if {*sizes} != MEMBERS or len(archive.infolist()) != len(MEMBERS):
                 found = ", ".join(map(repr, [*sizes][:10]))
-                raise ValueError(f"{path}: expected the files {', '.join(sorted(MEMBERS))} in it, found {found}")
-            check_bytes(sum(sizes.values()), str(path), file_limit(path))
-            check_count(sizes[CONFIGURATION], JSON, f"{path}: {CONFIGURATION}", "bytes")
+                raise ValueError(f"expected the files {', '.join(sorted(MEMBERS))} in it, found {found}")
+            check_bytes(sum(sizes.values()), "the content", file_limit(path))
+            check_count(sizes[CONFIGURATION], JSON, CONFIGURATION, "bytes")
             return archive.read(CONFIGURATION), archive.read(WEIGHTS)
     except DAMAGED_ARCHIVE as error:
-        raise ValueError(f"{path}: not a .keras file, or a damaged one ({error})") from None
-    except OSError as error:
-        raise ValueError(f"{path}: {why_unreadable(error)}") from None
+        raise ValueError(f"not a .keras file, or a damaged one ({error})") from None
 
 
 def _group(model: Config, places: tuple[Config, ...]) -> list[str]:
@@ -77,28 +73,21 @@ def _group(model: Config, places: tuple[Config, ...]) -> list[str]:
     names, parent = [], model
     for layer in places:
         kind, others = layer["class_name"], parent["config"]["layers"]
-        before = sum(other["class_name"] == kind for other in others[: _index(others, layer)])
+        index = next(i for i, other in enumerate(others) if other is layer)  # some may be equal to it
+        before = sum(other["class_name"] == kind for other in others[:index])
         name = re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", kind)).lower()
         names += ["layers", f"{name}_{before}" if before else name]
         parent = layer
     return [*names, "vars"]
 
 
-def _index(others: list[Config], layer: Config) -> int:
-    """The place of a layer among others, of which some may be equal to it."""
-    return next(i for i, other in enumerate(others) if other is layer)
-
-
-def _arrays(file: h5py.File, names: list[str], limit: int) -> Weights:
+def _arrays(file: h5py.File, names: list[str], limit: int) -> list[np.ndarray]:
     """The arrays 0, 1, … in a group."""
     with at(f"{WEIGHTS}: {'/'.join(names)}"):
-        try:
-            group: Any = file
-            for name in names:
-                group = _member(group, name, h5py.Group)
-            return [_array(_member(group, str(i), h5py.Dataset), limit) for i in range(len(group))]
-        except DAMAGED as error:
-            raise ValueError(f"is damaged ({error})") from None
+        group: Any = file
+        for name in names:
+            group = _member(group, name, h5py.Group)
+        return [_array(_member(group, str(i), h5py.Dataset), limit) for i in range(len(group))]
 
 
 def _member(group: h5py.Group, name: str, kind: type) -> Any:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -13,8 +16,10 @@ from keras import layers
 
 from matgrad import activation_functions as af
 from matgrad.exchange import chain
-from matgrad.exchange.chain import at, chain_of, counterpart, model_of
-from matgrad.exchange.keras_layers import MODELS, SMALLEST, Config, Weights, operations_of
+from matgrad.exchange.chain import at, chain_of, counterpart, model_of, rows_of
+from matgrad.exchange.keras_files import parts_in
+from matgrad.exchange.keras_layers import FUNCTIONS, SMALLEST, Part, operations_of
+from matgrad.foundation.writing import atomic_write
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
@@ -31,7 +36,7 @@ def to_keras(M: MultilayerPerceptron) -> keras.Sequential:
     return model
 
 
-Made = tuple[layers.Layer, Weights]
+Made = tuple[layers.Layer, list[np.ndarray]]
 
 
 def _dense(x: chain.Affine, dtype: str) -> Made:
@@ -40,16 +45,8 @@ def _dense(x: chain.Affine, dtype: str) -> Made:
 
 
 def _batch_normalization(x: BatchNormalizationLayer, dtype: str) -> Made:
-    layer = layers.BatchNormalization(epsilon=x.epsilon, momentum=chain.complement(x.momentum), dtype=dtype)
-    return layer, [A[0] for A in (x.gamma, x.beta, x.running_mean, x.running_variance)]
-
-
-def _layer_normalization(x: LayerNormalizationLayer, dtype: str) -> Made:
-    return layers.LayerNormalization(epsilon=x.epsilon, dtype=dtype), [x.gamma[0], x.beta[0]]
-
-
-def _rms_normalization(x: RMSNormalizationLayer, dtype: str) -> Made:
-    return layers.RMSNormalization(epsilon=x.epsilon, dtype=dtype), [x.gamma[0]]
+    momentum = chain.complement(x.momentum)
+    return layers.BatchNormalization(epsilon=x.epsilon, momentum=momentum, dtype=dtype), rows_of(x)
 
 
 def _normalization(x: chain.Normalize | chain.Denormalize, dtype: str) -> Made:
@@ -83,23 +80,17 @@ def _thresholded(f: af.TReLUActivation, dtype: str) -> Made:
 WRITERS: dict[type, Callable[[Any, str], Made]] = {
     chain.Affine: _dense,
     chain.Softmax: lambda x, dtype: (layers.Softmax(dtype=dtype), []),
-    chain.LogSoftmax: _named("log_softmax"),
     BatchNormalizationLayer: _batch_normalization,
-    LayerNormalizationLayer: _layer_normalization,
-    RMSNormalizationLayer: _rms_normalization,
+    LayerNormalizationLayer: lambda x, dtype: (layers.LayerNormalization(epsilon=x.epsilon, dtype=dtype), rows_of(x)),
+    RMSNormalizationLayer: lambda x, dtype: (layers.RMSNormalization(epsilon=x.epsilon, dtype=dtype), rows_of(x)),
     chain.Dropout: lambda x, dtype: (layers.Dropout(x.rate, dtype=dtype), []),
     chain.Normalize: _normalization,
     chain.Denormalize: _normalization,
-    af.ReLUActivation: _named("relu"),
     af.LeakyReLUActivation: lambda f, dtype: _leaky(chain.slope_of(f), dtype),
     af.AllReLUActivation: lambda f, dtype: _leaky(f.alpha, dtype),
     af.TReLUActivation: _thresholded,
-    af.HyperbolicTangentActivation: _named("tanh"),
-    af.SigmoidActivation: _named("sigmoid"),
-    af.GELUActivation: _named("gelu"),
-    af.SiLUActivation: _named("silu"),
     af.ELUActivation: lambda f, dtype: (layers.ELU(f.alpha, dtype=dtype), []),
-    af.SoftplusActivation: _named("softplus"),
+    **{function: _named(name) for name, function in FUNCTIONS.items()},
 }
 
 
@@ -115,21 +106,47 @@ def own_warnings_ignored() -> Iterator[None]:
 
 
 def from_keras(model: keras.Model) -> MultilayerPerceptron:
-    """The model that a Keras model is; see `matgrad.exchange`."""
+    """The model that a Keras model is, by the file that Keras writes of it; see `matgrad.exchange`."""
     if not isinstance(model, keras.Model):
         raise TypeError(f"expected a keras.Model or the name of a .keras file, found {type(model).__name__}")
-    if type(model).__name__ not in MODELS or not type(model).__module__.startswith("keras."):
+    if not type(model).__module__.startswith("keras."):
         raise ValueError(f"expected a Sequential or a functional model of Keras, found a {type(model).__name__}")
+    with tempfile.TemporaryDirectory() as folder:
+        parts = parts_in(_saved(model, folder))
+    return model_of(operations_of(parts), partial(outputs_of, parts, model=model))
 
-    def weights(path: tuple[Config, ...]) -> Weights:
-        layer = model
-        for entry in path:
-            layer = layer.get_layer(entry["config"]["name"])
-        return [keras.ops.convert_to_numpy(variable) for variable in layer.weights]
 
-    def run(X: np.ndarray) -> np.ndarray:
-        shape = (len(X), *model.input_shape[1:])  # a layer Flatten takes examples of any shape
-        return keras.ops.convert_to_numpy(model(X.reshape(shape), training=False))
+def save_keras(M: MultilayerPerceptron, path: str | Path) -> None:
+    """Write `to_keras(M)` to a .keras file."""
+    with tempfile.TemporaryDirectory() as folder, atomic_write(path) as file:
+        file.write(_saved(to_keras(M), folder).read_bytes())
 
+
+def _saved(model: keras.Model, folder: str) -> Path:
+    """The file of a model."""
+    path = Path(folder) / "model.keras"  # the name must end so
     with own_warnings_ignored():
-        return model_of(operations_of(keras.saving.serialize_keras_object(model), weights), run)
+        model.save(path)
+    return path
+
+
+def outputs_of(parts: list[Part], X: np.ndarray, model: keras.Model | None = None) -> chain.Outputs:
+    """What a model computes, by default as a chain of its layers, and what Keras's layers with these settings do.
+
+    Only plain settings are passed on, so that nothing in a file is run.
+    """
+    found, Y = {}, keras.ops.convert_to_tensor(X)
+    with own_warnings_ignored():
+        for part in parts:
+            plain = {name: x for name, x in part.config.items() if not isinstance(x, dict)}
+            layer = getattr(layers, part.kind)(**plain | {"dtype": part.dtype})
+            layer.build(Y.shape)
+            layer.load_own_variables({str(i): A for i, A in enumerate(part.arrays)})
+            Y = layer(Y, training=False)
+            if part.kind not in ("Identity", "Flatten"):
+                found[part.where] = keras.ops.convert_to_numpy(Y)
+        if model is not None:
+            shape = (len(X), *model.input_shape[1:])  # a layer Flatten takes examples of any shape
+            Y = model(X.reshape(shape), training=False)
+        yield "", keras.ops.convert_to_numpy(Y)
+    yield from found.items()

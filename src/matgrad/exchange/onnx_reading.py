@@ -10,17 +10,15 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.numpy_helper
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
 from matgrad import activation_functions as af
 from matgrad.datasets.normalization import KINDS, Normalization
 from matgrad.exchange import chain
-from matgrad.exchange.chain import Operation, at, model_of
+from matgrad.exchange.chain import Operation, at, model_of, reading
 from matgrad.exchange.onnx_graph import Graph, Node
 from matgrad.exchange.onnx_writing import METADATA
-from matgrad.foundation.files import why_unreadable
 from matgrad.foundation.limits import MEMBERS, check_bytes, check_count, file_limit
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -31,18 +29,17 @@ OLDEST = 9  # version of the operators
 
 def from_onnx(path: str | Path) -> MultilayerPerceptron:
     """The model in an ONNX file; see `matgrad.exchange`."""
-    proto = _read(path)
-    texts = {entry.key: entry.value for entry in proto.metadata_props}
-    information: dict[str, Any] = {}
-    if METADATA in texts:
-        _, information = read_description({"matgrad": np.array(texts[METADATA])}, path)
-    with at(str(path)):
+    with reading(path):
+        proto = _read(path)
+        texts = {entry.key: entry.value for entry in proto.metadata_props}
+        information: dict[str, Any] = {}
+        if METADATA in texts:
+            _, information = read_description({"matgrad": np.array(texts[METADATA])}, "the description")
         graph = Graph(proto, file_limit(path))
         M = model_of(_operations(graph), graph.run)
-        graph.check_size(M)
-    M.normalization = _of_kind(information.get("normalize"), M.normalization)
-    M.target_normalization = _of_kind(information.get("normalize_targets"), M.target_normalization)
-    return with_information(M, information, path)
+        M.normalization = _of_kind(information.get("normalize"), M.normalization)
+        M.target_normalization = _of_kind(information.get("normalize_targets"), M.target_normalization)
+        return with_information(M, information, "the description")
 
 
 def _of_kind(kind: str | None, normalization: Normalization | None) -> Normalization | None:
@@ -54,49 +51,33 @@ def _of_kind(kind: str | None, normalization: Normalization | None) -> Normaliza
 
 def _read(path: str | Path) -> onnx.ModelProto:
     """The content of a file, after a check that it is an ONNX model of a known version."""
-    proto = onnx.ModelProto()
-    try:
-        with open(path, "rb") as file:
-            check_bytes(2 * os.fstat(file.fileno()).st_size, str(path))
-            proto.ParseFromString(file.read())
-    except OSError as error:
-        raise ValueError(f"{path}: {why_unreadable(error)}") from None
-    except DecodeError as error:
-        raise ValueError(f"{path}: not an ONNX file, or a damaged one ({error})") from None
+    with open(path, "rb") as file:
+        check_bytes(2 * os.fstat(file.fileno()).st_size, "the file")
+        try:
+            proto = onnx.ModelProto.FromString(file.read())
+        except DecodeError as error:
+            raise ValueError(f"not an ONNX file, or a damaged one ({error})") from None
     versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
     newest = onnx.defs.onnx_opset_version()
     if len(versions) != 1 or not OLDEST <= versions[0] <= newest:
-        raise ValueError(f"{path}: expected an ONNX file of operators version {OLDEST} to {newest}, found {versions}")
-    check_count(len(proto.graph.node), MEMBERS, str(path), "nodes")
-    with at(str(path)):
-        _check_strings(proto)
+        raise ValueError(f"expected an ONNX file of operators version {OLDEST} to {newest}, found {versions}")
+    check_count(len(proto.graph.node), MEMBERS, "the graph", "nodes")
     return proto
 
 
-def _check_strings(message: Any) -> None:
-    """Raise if strings are not in UTF-8, which protobuf hands out as bytes."""
-    for field, value in message.ListFields():
-        items = [value] if isinstance(value, str | bytes) or not hasattr(value, "__len__") else value
-        if field.type == field.TYPE_STRING and (wrong := [x for x in items if not isinstance(x, str)]):
-            raise ValueError(f"{field.name}: found {wrong[0]!r:.100}, expected a string in UTF-8")
-        if field.type == field.TYPE_MESSAGE:
-            for item in items:
-                _check_strings(item)
-
-
 def _operations(graph: Graph) -> Iterator[tuple[str, Operation]]:
-    """The operations of the nodes from the input to the output, with their places."""
-    while graph.last != graph.output:
-        node = graph.next()
+    """The operations of the nodes, with their places."""
+    while graph.left:
+        node = graph.take()
         with at(node.where):
-            graph.take(node)
             if node.kind not in READERS:
                 raise ValueError(f"unknown operator; known: {', '.join(READERS)}")
             operation = READERS[node.kind](node)
         if operation is not None:
+            graph.ends[node.where] = graph.last
             yield node.where, operation
-    for node in graph.left.values():
-        raise ValueError(f"{node.where}: is not on the way from the input to the output")
+    if graph.last != graph.output:
+        raise ValueError(f"the last node has the output {graph.last!r}, expected {graph.output!r}")
 
 
 def _gemm(node: Node) -> chain.Affine:
@@ -133,21 +114,21 @@ def _row(A: Any) -> np.ndarray:
 
 
 def _batch_normalization(node: Node) -> Operation:
-    epsilon, momentum = node.attribute("epsilon", 1e-5), chain.complement(node.attribute("momentum", 0.9))
-    names = ("gamma", "beta", "running_mean", "running_variance")
-    rows = dict(zip(names, map(_row, node.matrices(4, 4)), strict=True))
-    return chain.normalizing(BatchNormalizationLayer, epsilon, momentum=momentum, **rows)
+    settings = {
+        "epsilon": node.attribute("epsilon", 1e-5),
+        "momentum": chain.complement(node.attribute("momentum", 0.9)),
+    }
+    return chain.normalizing(BatchNormalizationLayer, map(_row, node.matrices(4, 4)), **settings)
 
 
 def _layer_normalization(node: Node) -> Operation:
-    gamma, *rest = map(_row, node.matrices(1, 2))
-    beta = rest[0] if rest else np.zeros_like(gamma)
-    return chain.normalizing(LayerNormalizationLayer, _epsilon_of_rows(node), gamma=gamma, beta=beta)
+    gamma, *beta = map(_row, node.matrices(1, 2))
+    rows = [gamma, *(beta or [np.zeros_like(gamma)])]
+    return chain.normalizing(LayerNormalizationLayer, rows, epsilon=_epsilon_of_rows(node))
 
 
 def _rms_normalization(node: Node) -> Operation:
-    (gamma,) = map(_row, node.matrices(1, 1))
-    return chain.normalizing(RMSNormalizationLayer, _epsilon_of_rows(node), gamma=gamma)
+    return chain.normalizing(RMSNormalizationLayer, map(_row, node.matrices(1, 1)), epsilon=_epsilon_of_rows(node))
 
 
 def _epsilon_of_rows(node: Node) -> float:
@@ -165,11 +146,8 @@ def _prelu(node: Node) -> Operation:
 
 
 def _sigmoid(node: Node) -> Operation:
-    """σ(x), or x·σ(x) if a product follows that takes x as well."""
-    (before,) = node.proto.input
-    product = node.graph.follow("Mul") if len(node.graph.users[before]) == 2 else None
-    if product is not None and sorted(product.proto.input) != sorted([before, *node.proto.output]):
-        raise ValueError(f"{product.where}, expected a product with what the sigmoid takes")
+    """σ(x), or x·σ(x) if a product with x follows."""
+    product = node.graph.follow("Mul", *node.proto.input)
     return af.SigmoidActivation() if product is None else af.SiLUActivation()
 
 

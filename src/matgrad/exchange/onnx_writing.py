@@ -94,26 +94,17 @@ def _batch_normalization(graph: _Graph, x: BatchNormalizationLayer) -> None:
     """ONNX has ε in float32; what is left of it in float64 is added to the variance."""
     epsilon = float(np.float32(x.epsilon))
     rest = 0.0 if graph.dtype == "float32" else x.epsilon - epsilon
-    variance = x.running_variance + x.running_variance.dtype.type(rest)
-    rows = [A[0] for A in (x.gamma, x.beta, x.running_mean, variance)]
-    graph.add("BatchNormalization", *rows, epsilon=epsilon, momentum=chain.complement(x.momentum))
+    *rows, variance = chain.rows_of(x)
+    variance = variance + variance.dtype.type(rest)
+    graph.add("BatchNormalization", *rows, variance, epsilon=epsilon, momentum=chain.complement(x.momentum))
 
 
-def _layer_normalization(graph: _Graph, x: LayerNormalizationLayer) -> None:
-    _check_float32(graph)
-    graph.add("LayerNormalization", x.gamma[0], x.beta[0], axis=1, epsilon=x.epsilon)
-
-
-def _rms_normalization(graph: _Graph, x: RMSNormalizationLayer) -> None:
-    _check_float32(graph)
-    graph.opset, graph.ir = WITH_RMS
-    graph.add("RMSNormalization", x.gamma[0], axis=1, epsilon=x.epsilon)
-
-
-def _check_float32(graph: _Graph) -> None:
-    """Raise if float64 is written where ONNX computes means and square roots in float32."""
+def _normalization_of_rows(graph: _Graph, x: LayerNormalizationLayer | RMSNormalizationLayer) -> None:
     if graph.dtype != "float32":
         raise ValueError("ONNX normalizes rows in float32 only; expected M.to(dtype='float32')")
+    if isinstance(x, RMSNormalizationLayer):
+        graph.opset, graph.ir = WITH_RMS
+    graph.add(type(x).__name__.removesuffix("Layer"), *chain.rows_of(x), axis=1, epsilon=x.epsilon)
 
 
 def _silu(graph: _Graph, f: af.SiLUActivation) -> None:
@@ -137,8 +128,8 @@ WRITERS: dict[type, Callable[[_Graph, Any], object]] = {
     chain.Softmax: lambda graph, x: graph.add("Softmax", axis=1),
     chain.LogSoftmax: lambda graph, x: graph.add("LogSoftmax", axis=1),
     BatchNormalizationLayer: _batch_normalization,
-    LayerNormalizationLayer: _layer_normalization,
-    RMSNormalizationLayer: _rms_normalization,
+    LayerNormalizationLayer: _normalization_of_rows,
+    RMSNormalizationLayer: _normalization_of_rows,
     chain.Normalize: _normalize,
     chain.Denormalize: _denormalize,
     af.ReLUActivation: lambda graph, f: graph.add("Relu"),

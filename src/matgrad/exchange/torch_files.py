@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import KINDS, Normalization
+from matgrad.exchange.chain import reading
 from matgrad.exchange.torch_models import from_torch, to_torch
 from matgrad.foundation.files import read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
@@ -44,24 +44,18 @@ def load_torch(path: str | Path) -> MultilayerPerceptron:
             f"{path}: a state dictionary alone, without the description of a model; make the module, let it "
             "load_state_dict(safetensors.torch.load_file(...)), and use mg.from_torch"
         )
-    description, information = read_description({"matgrad": np.array(metadata[DESCRIPTION])}, path)
-    try:
+    with reading(path):
+        description, information = read_description({"matgrad": np.array(metadata[DESCRIPTION])}, "the description")
         check_bytes(model_bytes(description["layers"], description["sizes"]), "the model", file_limit(path))
-        dtype = next((A.dtype.name for A in arrays.values() if A.dtype.name in DTYPES), "float32")
-        module = to_torch(_like(description, information, dtype))
-        _check_tensors(module.state_dict(), arrays)
-        module.load_state_dict({name: torch.from_numpy(A) for name, A in arrays.items()})
-        return with_information(from_torch(module), information, path)
-    except KeyError as error:
-        raise ValueError(f"{path}: the model description is damaged (no {error})") from None
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: {error}") from None
+        module = to_torch(_like(description, information))
+        module.load_state_dict({name: torch.from_numpy(A) for name, A in arrays.items()}, assign=True)
+        return with_information(from_torch(module), information, "the description")
 
 
-def _like(description: dict[str, Any], information: dict[str, Any], dtype: str) -> MultilayerPerceptron:
+def _like(description: dict[str, Any], information: dict[str, Any]) -> MultilayerPerceptron:
     """A model of the same kind as the one that was saved."""
     with preserved_generator():
-        M = create_model(**description).to(dtype=dtype)
+        M = create_model(**description)
     for attribute, kind, size in (
         ("normalization", information.get("normalize"), M.layers[0].input_size),
         ("target_normalization", information.get("normalize_targets"), M.layers[-1].output_size),
@@ -72,16 +66,3 @@ def _like(description: dict[str, Any], information: dict[str, Any], dtype: str) 
             rows = Normalization.none(size)
             setattr(M, attribute, Normalization(kind, rows.offset, rows.scale))
     return M
-
-
-def _check_tensors(expected: dict[str, torch.Tensor], found: dict[str, np.ndarray]) -> None:
-    """Raise if names, shapes or dtypes of arrays are not as expected."""
-    if missing := [name for name in expected if name not in found]:
-        raise ValueError(f"no {missing[0]} in it; found {', '.join(sorted(found))}")
-    if unknown := [name for name in found if name not in expected]:
-        raise ValueError(f"{', '.join(unknown)} in it, which this model does not have")
-    for name, tensor in expected.items():
-        A, dtype = found[name], str(tensor.dtype).removeprefix("torch.")
-        if A.shape != tuple(tensor.shape) or A.dtype.name != dtype:
-            shape = tuple(tensor.shape)
-            raise ValueError(f"{name} is {A.dtype} of shape {A.shape}, expected {dtype} of shape {shape}")

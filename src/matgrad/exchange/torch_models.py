@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,13 +15,15 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import DTYPES
 from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
-from matgrad.exchange.chain import Operation, at, chain_of, counterpart, model_of
+from matgrad.exchange.chain import Operation, at, chain_of, counterpart, model_of, normalizing, rows_of
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 
 LINEAR = 40.0  # where ln(1 + e^x) is x, also in float64
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class _Rows(nn.Module):
@@ -76,48 +78,27 @@ def to_torch(M: MultilayerPerceptron) -> nn.Sequential:
 
 def _linear(affine: chain.Affine, dtype: str) -> nn.Linear:
     K, D = affine.W.shape
-    module = skip_init(nn.Linear, D, K, dtype=getattr(torch, dtype))
-    _fill(module.weight, chain.dense(affine.W))
-    _fill(module.bias, affine.b)
+    module = _filled(skip_init(nn.Linear, D, K), chain.dense(affine.W), affine.b)
     if isinstance(affine.W, SparseMatrix):
         ones = SparseMatrix(affine.W.support, np.ones_like(affine.W.values))
         prune.custom_from_mask(module, "weight", torch.tensor(ones.to_dense()))
     return module
 
 
-def _batch_norm(x: BatchNormalizationLayer, dtype: str) -> nn.BatchNorm1d:
-    module = nn.BatchNorm1d(x.input_size, eps=x.epsilon, momentum=x.momentum, dtype=getattr(torch, dtype))
-    tensors = (module.weight, module.bias, module.running_mean, module.running_var)
-    for tensor, A in zip(tensors, (x.gamma, x.beta, x.running_mean, x.running_variance), strict=True):
-        _fill(tensor, A[0])
+def _filled(module: Module, *arrays: np.ndarray) -> Module:
+    """The module with copies of these arrays as its first parameters and buffers, in their dtype."""
+    tensors = dict(zip(module.state_dict(), map(torch.tensor, arrays), strict=False))
+    module.load_state_dict(tensors, strict=False, assign=True)
     return module
-
-
-def _layer_norm(x: LayerNormalizationLayer, dtype: str) -> nn.LayerNorm:
-    module = nn.LayerNorm(x.input_size, eps=x.epsilon, dtype=getattr(torch, dtype))
-    _fill(module.weight, x.gamma[0])
-    _fill(module.bias, x.beta[0])
-    return module
-
-
-def _rms_norm(x: RMSNormalizationLayer, dtype: str) -> nn.RMSNorm:
-    module = nn.RMSNorm(x.input_size, eps=x.epsilon, dtype=getattr(torch, dtype))
-    _fill(module.weight, x.gamma[0])
-    return module
-
-
-def _fill(tensor: Any, A: np.ndarray) -> None:
-    with torch.no_grad():
-        tensor.copy_(torch.tensor(A))
 
 
 WRITERS: dict[type, Callable[[Any, str], nn.Module]] = {
     chain.Affine: _linear,
     chain.Softmax: lambda x, dtype: nn.Softmax(dim=1),
     chain.LogSoftmax: lambda x, dtype: nn.LogSoftmax(dim=1),
-    BatchNormalizationLayer: _batch_norm,
-    LayerNormalizationLayer: _layer_norm,
-    RMSNormalizationLayer: _rms_norm,
+    BatchNormalizationLayer: lambda x, dtype: _filled(nn.BatchNorm1d(x.input_size, x.epsilon, x.momentum), *rows_of(x)),
+    LayerNormalizationLayer: lambda x, dtype: _filled(nn.LayerNorm(x.input_size, x.epsilon), *rows_of(x)),
+    RMSNormalizationLayer: lambda x, dtype: _filled(nn.RMSNorm(x.input_size, x.epsilon), *rows_of(x)),
     chain.Dropout: lambda x, dtype: nn.Dropout(x.rate),
     chain.Normalize: lambda x, dtype: NormalizeInputs(x.normalization, getattr(torch, dtype)),
     chain.Denormalize: lambda x, dtype: DenormalizeOutputs(x.normalization, getattr(torch, dtype)),
@@ -147,41 +128,49 @@ def from_torch(module: nn.Module) -> MultilayerPerceptron:
         raise ValueError(f"expected parameters of one dtype, {' or '.join(DTYPES)}, found {found}")
     if len({part.training for part in module.modules()}) > 1:
         raise ValueError("some modules are in training mode and others are not: call train() or eval() first")
-    M = model_of(_chain(module, dtypes[0]), lambda X: _outputs(module, X))
-    return M.train(module.training)
-
-
-def _outputs(module: nn.Module, X: np.ndarray) -> np.ndarray:
-    """What a module computes in evaluation mode."""
-    mode, device = module.training, next(module.parameters()).device
+    parts = [(name, part) for name, part in _flat("", module) if type(part) is not nn.Identity]
+    mode = module.training
     try:
-        with torch.no_grad():
-            return _array(module.eval()(torch.tensor(X, device=device)))
+        M = model_of(_chain(parts, dtypes[0]), lambda X: _outputs(module.eval(), parts, X))
     finally:
         module.train(mode)
+    return M.train(mode)
 
 
-def _chain(module: nn.Module, dtype: str) -> Iterator[tuple[str, Operation]]:
-    """The operations of a module, with their places."""
+Parts = list[tuple[str, nn.Module]]
+
+
+@torch.no_grad()
+def _outputs(module: nn.Module, parts: Parts, X: np.ndarray) -> chain.Outputs:
+    """What a module and its parts compute."""
+    Y = torch.tensor(X, device=next(module.parameters()).device)
+    yield "", _array(module(Y))
+    for where, part in parts:
+        Y = part(Y)
+        if type(part) is not nn.Flatten:
+            yield where, _array(Y)
+
+
+def _chain(parts: Parts, dtype: str) -> Iterator[tuple[str, Operation]]:
+    """The operations of modules, with their places."""
     seen: set[int] = set()
-    for name, part in _flat("", module):
-        where = f"module {name}, {part}" if name else f"{part}"
+    known = ", ".join(kind.__name__ for kind in READERS)
+    for where, part in parts:
         with at(where):
             if id(part) in seen:
                 raise ValueError("occurs twice, and would have two copies of its weights")
             seen.add(id(part))
-            if type(part) in (nn.Identity, nn.Flatten):
+            if type(part) is nn.Flatten:
                 continue
-            known = ", ".join(kind.__name__ for kind in READERS)
             problem = f"expected an nn.Sequential of modules of these types, not of derived ones: {known}"
             operation = counterpart(READERS, part, problem)(part, dtype)
         yield where, operation
 
 
 def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The modules in nested Sequentials, with their names."""
+    """The modules in nested Sequentials, with their places."""
     if not isinstance(module, nn.Sequential):
-        yield name, module
+        yield f"module {name}, {module}" if name else f"{module}", module
         return
     for key, part in module._modules.items():  # named_children leaves out what occurs twice
         if part is not None:
@@ -194,36 +183,32 @@ def _affine(module: nn.Linear, dtype: str) -> chain.Affine:
     b = _array(module.bias) if module.bias is not None else np.zeros(module.out_features, dtype)
     if not hasattr(module, "weight_mask"):
         return chain.Affine(_array(module.weight), b)
-    mask = _array(module.weight_mask)
-    if not np.isin(mask, (0, 1)).all():
-        raise ValueError("weight_mask: expected zeros and ones")
-    return chain.Affine(SparseMatrix.from_dense(_array(module.weight_orig), Support.from_mask(mask != 0)), b)
+    support = Support.from_mask(_array(module.weight_mask) != 0)
+    return chain.Affine(SparseMatrix.from_dense(_array(module.weight_orig), support), b)
 
 
 def _batch_normalization(module: nn.BatchNorm1d, dtype: str) -> Operation:
     if module.momentum is None or not module.track_running_stats:
         raise ValueError("expected track_running_stats=True, and a number for momentum")
-    statistics = {"running_mean": _array(module.running_mean), "running_variance": _array(module.running_var)}
-    rows = _rows(module, module.num_features, dtype) | statistics
-    return chain.normalizing(BatchNormalizationLayer, module.eps, momentum=module.momentum, **rows)
+    rows = [*_rows(module, module.num_features, dtype), _array(module.running_mean), _array(module.running_var)]
+    return normalizing(BatchNormalizationLayer, rows, epsilon=module.eps, momentum=module.momentum)
 
 
 def _layer_normalization(module: nn.LayerNorm, dtype: str) -> Operation:
-    return chain.normalizing(LayerNormalizationLayer, module.eps, **_rows(module, module.normalized_shape, dtype))
+    return normalizing(LayerNormalizationLayer, _rows(module, module.normalized_shape, dtype), epsilon=module.eps)
 
 
 def _rms_normalization(module: nn.RMSNorm, dtype: str) -> Operation:
     """RMS normalization, whose ε is that of the dtype if the module has none."""
     epsilon = float(np.finfo(dtype).eps) if module.eps is None else module.eps
-    gamma = _rows(module, module.normalized_shape, dtype)["gamma"]
-    return chain.normalizing(RMSNormalizationLayer, epsilon, gamma=gamma)
+    return normalizing(RMSNormalizationLayer, _rows(module, module.normalized_shape, dtype)[:1], epsilon=epsilon)
 
 
-def _rows(module: Any, shape: Any, dtype: str) -> dict[str, Any]:
+def _rows(module: Any, shape: Any, dtype: str) -> list[np.ndarray]:
     """γ and β of a module that normalizes; 1 and 0 if it has none."""
     weight, bias = module.weight, getattr(module, "bias", None)
     gamma = np.ones(shape, dtype) if weight is None else _array(weight)
-    return {"gamma": gamma, "beta": np.zeros(shape, dtype) if bias is None else _array(bias)}
+    return [gamma, np.zeros(shape, dtype) if bias is None else _array(bias)]
 
 
 def _gelu(module: nn.GELU, dtype: str) -> Operation:

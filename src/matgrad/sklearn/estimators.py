@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ from sklearn.utils.validation import column_or_1d
 
 from matgrad.sklearn.perceptron import Perceptron
 from matgrad.softmax_functions import stable_log_softmax, stable_softmax
-from matgrad.specifications.parsing import Items
 
 
+@dataclass(repr=False, eq=False)
 class MLPClassifier(ClassifierMixin, Perceptron):
     """A multilayer perceptron that learns classes of any type; its outputs are logits, one per class.
 
@@ -79,41 +80,7 @@ class MLPClassifier(ClassifierMixin, Perceptron):
 
     metric, default_loss = "accuracy", "SoftmaxCrossEntropy"
 
-    def __init__(
-        self,
-        hidden_layer_sizes: Items | int = (100,),
-        activation: Items = "relu",
-        *,
-        loss: str | None = None,
-        class_weight: Mapping[Any, float] | str | None = None,
-        density: Items | None = None,
-        sparse_training: str | None = None,
-        optimizer: str = "Adam",
-        learning_rate: float | str = 0.001,
-        batch_size: int | str = "auto",
-        max_iter: int = 200,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        backend: str = "auto",
-        device: str | None = None,
-        dtype: str | None = None,
-        matmul: str = "float32",
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:  # scikit-learn reads the parameters from this signature
-        self._set_parameters(locals())
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MLPClassifier:
-        """Train a new model on examples X, an array, a frame or a sparse matrix, with the classes y of any type."""
-        X, y, s = self._checked(X, y, sample_weight, reset=True)
-        y = _labels(y)
-        self.classes_ = np.unique(y)
-        self._start_classes(X)
-        t = np.searchsorted(self.classes_, y)
-        kept, held = self._parts(X, t, self._weights(t, s), stratify=t)
-        self._train(kept, self.max_iter, held)
-        return self
+    class_weight: Mapping[Any, float] | str | None = field(default=None, kw_only=True)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> MLPClassifier:
         """Train for one more epoch, with weights as they are; the first call needs all `classes`, y may lack some."""
@@ -124,16 +91,14 @@ class MLPClassifier(ClassifierMixin, Perceptron):
         if self.class_weight == "balanced":
             raise ValueError("partial_fit: class_weight='balanced' needs all examples, expected weights of the classes")
         X, y, s = self._checked(X, y, sample_weight, reset=is_first)
-        y, known = _labels(y), np.unique(classes if is_first or classes is not None else self.classes_)
+        known = np.unique(classes if is_first or classes is not None else self.classes_)
         if not is_first and not np.array_equal(known, self.classes_):
             raise ValueError(f"partial_fit: found the classes {known}, expected {self.classes_}, as in the first call")
         if len(unknown := np.setdiff1d(y, known)):
             raise ValueError(f"partial_fit: found the class {unknown.tolist()[0]!r} in y, expected one of {known}")
         if is_first:
-            self.classes_ = known
-            self._start_classes(X)
-        t = np.searchsorted(self.classes_, y)
-        self._train((X, t, self._weights(t, s)), 1)
+            self._start(X, known)
+        self._train((X, *self._targets(y, s)), 1)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -161,18 +126,26 @@ class MLPClassifier(ClassifierMixin, Perceptron):
         """log-softmax(f_Θ(X)), the logarithms of the probabilities."""
         return stable_log_softmax(self._output(X))
 
-    def _start_classes(self, X: Any) -> None:
+    def _checked(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[Any, np.ndarray, np.ndarray | None]:
+        X, y, s = super()._checked(X, y, sample_weight, reset)
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        return X, y, s
+
+    def _start(self, X: Any, y: np.ndarray) -> None:
         """A new model with one output per class."""
+        self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             raise ValueError(f"y: found one class, {self.classes_.tolist()[0]!r}; expected at least 2 classes")
-        self._start(X.dtype.name, len(self.classes_))
+        self._create(X.dtype.name, len(self.classes_))
 
-    def _weights(self, t: np.ndarray, s: np.ndarray | None) -> np.ndarray | None:
-        """s ⊙ T c, with c the weights of the classes; None if there are neither."""
+    def _targets(self, y: np.ndarray, s: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+        """The indices of the classes, and s ⊙ T c, with c the weights of the classes; None if there are neither."""
+        t = np.searchsorted(self.classes_, y)
         if self.class_weight is None:
-            return s
+            return t, s
         c = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[t])
-        return c[t] if s is None else s * c[t]
+        return t, c[t] if s is None else s * c[t]
 
 
 class MLPRegressor(RegressorMixin, Perceptron):
@@ -185,22 +158,14 @@ class MLPRegressor(RegressorMixin, Perceptron):
 
     metric, default_loss = "r2", "MeanSquaredError"
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MLPRegressor:
-        """Train a new model on examples X, an array, a frame or a sparse matrix, with one or more numbers each in y."""
-        X, y, s = self._checked(X, y, sample_weight, reset=True)
-        self._start_numbers(X, y)
-        kept, held = self._parts(X, _columns(y), s)
-        self._train(kept, self.max_iter, held)
-        return self
-
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> MLPRegressor:
         """Train for one more epoch, with weights as they are."""
         self._check_partial()
         is_first = not hasattr(self, "model_")
         X, y, s = self._checked(X, y, sample_weight, reset=is_first)
         if is_first:
-            self._start_numbers(X, y)
-        self._train((X, _columns(y), s), 1)
+            self._start(X, y)
+        self._train((X, *self._targets(y, s)), 1)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -213,17 +178,13 @@ class MLPRegressor(RegressorMixin, Perceptron):
         tags.target_tags.multi_output = True
         return tags
 
-    def _start_numbers(self, X: Any, y: np.ndarray) -> None:
+    def _start(self, X: Any, y: np.ndarray) -> None:
         """A new model with one output per column of y."""
         self._is_vector = y.ndim == 1
-        self._start(X.dtype.name, _columns(y).shape[1])
+        self._create(X.dtype.name, _columns(y).shape[1])
 
-
-def _labels(y: np.ndarray) -> np.ndarray:
-    """The classes of the examples as a vector."""
-    y = column_or_1d(y, warn=True)
-    check_classification_targets(y)
-    return y
+    def _targets(self, y: np.ndarray, s: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+        return _columns(y), s
 
 
 def _columns(y: np.ndarray) -> np.ndarray:

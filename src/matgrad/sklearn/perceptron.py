@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -30,43 +31,50 @@ LARGEST_BATCH = 200  # of batch_size='auto'
 SEEDS = 2**31 - 1
 
 
+@dataclass(repr=False, eq=False)
 class Perceptron(BaseEstimator):
     """An estimator whose model is a `MultilayerPerceptron`; its parameters are those of `MLPClassifier`."""
 
-    metric: str  # the score, as a property of `Measures`
-    default_loss: str
-    model_: MultilayerPerceptron
+    metric: ClassVar[str]  # the score, as a property of `Measures`
+    default_loss: ClassVar[str]
 
-    def __init__(
-        self,
-        hidden_layer_sizes: Items | int = (100,),
-        activation: Items = "relu",
-        *,
-        loss: str | None = None,
-        density: Items | None = None,
-        sparse_training: str | None = None,
-        optimizer: str = "Adam",
-        learning_rate: float | str = 0.001,
-        batch_size: int | str = "auto",
-        max_iter: int = 200,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        backend: str = "auto",
-        device: str | None = None,
-        dtype: str | None = None,
-        matmul: str = "float32",
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self._set_parameters(locals())
+    hidden_layer_sizes: Items | int = (100,)
+    activation: Items = "relu"
+    _: KW_ONLY
+    loss: str | None = None
+    density: Items | None = None
+    sparse_training: str | None = None
+    optimizer: str = "Adam"
+    learning_rate: float | str = 0.001
+    batch_size: int | str = "auto"
+    max_iter: int = 200
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+    backend: str = "auto"
+    device: str | None = None
+    dtype: str | None = None
+    matmul: str = "float32"
+    random_state: Any = None
+    verbose: bool = False
 
-    def _set_parameters(self, given: dict[str, Any]) -> None:
-        """Set the arguments of the constructor as attributes, as scikit-learn expects them."""
-        for name in given.keys() - {"self", "__class__"}:
-            setattr(self, name, given[name])
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train a new model on examples X, an array, a frame or a sparse matrix, with the targets y."""
+        X, y, s = self._checked(X, y, sample_weight, reset=True)
+        self._start(X, y)
+        kept, held = self._parts(X, *self._targets(y, s))
+        self._train(kept, self.max_iter, held)
+        return self
 
     # -- for the estimators -------------------------------------------------------------------
+    def _start(self, X: Any, y: np.ndarray) -> None:
+        """Make an untrained model for such examples and targets."""
+        raise NotImplementedError
+
+    def _targets(self, y: np.ndarray, s: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+        """The targets of the model for y, and the weights of the examples."""
+        raise NotImplementedError
+
     def _checked(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[Any, np.ndarray, np.ndarray | None]:
         """X, y and the weights as arrays, after a check of them and of the parameters."""
         self._check_parameters()
@@ -77,14 +85,14 @@ class Perceptron(BaseEstimator):
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return X, y, sample_weight
 
-    def _start(self, dtype: str, outputs: int) -> None:
+    def _create(self, dtype: str, outputs: int) -> None:
         """An untrained model."""
         self._rng = np.random.default_rng(check_random_state(self.random_state).randint(SEEDS))
         sizes = parse_numbers(self.hidden_layer_sizes, "hidden_layer_sizes")
         hidden = [ACTIVATIONS.get(item, item) for item in split_items(self.activation, "activation")]
         hidden = hidden * len(sizes) if len(hidden) == 1 else hidden
         with self._random_numbers():
-            self.model_ = create_model(
+            self.model_: MultilayerPerceptron = create_model(
                 [*hidden, "Linear"],
                 [self.n_features_in_, *sizes, outputs],
                 optimizers=self.optimizer,
@@ -120,9 +128,7 @@ class Perceptron(BaseEstimator):
         self.validation_scores_ = self.history_.get(f"validation_{self.metric}")
         self.loss_ = self.loss_curve_[-1 if held is None else int(np.nanargmin(history["validation_loss"]))]
 
-    def _parts(
-        self, X: Any, T: np.ndarray, s: np.ndarray | None, stratify: np.ndarray | None = None
-    ) -> tuple[tuple, tuple | None]:
+    def _parts(self, X: Any, T: np.ndarray, s: np.ndarray | None) -> tuple[tuple, tuple | None]:
         """(X, T, s / mean(s)) in two parts, to train on and to validate with; the second is None if none are held out.
 
         So weights are relative: with those of mean 1, weight 2 is the example twice, and weight 0 no example.
@@ -131,8 +137,10 @@ class Perceptron(BaseEstimator):
         if not self.early_stopping:
             return (X, T, s), None
         given = [A for A in (X, T, s) if A is not None]
-        options = {"test_size": self.validation_fraction, "random_state": self._seed(), "stratify": stratify}
-        parts = train_test_split(*given, **options)
+        stratify = T if self.metric == "accuracy" else None
+        parts = train_test_split(
+            *given, test_size=self.validation_fraction, random_state=self._seed(), stratify=stratify
+        )
         kept, held = parts[::2], parts[1::2]
         return (*kept, None)[:3], (*held, None)[:3]
 

@@ -17,7 +17,7 @@ from matgrad.backends.base import Array, Scalar
 from matgrad.callbacks import Callback, Checkpoints, Divergence, Interruption
 from matgrad.datasets import DataLoader
 from matgrad.distributed.agreement import agree
-from matgrad.distributed.group import Request, current
+from matgrad.distributed.group import Alone, Request, current
 from matgrad.engines.engine import Batches
 from matgrad.engines.fallback import TrainingStep
 from matgrad.foundation.imports import deferred
@@ -99,7 +99,7 @@ class Training:
         compiled: bool = True,
     ) -> None:
         self.loss, self.data, self.compiled = loss, data, compiled
-        self.group = current()  # of the ranks that train together; None if this process trains alone
+        self.group = current() or Alone()  # of the ranks that train together
         self._model, self._is_between_batches, self._is_current, self._is_in_epoch = M, False, False, False
         self.epochs = check_size("epochs", epochs, least=0)
         self.rows: list[dict[str, Any]] = []  # one per epoch
@@ -199,22 +199,20 @@ class Training:
 
     def _ask(self, request: Request) -> None:
         """Do what is requested, at once or, where ranks train together, as soon as all have heard it."""
-        if self.group is None:
-            self._obey(request)
-        else:
-            self.group.asked = max(self.group.asked, request)
+        self.group.asked = max(self.group.asked, request)
+        if self.group.size == 1:
+            self._listen()
 
     def _listen(self, has_changed: bool = False) -> bool:
         """Do what any rank requests, and whether the model of any has changed; all ranks ask one another now."""
-        if self.group is None:
-            return has_changed
         has_changed = self.group.listen(has_changed)
-        self._obey(self.group.heard)
+        self._obey()
         return has_changed
 
-    def _obey(self, request: Request) -> None:
-        self.is_stopped |= request >= Request.STOP
-        self.is_interrupted |= request == Request.INTERRUPT
+    def _obey(self) -> None:
+        """Do what was heard."""
+        self.is_stopped |= self.group.heard >= Request.STOP
+        self.is_interrupted |= self.group.heard == Request.INTERRUPT
 
     # -- checkpoints --------------------------------------------------------------------------
     def snapshot(self) -> RunState:
@@ -279,13 +277,12 @@ class Training:
     def train(self, callbacks: Sequence[Callback] = ()) -> None:
         """Train epoch by epoch, until the last one or until a callback stops training."""
         self._step = TrainingStep(self.M, self.loss, self.clip_norm, compiled=self.compiled)
-        if self.group is not None:
-            self.group.asked = self.group.heard = Request.NONE
+        self.group.asked = self.group.heard = Request.NONE
         own = [*checked_callbacks(callbacks), Divergence(), Interruption()]
         if any(isinstance(callback, Checkpoints) for callback in own):
             own.append(Interruption(signal.SIGTERM))
         self._callbacks = sorted(own, key=lambda callback: (callback.place, isinstance(callback, Checkpoints)))
-        if self.group is not None:
+        if self.group.size > 1:
             schedule = "every step" if self._rates.per_step else "every epoch"
             agree(self.group, fingerprint_of_run(self, self._settings() | {"the learning rate": f"changes {schedule}"}))
         # divergence is reported in words; every callback that was started ends, also if another one fails
@@ -295,20 +292,20 @@ class Training:
                 at_end.callback(callback.end, self)
             while self.epoch < self.epochs and not self.is_stopped:
                 if self._train_epoch():
-                    for is_last in (False, True):  # the last ones may look whether the run is stopped
-                        for callback in self._callbacks:
-                            if (callback.place == LAST) == is_last:
-                                self._after_epoch(callback)
-                        self._listen()
+                    self._after_epoch()
 
-    def _after_epoch(self, callback: Callback) -> None:
-        """Call a callback after an epoch; what it takes counts as training if it is part of it."""
-        start = time.perf_counter()
-        callback.epoch(self)
-        if callback.is_training:
-            seconds = time.perf_counter() - start
-            self.seconds += seconds
-            self.row["seconds"] += seconds
+    def _after_epoch(self) -> None:
+        """Call the callbacks, the last ones when it is known whether the run is stopped; some are part of training."""
+        for is_last in (False, True):
+            for callback in self._callbacks:
+                if (callback.place == LAST) == is_last:
+                    start = time.perf_counter()
+                    callback.epoch(self)
+                    if callback.is_training:
+                        seconds = time.perf_counter() - start
+                        self.seconds += seconds
+                        self.row["seconds"] += seconds
+            self._listen()
 
     def _train_epoch(self) -> bool:
         """Train on the batches of an epoch; returns False if training was stopped before the last."""
@@ -321,7 +318,7 @@ class Training:
             data = self._resume_epoch(data, self._resumed)
         self._epoch_data, self._is_in_epoch = data, True
         rates.start(self.epoch, self.step - self.batch)
-        if self.group is not None:
+        if self.group.size > 1:
             agree(self.group, fingerprint_of_epoch(self, data), "the start of an epoch")
         is_whole, is_lost = True, False
         with counted(M):
@@ -382,10 +379,8 @@ class Training:
         """
         done, start = self.batch, self.step - self.batch
         intervals = {callback.interval for callback in self._callbacks if callback.wants_batches}
-        if self.group is not None:  # all ranks do what one of them needs
-            intervals = {
-                n for others in self.group.exchange(sorted(intervals), "the parts of an epoch") for n in others
-            }
+        every = self.group.exchange(sorted(intervals), "the parts of an epoch")
+        intervals = {n for own in every for n in own}  # all ranks do what one of them needs
         is_plain = isinstance(data, DataLoader) and data.is_plain  # others may form their batches as they like
         self._is_watched = 1 in intervals or (bool(intervals) and not is_plain)
         if self._is_watched or not isinstance(data, DataLoader):
@@ -409,7 +404,7 @@ class Training:
     def _watched(self, data: Batches) -> Iterator[tuple[Array, ...]]:
         """The batches; the one that is trained on is also (self.X, self.T, *self.s)."""
         for i, (self.X, self.T, *self.s) in enumerate(data):
-            if i == 0 and self.group is not None:
+            if i == 0 and self.group.size > 1:
                 agree(self.group, fingerprint_of_batch(self.X, self.T, *self.s), "the first batch")
             self.state = self.M.state()
             yield self.X, self.T, *self.s
@@ -433,8 +428,7 @@ class Training:
         for callback in self._callbacks:
             callback.poll(self)
         self._seconds_of_callbacks += time.perf_counter() - start
-        if self.group is not None:
-            self._obey(self.group.heard)  # with the last step
+        self._obey()  # what was heard with the last step
         if self.is_stopped and self.batch != self.batches:
             raise _Stopped
 
@@ -443,7 +437,7 @@ class Training:
         due = [x for x in self._callbacks if x.wants_batches and self.step % x.interval == 0]
         start = time.perf_counter()
         self._is_between_batches, self._is_current = True, False
-        if due and self.group is not None:
+        if due and self.group.size > 1:
             _ = self.M  # on all ranks, since callbacks of the first may look at it
         for callback in due:
             callback.batch(self)
@@ -513,10 +507,7 @@ def finished(run: Training, callbacks: Sequence[Callback], resume: str | Path | 
 
 def checked_callbacks(callbacks: Sequence[Callback]) -> list[Callback]:
     """The callbacks, after a check that each is one."""
-    if not isinstance(callbacks, Iterable):
+    items = list(callbacks) if isinstance(callbacks, Iterable) else [None]
+    if not all(isinstance(item, Callback) for item in items):
         raise TypeError(f"callbacks: expected a list of Callback objects, found {callbacks!r}")
-    items = list(callbacks)
-    for item in items:
-        if not isinstance(item, Callback):
-            raise TypeError(f"callbacks: expected a list of Callback objects, found {item!r} in it")
     return items
