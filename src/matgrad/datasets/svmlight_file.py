@@ -10,7 +10,7 @@ import numpy as np
 
 from matgrad.datasets.checking import DataError
 from matgrad.datasets.dataset import Dataset, hold_out
-from matgrad.datasets.reading import reading
+from matgrad.datasets.reading import opened
 from matgrad.datasets.tables import MAX_RARE_CLASSES, TASKS, are_few_integers, check_choice, described
 from matgrad.foundation.imports import how_to_install
 from matgrad.foundation.limits import check_bytes, file_limit
@@ -72,7 +72,7 @@ def _read(path: Path) -> tuple[Any, np.ndarray]:
         raise ModuleNotFoundError(
             f"svmlight files need scikit-learn, which is not installed: {how_to_install('sklearn')}", name=error.name
         ) from None
-    with reading(path, is_text=True) as content:
+    with opened(path, is_text=True) as content:
         try:
             X, t = load_svmlight_file(content, zero_based=True)
         except (ValueError, OverflowError) as error:

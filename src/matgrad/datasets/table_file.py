@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from matgrad.datasets.dataset import DataError
-from matgrad.datasets.reading import reading
+from matgrad.datasets.reading import opened
 from matgrad.foundation.limits import FLOAT32, check_bytes, file_limit
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def read_table(
         with arrow_errors("the table"):
             return _typed("the table", pa.table(source), target)
     path = Path(source)
-    with reading(path, is_text=True) as file, arrow_errors(str(path)):
+    with opened(path, is_text=True) as file, arrow_errors(str(path)):
         content = io.BufferedReader(file, SAMPLE)  # type: ignore[type-var]
         start = content.peek(SAMPLE)
         if start.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")):

@@ -55,10 +55,10 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path}: {why_unreadable(error)}") from None
 
 
-def why_unreadable(error: OSError) -> str:
+def why_unreadable(error: Exception) -> str:
     """Why a file could not be read, in words."""
     known = {FileNotFoundError: "no such file", IsADirectoryError: "found a folder, expected a file"}
-    return known.get(type(error), f"cannot be read ({error.strerror or error})")
+    return known.get(type(error), f"cannot be read ({getattr(error, 'strerror', None) or error})")
 
 
 # what a damaged archive may raise
