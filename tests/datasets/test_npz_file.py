@@ -102,7 +102,7 @@ class Touch:
 
 def test_pickled_objects_are_refused_and_not_executed(tmp_path: Path):
     np.savez(tmp_path / "a.npz", **ARRAYS | {"Ttest": np.array([Touch(tmp_path / "trace")], dtype=object)})
-    with pytest.raises(DataError, match=r"a.npz: Ttest: found an array of objects"):
+    with pytest.raises(DataError, match=r"a.npz: Ttest: not an array of .*found object"):
         npz(tmp_path / "a.npz")
     assert not (tmp_path / "trace").exists()
 
@@ -161,12 +161,12 @@ HUGE = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 10000000)}\
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "a.npz: the .*ends too early|a.npz: not an npz file"),
+        (b"", "a.npz: not an npz file"),
         (saved()[:-100], "a.npz: not an npz file, or a damaged one"),
         (saved()[:200] + b"\xff" * 30 + saved()[230:], "a.npz: not an npz file, or a damaged one"),
-        (npy(), r"a.npz: found a single array \(npy\), expected an npz file"),
-        (with_header(b"not a header\n"), "a.npz: Xtrain: not an array, or a damaged one"),
-        (with_header(HUGE), "a.npz: an array does not fit into memory|a.npz: Xtrain: not an array"),
+        (npy(), r"a.npz: not an npz file"),
+        (with_header(b"not a header\n"), "a.npz: Xtrain: not an array of numbers"),
+        (with_header(HUGE), "a.npz: Xtrain: not an array"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, content: bytes, message: str):

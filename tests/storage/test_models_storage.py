@@ -88,7 +88,9 @@ def test_a_normalization_is_part_of_the_model(file):
     np.testing.assert_array_equal(mg.load(file).predict(X), M.predict(X))
     content = dict(np.load(file))
     np.savez(file, **{name: A for name, A in content.items() if name != "extra.scale"})
-    with pytest.raises(ValueError, match="expected offset and scale of size 1 × 5 for the standard normalization"):
+    with pytest.raises(
+        ValueError, match="expected finite offset and scale of size 1 × 5 for the standard normalization"
+    ):
         mg.load(file)
 
 
@@ -117,9 +119,9 @@ def test_a_normalization_of_the_targets_is_part_of_the_model(file):
     assert loaded.fit(X, T, epochs=1)["loss"][0] < found["loss"][0]
     content = dict(np.load(file))
     for change, message in (
-        ({"extra.target_scale": np.ones((1, 3))}, "expected target_offset and target_scale of size 1 × 2"),
-        ({"extra.target_scale": np.zeros((1, 2))}, "extra.target_scale has elements that are not positive"),
-        ({"extra.target_offset": np.full((1, 2), np.nan)}, "extra.target_offset has elements that are not finite"),
+        ({"extra.target_scale": np.ones((1, 3))}, "expected finite target_offset and target_scale of size 1 × 2"),
+        ({"extra.target_scale": np.zeros((1, 2))}, "positive scales"),
+        ({"extra.target_offset": np.full((1, 2), np.nan)}, "expected finite target_offset"),
     ):
         np.savez(file, **content | change)
         with pytest.raises(ValueError, match=message):
@@ -134,7 +136,7 @@ def test_the_names_of_columns_and_classes_are_checked(file):
         (Features((*columns, Column(2)), 4, Column(3, "t")), {}, "the features are damaged: unexpected names"),
         (None, {"class_names": ["a", "b"]}, "expected the different names of 3 classes"),
         (None, {"class_names": ["a", "b", "a"]}, "expected the different names of 3 classes"),
-        (None, {"class_names": "abc"}, r".*description is damaged .*\$\.class_names"),
+        (None, {"class_names": "abc"}, r".*description is damaged: .*\$\.class_names"),
     ):
         M.features = features
         M.save(file, information=information)
@@ -326,11 +328,11 @@ def damaged(file, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("missing", "no W2 in it; found"),
-        ("shape", r"W1 has shape \(7, 4\), expected \(7, 5\)"),
-        ("nan", "b1 has elements that are not finite numbers"),
-        ("text array", "b1 has elements that are not finite numbers"),
-        ("object", r"W1: found an array of objects \(pickled\)"),
+        ("missing", "there is no 'W2'"),
+        ("shape", r"1.W is \(7, 4\), expected \(7, 5\)"),
+        ("nan", "1.b has elements that are not finite"),
+        ("text array", "1.b is <U1, but the model is float32"),
+        ("object", "W1: not an array of numbers"),
         ("unknown", "W9 in it, which this model does not have"),
         ("no description", "no model description in it"),
         ("bad description", "the model description is damaged"),
@@ -338,7 +340,7 @@ def damaged(file, how: str) -> None:
         ("layer", "unknown layer 'TReLUU'"),
         ("truncated", "not an npz file"),
         ("empty", "not an npz file, or a damaged one"),
-        ("npy", "found a single array"),
+        ("npy", "not an npz file"),
         ("text", "not an npz file"),
         ("pickle", "not an npz file"),
     ],
@@ -354,7 +356,7 @@ def test_a_refused_file_leaves_the_model_as_it_was(file):
     damaged(file, "shape")
     M = create_model(LAYERS, SIZES, dropouts="0.3;0;0")
     before = {name: X.copy() for name, X in M.state().items()}
-    with pytest.raises(ValueError, match="W1 has shape"):
+    with pytest.raises(ValueError, match="1.W is"):
         load_weights(M, file)
     for name, X in M.state().items():
         np.testing.assert_array_equal(X, before[name])

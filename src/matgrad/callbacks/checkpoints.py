@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from matgrad.callbacks.callback import Callback
 from matgrad.datasets.checking import all_finite
 from matgrad.foundation.numbers import check_size
-from matgrad.foundation.writing import lock_folder, make_folder
+from matgrad.foundation.writing import lock_folder
 from matgrad.layers.state import matrices_of
 from matgrad.storage.checkpoints import (
     BEST,
@@ -115,7 +115,7 @@ class Checkpoints(Callback):
 
     def _open(self, run: Training, is_own: bool) -> None:
         """Make the folder and keep it for this run; it may have no checkpoints of other runs, nor later ones."""
-        make_folder(self.folder)
+        self.folder.mkdir(exist_ok=True)
         try:
             self._lock = lock_folder(self.folder)
         except BlockingIOError:

@@ -10,7 +10,7 @@ import numpy as np
 
 from matgrad.datasets.dataset import DataError
 from matgrad.datasets.table_file import Table, listed, named
-from matgrad.foundation.files import conform
+from matgrad.foundation.files import conform, naming
 from matgrad.foundation.limits import check_bytes, limit_from
 
 MISSING_RULES = ("error", "drop", "median")
@@ -177,10 +177,8 @@ class Features:
     @classmethod
     def from_json(cls, value: Any) -> Features:
         """The features that `as_json` describes, after a check."""
-        try:
+        with naming("the features are damaged"):
             features = conform(value, cls)
-        except ValueError as error:
-            raise ValueError(f"the features are damaged ({error})") from None
         columns, target = features.columns, features.target
         names, positions = [column.name for column in columns], [column.position for column in columns]
         valid = {

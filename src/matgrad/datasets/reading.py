@@ -39,7 +39,7 @@ def _decompressing(file: IO[bytes], start: bytes) -> IO[bytes]:
         return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
     import lzma  # which some builds of Python lack
 
-    return lzma.LZMAFile(file)  # type: ignore[return-value]
+    return lzma.LZMAFile(file)
 
 
 def existing_folder(folder: str | os.PathLike[str]) -> Path:

@@ -10,7 +10,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -43,7 +43,6 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, place)
-        _sync_folder(place.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -57,11 +56,6 @@ def replaceable(path: str | Path) -> Path:
     if place.exists() and not os.access(place, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     return place
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder, unless it exists."""
-    path.mkdir(exist_ok=True)
 
 
 def lock_folder(folder: Path) -> int:
@@ -112,25 +106,11 @@ def write_or_rescue(path: Path, write: Callable[[Path], object]) -> str | None:
     try:
         write(path)
         return None
-    except (OSError, ValueError) as error:  # a ValueError has the reason in other words
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-    message = reason if str(path) in reason else f"{path}: cannot be written ({reason})"
     rescued = Path(tempfile.mkdtemp(prefix="matgrad-")) / path.name
-    try:
-        write(rescued)
-    except (OSError, ValueError):
-        return f"{message}, nor can {rescued}"
-    return f"{message}; it is in {rescued}"
-
-
-def _sync_folder(folder: Path) -> None:
-    """fsync the directory, where the system can."""
-    with suppress(OSError):  # a folder cannot be opened on Windows
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    write(rescued)
+    return f"{path}: cannot be written ({reason}); it is in {rescued}"
 
 
 @dataclass(frozen=True)

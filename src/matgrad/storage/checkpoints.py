@@ -22,15 +22,20 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.conversion import convert
-from matgrad.datasets.checking import all_finite
-from matgrad.foundation.files import conform, parse_json, read_safetensors
+from matgrad.foundation.files import conform, naming, parse_json, read_safetensors
 from matgrad.foundation.writing import PREFIX, atomic_write
-from matgrad.layers.state import SUPPORT, State, matrices_of, supports_of
+from matgrad.layers.state import State
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.support import Support
 from matgrad.specifications.models import model_specification
-from matgrad.storage.models import INDEX, model_arrays, model_description, read_description, state_tensors
+from matgrad.storage.models import (
+    INDEX,
+    model_arrays,
+    model_description,
+    read_description,
+    replace_state,
+    state_tensors,
+)
 
 FORMAT = 1
 MATRIX, SUPPORT_KEY = "$matrix", "$support"  # what stands in JSON for a matrix, and for a support with its sizes
@@ -76,13 +81,9 @@ class Checkpoint:
 
     def restore(self, M: MultilayerPerceptron) -> None:
         """Give M the whole state, also that of its optimizers; M must be made as the model was."""
-        try:
+        with naming(self.path):
             self._check_specification(M)
-            state = on_backend(self.state, M)
-            for model in (M.clone(), M):  # M stays as it is if the clone does not fit
-                _load(model, state)
-        except ValueError as error:
-            raise ValueError(f"{self.path}: {error}") from None
+            replace_state(M, self.state, is_whole=True)
 
     def _check_specification(self, M: MultilayerPerceptron) -> None:
         """Raise if a model was not made like the one in the file."""
@@ -93,33 +94,6 @@ class Checkpoint:
         for key in KEYS:
             if self.model.get(key, found[key]) != found[key]:
                 raise ValueError(f"its model has {key} {self.model[key]}, but this one has {key} {found[key]}")
-
-
-def _load(M: MultilayerPerceptron, state: State) -> None:
-    """Give M the state, with its supports where M is dense."""
-    layers = dict(M.walk())
-    for name, support in supports_of(state).items():
-        path, _, attribute = name.removesuffix(SUPPORT).rpartition(".")
-        if path in layers and attribute in layers[path].parameters:
-            layers[path].restrict(attribute, support)
-    M.load_state(state)
-
-
-def on_backend(state: Mapping[str, Any], M: MultilayerPerceptron) -> State:
-    """A state in matrices of NumPy as one on the backend and device of M, after a check of the types."""
-    counters = {name for name, X in matrices_of(M.state()).items() if "int" in str(X.dtype)}
-    for name, A in matrices_of(state).items():
-        if not isinstance(A, np.ndarray):
-            raise ValueError(f"{name}: expected a matrix, found {type(A).__name__}")
-        if A.dtype != M.dtype and not (name in counters and A.dtype.kind in "iu"):
-            raise ValueError(f"{name} is {A.dtype}, but the model is {M.dtype}")
-        if not all_finite(A):
-            raise ValueError(f"{name} has elements that are not finite")
-    for name, S in supports_of(state).items():
-        if not isinstance(S, Support):
-            raise ValueError(f"{name}: expected a support, found {type(S).__name__}")
-    moved = {name: convert(A, M.backend, None, M.device) for name, A in matrices_of(state).items()}
-    return moved | supports_of(state)
 
 
 # -- files -------------------------------------------------------------------------------------
@@ -152,9 +126,7 @@ class _Content:
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """The checkpoint in a file."""
     header, tensors = read_tree(path)
-    try:
-        if not {"checkpoint", "model"} <= header.keys():
-            raise ValueError("there is no checkpoint in it")
+    with naming(path, "invalid checkpoint: "):
         content = conform(parse_json(header["checkpoint"], finite=False), _Content)
         if content.format != FORMAT:
             raise ValueError(f"expected format {FORMAT}, found {content.format}")
@@ -162,8 +134,6 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         run.rows, run.callbacks = unpacked(run.rows, tensors), unpacked(run.callbacks, tensors)
         state = unpacked(content.state, tensors)
         model, _ = read_description({"matgrad": np.array(header["model"])}, path)
-    except (ValueError, TypeError, LookupError) as error:
-        raise ValueError(f"{path}: invalid checkpoint ({error})") from None
     return Checkpoint(run, state, content.record, model, Path(path))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.foundation.files import parse_json, read_safetensors
+from matgrad.foundation.files import naming, parse_json, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers.state import SUPPORT, State, matrices_of
@@ -50,15 +50,11 @@ def load_program(path: str | Path) -> tuple[Program, State]:
     if "matgrad" not in metadata:
         raise ValueError(f"{path}: there is no program in it; expected a file of `matgrad program --save`")
     of_model = set(tensor_names(metadata["model"], path).values()) if "model" in metadata else set()
-    try:
+    with naming(path, "invalid program: "):
         program = from_dictionary(parse_json(metadata["matgrad"], finite=False))
         supports = {name: _support(value, matrices, file_limit(path)) for name, value in program.supports.items()}
         matrices = {name: A for name, A in matrices.items() if name in program.inputs or name not in of_model}
         _check_matrices(program, matrices)
-    except KeyError as error:
-        raise ValueError(f"{path}: invalid program: there is no {error}") from None
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path}: invalid program: {error}") from None
     return program, matrices | supports
 
 
