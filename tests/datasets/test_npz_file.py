@@ -188,7 +188,7 @@ def test_every_epoch_has_its_file_and_they_are_repeated(tmp_path: Path):
     (tmp_path / "notes.txt").touch()
     data = preprocessed(str(write_epochs(tmp_path, *range(11))))
 
-    assert len(data) == len(list(data)) == 11
+    assert len(data) == 11
     for i in (0, 1, 10, 11, 12, 25):
         assert data[i].sha256() == mini(seed=i % 11).sha256(), i
         assert data[i].name == f"epoch{i % 11}"
@@ -220,7 +220,7 @@ def test_gaps_are_refused(tmp_path: Path, numbers: tuple[int, ...], message: str
     [
         (
             {"Xtrain": np.zeros((20, 5)), "Xtest": np.zeros((4, 5))},
-            "found 5 inputs, 3 classes .*, expected 8 inputs",
+            "found 5 inputs, 3 outputs and 3 classes, expected 8 inputs",
         ),
         ({"Ttrain": np.full(20, 3)}, "epoch1.npz: Ttrain: label 3 in row 0: expected a class from 0 to 2"),
         ({"Ttrain": np.zeros((20, 3)), "Ttest": np.zeros((4, 3))}, "found a matrix of numbers, expected 3 classes"),

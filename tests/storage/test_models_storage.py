@@ -356,7 +356,7 @@ def test_a_refused_file_leaves_the_model_as_it_was(file):
     damaged(file, "shape")
     M = create_model(LAYERS, SIZES, dropouts="0.3;0;0")
     before = {name: X.copy() for name, X in M.state().items()}
-    with pytest.raises(ValueError, match="1.W is"):
+    with pytest.raises(ValueError, match=r"1\.W is"):
         load_weights(M, file)
     for name, X in M.state().items():
         np.testing.assert_array_equal(X, before[name])

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from matgrad.datasets.dataset import DataError, Dataset, hold_out
-from matgrad.datasets.features import MISSING_RULES, UNKNOWN_RULES, Column, Features
+from matgrad.datasets.features import MISSING_RULES, UNKNOWN_RULES, Column, Features, Missing, Unknown
 from matgrad.datasets.table_file import Source, Table, listed, named, number, read_table
 
 TASKS = ("classification", "regression")
@@ -33,8 +33,8 @@ def table(
     columns: Columns | None = None,
     drop_columns: Columns = (),
     categorical: str | Columns = (),
-    missing: str = "error",
-    unknown: str = "error",
+    missing: Missing = "error",
+    unknown: Unknown = "error",
     like: Features | None = None,
 ) -> Dataset:
     """The data set in a table: one example per row, its target in the column `target` (default: the last).
@@ -144,7 +144,12 @@ def _wanted(target: str | int | None, like: Features | None) -> str | int:
 
 
 def _chosen(
-    content: Table, columns: Columns | None, dropped: Columns, categorical: str | Columns, missing: str, unknown: str
+    content: Table,
+    columns: Columns | None,
+    dropped: Columns,
+    categorical: str | Columns,
+    missing: Missing,
+    unknown: Unknown,
 ) -> Features:
     """The features that are chosen, in the order of the table; their categories are not known yet."""
     target = content.target or 0

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -125,7 +125,7 @@ def model_description(M: MultilayerPerceptron, more: Mapping[str, Any] | None = 
     if M.target_normalization is not None:
         information["normalize_targets"] = M.target_normalization.kind
     if M.features is not None:
-        information["features"] = M.features.as_json()
+        information["features"] = asdict(M.features)
     try:
         model = model_specification(M)
     except ValueError as error:
