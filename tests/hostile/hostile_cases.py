@@ -179,7 +179,7 @@ CHECKPOINT: list[Case] = [
     ("as it is", resealed(), None),
     ("another digest", tensors({"__metadata__": {"sha256": "0"}}), "does not agree with its digest"),
     ("a parameter as a number", resealed("state", "1.b", 3), "1.b: expected a matrix, found int"),
-    ("a tensor that is missing", resealed("state", "1.b", {"$matrix": "9.b"}), "there is no tensor '9.b'"),
+    ("a tensor that is missing", resealed("state", "1.b", {"$matrix": "9.b"}), "there is no '9.b'"),
     ("float64", resealed(**{"1.b": np.ones((1, 4))}), "1.b is float64, but the model is float32"),
     ("nan", resealed(**{"1.b": np.full((1, 4), np.nan, np.float32)}), "1.b has elements that are not finite"),
     ("10^400 epochs", resealed("run", "epoch", 10**400), "epoch: expected a number of 0 or more, below 2^53"),

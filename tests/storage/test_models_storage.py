@@ -133,7 +133,7 @@ def test_the_names_of_columns_and_classes_are_checked(file):
     columns = tuple(Column(j, name) for j, name in enumerate("ab"))
     for features, information, message in (
         (Features(columns, 3, Column(2, "t")), {}, "the features have 2 columns, expected 3"),
-        (Features((*columns, Column(2)), 4, Column(3, "t")), {}, "the features are damaged: unexpected names"),
+        (Features((*columns, Column(2)), 4, Column(3, "t")), {}, "the features are damaged: its columns do not fit"),
         (None, {"class_names": ["a", "b"]}, "expected the different names of 3 classes"),
         (None, {"class_names": ["a", "b", "a"]}, "expected the different names of 3 classes"),
         (None, {"class_names": "abc"}, r".*description is damaged: .*\$\.class_names"),

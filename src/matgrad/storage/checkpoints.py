@@ -101,6 +101,8 @@ class Checkpoint:
 
 def write_checkpoint(path: Path, M: MultilayerPerceptron, run: RunState, record: Mapping[str, Any]) -> None:
     """Write the state of the model and of its training to a file."""
+    from safetensors.numpy import save
+
     tensors: dict[str, np.ndarray] = {}
     state = {name: X if isinstance(X, Support) else M.backend.to_numpy(X) for name, X in M.state().items()}
     content = {
@@ -111,8 +113,11 @@ def write_checkpoint(path: Path, M: MultilayerPerceptron, run: RunState, record:
     }
     names = state_tensors(M, state)
     tensors |= {names[name]: A for name, A in model_arrays(M).items()}  # its normalization too
-    description = model_description(M)
-    write_tree(path, {"checkpoint": content, "model": description | {"tensors": names}}, tensors)
+    strings = {"checkpoint": content, "model": model_description(M) | {"tensors": names}}
+    header = {name: json.dumps(value, ensure_ascii=False) for name, value in strings.items()}
+    data = save(tensors, header | {DIGEST: digest_of(header, tensors)})
+    with atomic_write(path) as file:
+        file.write(data)
 
 
 @dataclass
@@ -125,8 +130,10 @@ class _Content:
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """The checkpoint in a file."""
-    header, tensors = read_tree(path)
+    tensors, header = read_safetensors(path)
     with naming(path, "invalid checkpoint: "):
+        if header.pop(DIGEST) != digest_of(header, tensors):
+            raise ValueError("its content does not agree with its digest")
         content = conform(parse_json(header["checkpoint"], finite=False), _Content)
         if content.format != FORMAT:
             raise ValueError(f"expected format {FORMAT}, found {content.format}")
@@ -210,38 +217,10 @@ def unpacked(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
     if not isinstance(value, dict):
         return value
     if MATRIX in value:
-        return _tensor(value[MATRIX], tensors)
+        return tensors[value[MATRIX]]
     if SUPPORT_KEY in value:
-        index = [_tensor(f"{value[SUPPORT_KEY]}.{part}", tensors) for part in INDEX]
-        return Support(tuple(value.get("shape", ())), *index)
+        return Support(tuple(value["shape"]), *(tensors[f"{value[SUPPORT_KEY]}.{part}"] for part in INDEX))
     return {key: unpacked(item, tensors) for key, item in value.items()}
-
-
-def _tensor(name: Any, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-    if not isinstance(name, str) or name not in tensors:
-        raise ValueError(f"there is no tensor {name!r:.100}")
-    return tensors[name]
-
-
-def write_tree(path: str | Path, strings: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
-    """Write tensors and, as JSON in the header, other values by their names, with a digest of all."""
-    from safetensors.numpy import save
-
-    header = {name: json.dumps(value, ensure_ascii=False) for name, value in strings.items()}
-    content = save(dict(tensors), header | {DIGEST: digest_of(header, tensors)})
-    with atomic_write(path) as file:
-        file.write(content)
-
-
-def read_tree(path: str | Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    """The JSON strings and the tensors of a file that `write_tree` wrote, after a check of the digest."""
-    tensors, header = read_safetensors(path)
-    if DIGEST not in header:
-        raise ValueError(f"{path}: expected a checkpoint, found another safetensors file")
-    found = header.pop(DIGEST)
-    if found != digest_of(header, tensors):
-        raise ValueError(f"{path}: a damaged file: its content does not agree with its digest")
-    return header, tensors
 
 
 def digest_of(header: Mapping[str, str], tensors: Mapping[str, np.ndarray]) -> str:

@@ -27,10 +27,11 @@ def save_program(program: Program, path: str | Path, of: SavedModel | Mapping[st
     """Write the program, and the model that it is of, or the state alone that it starts with, to one file."""
     from safetensors.numpy import save
 
-    metadata = {"matgrad": _json(as_dictionary(program))}
+    metadata = {"matgrad": json.dumps(as_dictionary(program), ensure_ascii=False)}
     if isinstance(of, SavedModel):
         names = state_tensors(of.model, program.supports)
-        metadata["model"] = _json(model_description(of.model, of.information) | {"tensors": names})
+        description = model_description(of.model, of.information) | {"tensors": names}
+        metadata["model"] = json.dumps(description, ensure_ascii=False)
         others = {names[name]: A for name, A in model_arrays(of.model).items()}
         state = {name: X for name, X in of.model.state().items() if name in {*program.inputs, *program.supports}}
     else:
@@ -67,10 +68,6 @@ def _support(value: Value, matrices: State, limit: int) -> Support:
     if not value.name.endswith(SUPPORT):
         value.support = S  # it is no part of a state
     return S
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _check_matrices(program: Program, matrices: Mapping[str, np.ndarray]) -> None:
