@@ -83,10 +83,10 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "savez_compressed", fail)
-    with pytest.raises(DataError, match=r"a.npz: cannot be written \(No space left on device\)"):
+    with pytest.raises(OSError, match="No space left on device"):
         save_npz(datasets.mini(), path)
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a.npz", b"older")]
-    with pytest.raises(DataError, match=r"a.npz: cannot be written \(No such file or directory\)"):
+    with pytest.raises(FileNotFoundError, match=r"a\.npz"):
         save_npz(datasets.mini(), tmp_path / "nowhere" / "a.npz")
 
 

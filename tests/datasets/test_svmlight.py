@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -101,8 +100,8 @@ def test_features_outside_those_of_the_model_are_refused(tmp_path: Path):
 
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ModuleNotFoundError, match=r"svmlight files need scikit-learn.*pip install '\.\[sklearn\]'"):
+    monkeypatch.setattr("matgrad.foundation.imports.find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=r"svmlight files need sklearn.*pip install '\.\[sklearn\]'"):
         svmlight(write(tmp_path / "some.svm"))
 
 

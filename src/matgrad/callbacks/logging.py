@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from matgrad.callbacks.callback import Callback
 from matgrad.callbacks.statistics import measure_and_part
-from matgrad.foundation.imports import check_tensorboard
+from matgrad.foundation.imports import check_installed
 from matgrad.foundation.writing import as_json, atomic_write
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class TensorBoard(_RowsFile):
     """
 
     def __init__(self, folder: str | Path) -> None:
-        check_tensorboard()
+        check_installed("tensorboard", "tensorboard", "event files")
         self.folder = Path(folder)
 
     def start(self, run: Training) -> None:

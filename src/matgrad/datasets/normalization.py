@@ -53,27 +53,23 @@ class Normalization:
         offset, high = (np.full(D, A, dtype=np.float64) for A in (low, high))
         return cls(kind, *_rows(offset, high - offset))
 
-    def apply(self, X: np.ndarray) -> np.ndarray:
+    def apply(self, X: Any) -> Any:
         """(X - offset) / scale for an N×D matrix X, as float64 if X is that, else as float32; X itself for 'none'."""
         D = self.offset.shape[1]
         if X.ndim != 2 or X.shape[1] != D:
             raise ValueError(f"found a matrix with shape {X.shape}, expected {D} columns as in the training data")
         if self.kind == "none":
             return X
-        if is_scipy(X):
-            return self._scaled(X)
-        with np.errstate(over="ignore", invalid="ignore"):
-            Y = np.subtract(X, self.offset, dtype=np.float64 if X.dtype == np.float64 else np.float32)
-            return np.divide(Y, self.scale, out=Y)
-
-    def _scaled(self, X: Any) -> Any:
-        """X / scale for a sparse matrix X, in CSR format."""
-        if self.offset.any():
+        dtype = np.float64 if X.dtype == np.float64 else np.float32
+        if is_scipy(X) and self.offset.any():
             raise ValueError(f"the normalization {self.kind} shifts the inputs, which would make a sparse X dense")
-        Y = X.astype(np.float64 if X.dtype == np.float64 else np.float32)
-        with np.errstate(over="ignore"):
-            Y.data /= self.scale[0, Y.indices]
-        return Y
+        with np.errstate(over="ignore", invalid="ignore"):
+            if is_scipy(X):
+                Y = X.astype(dtype)
+                Y.data /= self.scale[0, Y.indices]
+                return Y
+            Y = np.subtract(X, self.offset, dtype=dtype)
+            return np.divide(Y, self.scale, out=Y)
 
     def invert(self, Y: np.ndarray) -> np.ndarray:
         """Y·scale + offset for an N×D matrix of floats Y, the X for which `apply` gives Y; with the dtype of Y."""

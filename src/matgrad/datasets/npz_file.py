@@ -56,14 +56,11 @@ def save_npz(dataset: Dataset, file: str | os.PathLike[str]) -> None:
 
     The file appears, or replaces an older one, when it is complete.
     """
-    try:
-        with atomic_write(Path(file)) as output:
-            arrays = {name: A for key in KEYS for name, A in parts_of(key, getattr(dataset, key)).items()}
-            if dataset.value_range is not None:
-                arrays[RANGE] = np.array(dataset.value_range)
-            np.savez_compressed(output, **arrays)  # type: ignore[arg-type]
-    except OSError as error:
-        raise DataError(f"{file}: cannot be written ({error.strerror or error})") from error
+    arrays = {name: A for key in KEYS for name, A in parts_of(key, getattr(dataset, key)).items()}
+    if dataset.value_range is not None:
+        arrays[RANGE] = np.array(dataset.value_range)
+    with atomic_write(Path(file)) as output:
+        np.savez_compressed(output, **arrays)  # type: ignore[arg-type]
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ from matgrad.datasets.checking import DataError, check_finite
 from matgrad.datasets.dataset import Dataset, hold_out
 from matgrad.datasets.reading import opened
 from matgrad.datasets.tables import MAX_RARE_CLASSES, TASKS, are_few_integers, check_choice, described
-from matgrad.foundation.imports import how_to_install
+from matgrad.foundation.imports import check_installed
 from matgrad.foundation.limits import check_bytes, file_limit
 
 File = str | os.PathLike[str]
@@ -66,12 +66,9 @@ def svmlight(
 
 def _read(path: Path) -> tuple[Any, np.ndarray]:
     """X, a CSR matrix whose columns are the indices of the file, and the targets."""
-    try:
-        from sklearn.datasets import load_svmlight_file
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"svmlight files need scikit-learn, which is not installed: {how_to_install('sklearn')}", name=error.name
-        ) from None
+    check_installed("sklearn", "sklearn", "svmlight files")
+    from sklearn.datasets import load_svmlight_file
+
     with opened(path, is_text=True) as content:
         try:
             X, t = load_svmlight_file(content, zero_based=True)

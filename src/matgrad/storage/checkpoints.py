@@ -178,10 +178,8 @@ def copy_file(source: Path, target: Path) -> None:
     try:
         os.link(source, temporary)
     except OSError:
-        with open(source, "rb") as original, atomic_write(target) as file:
-            shutil.copyfileobj(original, file)
-    else:
-        os.replace(temporary, target)
+        shutil.copyfile(source, temporary)
+    os.replace(temporary, target)
 
 
 # -- trees of plain values and matrices: JSON in the header of a safetensors file, and its tensors --------

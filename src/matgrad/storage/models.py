@@ -199,15 +199,10 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     return content | {"matgrad": np.array(metadata["model"])}
 
 
-@dataclass
-class _Tensors:
-    tensors: dict[str, str]
-
-
 def tensor_names(text: str, path: str | Path) -> dict[str, str]:
     """The tensors of a program file that are the arrays of its model, by the names of these."""
     with naming(path, DAMAGED):
-        return conform(parse_json(text), _Tensors).tensors
+        return conform(parse_json(text)["tensors"], dict[str, str])
 
 
 def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
