@@ -74,7 +74,8 @@ def get(
         raise DataError(f"unknown data set {name!r}; known: {', '.join(SOURCES)}")
     addresses = SOURCES[name].mirrors if mirrors is None else mirrors
     folder, report = Path(directory), progress or (lambda done, total, file: None)
-    folder.mkdir(parents=True, exist_ok=True)
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: found a file, expected a folder")
     return [
         _fetch(folder / file, md5, addresses, report, timeout, retries) for file, md5 in SOURCES[name].files.items()
     ]
@@ -120,6 +121,7 @@ def _receive(url: str, part: Path, report: Progress, timeout: float) -> bool:
         is_resumed = response.status == 206
         done, length = start if is_resumed else 0, response.headers.get("Content-Length", "")
         total = done + int(length) if length.isdigit() else None
+        part.parent.mkdir(parents=True, exist_ok=True)
         with part.open("ab" if is_resumed else "wb") as file:
             while chunk := response.read1(CHUNK):
                 file.write(chunk)
