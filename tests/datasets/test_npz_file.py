@@ -165,7 +165,7 @@ def test_every_epoch_has_its_file_and_they_are_repeated(tmp_path: Path):
     (tmp_path / "notes.txt").touch()
     data = preprocessed(str(write_epochs(tmp_path, *range(11))))
 
-    assert len(data) == 11
+    assert len(data) == len(list(data)) == 11
     for i in (0, 1, 10, 11, 12, 25):
         assert data[i].sha256() == mini(seed=i % 11).sha256(), i
         assert data[i].name == f"epoch{i % 11}"

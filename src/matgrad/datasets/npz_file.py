@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,9 @@ class Preprocessed:
     def __len__(self) -> int:
         """The number of files."""
         return len(self._files)
+
+    def __iter__(self) -> Iterator[Dataset]:
+        return (self[i] for i in range(len(self)))
 
     def __getitem__(self, i: int) -> Dataset:
         """The data set of epoch i, from 0: the content of file i mod the number of files."""
