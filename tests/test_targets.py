@@ -236,5 +236,5 @@ def test_sparse_matrices_are_refused_by_name(name: str, array: str, use):
 
 def test_masked_arrays_are_refused():
     for use in (model().predict, lambda A: model().fit(A, Y), lambda A: model().score(A, Y)):
-        with pytest.raises(TypeError, match=r"^X: found a MaskedArray, expected an array without a mask"):
+        with pytest.raises(TypeError, match=r"^X: found a MaskedArray; expected a dense one"):
             use(np.ma.masked_greater(X, 1))

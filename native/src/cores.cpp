@@ -1,4 +1,4 @@
-// The same as `cores` in src/matgrad/foundation/machine.py, for programs without Python.
+// How many cores a process may use: those that the system lets it run on, or fewer if its CPU quota is less.
 #include "matgrad/cores.h"
 
 #include <algorithm>

@@ -202,6 +202,17 @@ def test_what_does_not_fit_is_refused(tmp_path):
     assert {file.name: file.read_bytes() for file in checkpoint_files(tmp_path)} == before
 
 
+def test_two_runs_do_not_share_a_folder(tmp_path):
+    class Second(mg.Callback):
+        def epoch(self, run):
+            with pytest.raises(ValueError, match="another run is writing its checkpoints there"):
+                fit(model("numpy"), mg.Checkpoints(tmp_path, overwrite=True), epochs=1)
+
+    fit(model("numpy"), mg.Checkpoints(tmp_path), Second(), epochs=1)
+    assert find_checkpoint(tmp_path).run.epoch == 1
+    fit(model("numpy"), mg.Checkpoints(tmp_path, overwrite=True), epochs=2)  # the folder is free again
+
+
 def test_what_cannot_be_written_is_told_and_training_goes_on():
     with open_folder() as folder, unprivileged():
 

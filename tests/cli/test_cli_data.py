@@ -103,7 +103,6 @@ def test_a_failed_download_leaves_no_empty_folder(folder, mirror):
     ("arguments", "words"),
     [
         (("minst",), ("minst", "mnist")),
-        (("mnist", "--mirror", "ftp://127.0.0.1/"), ("ftp://127.0.0.1/", "http")),
         (("mnist", "file", "--mirror", "http://127.0.0.1:9/"), ("file: found a file",)),
     ],
 )

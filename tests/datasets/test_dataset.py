@@ -61,7 +61,6 @@ def test_numbers_are_targets_of_a_regression(columns: int | None):
         ((X, changed(T, 8, -1), XT, TT), {}, "Ttrain: label -1 in row 8: expected a class from 0 to 2"),
         ((X, T, XT, TT), {"classes": 2}, "some: Ttrain: label 2 in row 2: expected a class from 0 to 1"),
         ((X, T, XT, changed(TT, 4, 5)), {"classes": 3}, "some: Ttest: label 5 in row 4: expected a class from 0 to 2"),
-        ((X, changed(T, 8, 10**9), XT, TT), {}, "found class 1000000000, expected less than 65536"),
         ((X, X, XT, XT), {"classes": 2}, "Ttrain: found a matrix of numbers, expected 2 classes"),
         ((X[:9], T, XT, TT), {"source": "file.npz"}, "^file.npz: Xtrain has 9 rows"),
     ],

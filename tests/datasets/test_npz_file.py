@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import struct
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -85,10 +83,10 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "savez_compressed", fail)
-    with pytest.raises(DataError, match=r"a.npz: cannot be written \(No space left on device\)"):
+    with pytest.raises(OSError, match="No space left on device"):
         save_npz(datasets.mini(), path)
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a.npz", b"older")]
-    with pytest.raises(DataError, match=r"a.npz: cannot be written \(No such file or directory\)"):
+    with pytest.raises(FileNotFoundError, match=r"a\.npz"):
         save_npz(datasets.mini(), tmp_path / "nowhere" / "a.npz")
 
 
@@ -102,7 +100,7 @@ class Touch:
 
 def test_pickled_objects_are_refused_and_not_executed(tmp_path: Path):
     np.savez(tmp_path / "a.npz", **ARRAYS | {"Ttest": np.array([Touch(tmp_path / "trace")], dtype=object)})
-    with pytest.raises(DataError, match=r"a.npz: Ttest: found an array of objects"):
+    with pytest.raises(DataError, match=r"a.npz: Ttest: not an array of .*found object"):
         npz(tmp_path / "a.npz")
     assert not (tmp_path / "trace").exists()
 
@@ -140,33 +138,12 @@ def saved() -> bytes:
     return buffer.getvalue()
 
 
-def npy() -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, IDENTITY)
-    return buffer.getvalue()
-
-
-def with_header(header: bytes) -> bytes:
-    """An npz file whose arrays have a header written by hand and no content."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for key in ARRAYS:
-            archive.writestr(f"{key}.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-    return buffer.getvalue()
-
-
-HUGE = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 10000000)}\n"
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "a.npz: the .*ends too early|a.npz: not an npz file"),
+        (b"", "a.npz: not an npz file"),
         (saved()[:-100], "a.npz: not an npz file, or a damaged one"),
         (saved()[:200] + b"\xff" * 30 + saved()[230:], "a.npz: not an npz file, or a damaged one"),
-        (npy(), r"a.npz: found a single array \(npy\), expected an npz file"),
-        (with_header(b"not a header\n"), "a.npz: Xtrain: not an array, or a damaged one"),
-        (with_header(HUGE), "a.npz: an array does not fit into memory|a.npz: Xtrain: not an array"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, content: bytes, message: str):
@@ -220,7 +197,7 @@ def test_gaps_are_refused(tmp_path: Path, numbers: tuple[int, ...], message: str
     [
         (
             {"Xtrain": np.zeros((20, 5)), "Xtest": np.zeros((4, 5))},
-            "found 5 inputs, 3 classes .*, expected 8 inputs",
+            "found 5 inputs, 3 outputs and 3 classes, expected 8 inputs",
         ),
         ({"Ttrain": np.full(20, 3)}, "epoch1.npz: Ttrain: label 3 in row 0: expected a class from 0 to 2"),
         ({"Ttrain": np.zeros((20, 3)), "Ttest": np.zeros((4, 3))}, "found a matrix of numbers, expected 3 classes"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +78,7 @@ def test_the_task_is_chosen_or_guessed(tmp_path: Path, labels, task: str | None,
         ("1 3:1 2:1\n", "not an svmlight file, or a damaged one"),  # not in order
         ("1 30000000000:1\n", "not an svmlight file, or a damaged one"),
         ("1 2000000000:1\n2 3:1\n", "2000000000 features: asks for .* GB, expected at most 128 MB"),
-        ("nan 1:1\n1 2:1\n", "example 1: found target nan, expected a finite number"),
+        ("nan 1:1\n1 2:1\n", "targets, row 0, column 0: found nan, expected a finite number"),
         ("1 1:1e300\n1 2:1\n2 1:1\n2 2:1\n", r"X(train|test), row 0, column 0: found 1e\+300, expected"),
         ("1 1:1\n", "expected at least 2 rows to hold some out, found 1"),
     ],
@@ -101,8 +100,8 @@ def test_features_outside_those_of_the_model_are_refused(tmp_path: Path):
 
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ModuleNotFoundError, match=r"svmlight files need scikit-learn.*pip install '\.\[sklearn\]'"):
+    monkeypatch.setattr("matgrad.foundation.imports.find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=r"svmlight files need sklearn.*pip install '\.\[sklearn\]'"):
         svmlight(write(tmp_path / "some.svm"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
@@ -354,8 +355,8 @@ def test_features_without_targets(tmp_path: Path):
         ("\n\n  \n", {}, "table.csv: the file is empty"),
         ("x,y,class\n", {}, "table.csv: found a header and no lines of data"),
         ("1\n2\n", {}, "table.csv: found 1 column, expected at least 2"),
-        ("1,2,a\n3,4\n", {}, "table.csv, row 2: found 2 columns, expected 3"),
-        ("x,y,c\n1,2,a\n\n3,4,b,5\n", {}, "table.csv, row 2: found 4 columns, expected 3"),
+        ("1,2,a\n3,4\n", {}, "table.csv: .*Row #2: Expected 3 columns, got 2"),
+        ("x,y,c\n1,2,a\n\n3,4,b,5\n", {}, "table.csv: .*Row #3: Expected 3 columns, got 4"),
         ("x,y,c\n1,2,a\n3,,b\n", {}, r"table.csv, row 2, column 2 \('y'\): missing value"),
         ("1,2,a\n3, ? ,b\n", {}, "row 2, column 2: missing value"),
         ("1,2,a\n3,inf,b\n", {}, "row 2, column 2: found 'inf', expected a finite number"),
@@ -416,7 +417,7 @@ def test_files_that_are_no_text_are_refused(tmp_path: Path):
     with pytest.raises(DataError, match=r"a.csv: cannot be read as a table .*invalid UTF8 data"):
         table(path)
     path.write_bytes(b"a,b\n1,2\n\xe9,3,4\n5,6\n")
-    with pytest.raises(DataError, match="row 2: found 3 columns, expected 2"):
+    with pytest.raises(DataError, match="Row #3: Expected 2 columns, got 3"):
         table(path)
     with pytest.raises(DataError, match="found a folder, expected a file"):
         table(tmp_path)
@@ -429,7 +430,7 @@ def test_features_survive_json(tmp_path: Path):
     path = write(tmp_path, people(missing=0.1), NAMES)
     for options in ({"missing": "median", "unknown": "zero"}, {"missing": "drop"}):
         features = table(path, categorical=["colour", "size"], **options).features
-        assert Features.from_json(json.loads(json.dumps(features.as_json()))) == features
+        assert Features.from_json(json.loads(json.dumps(asdict(features)))) == features
 
 
 @pytest.mark.parametrize(
@@ -446,6 +447,6 @@ def test_features_survive_json(tmp_path: Path):
     ],
 )  # fmt: skip
 def test_damaged_features_are_refused(data: Dataset, change: dict):
-    value = json.loads(json.dumps(data.features.as_json()))
+    value = json.loads(json.dumps(asdict(data.features)))
     with pytest.raises(ValueError, match="the features are damaged"):
         Features.from_json(value | change)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import lzma
 import pickle
 import struct
 import tarfile
@@ -18,7 +17,20 @@ import numpy as np
 import onnx
 import safetensors.numpy
 from hostile_mutants import zipped
-from hostile_readers import BINARY, OPTIONS, READERS, Case, checkpoint, idx, model, npz, program, record, svmlight, tar
+from hostile_readers import (
+    BINARY,
+    CONFIGURATION,
+    READERS,
+    Case,
+    checkpoint,
+    idx,
+    model,
+    npz,
+    program,
+    record,
+    svmlight,
+    tar,
+)
 from hostile_readers import table as good_table
 from onnx import TensorProto, helper
 
@@ -71,21 +83,16 @@ def bomb() -> bytes:
 NPZ: list[Case] = [
     ("no magic", with_members(Xtrain=b"hello, world"), "Xtrain: not an array"),
     ("shape of 8 TB", with_members(Xtrain=array(shape="(1000000, 1000000)")), "Xtrain: not an array"),
-    ("negative shape", with_members(Xtrain=array(shape="(-4, -4)")), "Xtrain: not an array"),
-    ("too few bytes", with_members(Xtrain=array(body=bytes(120))), "found 120 bytes"),
     ("code in the header", with_members(Xtrain=array(shape="__import__('os').getcwd()")), "Xtrain: not an array"),
-    ("nested header", with_members(Xtrain=array(descr="[" * 4000)), "Xtrain: not an array"),
-    ("objects", lambda: npz(Xtrain=np.array([[{}]] * 4, dtype=object)), "found an array of objects"),
-    ("records", with_members(Xtrain=array(descr="[('a', '<f8')]")), "found an array of"),
+    ("objects", lambda: npz(Xtrain=np.array([[{}]] * 4, dtype=object)), "not an array of numbers"),
     ("big-endian", with_members(Xtrain=array(descr="'>f8'")), None),
     ("a bomb of 160 MB", bomb, "asks for 160 MB"),
-    ("size of 4 GB", entry_with(24, "<I", 2**32 - 2), "asks for 4 GB"),
-    ("wrong checksum", entry_with(16, "<I", 1), "not an npz file"),
     ("a pickle", pickle.dumps([1]), "not an npz file"),
-    ("class 65535", npz(Ttrain=np.array([0, 1, 2, 65535])), "one-hot targets of 65536 classes: asks for 16 GB"),
-    ("class 2^53 + 1", npz(Ttrain=np.array([0, 1, 2, 2**53 + 1])), "found class 9007199254740993"),
-    ("NaN", npz(Xtrain=np.full((4, 4), np.nan)), "row 0, column 0: found nan"),
-    ("beyond float32", npz(Xtrain=np.full((4, 4), 1e39)), "found 1e+39"),
+    (
+        "class 65535",
+        npz(Ttrain=np.array([0, 1, 2, 65535])),
+        "one-hot targets of 65536 classes (numbers are floats): asks for 16 GB",
+    ),
 ]
 
 
@@ -112,26 +119,16 @@ def described(*places: Any) -> bytes:
 
 MODEL: list[Case] = [
     ("sizes that ask for gigabytes", described("model", "sizes", "3;20000;20000;2"), "asks for"),
-    ("sizes of 5000 digits", described("model", "sizes", "3;4;4;" + "9" * 5000), "layer size 4"),
     ("sizes as numbers", described("model", "sizes", [3, 4, 4, 2]), "$.model"),
-    ("other sizes", described("model", "sizes", "3;4;5;2"), "has shape"),
     ("5000 layers", described("model", "layers", ";".join(["ReLU"] * 5000)), "found 5000 layers"),
-    ("parentheses", described("model", "layers", "(" * 5000), "cannot read"),
-    ("unknown argument", described("model", "speed", "3"), "speed"),
     ("class names twice", described("information", "class_names", ["a", "a"]), "different names of 2 classes"),
-    ("2^53 + 1 classes", described("information", "classes", 2**53 + 1), "expected 2 classes"),
-    ("classes as a boolean", described("information", "classes", True), "$.classes"),
     ("unknown normalization", described("information", "normalize", "magic"), "unknown normalization 'magic'"),
     ("features as a list", described("information", "features", [1]), "features are damaged"),
-    ("format 99", described("format", 99), "expected format 1"),
     ("a nested description", with_text(DEEP), "nested too deeply"),
     ("a name twice", with_text('{"format": 1, "format": 1}'), "'format' occurs twice"),
     ("9 MB of JSON", lambda: with_text("[" + " " * (9 << 20)), "found 9437185 characters"),
-    ("a million lists", lambda: with_text("[" + "[]," * 1_000_000 + "[]]"), "description is damaged"),
-    ("no W1", with_arrays(W1=None), "no W1"),
-    ("W1 with NaN", with_arrays(W1=np.full((4, 3), np.nan)), "W1 has elements"),
-    ("W9", with_arrays(W9=np.eye(2)), "W9 in it"),
-    ("scale 0", with_arrays(**{"extra.scale": np.zeros((1, 3))}), "not positive"),
+    ("no W1", with_arrays(W1=None), "no 'W1'"),
+    ("scale 0", with_arrays(**{"extra.scale": np.zeros((1, 3))}), "positive scales"),
 ]
 
 
@@ -140,11 +137,8 @@ def sparse(**changes: Any) -> bytes:
 
 
 SPARSE: list[Case] = [
-    ("starts that decrease", sparse(**{"W1.starts": np.array([0, 5, 4])}), "W1.starts"),
-    ("starts of 2^62", sparse(**{"W1.starts": np.array([0, 2**62, 4])}), "W1.starts"),
-    ("starts of floats", sparse(**{"W1.starts": np.array([0.0, 2, 4])}), "W1.starts"),
-    ("columns outside", sparse(**{"W1.columns": np.array([0, 1, 2, 3])}), "W1.columns"),
-    ("negative columns", sparse(**{"W1.columns": np.array([0, 1, 2, -1])}), "W1.columns"),
+    ("starts of 2^62", sparse(**{"W1.starts": np.array([0, 2**62, 4])}), "W1: starts"),
+    ("columns outside", sparse(**{"W1.columns": np.array([0, 1, 2, 3])}), "W1: columns"),
 ]
 
 
@@ -177,10 +171,6 @@ PROGRAM: list[Case] = [
     ("size -1", programmed("sizes", "N", -1), "expected a size"),
     ("unknown operation", programmed("values", -1, "operation", "magic"), "unknown operation 'magic'"),
     ("operands ahead", programmed("values", -1, "operands", [10**6]), "expected operands before it"),
-    ("operands from the end", programmed("values", -1, "operands", [-1]), "expected operands before it"),
-    ("shape of an unknown size", programmed("values", -1, "shape", ["Q", 2]), "invalid program"),
-    ("dtype float8", programmed("values", -1, "dtype", "float8"), "invalid program"),
-    ("output from the end", programmed("outputs", "1.b", -1), "expected indices"),
     ("tensor that is missing", programmed("tensors", "W1", "9.W", part="model"), "9.W"),
     ("20,000 inputs", programmed("model", "sizes", "20000;20000;2", part="model"), "asks for"),
 ]
@@ -202,12 +192,10 @@ CHECKPOINT: list[Case] = [
     ("as it is", resealed(), None),
     ("another digest", tensors({"__metadata__": {"sha256": "0"}}), "does not agree with its digest"),
     ("a parameter as a number", resealed("state", "1.b", 3), "1.b: expected a matrix, found int"),
-    ("a tensor that is missing", resealed("state", "1.b", {"$matrix": "9.b"}), "there is no tensor '9.b'"),
+    ("a tensor that is missing", resealed("state", "1.b", {"$matrix": "9.b"}), "there is no '9.b'"),
     ("float64", resealed(**{"1.b": np.ones((1, 4))}), "1.b is float64, but the model is float32"),
     ("nan", resealed(**{"1.b": np.full((1, 4), np.nan, np.float32)}), "1.b has elements that are not finite"),
-    ("other shapes", resealed(**{"1.b": np.ones((1, 5), np.float32)}), "1.b is (1, 5), expected (1, 4)"),
     ("10^400 epochs", resealed("run", "epoch", 10**400), "epoch: expected a number of 0 or more, below 2^53"),
-    ("steps as a boolean", resealed("run", "step", True), "$.step"),
 ]
 
 
@@ -304,33 +292,24 @@ TORCH: list[Case] = [
 LINES = b"".join(b"%d,%d\n" % (i, i % 2) for i in range(20))
 CSV: list[Case] = [
     ("empty", b"", "the file is empty"),
-    ("zeros", bytes(1000), "found 1 column"),
     ("a quote that is not closed", b'a,b\n1,"2\n', "a quote that is not closed"),
-    ("latin-1", "x,t\n1,é\n".encode("latin1"), "invalid UTF8"),
     ("a byte order mark", b"\xef\xbb\xbf" + good_table(), None),
-    ("lines of other lengths", b"1,2\n1,2,3\n", "row 2: found 3 columns"),
-    ("a name twice", b"x,x,t\n" + LINES.replace(b",", b",1,"), "2 columns 'x'"),
-    ("infinity", b"x,t\ninf,1\n" + LINES, "found 'inf'"),
     ("1e39", b"x,t\n1e39,1\n" + LINES, "found '1e39'"),
     ("3000 classes", b"".join(b"%d,class%d\n" % (i, i) for i in range(3000)), "3000 different targets"),
-    ("a gzip bomb of lines", lambda: gzip.compress(b"1,2\n" * (10 << 20), 1), "becomes more than"),
-    ("an xz bomb", lambda: lzma.compress(b"1,2\n" * (10 << 20), preset=0), "becomes more than"),
-    ("gzip that is cut off", gzip.compress(good_table())[:-9], "ends too early"),
+    ("a gzip bomb of lines", lambda: gzip.compress(b"1,2\n" * (10 << 20), 1), "its content: asks for"),
+    ("gzip that is cut off", gzip.compress(good_table())[:-9], "ended before"),
 ]
 IDX: list[Case] = [
     ("a header that is cut off", idx()[:10], "found 10 bytes"),
-    ("2^96 bytes", struct.pack(">4I", 0x803, *[2**32 - 1] * 3), "found only 0 bytes"),
-    ("too long", idx() + b"x", "found more bytes"),
-    ("three images", idx((3, 2, 2)), "3 rows"),
+    ("2^96 bytes", struct.pack(">4I", 0x803, *[2**32 - 1] * 3), "found 0 bytes"),
+    ("too long", idx() + b"x", "found 9 bytes"),
 ]
 IDX_GZ: list[Case] = [
     ("a bomb", lambda: gzip.compress(struct.pack(">4I", 0x803, 2, 10_000, 8000) + bytes(160 << 20), 1), "128 MB"),
-    ("cut off", gzip.compress(idx())[:-9], "ends too early"),
+    ("cut off", gzip.compress(idx())[:-9], "ended before"),
 ]
 BATCH: list[Case] = [
-    ("one byte too many", bytes(3074), "found 3074 bytes"),
-    ("label 10", b"\x0a" + bytes(3072), "label 10"),
-    ("65 MB", lambda: bytes(65 << 20), "bytes or more"),
+    ("65 MB", lambda: bytes(65 << 20), "expected a multiple of 3073"),
 ]
 
 
@@ -343,18 +322,14 @@ def member(name: str, size: int, kind: bytes = b"0") -> bytes:
 
 TAR: list[Case] = [
     ("text", b"hello" * 1000, "not a tar archive"),
-    ("pax header of 3 GB", member("x", 3 << 30, b"x") + bytes(512) + tar(), "bytes, expected at most 1048576"),
-    ("member of 8 GB", member("x", 8**11 - 1) + tar(), "cifar.tar"),
-    ("links", member("data_batch_1.bin", 0, b"2") + tar(names=BINARY[1:]), "no data_batch_1"),
+    ("pax header of 3 GB", member("x", 3 << 30, b"x") + bytes(512) + tar(), "not a tar archive"),
+    ("links", member("data_batch_1.bin", 0, b"2") + tar(names=BINARY[1:]), "not a tar archive"),
     ("10,001 members", lambda: member("x", 0) * 10_001 + tar(), "found 10001 files"),
-    ("a bomb", lambda: gzip.compress(member("x", 160 << 20) + bytes(160 << 20) + tar(), 1), "at most 67108864"),
+    ("a bomb", lambda: gzip.compress(member("x", 160 << 20) + bytes(160 << 20) + tar(), 1), "at most 128 MB"),
 ]
 SVMLIGHT: list[Case] = [
-    ("zeros", bytes(1000), "a.svm: "),
     ("index 2^63", svmlight() + b"1 9223372036854775808:1\n", "a.svm"),
     ("index 2^30", svmlight() + b"1 1073741824:1\n", "asks for"),
-    ("a negative index", svmlight() + b"1 -1:1\n", "a.svm"),
-    ("NaN", svmlight() + b"1 1:nan\n", "a.svm"),
 ]
 
 
@@ -364,46 +339,31 @@ ALIASES = "\n".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)
 YAML: list[Case] = [
     ("an alias bomb", ALIASES.encode(), "aliases are not supported"),
     ("nested lists", b"layers: " + b"[" * 10_000, "nested too deeply"),
-    ("yes for a number", b"epochs: yes", "epochs: got a boolean, True"),
     ("a name twice", b"epochs: 1\nepochs: 2", "'epochs' occurs twice"),
     ("an object", b"epochs: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
-    ("an odd tag", b"epochs: !!int ''", "an invalid YAML file"),
-    ("latin-1", b"layers: \xe9", "c.yaml"),
     ("200 KB", b"# hello\n" * 25_000, "found 131073 bytes or more"),
 ]
 TOML: list[Case] = [
     ("nested tables", b"layers = " + b"{a=" * 10_000, "nested too deeply"),
-    ("a date", b"epochs = 2020-01-01", "'epochs': expected a number"),
-    ("a path with a zero", b'table = "a\\u0000b"', "expected the name of a file"),
 ]
+
+
+def configured(**changes: object) -> bytes:
+    """The good configuration with some of it changed."""
+    return json.dumps(CONFIGURATION | {name.replace("_", "-"): value for name, value in changes.items()}).encode()
+
+
 JSON: list[Case] = [
     ("nested lists", DEEP.encode(), "nested too deeply"),
     ("a name twice", b'{"epochs": 1, "epochs": 2}', "'epochs' occurs twice"),
     ("NaN", b'{"clip": NaN}', "found NaN"),
     ("a number of 5000 digits", b'{"epochs": ' + b"9" * 5000 + b"}", "c.json"),
-]
-
-
-def given(**options: str) -> bytes:
-    """The good options with some of them changed."""
-    changes = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
-    new = dict(zip(OPTIONS[::2], OPTIONS[1::2], strict=True)) | changes
-    return "\n".join(x for pair in new.items() for x in pair).encode("utf-8", "surrogateescape")
-
-
-OPTION: list[Case] = [
-    ("shared=no", given(layers="AllReLU;SReLU(shared=no);BatchNormalization;Linear"), "True or False for 'shared'"),
-    ("alpha=1e308", given(layers="AllReLU(1e308);ReLU;BatchNormalization;Linear"), "for 'alpha'"),
-    ("2000 layers", given(layers=";".join(["ReLU"] * 2000)), "found 2000 layers"),
-    ("a layer that is not UTF-8", given(layers="\udce9"), "layer 1"),
-    ("Adam(beta1=1)", given(optimizers="Adam(beta1=1)"), "beta1"),
-    ("Normal(0,1e38)", given(layer_weights="Normal(0,1e38)"), "no finite float32 numbers"),
-    ("Exponential(0.1,-1000)", given(learning_rate="Exponential(0.1,-1000)"), "found inf for number 2"),
-    ("WarmUp without end", given(learning_rate="WarmUp(1;" * 20_000 + "1" + ")" * 20_000), "inside each other"),
-    ("sizes of 400 digits", given(layer_sizes=f"64;{'9' * 400};8;10"), "asks for"),
-    ("density 1e-320", given(densities="1e-320"), "less than one weight"),
-    ("10^12 examples", given(generate_dataset="mini(1000000000000)"), "asks for"),
-    ("10^30 threads", given(threads="1" + "0" * 30), "--threads"),
+    ("shared=no", configured(layers="SReLU(shared=no);Linear"), "True or False for 'shared'"),
+    ("a layer that is not UTF-8", configured(layers="\udce9"), "layer 1"),
+    ("WarmUp without end", configured(learning_rate="WarmUp(1;" * 20_000 + "1" + ")" * 20_000), "inside each other"),
+    ("sizes of 400 digits", configured(layer_sizes=f"64;{'9' * 400};10"), "asks for"),
+    ("10^12 examples", configured(generate_dataset="mini(1000000000000)"), "asks for"),
+    ("10^30 threads", configured(threads=10**30), "--threads"),
 ]
 
 
@@ -415,24 +375,20 @@ def recorded(*places: Any) -> bytes:
 
 RECORD: list[Case] = [
     ("nested", DEEP.encode(), "nested too deeply"),
-    ("9 MB", lambda: b" " * (9 << 20), "bytes or more"),
     ("seconds as a string", recorded("seconds", "3"), "$.seconds"),
-    ("an epoch that goes back", recorded("epochs", 1, "epoch", 1), "expected an epoch after 1"),
     ("what could command a terminal", recorded("data", "name", "\x1b]0;x\x07"), None),
 ]
 LOG: list[Case] = [
     ("a line that is cut off", b'{"epoch": 1}\n{"epo', "line 2: "),
     ("17 MB", lambda: b'{"epoch": 1}\n' * 1_400_000, "bytes or more"),
-    ("no epoch", b'{"loss": 1}\n', "line 1: expected an epoch"),
 ]
 CSV_LOG: list[Case] = [
     ("500,000 columns", lambda: b"1," * 500_000 + b"\n", "same name"),
-    ("an epoch of infinity", b"epoch,loss\ninf,1\n", "line 2: expected an epoch"),
 ]
 
 HOSTILE: dict[str, list[Case]] = {
     **{"npz": NPZ, "model": MODEL, "sparse model": SPARSE, "program": PROGRAM, "checkpoint": CHECKPOINT},
     **{"onnx": ONNX, "keras": KERAS, "torch": TORCH},
     **{"csv": CSV, "idx": IDX, "idx.gz": IDX_GZ, "cifar binary": BATCH, "tar": TAR, "svmlight": SVMLIGHT},
-    **{"yaml": YAML, "toml": TOML, "json": JSON, "options": OPTION, "record": RECORD, "log": LOG, "csv log": CSV_LOG},
+    **{"yaml": YAML, "toml": TOML, "json": JSON, "record": RECORD, "log": LOG, "csv log": CSV_LOG},
 }

@@ -34,13 +34,10 @@ import matgrad as mg
 from matgrad import datasets, exchange
 from matgrad.callbacks import Callback, Checkpoints
 from matgrad.callbacks.logging import Log
-from matgrad.callbacks.methods import create_method
 from matgrad.cli.inspect import inspect
 from matgrad.cli.run import TrainingRun
 from matgrad.cli.train import train
 from matgrad.datasets.features import Column, Features
-from matgrad.learning_rate import checked_rate, create_scheduler
-from matgrad.loss_functions import create_loss
 from matgrad.runs.comparison import compare, sorted_by
 from matgrad.runs.comparison import table as table_of_runs
 from matgrad.runs.reading import read_run
@@ -170,34 +167,6 @@ def log(ending: str) -> bytes:
     return log._header(rows) + log._lines(rows)
 
 
-SPECIFICATIONS = (
-    *("AllReLU(0.3);SReLU(shared=True);BatchNormalization;Linear", "64;8;8;10"),
-    *("Uniform(-0.1, 0.1);He;Normal(0, 0.1)", "0.1;0;0.5", "0.5;1;1", "Adam(0.9, epsilon=1e-8, weight_decay=0.01)"),
-    *("SoftmaxCrossEntropy(label_smoothing=0.1)", "MultiStepLR(0.1; 2, 5; 0.1)", "RigL(0.3, every=50)"),
-)
-
-
-def specifications() -> bytes:
-    return "\n".join(SPECIFICATIONS).encode()
-
-
-OPTIONS = (
-    *("--layers", "AllReLU(0.3);SReLU(shared=True);BatchNormalization;Linear", "--layer-sizes", "64;8;8;10"),
-    *(
-        "--layer-weights",
-        "Uniform(-0.1, 0.1);He;Normal(0, 0.1)",
-        "--optimizers",
-        "Adam(0.9, epsilon=1e-8, weight_decay=0.01)",
-    ),
-    *("--learning-rate", "MultiStepLR(0.1; 10, 15; 0.1)", "--dropouts", "0.1;0;0.5", "--densities", "0.5;1;1"),
-    *("--loss", "SoftmaxCrossEntropy(label_smoothing=0.1)", "--clip", "1.5", "--epochs", "3"),
-)
-
-
-def options() -> bytes:
-    return "\n".join(OPTIONS).encode()
-
-
 # -- reading --------------------------------------------------------------------------------------
 
 
@@ -223,11 +192,6 @@ class _Start(Callback):
 def read_configuration(path: Path) -> Any:
     """A run with the options in a configuration file."""
     return options_of(["--config", str(path)])
-
-
-def read_options(path: Path) -> Any:
-    """A run with the options in a file, one per line."""
-    return options_of(path.read_text(errors="surrogateescape").split("\n"))
 
 
 def read_resumed(path: Path) -> Any:
@@ -265,17 +229,6 @@ def read_model(path: Path) -> Any:
 def read_program(path: Path) -> Any:
     """The program and the model in a file."""
     return load_program(path), mg.load(path)
-
-
-def read_specifications(path: Path) -> Any:
-    """A model, its loss, schedule and method of sparse training, from specification strings, one per line."""
-    lines = path.read_text(errors="surrogateescape").split("\n")
-    layers, sizes, weights, dropouts, densities, optimizers, loss, schedule, method, *_ = lines + [""] * 9
-    M = create_model(layers, sizes, weights=weights, dropouts=dropouts, densities=densities)
-    set_optimizers(M, optimizers)
-    scheduler = create_scheduler(schedule)
-    scheduler.check(10)
-    return create_loss(loss), [checked_rate(scheduler, i) for i in range(10)], create_method(method)
 
 
 def read_a_run(path: Path) -> Any:
@@ -353,8 +306,6 @@ READERS = {
     "toml": Reader("c.toml", toml, read_configuration, with_odd_tokens),
     "yaml": Reader("c.yaml", yaml, read_configuration, with_odd_tokens),
     "json": Reader("c.json", lambda: json.dumps(CONFIGURATION).encode(), read_configuration, in_json),
-    "options": Reader("options", options, read_options, with_odd_tokens),
-    "specifications": Reader("specifications", specifications, read_specifications, with_odd_tokens),
     "record": Reader("run.json", record, read_a_run, in_json),
     "log": Reader("run.jsonl", lambda: log(".jsonl"), read_a_run, in_json_lines),
     "csv log": Reader("run.csv", lambda: log(".csv"), read_a_run, with_odd_tokens),

@@ -1,7 +1,6 @@
 """A process that reads hostile files: each line of its input names a reader and a file, each of its output the outcome.
 
-It may take LARGEST bytes and, for one file, SECONDS of the processor; then the system ends it. It tells which lines of
-the package followed which for the first time, so that `fuzzed` can go on with mutants that reach something new.
+It may take LARGEST bytes and, for one file, SECONDS of the processor; then the system ends it.
 """
 
 from __future__ import annotations
@@ -16,19 +15,15 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-import matgrad
 from matgrad.foundation.machine import process_memory
 
-PACKAGE = str(Path(matgrad.__file__).parent) + os.sep  # whose lines are traced
 SECONDS, MEGABYTES = 5, 500  # that a file may take
-LONGEST = 100_000  # bytes of a mutant that has mutants
 FORBIDDEN = ("os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "subprocess.Popen", "pty.spawn",
              "socket.connect", "socket.bind", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.link", "os.chmod",
              "shutil.rmtree", "shutil.move", "shutil.copyfile")  # fmt: skip
@@ -36,12 +31,11 @@ LARGEST = 3 << 30  # bytes of address space in which the process lives
 
 
 class Outcome(NamedTuple):
-    """What became of a file: 'read', 'refused', or a fault; and the steps through the package that were new."""
+    """What became of a file: 'read', 'refused', or a fault."""
 
     verdict: str
     message: str = ""
     megabytes: int = 0
-    steps: Sequence[int] = ()
 
     @property
     def is_fault(self) -> bool:
@@ -51,35 +45,26 @@ class Outcome(NamedTuple):
 
 
 def fuzzed(reader: str, path: Path, seed: int, count: int) -> Iterator[tuple[bytes, Outcome]]:
-    """The good file of a reader and so many mutants, with their outcomes; mutants that reach new code have mutants."""
+    """The good file of a reader and so many mutants, with their outcomes."""
     from hostile_mutants import mutant
     from hostile_readers import READERS
 
-    rng, steps, corpus = np.random.default_rng(seed), set(), [READERS[reader].good()]
-    content = corpus[0]
+    rng, good = np.random.default_rng(seed), READERS[reader].good()
+    contents = [good, *(mutant(good, rng, READERS[reader].inside) for _ in range(count))]
 
     def files() -> Iterator[tuple[str, Path]]:
-        nonlocal content
-        path.write_bytes(content)
-        yield reader, path
-        for _ in range(count):
-            k = rng.integers(len(corpus)) if rng.random() < 0.7 else 0  # often the good file
-            content = mutant(corpus[k], rng, READERS[reader].inside)
+        for content in contents:
             path.write_bytes(content)
             yield reader, path
 
-    for outcome in outcomes(files(), is_traced=True):
-        if not steps.issuperset(outcome.steps) and len(content) < LONGEST:
-            corpus.append(content)
-        steps.update(outcome.steps)
-        yield content, outcome
+    yield from zip(contents, outcomes(files()), strict=True)
 
 
-def outcomes(cases: Iterable[tuple[str, Path]], *, is_traced: bool = False) -> Iterator[Outcome]:
-    """The outcome of each case (reader, file), with the steps, if they are traced; a worker that dies is replaced."""
+def outcomes(cases: Iterable[tuple[str, Path]]) -> Iterator[Outcome]:
+    """The outcome of each case (reader, file); a worker that dies is replaced."""
     remaining, is_done = iter(cases), False
     while not is_done:
-        with _start(is_traced) as worker:
+        with _start() as worker:
             for reader, path in remaining:
                 worker.stdin.write(json.dumps([reader, str(path)]) + "\n")
                 worker.stdin.flush()
@@ -93,13 +78,12 @@ def outcomes(cases: Iterable[tuple[str, Path]], *, is_traced: bool = False) -> I
             yield Outcome("died", "took too long" if is_slow else f"ended with status {worker.returncode}")
 
 
-def _start(is_traced: bool) -> subprocess.Popen:
+def _start() -> subprocess.Popen:
     here = Path(__file__).resolve()
     path = os.pathsep.join([str(here.parent), str(here.parents[2] / "src"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    environment["PYTHONHASHSEED"] = "0"  # so that steps have the same numbers in every worker
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-    return subprocess.Popen([sys.executable, str(here), *(["traced"] if is_traced else [])], **pipes)
+    return subprocess.Popen([sys.executable, str(here)], **pipes)
 
 
 def _outcome(read: Callable[[Path], Any], path: Path) -> Outcome:
@@ -108,7 +92,6 @@ def _outcome(read: Callable[[Path], Any], path: Path) -> Outcome:
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
     forbidden.clear()
     try:
-        sys.settrace(_trace if "traced" in sys.argv else None)
         read(path)
         outcome = Outcome("read")
     except Exception as error:
@@ -117,12 +100,9 @@ def _outcome(read: Callable[[Path], Any], path: Path) -> Outcome:
         is_clear = isinstance(error, ValueError | FloatingPointError | click.ClickException)
         message = error.format_message() if isinstance(error, click.ClickException) else str(error)
         outcome = Outcome("refused" if is_clear else type(error).__name__, message)
-    finally:
-        sys.settrace(None)
     if forbidden:
         outcome = Outcome("did what no reader may", ", ".join(forbidden))
-    steps, _new[:] = list(_new), []
-    return outcome._replace(megabytes=_peak() // 1_000_000, steps=steps)
+    return outcome._replace(megabytes=_peak() // 1_000_000)
 
 
 def _peak() -> int:
@@ -133,24 +113,7 @@ def _peak() -> int:
 
 # -- what happens while a file is read ------------------------------------------------------------
 
-_known: set[int] = set()  # steps from one line of the package to the next
-_new: list[int] = []
 forbidden: list[str] = []
-_last = 0
-
-
-def _trace(frame: FrameType, event: str, argument: Any) -> Any:
-    return _line if frame.f_code.co_filename.startswith(PACKAGE) else None
-
-
-def _line(frame: FrameType, event: str, argument: Any) -> Any:
-    global _last
-    line = hash((frame.f_code.co_filename, frame.f_lineno))
-    if (step := line ^ (_last >> 1)) not in _known:
-        _known.add(step)
-        _new.append(step)
-    _last = line
-    return _line
 
 
 def watch(event: str, arguments: tuple) -> None:

@@ -27,14 +27,13 @@ def python(*arguments: object) -> subprocess.CompletedProcess:
 def test_mutants(tmp_path, reader: str):
     (_, whole), *found = fuzzed(reader, tmp_path / READERS[reader].name, SEED, COUNT)
     assert whole.verdict == "read", whole
-    assert whole.steps, "there is no coverage to guide by"
     wrong = []
     for i, (content, outcome) in enumerate(found):
         if outcome.is_fault:
             (tmp_path / f"fault{i}").write_bytes(content)
-            wrong.append(f"{tmp_path}/fault{i}: {outcome._replace(steps=())}")
+            wrong.append(f"{tmp_path}/fault{i}: {outcome}")
     assert not wrong, "\n".join(wrong)
-    assert Counter(outcome.verdict for _, outcome in found)["refused"] > COUNT // 3
+    assert Counter(outcome.verdict for _, outcome in found)["refused"] > COUNT // 4
 
 
 def test_faults_are_noticed(tmp_path):

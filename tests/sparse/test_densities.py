@@ -231,20 +231,20 @@ def change(content: dict[str, np.ndarray], name: str, k: int, value: int) -> Non
 
 
 DAMAGES = {
-    "starts missing": (lambda c: c.pop("W1.starts"), "no W1.starts in it"),
+    "starts missing": (lambda c: c.pop("W1.starts"), "there is no 'W1.starts'"),
     "both missing": (lambda c: (c.pop("W1.starts"), c.pop("W1.columns")), "W1 is a dense matrix, but the layer is"),
-    "values dense": (lambda c: c.update(W1=np.zeros((7, 5))), r"W1 has shape \(7, 5\), expected \(1, 14\)"),
-    "values nan": (lambda c: c.update(W1=np.full((1, 14), np.nan)), "W1 has elements that are not finite numbers"),
-    "starts decrease": (lambda c: change(c, "W1.starts", 2, 14), "W1.starts: row . ends before it begins"),
+    "values dense": (lambda c: c.update(W1=np.zeros((7, 5))), r"1.W is \(7, 5\), expected \(1, 14\)"),
+    "values nan": (lambda c: c.update(W1=np.full((1, 14), np.nan)), "1.W has elements that are not finite"),
+    "starts decrease": (lambda c: change(c, "W1.starts", 2, 14), "W1: starts: row . ends before it begins"),
     "starts end": (
         lambda c: change(c, "W1.starts", -1, 2**40),
-        "W1.starts: expected the first to be 0 and the last 14",
+        "W1: starts: expected the first to be 0 and the last 14",
     ),
-    "columns large": (lambda c: change(c, "W1.columns", -1, 5), "W1.columns: expected numbers from 0 to 4, found 5"),
-    "columns twice": (lambda c: c.update({"W1.columns": c["W1.columns"] * 0}), "W1.columns: row . has column 0 twice"),
+    "columns large": (lambda c: change(c, "W1.columns", -1, 5), "W1: columns: expected numbers from 0 to 4, found 5"),
+    "columns twice": (lambda c: c.update({"W1.columns": c["W1.columns"] * 0}), "W1: columns: row . has column 0 twice"),
     "nothing left": (
         lambda c: c.update({"W1.starts": np.zeros(8, np.int64), "W1.columns": np.zeros(0, np.int32)}),
-        "W1.columns: expected at least one element",
+        "1.W.support: expected a support with at least one element",
     ),
 }
 

@@ -92,9 +92,9 @@ DAMAGED = {
     "tensors as a list": (lambda content: content.update(tensors=["1.W"]), "the model description is damaged"),
     "tensor as a number": (lambda content: content["tensors"].update(W1=3), "the model description is damaged"),
     "tensor that is not there": (lambda content: content["tensors"].update(W1="9.W"), "no 9.W in it; found"),
-    "tensor of another size": (lambda content: content["tensors"].update(W1="1.b"), "W1 has shape (1, 7)"),
+    "tensor of another size": (lambda content: content["tensors"].update(W1="1.b"), "1.W is (1, 7), expected (1, 18)"),
     "array that is unknown": (lambda content: content["tensors"].update(W9="1.W"), "W9 in it"),
-    "array that is missing": (lambda content: content["tensors"].pop("b1"), "no b1 in it"),
+    "array that is missing": (lambda content: content["tensors"].pop("b1"), "there is no 'b1'"),
     "another format": (lambda content: content.update(format=99), "expected format 1, found 99"),
     "another layer": (lambda content: content["model"].update(layers="TReLUU"), "unknown layer 'TReLUU'"),
 }
@@ -124,7 +124,7 @@ def test_a_support_that_is_damaged_is_refused(tmp_path: Path):
     tensors = load_file(path)
     tensors["1.W.support.columns"][0] = 99
     save_file(tensors, path, metadata)
-    with pytest.raises(ValueError, match=r"W1\.columns"):
+    with pytest.raises(ValueError, match="W1: columns: expected numbers"):
         load_model(path)
 
 

@@ -12,7 +12,6 @@ from sklearn.metrics import r2_score
 import matgrad as mg
 from matgrad.datasets import Features, Normalization
 from matgrad.datasets.features import Column
-from matgrad.foundation.writing import atomic_write, write_json
 from matgrad.specifications import models as specifications
 from matgrad.specifications.models import create_model
 from matgrad.storage.models import load_model, load_weights, save_model
@@ -88,7 +87,9 @@ def test_a_normalization_is_part_of_the_model(file):
     np.testing.assert_array_equal(mg.load(file).predict(X), M.predict(X))
     content = dict(np.load(file))
     np.savez(file, **{name: A for name, A in content.items() if name != "extra.scale"})
-    with pytest.raises(ValueError, match="expected offset and scale of size 1 × 5 for the standard normalization"):
+    with pytest.raises(
+        ValueError, match="expected finite offset and scale of size 1 × 5 for the standard normalization"
+    ):
         mg.load(file)
 
 
@@ -117,9 +118,9 @@ def test_a_normalization_of_the_targets_is_part_of_the_model(file):
     assert loaded.fit(X, T, epochs=1)["loss"][0] < found["loss"][0]
     content = dict(np.load(file))
     for change, message in (
-        ({"extra.target_scale": np.ones((1, 3))}, "expected target_offset and target_scale of size 1 × 2"),
-        ({"extra.target_scale": np.zeros((1, 2))}, "extra.target_scale has elements that are not positive"),
-        ({"extra.target_offset": np.full((1, 2), np.nan)}, "extra.target_offset has elements that are not finite"),
+        ({"extra.target_scale": np.ones((1, 3))}, "expected finite target_offset and target_scale of size 1 × 2"),
+        ({"extra.target_scale": np.zeros((1, 2))}, "positive scales"),
+        ({"extra.target_offset": np.full((1, 2), np.nan)}, "expected finite target_offset"),
     ):
         np.savez(file, **content | change)
         with pytest.raises(ValueError, match=message):
@@ -131,10 +132,10 @@ def test_the_names_of_columns_and_classes_are_checked(file):
     columns = tuple(Column(j, name) for j, name in enumerate("ab"))
     for features, information, message in (
         (Features(columns, 3, Column(2, "t")), {}, "the features have 2 columns, expected 3"),
-        (Features((*columns, Column(2)), 4, Column(3, "t")), {}, "the features are damaged: unexpected names"),
+        (Features((*columns, Column(2)), 4, Column(3, "t")), {}, "the features are damaged: its columns do not fit"),
         (None, {"class_names": ["a", "b"]}, "expected the different names of 3 classes"),
         (None, {"class_names": ["a", "b", "a"]}, "expected the different names of 3 classes"),
-        (None, {"class_names": "abc"}, r".*description is damaged .*\$\.class_names"),
+        (None, {"class_names": "abc"}, r".*description is damaged: .*\$\.class_names"),
     ):
         M.features = features
         M.save(file, information=information)
@@ -294,16 +295,6 @@ def damaged(file, how: str) -> None:
     if how == "truncated":
         file.write_bytes(file.read_bytes()[:200])
         return
-    if how == "empty":
-        file.write_bytes(b"")
-        return
-    if how == "npy":
-        np.save(file.with_suffix(".npy"), np.zeros(3))
-        file.with_suffix(".npy").rename(file)
-        return
-    if how == "text":
-        file.write_text("W1")
-        return
     if how == "pickle":
         file.write_bytes(pickle.dumps(Evil()))
         return
@@ -326,20 +317,17 @@ def damaged(file, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("missing", "no W2 in it; found"),
-        ("shape", r"W1 has shape \(7, 4\), expected \(7, 5\)"),
-        ("nan", "b1 has elements that are not finite numbers"),
-        ("text array", "b1 has elements that are not finite numbers"),
-        ("object", r"W1: found an array of objects \(pickled\)"),
+        ("missing", "there is no 'W2'"),
+        ("shape", r"1.W is \(7, 4\), expected \(7, 5\)"),
+        ("nan", "1.b has elements that are not finite"),
+        ("text array", "1.b is <U1, but the model is float32"),
+        ("object", "W1: not an array of numbers"),
         ("unknown", "W9 in it, which this model does not have"),
         ("no description", "no model description in it"),
         ("bad description", "the model description is damaged"),
         ("format", "expected format 1, found 99"),
         ("layer", "unknown layer 'TReLUU'"),
         ("truncated", "not an npz file"),
-        ("empty", "not an npz file, or a damaged one"),
-        ("npy", "found a single array"),
-        ("text", "not an npz file"),
         ("pickle", "not an npz file"),
     ],
 )
@@ -354,7 +342,7 @@ def test_a_refused_file_leaves_the_model_as_it_was(file):
     damaged(file, "shape")
     M = create_model(LAYERS, SIZES, dropouts="0.3;0;0")
     before = {name: X.copy() for name, X in M.state().items()}
-    with pytest.raises(ValueError, match="W1 has shape"):
+    with pytest.raises(ValueError, match=r"1\.W is"):
         load_weights(M, file)
     for name, X in M.state().items():
         np.testing.assert_array_equal(X, before[name])
@@ -363,22 +351,6 @@ def test_a_refused_file_leaves_the_model_as_it_was(file):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere\.npz: no such file"):
         load_model(tmp_path / "nowhere.npz")
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path):
-    target = tmp_path / "file"
-    write_json(target, {"η": [1, 2]})
-    assert json.loads(target.read_text()) == {"η": [1, 2]}
-
-    def fail() -> None:
-        with atomic_write(target) as file:
-            file.write(b"half of")
-            raise RuntimeError("disk on fire")
-
-    with pytest.raises(RuntimeError, match="disk on fire"):
-        fail()
-    assert json.loads(target.read_text()) == {"η": [1, 2]}
-    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_a_loaded_model_is_saved_with_what_its_file_says_of_it(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import warnings
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from matgrad.callbacks.callback import Callback
 from matgrad.datasets.checking import all_finite
 from matgrad.foundation.numbers import check_size
-from matgrad.foundation.writing import PREFIX, make_folder
+from matgrad.foundation.writing import lock_folder
 from matgrad.layers.state import matrices_of
 from matgrad.storage.checkpoints import (
     BEST,
@@ -40,7 +41,8 @@ class Checkpoints(Callback):
     `record` is kept in every file. If the folder has checkpoints of another run, it is refused or, with `overwrite`,
     emptied.
 
-    ``M.fit(X, T, resume=folder)``, with the same callbacks, resumes from the newest good one.
+    ``M.fit(X, T, resume=folder)``, with the same callbacks, resumes from the newest good one. While a run writes to
+    a folder, no other can.
     """
 
     only_first = True
@@ -65,12 +67,17 @@ class Checkpoints(Callback):
         self.keep, self.overwrite = check_size("keep", keep), overwrite
         self.best: float | None = None  # the smallest measure so far
         self.failure: OSError | None = None
+        self._lock: int | None = None
         self._written = -1  # the step of the last one
 
     def start(self, run: Training) -> None:
         self._open(run, is_own=False)
         self.best = None
-        self._write(run)
+        try:
+            self._write(run)
+        except BaseException:
+            self._close()
+            raise
 
     def state(self, run: Training) -> dict[str, Any]:
         return super().state(run) | {"folder": str(self.folder.resolve())}
@@ -100,14 +107,19 @@ class Checkpoints(Callback):
             self._write(run, source=source)
 
     def end(self, run: Training) -> None:
-        if run.is_stopped and not run.is_rescued and self._written != run.step:
-            self._write(run)
+        try:
+            if run.is_stopped and not run.is_rescued and self._written != run.step:
+                self._write(run)
+        finally:
+            self._close()
 
     def _open(self, run: Training, is_own: bool) -> None:
-        """Make the folder; it may have no checkpoints of other runs, nor later ones."""
-        make_folder(self.folder)
-        for file in self.folder.glob(f"{PREFIX}*"):  # of a process that was killed
-            file.unlink(missing_ok=True)
+        """Make the folder and keep it for this run; it may have no checkpoints of other runs, nor later ones."""
+        self.folder.mkdir(exist_ok=True)
+        try:
+            self._lock = lock_folder(self.folder)
+        except BlockingIOError:
+            raise ValueError(f"{self.folder}: another run is writing its checkpoints there") from None
         files = [file for file in (self.folder / BEST, *checkpoint_files(self.folder)) if file.exists()]
         if run.resumed_from is not None and run.resumed_from.resolve().parent == self.folder.resolve():
             files = [file for file in files if step_of(file) > run.step and _is_good(file)]
@@ -118,9 +130,16 @@ class Checkpoints(Callback):
                 file.unlink()
             files = []
         if files:
+            self._close()
             raise ValueError(
                 f"{self.folder}: has {files[-1].name} of another run; expected a new folder, or to resume from this one"
             )
+
+    def _close(self) -> None:
+        """Leave the folder to other runs."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _write(self, run: Training, file: Path | None = None, source: Path | None = None) -> bool:
         """Write a checkpoint, or copy it from a file that has it, and remove the oldest; whether that could be done.

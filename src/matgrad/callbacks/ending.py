@@ -15,7 +15,7 @@ from matgrad.callbacks.callback import Callback
 from matgrad.datasets.checking import all_finite
 from matgrad.foundation.numbers import check_size
 from matgrad.layers.state import State, matrices_of
-from matgrad.storage.checkpoints import on_backend
+from matgrad.storage.models import on_backend
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron

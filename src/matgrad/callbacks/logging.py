@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from matgrad.callbacks.callback import Callback
 from matgrad.callbacks.statistics import measure_and_part
-from matgrad.foundation.imports import check_tensorboard
-from matgrad.foundation.writing import as_json, atomic_write, make_folder
+from matgrad.foundation.imports import check_installed
+from matgrad.foundation.writing import as_json, atomic_write
 
 if TYPE_CHECKING:
     from matgrad.training import Training
@@ -109,11 +109,11 @@ class TensorBoard(_RowsFile):
     """
 
     def __init__(self, folder: str | Path) -> None:
-        check_tensorboard()
+        check_installed("tensorboard", "tensorboard", "event files")
         self.folder = Path(folder)
 
     def start(self, run: Training) -> None:
-        make_folder(self.folder)
+        self.folder.mkdir(exist_ok=True)
         others = set(self.folder.glob(EVENTS))
         name = EVENTS.replace("*", f"{time.time():.0f}.{socket.gethostname()}.{os.getpid()}")
         self._path = self.folder / name

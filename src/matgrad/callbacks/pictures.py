@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 from matgrad.callbacks.callback import Callback
 from matgrad.foundation.files import conform
 from matgrad.foundation.imports import check_matplotlib
-from matgrad.foundation.writing import atomic_write, make_folder
+from matgrad.foundation.writing import atomic_write
 from matgrad.inspection.pictures import FIGURES, Shape, Snapshot, checked_shape, snapshot, write_animation, write_png
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Pictures(Callback):
         if wrong := [i for i in self._epochs if not 0 <= i <= run.epochs]:
             raise ValueError(f"pictures: expected epochs from 0 to {run.epochs}, found {wrong[0]}")
         checked_shape(self.shape, run.M.layers[0].input_size)
-        make_folder(self.folder)
+        self.folder.mkdir(exist_ok=True)
         self._digits = max(3, len(str(run.epochs)))
         self._shots = []
 

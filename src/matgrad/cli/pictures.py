@@ -12,7 +12,7 @@ from matgrad.cli.files import READS, Command, WritesFolder
 from matgrad.cli.groups import option
 from matgrad.cli.settings import Settings, WritesFolderWithSettings
 from matgrad.foundation.imports import check_matplotlib
-from matgrad.foundation.writing import atomic_write, make_folder
+from matgrad.foundation.writing import atomic_write
 from matgrad.inspection.pictures import FIGURES, parse_shape, snapshot, write_png
 from matgrad.storage.models import load_model
 
@@ -76,7 +76,7 @@ def pictures_command(file: Path, folder: Path, shape: str | None, overwrite: boo
     """
     check_matplotlib()
     shot = snapshot(load_model(file).model, file.stem, None if shape is None else parse_shape(shape))
-    make_folder(folder)
+    folder.mkdir(exist_ok=True)
     for name, draw in FIGURES.items():
         with atomic_write(folder / f"{name}.png") as png:
             write_png(draw(shot, [shot]), png)

@@ -29,7 +29,7 @@ from matgrad.cli.timer import Timer
 from matgrad.datasets import Normalization
 from matgrad.distributed import current, is_first
 from matgrad.foundation.machine import set_threads, threads
-from matgrad.foundation.writing import as_json, make_folder, write_json, write_or_rescue
+from matgrad.foundation.writing import as_json, write_json, write_or_rescue
 from matgrad.specifications.models import set_optimizers
 from matgrad.training import Training
 
@@ -244,7 +244,7 @@ class TrainingRun:
             yield options["save_weights"], save
         if options["output"]:
             with suppress(OSError):  # which is told of its files
-                make_folder(options["output"])
+                options["output"].mkdir(exist_ok=True)
             yield options["output"] / "model.npz", save
             yield options["output"] / "run.json", lambda path: write_json(path, record)
         if options["save_dataset"]:

@@ -14,7 +14,7 @@ from matgrad.foundation.writing import as_json
 from matgrad.inspection.figures import METADATA
 from matgrad.runs.comparison import KEYS, compare, sorted_by, table
 from matgrad.runs.figure import draw_runs
-from matgrad.runs.reading import RECORD, Run, find_records, read_run
+from matgrad.runs.reading import RECORD, Run, read_run
 
 
 @click.command("plot", cls=Command, short_help="Draw loss, accuracy, learning rate and time of runs.")
@@ -49,7 +49,7 @@ def runs_command(folder: Path, sort: str, is_json: bool) -> None:
     Losses and accuracies are those of the test data: of the final model, and the best of all epochs.
     """
     found: list[Run] = []
-    for path in find_records(existing_folder(folder)):
+    for path in sorted(existing_folder(folder).rglob(RECORD)):
         try:
             found.append(read_run(path))
         except ValueError as error:

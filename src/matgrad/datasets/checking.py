@@ -75,18 +75,14 @@ def stacked(*parts: Any) -> Any:
 
 def check_dense(A: Any, where: str) -> None:
     """Raise for what NumPy would misread in silence: sparse matrices of any library, masked arrays and `np.matrix`."""
-    if isinstance(A, np.ma.MaskedArray):
-        raise TypeError(f"{where}: found a MaskedArray, expected an array without a mask, such as A.filled(0)")
-    if isinstance(A, np.matrix):
-        raise TypeError(f"{where}: found an np.matrix, expected an array, such as np.asarray(A)")
     kind, layout = type(A), str(getattr(A, "layout", ""))  # only a tensor of torch has a layout
-    bases = " ".join(f"{base.__module__}.{base.__name__}" for base in kind.__mro__)
-    if not isinstance(A, np.ndarray) and "sparse" in f"{bases} {layout}".lower():
-        found = layout or f"{kind.__module__.partition('.')[0]} {kind.__name__}"
-        raise TypeError(
-            f"{where}: found a sparse matrix ({found}); expected a dense one, such as A.toarray() or A.to_dense(), or, "
-            "for X, one of SciPy"
-        )
+    names = " ".join(f"{base.__module__}.{base.__name__}" for base in kind.__mro__)
+    is_sparse = not isinstance(A, np.ndarray) and "sparse" in f"{names} {layout}".lower()
+    if is_sparse or isinstance(A, np.ma.MaskedArray | np.matrix):
+        library = kind.__module__.partition(".")[0]
+        found = f"a sparse matrix ({layout or f'{library} {kind.__name__}'})" if is_sparse else f"a {kind.__name__}"
+        expected = "a dense one, such as A.toarray(), A.to_dense() or A.filled(0), or, for X, a sparse matrix of SciPy"
+        raise TypeError(f"{where}: found {found}; expected {expected}")
 
 
 def check_numbers(A: Any, where: str) -> None:

@@ -16,8 +16,6 @@ from matgrad.foundation.limits import check_bytes, limit_from
 if TYPE_CHECKING:
     from matgrad.datasets.features import Features
 
-MAX_CLASSES = 1 << 16  # more are taken for a mistake: one-hot rows have one column per class
-
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -63,9 +61,10 @@ class Dataset:
         Xt, Tt = _checked_part(where, "test", Xtest, Ttest)
         _check_parts(where, X, T, Xt, Tt)
         if T.ndim == 1:
-            classes = _number_of_classes(where, T, Tt) if classes is None else classes
+            classes = max(int(T.max()), int(Tt.max()), 0) + 1 if classes is None else classes
             size = sum(A.nbytes for A in parts_of("X", X).values())
-            check_bytes(4 * classes**2, f"{where}: one-hot targets of {classes} classes", limit_from(size))
+            what = f"{where}: one-hot targets of {classes} classes (numbers are floats)"
+            check_bytes(4 * classes**2, what, limit_from(size))
             for part, labels in (("Ttrain", T), ("Ttest", Tt)):
                 class_indices(labels, classes, f"{where}: {part}: ")
         elif classes is not None:
@@ -145,11 +144,3 @@ def _check_parts(where: str, X: Any, T: np.ndarray, Xt: Any, Tt: np.ndarray) -> 
     if T.shape[1:] != Tt.shape[1:]:
         kinds = ["classes" if A.ndim == 1 else f"{A.shape[1]} columns of numbers" for A in (T, Tt)]
         raise DataError(f"{where}: Ttrain has {kinds[0]} and Ttest has {kinds[1]}: expected the same")
-
-
-def _number_of_classes(where: str, T: np.ndarray, Tt: np.ndarray) -> int:
-    """The largest class + 1, at most MAX_CLASSES."""
-    K = int(max(T.max(), Tt.max())) + 1
-    if K > MAX_CLASSES:
-        raise DataError(f"{where}: found class {K - 1}, expected less than {MAX_CLASSES}; regression takes floats")
-    return max(K, 1)

@@ -15,7 +15,6 @@ from urllib.request import Request, urlopen
 from matgrad.datasets.dataset import DataError
 
 CHUNK = 1 << 16
-LIMIT = 1 << 30  # bytes in one file: the largest has 170 million
 PAUSE = 1.0  # seconds before the second attempt, twice as many before the third, …
 
 Progress = Callable[[int, int | None, str], None]
@@ -66,23 +65,20 @@ def get(
 ) -> list[Path]:
     """Fetch the files of mnist, fashion-mnist or cifar10 into a folder, and return their paths.
 
-    Files that exist with the right checksum are not fetched again. The mirrors (addresses that end with /)
-    are tried in order, each once and then up to `retries` times more; an attempt ends when nothing has been
-    received for `timeout` seconds, and the next one continues after the bytes in `FILE.part`. A file gets its
-    name when its checksum is right. ``progress(done, total, filename)`` reports bytes; the total may be None.
+    Files that exist with the right checksum are not fetched again. The mirrors are tried in order, each once and
+    then up to `retries` times more; an attempt ends when nothing has been received for `timeout` seconds, and the
+    next one continues after the bytes in `FILE.part`. A file gets its name when its checksum is right.
+    ``progress(done, total, filename)`` reports bytes; the total may be None.
     """
     if name not in SOURCES:
         raise DataError(f"unknown data set {name!r}; known: {', '.join(SOURCES)}")
-    addresses = SOURCES[name].mirrors if mirrors is None else tuple(mirrors)
-    wrong = [address for address in addresses if not address.startswith(("http://", "https://"))]
-    if wrong or not addresses:
-        raise DataError(f"mirrors: found {wrong[0] if wrong else 'none'}, expected addresses with http:// or https://")
-    folder = Path(directory)
+    addresses = SOURCES[name].mirrors if mirrors is None else mirrors
+    folder, report = Path(directory), progress or (lambda done, total, file: None)
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder}: found a file, expected a folder")
-    report = progress if progress is not None else lambda done, total, file: None
-    files = SOURCES[name].files.items()
-    return [_fetch(folder / file, md5, addresses, report, timeout, retries) for file, md5 in files]
+    return [
+        _fetch(folder / file, md5, addresses, report, timeout, retries) for file, md5 in SOURCES[name].files.items()
+    ]
 
 
 def _fetch(path: Path, md5: str, mirrors: Sequence[str], report: Progress, timeout: float, retries: int) -> Path:
@@ -104,10 +100,12 @@ def _fetch(path: Path, md5: str, mirrors: Sequence[str], report: Progress, timeo
                 is_final = not is_resumed  # what was resumed may have been wrong from the start
             except HTTPError as error:
                 error.close()
+                if error.code == 416:  # nothing follows the part
+                    part.unlink(missing_ok=True)
                 reason = f"the server answers {error.code} {error.reason}"
-                is_final = 400 <= error.code < 500 and error.code != 429  # too many requests: try again
+                is_final = 400 <= error.code < 500 and error.code not in (416, 429)  # 429: too many requests
             except (OSError, HTTPException, ValueError) as error:
-                reason, is_final = _reason(error, timeout), False
+                reason, is_final = f"{error}", False
             if is_final or attempt == retries:
                 break
             time.sleep(PAUSE * 2**attempt)
@@ -118,35 +116,20 @@ def _fetch(path: Path, md5: str, mirrors: Sequence[str], report: Progress, timeo
 def _receive(url: str, part: Path, report: Progress, timeout: float) -> bool:
     """Receive the file into the part; returns whether the server resumed it after the bytes that were there."""
     start = part.stat().st_size if part.exists() else 0
-    headers = {"User-Agent": "matgrad", **({"Range": f"bytes={start}-"} if start else {})}
-    try:
-        response = urlopen(Request(url, headers=headers), timeout=timeout)
-    except HTTPError as error:
-        if error.code != 416 or not start:
-            raise
-        error.close()
-        return True  # nothing follows the part: it is complete, or wrong
-    with response:
+    headers = {"User-Agent": "matgrad"} | ({"Range": f"bytes={start}-"} if start else {})
+    with urlopen(Request(url, headers=headers), timeout=timeout) as response:
         is_resumed = response.status == 206
         done, length = start if is_resumed else 0, response.headers.get("Content-Length", "")
         total = done + int(length) if length.isdigit() else None
         part.parent.mkdir(parents=True, exist_ok=True)
         with part.open("ab" if is_resumed else "wb") as file:
-            while done <= LIMIT and (chunk := response.read1(CHUNK)):  # what is longer has a wrong checksum
+            while chunk := response.read1(CHUNK):
                 file.write(chunk)
                 done += len(chunk)
                 report(done, total, part.name.removesuffix(".part"))
-    if total is not None and done < min(total, LIMIT):
+    if total is not None and done < total:
         raise ConnectionError(f"the connection ended after {done} of {total} bytes")
     return is_resumed
-
-
-def _reason(error: Exception, timeout: float) -> str:
-    """Why a connection failed."""
-    cause = getattr(error, "reason", error)
-    if isinstance(cause, TimeoutError):
-        return f"nothing received for {timeout:g} s"
-    return f"{cause}" or type(cause).__name__
 
 
 def _md5(path: Path) -> str:

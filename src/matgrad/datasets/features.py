@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from matgrad.datasets.dataset import DataError
 from matgrad.datasets.table_file import Table, listed, named
-from matgrad.foundation.files import conform
+from matgrad.foundation.files import conform, naming
 from matgrad.foundation.limits import check_bytes, limit_from
 
-MISSING_RULES = ("error", "drop", "median")
-UNKNOWN_RULES = ("error", "zero")
+Missing = Literal["error", "drop", "median"]
+Unknown = Literal["error", "zero"]
+MISSING_RULES, UNKNOWN_RULES = get_args(Missing), get_args(Unknown)
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,8 @@ class Features:
     columns: tuple[Column, ...]
     width: int
     target: Column
-    missing: str = "error"
-    unknown: str = "error"
+    missing: Missing = "error"
+    unknown: Unknown = "error"
 
     @property
     def size(self) -> int:
@@ -169,30 +170,21 @@ class Features:
                     notes.append(f"{table.title(j)}: unknown categories become zeros ({listed(unknown)})")
         return notes
 
-    # -- in files -----------------------------------------------------------------------------
-    def as_json(self) -> dict[str, Any]:
-        """The features as values that JSON can hold."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, value: Any) -> Features:
-        """The features that `as_json` describes, after a check."""
-        try:
+        """The features that `asdict` makes such a value of, after a check."""
+        with naming("the features are damaged"):
             features = conform(value, cls)
-        except ValueError as error:
-            raise ValueError(f"the features are damaged ({error})") from None
         columns, target = features.columns, features.target
         names, positions = [column.name for column in columns], [column.position for column in columns]
-        valid = {
-            "columns": columns and positions == sorted(set(positions)) and all(column.is_valid for column in columns),
-            "names": set(names) == {None} or (None not in names and len(set(names)) == len(names)),
-            "width": 0 <= min([*positions, target.position]) <= max([*positions, target.position]) < features.width,
-            "target": target.position not in positions and target.categories is None,
-            "missing": features.missing in MISSING_RULES,
-            "unknown": features.unknown in UNKNOWN_RULES,
-        }
-        if wrong := [name for name, is_valid in valid.items() if not is_valid]:
-            raise ValueError(f"the features are damaged: unexpected {wrong[0]}")
+        is_sound = (
+            *(columns and positions == sorted(set(positions)), all(column.is_valid for column in columns)),
+            *(target.position not in positions, target.categories is None),
+            0 <= min([*positions, target.position]) <= max([*positions, target.position]) < features.width,
+            set(names) == {None} or (None not in names and len(set(names)) == len(names)),
+        )
+        if not all(is_sound):
+            raise ValueError("the features are damaged: its columns do not fit each other")
         return features
 
     def summary(self) -> dict[str, str]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import tarfile
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from matgrad.datasets.dataset import DataError, Dataset
-from matgrad.datasets.reading import existing_folder, read_up_to, reading
-from matgrad.foundation.limits import EXTENDED_HEADER, MEMBERS, check_count
+from matgrad.datasets.reading import existing_folder, opened
+from matgrad.foundation.limits import MEMBERS, check_bytes, check_count, file_limit
 
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
            "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")  # fmt: skip
@@ -20,7 +20,6 @@ CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 
 PIXELS = 3 * 32 * 32  # of CIFAR-10: channel, row, column
 RECORD = 1 + PIXELS
-LIMIT = 1 << 26  # bytes in one batch of CIFAR-10: the real ones have 31 million
 BATCHES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 Batch = tuple[np.ndarray, np.ndarray]  # N×3072 pixels and N labels, unsigned bytes
 FOLDER, ARCHIVE = "cifar-10-batches-bin", "cifar-10-binary.tar.gz"
@@ -85,19 +84,18 @@ def _find(folder: Path, stem: str) -> Path:
 
 def _read(path: Path, dimensions: int) -> np.ndarray:
     """The array of unsigned bytes in an IDX file: magic number, sizes (big-endian), bytes."""
-    with reading(path) as file:
-        header = read_up_to(file, 4 + 4 * dimensions)
-        if len(header) < 4 + 4 * dimensions:
-            raise DataError(f"{path}: found {len(header)} bytes, expected a header of {4 + 4 * dimensions}")
-        magic, *shape = struct.unpack(f">{1 + dimensions}I", header)
-        if magic != 0x800 + dimensions:
-            raise DataError(f"{path}: found the magic number {magic}, expected {0x800 + dimensions}")
-        count = int(np.prod(shape, dtype=object))
-        content = read_up_to(file, count + 1)
-    if len(content) != count:
-        found = f"only {len(content)}" if len(content) < count else "more"
-        raise DataError(f"{path}: found {found} bytes after the header, expected {count} ({'×'.join(map(str, shape))})")
-    return np.frombuffer(content, np.uint8).reshape(shape)
+    with opened(path) as file:
+        content = file.read()
+    start = 4 + 4 * dimensions
+    if len(content) < start:
+        raise DataError(f"{path}: found {len(content)} bytes, expected a header of {start}")
+    magic, *shape = struct.unpack_from(f">{1 + dimensions}I", content)
+    if magic != 0x800 + dimensions:
+        raise DataError(f"{path}: found the magic number {magic}, expected {0x800 + dimensions}")
+    if len(content) - start != (count := math.prod(shape)):
+        expected = f"{count} ({'×'.join(map(str, shape))})"
+        raise DataError(f"{path}: found {len(content) - start} bytes after the header, expected {expected}")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 # -- CIFAR-10 -------------------------------------------------------------------------------------
@@ -107,8 +105,8 @@ def _from_folder(folder: Path) -> dict[str, Batch]:
     for name in BATCHES:
         files = (place / f"{name}{suffix}" for place in (folder, folder / FOLDER) for suffix in ("", ".xz", ".gz"))
         if file := next((file for file in files if file.is_file()), None):
-            with reading(file) as content:
-                found[name] = _records(content, str(file))
+            with opened(file) as content:
+                found[name] = _records(content.read(), str(file))
     return _from_archive(folder / ARCHIVE) if not found and (folder / ARCHIVE).is_file() else found
 
 
@@ -116,36 +114,23 @@ def _from_archive(path: Path) -> dict[str, Batch]:
     """The batches in a tar file, which is read once, from beginning to end; nothing is unpacked to disk."""
     found = {}
     try:
-        with reading(path) as stream, tarfile.open(str(path), "r|", stream, tarinfo=_Member) as archive:
+        with opened(path) as content, tarfile.open(fileobj=content, mode="r|") as archive:
             for count, member in enumerate(archive, start=1):
                 check_count(count, MEMBERS, str(path), "files or more")
                 name = Path(member.name).name
-                file = archive.extractfile(member) if name in BATCHES and member.isfile() else None
-                if file is not None:
-                    found[name] = _records(file, f"{path}: {member.name}")
+                if name in BATCHES and (file := archive.extractfile(member)) is not None:
+                    check_bytes(member.size, f"{path}: {member.name}", file_limit(path))  # a sparse file has holes
+                    found[name] = _records(file.read(), f"{path}: {member.name}")
     except (tarfile.TarError, OverflowError) as error:
         reason = str(error).split("\n")[0]
         raise DataError(f"{path}: not a tar archive, or a damaged one ({reason})") from error
     return found
 
 
-class _Member(tarfile.TarInfo):
-    """A member of a tar file, after a check of its size and that of its name and other attributes."""
-
-    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
-        largest = LIMIT if self.isreg() or self.isdir() else EXTENDED_HEADER
-        if not 0 <= self.size <= largest:
-            raise DataError(f"{archive.name!s}: {self.name}: found {self.size} bytes, expected at most {largest}")
-        return super()._proc_member(archive)  # type: ignore[misc]
-
-
-def _records(file: IO[bytes], where: str) -> Batch:
+def _records(content: bytes, where: str) -> Batch:
     """The records of a batch, each of which has 1 byte for the label and 3072 for the pixels."""
-    content = read_up_to(file, LIMIT + 1)
-    if not content or len(content) % RECORD or len(content) > LIMIT:
-        found = f"found {len(content)} bytes{' or more' * (len(content) > LIMIT)}"
-        raise DataError(
-            f"{where}: {found}, expected a multiple of {RECORD} (1 label, {PIXELS} pixels), at most {LIMIT}"
-        )
+    if not content or len(content) % RECORD:
+        expected = f"a multiple of {RECORD} (1 label, {PIXELS} pixels)"
+        raise DataError(f"{where}: found {len(content)} bytes, expected {expected}")
     records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
     return records[:, 1:], records[:, 0]

@@ -105,12 +105,10 @@ class DataLoader:
         order, N = self.order(), self.batch_size
         for first, last in pairwise([0, *stops, len(self)]):
             start, end = first * N, min(last * N, self.size)
+            part = self.between(start, end) if order is None else copy(self)
             if order is not None:
-                part = copy(self)
                 part._part = np.roll(order, -start), end - start  # an order has all rows
-                yield part
-            else:
-                yield self.between(start, end)
+            yield part
 
     def between(self, start: int, end: int) -> DataLoader:
         """A loader of the examples from `start` to `end` in the order of the data, without a copy of them."""

@@ -30,48 +30,46 @@ class Normalization:
         return cls("none", np.zeros((1, D), np.float32), np.ones((1, D), np.float32))
 
     @classmethod
-    def of(cls, kind: str, X: np.ndarray, value_range: tuple[float, float] | None = None) -> Normalization:
+    def of(cls, kind: str, X: Any, value_range: tuple[float, float] | None = None) -> Normalization:
         """The normalization of a kind for training data X, whose values have a known range or None.
 
         unit: offset is the smallest value and scale is largest - smallest, of the known range or of each column.
         standard: offset_j = Σ_i x_ij / N and scale_j² = Σ_i (x_ij - offset_j)² / N.
         Of sparse X, unit: offset is 0 and scale is the largest absolute value, of the known range or of each column.
         """
-        if kind == "none":
-            return cls.none(X.shape[1])
-        if is_scipy(X):
-            return cls(kind, *_rows(np.zeros(X.shape[1]), _largest(kind, X, value_range)))
-        if kind == "standard":
-            offset, scale = _mean_and_deviation(X)
-        elif kind == "unit":
-            low, high = (X.min(axis=0), X.max(axis=0)) if value_range is None else value_range
-            offset, high = (np.full(X.shape[1], A, dtype=np.float64) for A in (low, high))
-            scale = high - offset
-        else:
+        if kind not in KINDS:
             raise ValueError(f"unknown normalization {kind!r}; known: {', '.join(KINDS)}")
-        return cls(kind, *_rows(offset, scale))
+        D = X.shape[1]
+        if kind == "none":
+            return cls.none(D)
+        if kind == "standard" and is_scipy(X):
+            raise ValueError(f"the normalization {kind!r} would make a sparse X dense; expected 'unit' or 'none'")
+        if kind == "standard":
+            return cls(kind, *_rows(*_mean_and_deviation(X)))
+        if is_scipy(X):
+            high = abs(X).max(axis=0).toarray() if value_range is None else max(map(abs, value_range))
+            return cls(kind, *_rows(np.zeros(D), np.broadcast_to(high, (1, D))))
+        low, high = (X.min(axis=0), X.max(axis=0)) if value_range is None else value_range
+        offset, high = (np.full(D, A, dtype=np.float64) for A in (low, high))
+        return cls(kind, *_rows(offset, high - offset))
 
-    def apply(self, X: np.ndarray) -> np.ndarray:
+    def apply(self, X: Any) -> Any:
         """(X - offset) / scale for an N×D matrix X, as float64 if X is that, else as float32; X itself for 'none'."""
         D = self.offset.shape[1]
         if X.ndim != 2 or X.shape[1] != D:
             raise ValueError(f"found a matrix with shape {X.shape}, expected {D} columns as in the training data")
         if self.kind == "none":
             return X
-        if is_scipy(X):
-            return self._scaled(X)
-        with np.errstate(over="ignore", invalid="ignore"):
-            Y = np.subtract(X, self.offset, dtype=np.float64 if X.dtype == np.float64 else np.float32)
-            return np.divide(Y, self.scale, out=Y)
-
-    def _scaled(self, X: Any) -> Any:
-        """X / scale for a sparse matrix X, in CSR format."""
-        if self.offset.any():
+        dtype = np.float64 if X.dtype == np.float64 else np.float32
+        if is_scipy(X) and self.offset.any():
             raise ValueError(f"the normalization {self.kind} shifts the inputs, which would make a sparse X dense")
-        Y = X.astype(np.float64 if X.dtype == np.float64 else np.float32)
-        with np.errstate(over="ignore"):
-            Y.data /= self.scale[0, Y.indices]
-        return Y
+        with np.errstate(over="ignore", invalid="ignore"):
+            if is_scipy(X):
+                Y = X.astype(dtype)
+                Y.data /= self.scale[0, Y.indices]
+                return Y
+            Y = np.subtract(X, self.offset, dtype=dtype)
+            return np.divide(Y, self.scale, out=Y)
 
     def invert(self, Y: np.ndarray) -> np.ndarray:
         """Y·scale + offset for an N×D matrix of floats Y, the X for which `apply` gives Y; with the dtype of Y."""
@@ -79,15 +77,6 @@ class Normalization:
 
     def __str__(self) -> str:
         return self.kind
-
-
-def _largest(kind: str, X: Any, value_range: tuple[float, float] | None) -> np.ndarray:
-    """The largest absolute value of each column of a sparse matrix X, or that of a known range."""
-    if kind != "unit":
-        raise ValueError(f"the normalization {kind!r} would make a sparse X dense; expected 'unit' or 'none'")
-    if value_range is not None:
-        return np.full(X.shape[1], max(map(abs, value_range)))
-    return abs(X).max(axis=0).toarray().astype(np.float64).reshape(-1)
 
 
 def _mean_and_deviation(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

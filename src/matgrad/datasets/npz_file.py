@@ -35,16 +35,19 @@ def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
     """
     path = Path(file)
     arrays = _arrays(path)
-    arrays["Ttrain"], K = _classes_of_one_hot(arrays["Ttrain"], f"{path}: Ttrain")
-    arrays["Ttest"], Kt = _classes_of_one_hot(arrays["Ttest"], f"{path}: Ttest")
-    if K is not None and Kt is not None and K != Kt:
-        raise DataError(f"{path}: Ttrain has {K} one-hot columns and Ttest has {Kt}: expected equal numbers")
-    classes = next((found for found in (classes, K, Kt) if found is not None), None)
+    sizes = [classes]
+    for key in ("Ttrain", "Ttest"):
+        arrays[key], K = _classes_of_one_hot(arrays[key], f"{path}: {key}")
+        sizes.append(K)
+    if len({*sizes[1:], None}) > 2:
+        raise DataError(
+            f"{path}: Ttrain has {sizes[1]} one-hot columns and Ttest has {sizes[2]}: expected equal numbers"
+        )
     return Dataset.checked(
         path.stem,
         *(arrays[key] for key in KEYS),
         source=str(path),
-        classes=classes,
+        classes=next((K for K in sizes if K is not None), None),
         value_range=_value_range(arrays[RANGE], f"{path}: {RANGE}") if RANGE in arrays else None,
     )
 
@@ -54,14 +57,11 @@ def save_npz(dataset: Dataset, file: str | os.PathLike[str]) -> None:
 
     The file appears, or replaces an older one, when it is complete.
     """
-    try:
-        with atomic_write(Path(file)) as output:
-            arrays = {name: A for key in KEYS for name, A in parts_of(key, getattr(dataset, key)).items()}
-            if dataset.value_range is not None:
-                arrays[RANGE] = np.array(dataset.value_range)
-            np.savez_compressed(output, **arrays)  # type: ignore[arg-type]
-    except OSError as error:
-        raise DataError(f"{file}: cannot be written ({error.strerror or error})") from error
+    arrays = {name: A for key in KEYS for name, A in parts_of(key, getattr(dataset, key)).items()}
+    if dataset.value_range is not None:
+        arrays[RANGE] = np.array(dataset.value_range)
+    with atomic_write(Path(file)) as output:
+        np.savez_compressed(output, **arrays)  # type: ignore[arg-type]
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
@@ -125,12 +125,11 @@ class Preprocessed:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = existing_folder(folder)
-        found = {path.name for path in self.folder.iterdir() if re.fullmatch(r"epoch\d+\.npz", path.name)}
-        expected = [f"epoch{i}.npz" for i in range(max(len(found), 1))]
-        if missing := [name for name in expected if name not in found]:
-            raise DataError(f"{self.folder}: no file {missing[0]}; expected epoch0.npz, epoch1.npz … without gaps")
-        self._files = [self.folder / name for name in expected]
+        path = existing_folder(folder)
+        count = sum(re.fullmatch(r"epoch\d+\.npz", file.name) is not None for file in path.iterdir())
+        self._files = [path / f"epoch{i}.npz" for i in range(max(count, 1))]
+        if missing := [file.name for file in self._files if not file.is_file()]:
+            raise DataError(f"{path}: no file {missing[0]}; expected epoch0.npz, epoch1.npz … without gaps")
         self.first = npz(self._files[0])
         self._last = (0, self.first)
 
@@ -144,20 +143,15 @@ class Preprocessed:
     def __getitem__(self, i: int) -> Dataset:
         """The data set of epoch i, from 0: the content of file i mod the number of files."""
         number = i % len(self)
-        if number == 0:
-            return self.first
-        if self._last[0] != number:
+        if number and self._last[0] != number:
             dataset = npz(self._files[number], classes=self.first.classes)
-            found, expected = (
-                f"{d.input_size} inputs, {d.classes or 'no'} classes and {d.output_size} outputs"
-                for d in (dataset, self.first)
-            )
+            found, expected = ((d.input_size, d.output_size, d.classes) for d in (dataset, self.first))
             if found != expected:
-                raise DataError(
-                    f"{self._files[number]}: found {found}, expected {expected} as in {self._files[0].name}"
-                )
+                sizes = "{} inputs, {} outputs and {} classes".format
+                message = f"found {sizes(*found)}, expected {sizes(*expected)} as in {self._files[0].name}"
+                raise DataError(f"{self._files[number]}: {message}")
             self._last = (number, dataset)
-        return self._last[1]
+        return self._last[1] if number else self.first
 
 
 def preprocessed(folder: str | os.PathLike[str]) -> Preprocessed:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.datasets.checking import DataError
+from matgrad.datasets.checking import DataError, check_finite
 from matgrad.datasets.dataset import Dataset, hold_out
-from matgrad.datasets.reading import reading
+from matgrad.datasets.reading import opened
 from matgrad.datasets.tables import MAX_RARE_CLASSES, TASKS, are_few_integers, check_choice, described
-from matgrad.foundation.imports import how_to_install
+from matgrad.foundation.imports import check_installed
 from matgrad.foundation.limits import check_bytes, file_limit
 
 File = str | os.PathLike[str]
@@ -66,13 +66,10 @@ def svmlight(
 
 def _read(path: Path) -> tuple[Any, np.ndarray]:
     """X, a CSR matrix whose columns are the indices of the file, and the targets."""
-    try:
-        from sklearn.datasets import load_svmlight_file
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"svmlight files need scikit-learn, which is not installed: {how_to_install('sklearn')}", name=error.name
-        ) from None
-    with reading(path, is_text=True) as content:
+    check_installed("sklearn", "sklearn", "svmlight files")
+    from sklearn.datasets import load_svmlight_file
+
+    with opened(path, is_text=True) as content:
         try:
             X, t = load_svmlight_file(content, zero_based=True)
         except (ValueError, OverflowError) as error:
@@ -98,17 +95,13 @@ def _targets(
     paths: list[Path], targets: list[np.ndarray], task: str | None
 ) -> tuple[tuple[str, ...] | None, list[np.ndarray]]:
     """The names of the classes of the first file and the class of each line, or None and the numbers themselves."""
-    t = targets[0]
+    t, labels = targets[0], np.unique(targets[0])
     for path, part in zip(paths, targets, strict=True):
-        if not np.isfinite(part).all():
-            line = int(np.argmin(np.isfinite(part)))
-            raise DataError(f"{path}, example {line + 1}: found target {part[line]}, expected a finite number")
-    labels = np.unique(t)
+        check_finite(part, f"{path}: targets")
     if task is None:
         task = "classification" if are_few_integers(t, MAX_RARE_CLASSES) else "regression"
     if task == "regression":
         return None, [part.reshape(-1, 1) for part in targets]
-    for path, part in zip(paths, targets, strict=True):
-        if len(unknown := np.setdiff1d(part, labels)):
-            raise DataError(f"{path}: found target {unknown[0]:g}, expected one of the classes of {paths[0]}")
+    if len(unknown := np.setdiff1d(targets[-1], labels)):
+        raise DataError(f"{paths[-1]}: found target {unknown[0]:g}, expected one of the classes of {paths[0]}")
     return tuple(f"{label:.17g}" for label in labels), [np.searchsorted(labels, part) for part in targets]

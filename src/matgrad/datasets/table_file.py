@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from matgrad.datasets.dataset import DataError
-from matgrad.datasets.reading import reading
+from matgrad.datasets.reading import opened
 from matgrad.foundation.limits import FLOAT32, check_bytes, file_limit
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def read_table(
         with arrow_errors("the table"):
             return _typed("the table", pa.table(source), target)
     path = Path(source)
-    with reading(path, is_text=True) as file, arrow_errors(str(path)):
+    with opened(path, is_text=True) as file, arrow_errors(str(path)):
         content = io.BufferedReader(file, SAMPLE)  # type: ignore[type-var]
         start = content.peek(SAMPLE)
         if start.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")):
@@ -193,13 +193,11 @@ def _plain(column: pyarrow.ChunkedArray) -> pyarrow.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    is_encoded = pa.types.is_dictionary(column.type)
-    kind = column.type.value_type if is_encoded else column.type
+    kind = column.type.value_type if (is_encoded := pa.types.is_dictionary(column.type)) else column.type
     is_text = str(kind) in ("string", "large_string", "string_view")
     kind = pa.large_string() if is_text else kind
-    if is_encoded:
-        column = pa.chunked_array([chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks], kind)
-    values = column.cast(kind).combine_chunks()
+    chunks = [x.dictionary.cast(kind).take(x.indices) if is_encoded else x.cast(kind) for x in column.chunks]
+    values = pa.chunked_array(chunks, kind).combine_chunks()
     if is_text:
         values = pc.utf8_trim_whitespace(values)
         return pc.if_else(pc.is_in(pc.ascii_lower(values), pa.array(MISSING, kind)), None, values)
@@ -269,19 +267,12 @@ def _parse(path: Path, file: IO[bytes], delimiter: str, width: int, header: bool
     import pyarrow as pa
     from pyarrow import csv
 
-    try:
-        table = csv.read_csv(
-            file,
-            csv.ReadOptions(use_threads=False, block_size=BLOCK, autogenerate_column_names=True),
-            csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            csv.ConvertOptions(column_types={f"f{j}": pa.large_string() for j in range(width)}),
-        )
-    except pa.ArrowInvalid as error:
-        found = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
-        if found is None:
-            raise
-        row, expected, actual = map(int, found.groups())
-        raise DataError(f"{path}, row {row - header}: found {actual} columns, expected {expected}") from None
+    table = csv.read_csv(
+        file,
+        csv.ReadOptions(use_threads=False, block_size=BLOCK, autogenerate_column_names=True),
+        csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        csv.ConvertOptions(column_types={f"f{j}": pa.large_string() for j in range(width)}),
+    )
     if table.num_columns != width:
         raise DataError(f"{path}: found a first line with more than {SAMPLE} bytes, expected a shorter one")
     return table.slice(int(header))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from matgrad.datasets.dataset import DataError, Dataset, hold_out
-from matgrad.datasets.features import MISSING_RULES, UNKNOWN_RULES, Column, Features
+from matgrad.datasets.features import MISSING_RULES, UNKNOWN_RULES, Column, Features, Missing, Unknown
 from matgrad.datasets.table_file import Source, Table, listed, named, number, read_table
 
 TASKS = ("classification", "regression")
@@ -33,8 +33,8 @@ def table(
     columns: Columns | None = None,
     drop_columns: Columns = (),
     categorical: str | Columns = (),
-    missing: str = "error",
-    unknown: str = "error",
+    missing: Missing = "error",
+    unknown: Unknown = "error",
     like: Features | None = None,
 ) -> Dataset:
     """The data set in a table: one example per row, its target in the column `target` (default: the last).
@@ -65,7 +65,7 @@ def table(
             raise DataError(f"{name}: found the string {given!r}, expected a list of columns")
 
     content = read_table(source, _wanted(target, like), header, delimiter, () if like is None else like.names)
-    features = like or _chosen(content, columns, drop_columns, categorical, missing, unknown)
+    features = like or replace(_chosen(content, columns, drop_columns, categorical), missing=missing, unknown=unknown)
     rows = features.usable_rows(content)
     class_names = _class_names(content, rows, task)
     notes = [*content.notes, f"target {content.title(content.target or 0)}: {described(class_names)}"]
@@ -143,9 +143,7 @@ def _wanted(target: str | int | None, like: Features | None) -> str | int:
     return -1 if target is None else target
 
 
-def _chosen(
-    content: Table, columns: Columns | None, dropped: Columns, categorical: str | Columns, missing: str, unknown: str
-) -> Features:
+def _chosen(content: Table, columns: Columns | None, dropped: Columns, categorical: str | Columns) -> Features:
     """The features that are chosen, in the order of the table; their categories are not known yet."""
     target = content.target or 0
     kept, left = ([content.position(x) for x in given or ()] for given in (columns, dropped))
@@ -161,7 +159,7 @@ def _chosen(
     if others := [j for j in words if j not in chosen]:
         raise DataError(f"{content.source}: {content.title(others[0])} is categorical, but not one of the features")
     features = tuple(Column(j, content.name(j), () if j in words else None) for j in chosen)
-    return Features(features, content.width, Column(target, content.name(target)), missing, unknown)
+    return Features(features, content.width, Column(target, content.name(target)))
 
 
 def _has_words(content: Table, j: int) -> bool:

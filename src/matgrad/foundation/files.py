@@ -9,9 +9,10 @@ import tokenize
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -38,27 +39,35 @@ T = TypeVar("T")
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     """All arrays in an npz file. Raise if one has pickled objects or is too large."""
     try:
-        with open(path, "rb") as file:
-            if file.read(6) == np.lib.format.MAGIC_PREFIX:
-                raise ValueError(f"{path}: found a single array (npy), expected an npz file")
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
             check_count(len(members), MEMBERS, str(path), "arrays")
             check_bytes(sum(member.file_size for member in members), f"{path}", file_limit(path))
-            names = [member.filename.removesuffix(".npy") for member in members]
-            if len(set(names)) < len(names):
-                raise ValueError(f"{path}: found two arrays with the same name")
-            return {name: _array(archive, m, f"{path}: {name}") for name, m in zip(names, members, strict=True)}
+            arrays = ((member.filename.removesuffix(".npy"), member) for member in members)
+            return {name: _array(archive, member, f"{path}: {name}") for name, member in arrays}
     except DAMAGED_ARCHIVE as error:
         raise ValueError(f"{path}: not an npz file, or a damaged one ({error})") from None
     except OSError as error:
         raise ValueError(f"{path}: {why_unreadable(error)}") from None
 
 
-def why_unreadable(error: OSError) -> str:
+def why_unreadable(error: Exception) -> str:
     """Why a file could not be read, in words."""
-    known = {FileNotFoundError: "no such file", IsADirectoryError: "found a folder, expected a file"}
-    return known.get(type(error), f"cannot be read ({error.strerror or error})")
+    known: dict[type[Exception], str] = {
+        FileNotFoundError: "no such file",
+        IsADirectoryError: "found a folder, expected a file",
+    }
+    return known.get(type(error), f"cannot be read ({getattr(error, 'strerror', None) or error})")
+
+
+@contextmanager
+def naming(path: str | Path, problem: str = "") -> Iterator[None]:
+    """Turn what invalid content of a file makes us raise into a ValueError that begins with its name."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        reason = f"there is no {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{path}: {problem}{reason}") from None
 
 
 # what a damaged archive may raise
@@ -66,39 +75,26 @@ DAMAGED_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplem
             struct.error, UnicodeError, *(() if lzma is None else (lzma.LZMAError,)))  # fmt: skip
 
 
+_BAD_HEADER = (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError)  # it is Python
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> np.ndarray:
-    """One array of an npz file, after a check that the member has as many bytes as the array needs."""
+    """One array of an npz file, after a check that its type is plain and that the member has its bytes."""
     try:
         with archive.open(member) as file:
-            _check_header(file, member.file_size)
-        with archive.open(member) as file:
+            version = np.lib.format.read_magic(file)
+            if version not in _HEADERS:
+                raise ValueError(f"version {version}")
+            shape, _, dtype = _HEADERS[version](file)
+            if dtype.kind not in "biufcSU":
+                raise ValueError(f"found {dtype}")
+            if math.prod(shape) * dtype.itemsize != (size := member.file_size - file.tell()):
+                raise ValueError(f"found {size} bytes, expected a {dtype} array of shape {shape}")
+            file.seek(0)
             return np.lib.format.read_array(file, allow_pickle=False)
-    except _Unexpected as error:
-        raise ValueError(f"{where}: {error}") from None
     except _BAD_HEADER as error:
-        raise ValueError(f"{where}: not an array, or a damaged one ({error})") from None
-
-
-class _Unexpected(ValueError):
-    """A valid array, but not of numbers or strings."""
-
-
-_BAD_HEADER = (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError)  # it is Python
-
-
-def _check_header(file: IO[bytes], size: int) -> None:
-    """Raise unless it is an array of numbers or strings that ends where the file does."""
-    headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    version = np.lib.format.read_magic(file)
-    if version not in headers:
-        raise ValueError(f"version {version}")
-    shape, _, dtype = headers[version](file)
-    if dtype.hasobject:
-        raise _Unexpected("found an array of objects (pickled), expected numbers")
-    if dtype.kind not in "biufcSU" or not dtype.itemsize:
-        raise _Unexpected(f"found an array of {dtype}, expected numbers or strings")
-    if any(n < 0 for n in shape) or math.prod(shape) * dtype.itemsize != size - file.tell():
-        raise ValueError(f"found {size - file.tell()} bytes, expected a {dtype} array of shape {shape}")
+        raise ValueError(f"{where}: not an array of numbers or strings, or a damaged one ({error})") from None
 
 
 def is_safetensors(path: str | Path) -> bool:
@@ -131,22 +127,13 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str,
 def parse_json(text: str, *, finite: bool = True) -> Any:
     """The value of a JSON string; raise if it nests deeply, has a name twice or, if `finite`, NaN or inf."""
     check_count(len(text), JSON, "JSON", "characters")
-    try:
-        value = json.loads(text, object_pairs_hook=_table, parse_constant=_raise_constant if finite else None)
-    except RecursionError:
-        raise ValueError(TOO_DEEP) from None
-    _check_depth(value)
-    return value
+    options: dict[str, Any] = {"parse_constant": _raise_constant} if finite else {}
+    return _parsed(lambda: json.loads(text, object_pairs_hook=_table, **options))
 
 
 def parse_toml(text: str) -> Any:
     """The table of a TOML string."""
-    try:
-        value = tomllib.loads(text)
-    except RecursionError:
-        raise ValueError(TOO_DEEP) from None
-    _check_depth(value)
-    return value
+    return _parsed(lambda: tomllib.loads(text))
 
 
 def parse_yaml(text: str) -> Any:
@@ -160,19 +147,12 @@ def parse_yaml(text: str) -> Any:
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-            table = super().construct_mapping(node, deep)
-            return table if len(table) == len(node.value) else _table(self.construct_pairs(node))
+            return _table(self.construct_pairs(node, deep))
 
     try:
-        value = yaml.load(text, Loader)
-    except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from None
-    except RecursionError:
-        raise ValueError(TOO_DEEP) from None
-    except (TypeError, LookupError, AttributeError, OverflowError) as error:  # of scalars with odd tags
-        raise ValueError(f"an invalid YAML file ({error})") from None
-    _check_depth(value)
-    return value
+        return _parsed(lambda: yaml.load(text, Loader))
+    except (yaml.YAMLError, TypeError, LookupError, AttributeError, OverflowError) as error:  # also of odd tags
+        raise ValueError(f"an invalid YAML file ({' '.join(str(error).split())})") from None
 
 
 PARSERS: dict[str, tuple[Callable[[str], Any], int]] = {  # by the ending of a file, with the most bytes it may have
@@ -182,8 +162,6 @@ PARSERS: dict[str, tuple[Callable[[str], Any], int]] = {  # by the ending of a f
     ".json": (parse_json, JSON),
 }
 
-TOO_DEEP = f"lists or tables are nested too deeply, expected at most {DEPTH} inside each other"
-
 
 def read_plain_values(path: Path) -> Any:
     """The value in a TOML, YAML or JSON file."""
@@ -192,22 +170,16 @@ def read_plain_values(path: Path) -> Any:
     return read_text(path, *PARSERS[path.suffix])
 
 
-def read_json(path: Path) -> Any:
-    """The value in a JSON file of any name."""
-    return read_text(path, *PARSERS[".json"])
-
-
 def read_text(path: Path, parse: Callable[[str], T], largest: int) -> T:
     """What a parser makes of the content of a file of at most this many bytes."""
     try:
         with open(path, "rb") as file:
             content = file.read(largest + 1)
-        check_count(len(content), largest, "file", "bytes or more")
-        return parse(content.decode("utf-8-sig"))
     except OSError as error:
         raise ValueError(f"{path}: {why_unreadable(error)}") from None
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    with naming(path):
+        check_count(len(content), largest, "file", "bytes or more")
+        return parse(content.decode("utf-8-sig"))
 
 
 def conform(value: Any, schema: type[T]) -> T:
@@ -231,14 +203,16 @@ def _raise_constant(name: str) -> None:
     raise ValueError(f"found {name}, expected a finite number")
 
 
-def _check_depth(value: Any) -> None:
-    """Raise if lists and tables are nested too deeply."""
-    level = [value]
-    for _ in range(DEPTH):
-        level = [x for item in level for x in _items(item)]
-        if not level:
-            return
-    raise ValueError(TOO_DEEP)
+def _parsed(parse: Callable[[], Any]) -> Any:
+    """What a parser returns, after a check that lists and tables are not nested too deeply."""
+    with suppress(RecursionError):
+        value = parse()
+        level = [value]
+        for _ in range(DEPTH):
+            level = [x for item in level for x in _items(item)]
+            if not level:
+                return value
+    raise ValueError(f"lists or tables are nested too deeply, expected at most {DEPTH} inside each other")
 
 
 def _items(value: Any) -> list[Any]:

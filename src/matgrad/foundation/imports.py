@@ -24,16 +24,12 @@ def how_to_install(extra: str) -> str:
     return f"pip install '.[{extra}]' in a clone of matgrad, else pip install 'matgrad[{extra}]'"
 
 
-def check_matplotlib() -> None:
-    """Raise without matplotlib."""
-    _check("plots", "matplotlib", "plot")
-
-
-def check_tensorboard() -> None:
-    """Raise without tensorboard."""
-    _check("event files", "tensorboard", "tensorboard")
-
-
-def _check(what: str, package: str, extra: str) -> None:
+def check_installed(package: str, extra: str, what: str) -> None:
+    """Raise if a package that something needs is missing."""
     if find_spec(package) is None:
         raise ModuleNotFoundError(f"{what} need {package}, which is not installed: {how_to_install(extra)}")
+
+
+def check_matplotlib() -> None:
+    """Raise without matplotlib."""
+    check_installed("matplotlib", "plot", "plots")

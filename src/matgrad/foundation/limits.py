@@ -21,7 +21,6 @@ CONFIGURATION = 1 << 17  # bytes of a YAML or TOML file, which take a second or 
 DEPTH = 50  # lists and tables inside each other
 HEADER = 16 << 20  # bytes of the header of a safetensors file
 MEMBERS = 10_000  # arrays in an npz file, files in an archive
-EXTENDED_HEADER = 1 << 20  # bytes of a member's long name or other attributes in a tar file
 LOG = 16 << 20  # bytes of the log of a run
 LOG_VALUES = 500_000  # of all of its epochs
 LAYERS = 1000  # of a model that a string describes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import platform
 import sys
@@ -19,10 +18,8 @@ def versions() -> dict[str, str]:
     """The versions of Python, matgrad and the packages it can use, if they are installed."""
     found = {"python": platform.python_version(), "matgrad": sys.modules["matgrad"].__version__}
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -33,43 +30,18 @@ def machine() -> dict[str, Any]:
 
 def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
 
 
-def cores(root: Path = Path("/")) -> int:
-    """The cores that the system lets this process run on, or fewer if its CPU quota is less, rounded up."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(allowed, math.ceil(min(quota(root), allowed))))
+def cores() -> int:
+    """The cores that the system lets this process run on; the C++ core also knows the CPU quota of a container."""
+    with contextlib.suppress(ImportError):
+        from matgrad import _native
 
-
-def quota(root: Path = Path("/")) -> float:
-    """The least CPU quota, in cores, of the control groups of this process and of the groups that these are in.
-
-    It is infinite if there is none. The files of Linux that tell it are those under `root`.
-    """
-    least, groups = math.inf, root / "proc/self/cgroup"
-    for line in groups.read_text().splitlines() if groups.is_file() else ():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        top = root / "sys/fs/cgroup" / ("cpu" if controllers else "")  # version 1 has a folder per controller
-        group = top / path.lstrip("/")
-        least = min(least, *(_quota_in(folder) for folder in (group, *group.parents) if folder.is_relative_to(top)))
-    return least
-
-
-def _quota_in(folder: Path) -> float:
-    """The quota that a folder of control groups sets: version 2 has it in one file, version 1 in two."""
-    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
-        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
-            quota, period = (int(word) for name in names for word in (folder / name).read_text().split())
-            if quota > 0 and period > 0:
-                return quota / period
-    return math.inf
+        return _native.cores()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def process_memory() -> dict[str, int]:

@@ -10,10 +10,15 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
 
 PREFIX = ".matgrad-"  # of temporary files
 
@@ -38,7 +43,6 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, place)
-        _sync_folder(place.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -54,9 +58,24 @@ def replaceable(path: str | Path) -> Path:
     return place
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder, unless it exists."""
-    path.mkdir(exist_ok=True)
+def lock_folder(folder: Path) -> int:
+    """An open handle that locks a folder until it is closed or the process ends. Raise if another process has it.
+
+    Temporary files that killed processes have left in the folder are removed.
+    """
+    if fcntl is None:
+        return os.open(os.devnull, os.O_RDONLY)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise
+    except OSError:  # this file system has no locks
+        return handle
+    for file in folder.glob(f"{PREFIX}*"):
+        file.unlink(missing_ok=True)
+    return handle
 
 
 def as_json(value: Any, indent: int | None = 2) -> str:
@@ -87,25 +106,11 @@ def write_or_rescue(path: Path, write: Callable[[Path], object]) -> str | None:
     try:
         write(path)
         return None
-    except (OSError, ValueError) as error:  # a ValueError has the reason in other words
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-    message = reason if str(path) in reason else f"{path}: cannot be written ({reason})"
     rescued = Path(tempfile.mkdtemp(prefix="matgrad-")) / path.name
-    try:
-        write(rescued)
-    except (OSError, ValueError):
-        return f"{message}, nor can {rescued}"
-    return f"{message}; it is in {rescued}"
-
-
-def _sync_folder(folder: Path) -> None:
-    """fsync the directory, where the system can."""
-    with suppress(OSError):  # a folder cannot be opened on Windows
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    write(rescued)
+    return f"{path}: cannot be written ({reason}); it is in {rescued}"
 
 
 @dataclass(frozen=True)

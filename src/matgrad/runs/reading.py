@@ -5,19 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matgrad.foundation.files import conform, parse_json, read_text
+from matgrad.foundation.files import conform, naming, parse_json, read_text
 from matgrad.foundation.limits import JSON, LOG, LOG_VALUES, check_count
 
 RECORD = "run.json"
 LARGEST = sys.float_info.max
-DEEPEST, FOLDERS = 10, 10_000  # how far below a folder, and in how many folders, runs are looked for
 
 Row = dict[str, float | None]  # the numbers of an epoch, by name; those that are not finite are None
 
@@ -63,20 +61,8 @@ def read_run(path: Path) -> Run:
     if file.suffix in READERS:
         return Run(path, read_text(file, lambda text: _rows(READERS[file.suffix](text)), LOG))
     record = read_text(file, lambda text: conform(parse_json(text), Record), JSON)
-    try:
+    with naming(file):
         return Run(path, _rows(enumerate(record.epochs, 1)), record)
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
-
-
-def find_records(folder: Path) -> Iterator[Path]:
-    """The run.json files up to 10 folders below a folder, in order; links are not followed."""
-    base = len(folder.parts)
-    for count, (place, folders, files) in enumerate(os.walk(folder), 1):
-        check_count(count, FOLDERS, str(folder), "folders or more")
-        folders[:] = sorted(folders) if len(Path(place).parts) - base < DEEPEST else []
-        if RECORD in files:
-            yield Path(place) / RECORD
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -87,10 +73,8 @@ Lines = Iterator[tuple[int, dict[str, Any]]]  # their numbers, and their values 
 def _json_lines(text: str) -> Lines:
     for number, line in enumerate(io.StringIO(text), 1):
         if line.strip():
-            try:
+            with naming(f"line {number}"):
                 yield number, conform(parse_json(line), dict[str, Any])
-            except ValueError as error:
-                raise ValueError(f"line {number}: {error}") from None
 
 
 def _csv_lines(text: str) -> Lines:
@@ -123,7 +107,7 @@ def _rows(lines: Iterable[tuple[int, dict[str, Any]]]) -> list[Row]:
     rows: list[Row] = []
     count, last = 0, 0.0
     for number, line in lines:
-        row = {name: _finite(value) for name, value in line.items() if value is None or _is_number(value)}
+        row = {name: _finite(value) for name, value in line.items() if value is None or type(value) in (int, float)}
         epoch = row.get("epoch")
         if epoch is None or epoch <= last:
             raise ValueError(f"line {number}: expected an epoch after {last:g}, found {line.get('epoch')!r:.40}")
@@ -131,10 +115,6 @@ def _rows(lines: Iterable[tuple[int, dict[str, Any]]]) -> list[Row]:
         check_count(count, LOG_VALUES, "epochs", "values")
         rows.append(row)
     return rows
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _finite(value: float | None) -> float | None:

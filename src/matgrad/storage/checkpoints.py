@@ -22,15 +22,20 @@ from typing import Any
 import numpy as np
 
 from matgrad.backends import backend_of
-from matgrad.backends.conversion import convert
-from matgrad.datasets.checking import all_finite
-from matgrad.foundation.files import conform, parse_json, read_safetensors
+from matgrad.foundation.files import conform, naming, parse_json, read_safetensors
 from matgrad.foundation.writing import PREFIX, atomic_write
-from matgrad.layers.state import SUPPORT, State, matrices_of, supports_of
+from matgrad.layers.state import State
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.support import Support
 from matgrad.specifications.models import model_specification
-from matgrad.storage.models import INDEX, model_arrays, model_description, read_description, state_tensors
+from matgrad.storage.models import (
+    INDEX,
+    model_arrays,
+    model_description,
+    read_description,
+    replace_state,
+    state_tensors,
+)
 
 FORMAT = 1
 MATRIX, SUPPORT_KEY = "$matrix", "$support"  # what stands in JSON for a matrix, and for a support with its sizes
@@ -76,13 +81,9 @@ class Checkpoint:
 
     def restore(self, M: MultilayerPerceptron) -> None:
         """Give M the whole state, also that of its optimizers; M must be made as the model was."""
-        try:
+        with naming(self.path):
             self._check_specification(M)
-            state = on_backend(self.state, M)
-            for model in (M.clone(), M):  # M stays as it is if the clone does not fit
-                _load(model, state)
-        except ValueError as error:
-            raise ValueError(f"{self.path}: {error}") from None
+            replace_state(M, self.state, is_whole=True)
 
     def _check_specification(self, M: MultilayerPerceptron) -> None:
         """Raise if a model was not made like the one in the file."""
@@ -95,38 +96,13 @@ class Checkpoint:
                 raise ValueError(f"its model has {key} {self.model[key]}, but this one has {key} {found[key]}")
 
 
-def _load(M: MultilayerPerceptron, state: State) -> None:
-    """Give M the state, with its supports where M is dense."""
-    layers = dict(M.walk())
-    for name, support in supports_of(state).items():
-        path, _, attribute = name.removesuffix(SUPPORT).rpartition(".")
-        if path in layers and attribute in layers[path].parameters:
-            layers[path].restrict(attribute, support)
-    M.load_state(state)
-
-
-def on_backend(state: Mapping[str, Any], M: MultilayerPerceptron) -> State:
-    """A state in matrices of NumPy as one on the backend and device of M, after a check of the types."""
-    counters = {name for name, X in matrices_of(M.state()).items() if "int" in str(X.dtype)}
-    for name, A in matrices_of(state).items():
-        if not isinstance(A, np.ndarray):
-            raise ValueError(f"{name}: expected a matrix, found {type(A).__name__}")
-        if A.dtype != M.dtype and not (name in counters and A.dtype.kind in "iu"):
-            raise ValueError(f"{name} is {A.dtype}, but the model is {M.dtype}")
-        if not all_finite(A):
-            raise ValueError(f"{name} has elements that are not finite")
-    for name, S in supports_of(state).items():
-        if not isinstance(S, Support):
-            raise ValueError(f"{name}: expected a support, found {type(S).__name__}")
-    moved = {name: convert(A, M.backend, None, M.device) for name, A in matrices_of(state).items()}
-    return moved | supports_of(state)
-
-
 # -- files -------------------------------------------------------------------------------------
 
 
 def write_checkpoint(path: Path, M: MultilayerPerceptron, run: RunState, record: Mapping[str, Any]) -> None:
     """Write the state of the model and of its training to a file."""
+    from safetensors.numpy import save
+
     tensors: dict[str, np.ndarray] = {}
     state = {name: X if isinstance(X, Support) else M.backend.to_numpy(X) for name, X in M.state().items()}
     content = {
@@ -137,8 +113,11 @@ def write_checkpoint(path: Path, M: MultilayerPerceptron, run: RunState, record:
     }
     names = state_tensors(M, state)
     tensors |= {names[name]: A for name, A in model_arrays(M).items()}  # its normalization too
-    description = model_description(M)
-    write_tree(path, {"checkpoint": content, "model": description | {"tensors": names}}, tensors)
+    strings = {"checkpoint": content, "model": model_description(M) | {"tensors": names}}
+    header = {name: json.dumps(value, ensure_ascii=False) for name, value in strings.items()}
+    data = save(tensors, header | {DIGEST: digest_of(header, tensors)})
+    with atomic_write(path) as file:
+        file.write(data)
 
 
 @dataclass
@@ -151,10 +130,10 @@ class _Content:
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """The checkpoint in a file."""
-    header, tensors = read_tree(path)
-    try:
-        if not {"checkpoint", "model"} <= header.keys():
-            raise ValueError("there is no checkpoint in it")
+    tensors, header = read_safetensors(path)
+    with naming(path, "invalid checkpoint: "):
+        if header.pop(DIGEST) != digest_of(header, tensors):
+            raise ValueError("its content does not agree with its digest")
         content = conform(parse_json(header["checkpoint"], finite=False), _Content)
         if content.format != FORMAT:
             raise ValueError(f"expected format {FORMAT}, found {content.format}")
@@ -162,8 +141,6 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         run.rows, run.callbacks = unpacked(run.rows, tensors), unpacked(run.callbacks, tensors)
         state = unpacked(content.state, tensors)
         model, _ = read_description({"matgrad": np.array(header["model"])}, path)
-    except (ValueError, TypeError, LookupError) as error:
-        raise ValueError(f"{path}: invalid checkpoint ({error})") from None
     return Checkpoint(run, state, content.record, model, Path(path))
 
 
@@ -201,10 +178,8 @@ def copy_file(source: Path, target: Path) -> None:
     try:
         os.link(source, temporary)
     except OSError:
-        with open(source, "rb") as original, atomic_write(target) as file:
-            shutil.copyfileobj(original, file)
-    else:
-        os.replace(temporary, target)
+        shutil.copyfile(source, temporary)
+    os.replace(temporary, target)
 
 
 # -- trees of plain values and matrices: JSON in the header of a safetensors file, and its tensors --------
@@ -240,38 +215,10 @@ def unpacked(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
     if not isinstance(value, dict):
         return value
     if MATRIX in value:
-        return _tensor(value[MATRIX], tensors)
+        return tensors[value[MATRIX]]
     if SUPPORT_KEY in value:
-        index = [_tensor(f"{value[SUPPORT_KEY]}.{part}", tensors) for part in INDEX]
-        return Support(tuple(value.get("shape", ())), *index)
+        return Support(tuple(value["shape"]), *(tensors[f"{value[SUPPORT_KEY]}.{part}"] for part in INDEX))
     return {key: unpacked(item, tensors) for key, item in value.items()}
-
-
-def _tensor(name: Any, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-    if not isinstance(name, str) or name not in tensors:
-        raise ValueError(f"there is no tensor {name!r:.100}")
-    return tensors[name]
-
-
-def write_tree(path: str | Path, strings: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
-    """Write tensors and, as JSON in the header, other values by their names, with a digest of all."""
-    from safetensors.numpy import save
-
-    header = {name: json.dumps(value, ensure_ascii=False) for name, value in strings.items()}
-    content = save(dict(tensors), header | {DIGEST: digest_of(header, tensors)})
-    with atomic_write(path) as file:
-        file.write(content)
-
-
-def read_tree(path: str | Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    """The JSON strings and the tensors of a file that `write_tree` wrote, after a check of the digest."""
-    tensors, header = read_safetensors(path)
-    if DIGEST not in header:
-        raise ValueError(f"{path}: expected a checkpoint, found another safetensors file")
-    found = header.pop(DIGEST)
-    if found != digest_of(header, tensors):
-        raise ValueError(f"{path}: a damaged file: its content does not agree with its digest")
-    return header, tensors
 
 
 def digest_of(header: Mapping[str, str], tensors: Mapping[str, np.ndarray]) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -27,14 +27,14 @@ import numpy as np
 from matgrad.backends import backend_of
 from matgrad.backends.base import Array
 from matgrad.backends.conversion import convert
+from matgrad.datasets.checking import all_finite
 from matgrad.datasets.features import Features
 from matgrad.datasets.normalization import KINDS, Normalization
-from matgrad.foundation.files import conform, is_safetensors, parse_json, read_npz, read_safetensors
+from matgrad.foundation.files import conform, is_safetensors, naming, parse_json, read_npz, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.writing import atomic_write
-from matgrad.layers.layer import Layer
 from matgrad.layers.linear import LinearLayer
-from matgrad.layers.state import SUPPORT
+from matgrad.layers.state import SUPPORT, State, matrices_of, supports_of
 from matgrad.loss_functions import LossFunction, create_loss, default_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
@@ -42,6 +42,7 @@ from matgrad.sparse.support import Support
 from matgrad.specifications.models import create_model, model_bytes, model_specification
 
 FORMAT = 1
+DAMAGED = "the model description is damaged: "
 INDEX = ("starts", "columns")  # what is saved of a support
 OTHERS = (".onnx", ".keras", ".safetensors", ".h5", ".pt", ".pth")  # how the names of other tools' files end
 NORMALIZATION = ("offset", "scale")  # and of a normalization: that of the inputs or, as target_offset …, of the targets
@@ -124,7 +125,7 @@ def model_description(M: MultilayerPerceptron, more: Mapping[str, Any] | None = 
     if M.target_normalization is not None:
         information["normalize_targets"] = M.target_normalization.kind
     if M.features is not None:
-        information["features"] = M.features.as_json()
+        information["features"] = asdict(M.features)
     try:
         model = model_specification(M)
     except ValueError as error:
@@ -145,8 +146,16 @@ def load(path: str | Path) -> MultilayerPerceptron:
 
 def with_information(M: MultilayerPerceptron, information: Mapping[str, Any], path: str | Path) -> MultilayerPerceptron:
     """M with what a file says of it beside its layers, after a check that it fits, but without the results of a run."""
-    _check_classes(information, M.layers[-1].output_size, path)
-    M.features = _features(information.get("features"), M.layers[0].input_size, path)
+    D, K, names = M.layers[0].input_size, max(M.layers[-1].output_size, 2), information.get("class_names") or []
+    with naming(path):
+        if information.get("classes", K) not in (None, K):
+            raise ValueError(f"expected {K} classes as the model has outputs, found {information['classes']}")
+        if names and (len(names) != K or len(set(names)) < K):
+            raise ValueError(f"expected the different names of {K} classes, found {len(names)}: {names[:10]}")
+        features = information.get("features")
+        M.features = None if features is None else Features.from_json(features)
+        if M.features is not None and M.features.size != D:
+            raise ValueError(f"the features have {M.features.size} columns, expected {D} as the model has inputs")
     M.information = {name: x for name, x in information.items() if name != "results"}
     return M
 
@@ -157,20 +166,18 @@ def load_model(path: str | Path) -> SavedModel:
     model, information = read_description(content, path)
     if "problem" in model:
         raise OnlyWeightsError(f"{path}: {model['problem']}; make the model and use mg.load_weights")
-    try:
+    with naming(path):
         wanted = model_bytes(model["layers"], model["sizes"], model.get("densities", 1))
         check_bytes(wanted, f"the model with sizes {model['sizes']}", file_limit(path))
-        M = create_model(**model)
-    except KeyError as error:
-        raise ValueError(f"{path}: the model description is damaged (no {error})") from None
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: {error} (a layer of your own needs its --plugin or mg.load_plugin)") from None
-    if any(A.dtype == np.float64 for name, A in content.items() if not name.startswith("extra.")):
-        M.to(dtype="float64")
-    _fill(M, content, path)
-    M.normalization = _normalization(content, information.get("normalize"), "", M.layers[0].input_size, path)
-    kind, K = information.get("normalize_targets"), M.layers[-1].output_size
-    M.target_normalization = _normalization(content, kind, "target_", K, path)
+        try:
+            M = create_model(**model)
+        except ValueError as error:
+            raise ValueError(f"{error} (a layer of your own needs its --plugin or mg.load_plugin)") from None
+        if any(A.dtype == np.float64 for name, A in content.items() if not name.startswith("extra.")):
+            M.to(dtype="float64")
+        _fill(M, content)
+        M.normalization = _normalization(content, information, "", M.layers[0].input_size)
+        M.target_normalization = _normalization(content, information, "target_", M.layers[-1].output_size)
     return SavedModel(with_information(M, information, path), information)
 
 
@@ -192,17 +199,10 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     return content | {"matgrad": np.array(metadata["model"])}
 
 
-@dataclass
-class _Tensors:
-    tensors: dict[str, str]
-
-
 def tensor_names(text: str, path: str | Path) -> dict[str, str]:
     """The tensors of a program file that are the arrays of its model, by the names of these."""
-    try:
-        return conform(parse_json(text), _Tensors).tensors
-    except ValueError as error:
-        raise ValueError(f"{path}: the model description is damaged ({error})") from None
+    with naming(path, DAMAGED):
+        return conform(parse_json(text)["tensors"], dict[str, str])
 
 
 def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -211,13 +211,11 @@ def read_description(content: Mapping[str, np.ndarray], path: str | Path) -> tup
         raise OnlyWeightsError(
             f"{path}: no model description in it, only weights; make the model and use mg.load_weights"
         )
-    try:
+    with naming(path, DAMAGED):
         description = conform(parse_json(str(content["matgrad"])), Description)
         if description.format != FORMAT:
             raise ValueError(f"expected format {FORMAT}, found {description.format}")
         conform(description.information, Information)
-    except ValueError as error:
-        raise ValueError(f"{path}: the model description is damaged ({error})") from None
     return description.model, description.information
 
 
@@ -226,56 +224,34 @@ def load_weights(M: MultilayerPerceptron, path: str | Path) -> None:
 
     A layer that is sparse in the file becomes sparse in M, with the support in the file. M keeps its normalization.
     """
-    _fill(M, read_arrays(path), path)
+    content = read_arrays(path)
+    with naming(path):
+        _fill(M, content)
 
 
 def _normalization(
-    content: Mapping[str, np.ndarray], kind: str | None, prefix: str, size: int, path: str | Path
+    content: Mapping[str, np.ndarray], information: Mapping[str, Any], prefix: str, size: int
 ) -> Normalization | None:
-    """The normalization of the inputs or targets that a file asks for."""
+    """The normalization of the inputs, or with the prefix target_ of the targets, that a file asks for."""
+    kind = information.get("normalize_targets" if prefix else "normalize")
     if kind in (None, "none"):
         return None
     if kind not in KINDS:
-        raise ValueError(f"{path}: unknown normalization {kind!r}; known: {', '.join(KINDS)}")
-    names = [f"extra.{prefix}{name}" for name in NORMALIZATION]
-    rows = [content[name] for name in names if name in content]
-    if [row.shape for row in rows] != [(1, size), (1, size)]:
+        raise ValueError(f"unknown normalization {kind!r}; known: {', '.join(KINDS)}")
+    rows = [content.get(f"extra.{prefix}{name}", np.empty(0)) for name in NORMALIZATION]
+    are_numbers = all(row.shape == (1, size) and row.dtype.kind in "fiu" and all_finite(row) for row in rows)
+    if not (are_numbers and (rows[1] > 0).all()):
         what = " and ".join(f"{prefix}{name}" for name in NORMALIZATION)
-        raise ValueError(f"{path}: expected {what} of size 1 × {size} for the {kind} normalization")
-    for name, row in zip(names, rows, strict=True):
-        _check_array(name, row, row.shape, path)
-    if not (rows[1] > 0).all():
-        raise ValueError(f"{path}: {names[1]} has elements that are not positive")
+        raise ValueError(f"expected finite {what} of size 1 × {size} for the {kind} normalization, and positive scales")
     return Normalization(str(kind), *rows)
-
-
-def _features(value: Any, D: int, path: str | Path) -> Features | None:
-    """The columns of a table that are the D inputs of a model, if its file names them."""
-    if value is None:
-        return None
-    try:
-        features = Features.from_json(value)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    if features.size != D:
-        raise ValueError(f"{path}: the features have {features.size} columns, expected {D} as the model has inputs")
-    return features
-
-
-def _check_classes(information: Mapping[str, Any], outputs: int, path: str | Path) -> None:
-    """Raise if there are classes or class names that are not one per output, or two for one output."""
-    K, names = max(outputs, 2), information.get("class_names") or []
-    if information.get("classes", K) not in (None, K):
-        raise ValueError(f"{path}: expected {K} classes as the model has outputs, found {information['classes']}")
-    if names and (len(names) != K or len(set(names)) < K):
-        raise ValueError(f"{path}: expected the different names of {K} classes, found {len(names)}: {names[:10]}")
 
 
 def state_names(M: MultilayerPerceptron) -> dict[str, str]:
     """The name in the state of everything that is saved, by its name in the file: '1.W' for W1 of the first layer."""
     linear = [path for path, layer in M.walk() if isinstance(layer, LinearLayer)]
     special = {f"{path}.{name}": f"{name}{k}" for k, path in enumerate(linear, start=1) for name in ("W", "b")}
-    return {special.get(name, name): name for name in _places(M)}
+    saved = [f"{path}.{name}" for path, layer in M.walk() for name in (*layer.parameters, *layer.buffers)]
+    return {special.get(name, name): name for name in saved}
 
 
 def state_tensors(M: MultilayerPerceptron, supports: Container[str]) -> dict[str, str]:
@@ -288,71 +264,60 @@ def state_tensors(M: MultilayerPerceptron, supports: Container[str]) -> dict[str
     return names
 
 
-def _places(M: MultilayerPerceptron) -> dict[str, tuple[Layer, str]]:
-    """The layer and the attribute of everything in the state of M but its optimizers, by its name there."""
-    return {f"{path}.{name}": (layer, name) for path, layer in M.walk() for name in (*layer.parameters, *layer.buffers)}
-
-
-def _supports(M: MultilayerPerceptron, content: Mapping[str, np.ndarray], path: str | Path) -> dict[str, Support]:
-    """The supports in a file, by the names of the parameters, after a check that they are whole and fit the layers.
+def _fill(M: MultilayerPerceptron, content: Mapping[str, np.ndarray]) -> None:
+    """Replace the saved part of M's state, after a check that everything is there and fits.
 
     Only the weights of a linear layer can be dense in M and sparse in the file.
     """
-    supports, state = {}, M.state()
+    state, known = M.state(), {"matgrad"}
+    loaded: State = {}
     for stored, name in state_names(M).items():
-        own = state.get(f"{name}{SUPPORT}")
-        if own is None and not stored.startswith("W"):  # names in the state begin with a number
-            continue
-        missing = [f"{stored}.{part}" for part in INDEX if f"{stored}.{part}" not in content]
-        if len(missing) == len(INDEX):
-            if own is not None and stored in content:
-                raise ValueError(f"{path}: {stored} is a dense matrix, but the layer is sparse")
-            continue
-        if missing:
-            raise ValueError(f"{path}: no {missing[0]} in it; found {', '.join(sorted(content))}")
-        try:
-            shape = tuple(state[name].shape) if own is None else own.shape
-            supports[stored] = Support(shape, *(content[f"{stored}.{part}"] for part in INDEX))
-            if not supports[stored].nnz:
-                raise ValueError("columns: expected at least one element")
-        except ValueError as error:
-            raise ValueError(f"{path}: {stored}.{error}") from None
-    return supports
-
-
-def _fill(M: MultilayerPerceptron, content: Mapping[str, np.ndarray], path: str | Path) -> None:
-    """Replace the saved part of M's state, after a check that everything is there and fits."""
-    state = M.state()
-    supports = _supports(M, content, path)
-    loaded: dict[str, Any] = {}
-    for stored, name in state_names(M).items():
-        if stored not in content:
-            if "matgrad" in content or "." not in stored:
-                raise ValueError(f"{path}: no {stored} in it; found {', '.join(sorted(content))}")
+        if stored not in content and "matgrad" not in content and "." in stored:
             continue  # the original saves weights and biases only
-        expected = (1, supports[stored].nnz) if stored in supports else tuple(state[name].shape)
-        A = content[stored]
+        A, own = content[stored], state.get(f"{name}{SUPPORT}")
         A = A.reshape(1, -1) if name.endswith(".b") and A.ndim == 1 else A
         with np.errstate(over="ignore"):
-            A = A.astype(M.backend.to_numpy(state[name]).dtype) if A.dtype.kind in "fiu" else A
-        _check_array(stored, A, expected, path)
-        loaded[name] = convert(A, M.backend, None, M.device)
-    known = {*state_names(M), "matgrad", *(f"{name}.{part}" for name in supports for part in INDEX)}
-    unknown = [name for name in content if name not in known and not name.startswith("extra.")]
-    if unknown:
-        raise ValueError(f"{path}: {', '.join(unknown)} in it, which this model does not have")
-    for stored, support in supports.items():
-        layer, attribute = _places(M)[state_names(M)[stored]]
-        layer.restrict(attribute, support)
-    M.load_state(M.state() | loaded)
+            loaded[name] = A.astype(M.backend.to_numpy(state[name]).dtype) if A.dtype.kind in "fiu" else A
+        parts = [f"{stored}.{part}" for part in INDEX]
+        known |= {stored, *parts}
+        if (own is not None or stored.startswith("W")) and content.keys() & {*parts}:
+            shape = state[name].shape if own is None else own.shape
+            with naming(stored):
+                loaded[f"{name}{SUPPORT}"] = Support(tuple(shape), *(content[part] for part in parts))
+        elif own is not None:
+            raise ValueError(f"{stored} is a dense matrix, but the layer is sparse")
+    if unknown := [name for name in content if name not in known and not name.startswith("extra.")]:
+        raise ValueError(f"{', '.join(unknown)} in it, which this model does not have")
+    replace_state(M, loaded)
 
 
-def _check_array(name: str, A: np.ndarray, expected: tuple[int, ...], path: str | Path) -> None:
-    """Raise if an array has another shape, or anything but finite numbers."""
-    if A.shape != expected:
-        raise ValueError(f"{path}: {name} has shape {A.shape}, expected {expected}")
-    if A.dtype.kind not in "fiu" or not np.isfinite(A).all():
-        raise ValueError(f"{path}: {name} has elements that are not finite numbers")
+def replace_state(M: MultilayerPerceptron, state: State, *, is_whole: bool = False) -> None:
+    """Replace some or all of M's state by matrices of NumPy and supports; M stays as it is if they do not fit."""
+    state = on_backend(state, M)
+    for model in (M.clone(), M):
+        layers = dict(model.walk())
+        for name, support in supports_of(state).items():
+            path, _, attribute = name.removesuffix(SUPPORT).rpartition(".")
+            if path in layers and attribute in layers[path].parameters:
+                layers[path].restrict(attribute, support)
+        model.load_state(state if is_whole else model.state() | state)
+
+
+def on_backend(state: Mapping[str, Any], M: MultilayerPerceptron) -> State:
+    """A state in matrices of NumPy as one on the backend and device of M, after a check of the types."""
+    counters = {name for name, X in matrices_of(M.state()).items() if "int" in str(X.dtype)}
+    for name, A in matrices_of(state).items():
+        if not isinstance(A, np.ndarray):
+            raise ValueError(f"{name}: expected a matrix, found {type(A).__name__}")
+        if A.dtype != M.dtype and not (name in counters and A.dtype.kind in "iu"):
+            raise ValueError(f"{name} is {A.dtype}, but the model is {M.dtype}")
+        if not all_finite(A):
+            raise ValueError(f"{name} has elements that are not finite")
+    for name, S in supports_of(state).items():
+        if not isinstance(S, Support) or not S.nnz:
+            raise ValueError(f"{name}: expected a support with at least one element, found {S}")
+    moved = {name: convert(A, M.backend, None, M.device) for name, A in matrices_of(state).items()}
+    return moved | supports_of(state)
 
 
 # -- supports ----------------------------------------------------------------------------------
@@ -365,30 +330,18 @@ def load_supports(path: str | Path) -> list[Support | None]:
     npz files have masks or matrices ``W1, W2, …``, one per linear layer, and possibly ``b1, b2, …``.
     """
     content = read_arrays(path)
-    if "matgrad" not in content:
-        return [_where_not_zero(A) for A in _masks(content, path)]
-    M = load_model(path).model
-    return [_support_of(layer.W) for _, layer in M.walk() if isinstance(layer, LinearLayer)]
+    if "matgrad" in content:
+        M = load_model(path).model
+        return [_support_of(layer.W) for _, layer in M.walk() if isinstance(layer, LinearLayer)]
+    found = [name for name in content if not re.fullmatch(r"b[1-9]\d*", name)]
+    matrices = [content.get(f"W{k}", np.empty(0)) for k in range(1, len(found) + 1)]
+    if not found or not all(A.ndim == 2 and A.dtype.kind in "biuf" and all_finite(A) for A in matrices):
+        expected = "expected a model, or finite matrices W1, W2, … of all its linear layers (a dense one has no 0)"
+        raise ValueError(f"{path}: {expected}, found {', '.join(found) or 'none'}")
+    return [_support_of(A) for A in matrices]
 
 
 def _support_of(W: Array) -> Support | None:
-    return W.support if isinstance(W, SparseMatrix) else _where_not_zero(W)
-
-
-def _where_not_zero(A: np.ndarray) -> Support | None:
-    mask = A != 0
-    return None if mask.all() else Support.from_mask(mask)
-
-
-def _masks(content: Mapping[str, np.ndarray], path: str | Path) -> list[np.ndarray]:
-    """W1, W2, … of a file, after a check that they are matrices of finite numbers and that little else is in it."""
-    found = [name for name in content if not re.fullmatch(r"b[1-9]\d*", name)]
-    names = [f"W{k}" for k in range(1, len(found) + 1)]
-    if not found or {*found} != {*names}:
-        expected = "expected a model, or matrices W1, W2, … of all its linear layers (a dense one has no 0)"
-        raise ValueError(f"{path}: {expected}, found {', '.join(found) or 'none'}")
-    for name in names:
-        A = content[name]
-        if A.ndim != 2 or A.dtype.kind not in "biuf" or not np.isfinite(A).all():
-            raise ValueError(f"{path}: {name}: expected a matrix of numbers, found {A.dtype} of shape {A.shape}")
-    return [content[name] for name in names]
+    if isinstance(W, SparseMatrix):
+        return W.support
+    return None if (mask := W != 0).all() else Support.from_mask(mask)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.foundation.files import parse_json, read_safetensors
+from matgrad.foundation.files import naming, parse_json, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers.state import SUPPORT, State, matrices_of
@@ -27,10 +27,11 @@ def save_program(program: Program, path: str | Path, of: SavedModel | Mapping[st
     """Write the program, and the model that it is of, or the state alone that it starts with, to one file."""
     from safetensors.numpy import save
 
-    metadata = {"matgrad": _json(as_dictionary(program))}
+    metadata = {"matgrad": json.dumps(as_dictionary(program), ensure_ascii=False)}
     if isinstance(of, SavedModel):
         names = state_tensors(of.model, program.supports)
-        metadata["model"] = _json(model_description(of.model, of.information) | {"tensors": names})
+        description = model_description(of.model, of.information) | {"tensors": names}
+        metadata["model"] = json.dumps(description, ensure_ascii=False)
         others = {names[name]: A for name, A in model_arrays(of.model).items()}
         state = {name: X for name, X in of.model.state().items() if name in {*program.inputs, *program.supports}}
     else:
@@ -50,15 +51,11 @@ def load_program(path: str | Path) -> tuple[Program, State]:
     if "matgrad" not in metadata:
         raise ValueError(f"{path}: there is no program in it; expected a file of `matgrad program --save`")
     of_model = set(tensor_names(metadata["model"], path).values()) if "model" in metadata else set()
-    try:
+    with naming(path, "invalid program: "):
         program = from_dictionary(parse_json(metadata["matgrad"], finite=False))
         supports = {name: _support(value, matrices, file_limit(path)) for name, value in program.supports.items()}
         matrices = {name: A for name, A in matrices.items() if name in program.inputs or name not in of_model}
         _check_matrices(program, matrices)
-    except KeyError as error:
-        raise ValueError(f"{path}: invalid program: there is no {error}") from None
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path}: invalid program: {error}") from None
     return program, matrices | supports
 
 
@@ -71,10 +68,6 @@ def _support(value: Value, matrices: State, limit: int) -> Support:
     if not value.name.endswith(SUPPORT):
         value.support = S  # it is no part of a state
     return S
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _check_matrices(program: Program, matrices: Mapping[str, np.ndarray]) -> None:
