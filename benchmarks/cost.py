@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
-from harness.problems import Setting, generated, initial_parameters
-from harness.reports import (
-    Record,
-    by_point,
-    common_notes,
-    finish,
-    footnote,
-    head,
-    installed,
-    lines,
-    numbers,
-    parser,
-    say,
-    script,
-    times,
-)
-from harness.team import Team
+from harness.problems import Setting, generated
+from harness.reports import by_point, common_notes, finish, footnote, installed, items, lines, parser
+from harness.team import Record, measure
 from matgrad.foundation.writing import Table
+from paper import TOOLS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Time per example"
-TOOLS = script("paper").TOOLS
 FEATURES, CLASSES, BATCH_SIZE, WIDTH = 784, 10, 100, 1024
 MIN_STEPS = 5
 notes = common_notes
@@ -37,31 +22,34 @@ notes = common_notes
 def main() -> None:
     """Measure one point per batch size and per width."""
     found = parser(__doc__, tools=list(TOOLS))
-    found.add_argument("--batch-sizes", type=numbers(int), default="1,10,100,1000", metavar="LIST")
-    found.add_argument("--widths", type=numbers(int), default="64,256,1024,4096", metavar="LIST")
+    found.add_argument("--batch-sizes", type=items(int), default="1,10,100,1000", metavar="LIST")
+    found.add_argument("--widths", type=items(int), default="64,256,1024,4096", metavar="LIST")
     found.add_argument("--examples", type=int, default=5000, help="about how many, at each point")
-    options, started = found.parse_args(), time.time()
-    tools, missing = installed(options, TOOLS)
-    axes = {
-        "batch_size": [(B, Setting((FEATURES, WIDTH, WIDTH, CLASSES), B)) for B in options.batch_sizes],
-        "width": [(K, Setting((FEATURES, K, K, CLASSES), BATCH_SIZE)) for K in options.widths],
-    }
-    fixed = {"batch_size": {"width": WIDTH}, "width": {"batch_size": BATCH_SIZE}}
-    curves = []
-    with Team(tools, threads=options.threads, dtype=options.dtype, report=say) as team:
-        for axis, settings in axes.items():
-            points = []
-            for value, setting in settings:
-                N = max(options.examples // setting.batch_size, MIN_STEPS) * setting.batch_size
-                data, initial = generated(FEATURES, CLASSES, N), initial_parameters(setting, options.seed)
-                turns = team.train(setting, data, initial, options.rounds)
-                rows = {name: times(seconds) for name, seconds in turns.seconds.items()}
-                rows = {name: row | {"per_example": row["median"] / N} for name, row in rows.items()}
-                points.append({"value": value, "sizes": list(setting.sizes), "examples": N, "tools": rows})
-            curves.append({"axis": axis, "title": axis.replace("_", " "), "fixed": fixed[axis], "points": points})
-    about = {name: tool.about() for name, tool in tools.items()}
-    record = {"missing": missing, "tools": about, "curves": curves, "failures": team.failures}
-    finish(head("cost", started, options) | record, options.output)
+    options = found.parse_args()
+    tools, about = installed(options, TOOLS)
+
+    def point(value: int, width: int, B: int) -> Record:
+        setting = Setting((FEATURES, width, width, CLASSES), B, dtype=options.dtype)
+        data = generated(FEATURES, CLASSES, max(options.examples // B, MIN_STEPS) * B)
+        return measure(f"width {width}, batch size {B}", tools, setting, data, options)[0] | {"value": value}
+
+    batches = [point(B, WIDTH, B) for B in options.batch_sizes]
+    widths = [point(K, K, BATCH_SIZE) for K in options.widths]
+    curves = [
+        {"title": "batch size", "fixed": {"width": WIDTH}, "points": batches},
+        {"title": "width", "fixed": {"batch_size": BATCH_SIZE}, "points": widths},
+    ]
+    finish("cost", options, about | {"curves": curves})
+
+
+def _per_example(row: Record) -> float:
+    return 1e6 * row["per_example"]
+
+
+def _title(curve: Record, form: str) -> str:
+    """What varies and, in parentheses, what is fixed."""
+    fixed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in curve["fixed"].items())
+    return f"{form.format(curve['title'])} ({fixed})"
 
 
 def tables(record: Record) -> list[Table]:
@@ -71,15 +59,11 @@ def tables(record: Record) -> list[Table]:
             record["tools"],
             curve["points"],
             "value",
-            f"µs per example against {curve['title']} ({_fixed(curve)})",
-            lambda row: f"{1e6 * row['per_example']:.2f}",
+            _title(curve, "µs per example against {}"),
+            lambda row: f"{_per_example(row):.2f}",
         )
         for curve in record["curves"]
     ]
-
-
-def _fixed(curve: Record) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in curve["fixed"].items())
 
 
 def figure(record: Record) -> Figure:
@@ -89,8 +73,8 @@ def figure(record: Record) -> Figure:
     curves = record["curves"]
     drawn, axes = new_figure(1.5 + 5 * len(curves), 4.6, len(curves), sharey=True)
     for ax, curve in zip(axes, curves, strict=True):
-        lines(ax, record["tools"], curve["points"], "value", lambda row: 1e6 * row["per_example"])
-        ax.set(title=f"{curve['title']} ({_fixed(curve)})", xlabel=curve["title"])
+        lines(ax, record["tools"], curve["points"], "value", _per_example)
+        ax.set(title=_title(curve, "{}"), xlabel=curve["title"])
     axes[0].set_ylabel("µs per example")
     footnote(drawn, record)
     legend(drawn, axes[:1])

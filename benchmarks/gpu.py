@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import brain
 import matgrad as mg
-from harness.problems import Setting, generated, initial_parameters
-from harness.reports import Record, bars, difference, finish, head, log_scales, parser, ratio, say, script, times, write
-from harness.team import Team
+from harness.problems import Setting, generated
+from harness.reports import GREY, absent, bars, finish, head, items, log_scales, parser, write
+from harness.team import Record, measure, say
 from harness.tools import Tool, baseline, matgrad
 from matgrad.foundation.writing import Table
 
 if TYPE_CHECKING:
-    import torch
     from matplotlib.figure import Figure
 
-    from baselines.sparse_layers import SparseLayer
+    from baselines.sparse_layers import Way
 
 TITLE = "Training on a GPU"
 NATIVE, GRAPH, OWN, OWN_JAX, STEPS, FIT = (
@@ -39,17 +39,17 @@ NATIVE, GRAPH, OWN, OWN_JAX, STEPS, FIT = (
 
 def _gpu(title: str, class_name: str, *baselines: str) -> Tool:
     """Native PyTorch on a GPU."""
-    return baseline(title, f"gpu_pytorch.{class_name}", "PyTorch", "torch", baselines=baselines)
+    return baseline(title, f"pytorch.{class_name}", "PyTorch", "torch", baselines=baselines)
 
 
 _own = matgrad("torch", "PyTorch", NATIVE)
 TOOLS = {
-    NATIVE: _gpu("PyTorch native", "GPUPyTorch"),
+    NATIVE: _gpu("PyTorch native", "PyTorch"),
     "gpu-pytorch-compile": _gpu("PyTorch, torch.compile", "CompiledPyTorch", NATIVE),
     GRAPH: _gpu("PyTorch, CUDA graph", "GraphPyTorch", NATIVE),
-    STEPS: replace(_own, title="matgrad PyTorch, bare steps", class_name="baselines.own.MatgradSteps"),
+    STEPS: replace(_own, title="matgrad PyTorch, bare steps", class_name="own.MatgradSteps"),
     OWN: _own,
-    FIT: replace(_own, title="M.fit", class_name="baselines.own.MatgradFit"),
+    FIT: replace(_own, title="M.fit", class_name="own.MatgradFit"),
     "jax": baseline("JAX, jit by hand", "jax_by_hand.Jax", "JAX", "jax"),
     OWN_JAX: matgrad("jax", "JAX", "jax"),
 }
@@ -64,41 +64,29 @@ DESCRIPTION = {
 MNIST, CIFAR, LARGE = (784, 1024, 512, 10), (3072, 1024, 512, 10), (3072, 16384, 16384, 10)
 COMPARED = 20  # steps after which parameters are compared: later, those of float32 and float64 differ by 10 % too
 
-# the features, hidden layers, neurons, connections per neuron, classes and batch size of very wide networks
+# very wide networks and their batch sizes
 NETWORKS = {
-    "1,000,000 → 1,000,000": (1_000_000, 1, 1_000_000, 10, 10, 100),
-    "50 million neurons": (784, 10, 5_000_000, 10, 10, 8),
+    "1,000,000 → 1,000,000": ({**brain.NETWORK, "features": 1_000_000, "layers": 1, "neurons": 1_000_000}, 100),
+    "50 million neurons": (brain.NETWORK, 8),
 }
 
 
 # -- parts ------------------------------------------------------------------------------------------
 
 
-def _measured(
-    options: argparse.Namespace, names: list[str], cases: list[Any], steps: int, compare: bool
-) -> list[Record]:
-    """The records of tools that train models in several settings, with their titles; the processes stay the same."""
-    tools = {name: TOOLS[name] for name in names if TOOLS[name].missing() is None}
-    found = []
-    with Team(tools, threads=options.threads, device=options.device, report=say) as team:
-        for title, sizes, batch_size, momentum, matmul in cases:
-            setting = Setting(sizes, batch_size, momentum=momentum, device=options.device, matmul=matmul)
-            say(f"{title}, {setting.optimizer}, {matmul}")
-            known = dict(team.failures)  # tools that have left the team
-            data = generated(sizes[0], sizes[-1], steps * batch_size, seed=options.seed)
-            initial, compared = initial_parameters(setting, options.seed), min(COMPARED, steps)
-            turns = team.train(setting, data, initial, options.rounds, compared=compared if compare else None)
-            rows = {}
-            for name, seconds in turns.seconds.items():
-                row = TOOLS[name].about() | times(seconds)
-                row |= {"per_step": row["median"] / steps, "startup": turns.startup[name]}
-                row["ratios"] = {x: ratio(turns.seconds, name, x) for x in turns.seconds if x != name}
-                parameters = turns.parameters if compare else {}
-                rows[name] = row | {"difference": difference(name, parameters, TOOLS[name].baselines)}
-            about = {"title": title, "optimizer": setting.optimizer, "matmul": matmul, "sizes": list(sizes)}
-            about |= {"batch_size": batch_size, "steps": steps, "compared_after": compared if compare else None}
-            failures = {name: reason for name, reason in team.failures.items() if name not in known}
-            found.append(about | {"tools": rows, "failures": failures})
+def measured(options: argparse.Namespace, names: list[str], cases: list[Any], steps: int) -> list[Record]:
+    """The records of tools that train models in several settings, with their titles."""
+    tools, found = {name: TOOLS[name] for name in names if TOOLS[name].missing() is None}, []
+    for title, sizes, batch_size, momentum, matmul in cases:
+        setting = Setting(sizes, batch_size, momentum=momentum, device=options.device, matmul=matmul)
+        data = generated(sizes[0], sizes[-1], steps * batch_size, seed=options.seed)
+        about = {
+            "title": title,
+            "optimizer": setting.optimizer,
+            "matmul": matmul,
+            "compared_after": min(COMPARED, steps),
+        }
+        found.append(measure(_heading(about), tools, setting, data, options, compared=COMPARED)[0] | about)
     return found
 
 
@@ -108,35 +96,23 @@ def _paper_models(*momenta: float) -> list[Any]:
     return [(x, models[x], 100, momentum, m) for m in ("float32", "tf32") for x in models for momentum in momenta]
 
 
-def _steps(options: argparse.Namespace) -> list[Record]:
-    names = [NATIVE, "gpu-pytorch-compile", GRAPH, OWN]
-    return _measured(options, names, _paper_models(0.0, 0.9), options.steps, compare=True)
-
-
-def _jax(options: argparse.Namespace) -> list[Record]:
-    return _measured(options, ["jax", OWN_JAX], _paper_models(0.9), options.steps, compare=True)
-
-
-def _epoch(options: argparse.Namespace) -> list[Record]:
-    cases = [("MNIST", MNIST, 100, 0.9, "float32")]
-    return _measured(options, [STEPS, OWN, FIT], cases, 3 * options.steps, compare=False)
-
-
-def _large(options: argparse.Namespace) -> list[Record]:
-    cases = [("large", LARGE, 1024, 0.9, matmul) for matmul in ("float32", "tf32")]
-    return _measured(options, [NATIVE, GRAPH, OWN], cases, 5, compare=False)
-
-
-def _sparse(options: argparse.Namespace) -> Record:
-    n, N, densities = 16384, 1024, (0.1, 0.03, 0.01, 0.003, 0.001)
-    return {"neurons": n, "batch_size": N, "points": [layer_point(options, n, N, d) for d in densities]}
-
-
-def _wide(options: argparse.Namespace) -> list[Record]:
-    return [wide_network(options, name, *sizes) for name, sizes in NETWORKS.items()]
-
-
-PARTS = {"steps": _steps, "jax": _jax, "epoch": _epoch, "large": _large, "sparse": _sparse, "wide": _wide}
+PARTS: dict[str, Callable[[argparse.Namespace], Any]] = {
+    "steps": lambda options: measured(
+        options, [NATIVE, "gpu-pytorch-compile", GRAPH, OWN], _paper_models(0.0, 0.9), options.steps
+    ),
+    "jax": lambda options: measured(options, ["jax", OWN_JAX], _paper_models(0.9), options.steps),
+    "epoch": lambda options: measured(
+        options, [STEPS, OWN, FIT], [("MNIST", MNIST, 100, 0.9, "float32")], 3 * options.steps
+    ),
+    "large": lambda options: measured(
+        options, [NATIVE, GRAPH, OWN], [("large", LARGE, 1024, 0.9, matmul) for matmul in ("float32", "tf32")], 5
+    ),
+    "sparse": lambda options: {
+        **{"neurons": 16384, "batch_size": 1024},
+        "points": [layer_point(options, 16384, 1024, density) for density in (0.1, 0.03, 0.01, 0.003, 0.001)],
+    },
+    "wide": lambda options: [wide_network(options, name, *network) for name, network in NETWORKS.items()],
+}
 
 
 def layer_point(options: argparse.Namespace, n: int, N: int, density: float) -> Record:
@@ -150,27 +126,25 @@ def layer_point(options: argparse.Namespace, n: int, N: int, density: float) -> 
     values = rng.standard_normal(S.nnz, dtype=np.float32)
     generator = torch.Generator(device=device).manual_seed(options.seed)
     X, DY = (torch.randn(N, n, device=device, generator=generator) for _ in range(2))
-    ways: dict[str, SparseLayer] = {}
+    ways: dict[str, Way] = {}
     rows, failures = dict[str, Record](), {}
-    for name, (title, way) in WAYS.items():
+    for name, (title, make) in WAYS.items():
         try:
-            make = partial(way, S, values, device)
-            memory = _memory(make, X[:8], DY[:8])  # what a few examples take is little beside the weights
-            layer = make()
-            layer.batch(X, DY)
-            layer.whole()
+            memory = _memory(
+                partial(make, S, values, X[:8], DY[:8]), X.is_cuda
+            )  # 8 examples: little beside the weights
+            ways[name] = make(S, values, X, DY)
+            ways[name]["whole"]()
+            rows[name] = {"title": title, "memory": memory, "seconds": {phase: [] for phase in PHASES}}
         except Exception as error:
-            failures[name] = f"{type(error).__name__}: {error}"
-            continue
-        ways[name] = layer
-        rows[name] = {"title": title, "memory": memory, "seconds": {phase: [] for phase in (*PHASES, "whole")}}
-    expected = ways["masked"].weights()
-    for name, layer in ways.items():
-        rows[name]["difference"] = float(np.abs(layer.weights() - expected).max() / np.abs(expected).max())
+            failures[f"density {density:g}: {name}"] = f"failed: {type(error).__name__}: {error}"
+    expected = ways["masked"]["weights"]()
+    for name, row in rows.items():
+        row["difference"] = float(np.abs(ways[name]["weights"]() - expected).max() / np.abs(expected).max())
     for r in range(options.rounds):
-        for name, layer in ways.items():
-            for phase, seconds in rows[name]["seconds"].items():
-                seconds.append(_timed(getattr(layer, phase), X.is_cuda))
+        for name, row in rows.items():
+            for phase, seconds in row["seconds"].items():
+                seconds.append(_timed(ways[name][phase], X.is_cuda))
         say(f"sparse layer, density {density:g}: round {r + 1} of {options.rounds}")
     for name, row in rows.items():
         row["medians"] = {phase: median(seconds) for phase, seconds in row["seconds"].items()}
@@ -179,22 +153,28 @@ def layer_point(options: argparse.Namespace, n: int, N: int, density: float) -> 
     return {"density": density, "nnz": S.nnz, "ways": rows, "failures": failures}
 
 
-def _memory(make: Callable[[], SparseLayer], X: torch.Tensor, DY: torch.Tensor) -> int | None:
+def _memory(make: Callable[[], Way], is_cuda: bool) -> int | None:
     """The most bytes of the GPU that a layer takes while it is trained: parameters, gradient and indices."""
     import torch
 
-    if not X.is_cuda:
+    if not is_cuda:
         return None
-    gc.collect()
-    torch.cuda.empty_cache()
+    _forget()
     before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    layer = make()
-    layer.batch(X, DY)
+    way = make()
     for _ in range(3):
-        layer.whole()
+        way["whole"]()
     torch.cuda.synchronize()
     return torch.cuda.max_memory_allocated() - before
+
+
+def _forget() -> None:
+    """Free what was there before, and count the memory of the GPU from now on."""
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
 
 
 def _timed(f: Callable[[], Any], is_cuda: bool) -> float:
@@ -215,64 +195,32 @@ def _timed(f: Callable[[], Any], is_cuda: bool) -> float:
     return seconds(count) / count
 
 
-def wide_network(
-    options: argparse.Namespace, name: str, D: int, layers: int, neurons: int, connections: int, K: int, N: int
-) -> Record:
-    """A network that is built, moved to the device, and trained on one generated batch: seconds per step and memory."""
+def wide_network(options: argparse.Namespace, name: str, network: dict[str, int], batch_size: int) -> Record:
+    """A network that is built, moved to the device, and trained on one batch: seconds per step and memory."""
     import torch
 
-    brain, is_cuda, steps = script("brain"), torch.device(options.device).type == "cuda", 5
-    gc.collect()
+    is_cuda = torch.device(options.device).type == "cuda"
     if is_cuda:
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-    network = {"layers": layers, "neurons": neurons, "connections": connections, "features": D, "classes": K}
-    start = time.perf_counter()
-    mg.manual_seed(options.seed)
-    M = brain.build(network).to("torch", device=options.device)
-    built = time.perf_counter()
-    data = generated(D, K, N, seed=options.seed)
-    loader = mg.DataLoader(data.Xtrain, data.Ttrain, N, classes=K).to("torch", device=options.device)
-    (X, T), loss, eta = next(iter(loader)), mg.SoftmaxCrossEntropyLoss(), M.scalar(brain.RATE / neurons)
-    losses = [mg.compute_loss(M, loader, loss)]
-    step = mg.compile_step(M, loss)
-    step.load(M.state())
-    seconds = []
-    for _ in range(1 + steps):
-        begin = time.perf_counter()
-        step(X, T, eta)
-        if is_cuda:
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - begin)
-    M.load_state(step.state())
-    losses.append(mg.compute_loss(M, loader, loss))
-    say(f"{name}: built in {built - start:.1f} s, {sum(seconds[1:]) / steps:.4g} s per step")
-    return {"name": name, **network, "batch_size": N, "steps": steps} | {
-        "weights": sum(layer.nnz for layer in M.linear_layers()),
-        "optimizer": "GradientDescent",
-        "build_seconds": built - start,
-        "first_step_seconds": seconds[0],
-        "seconds_per_step": sum(seconds[1:]) / steps,
-        "losses": losses,
-        "peak_bytes": torch.cuda.max_memory_allocated() if is_cuda else None,
-    }
+        _forget()
+    found = brain.train(network, batch_size, 6, options.seed, batches=1, device=options.device)
+    return {"name": name, **network, **found, "peak_bytes": torch.cuda.max_memory_allocated() if is_cuda else None}
 
 
 def main() -> None:
     """Measure the chosen parts; the record is written after each of them."""
     found = parser(__doc__, rounds=5)
-    found.add_argument("--parts", type=lambda text: text.split(","), default=",".join(PARTS), metavar="LIST")
+    found.add_argument("--parts", type=items(), default=",".join(PARTS), metavar="LIST")
     found.add_argument("--device", default="cuda", help="of PyTorch and of JAX")
     found.add_argument("--steps", type=int, default=200, help="per round; an epoch has three times as many")
-    options, started = found.parse_args(), time.time()
+    options = found.parse_args()
     mg.create_model("Linear", [1, 1]).to("torch", device=options.device)  # an error if there is no such device
     missing = {name: reason for name, tool in TOOLS.items() if (reason := tool.missing()) is not None}
     record: Record = {"setting": DESCRIPTION, "gpu": _device(options.device), "missing": missing}
     for part in options.parts:
         record[part] = PARTS[part](options)
         if options.output is not None:
-            write(head("gpu", started, options) | record, options.output)
-    finish(head("gpu", started, options) | record, options.output)
+            write(head("gpu", options) | record, options.output)
+    finish("gpu", options, record)
 
 
 def _device(name: str) -> Record:
@@ -293,7 +241,6 @@ RATIOS = {
     (OWN, GRAPH): "÷ graph",
     (OWN_JAX, "jax"): "÷ jit by hand",
 }
-PHASES = ("feedforward", "DW", "DX", "update", "whole")
 MEMORY = ("matgrad", "masked")  # the ways whose memory is shown
 
 
@@ -307,30 +254,17 @@ def named_tables(record: Record) -> dict[str, Table]:
     return {name: make(record[part]) for name, (part, make) in TABLES.items() if part in record}
 
 
-def _steps_table(parts: list[Record]) -> Table:
-    return _times("µs per step, batch 100", parts, 1e6, ".0f")
-
-
-def _large_table(parts: list[Record]) -> Table:
-    sizes = ";".join(map(str, parts[0]["sizes"]))
-    return _times(f"ms per step, layers {sizes}, batch {parts[0]['batch_size']}", parts, 1e3, ".2f")
-
-
-def _times(title: str, parts: list[Record], scale: float, form: str) -> Table:
+def _times(title: str, scale: float, form: str, parts: list[Record]) -> Table:
     """One row per setting and one column per tool, then columns of ratios."""
     titles = {name: row["title"] for part in parts for name, row in part["tools"].items()}
     pairs = {pair: heading for pair, heading in RATIOS.items() if any(_ratio(part, *pair) for part in parts)}
-    rows = [
-        [
-            _heading(part),
-            *(f"{scale * tools[name]['per_step']:{form}}" if name in tools else "" for name in titles),
-            *(_ratio(part, *pair) for pair in pairs),
-        ]
-        for part in parts
-        for tools in [part["tools"]]
-    ]
+    rows = []
+    for part in parts:
+        cells = [f"{scale * row['per_step']:{form}}" if (row := part["tools"].get(name)) else "" for name in titles]
+        rows.append([_heading(part), *cells, *(_ratio(part, *pair) for pair in pairs)])
     ratios = [f"{titles[name]} {heading}" for (name, _), heading in pairs.items()]
-    return Table(title, ["model", *titles.values(), *ratios], rows)
+    where = {"layers": ";".join(map(str, parts[0]["sizes"])), "batch": parts[0]["batch_size"]}
+    return Table(title.format(**where), ["model", *titles.values(), *ratios], rows)
 
 
 def _heading(part: Record) -> str:
@@ -355,41 +289,35 @@ def _epoch_table(parts: list[Record]) -> Table:
 
 def _sparse_table(record: Record) -> Table:
     """One row per density: ms of all phases, how many times faster matgrad is, and memory."""
-    titles = {name: row["title"] for point in record["points"] for name, row in point["ways"].items()}
-    others = [name for name in titles if name != "matgrad"]
-    shown = [name for name in MEMORY if name in titles]
-    headings = [
-        *titles.values(),
-        *(f"times faster than {titles[name]}" for name in others),
-        *(f"MB, {titles[name]}" for name in shown),
-    ]
+    titles = _ways(record)
+    others, shown = [name for name in titles if name != "matgrad"], [name for name in MEMORY if name in titles]
     rows = []
     for point in record["points"]:
-        ways = point["ways"]
-        ratios = ways.get("matgrad", {"ratios": {}})["ratios"]
-        memory = [ways[name]["memory"] if name in ways else None for name in shown]
-        rows.append(
-            [
-                f"{point['density']:g}",
-                *(_milliseconds(point, name, "whole") for name in titles),
-                *(f"{ratios[name]:.1f}" if name in ratios else "" for name in others),
-                *("" if x is None else f"{x / 1e6:.0f}" for x in memory),
-            ]
-        )
+        ratios = point["ways"].get("matgrad", {"ratios": {}})["ratios"]
+        memory = [point["ways"].get(name, {"memory": None})["memory"] for name in shown]
+        rows.append([f"{point['density']:g}", *(_milliseconds(point, name, "whole") for name in titles)])
+        rows[-1] += [f"{ratios[name]:.1f}" if name in ratios else "" for name in others]
+        rows[-1] += ["" if x is None else f"{x / 1e6:.0f}" for x in memory]
+    headings = [*titles.values(), *(f"times faster than {titles[name]}" for name in others)]
+    headings += [f"MB, {titles[name]}" for name in shown]
     return Table(f"ms for feedforward, DW, DX and update, {_layer(record)}", ["density", *headings], rows)
 
 
 def _phases_table(record: Record) -> Table:
     """One row per way and phase, one column per density."""
-    points = record["points"]
-    titles = {name: row["title"] for point in points for name, row in point["ways"].items()}
+    points, phases = record["points"], ("feedforward", "DW", "DX", "update", "whole")
     rows = [
         [f"{title}: {phase}", *(_milliseconds(point, name, phase) for point in points)]
-        for name, title in titles.items()
-        for phase in PHASES
+        for name, title in _ways(record).items()
+        for phase in phases
     ]
     headings = ["what", *(f"{point['density']:g}" for point in points)]
     return Table(f"ms of each phase, {_layer(record)}, against density", headings, rows)
+
+
+def _ways(record: Record) -> dict[str, str]:
+    """The titles of the ways that were measured."""
+    return {name: row["title"] for point in record["points"] for name, row in point["ways"].items()}
 
 
 def _layer(record: Record) -> str:
@@ -402,28 +330,24 @@ def _milliseconds(point: Record, name: str, phase: str) -> str:
 
 def _wide_table(networks: list[Record]) -> Table:
     """One row per network."""
-    rows = [
-        [
-            network["name"],
-            f"{network['weights']:,}",
-            str(network["batch_size"]),
-            f"{1e3 * network['seconds_per_step']:.1f}",
-            "" if network["peak_bytes"] is None else f"{network['peak_bytes'] / 1e9:.1f}",
-            "{:.2f} → {:.2f}".format(*network["losses"]),
-            f"{network['build_seconds']:.0f}",
-        ]
-        for network in networks
-    ]
-    headings = ["network", "weights", "batch", "ms per step", "GB of the GPU", "loss", "seconds to build"]
-    return Table("very wide networks, 10 connections per neuron", headings, rows)
+    columns: dict[str, Callable[[Record], str]] = {
+        "network": lambda x: x["name"],
+        "weights": lambda x: f"{x['weights']:,}",
+        "batch": lambda x: str(x["batch_size"]),
+        "ms per step": lambda x: f"{1e3 * x['seconds_per_step']:.1f}",
+        "GB of the GPU": lambda x: "" if x["peak_bytes"] is None else f"{x['peak_bytes'] / 1e9:.1f}",
+        "loss": lambda x: "{:.2f} → {:.2f}".format(*x["losses"]),
+        "seconds to build": lambda x: f"{x['build_seconds']:.0f}",
+    }
+    rows = [[cell(network) for cell in columns.values()] for network in networks]
+    return Table("very wide networks, 10 connections per neuron", list(columns), rows)
 
 
 # name: the part of the record that it shows, and what makes it
 TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
-    "steps": ("steps", _steps_table),
-    "jax": ("jax", _steps_table),
+    **{name: (name, partial(_times, "µs per step, batch {batch}", 1e6, ".0f")) for name in ("steps", "jax")},
     "epoch": ("epoch", _epoch_table),
-    "large": ("large", _large_table),
+    "large": ("large", partial(_times, "ms per step, layers {layers}, batch {batch}", 1e3, ".2f")),
     "sparse": ("sparse", _sparse_table),
     "phases": ("sparse", _phases_table),
     "wide": ("wide", _wide_table),
@@ -432,15 +356,10 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
 
 def notes(record: Record) -> list[str]:
     """What a reader of the tables must know."""
-    gpu, lines = record["gpu"], []
-    for part in (part for name in ("steps", "jax", "epoch", "large") for part in record.get(name, [])):
-        lines += [f"{_heading(part)}: {name} {why}" for name, why in part["failures"].items()]
-    for point in record.get("sparse", {"points": []})["points"]:
-        lines += [f"density {point['density']:g}: {name} failed: {why}" for name, why in point["failures"].items()]
+    gpu = record["gpu"]
     about = [gpu["name"], *([f"{gpu['memory_GB']} GB", f"CUDA {gpu['cuda']}"] if "cuda" in gpu else [])]
     return [
-        *(f"{name} was left out: {reason}" for name, reason in record["missing"].items()),
-        *lines,
+        *absent(record),
         f"{', '.join(about)}; medians of {record['options']['rounds']} interleaved rounds, each tool that trains a "
         "model in a process of its own; compiling and capturing are not in these times",
         "÷: medians of the rounds' ratios; float32 is float32 everywhere, TF32 only where it is named",
@@ -471,7 +390,7 @@ def figure(record: Record) -> Figure:
         ax.set(title=_layer(record["sparse"]), xlabel="density", ylabel="ms for feedforward, DW, DX and update")
         ax.legend(fontsize=8, frameon=False)
     text = f"{record['gpu']['name']}, float32 unless TF32 is named; medians of {record['options']['rounds']} rounds"
-    drawn.supxlabel(text, fontsize=8, color="#555555")
+    drawn.supxlabel(text, fontsize=8, color=GREY)
     return drawn
 
 

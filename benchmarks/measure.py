@@ -9,19 +9,19 @@ Each writes benchmarks/NAME/bench.json. Times are of the processor, on one threa
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 import matgrad as mg
-from harness.reports import head
+from harness.reports import FOLDER, head
+from matgrad.foundation.writing import as_json
 
-BATCH, ROUNDS = 100, 7
+ROUNDS, UPDATES = 7, 21
+OPTIONS: dict[str, Any] = {"batch_size": 100, "learning_rate": 0.001, "statistics": False}
 
 
 class Clock(mg.Callback):
@@ -39,8 +39,8 @@ class Clock(mg.Callback):
 def seconds_per_step(M: mg.MultilayerPerceptron, X: Any, t: np.ndarray) -> float:
     """Of the best epoch of training."""
     clock = Clock()
-    M.fit(X, t, batch_size=BATCH, epochs=ROUNDS, learning_rate=0.001, statistics=False, callbacks=[clock])
-    return min(clock.seconds) / (len(t) // BATCH)
+    M.clone().fit(X, t, epochs=ROUNDS, callbacks=[clock], **OPTIONS)
+    return min(clock.seconds) * OPTIONS["batch_size"] / len(t)
 
 
 def sparse_input() -> list[dict[str, Any]]:
@@ -52,25 +52,23 @@ def sparse_input() -> list[dict[str, Any]]:
         for optimizer in ("GradientDescent", "Momentum(0.9)"):
             mg.manual_seed(0)
             M = mg.create_model("ReLU;Linear", [features, 256, 10], optimizers=optimizer).to("native")
-            sparse, dense = (seconds_per_step(M.clone(), X, t) for X in (A, A.toarray()))
+            sparse, dense = (seconds_per_step(M, X, t) for X in (A, A.toarray()))
             points.append({"features": features, "optimizer": optimizer, "sparse": sparse, "dense": dense})
     return points
 
 
 def topology_updates() -> list[dict[str, Any]]:
     """A topology update after each epoch, and a step of static training."""
-    rng = np.random.default_rng(0)
+    rng, sizes = np.random.default_rng(0), [3072, 1024, 1024, 10]
     X, t = rng.random((2000, 3072), dtype=np.float32), np.arange(2000) % 10
     points = []
     for method in (mg.SET, mg.RigL):
         for density in (0.01, 0.1):
             mg.manual_seed(0)
-            sizes, optimizer = [3072, 1024, 1024, 10], "Nesterov(0.9)"
-            M = mg.create_model("ReLU;ReLU;Linear", sizes, densities=density, optimizers=optimizer).to("native")
-            step = seconds_per_step(M.clone(), X, t)
-            points.append(
-                {"method": method.__name__, "density": density, "step": step, "update": update(method, M, X, t)}
-            )
+            M = mg.create_model("ReLU;ReLU;Linear", sizes, densities=density, optimizers="Nesterov(0.9)").to("native")
+            step = seconds_per_step(M, X, t)
+            found = {"method": method.__name__, "density": density, "step": step, "update": update(method, M, X, t)}
+            points.append(found)
     return points
 
 
@@ -84,15 +82,7 @@ def update(method: type[mg.Topology], M: mg.MultilayerPerceptron, X: np.ndarray,
             super().update(*arguments)
             seconds.append(time.process_time() - start)
 
-    M.fit(
-        X,
-        t,
-        batch_size=BATCH,
-        epochs=22,
-        learning_rate=0.001,
-        statistics=False,
-        callbacks=[Timed(every=None, until=1.0)],
-    )
+    M.fit(X, t, epochs=UPDATES + 1, callbacks=[Timed(every=None, until=1.0)], **OPTIONS)
     return min(seconds)
 
 
@@ -100,9 +90,5 @@ MEASUREMENTS = {"sparse-input": sparse_input, "topology-updates": topology_updat
 
 if __name__ == "__main__":
     (name,) = sys.argv[1:]
-    started = time.time()
-    points = MEASUREMENTS[name]()
-    target = Path(__file__).parent / name / "bench.json"
-    target.parent.mkdir(exist_ok=True)
-    content = head(name, started, argparse.Namespace()) | {"points": points}
-    target.write_text(json.dumps(content, indent=2) + "\n")
+    content = {"points": MEASUREMENTS[name]()}
+    (FOLDER / name / "bench.json").write_text(as_json(head(name, argparse.Namespace()) | content) + "\n")

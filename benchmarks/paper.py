@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import matgrad as mg
 from baselines.own import model
-from harness.problems import Data, Parameters, Setting, generated, initial_parameters
+from harness.problems import Data, Parameters, Setting, generated
 from harness.reports import (
     DIFFERENCE,
-    Record,
     bars,
     common_notes,
-    difference,
     difference_cell,
-    fastest,
     finish,
     footnote,
-    head,
     installed,
+    items,
     number,
     parser,
-    ratio,
     ratio_cell,
-    say,
-    times,
 )
-from harness.team import Team, Turns
+from harness.team import Record, measure
 from harness.tools import NATIVE, PYTORCH, STAND_ALONE, Tool, baseline, matgrad
+from matgrad import datasets
 from matgrad.foundation.writing import Table
 
 if TYPE_CHECKING:
@@ -71,6 +66,8 @@ TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 SIZES = {"mnist": (784, 1024, 512, 10), "cifar10": (3072, 1024, 512, 10)}
 EXAMPLES = {"mnist": 60000, "cifar10": 50000}
 
+MEASURES = ("loss", "train_accuracy", "test_accuracy")
+
 # loss, train accuracy, test accuracy and seconds in the paper, by the start of a tool's name
 PAPER: dict[str, dict[str, tuple[float, ...]]] = {
     "mnist": {
@@ -100,53 +97,19 @@ def load(name: str, folder: Path | None, steps: int | None, seed: int) -> Data:
     place = None if folder is None else folder / name
     if place is None or not place.exists():
         return generated(SIZES[name][0], 10, count, 10000, seed)
-    from matgrad import datasets
-
     data = getattr(datasets, name)(place).normalize("unit")
     return Data(data.Xtrain[:count], data.Ttrain[:count], data.Xtest, data.Ttest, str(place))
 
 
-def about(name: str, setting: Setting, data: Data) -> Record:
-    """What was trained, and on what."""
-    return {
-        "experiment": name,
-        "title": TITLES[name],
-        "data": data.about(),
-        "sizes": list(setting.sizes),
-        "batch_size": setting.batch_size,
-        "steps": len(data.Xtrain) // setting.batch_size,
-        "is_whole_epoch": len(data.Xtrain) == EXAMPLES[name],
-    }
-
-
-def row(name: str, tool: Tool, turns: Turns) -> Record:
-    """The times of a tool, their ratios to those of its baselines, and how far its parameters are from theirs."""
-    seconds = turns.seconds
-    own = ratio(seconds, name, fastest(tool.baselines, seconds))
-    return {
-        "tool": name,
-        **tool.about(),
-        "startup": turns.startup[name],
-        **times(seconds[name]),
-        "ratios": {"reference": ratio(seconds, name, "pytorch"), "own": own},
-        "difference": difference(name, turns.parameters, ("pytorch", *tool.baselines)),
-    }
-
-
 def measures(setting: Setting, parameters: Parameters, data: Data) -> Record:
     """Loss, train and test accuracy of these parameters, computed by matgrad on NumPy for every tool."""
-    M = model(setting, parameters).eval()
-
-    def outputs(X: np.ndarray) -> np.ndarray:
-        return M.predict(X.astype(setting.dtype, copy=False))
-
+    M = model(setting, parameters)
+    pairs = ((data.Xtrain, data.Ttrain), (data.Xtest, data.Ttest))
+    train, test = (mg.DataLoader(X.astype(setting.dtype), t, 1000, classes=setting.sizes[-1]) for X, t in pairs)
     with np.errstate(all="ignore"):  # a tool that diverged has a loss that is not finite
-        Y, Z = outputs(data.Xtrain), outputs(data.Xtest)
-        largest = Y.max(axis=1, keepdims=True)
-        log_sums = largest[:, 0] + np.log(np.exp(Y - largest).sum(axis=1))
-        loss = (log_sums - Y[np.arange(len(Y)), data.Ttrain]).mean(dtype=np.float64)
-    accuracies = [float((A.argmax(axis=1) == t).mean()) for A, t in ((Y, data.Ttrain), (Z, data.Ttest))]
-    return {"loss": float(loss), "train_accuracy": accuracies[0], "test_accuracy": accuracies[1]}
+        loss = mg.compute_loss(M, train, mg.SoftmaxCrossEntropyLoss())
+        accuracies = [mg.compute_accuracy(M, loader) for loader in (train, test)]
+    return dict(zip(MEASURES, (loss, *accuracies), strict=True))
 
 
 def paper_row(experiment: str, name: str) -> Record | None:
@@ -154,30 +117,36 @@ def paper_row(experiment: str, name: str) -> Record | None:
     found = PAPER[experiment].get(name.removesuffix("-eager"))
     if found is None:
         return None
-    keys = ("loss", "train_accuracy", "test_accuracy", "seconds", "ratio")
+    keys = (*MEASURES, "seconds", "ratio")
     return dict(zip(keys, (*found, round(found[3] / PAPER[experiment]["pytorch"][3], 3)), strict=True))
 
 
-def main() -> None:
-    """Measure the chosen tools on the chosen experiments."""
-    found = parser(__doc__, tools=list(TOOLS))
+def run(kind: str, description: str | None, known: dict[str, Tool], momenta: tuple[float, ...] = (0.9,)) -> None:
+    """Measure the chosen tools on the chosen experiments, with each momentum."""
+    found = parser(description, tools=list(known))
     found.add_argument("--data", type=Path, metavar="DIR", help="a folder with mnist/ and cifar10/; else generated")
-    found.add_argument("--experiments", type=lambda text: text.split(","), default="mnist,cifar10", metavar="LIST")
+    found.add_argument("--experiments", type=items(), default="mnist,cifar10", metavar="LIST")
     found.add_argument("--steps", type=int, metavar="N", help="only the first N batches of an epoch")
-    options, started = found.parse_args(), time.time()
-    tools, missing = installed(options, TOOLS)
+    options = found.parse_args()
+    tools, about = installed(options, known)
     experiments = []
     for name in options.experiments:
-        setting, data = Setting(SIZES[name], dtype=options.dtype), load(name, options.data, options.steps, options.seed)
-        with Team(tools, threads=options.threads, dtype=options.dtype, report=say) as team:
-            turns = team.train(setting, data, initial_parameters(setting, options.seed), options.rounds)
-        rows = [
-            row(x, tools[x], turns) | {"measures": measures(setting, P, data), "paper": paper_row(name, x)}
-            for x, P in turns.parameters.items()
-        ]
-        experiments.append(about(name, setting, data) | {"tools": rows, "failures": team.failures})
-    record = head("paper", started, options) | {"missing": missing, "setting": DESCRIPTION, "experiments": experiments}
-    finish(record, options.output)
+        data = load(name, options.data, options.steps, options.seed)
+        for momentum in momenta:
+            setting = Setting(SIZES[name], momentum=momentum, dtype=options.dtype)
+            title = f"{TITLES[name]}, {setting.optimizer}" if len(momenta) > 1 else TITLES[name]
+            record, parameters = measure(title, tools, setting, data, options)
+            rows = []
+            for x, row in record["tools"].items():
+                by_hand = [found for y in tools[x].baselines if (found := row["ratios"].get(y))]
+                own = max(by_hand, key=lambda ratio: ratio["median"], default=None)  # to the fastest
+                ratios = {"reference": row["ratios"].get("pytorch"), "own": own}
+                found = measures(setting, P, data) if (P := parameters[x]) else None
+                rows.append({"tool": x, **row, "ratios": ratios, "measures": found, "paper": paper_row(name, x)})
+            is_whole = len(data.Xtrain) == EXAMPLES[name]
+            experiments.append(record | {"experiment": name, "is_whole_epoch": is_whole, "tools": rows})
+    optimizers = " and ".join(dict.fromkeys(x["optimizer"] for x in experiments))
+    finish(kind, options, about | {"setting": DESCRIPTION | {"optimizer": optimizers}, "experiments": experiments})
 
 
 # -- tables and plot --------------------------------------------------------------------------------
@@ -187,29 +156,18 @@ COLUMNS = {
     "loss": lambda row: number(row["measures"]["loss"], ".3f"),
     "train": lambda row: number(row["measures"]["train_accuracy"], ".3f"),
     "test": lambda row: number(row["measures"]["test_accuracy"], ".3f"),
-    "paper's": lambda row: _in_paper(row["paper"]),
+    "paper's": lambda row: " ".join(f"{row['paper'][key]:.3f}" for key in MEASURES) if row["paper"] else "",
     "seconds (best)": lambda row: f"{row['median']:.3f} ({row['best']:.3f})",
     "÷ PyTorch (best)": lambda row: ratio_cell(row["ratios"]["reference"]),
     "paper's ÷": lambda row: "" if row["paper"] is None else f"{row['paper']['ratio']:.2f}",
-    "÷ by hand (best)": lambda row: named_ratio(row["ratios"]["own"]),
+    "÷ by hand (best)": lambda row: f"{own['to']} {ratio_cell(own)}" if (own := row["ratios"]["own"]) else "",
     "start-up s": lambda row: number(row["startup"]["prepare"], ".2f"),
     "difference": difference_cell,
 }
 
 
-def _in_paper(paper: Record | None) -> str:
-    keys = ("loss", "train_accuracy", "test_accuracy")
-    return "" if paper is None else " ".join(f"{paper[key]:.3f}" for key in keys)
-
-
-def named_ratio(found: Record | None) -> str:
-    """A ratio after the name of what it is the ratio to."""
-    return "" if found is None else f"{found['to']} {ratio_cell(found)}"
-
-
-def tables(record: Record, columns: dict[str, Any] | None = None) -> list[Table]:
+def tables(record: Record, columns: dict[str, Any] = COLUMNS) -> list[Table]:
     """One table per experiment."""
-    columns = COLUMNS if columns is None else columns
     found = []
     for experiment in record["experiments"]:
         title = f"{experiment['title']}, {experiment['steps']} steps of batch {experiment['batch_size']}"
@@ -260,4 +218,4 @@ def figure(record: Record) -> Figure:
 
 
 if __name__ == "__main__":
-    main()
+    run("paper", __doc__, TOOLS)

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import time
+import math
 from dataclasses import replace
 from itertools import pairwise
-from math import exp, log
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.problems import Setting, generated, initial_parameters, values_of
+from harness.problems import Setting, generated
 from harness.reports import (
     DIFFERENCE,
     GREY,
-    Record,
     by_point,
     common_notes,
-    difference,
     difference_cell,
     finish,
     footnote,
-    head,
     installed,
+    items,
     lines,
     log_scales,
-    numbers,
     parser,
-    ratio,
     ratio_cell,
-    say,
-    times,
 )
-from harness.team import Team, Turns
+from harness.team import Record, measure
 from harness.tools import NATIVE, Tool, baseline, matgrad
 from matgrad.foundation.writing import Table
 
@@ -74,68 +67,35 @@ MIN_STEPS = 5
 def main() -> None:
     """Measure one point per density and per batch size."""
     found = parser(__doc__, tools=DEFAULT)
-    found.add_argument("--densities", type=numbers(float), default="0.001,0.01,0.05,0.1,0.3", metavar="LIST")
-    found.add_argument("--batch-sizes", type=numbers(int), default="1,10,100,1000", metavar="LIST")
-    found.add_argument("--sizes", type=numbers(int), default="3072,1024,512,10", metavar="LIST", help="of the layers")
+    found.add_argument("--densities", type=items(float), default="0.001,0.01,0.05,0.1,0.3", metavar="LIST")
+    found.add_argument("--batch-sizes", type=items(int), default="1,10,100,1000", metavar="LIST")
+    found.add_argument("--sizes", type=items(int), default="3072,1024,512,10", metavar="LIST", help="of the layers")
     found.add_argument("--steps", type=int, default=500, help=f"batches of {BATCH_SIZE} per epoch")
-    options, started = found.parse_args(), time.time()
-    tools, missing = installed(options, TOOLS)
-    cases = [(density, BATCH_SIZE, options.steps) for density in options.densities]
-    for B in options.batch_sizes:
-        cases.append((DENSITY, B, max(min(options.steps * BATCH_SIZE, EXAMPLES) // B, MIN_STEPS)))
-    failures: dict[str, str] = {}
-    measured = [_point(tools, options, *case, failures) for case in cases]
-    points, batches = measured[: len(options.densities)], measured[len(options.densities) :]
-    data = generated(options.sizes[0], options.sizes[-1], options.steps * BATCH_SIZE, seed=options.seed)
-    record = head("sparse", started, options) | {
-        "missing": missing,
+    options = found.parse_args()
+    tools, about = installed(options, TOOLS)
+    points = [point(tools, options, density, BATCH_SIZE, options.steps) for density in options.densities]
+    examples = min(options.steps * BATCH_SIZE, EXAMPLES)
+    batches = [point(tools, options, DENSITY, B, max(examples // B, MIN_STEPS)) for B in options.batch_sizes]
+    record = {
+        **about,
         "setting": DESCRIPTION,
-        "data": data.about(),
         "sizes": options.sizes,
         "batch_size": BATCH_SIZE,
         "steps": options.steps,
-        "tools": {name: tool.about() for name, tool in tools.items()},
         "points": points,
         "batches": batches,
         "fit": fit(points),
         "break_even": break_even(points),
-        "failures": failures,
     }
-    finish(record, options.output)
+    finish("sparse", options, record)
 
 
-def _point(
-    tools: dict[str, Tool], options: argparse.Namespace, density: float, B: int, steps: int, failures: dict[str, str]
-) -> Record:
+def point(tools: dict[str, Tool], options: argparse.Namespace, density: float, B: int, steps: int) -> Record:
     """The times and memory of the tools at one density, with batches of B."""
-    sizes, where = tuple(options.sizes), f"density {density:g}, batch size {B}"
-    setting = Setting(sizes, B, momentum=0.0, dtype=options.dtype)
-    data = generated(sizes[0], sizes[-1], steps * B, seed=options.seed)
-    initial = initial_parameters(setting, options.seed, density)
-    with Team(tools, threads=options.threads, dtype=options.dtype, report=lambda x: say(f"{where}: {x}")) as team:
-        turns = team.train(setting, data, initial, options.rounds, rehearse=True)
-    failures |= {f"{name} {where}": text for name, text in team.failures.items()}
-    stored = [values_of(W).size for W, _ in initial]
-    return {
-        "density": density,
-        "densities": [n / (D * K) for n, (D, K) in zip(stored, setting.layers, strict=True)],
-        "nnz": sum(stored),
-        "batch_size": B,
-        "steps": steps,
-        "tools": {name: _row(name, tools[name], turns, steps * B) for name in turns.parameters},
-    }
-
-
-def _row(name: str, tool: Tool, turns: Turns, examples: int) -> Record:
-    """The times of a tool, their ratios to all others, its memory, and its difference from masked PyTorch."""
-    found = times(turns.seconds[name])
-    return found | {
-        "per_example": found["median"] / examples,
-        "startup": turns.startup[name],
-        "memory": turns.startup[name]["memory"],
-        "ratios": {other: ratio(turns.seconds, name, other) for other in turns.seconds if other != name},
-        "difference": difference(name, turns.parameters, tool.baselines),
-    }
+    setting = Setting(tuple(options.sizes), B, momentum=0.0, dtype=options.dtype)
+    data = generated(setting.sizes[0], setting.sizes[-1], steps * B, seed=options.seed)
+    title = f"density {density:g}, batch size {B}"
+    return measure(title, tools, setting, data, options, density=density, rehearse=True)[0]
 
 
 # -- what the points show ---------------------------------------------------------------------------
@@ -159,13 +119,13 @@ def break_even(points: list[Record]) -> float | None:
     Between two densities, the logarithm of the ratio is taken as linear in that of the density.
     """
     known = [
-        (log(p["density"]), log(p["tools"][SPARSE]["ratios"][DENSE]["median"]))
+        (math.log(p["density"]), math.log(p["tools"][SPARSE]["ratios"][DENSE]["median"]))
         for p in sorted(points, key=lambda p: p["density"])
         if {SPARSE, DENSE} <= p["tools"].keys()
     ]
     for (x, y), (u, v) in pairwise(known):
         if y < 0 <= v:
-            return exp(x - y * (u - x) / (v - y))
+            return math.exp(x - y * (u - x) / (v - y))
     return None
 
 
@@ -187,8 +147,14 @@ def tables(record: Record) -> list[Table]:
     difference_title = "largest difference from masked PyTorch's parameters, against density"
     found = [
         by_point(tools, points, "density", f"seconds against density, {what}", lambda row: f"{row['median']:.3f}"),
-        *([_ratios(record)] if any(SPARSE in point["tools"] for point in points) else []),
-        by_point(tools, points, "density", "memory for model and training in MB, against density", _memory_cell),
+        _ratios(record),
+        by_point(
+            tools,
+            points,
+            "density",
+            "memory for model and training in MB, against density",
+            lambda row: f"{megabytes(row):.1f}",
+        ),
         by_point(tools, points, "density", difference_title, difference_cell),
     ]
     if batches:
@@ -200,24 +166,17 @@ def tables(record: Record) -> list[Table]:
 def _ratios(record: Record) -> Table:
     """One row per density, with the ratios of matgrad's sparse training to the other tools."""
     rows = []
-    for point in record["points"]:
-        if SPARSE in point["tools"]:
-            ratios = point["tools"][SPARSE]["ratios"]
-            cells = (ratio_cell(ratios.get(name), ".3f") for name in RATIOS)
-            rows.append([f"{point['density']:g}", f"{point['nnz']:,}", *cells])
-    title = f"seconds of {record['tools'][SPARSE]['title']} ÷ those of the others"
+    for p in record["points"]:
+        ratios = p["tools"][SPARSE]["ratios"] if SPARSE in p["tools"] else {}
+        cells = (ratio_cell(ratios.get(name), ".3f") for name in RATIOS)
+        rows.append([f"{p['density']:g}", f"{p['nnz']:,}", *cells])
+    title = f"seconds of {TOOLS[SPARSE].title} ÷ those of the others"
     return Table(title, ["density", "weights", *RATIOS.values()], rows)
 
 
-def _memory_cell(row: Record) -> str:
-    found = megabytes(row)
-    return "" if found is None else f"{found:.1f}"
-
-
-def megabytes(row: Record) -> float | None:
-    """What model and training take."""
-    bytes_ = row["memory"]["training"]
-    return None if bytes_ is None else bytes_ / 1e6
+def megabytes(row: Record) -> float:
+    """What model and training take, where the system tells."""
+    return (row["startup"]["memory"]["training"] or math.nan) / 1e6
 
 
 def notes(record: Record) -> list[str]:
@@ -225,7 +184,7 @@ def notes(record: Record) -> list[str]:
     found, fitted, density = common_notes(record), record["fit"], record["break_even"]
     if fitted is not None:
         found.append(
-            f"a step of {record['tools'][SPARSE]['title']} takes at best about {1e6 * fitted['step']:.0f} µs + "
+            f"a step of {TOOLS[SPARSE].title} takes at best about {1e6 * fitted['step']:.0f} µs + "
             f"{1e9 * fitted['weight']:.2f} ns per stored weight (off by at most {100 * fitted['largest_error']:.0f} %)"
         )
     if density is not None:

@@ -8,20 +8,22 @@ seeds or data sets are added to it.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import tempfile
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baselines.method_run import DENSE, FILES, PYTORCH, Run
-from harness.reports import Record, common_notes, finish, head, numbers, parser, read, say, write
-from harness.team import Process, ToolError, environment_of
+from baselines.methods import DENSE, FILES, PYTORCH, Run, train
+from harness.problems import Setting
+from harness.reports import absent, finish, head, items, parser, read, write
+from harness.team import Record, environment_of, say
 from matgrad import datasets
 from matgrad.foundation.writing import Table
 
@@ -48,18 +50,18 @@ def main() -> None:
     """Train what the record lacks."""
     found = parser(__doc__)
     found.add_argument("--data", type=Path, required=True, metavar="DIR", help=f"a folder with {', '.join(DATA)}")
-    found.add_argument("--only", type=lambda text: text.split(","), default=list(DATA), metavar="LIST")
+    found.add_argument("--only", type=items(), default=list(DATA), metavar="LIST")
     found.add_argument("--methods", type=methods, default=METHODS, metavar="LIST", help="with arguments, as RigL(0.5)")
-    found.add_argument("--densities", type=numbers(float), default="0.01,0.02,0.05,0.1,0.2", metavar="LIST")
+    found.add_argument("--densities", type=items(float), default="0.01,0.02,0.05,0.1,0.2", metavar="LIST")
     found.add_argument("--seeds", type=int, default=3, help="runs of each method")
     found.add_argument("--epochs", type=int, default=20)
     found.add_argument("--batch-size", type=int, default=100)
-    found.add_argument("--hidden", type=numbers(int), metavar="LIST", help="sizes of the hidden layers, for all data")
+    found.add_argument("--hidden", type=items(int), metavar="LIST", help="sizes of the hidden layers, for all data")
     found.add_argument("--learning-rate", metavar="RATE", help="a number or a schedule, for all data")
     found.add_argument("--weight-decay", type=float, metavar="λ", help="for all data")
     found.add_argument("--examples", type=int, metavar="N", help="only the first N training examples")
     found.add_argument("--jobs", type=int, default=1, help="runs at a time; their seconds are then not comparable")
-    options, started = found.parse_args(), time.time()
+    options = found.parse_args()
     setting = {
         "layers": "ReLU, the last Linear",
         "loss": "SoftmaxCrossEntropy",
@@ -69,75 +71,66 @@ def main() -> None:
         "batch_size": options.batch_size,
         "normalize": "standard",
     }
-    record = head("sparse-methods", started, options)
-    record |= {"setting": setting, "missing": {}, "skipped": {}, "data": {}, "runs": [], "failures": {}, "earlier": []}
+    record: Record = {"setting": setting, "missing": {}, "skipped": {}, "data": {}, "runs": [], "failures": {}}
+    record |= {"earlier": [], "methods": options.methods}
     if options.output is not None and (options.output / "bench.json").exists():
-        _resume(record, read(options.output))
+        old = read(options.output)  # whose runs stay
+        check_same(old["setting"], setting, "the record")
+        record |= {name: old[name] for name in ("data", "runs")}
+        record["earlier"] = [*old["earlier"], {name: old[name] for name in ("started", "command", "machine")}]
+        record["methods"] = list(dict.fromkeys([*options.methods, *_methods(old)]))
     for name in options.only:
         if (options.data / name).exists():
-            _train(name, record, options)
+            train_on(name, record, options)
         else:
             record["skipped"][name] = f"there is no {options.data / name}"
-    finish(record, options.output)
+    finish("sparse-methods", options, record)
 
 
-def _resume(record: Record, old: Record) -> None:
-    """Take over the runs of an earlier record with the same setting."""
-    _check_same(old["setting"], record["setting"], "the record")
-    record |= {name: old[name] for name in ("data", "runs", "failures")}
-    record["earlier"] = [*old["earlier"], {name: old[name] for name in ("started", "command", "machine")}]
-    record["options"]["methods"] = list(dict.fromkeys([*record["options"]["methods"], *old["options"]["methods"]]))
-
-
-def _check_same(known: Record, found: Record, what: str) -> None:
+def check_same(known: Record, found: Record, what: str) -> None:
     """Raise if runs of another setting would be added to a record."""
     for name, value in found.items():
         if name != "source" and known.get(name) != value:
             raise SystemExit(f"{what} has {name} {known.get(name)}, and these runs {value}: choose another --output")
 
 
-def _train(name: str, record: Record, options: argparse.Namespace) -> None:
+def train_on(name: str, record: Record, options: argparse.Namespace) -> None:
     """Train the runs on a data set that the record lacks, so many at a time; one that fails is noted."""
     with tempfile.TemporaryDirectory(prefix="matgrad-bench-") as folder:
         about = _prepare(name, Path(folder), options)
-        _check_same(record["data"].setdefault(name, about), about, name)
+        check_same(record["data"].setdefault(name, about), about, name)
         known = {tuple(run[key] for key in ("data", "method", "density", "seed")) for run in record["runs"]}
-        shared = (tuple(about["sizes"]), options.epochs, options.batch_size, about["learning_rate"], 0.9)
+        shared = (
+            tuple(about["sizes"]),
+            options.epochs,
+            options.batch_size,
+            about["learning_rate"],
+            about["weight_decay"],
+        )
         todo = [
-            Run(method, density, seed, *shared, about["weight_decay"])
+            Run(method, density, seed, *shared)
             for seed in range(options.seeds)
             for method in options.methods
             for density in ([1.0] if method in DENSE else options.densities)
             if (name, method, density, seed) not in known
         ]
         say(f"{about['title']}: {len(todo)} runs")
-        with ThreadPoolExecutor(options.jobs) as pool:
-            futures = {pool.submit(_in_process, i, run, folder, options): run for i, run in enumerate(todo)}
+        os.environ.update(environment_of(Setting(()), options.threads, Path(folder)))
+        with ProcessPoolExecutor(options.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+            futures = {pool.submit(train, run, Path(folder)): run for run in todo}
             for future in as_completed(futures):
                 run = futures[future]
                 title = f"{name} {run.method}{'' if run.method in DENSE else f' {run.density:g}'} seed {run.seed}"
-                record["failures"].pop(title, None)
                 about_run = {"data": name, "method": run.method, "density": run.density, "seed": run.seed}
                 about_run |= {"threads": options.threads, "jobs": options.jobs}
-                try:
+                if error := future.exception():
+                    record["failures"][title] = f"failed: {type(error).__name__}: {error}"
+                    say(f"{title} {record['failures'][title]}")
+                else:
                     record["runs"].append(about_run | future.result())
                     say(f"{title}: test accuracy {record['runs'][-1]['test_accuracy']:.4f}")
-                except ToolError as error:
-                    record["failures"][title] = str(error)
-                    say(f"{title} {error}")
                 if options.output is not None:
-                    write(record, options.output)
-
-
-def _in_process(number: int, run: Run, folder: str, options: argparse.Namespace) -> Record:
-    """What a run gave, in a process of its own."""
-    place = Path(folder)
-    variables = environment_of("float32", None, options.threads, place)
-    process = Process("", place / f"run{number}.log", variables, "baselines.method_run")
-    try:
-        return process.ask(do="train", folder=folder, **vars(run))
-    finally:
-        process.close()
+                    write(head("sparse-methods", options) | record, options.output)
 
 
 def _prepare(name: str, folder: Path, options: argparse.Namespace) -> Record:
@@ -167,8 +160,13 @@ QUANTITIES: dict[str, tuple[Callable[[Record], float | None], str]] = {
     "seconds of training": (lambda run: run["seconds"], ".1f"),
     "FLOPs ÷ those of dense training": (lambda run: _relative_flops(run), ".4f"),
     "explored weights": (lambda run: run["explored"], ".4f"),
-    "memory for model and training in MB": (lambda run: None if run["memory"] is None else run["memory"] / 1e6, ".1f"),
+    "memory for model and training in MB": (lambda run: run["memory"] and run["memory"] / 1e6, ".1f"),
 }
+
+
+def _methods(record: Record) -> list[str]:
+    """The methods of a record; those of earlier versions had them in the options alone."""
+    return record.get("methods", record["options"]["methods"])
 
 
 def _relative_flops(run: Record) -> float | None:
@@ -179,7 +177,7 @@ def _relative_flops(run: Record) -> float | None:
 def points(record: Record, data: str, quantity: str) -> dict[str, dict[float, list[float]]]:
     """The values of all seeds, by method and by density, in increasing order."""
     found: dict[str, dict[float, list[float]]] = {}
-    order = {method: i for i, method in enumerate(record["options"]["methods"])}
+    order = {method: i for i, method in enumerate(_methods(record))}
     runs = [run for run in record["runs"] if run["data"] == data]
     for run in sorted(runs, key=lambda run: (order.get(run["method"], len(order)), run["density"], run["seed"])):
         if (x := QUANTITIES[quantity][0](run)) is not None:
@@ -216,7 +214,7 @@ def notes(record: Record) -> list[str]:
     shared = sorted({(run["jobs"], run["threads"]) for run in record["runs"]})
     is_crowded = any(jobs > 1 for jobs, _ in shared)
     return [
-        *common_notes(record),
+        *absent(record),
         f"means over {seeds} seeds, ± the standard deviation; the accuracy is that after the last epoch",
         "all methods start from the same seeds and have the same schedule; at density 1 nothing is sparse; masked: "
         "PyTorch with dense tensors and masks, whose products are all dense",

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from matgrad.activation_functions import (
     ACTIVATIONS,
@@ -29,7 +27,7 @@ from support import TOLERANCE, Framework, assert_close, to_numpy
 
 BACKENDS = ("numpy", "torch", "jax", "tensorflow")
 
-SHAPES = [(3, 5), (1, 4), (4, 1)]
+SHAPES = [(3, 5), (1, 6), (6, 1), (1, 1)]
 
 # an activation, and the same function in PyTorch
 CASES = [
@@ -84,22 +82,6 @@ def check(activation, oracle, backend: Framework, dtype: str, m: int, n: int, se
 def test_value_and_gradient_equal_pytorchs(backend, activation, oracle, dtype):
     for seed, (m, n) in enumerate(SHAPES):
         check(activation, oracle, backend, dtype, m, n, seed)
-
-
-@pytest.mark.parametrize("framework", ["numpy", "torch"])
-@pytest.mark.parametrize(("activation", "oracle"), CASES, ids=map(repr, ALL))
-def test_value_and_gradient_equal_pytorchs_for_any_shape(framework, activation, oracle):
-    backend = Framework(framework)
-    sizes = st.integers(1, 7)
-
-    @settings(max_examples=15, deadline=None, derandomize=True, database=None)
-    @given(m=sizes, n=sizes, dtype=st.sampled_from(DTYPES), seed=st.integers(0, 999))
-    @example(m=1, n=6, dtype="float32", seed=0)
-    @example(m=6, n=1, dtype="float32", seed=0)
-    def check_shape(m, n, dtype, seed):
-        check(activation, oracle, backend, dtype, m, n, seed)
-
-    check_shape()
 
 
 def test_every_activation_is_tested():

@@ -293,14 +293,6 @@ def test_targets_of_integers_and_of_truth_values_are_numbers_too():
     assert histories[0] == histories[1] == histories[2]
 
 
-def test_integers_with_one_output_are_numbers():
-    """Two classes as 0 and 1 in one column, and integers to regress on."""
-    X, t = data()
-    for loss in ("BinaryCrossEntropy", "MeanSquaredError"):
-        history = linear_model(K=1).fit(X, t, loss=loss, epochs=3, seed=0)
-        assert history["loss"][-1] < history["loss"][0]
-
-
 def test_manual_seed_makes_fit_reproducible():
     X, t = data()
     runs = []
@@ -327,12 +319,6 @@ def test_a_fraction_may_be_a_numpy_number():
     assert linear_model().fit(X, t, epochs=0) == {}
 
 
-def test_lists_are_taken_for_arrays():
-    X, t = data()
-    lists, arrays = linear_model(), linear_model()
-    assert lists.fit(X.tolist(), t.tolist(), epochs=1, seed=0)["loss"] == arrays.fit(X, t, epochs=1, seed=0)["loss"]
-
-
 X32, LABELS = data()[0].astype(np.float32), data()[1]
 SE, MSE = mg.SquaredErrorLoss, mg.MeanSquaredErrorLoss()
 MISFIT = mg.MultilayerPerceptron([mg.LinearLayer(3, 8), mg.LinearLayer(7, 2)])
@@ -348,7 +334,6 @@ MISFIT = mg.MultilayerPerceptron([mg.LinearLayer(3, 8), mg.LinearLayer(7, 2)])
         ),
         (lambda M: M.fit(X32, LABELS, validation=1.2), ValueError, "expected a number between 0 and 1, found 1.2"),
         (lambda M: M.fit(X32, LABELS, early_stopping=2), ValueError, "early_stopping needs validation data"),
-        (lambda M: M.fit(X32 * np.nan, LABELS), ValueError, "X, row 0, column 0: found nan, expected a finite number"),
         (lambda M: M.fit(X32, LABELS, loss=SE), TypeError, "expected a LossFunction or its name, found <class"),
         (lambda M: mg.MultilayerPerceptron().fit(X32, LABELS), ValueError, "the model has no layers"),
         (
@@ -356,7 +341,11 @@ MISFIT = mg.MultilayerPerceptron([mg.LinearLayer(3, 8), mg.LinearLayer(7, 2)])
             ValueError,
             "label 2 in row .: expected a class from 0 to 1, as the model has one output; for numbers, use loss=",
         ),
-        (lambda M: M.fit(X32, LABELS, epochs=-1), ValueError, "epochs must be an integer of 0 or more, found -1"),
+        (
+            lambda M: M.fit(X32, LABELS, metric="f1"),
+            ValueError,
+            "metric: expected one of accuracy, rmse, mae, r2, found",
+        ),
         (lambda M: M.fit(X32, LABELS, epochs=1.5), ValueError, "epochs must be an integer of 0 or more, found 1.5"),
         (
             lambda M: M.fit(X32, LABELS, validation=0.5, early_stopping=0),
@@ -376,7 +365,6 @@ MISFIT = mg.MultilayerPerceptron([mg.LinearLayer(3, 8), mg.LinearLayer(7, 2)])
         ),
         (lambda M: M.fit(X32, LABELS > 0), ValueError, "found one column of bool, expected 2; class indices must be"),
         (lambda M: M.score(X32, X32[:, 0]), ValueError, "the output is 10 × 2 and the targets are 10 × 1: expected"),
-        (lambda M: M.score(X32, LABELS[1:]), ValueError, "X has 10 rows and T has 9: expected one target per row"),
         (lambda M: M.set_optimizer(mg.AdamOptimizer), TypeError, "expected a string such as 'Name"),
         (lambda M: M.set_optimizer("Adam(beta2=1)"), ValueError, r"beta2: expected a number in \[0, 1\), found 1"),
         (lambda M: mg.compute_loss(M, [(X32, X32[:, :1])], MSE), ValueError, "expected equal sizes"),
@@ -407,11 +395,6 @@ def test_fit_measures_validation_and_test_data_as_scikit_learn_does(metric: str)
     for prefix, (A, B) in parts.items():
         expected = getattr(metrics, known[metric])(B, M.predict(A))
         assert history[f"{prefix}{metric}"][-1] == pytest.approx(expected, rel=1e-6)
-
-
-def test_an_unknown_metric_is_named():
-    with pytest.raises(ValueError, match="metric: expected one of accuracy, rmse, mae, r2, found 'f1'"):
-        linear_model().fit(*data(), metric="f1")
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import matgrad as mg
-from harness.problems import Parameters, Setting, densely
+from harness.problems import Parameters, Setting, dense
 from harness.tools import TrainingTool
 
 
@@ -17,11 +17,9 @@ def model(setting: Setting, parameters: Parameters) -> mg.MultilayerPerceptron:
     layers = []
     for i, (W, b) in enumerate(parameters, start=1):
         K, D = W.shape
-        support = W.support if isinstance(W, mg.SparseMatrix) else None
+        options: Any = {"support": W.support} if isinstance(W, mg.SparseMatrix) else {}
         is_last = i == len(parameters)
-        layer: Any = (
-            mg.LinearLayer(D, K, support=support) if is_last else mg.ActivationLayer(D, K, "ReLU", support=support)
-        )
+        layer = mg.LinearLayer(D, K, **options) if is_last else mg.ActivationLayer(D, K, "ReLU", **options)
         layer.W, layer.b = W, b
         layers.append(layer)
     M = mg.MultilayerPerceptron(layers)
@@ -47,7 +45,7 @@ class Matgrad(TrainingTool):
 
     def start(self, parameters: Parameters) -> None:
         if self.M is None:
-            self._make(densely(parameters) if self.dense else parameters)
+            self._make([(dense(W), b) for W, b in parameters] if self.dense else parameters)
         self.step.load(self.initial)
 
     def _make(self, parameters: Parameters) -> None:

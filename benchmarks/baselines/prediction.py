@@ -17,7 +17,6 @@ import numpy as np
 from baselines.own import model
 from harness.problems import Setting, initial_parameters
 from matgrad.multilayer_perceptron import MultilayerPerceptron
-from matgrad.program import Program
 from matgrad.program.costs import operand_bytes, product_cost
 from matgrad.program.schedule import executable, traffic
 from matgrad.program.sharding import data_parallel, sharded
@@ -65,14 +64,10 @@ def rank_cost(M: MultilayerPerceptron, batch_size: int, size: int) -> RankCost:
         recorded = sharded(recorded, data_parallel(recorded, size), 0, size)
     own = executable(recorded)
     flops = sum(cost.flops for cost in map(product_cost, own.instructions) if cost)
+    computed = [x for x in own.instructions if x.kind not in ("view", "collective")]
+    passes = sum(x.nbytes + sum(operand_bytes(y, x) for y in x.operands) for x in computed)
     messages = traffic(own)
-    return RankCost(size, flops, _passes(own), sum(x.nbytes for x in messages), len(messages))
-
-
-def _passes(program: Program) -> int:
-    """The bytes that instructions read and write."""
-    computed = [x for x in program.instructions if x.kind not in ("view", "collective")]
-    return sum(x.nbytes + sum(operand_bytes(y, x) for y in x.operands) for x in computed)
+    return RankCost(size, flops, passes, sum(x.nbytes for x in messages), len(messages))
 
 
 # -- what was measured ----------------------------------------------------------------------------
@@ -97,26 +92,23 @@ def fits(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for name, ranks in RANKS_OF.items():
         for density in dict.fromkeys(p["density"] for p in points):
             chosen = [p for p in points if p["density"] == density and {name, ranks} <= p["tools"].keys()]
-            if between is not None and len(chosen) >= 2:
-                found.append({"engine": name, "density": density} | _fit(chosen, (name, ranks), between))
+            if between is None or len(chosen) < 2:
+                continue
+            cases = [(p, x, RankCost(**p["costs"][n])) for p in chosen for x, n in ((name, "1"), (ranks, str(RANKS)))]
+            seconds = np.array([p["tools"][x]["per_step"] for p, x, _ in cases])
+            sums = np.array([cost.sent / between[0] + cost.hops * between[1] for *_, cost in cases])
+            A = np.array([[cost.size * cost.flops, cost.size * cost.passes] for *_, cost in cases], dtype=float)
+            rates, *_ = np.linalg.lstsq(A / seconds[:, None], 1 - sums / seconds, rcond=None)
+            f, m = np.maximum(rates, TINY)
+            predicted = A @ (f, m) + sums
+            steps = [
+                {"batch_size": p["batch_size"], "processes": cost.size, "measured": float(t), "predicted": float(u)}
+                for (p, _, cost), t, u in zip(cases, seconds, predicted, strict=True)
+            ]
+            error = float(np.abs(predicted / seconds - 1).max())
+            rates = {"flops": float(1 / f), "memory": float(1 / m), "largest_error": error}
+            found.append({"engine": name, "density": density, **rates, "steps": steps})
     return found
-
-
-def _fit(points: list[dict[str, Any]], names: tuple[str, str], between: tuple[float, float]) -> dict[str, Any]:
-    sizes = dict(zip(names, ("1", str(RANKS)), strict=True))
-    cases = [(p, name, RankCost(**p["costs"][size])) for p in points for name, size in sizes.items()]
-    seconds = np.array([p["tools"][name]["per_step"] for p, name, _ in cases])
-    sums = np.array([cost.sent / between[0] + cost.hops * between[1] for *_, cost in cases])
-    A = np.array([[cost.size * cost.flops, cost.size * cost.passes] for *_, cost in cases], dtype=float)
-    (f, m), *_ = np.linalg.lstsq(A / seconds[:, None], 1 - sums / seconds, rcond=None)
-    f, m = max(f, TINY), max(m, TINY)
-    predicted = A @ (f, m) + sums
-    checked = [
-        {"batch_size": p["batch_size"], "processes": cost.size, "measured": float(t), "predicted": float(u)}
-        for (p, _, cost), t, u in zip(cases, seconds, predicted, strict=True)
-    ]
-    error = float(np.abs(predicted / seconds - 1).max())
-    return {"flops": float(1 / f), "memory": float(1 / m), "largest_error": error, "steps": checked}
 
 
 # -- what it predicts -----------------------------------------------------------------------------
@@ -125,12 +117,9 @@ def _fit(points: list[dict[str, Any]], names: tuple[str, str], between: tuple[fl
 def predictions(found: list[dict[str, Any]], sizes: tuple[int, ...], dtype: str, seed: int) -> list[dict[str, Any]]:
     """Seconds per step on several machines like the one that was measured, for each network, batch size and density."""
     rows = []
-    for fit in found:
-        if fit["engine"] != next(iter(RANKS_OF)):
-            continue
+    for fit in (x for x in found if x["engine"] == next(iter(RANKS_OF))):
         for batch_size in BATCH_SIZES:
-            setting = Setting(sizes, batch_size, dtype=dtype)
-            density = fit["density"]
+            setting, density = Setting(sizes, batch_size, dtype=dtype), fit["density"]
             M = model(setting, initial_parameters(setting, seed, density))
             costs = [rank_cost(M, batch_size, p) for p in MACHINES]
             for name, rates in NETWORKS.items():

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any
 
 import numpy as np
 
-from harness.problems import Parameters, Setting
+from harness.problems import Parameters
 from harness.tools import TrainingTool
 
 
-class Products(TrainingTool):
+class OpenBLASProducts(TrainingTool):
     """Y = X Wᵀ, DW = DYᵀ X and DX = DY W of every layer, without the DX of the first, into existing matrices.
 
-    The batches are those of training; nothing is added to the weights.
+    The batches are those of training; nothing is added to the weights. The products are gemm of SciPy's BLAS, which is
+    OpenBLAS where it comes from PyPI.
     """
 
-    @abstractmethod
     def array(self, A: np.ndarray) -> Any:
-        """A copy of A in the library's own type."""
+        """A copy of A in the library's own type, with contiguous rows."""
+        return np.array(A, order="C")
 
-    @abstractmethod
-    def forward(self, Y: Any, X: Any, W: Any) -> None:
-        """Y = X Wᵀ"""
+    def product(self, A: Any, B: Any, C: Any) -> None:
+        """C = A B, as Cᵀ = Bᵀ Aᵀ: BLAS wants contiguous columns."""
+        from scipy.linalg import blas
 
-    @abstractmethod
-    def gradient(self, DW: Any, DY: Any, X: Any) -> None:
-        """DW = DYᵀ X"""
-
-    @abstractmethod
-    def backward(self, DX: Any, DY: Any, W: Any) -> None:
-        """DX = DY W"""
+        gemm = {"float32": blas.sgemm, "float64": blas.dgemm}[self.setting.dtype]
+        first, second = ((M.T, False) if M.flags.c_contiguous else (M, True) for M in (B, A))
+        gemm(1.0, first[0], second[0], c=C.T, trans_a=first[1], trans_b=second[1], overwrite_c=True)
 
     def load(self, X: np.ndarray, t: np.ndarray) -> None:
         self.X = self.array(X)
@@ -47,37 +43,24 @@ class Products(TrainingTool):
         for i in range(0, batches * N, N):
             inputs = [self.X[i : i + N], *self.Y[:-1]]
             for X, Y, W in zip(inputs, self.Y, self.W, strict=True):
-                self.forward(Y, X, W)
+                self.product(X, W.T, Y)
             for k in reversed(range(len(self.W))):
-                self.gradient(self.DW[k], self.DY[k], inputs[k])
+                self.product(self.DY[k].T, inputs[k], self.DW[k])
                 if k:
-                    self.backward(self.DY[k - 1], self.DY[k], self.W[k])
+                    self.product(self.DY[k], self.W[k], self.DY[k - 1])
 
 
-class OpenBLASProducts(Products):
-    """gemm of SciPy's BLAS, which is OpenBLAS where it comes from PyPI.
+class TorchProducts(OpenBLASProducts):
+    """torch.mm with out=."""
 
-    It wants contiguous columns: the transposes of our matrices, hence Yᵀ = W Xᵀ.
-    """
+    def array(self, A: np.ndarray) -> Any:
+        """A tensor with its own memory."""
+        import torch
 
-    def __init__(self, setting: Setting) -> None:
-        from scipy.linalg import blas
+        return torch.tensor(A)
 
-        super().__init__(setting)
-        self.gemm = {"float32": blas.sgemm, "float64": blas.dgemm}[setting.dtype]
+    def product(self, A: Any, B: Any, C: Any) -> None:
+        """C = A B"""
+        import torch
 
-    def array(self, A: np.ndarray) -> np.ndarray:
-        """A copy with contiguous rows."""
-        return np.array(A, order="C")
-
-    def forward(self, Y: np.ndarray, X: np.ndarray, W: np.ndarray) -> None:
-        """Yᵀ = W Xᵀ"""
-        self.gemm(1.0, W.T, X.T, c=Y.T, trans_a=True, overwrite_c=True)
-
-    def gradient(self, DW: np.ndarray, DY: np.ndarray, X: np.ndarray) -> None:
-        """DWᵀ = Xᵀ DY"""
-        self.gemm(1.0, X.T, DY.T, c=DW.T, trans_b=True, overwrite_c=True)
-
-    def backward(self, DX: np.ndarray, DY: np.ndarray, W: np.ndarray) -> None:
-        """DXᵀ = Wᵀ DYᵀ"""
-        self.gemm(1.0, W.T, DY.T, c=DX.T, overwrite_c=True)
+        torch.mm(A, B, out=C)

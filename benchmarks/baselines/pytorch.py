@@ -1,4 +1,4 @@
-"""Native PyTorch: torch.nn, autograd and torch.optim, for dense and for sparse weights; and its products."""
+"""Native PyTorch: torch.nn, autograd, torch.optim; eager, compiled, in a CUDA graph, on several processes, sparse."""
 
 from __future__ import annotations
 
@@ -6,56 +6,159 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
-from baselines.products import Products
-from harness.problems import Parameters
+from harness.problems import Parameters, Setting, dense, stored
 from harness.tools import TrainingTool
+from matgrad.distributed.group import part
 from matgrad.sparse.matrix import SparseMatrix, restricted
 
 DENSE_FROM = 0.25  # the density above which PyTorch's dense product is faster than its sampled one
+PRECISIONS = {"float32": "highest", "tf32": "high"}  # as torch.set_float32_matmul_precision calls them
 
 
 class PyTorch(TrainingTool):
-    """nn.Sequential, nn.CrossEntropyLoss and optim.SGD with momentum.
+    """nn.Sequential, nn.CrossEntropyLoss and optim.SGD with momentum, made once; the examples are on the device.
 
     Not slower than SGD(foreach=True) and SGD(fused=True).
     """
 
+    model: nn.Sequential | None = None
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self.criterion = nn.CrossEntropyLoss()
+        torch.set_float32_matmul_precision(PRECISIONS[setting.matmul])
+
     def load(self, X: np.ndarray, t: np.ndarray) -> None:
-        self.X, self.t = torch.tensor(X), torch.tensor(t)
+        self.X, self.t = (torch.tensor(A, device=self.setting.device) for A in (X, t))
 
     def start(self, parameters: Parameters) -> None:
-        modules: list[nn.Module] = []
-        for W, b in parameters:
-            modules += [self.linear(W, b), nn.ReLU()]
-        self.model = nn.Sequential(*modules[:-1])
-        self.optimizer = torch.optim.SGD(
-            self.model.parameters(), lr=self.setting.learning_rate, momentum=self.setting.momentum
-        )
+        if self.model is None:
+            modules = [module for W, b in parameters for module in (self.linear(W, b), nn.ReLU())]
+            self.model = nn.Sequential(*modules[:-1]).to(self.setting.device)
+            learning_rate, momentum = self.setting.learning_rate, self.setting.momentum
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=learning_rate, momentum=momentum)
+            self.initial = [A.detach().clone() for A in self.model.parameters()]
+        with torch.no_grad():
+            for A, initial in zip(self.model.parameters(), self.initial, strict=True):
+                A.copy_(initial)
+        for state in self.optimizer.state.values():
+            if state.get("momentum_buffer") is not None:
+                state["momentum_buffer"].zero_()
 
     def linear(self, W: Any, b: np.ndarray) -> nn.Module:
         """A linear module with these weights and this bias."""
         linear = nn.Linear(W.shape[1], W.shape[0], device="meta")  # without initial weights, which would take time
-        linear.weight, linear.bias = nn.Parameter(torch.tensor(W)), nn.Parameter(torch.tensor(b[0]))
+        linear.weight, linear.bias = nn.Parameter(torch.tensor(dense(W))), nn.Parameter(torch.tensor(b[0]))
         return linear
 
     def train(self, batches: int) -> None:
-        X, t, model, optimizer, B = self.X, self.t, self.model, self.optimizer, self.setting.batch_size
-        criterion = nn.CrossEntropyLoss()
+        X, t, B = self.X, self.t, self.setting.batch_size
         for i in range(0, batches * B, B):
-            optimizer.zero_grad(set_to_none=True)
-            loss = criterion(model(X[i : i + B]), t[i : i + B])
-            loss.backward()
-            self.before_step()
-            optimizer.step()
+            self.step(X[i : i + B], t[i : i + B])
+        if X.is_cuda:
+            torch.cuda.synchronize()
 
-    def before_step(self) -> None:
-        """Nothing: dense gradients need no change."""
+    def step(self, x: torch.Tensor, t: torch.Tensor) -> None:
+        """Train on a batch."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.loss(x, t).backward()
+        self.update()
+
+    def loss(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        """The mean loss of a batch."""
+        assert self.model is not None
+        return self.criterion(self.model(x), t)
+
+    def update(self) -> None:
+        """The step of the optimizer."""
+        self.optimizer.step()
+
+    def linears(self) -> list[Any]:
+        """The linear modules."""
+        assert self.model is not None
+        return list(self.model)[::2]
 
     def parameters(self) -> Parameters:
-        linears = [module for module in self.model if isinstance(module, nn.Linear)]
-        return [(x.weight.detach().numpy(), x.bias.detach().numpy()[None]) for x in linears]
+        pairs = [(x.weight.detach().cpu().numpy(), x.bias.detach().cpu().numpy()) for x in self.linears()]
+        return [(W, b.reshape(1, -1)) for W, b in pairs]
+
+
+class CompiledPyTorch(PyTorch):
+    """The loss, and with it its gradient, and the step of the optimizer, each compiled by torch.compile."""
+
+    def start(self, parameters: Parameters) -> None:
+        if self.model is None:
+            self.loss: Any = torch.compile(super().loss)
+            self.update: Any = torch.compile(super().update)
+        super().start(parameters)
+
+    def prepare(self) -> None:
+        self.train(5)
+
+
+class GraphPyTorch(PyTorch):
+    """The whole step, with that of the optimizer, in one CUDA graph; a batch is copied to where the graph reads it."""
+
+    def prepare(self) -> None:
+        B = self.setting.batch_size
+        self.x, self.y = self.X[:B].clone(), self.t[:B].clone()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                super().step(self.x, self.y)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            super().step(self.x, self.y)
+
+    def step(self, x: torch.Tensor, t: torch.Tensor) -> None:
+        """Train on a batch."""
+        self.x.copy_(x)
+        self.y.copy_(t)
+        self.graph.replay()
+
+
+# -- several processes ---------------------------------------------------------------------------
+
+
+class DistributedPyTorch(PyTorch):
+    """The same model in DistributedDataParallel; every rank trains on its rows of a batch."""
+
+    def start(self, parameters: Parameters) -> None:
+        is_new = self.model is None
+        super().start(parameters)
+        if is_new:
+            self.replicas = DistributedDataParallel(self.model, gradient_as_bucket_view=True)
+            self.rows = part(self.setting.batch_size, dist.get_rank(), dist.get_world_size())
+
+    def loss(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        """The mean loss of the rows of this rank."""
+        return self.criterion(self.replicas(x[self.rows]), t[self.rows])
+
+
+class AllReduce(TrainingTool):
+    """Adds up as many numbers as there are parameters, once per batch, or with `is_small` one number."""
+
+    def __init__(self, setting: Setting, is_small: bool = False) -> None:
+        super().__init__(setting)
+        self.is_small = is_small
+
+    def load(self, X: np.ndarray, t: np.ndarray) -> None:
+        """Nothing: there are no examples."""
+
+    def start(self, parameters: Parameters) -> None:
+        size = 1 if self.is_small else stored(parameters) + sum(b.size for _, b in parameters)
+        self.numbers = torch.zeros(size, dtype=getattr(torch, self.setting.dtype))
+
+    def train(self, batches: int) -> None:
+        for _ in range(batches):
+            dist.all_reduce(self.numbers)
 
 
 # -- sparse weights ------------------------------------------------------------------------------
@@ -68,20 +171,17 @@ class MaskedPyTorch(PyTorch):
     """
 
     def start(self, parameters: Parameters) -> None:
+        super().start(parameters)
         self.supports = [W.support if isinstance(W, SparseMatrix) else None for W, _ in parameters]
-        super().start([(W.to_dense() if isinstance(W, SparseMatrix) else W, b) for W, b in parameters])
-        weights = [module.weight for module in self.model if isinstance(module, nn.Linear)]
-        self.masks = [
-            (weight, (weight.detach() != 0).to(weight.dtype))
-            for weight, support in zip(weights, self.supports, strict=True)
-            if support is not None
-        ]
+        pairs = zip((x.weight for x in self.linears()), self.supports, strict=True)
+        self.masks = {W: (W.detach() != 0).to(W.dtype) for W, support in pairs if support is not None}
 
-    def before_step(self) -> None:
-        """Set the gradients outside the supports to 0."""
-        for weight, mask in self.masks:
+    def update(self) -> None:
+        """Set the gradients outside the masks to 0."""
+        for weight, mask in self.masks.items():
             assert weight.grad is not None
             weight.grad.mul_(mask)
+        super().update()
 
     def parameters(self) -> Parameters:
         pairs = zip(super().parameters(), self.supports, strict=True)
@@ -96,14 +196,8 @@ class CSRPyTorch(PyTorch):
         return CSRLinear(W, b) if isinstance(W, SparseMatrix) else super().linear(W, b)
 
     def parameters(self) -> Parameters:
-        linears: list[Any] = [module for module in self.model if not isinstance(module, nn.ReLU)]
-        return [(_weights(x), x.bias.detach().numpy().reshape(1, -1)) for x in linears]
-
-
-def _weights(linear: Any) -> Any:
-    """The weights of a module."""
-    values = linear.weight.detach().numpy()
-    return linear.sparse.with_values(values[None]) if isinstance(linear, CSRLinear) else values
+        pairs = zip(self.linears(), super().parameters(), strict=True)
+        return [(x.sparse.with_values(W[None]) if isinstance(x, CSRLinear) else W, b) for x, (W, b) in pairs]
 
 
 class CSRLinear(nn.Module):
@@ -156,26 +250,3 @@ class _CSRProduct(torch.autograd.Function):
         else:
             DW = (DY.T @ X).view(-1).take(linear.flat)
         return DX, DW, DY.sum(dim=0).reshape(-1, 1), None
-
-
-# -- products ------------------------------------------------------------------------------------
-
-
-class PyTorchProducts(Products):
-    """torch.mm with out=."""
-
-    def array(self, A: np.ndarray) -> torch.Tensor:
-        """A tensor with its own memory."""
-        return torch.tensor(A)
-
-    def forward(self, Y: torch.Tensor, X: torch.Tensor, W: torch.Tensor) -> None:
-        """Y = X Wᵀ"""
-        torch.mm(X, W.T, out=Y)
-
-    def gradient(self, DW: torch.Tensor, DY: torch.Tensor, X: torch.Tensor) -> None:
-        """DW = DYᵀ X"""
-        torch.mm(DY.T, X, out=DW)
-
-    def backward(self, DX: torch.Tensor, DY: torch.Tensor, W: torch.Tensor) -> None:
-        """DX = DY W"""
-        torch.mm(DY, W, out=DX)

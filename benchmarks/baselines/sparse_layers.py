@@ -1,14 +1,15 @@
 """A sparse linear layer on a device in three ways: matgrad's, masked dense matrices, and PyTorch's CSR matrices.
 
 Y = X Wᵀ + b for a batch X (N×D) of examples, then DW = DYᵀ X at the support of W (K×D) and DX = DY W for given DY
-(N×K), and W' = W - η DW. Every way has these as functions to time, one by one and as a whole.
+(N×K), and W' = W - η DW. Every way is a function of the support, the values of W, X and DY that returns these phases
+as functions to time, all of them one after another as `whole`, and `weights`, the present ones at the support.
 """
 
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,139 +24,73 @@ from matgrad.sparse.matrix import SparseMatrix, restricted, values_of
 from matgrad.sparse.support import Support
 
 ETA = 0.01
-PHASES = ("feedforward", "DW", "DX", "update")
+PHASES = ("feedforward", "DW", "DX", "update", "whole")
+Way = dict[str, Callable[[], Any]]
 
 
-class SparseLayer(ABC):
-    """One way: its phases, and all of them one after another."""
-
-    def __init__(self, support: Support, values: np.ndarray, device: str) -> None:
-        self.support, self.device = support, device
-        self.b = torch.zeros(support.shape[0], device=device)
-
-    def batch(self, X: torch.Tensor, DY: torch.Tensor) -> None:
-        """Work on this batch from now on."""
-        self.X, self.DY = X, DY
-
-    @abstractmethod
-    def feedforward(self) -> Any:
-        """Y"""
-
-    @abstractmethod
-    def DW(self) -> Any:
-        """DW at the support."""
-
-    @abstractmethod
-    def DX(self) -> Any:
-        """DX"""
-
-    @abstractmethod
-    def update(self) -> Any:
-        """W' = W - η DW"""
-
-    def whole(self) -> None:
-        """All of it."""
-        self.feedforward()
-        self.DW()
-        self.DX()
-        self.update()
-
-    @abstractmethod
-    def weights(self) -> np.ndarray:
-        """The present weights at the support."""
+def _with_whole(way: Way) -> Way:
+    """The way with all its phases one after another."""
+    return way | {"whole": lambda: [way[phase]() for phase in PHASES[:-1]]}
 
 
-class Masked(SparseLayer):
+def masked(S: Support, values: np.ndarray, X: torch.Tensor, DY: torch.Tensor, precision: str = "highest") -> Way:
     """A dense W whose gradient is multiplied by a mask."""
+    (N, D), K = X.shape, DY.shape[1]
+    rows, columns = (torch.tensor(A, device=X.device, dtype=torch.long) for A in (S.row_indices(), S.columns))
+    W, DW, mask = (torch.zeros(K, D, device=X.device) for _ in range(3))
+    W[rows, columns], mask[rows, columns] = torch.tensor(values, device=X.device), 1
+    b, Y, DX = torch.zeros(K, device=X.device), torch.empty(N, K, device=X.device), torch.empty_like(X)
 
-    precision = "highest"
-
-    def __init__(self, support: Support, values: np.ndarray, device: str) -> None:
-        super().__init__(support, values, device)
-        rows = torch.tensor(support.row_indices(), device=device, dtype=torch.long)
-        columns = torch.tensor(support.columns, device=device, dtype=torch.long)
-        self.W, self.G = (torch.zeros(support.shape, device=device) for _ in range(2))
-        self.W[rows, columns] = torch.tensor(values, device=device)
-        self.mask = torch.zeros(support.shape, device=device)
-        self.mask[rows, columns] = 1
-
-    def batch(self, X: torch.Tensor, DY: torch.Tensor) -> None:
-        super().batch(X, DY)
-        (N, D), K = X.shape, DY.shape[1]
-        self.Y, self.G_X = torch.empty(N, K, device=self.device), torch.empty(N, D, device=self.device)
-
-    def _product(self, product: Any, *operands: torch.Tensor, out: torch.Tensor) -> None:
-        """A product in the precision of this way."""
-        torch.set_float32_matmul_precision(self.precision)
-        product(*operands, out=out)
+    def product(function: Any, *operands: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        torch.set_float32_matmul_precision(precision)
+        function(*operands, out=out)
         torch.set_float32_matmul_precision("highest")
+        return out
 
-    def feedforward(self) -> torch.Tensor:
-        self._product(torch.addmm, self.b, self.X, self.W.T, out=self.Y)
-        return self.Y
-
-    def DW(self) -> torch.Tensor:
-        self._product(torch.mm, self.DY.T, self.X, out=self.G)
-        return self.G.mul_(self.mask)
-
-    def DX(self) -> torch.Tensor:
-        self._product(torch.mm, self.DY, self.W, out=self.G_X)
-        return self.G_X
-
-    def update(self) -> None:
-        self.W.add_(self.G, alpha=-ETA)
-
-    def weights(self) -> np.ndarray:
-        return restricted(self.W.cpu().numpy(), self.support).values[0]
+    return _with_whole(
+        {
+            "feedforward": lambda: product(torch.addmm, b, X, W.T, out=Y),
+            "DW": lambda: product(torch.mm, DY.T, X, out=DW).mul_(mask),
+            "DX": lambda: product(torch.mm, DY, W, out=DX),
+            "update": lambda: W.add_(DW, alpha=-ETA),
+            "weights": lambda: restricted(W.cpu().numpy(), S).values[0],
+        }
+    )
 
 
-class MaskedTF32(Masked):
-    """The same with products in TF32."""
-
-    precision = "high"
-
-
-class CSR(SparseLayer):
+def csr(S: Support, values: np.ndarray, X: torch.Tensor, DY: torch.Tensor) -> Way:
     """W and Wᵀ in PyTorch's CSR format, whose products are cuSPARSE's; its sampled product gives DW.
 
     Batches are stored with one example per column, with which cuSPARSE is 10 times as fast as with one per row.
     """
+    arrays = (S.starts, S.columns, S.column_starts, S.rows)
+    index = [torch.tensor(A, device=X.device, dtype=torch.int32) for A in arrays]
+    W, positions = torch.tensor(values, device=X.device), torch.tensor(S.positions, device=X.device)
+    XT, DYT, b = X.T.contiguous(), DY.T.contiguous(), torch.zeros(S.shape[0], 1, device=X.device)
+    DW = torch.zeros_like(W)
 
-    def __init__(self, support: Support, values: np.ndarray, device: str) -> None:
-        super().__init__(support, values, device)
-        S = support
-        self.values, self.bias = torch.tensor(values, device=device), self.b[:, None]
-        arrays = (S.starts, S.columns, S.column_starts, S.rows)
-        self.index = [torch.tensor(A, device=device, dtype=torch.int32) for A in arrays]
-        self.positions = torch.tensor(S.positions, device=device)
-
-    def batch(self, X: torch.Tensor, DY: torch.Tensor) -> None:
-        super().batch(X, DY)
-        self.XT, self.DYT = X.T.contiguous(), DY.T.contiguous()
-
-    def _matrix(self, values: torch.Tensor, is_transposed: bool = False) -> torch.Tensor:
+    def matrix(values: torch.Tensor, is_transposed: bool = False) -> torch.Tensor:
         """W or Wᵀ with these values."""
-        starts, columns = self.index[2:] if is_transposed else self.index[:2]
-        size = self.support.shape[::-1] if is_transposed else self.support.shape
+        starts, columns = index[2:] if is_transposed else index[:2]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that CSR tensors are in beta state
+            size = S.shape[::-1] if is_transposed else S.shape
             return torch.sparse_csr_tensor(starts, columns, values, size, check_invariants=False)
 
-    def feedforward(self) -> torch.Tensor:
-        return torch.addmm(self.bias, self._matrix(self.values), self.XT)
+    def gradient() -> torch.Tensor:
+        nonlocal DW
+        DW = torch.sparse.sampled_addmm(matrix(W), DYT, XT.T, beta=0.0).values()
+        return DW
 
-    def DW(self) -> torch.Tensor:
-        self.G = torch.sparse.sampled_addmm(self._matrix(self.values), self.DYT, self.XT.T, beta=0.0).values()
-        return self.G
-
-    def DX(self) -> torch.Tensor:
-        return self._matrix(self.values[self.positions], is_transposed=True) @ self.DYT
-
-    def update(self) -> None:
-        self.values.add_(self.G, alpha=-ETA)
-
-    def weights(self) -> np.ndarray:
-        return self.values.cpu().numpy()
+    return _with_whole(
+        {
+            "feedforward": lambda: torch.addmm(b, matrix(W), XT),
+            "DW": gradient,
+            "DX": lambda: matrix(W[positions], is_transposed=True) @ DYT,
+            "update": lambda: W.add_(DW, alpha=-ETA),
+            "weights": lambda: W.cpu().numpy(),
+        }
+    )
 
 
 # -- matgrad ----------------------------------------------------------------------------------------
@@ -204,51 +139,33 @@ class LayerUpdate(Computation):
         return {"W'": state["1.W"] - ETA * inputs[0]}
 
 
-class Matgrad(SparseLayer):
-    """A `LinearLayer` as matgrad's engine compiles it, on inputs that are there, as those of other layers are."""
+def matgrad(S: Support, values: np.ndarray, X: torch.Tensor, DY: torch.Tensor) -> Way:
+    """A `LinearLayer` as matgrad's engine compiles it, on inputs that are there, as those of other layers are.
 
-    def __init__(self, support: Support, values: np.ndarray, device: str) -> None:
-        super().__init__(support, values, device)
-        layer = LinearLayer(*support.shape[::-1], support=support)
-        layer.W = SparseMatrix(support, values[None])
-        self.M = MultilayerPerceptron([layer]).to("torch", device=device).train()
-        self.engine, self.state = engine_of(self.M), self.M.state()
-        self.step = self.engine.step(LayerStep(self.M, SquaredErrorLoss()))
-        self.step.load(self.state)
+    A phase is a program of its own, which is compiled when it is first needed: memory is that of `whole`.
+    """
+    layer = LinearLayer(*S.shape[::-1], support=S)
+    layer.W = SparseMatrix(S, values[None])
+    M = MultilayerPerceptron([layer]).to("torch", device=X.device.type).train()
+    engine, state = engine_of(M), M.state()
+    step = engine.step(LayerStep(M, SquaredErrorLoss()))
+    step.load(state)
+    phases: Way = {}
 
-    def batch(self, X: torch.Tensor, DY: torch.Tensor) -> None:
-        super().batch(X, DY)
-        self._whole = _repeated(self.step.prepare(X, DY), X=X, T=DY, eta=self.M.scalar(ETA))
-        self._phases: dict[str, Callable[[], Any]] = {}
+    def phase(name: str) -> torch.Tensor:
+        if name not in phases:
+            computation = LayerUpdate(M) if name == "W'" else LayerPhase(M, name)
+            inputs = {"X": phase("DW")} if name == "W'" else {"X": X, "DY": DY}
+            evaluation: Any = engine.evaluation(computation)
+            evaluation.load(state)
+            phases[name] = _repeated(evaluation.executor_for(*inputs.values()), **inputs)
+        return phases[name]()[name]
 
-    def _phase(self, name: str) -> torch.Tensor:
-        """One matrix, by a program of its own, which is compiled when it is first needed: memory is that of `whole`."""
-        if name not in self._phases:
-            is_update = name == "W'"
-            computation = LayerUpdate(self.M) if is_update else LayerPhase(self.M, name)
-            inputs = {"X": self.DW()} if is_update else {"X": self.X, "DY": self.DY}
-            evaluation: Any = self.engine.evaluation(computation)
-            evaluation.load(self.state)
-            self._phases[name] = _repeated(evaluation.executor_for(*inputs.values()), **inputs)
-        return self._phases[name]()[name]
-
-    def feedforward(self) -> torch.Tensor:
-        return self._phase("Y")
-
-    def DW(self) -> torch.Tensor:
-        return self._phase("DW")
-
-    def DX(self) -> torch.Tensor:
-        return self._phase("DX")
-
-    def update(self) -> torch.Tensor:
-        return self._phase("W'")
-
-    def whole(self) -> None:
-        self._whole()
-
-    def weights(self) -> np.ndarray:
-        return self.step.state()["1.W"].cpu().numpy()[0]
+    names = dict(zip(PHASES, ("Y", "DW", "DX", "W'"), strict=False))
+    return {title: partial(phase, name) for title, name in names.items()} | {
+        "whole": _repeated(step.prepare(X, DY), X=X, T=DY, eta=M.scalar(ETA)),
+        "weights": lambda: step.state()["1.W"].cpu().numpy()[0],
+    }
 
 
 def _repeated(executor: Any, **inputs: torch.Tensor) -> Callable[[], Any]:
@@ -260,9 +177,9 @@ def _repeated(executor: Any, **inputs: torch.Tensor) -> Callable[[], Any]:
     return lambda: executor.replay(1)
 
 
-WAYS: dict[str, tuple[str, type[SparseLayer]]] = {
-    "matgrad": ("matgrad", Matgrad),
-    "masked": ("masked dense", Masked),
-    "masked-tf32": ("masked dense, TF32", MaskedTF32),
-    "csr": ("cuSPARSE (torch CSR)", CSR),
+WAYS: dict[str, tuple[str, Callable[..., Way]]] = {
+    "matgrad": ("matgrad", matgrad),
+    "masked": ("masked dense", masked),
+    "masked-tf32": ("masked dense, TF32", partial(masked, precision="high")),
+    "csr": ("cuSPARSE (torch CSR)", csr),
 }

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -32,14 +33,14 @@ class StandAlone(TrainingTool):
     def load(self, X: np.ndarray, t: np.ndarray) -> None:
         from safetensors.numpy import save_file
 
-        self.data = self.folder / "data.safetensors"
+        folder = Path(tempfile.mkdtemp())  # in that of the team
+        self.data, self.saved, self.result = (folder / f"{x}.safetensors" for x in ("data", "program", "result"))
         save_file({"X": np.array(X), "t": t.astype(np.int64)}, self.data)
 
     def start(self, parameters: Parameters) -> None:
         from matgrad.storage.programs import save_program
 
         self.initial, M = parameters, model(self.setting, parameters).train()
-        self.saved, self.result = self.folder / "program.safetensors", self.folder / "result.safetensors"
         save_program(M.program(loss="SoftmaxCrossEntropy", batch_size=self.setting.batch_size), self.saved, M.state())
 
     def prepare(self) -> None:
@@ -72,12 +73,7 @@ def build() -> Path:
 def _run(*command: object) -> str:
     """The output of a command; if it fails, the last lines of its output are the error."""
     done = subprocess.run(
-        [str(word) for word in command],
-        stdin=subprocess.DEVNULL,  # which carries the requests to this process
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
+        [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     if done.returncode:
         last = " | ".join(done.stdout.strip().splitlines()[-5:])

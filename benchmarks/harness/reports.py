@@ -5,21 +5,20 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
+import runpy
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from statistics import median
-from types import ModuleType
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.memory import total_memory
-from harness.problems import Parameters, values_of
-from harness.team import FOLDER
+from harness.team import Record, say
 from harness.tools import Tool
 from matgrad.foundation.machine import cores, machine, versions
 from matgrad.foundation.writing import Table, as_json
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Record = dict[str, Any]
+FOLDER = Path(__file__).resolve().parents[1]
+STARTED = time.time()
 COLOURS = {"PyTorch": "#d1495b", "NumPy": "#2e5eaa", "JAX": "#3d8b5f", "TensorFlow": "#d9822b", "C++": "#6a4c93"}
 GREY = "#555555"
 DIFFERENCE = (
@@ -37,20 +37,12 @@ DIFFERENCE = (
 )
 
 
-# -- the command line -------------------------------------------------------------------------------
+# -- the command line and the record ----------------------------------------------------------------
 
 
-def numbers(kind: type) -> Callable[[str], list[Any]]:
-    """The type of an option that is a list of positive numbers, separated by commas."""
-
-    def convert(text: str) -> list[Any]:
-        found = [kind(item) for item in text.split(",")]
-        if not all(x > 0 for x in found):
-            raise ValueError
-        return found
-
-    convert.__name__ = f"list of positive {kind.__name__}s"
-    return convert
+def items(kind: Callable[[str], Any] = str) -> Callable[[str], list[Any]]:
+    """The type of an option that is a list, separated by commas."""
+    return lambda text: [kind(item) for item in text.split(",")]
 
 
 def parser(description: str | None, rounds: int = 3, tools: Sequence[str] = ()) -> argparse.ArgumentParser:
@@ -62,78 +54,39 @@ def parser(description: str | None, rounds: int = 3, tools: Sequence[str] = ()) 
     found.add_argument("--threads", type=int, default=cores(), help="CPU threads of each tool")
     found.add_argument("--seed", type=int, default=0, help="seed of the weights and of generated data")
     found.add_argument("--output", type=Path, metavar="DIR", help="write bench.json, table.md and plots to this folder")
+    found.add_argument("--dtype", choices=("float32", "float64"), default="float32", help="element type")
     if tools:
-        found.add_argument("--dtype", choices=("float32", "float64"), default="float32", help="element type")
-        known = ",".join(tools)
-        found.add_argument("--tools", type=lambda text: text.split(","), default=known, metavar="LIST", help="which")
+        found.add_argument("--tools", type=items(), default=",".join(tools), metavar="LIST", help="which")
     return found
 
 
-def installed(options: argparse.Namespace, known: Mapping[str, Tool]) -> tuple[dict[str, Tool], dict[str, str]]:
-    """The chosen tools in the order of the list, and why others cannot be measured."""
-    for name in options.tools:
-        if name not in known:
-            raise SystemExit(f"unknown tool {name!r}; known: {', '.join(known)}")
+def installed(options: argparse.Namespace, known: Mapping[str, Tool]) -> tuple[dict[str, Tool], Record]:
+    """The chosen tools in the order of the list, and what a record says of them: why others cannot be measured."""
+    if unknown := [name for name in options.tools if name not in known]:
+        raise SystemExit(f"unknown tool {unknown[0]!r}; known: {', '.join(known)}")
     chosen = {name: tool for name, tool in known.items() if name in options.tools}
     missing = {name: reason for name, tool in chosen.items() if (reason := tool.missing()) is not None}
-    return {name: tool for name, tool in chosen.items() if name not in missing}, missing
+    tools = {name: tool for name, tool in chosen.items() if name not in missing}
+    return tools, {"missing": missing, "tools": {name: tool.about() for name, tool in tools.items()}}
 
 
-def say(text: str) -> None:
-    """Show where a benchmark is."""
-    print(text, file=sys.stderr, flush=True)
-
-
-# -- the record -------------------------------------------------------------------------------------
-
-
-def head(kind: str, started: float, options: argparse.Namespace) -> Record:
+def head(kind: str, options: argparse.Namespace) -> Record:
     """What a benchmark was run with: machine, versions, date and command."""
     given = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
-    about = machine() | {"memory_GB": round(total_memory() / 1e9, 1), "threads": given.get("threads", 1)}
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    try:
-        keras = {"keras": metadata.version("keras")}
-    except metadata.PackageNotFoundError:
-        keras = {}
+    keras = {x: metadata.version(x) for x in ("keras",) if importlib.util.find_spec(x)}
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    about = {"memory_GB": round(memory / 1e9, 1), "threads": given.get("threads", 1)}
     return {
         "kind": kind,
         "format": 1,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(started)),
-        "seconds": round(time.time() - started, 1),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(STARTED)),
+        "seconds": round(time.time() - STARTED, 1),
         "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
         "options": given,
         "versions": versions() | keras,
-        "machine": about | {"blas": f"{blas['name']} {blas['version']}"},
+        "machine": machine() | about | {"blas": f"{blas['name']} {blas['version']}"},
     }
-
-
-def times(seconds: list[float]) -> Record:
-    """The net seconds of the rounds, their median and their minimum."""
-    return {"seconds": seconds, "median": median(seconds), "best": min(seconds)}
-
-
-def ratio(seconds: Mapping[str, list[float]], name: str, baseline: str | None) -> Record | None:
-    """The ratios of the rounds; None without a baseline, or if the tool is the baseline."""
-    if baseline not in seconds or baseline == name:
-        return None
-    values = [a / b for a, b in zip(seconds[name], seconds[baseline], strict=True)]
-    return {"to": baseline, "values": values, "median": median(values), "best": min(values)}
-
-
-def fastest(names: Iterable[str], seconds: Mapping[str, list[float]]) -> str | None:
-    """The tool with the smallest median, of those that were measured."""
-    return min((name for name in names if name in seconds), key=lambda name: median(seconds[name]), default=None)
-
-
-def difference(name: str, parameters: Mapping[str, Parameters], baselines: Iterable[str]) -> Record | None:
-    """The largest max|θ - θ'| / max|θ'| over the parameters θ, with θ' those of the first baseline that trains."""
-    other = next((x for x in baselines if parameters.get(x)), None)
-    if other is None or other == name or not parameters.get(name):
-        return None
-    found, expected = ([values_of(A) for pair in parameters[x] for A in pair] for x in (name, other))
-    pairs = zip(found, expected, strict=True)
-    return {"to": other, "relative": max(float(np.abs(A - B).max() / np.abs(B).max()) for A, B in pairs)}
 
 
 # -- tables -----------------------------------------------------------------------------------------
@@ -141,10 +94,8 @@ def difference(name: str, parameters: Mapping[str, Parameters], baselines: Itera
 
 def by_point(tools: Record, points: list[Record], key: str, title: str, cell: Callable[[Record], str]) -> Table:
     """One row per tool and one column per point, headed by the value of the point under `key`."""
-    rows = [
-        [tool["title"], *(cell(point["tools"][name]) if name in point["tools"] else "" for point in points)]
-        for name, tool in tools.items()
-    ]
+    rows = [[tool["title"], *(cell(p["tools"][name]) if name in p["tools"] else "" for p in points)]
+            for name, tool in tools.items()]  # fmt: skip
     return Table(title, ["tool", *(f"{point[key]:g}" for point in points)], rows)
 
 
@@ -163,18 +114,28 @@ def difference_cell(row: Record) -> str:
     return "" if row["difference"] is None else number(row["difference"]["relative"], ".1e")
 
 
+def failures(part: Any) -> Iterator[str]:
+    """What failed in a record or in any part of it, and why."""
+    if isinstance(part, dict):
+        yield from (f"{name} {reason}" for name, reason in part.get("failures", {}).items())
+        yield from failures([value for name, value in part.items() if name != "failures"])
+    elif isinstance(part, list):
+        yield from (text for item in part for text in failures(item))
+
+
+def absent(record: Record) -> list[str]:
+    """What was left out, and what failed."""
+    return [*(f"{name} was left out: {reason}" for name, reason in record["missing"].items()), *failures(record)]
+
+
 def common_notes(record: Record) -> list[str]:
     """What a reader of any table must know."""
-    lines = [f"{name} was left out: {reason}" for name, reason in record.get("missing", {}).items()]
-    for part in [*record.get("experiments", []), record]:
-        lines += [f"{name} {reason}" for name, reason in part.get("failures", {}).items()]
     options = record["options"]
-    if {"rounds", "threads", "dtype"} <= options.keys():
-        lines.append(
-            f"{record['machine']['threads']} threads, {options['dtype']}, seed {options['seed']}; times are medians of "
-            f"{options['rounds']} interleaved rounds of net training time, each tool in its own process"
-        )
-    return lines
+    return [
+        *absent(record),
+        f"{record['machine']['threads']} threads, {options['dtype']}, seed {options['seed']}; times are medians of "
+        f"{options['rounds']} interleaved rounds of net training time, each tool in its own process",
+    ]
 
 
 def circumstances(record: Record) -> list[str]:
@@ -193,15 +154,10 @@ def circumstances(record: Record) -> list[str]:
 # -- files ------------------------------------------------------------------------------------------
 
 
-def script(kind: str) -> ModuleType:
+def script(kind: str) -> SimpleNamespace:
     """The benchmark that makes records of a kind; it has a TITLE, tables(record), notes(record) and figure(record)."""
     path = FOLDER / f"{kind.replace('-', '_')}.py"
-    found = importlib.util.spec_from_file_location(f"benchmark_{path.stem}", path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(path), run_name=path.stem))
 
 
 def markdown(record: Record) -> str:
@@ -226,13 +182,13 @@ def write(record: Record, folder: Path) -> None:
         write_figure(lambda: module.figure(record), [folder / "plot.png", folder / "plot.svg"])
 
 
-def finish(record: Record, folder: Path | None) -> None:
+def finish(kind: str, options: argparse.Namespace, content: Record) -> None:
     """Print the tables, and write all files if a folder is given; exit status 1 if a tool failed."""
-    if folder is not None:
-        write(record, folder)
-    module = script(record["kind"])
+    record, module = head(kind, options) | content, script(kind)
+    if options.output is not None:
+        write(record, options.output)
     print("\n\n".join([*(table.text() for table in module.tables(record)), "\n".join(module.notes(record))]))
-    if any(part.get("failures") for part in (record, *record.get("experiments", []))):
+    if any(failures(record)):
         raise SystemExit(1)
 
 

@@ -1,110 +1,93 @@
-"""The processes of the tools, as their parent sees them: a team whose members take turns."""
+"""A team of tools, each in its own process, which take turns: what they measure together is a point of a record."""
 
 from __future__ import annotations
 
-import json
+import argparse
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
+from multiprocessing import get_context
+from multiprocessing.connection import wait
 from pathlib import Path
-from types import TracebackType
+from statistics import median
 from typing import Any
+from unittest.mock import patch
 
-from harness.problems import Data, Parameters, Setting, read_parameters, write_problem
+import numpy as np
+
+from harness.problems import Data, Parameters, Setting, initial_parameters, packed, stored, unpacked, values_of
 from harness.tools import Tool
+from harness.worker import ToolError, serve
 from matgrad.foundation.machine import THREADS
 
-FOLDER = Path(__file__).resolve().parents[1]
 LINES = 5  # the last lines that a tool printed, shown with its error
 PAUSE = 0.1  # seconds between two turns, in which the threads of the previous tool come to rest
-Report = Callable[[str], None]
+TINY = 1e-9  # seconds, for what took none
+Record = dict[str, Any]
 
 
-class ToolError(RuntimeError):
-    """A tool failed: the message has the reason and the last lines that it printed."""
+def say(text: str) -> None:
+    """Show where a benchmark is."""
+    print(text, file=sys.stderr, flush=True)
 
 
-class Process:
-    """A process that answers requests: `python -m MODULE ARGUMENT`."""
+class Processes:
+    """The processes of a tool, of which rank 0 answers: several train together."""
 
-    def __init__(self, argument: str, log: Path, variables: Mapping[str, str], module: str = "harness.worker") -> None:
-        self.log = log
-        path = os.pathsep.join([str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])])
-        with log.open("wb") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", module, argument],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                text=True,
-                env=os.environ | {"PYTHONPATH": path} | dict(variables),
-            )
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        """The reply to a request."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        try:
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has ended, and so has its output
-        line = self.process.stdout.readline()
-        if not line:
-            raise ToolError(f"ended with exit status {self.process.wait()}{self._last_lines()}")
-        reply: dict[str, Any] = json.loads(line)
-        if "error" in reply:
-            raise ToolError(f"failed: {reply['error']}{self._last_lines()}")
-        return reply
-
-    def close(self) -> None:
-        """End the process."""
-        self.process.kill()
-        self.process.communicate()
-
-    def _last_lines(self) -> str:
-        lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines()]
-        said = [line for line in lines if line.strip("^~")][-LINES:]  # without the marks of a traceback
-        return f"; it printed last: {' | '.join(said)}" if said else ""
-
-
-class Ranks:
-    """The processes of one tool that train together: all are asked at the same time, and rank 0 answers."""
-
-    def __init__(self, argument: str, log: Path, variables: Mapping[str, str], size: int) -> None:
+    def __init__(self, tool: Tool, threads: int, variables: Mapping[str, str], log: Path) -> None:
+        spawn, size = get_context("spawn"), tool.processes
+        self.logs = [log.with_suffix(f".{r}.log") for r in range(size)]
+        self.processes, self.connections = [], []
         with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        shared = {**variables, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
-        self.processes = [
-            Process(argument, log.with_suffix(f".{r}.log"), shared | {"RANK": str(r), "LOCAL_RANK": str(r)})
-            for r in range(size)
-        ]
+            address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(size)}
+        for r, file in enumerate(self.logs):
+            file.touch()
+            connection, other = spawn.Pipe()
+            process = spawn.Process(target=serve, args=(other, file, tool, threads), daemon=True)
+            rank = address | {"RANK": str(r), "LOCAL_RANK": str(r)} if size > 1 else {}
+            with patch.dict(os.environ, {**variables, **rank}):
+                process.start()
+            other.close()
+            self.processes.append(process)
+            self.connections.append(connection)
 
-    def ask(self, **request: Any) -> dict[str, Any]:
-        """The reply of rank 0 to a request; if a rank fails, all are ended, which would wait for it."""
-        with ThreadPoolExecutor(len(self.processes)) as pool:
-            replies = [pool.submit(process.ask, **request) for process in self.processes]
-            for reply in as_completed(replies):
-                if error := reply.exception():
-                    for process in self.processes:
-                        process.process.kill()
-                    raise error
-        return replies[0].result()
+    def ask(self, *request: Any) -> Any:
+        """The reply of rank 0 to a request; an error as soon as a rank fails, for which the others would wait."""
+        with suppress(BrokenPipeError):  # it has ended, and so have its replies
+            for connection in self.connections:
+                connection.send(request)
+        replies: dict[int, Any] = {}
+        while len(replies) < len(self.connections):
+            for connection in wait([x for r, x in enumerate(self.connections) if r not in replies]):
+                rank = self.connections.index(connection)  # type: ignore[arg-type]
+                replies[rank] = self._reply(rank)
+        return replies[0]
+
+    def _reply(self, rank: int) -> Any:
+        """The reply of a process."""
+        try:
+            reply = self.connections[rank].recv()
+        except (EOFError, ConnectionResetError):
+            self.processes[rank].join()
+            reply = ToolError(f"ended with exit status {self.processes[rank].exitcode}")
+        if isinstance(reply, ToolError):
+            lines = [line.strip() for line in self.logs[rank].read_text(errors="replace").splitlines()]
+            said = [line for line in lines if line.strip("^~")][-LINES:]  # without the marks of a traceback
+            raise ToolError(f"{reply}; it printed last: {' | '.join(said)}" if said else str(reply))
+        return reply
 
     def close(self) -> None:
         """End the processes."""
         for process in self.processes:
-            process.close()
+            process.kill()
+            process.join()
 
 
-def environment_of(dtype: str, device: str | None, threads: int, folder: Path) -> dict[str, str]:
+def environment_of(setting: Setting, threads: int, folder: Path) -> dict[str, str]:
     """Variables for the frameworks: threads, 64 bits if they are asked for; without a device, the CPU alone.
 
     Processes that share a GPU take as much of its memory as they need, and those of JAX keep in the folder what XLA
@@ -114,122 +97,134 @@ def environment_of(dtype: str, device: str | None, threads: int, folder: Path) -
     shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_COMPILATION_CACHE_DIR": str(folder)}
     one_thread = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()}
     return {
-        **(only_cpu if device in (None, "cpu") else shared),
+        **(only_cpu if setting.device in (None, "cpu") else shared),
         **dict.fromkeys(THREADS, str(threads)),
         **(one_thread if threads == 1 else {}),
-        "JAX_ENABLE_X64": "1" if dtype == "float64" else "0",
+        "JAX_ENABLE_X64": "1" if setting.dtype == "float64" else "0",
         "KERAS_BACKEND": "tensorflow",
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TMPDIR": str(folder),
     }
-
-
-@dataclass(frozen=True)
-class Turns:
-    """What the tools did: the times of their start-ups and of every round, and the parameters they ended with."""
-
-    startup: dict[str, dict[str, Any]]
-    seconds: dict[str, list[float]]
-    waiting: dict[str, list[float]]  # for other processes, in every round
-    parameters: dict[str, Parameters]
 
 
 class Team(AbstractContextManager):
     """The processes of several tools, of which one works at a time.
 
-    A tool that fails leaves the team, and `failures` has the reason. `report` is called after every turn.
+    A tool that fails leaves the team, and `failures` has the reason.
     """
 
-    def __init__(
-        self,
-        tools: Mapping[str, Tool],
-        *,
-        threads: int,
-        dtype: str = "float32",
-        device: str | None = None,
-        report: Report = lambda text: None,
-    ) -> None:
-        self.report, self.failures = report, dict[str, str]()
+    def __init__(self, tools: Mapping[str, Tool], setting: Setting, threads: int) -> None:
+        self.failures = dict[str, str]()
         self._folder = tempfile.TemporaryDirectory(prefix="matgrad-bench-")
         self.folder = Path(self._folder.name)
-        self.processes: dict[str, Process | Ranks] = {}
+        self.processes: dict[str, Any] = {}
         for name, tool in tools.items():
-            count = tool.threads or max(threads // tool.processes, 1)
-            description = {"class_name": tool.class_name, "arguments": tool.arguments, "threads": count}
-            variables = environment_of(dtype, device, count, self.folder)
+            own = tool.threads or max(threads // tool.processes, 1)
+            variables = environment_of(setting, own, self.folder)
             if tool.checkout is not None:
                 variables["MATGRAD_SOURCE"] = str(tool.checkout.resolve() / "src")
-            common = json.dumps(description), self.folder / f"{name}.log", variables
-            self.processes[name] = Process(*common) if tool.processes == 1 else Ranks(*common, tool.processes)
+            self.processes[name] = Processes(tool, own, variables, self.folder / name)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for process in self.processes.values():
             process.close()
         self._folder.cleanup()
 
-    def train(
-        self,
-        setting: Setting,
-        data: Data,
-        initial: Parameters,
-        rounds: int,
-        *,
-        rehearse: bool = False,
-        compared: int | None = None,
-    ) -> Turns:
-        """Let the tools train one epoch per round, from the initial parameters; another tool begins each round.
+    def ask(self, *request: Any) -> dict[str, Any]:
+        """The replies of all tools."""
+        replies = {name: self.ask_one(name, *request) for name in list(self.processes)}
+        return {name: replies[name] for name in self.processes}
 
-        They rehearse if it matters how much memory they take. The parameters are those after the last epoch or, if
-        `compared` is given, after so many batches.
-        """
-        write_problem(self.folder, data.Xtrain.astype(setting.dtype, copy=False), data.Ttrain, initial)
-        startup = self._setup(setting, rehearse)
-        seconds, waiting = self.rounds(rounds)
-        if compared is not None:
-            for name in list(self.processes):
-                self._ask(name, do="epoch", batches=compared)
-        parameters = {}
-        for name in list(self.processes):
-            path = self.folder / f"{name}.npz"
-            if self._ask(name, do="save", path=str(path)) is not None:
-                parameters[name] = read_parameters(path)
-        names = list(parameters)  # those that have not failed
-        return Turns(*({name: part[name] for name in names} for part in (startup, seconds, waiting)), parameters)
+    def ask_one(self, name: str, *request: Any) -> Any:
+        """The reply of a tool; None if it failed and has left."""
+        try:
+            return self.processes[name].ask(*request)
+        except ToolError as error:
+            self.failures[name] = str(error)
+            say(f"{name} {error}")
+            self.processes.pop(name).close()
+            return None
 
-    def _setup(self, setting: Setting, rehearse: bool) -> dict[str, dict[str, Any]]:
-        """Prepare every tool; returns the seconds of its parts and its memory."""
-        found = {}
-        for name in list(self.processes):
-            request = {"setting": asdict(setting), "folder": str(self.folder), "rehearse": rehearse}
-            reply = self._ask(name, do="setup", **request)
-            if reply is not None:
-                found[name] = reply
-                self.report(f"{name} ready after {sum(reply[x] for x in ('import', 'load', 'prepare')):.1f} s")
-        return found
-
-    def rounds(self, number: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    def rounds(self, number: int) -> dict[str, list[tuple[float, float]]]:
         """The seconds of each tool for one epoch per round, and those of waiting; another tool begins each round."""
-        seconds: dict[str, list[float]] = {name: [] for name in self.processes}
-        waiting: dict[str, list[float]] = {name: [] for name in self.processes}
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in self.processes}
         for r in range(number):
             names = list(self.processes)
             first = r % max(len(names), 1)
             for name in names[first:] + names[:first]:
                 time.sleep(PAUSE)
-                reply = self._ask(name, do="epoch")
+                reply = self.ask_one(name, "epoch")
                 if reply is not None:
-                    seconds[name].append(reply["seconds"])
-                    waiting[name].append(reply["waiting"])
-                    self.report(f"round {r + 1} of {number}: {name} {reply['seconds']:.3f} s")
-        return seconds, waiting
+                    found[name].append(reply)
+                    say(f"round {r + 1} of {number}: {name} {reply[0]:.3f} s")
+        return found
 
-    def _ask(self, name: str, **request: Any) -> dict[str, Any] | None:
-        """The reply of a tool; None if it failed and has left."""
-        try:
-            return self.processes[name].ask(**request)
-        except ToolError as error:
-            self.failures[name] = str(error)
-            self.report(f"{name} {error}")
-            self.processes.pop(name).close()
-            return None
+
+def measure(
+    title: str,
+    tools: Mapping[str, Tool],
+    setting: Setting,
+    data: Data,
+    options: argparse.Namespace,
+    *,
+    density: float = 1.0,
+    rehearse: bool = False,
+    compared: int | None = None,
+) -> tuple[Record, dict[str, Parameters]]:
+    """A point of a record, and the parameters of the tools: they train one epoch per round, from the same weights.
+
+    They rehearse if it matters how much memory they take. The parameters are those after the last epoch or, if
+    `compared` is given, after so many batches.
+    """
+    say(title)
+    initial = initial_parameters(setting, options.seed, density)
+    steps = len(data.Xtrain) // setting.batch_size
+    with Team(tools, setting, options.threads) as team:
+        np.save(team.folder / "X.npy", data.Xtrain.astype(setting.dtype, copy=False))
+        np.save(team.folder / "t.npy", data.Ttrain)
+        startup = team.ask("setup", setting, team.folder, packed(initial), rehearse)
+        rounds = team.rounds(options.rounds)
+        if compared is not None:
+            team.ask("epoch", min(compared, steps))
+        parameters = {name: unpacked(P) for name, P in team.ask("parameters").items()}
+    seconds = {name: [t for t, _ in rounds[name]] for name in parameters}
+    rows = {}
+    for name in parameters:
+        found = times(seconds[name])
+        rows[name] = (
+            tools[name].about()
+            | found
+            | {
+                "per_step": found["median"] / steps,
+                "per_example": found["median"] / steps / setting.batch_size,
+                "waiting": median(waiting / max(t, TINY) for t, waiting in rounds[name]),
+                "startup": startup[name],
+                "ratios": {other: ratio(seconds, name, other) for other in seconds if other != name},
+                "difference": difference(name, parameters, ("pytorch", *tools[name].baselines)),
+            }
+        )
+    about = {"sizes": list(setting.sizes), "batch_size": setting.batch_size, "steps": steps}
+    about |= {"optimizer": setting.optimizer, "density": density, "nnz": stored(initial), "data": data.about()}
+    failures = {f"{title}: {name}": reason for name, reason in team.failures.items()}
+    return {"title": title, **about, "tools": rows, "failures": failures}, parameters
+
+
+def times(seconds: list[float]) -> Record:
+    """The net seconds of the rounds, their median and their minimum."""
+    return {"seconds": seconds, "median": median(seconds), "best": min(seconds)}
+
+
+def ratio(seconds: Mapping[str, list[float]], name: str, other: str) -> Record:
+    """The ratios of the rounds."""
+    values = [a / max(b, TINY) for a, b in zip(seconds[name], seconds[other], strict=True)]
+    return {"to": other, "values": values, "median": median(values), "best": min(values)}
+
+
+def difference(name: str, parameters: Mapping[str, Parameters], baselines: Iterable[str]) -> Record | None:
+    """The largest max|θ - θ'| / max|θ'| over the parameters θ, with θ' those of the first baseline that trains."""
+    other = next((x for x in baselines if parameters.get(x)), None)
+    if other is None or other == name or not parameters.get(name):
+        return None
+    found, expected = ([values_of(A) for pair in parameters[x] for A in pair] for x in (name, other))
+    pairs = zip(found, expected, strict=True)
+    return {"to": other, "relative": max(float(np.abs(A - B).max() / np.abs(B).max()) for A, B in pairs)}

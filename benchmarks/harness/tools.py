@@ -1,4 +1,4 @@
-"""What is measured: what a tool is, and how it is described to its process."""
+"""What is measured: what a tool is, and the tools that several benchmarks share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from harness.problems import Parameters, Setting
 class TrainingTool(ABC):
     """What trains, in its process. It is loaded, started and prepared once, then started and timed in every round."""
 
-    folder: Path  # for files of its own; set before the tool is loaded
     is_own_process = False  # whether it starts a process that trains
 
     def __init__(self, setting: Setting) -> None:
@@ -58,7 +57,7 @@ class Tool:
     title: str
     kind: str  # "baseline", "compiled", "eager", "products" or "sums", which train nothing
     framework: str
-    class_name: str  # with its module
+    class_name: str  # with its module in `baselines`
     arguments: tuple[Any, ...] = ()
     requires: tuple[str, ...] = ()  # modules
     baselines: tuple[str, ...] = ()  # tools that do the same by hand; the fastest of them counts
@@ -75,31 +74,25 @@ class Tool:
         """What a record says about it."""
         return {"title": self.title, "kind": self.kind, "framework": self.framework}
 
-
-def create(class_name: str, arguments: list[Any], setting: Setting) -> TrainingTool:
-    """The tool itself; imports its framework."""
-    module, _, name = class_name.rpartition(".")
-    return getattr(import_module(module), name)(setting, *arguments)
-
-
-# -- the tools that several benchmarks share --------------------------------------------------------
+    def create(self, setting: Setting) -> TrainingTool:
+        """The tool itself; imports its framework."""
+        module, name = self.class_name.split(".")
+        return getattr(import_module(f"baselines.{module}"), name)(setting, *self.arguments)
 
 
 def matgrad(backend: str, framework: str, *baselines: str, compiled: bool = True) -> Tool:
     """matgrad on a backend."""
     title = f"matgrad {framework}" + ("" if compiled else ", eager")
     requires = {"native": ("matgrad._native",), "numpy": ()}.get(backend, (backend,))
-    arguments, kind = (backend, compiled), "compiled" if compiled else "eager"
-    return Tool(title, kind, framework, "baselines.own.Matgrad", arguments, requires, baselines)
+    kind = "compiled" if compiled else "eager"
+    return Tool(title, kind, framework, "own.Matgrad", (backend, compiled), requires, baselines)
 
 
 def baseline(title: str, class_name: str, framework: str, *requires: str, **options: Any) -> Tool:
     """Native code of a framework."""
-    return Tool(title, "baseline", framework, f"baselines.{class_name}", requires=requires, **options)
+    return Tool(title, "baseline", framework, class_name, requires=requires, **options)
 
 
 PYTORCH = baseline("PyTorch native", "pytorch.PyTorch", "PyTorch", "torch")
 NATIVE = matgrad("native", "C++", "pytorch")
-STAND_ALONE = Tool(
-    "matgrad C++, stand-alone", "compiled", "C++", "baselines.standalone.StandAlone", baselines=("pytorch",)
-)
+STAND_ALONE = Tool("matgrad C++, stand-alone", "compiled", "C++", "standalone.StandAlone", baselines=("pytorch",))

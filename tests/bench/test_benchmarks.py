@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import matgrad as mg
-from harness.problems import Parameters, Setting, densely, generated, initial_parameters
-from harness.reports import finish, head, script
-from harness.team import FOLDER, Team
+from harness.problems import Parameters, Setting, dense, generated, initial_parameters
+from harness.reports import FOLDER, finish, script
+from harness.team import measure
 from support import PATIENCE, Framework, assert_close
 
 BACKENDS = ("numpy", "torch", "jax", "tensorflow")
@@ -31,7 +31,7 @@ def train_by_hand(parameters: Parameters, X: np.ndarray, t: np.ndarray, setting:
     """One epoch in NumPy, with dense weights whose gradients are 0 outside the supports."""
     masks = [W.with_values(np.ones_like(W.values)).to_dense() if isinstance(W, mg.SparseMatrix) else 1.0
              for W, _ in parameters]  # fmt: skip
-    P = [[np.array(A) for A in pair] for pair in densely(parameters)]
+    P = [[np.array(dense(W)), np.array(b)] for W, b in parameters]
     V = [[np.zeros_like(A) for A in pair] for pair in P]
     B = setting.batch_size
     for i in range(0, len(X), B):
@@ -55,13 +55,13 @@ def compare(tools: dict, setting: Setting, density: float = 1.0) -> None:
     data = generated(setting.sizes[0], setting.sizes[-1], 5 * setting.batch_size)
     initial = initial_parameters(setting, 1, density)
     expected = train_by_hand(initial, data.Xtrain.astype(setting.dtype), data.Ttrain, setting)
-    with Team(tools, threads=1, dtype=setting.dtype) as team:
-        turns = team.train(setting, data, initial, rounds=2)
-    assert not team.failures
+    options = argparse.Namespace(threads=1, rounds=2, seed=1)
+    record, parameters = measure("", tools, setting, data, options, density=density)
+    assert not record["failures"]
     for name in tools:
-        for k, (A, E) in enumerate(zip(densely(turns.parameters[name]), expected, strict=True), start=1):
-            for letter, a, e in zip("Wb", A, E, strict=True):
-                assert_close(a, e, tolerance=1e-12, context=f"{name}, density {density}, {letter}{k}")
+        for k, (P, E) in enumerate(zip(parameters[name], expected, strict=True), start=1):
+            for letter, a, e in zip("Wb", P, E, strict=True):
+                assert_close(dense(a), e, tolerance=1e-12, context=f"{name}, density {density}, {letter}{k}")
 
 
 def test_all_tools_of_a_framework_train_the_same(backend: Framework):
@@ -223,11 +223,12 @@ def test_gpu_on_the_cpu(tmp_path, capsys):
     gpu = script("gpu")
     options = argparse.Namespace(device="cpu", seed=0, rounds=1, threads=1)
     case = ("large", (12, 9, 7, 3), 10, 0.9, "float32")
-    (part,) = gpu._measured(options, ["gpu-pytorch", "gpu-pytorch-graph", "matgrad-torch"], [case], 4, True)
+    (part,) = gpu.measured(options, ["gpu-pytorch", "gpu-pytorch-graph", "matgrad-torch"], [case], 4)
     assert list(part["tools"]) == ["gpu-pytorch", "matgrad-torch"]
-    assert list(part["failures"]) == ["gpu-pytorch-graph"]
+    assert list(part["failures"]) == ["large, Momentum(0.9), float32: gpu-pytorch-graph"]
     assert part["tools"]["matgrad-torch"]["difference"]["relative"] < 1e-5
-    network = gpu.wide_network(options, "wide", 50, 2, 100, 3, 4, 5)
+    sizes = {"features": 50, "layers": 2, "neurons": 100, "connections": 3, "classes": 4}
+    network = gpu.wide_network(options, "wide", sizes, 5)
     assert network["weights"] == 2 * 300 + 400
     assert network["losses"][1] < network["losses"][0]
     layer = gpu.layer_point(options, 40, 8, 0.1)
@@ -235,17 +236,17 @@ def test_gpu_on_the_cpu(tmp_path, capsys):
     assert layer["ways"]["matgrad"]["difference"] < 1e-6
     content = {"gpu": {"name": "cpu"}, "missing": {}, "steps": [part], "large": [part], "wide": [network]}
     content |= {"sparse": {"neurons": 40, "batch_size": 8, "points": [layer]}}
-    finish(head("gpu", 0.0, options) | content, tmp_path)
+    options.output = tmp_path
+    with pytest.raises(SystemExit):  # since a tool has failed
+        finish("gpu", options, content)
     assert "large, Momentum(0.9), float32: gpu-pytorch-graph failed" in capsys.readouterr().out
     assert (tmp_path / "plot.svg").stat().st_size > 1000
 
 
 @pytest.mark.slow
 def test_m_fit_and_bare_steps_are_tools_too():
-    tools = {name: replace(tool, baselines=()) for name, tool in script("gpu").TOOLS.items() if "torch-" in name}
-    tools = {name: tool for name, tool in tools.items() if name in ("matgrad-torch-fit", "matgrad-torch-steps")}
-    setting = replace(DENSE, dtype="float32", device="cpu")
-    with Team(tools, threads=1) as team:
-        turns = team.train(setting, generated(12, 3, 40), initial_parameters(setting, 0), rounds=1)
-    assert not team.failures
-    assert all(seconds[0] > 0 for seconds in turns.seconds.values())
+    tools = {name: script("gpu").TOOLS[name] for name in ("matgrad-torch-fit", "matgrad-torch-steps")}
+    setting, options = replace(DENSE, dtype="float32", device="cpu"), argparse.Namespace(threads=1, rounds=1, seed=0)
+    record, _ = measure("", tools, setting, generated(12, 3, 40), options)
+    assert not record["failures"]
+    assert all(row["median"] > 0 for row in record["tools"].values())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
+import argparse
 import sys
 from pathlib import Path
 
@@ -11,20 +10,12 @@ import numpy as np
 import pytest
 
 from baselines.prediction import RankCost, fits, network
-from harness.problems import (
-    Setting,
-    generated,
-    initial_parameters,
-    read_parameters,
-    values_of,
-    write_parameters,
-    write_problem,
-)
-from harness.reports import difference, markdown, numbers, ratio, read, script
-from harness.team import FOLDER, Team
+from harness import team as teams
+from harness.problems import Setting, dense, generated, initial_parameters, packed, stored, unpacked
+from harness.reports import FOLDER, head, items, markdown, read, script
+from harness.team import Team, difference, measure, ratio
 from harness.tools import Tool, matgrad
 from matgrad.foundation.machine import process_memory
-from support import PATIENCE
 
 SETTING = Setting((6, 4, 3), batch_size=5)
 NUMPY = matgrad("numpy", "NumPy")
@@ -36,9 +27,9 @@ class Recorder:
     def __init__(self, name: str, asked: list[str]) -> None:
         self.name, self.asked = name, asked
 
-    def ask(self, **request):
+    def ask(self, request):
         self.asked.append(self.name)
-        return {"seconds": float(len(self.asked)), "waiting": 0.0}
+        return float(len(self.asked)), 0.0
 
     def close(self):
         pass
@@ -46,59 +37,40 @@ class Recorder:
 
 def test_the_tools_take_turns_and_another_begins_every_round():
     asked: list[str] = []
-    with Team({}, threads=1) as team:
-        team.processes = {name: Recorder(name, asked) for name in "abc"}  # type: ignore[misc]
-        seconds, _ = team.rounds(4)
+    with Team({}, SETTING, threads=1) as team:
+        team.processes = {name: Recorder(name, asked) for name in "abc"}
+        found = team.rounds(4)
     assert "".join(asked) == "abcbcacababc"
+    seconds = {name: [t for t, _ in turns] for name, turns in found.items()}
     assert seconds == {"a": [1.0, 6.0, 8.0, 10.0], "b": [2.0, 4.0, 9.0, 11.0], "c": [3.0, 5.0, 7.0, 12.0]}
 
 
-def test_a_tool_that_fails_is_reported_and_the_others_go_on():
-    said: list[str] = []
-    broken = Tool("broken", "compiled", "NumPy", "baselines.own.Nothing")
-    data, initial = generated(6, 3, 20), initial_parameters(SETTING, 0)
-    with Team({"broken": broken, "numpy": NUMPY, "dies": NUMPY}, threads=1, report=said.append) as team:
-        team.processes["dies"].process.kill()
-        turns = team.train(SETTING, data, initial, rounds=2)
-    assert list(turns.seconds) == list(turns.parameters) == ["numpy"]
-    assert len(turns.seconds["numpy"]) == 2
-    assert team.failures["broken"].startswith("failed: AttributeError: ")
-    assert "it printed last: " in team.failures["broken"]
-    assert team.failures["dies"] == "ended with exit status -9"
-    assert "dies ended with exit status -9" in said
-    assert not team.folder.exists()
+class Dying(Team):
+    """A team whose tool `dies` ends before it is asked."""
+
+    def __init__(self, *arguments, **options) -> None:
+        super().__init__(*arguments, **options)
+        self.processes["dies"].processes[0].kill()
 
 
-def test_what_a_framework_prints_is_no_reply(tmp_path):
-    write_problem(tmp_path, *(x for x in (generated(6, 3, 20).Xtrain, generated(6, 3, 20).Ttrain)),
-                  initial_parameters(SETTING, 0))  # fmt: skip
-    code = """
-import os
-from harness import worker
-create = worker.create
-def noisy(*arguments):
-    print("chatter")
-    os.write(1, b"more chatter\\n")
-    return create(*arguments)
-worker.create = noisy
-worker.main('{"class_name": "baselines.own.Matgrad", "arguments": ["numpy"], "threads": 1}')
-"""
-    request = {"do": "setup", "setting": {"sizes": [6, 4, 3], "batch_size": 5}, "folder": str(tmp_path)}
-    lines = "\n".join(json.dumps(x) for x in (request, {"do": "epoch"}))
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=FOLDER, input=lines, capture_output=True, text=True, timeout=PATIENCE
-    )
-    replies = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [set(x) for x in replies] == [{"import", "load", "prepare", "pools", "memory"}, {"seconds", "waiting"}]
-    assert "more chatter" in done.stderr
+def test_a_tool_that_fails_is_reported_and_the_others_go_on(monkeypatch, capsys):
+    monkeypatch.setattr(teams, "Team", Dying)
+    tools = {"broken": Tool("broken", "compiled", "NumPy", "own.Nothing"), "numpy": NUMPY, "dies": NUMPY}
+    options = argparse.Namespace(threads=1, rounds=2, seed=0)
+    record, parameters = measure("tiny", tools, SETTING, generated(6, 3, 20), options)
+    assert list(record["tools"]) == list(parameters) == ["numpy"]
+    assert len(record["tools"]["numpy"]["seconds"]) == 2
+    assert record["failures"]["tiny: broken"].startswith("failed: AttributeError: ")
+    assert "it printed last: " in record["failures"]["tiny: broken"]
+    assert record["failures"]["tiny: dies"] == "ended with exit status -9"
+    assert "dies ended with exit status -9" in capsys.readouterr().err
     if "RssAnon" in process_memory():
-        assert replies[0]["memory"]["training"] >= 0
+        assert record["tools"]["numpy"]["startup"]["memory"]["training"] >= 0
 
 
 def test_ratios_are_taken_round_by_round():
     seconds = {"a": [2.0, 10.0, 6.0], "b": [2.0, 4.0, 2.0]}
     assert ratio(seconds, "a", "b") == {"to": "b", "values": [1.0, 2.5, 3.0], "median": 2.5, "best": 1.0}
-    assert ratio(seconds, "a", "a") is ratio(seconds, "a", None) is ratio(seconds, "a", "c") is None
 
 
 def test_the_difference_is_relative_to_the_largest_element_of_a_parameter():
@@ -108,13 +80,12 @@ def test_the_difference_is_relative_to_the_largest_element_of_a_parameter():
     assert difference("a", {"a": a, "b": []}, ["b", "a"]) is None
 
 
-def test_parameters_survive_a_file(tmp_path):
+def test_parameters_on_their_way_to_another_process():
     setting = Setting((40, 30, 20, 5), dtype="float64")
     parameters = initial_parameters(setting, 3, density=0.1)
-    assert sum(values_of(W).size for W, _ in parameters) == pytest.approx(0.1 * (1200 + 600 + 100), abs=1.5)
-    write_parameters(tmp_path / "p.npz", parameters)
-    for (W, b), (U, c) in zip(parameters, read_parameters(tmp_path / "p.npz"), strict=True):
-        assert np.array_equal(W.to_dense(), U.to_dense())
+    assert stored(parameters) == pytest.approx(0.1 * (1200 + 600 + 100), abs=1.5)
+    for (W, b), (U, c) in zip(parameters, unpacked(packed(parameters)), strict=True):
+        assert np.array_equal(dense(W), dense(U))
         assert np.array_equal(b, c)
 
 
@@ -130,9 +101,9 @@ def test_the_rows_of_the_paper_are_those_of_the_record():
 
 
 def test_lists_of_numbers():
-    assert numbers(float)("0.1,2") == [0.1, 2.0]
+    assert items(float)("0.1,2") == [0.1, 2.0]
     with pytest.raises(ValueError, match="x"):
-        numbers(int)("1,x")
+        items(int)("1,x")
 
 
 # -- what the points of a sparse benchmark, and of one on several processes, show --------------------
@@ -171,11 +142,7 @@ def test_the_fit_finds_the_rates_behind_the_times():
 
 
 def test_the_record_names_the_command_that_made_it(monkeypatch):
-    import argparse
-
-    from harness.reports import head
-
     monkeypatch.setattr(sys, "argv", ["/somewhere/benchmarks/paper.py", "--rounds", "3"])
-    record = head("paper", 0.0, argparse.Namespace(output=Path("x")))
+    record = head("paper", argparse.Namespace(output=Path("x")))
     assert record["command"] == "python benchmarks/paper.py --rounds 3"
     assert {"processor", "cores", "memory_GB", "system", "blas", "threads"} == set(record["machine"])

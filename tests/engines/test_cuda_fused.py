@@ -221,21 +221,19 @@ def test_large_models_are_evaluated_whatever_the_order_of_their_memory(on_cuda, 
 
 @pytest.mark.parametrize("N", [5, 70])
 def test_the_step_of_a_sparse_layer_gives_dx_too(on_cuda, N: int):
-    from baselines.sparse_layers import Masked, Matgrad
+    from baselines.sparse_layers import masked, matgrad
 
     rng = np.random.default_rng(0)
     S, values = Support.random(24, 24, 90, rng), rng.standard_normal(90, dtype=np.float32)
     X, DY = (torch.tensor(rng.standard_normal((N, 24), dtype=np.float32)) for _ in range(2))
-    layers = [way(S, values, "cpu") for way in (Matgrad, Masked)]
     found = []
-    for layer in layers:
-        layer.batch(X, DY)
-        DX = to_numpy(layer.DX().clone())
+    for way in (matgrad(S, values, X, DY), masked(S, values, X, DY)):
+        DX = to_numpy(way["DX"]().clone())
         for _ in range(2):
-            layer.whole()
-        found.append((DX, layer.weights()))
-    for own, masked in zip(*found, strict=True):
-        np.testing.assert_allclose(own, masked, atol=1e-4)
+            way["whole"]()
+        found.append((DX, way["weights"]()))
+    for own, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(own, expected, atol=1e-4)
 
 
 # -- products ------------------------------------------------------------------------------------

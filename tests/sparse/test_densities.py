@@ -14,6 +14,8 @@ from matgrad.storage.models import load_model, load_weights, save_model
 from sparse_support import BACKENDS, some_support
 from support import to_numpy
 
+LAYERS, SIZES = "ReLU;BatchNormalization;SReLU;Linear", "5;7;6;3"
+
 # -- densities ---------------------------------------------------------------------------------
 
 
@@ -62,31 +64,29 @@ def test_a_large_power_fills_the_smallest_layers_first():
     np.testing.assert_allclose(found * weights, [0, 420, 200], atol=1e-9)
 
 
+def created(densities: str) -> mg.MultilayerPerceptron:
+    return create_model(LAYERS, SIZES, densities=densities)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("use", "argument", "message"),
     [
-        (([4, 0, 3], 0.5), "layer size 2.*must be a positive integer"),
-        (([4, 10**400, 3], 0.5), "layer size 2.*expected at most 21474"),
-        (([4, 3], 0.5, float("nan")), "power: expected a number of 0 or more, found"),
-        (([4, 3], 1.5), r"overall density: expected a number in \(0, 1\], found"),
+        (erdos_renyi_densities, ([4, 0, 3], 0.5), "layer size 2.*must be a positive integer"),
+        (erdos_renyi_densities, ([4, 10**400, 3], 0.5), "layer size 2.*expected at most 21474"),
+        (erdos_renyi_densities, ([4, 3], 0.5, float("nan")), "power: expected a number of 0 or more, found"),
+        (erdos_renyi_densities, ([4, 3], 1.5), r"overall density: expected a number in \(0, 1\], found"),
+        (parse_densities, ("0.1;0",), r"density 2: expected a number in \(0, 1\], found 0.0"),
+        (parse_densities, ("0.5;nan",), r"density 2: expected a number in \(0, 1\], found nan"),
+        (parse_densities, ("0.5;x",), "density 2: expected a number, found 'x'"),
+        (parse_densities, ("0.5;;1",), "density 2 of '0.5;;1' is empty"),
+        (created, ("0.5;0.5",), "expected 1 or 3 densities for 3 linear layers, found 2"),
+        (created, ("0.5;1;1.01",), r"density 3: expected a number in \(0, 1\], found 1.01"),
+        (created, ("0.001;1;1",), "layer 1: density: 0.001 of the 7 × 5 weights is less than one weight"),
     ],
 )
-def test_bad_rules_are_refused(arguments, message: str):
+def test_bad_densities_are_refused(use, argument: tuple, message: str):
     with pytest.raises(ValueError, match=message):
-        erdos_renyi_densities(*arguments)
-
-
-def test_densities_are_read():
-    assert parse_densities("0.01;0.05;1") == [0.01, 0.05, 1.0]
-    for text, message in {
-        "0.1;0": r"density 2: expected a number in \(0, 1\], found 0.0",
-        "1.5": r"density 1: expected a number in \(0, 1\], found 1.5",
-        "0.5;nan": r"density 2: expected a number in \(0, 1\], found nan",
-        "0.5;x": r"density 2: expected a number, found 'x'",
-        "0.5;;1": "density 2 of '0.5;;1' is empty",
-    }.items():
-        with pytest.raises(ValueError, match=message):
-            parse_densities(text)
+        use(*argument)
 
 
 def test_random_supports_of_a_density():
@@ -118,8 +118,6 @@ def test_a_density_is_written_as_short_as_it_can_be(density: float):
 
 # -- models from text --------------------------------------------------------------------------
 
-LAYERS, SIZES = "ReLU;BatchNormalization;SReLU;Linear", "5;7;6;3"
-
 
 def sparse_model(optimizers: str = "Adam") -> mg.MultilayerPerceptron:
     mg.manual_seed(1)
@@ -127,6 +125,7 @@ def sparse_model(optimizers: str = "Adam") -> mg.MultilayerPerceptron:
 
 
 def test_a_model_with_densities():
+    assert parse_densities("0.01;0.05;1") == [0.01, 0.05, 1.0]
     M = sparse_model()
     assert [layer.is_sparse for layer in M.layers] == [True, False, False, True]
     assert [M.layers[i].W.support.nnz for i in (0, 3)] == [14, 9]
@@ -135,19 +134,6 @@ def test_a_model_with_densities():
     assert again.layers[0].W.support.is_same(M.layers[0].W.support)
     np.testing.assert_array_equal(again.layers[0].W.values, M.layers[0].W.values)
     assert create_model(LAYERS, SIZES, densities="0.5", weights="Zero").layers[2].W.support.nnz == 21
-
-
-@pytest.mark.parametrize(
-    ("densities", "message"),
-    [
-        ("0.5;0.5", "expected 1 or 3 densities for 3 linear layers, found 2"),
-        ("0.5;1;1.01", r"density 3: expected a number in \(0, 1\], found 1.01"),
-        ("0.001;1;1", "layer 1: density: 0.001 of the 7 × 5 weights is less than one weight"),
-    ],
-)
-def test_bad_densities_are_refused(densities: str, message: str):
-    with pytest.raises(ValueError, match=message):
-        create_model(LAYERS, SIZES, densities=densities)
 
 
 # -- saved models ------------------------------------------------------------------------------
