@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from matgrad.cli.files import READS, WRITES, Command
+from matgrad.cli.commands import Command
+from matgrad.cli.files import READS, WRITES
 from matgrad.exchange import to_onnx
 from matgrad.exchange.files import format_of, save_original
 

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import click
 
-from matgrad.cli.files import CommandGroup, FileType
+from matgrad.cli.commands import Command
+from matgrad.cli.files import FileType
 from matgrad.datasets import download
 
 
-@click.group(cls=CommandGroup)
+@click.group()
 def data() -> None:
     """Download data sets."""
 
 
-@data.command()
+@data.command(cls=Command)
 @click.argument("name", type=click.Choice(sorted(download.SOURCES)))
 @click.argument("directory", type=FileType(), required=False)
 @click.option(

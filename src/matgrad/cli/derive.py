@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from matgrad.activation_functions import ACTIVATIONS
-from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, Command, Writes, write_latex
+from matgrad.cli.commands import Command, echo_json, json_option
+from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, Writes, write_text
 from matgrad.cli.options import plugin_option
 from matgrad.cli.verify import MEANING
 from matgrad.foundation.notation import document
-from matgrad.foundation.writing import as_json as json_text
-from matgrad.foundation.writing import atomic_write
 from matgrad.layers.linear import ActivationLayer
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import create, lookup, parse_call
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the equations as a LaTeX document; - prints it, and nothing else.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
+@json_option
 @plugin_option
 def derive(
     equations: str | None,
@@ -74,15 +73,13 @@ def derive(
     else:
         found = derived(file.read_text(encoding="utf-8") if file is not None else str(equations), name=name)
     if save is not None:
-        with atomic_write(save) as output:
-            output.write(found.code.encode())
-        click.echo(f"code in {save}", err=True)
+        write_text(save, found.code, "code")
     if latex is not None:
-        write_latex(latex, document(found.latex))
+        write_text(latex, document(found.latex), "LaTeX")
     if code_only:
         click.echo(found.code, nl=False)
     elif as_json:
-        click.echo(json_text(as_dictionary(found)))
+        echo_json(as_dictionary(found))
     elif latex != STANDARD_OUTPUT:
         click.echo(f"{found}\n\n{found.code}\n{_summary(found)}")
     if not found.is_proved:

@@ -9,8 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
-from matgrad.cli.groups import option
-from matgrad.cli.options import SEED
+from matgrad.cli.commands import option
 from matgrad.cli.saved_models import class_names, load_data_for
 from matgrad.datasets import Dataset
 from matgrad.datasets.checking import stacked
@@ -25,7 +24,6 @@ part_option = option(
     default="test",
     help="The part of the data to use; all is the training part, then the test part.",
 )
-seed_option = option("Data", "--seed", type=SEED, default=0, help="The seed of generated data.")
 
 
 def examples_for(saved: SavedModel, path: Path, options: dict[str, Any]) -> tuple[Any, np.ndarray, Dataset]:

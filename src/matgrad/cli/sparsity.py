@@ -1,4 +1,4 @@
-"""Options that make a model sparse, and that train it sparse."""
+"""The options that make a model sparse, and that train it sparse: what they mean together."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import Any
 
 from matgrad.callbacks import Callback
 from matgrad.callbacks.methods import FROM_DENSE, create_method
-from matgrad.cli.files import READS
-from matgrad.cli.groups import all_of, option
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import erdos_renyi_rule, layer_densities
 from matgrad.specifications.models import model_specification
@@ -16,39 +14,19 @@ from matgrad.storage.models import load_supports
 
 SPARSITY = ("densities", "supports")  # of which at most one is given
 
-density_options = all_of(
-    option(
-        "Sparsity",
-        "--densities",
-        metavar="LIST",
-        help="Densities of the linear layers, or ER(0.05): Erdős–Rényi. Loaded weights are pruned.",
-    ),
-    option(
-        "Sparsity", "--supports", type=READS, metavar="FILE", help="Connect only what is not 0 in a file of W1, W2 …"
-    ),
-)
-
-sparse_training_option = option(
-    "Sparsity",
-    "--sparse-training",
-    metavar="METHOD",
-    help="SET, RigL(0.3, every=100, decay=cosine), SNIP, GMP, or your own rules: "
-    "Topology(Magnitude(0.2), grow=Random, weights=Xavier, every=100).",
-)
-
-
-def check_sparsity(options: dict[str, Any]) -> None:
-    """Raise if options contradict each other."""
-    if options["densities"] is not None and options["supports"] is not None:
-        raise ValueError("--densities and --supports: expected one of them")
-
 
 def sparsity_of(options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `create_model` that make a model as sparse as the options say; without any, it is dense."""
-    check_sparsity(options)
-    if options["supports"] is not None:
-        return {"supports": load_supports(options["supports"])}
-    return {"densities": options["densities"]}
+    if options["supports"] is None:
+        return {"densities": options["densities"]}
+    if options["densities"] is not None:
+        raise ValueError("--densities and --supports: expected one of them")
+    return {"supports": load_supports(options["supports"])}
+
+
+def densities_for(M: MultilayerPerceptron, densities: str) -> list[float]:
+    """The densities of the linear layers of M that ``0.1;0.2`` or ``ER(0.1)`` stands for."""
+    return layer_densities(densities, parse_numbers(model_specification(M)["sizes"], "layer size"))
 
 
 def starts_dense(options: dict[str, Any]) -> bool:
@@ -73,7 +51,5 @@ def sparse_training(options: dict[str, Any], M: MultilayerPerceptron) -> Callbac
     if densities is None:
         return create_method(specification)
     rule = erdos_renyi_rule(densities)
-    if rule is not None and call.name == "SNIP":
-        return create_method(specification, density=rule.density)  # which it divides among the layers itself
-    sizes = parse_numbers(model_specification(M)["sizes"], "layer size")
-    return create_method(specification, density=layer_densities(densities, sizes))
+    is_divided = rule is not None and call.name == "SNIP"  # which divides it among the layers itself
+    return create_method(specification, density=rule.density if rule and is_divided else densities_for(M, densities))

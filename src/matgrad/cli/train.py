@@ -6,31 +6,29 @@ from typing import Any
 
 import click
 
+from matgrad.callbacks.logging import EVENTS, SUFFIXES
 from matgrad.cli.checkpoints import checkpoint_options
-from matgrad.cli.files import READS, WRITES, WRITES_MODEL, WritesFolder
-from matgrad.cli.groups import option
-from matgrad.cli.logs import log_option
+from matgrad.cli.commands import option
+from matgrad.cli.files import READS, WRITES, Writes
 from matgrad.cli.options import (
     COUNT,
     POSITIVE,
+    SCALING,
     SEED,
     config_option,
     data_options,
+    density_options,
     machine_options,
-    normalize_options,
     plugin_option,
 )
 from matgrad.cli.pictures import picture_option
 from matgrad.cli.ranks import RankedCommand
 from matgrad.cli.run import TrainingRun
-from matgrad.cli.settings import Show
-from matgrad.cli.sparsity import density_options, sparse_training_option
-from matgrad.cli.table_options import features_option
 from matgrad.specifications.models import OPTIMIZER, WEIGHTS
 from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 
 FRACTION = click.FloatRange(0, 1, min_open=True, max_open=True)
-RUN_FOLDER = WritesFolder("run.json", "model.npz", grows=True)
+RUN_FOLDER, LOG = Writes(names=("run.json", "model.npz")), Writes(*SUFFIXES, names=(EVENTS,))
 STATISTICS, TIMER = click.Choice(["none", "loss", "costs"]), click.Choice(["disabled", "brief", "full"])
 
 
@@ -43,8 +41,22 @@ STATISTICS, TIMER = click.Choice(["none", "loss", "costs"]), click.Choice(["disa
 @option("Model", "--loss", metavar="NAME", help="The loss function.  [default: fits the last layer]")
 @plugin_option
 @data_options
-@features_option
-@normalize_options
+@option(
+    "Data",
+    "--features",
+    metavar="SPEC",
+    help='Columns of the table: "drop=id,name; categorical=auto; missing=median; unknown=zero". '
+    "Keys: columns or drop; categorical; missing: error, drop or median; unknown: error or zero.",
+)
+@option("Data", "--normalize", type=SCALING, default="unit", help="Scale inputs to [0, 1], or to mean 0, deviation 1.")
+@option(
+    "Data",
+    "--normalize-targets",
+    hidden=True,
+    type=SCALING,
+    help="Scale the targets of a regression, for training and its loss.  [default: standard after a linear layer, "
+    "with a squared error or Huber as loss; else none]",
+)
 @option("Data", "--validation", type=FRACTION, metavar="FRACTION", help="Hold out this part of the training data.")
 @option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="Such as Adam(weight_decay=1e-4, l1=1e-5).")
 @option("Training", "--learning-rate", default=str(LEARNING_RATE), metavar="RATE", help="A number or a schedule.")
@@ -64,12 +76,25 @@ STATISTICS, TIMER = click.Choice(["none", "loss", "costs"]), click.Choice(["disa
 )
 @checkpoint_options
 @density_options
-@sparse_training_option
+@option(
+    "Sparsity",
+    "--sparse-training",
+    metavar="METHOD",
+    help="SET, RigL(0.3, every=100, decay=cosine), SNIP, GMP, or your own rules: "
+    "Topology(Magnitude(0.2), grow=Random, weights=Xavier, every=100).",
+)
 @option("Output", "--output", type=RUN_FOLDER, metavar="DIR", help="Write run.json and model.npz to this folder.")
 @option("Output", "--overwrite", is_flag=True, help="Replace the files of another run in such a folder.")
-@log_option
+@option(
+    "Output",
+    "--log",
+    type=LOG,
+    multiple=True,
+    metavar="PATH",
+    help="Write a row per epoch to PATH.jsonl, PATH.csv, or a folder for TensorBoard. Repeatable.",
+)
 @picture_option
-@option("Output", "--save-weights", type=WRITES_MODEL, metavar="FILE", help="Write the trained model to an npz file.")
+@option("Output", "--save-weights", type=WRITES, metavar="FILE", help="Write the trained model to an npz file.")
 @option("Output", "--save-dataset", hidden=True, type=WRITES, metavar="FILE", help="Write the data to an npz file.")
 @option("Output", "--quiet", is_flag=True, help="Print only the last line.")
 @option("Output", "--json", "as_json", is_flag=True, help="Print only the record of the run, as JSON.")
@@ -79,7 +104,6 @@ STATISTICS, TIMER = click.Choice(["none", "loss", "costs"]), click.Choice(["disa
 @option(
     "Output",
     "--show",
-    type=Show(),
     metavar="LIST",
     help='Print matrices: "parameters, batches, precision=6, edgeitems=5" (any of these).',
 )

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from matgrad.backends import get_backend
-from matgrad.cli.files import WRITES, Command, write_latex
+from matgrad.cli.commands import Command, echo_json, json_option
+from matgrad.cli.files import WRITES, write_text
 from matgrad.cli.options import plugin_option
-from matgrad.foundation.writing import as_json as json_text
 
 if TYPE_CHECKING:
     from matgrad.inspection.verdicts import Case, Check
@@ -46,7 +46,7 @@ MEANING = (
     metavar="FILE",
     help="Write the validated equations, or the derivation, as a LaTeX document.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON, and nothing else.")
+@json_option
 @plugin_option
 def verify(
     only: tuple[str, ...],
@@ -87,7 +87,7 @@ def verify(
         raise ValueError(f"no equation was checked: {', '.join(only) or 'nothing was selected'}")
     if as_json:
         count = {"not_proved" if all_sizes else "wrong": len(wrong)}
-        click.echo(json_text({"checks": [asdict(x) for x in checks]} | count))
+        echo_json({"checks": [asdict(x) for x in checks]} | count)
     else:
         notes = (f"note: {x.name} {x.location}: {x.note}" for x in checks if x.note)
         for text in dict.fromkeys([*(x.message for x in wrong), *notes]):
@@ -99,7 +99,7 @@ def verify(
     if latex is not None:
         from matgrad.symbolic.suite import validated_equations
 
-        write_latex(latex, validated_equations(checks))
+        write_text(latex, validated_equations(checks), "LaTeX")
     if wrong:
         raise click.exceptions.Exit(1)
 
@@ -138,4 +138,4 @@ def _explain(name: str, only: tuple[str, ...], latex: Path | None) -> None:
     click.echo(str(explanation))
     click.echo(MEANING)
     if latex is not None:
-        write_latex(latex, explanation.latex())
+        write_text(latex, explanation.latex(), "LaTeX")
