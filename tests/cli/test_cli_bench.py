@@ -48,14 +48,14 @@ def test_a_backend_that_is_not_installed_is_named(monkeypatch):
 def test_old_benchmarks_name_the_make_target():
     result = run("bench", "sparse-methods", "--seeds", 3)
     assert result.exit_code == 2
-    assert "`matgrad bench sparse-methods` is now `make bench-sparse-methods` in a checkout" in result.stderr
+    assert "bench sparse-methods is gone: use make bench-sparse-methods in a checkout" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--backends", "numpy,cuda"), "unknown backend 'cuda'; known: numpy"),
-        (("--threads", "0"), "'0' is not a list of positive integers"),
+        (("--backends", "numpy,cuda"), "unknown backend 'cuda' (known: numpy"),
+        (("--threads", "0"), "--threads: expected numbers from 1 to "),
         (("--optimizers", "Adm"), "unknown optimizer"),
         (("--loss", "Foo"), "unknown loss"),
     ],

@@ -141,6 +141,7 @@ def test_an_old_spelling_names_the_new_one(tmp_path):
     for old, new in RENAMED.items():
         assert not new.startswith("--") or new.split()[0] in flags, new
         file.write_text(f'{old.removeprefix("--")} = "1"\n')
-        for arguments in ((old, "1"), ("--config", file)) if old not in flags else ():
-            result = run("train", *arguments)
+        ways = ((old, "1"), ("--config", file))
+        for arguments in () if old in flags else ways if old.startswith("--") else (old.split(),):
+            result = run(*(() if arguments[0] == "bench" else ("train",)), *arguments)
             assert (result.exit_code, f"{old} is gone: use {new}" in result.stderr) == (2, True), old

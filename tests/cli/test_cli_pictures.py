@@ -49,8 +49,8 @@ def test_pictures_of_a_saved_model_are_those_of_the_last_epoch(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--picture-epochs", "1"), '--picture-epochs is gone: use --pictures "DIR, epochs=0,5,10"'),
-        (("--pictures", "p, epochs=1,x"), "epochs: expected integers, separated by commas, found '1,x'"),
+        (("--picture-epochs", "1"), '--picture-epochs is gone: use --pictures "DIR, epochs=0,5,10, shape=28x28"'),
+        (("--pictures", "p, epochs=1,x"), "epoch 2: expected an integer, found 'x'"),
         (("--pictures", "p, size=8x8"), "unknown setting 'size'; known: epochs, shape"),
         (("--pictures", "p, shape=8x9"), "shape: expected one with 64 pixels"),
     ],

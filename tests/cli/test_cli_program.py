@@ -184,7 +184,7 @@ def test_the_model_of_a_file(folder, options, form):
     [
         (("--load-weights", "m.npz", "--layers", "ReLU;Linear"), ("m.npz", "ReLU;BatchNormalization", "ReLU;Linear")),
         (("--load-weights", "m.npz", "--densities", "0.5;1;1"), ("--densities", "--load-weights")),
-        (("--load-weights", "m.npz", "--supports", "data.npz"), ("--supports", "--load-weights", "data.npz")),
+        (("--load-weights", "m.npz", "--supports", "data.npz"), ("data.npz", "expected a model, or matrices")),
         (("--load-weights", "m.npz", "--layer-weights", "He"), ("--layer-weights", "--load-weights")),
         (("--load-weights", "data.npz"), ("data.npz", "no model description")),
         (("--feedforward", "--loss", "SquaredError"), ("--loss", "--feedforward")),

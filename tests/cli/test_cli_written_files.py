@@ -195,7 +195,7 @@ def test_a_folder_with_a_run_is_overwritten_only_if_told(folder, name):
     (folder / "run1").mkdir()
     (folder / "run1" / name).write_text("an older run")
     message = refused(folder, *FAST, "--output", "run1")
-    assert message.endswith(f"--output run1: has {name} already; expected another folder, or --overwrite")
+    assert message.endswith(f"--output run1: has {name} already; expected another folder, --overwrite or --resume")
     succeed(*FAST, "--output", "run1", "--overwrite")
     assert "W1" in arrays(folder / "run1" / "model.npz")
 

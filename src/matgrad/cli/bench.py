@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from functools import cache
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,12 +26,11 @@ from matgrad.cli.options import (
     NUMERIC_BACKENDS,
     batch_option,
     dtype_option,
-    loss_option,
+    load_option,
     model_options,
     optimizers_option,
     seed_option,
 )
-from matgrad.cli.program import load_option
 from matgrad.cli.saved_models import described_model
 from matgrad.foundation.limits import THREADS
 from matgrad.foundation.machine import cores, set_threads
@@ -49,7 +49,6 @@ BATCHES = 10  # that a turn repeats
 @model_options("ReLU;ReLU;Linear", "784;1024;512;10")
 @load_option
 @optimizers_option
-@loss_option
 @batch_option
 @seed_option
 @option("Engine", "--backends", default=",".join(NUMERIC_BACKENDS), metavar="LIST", help="Those to try.")
@@ -72,9 +71,9 @@ def bench(as_json: bool, **options: Any) -> None:
     known = {name: BACKENDS[name] for name in NUMERIC_BACKENDS}
     modules = {name: lookup(name, known, "backend")[2] for name in split_items(options["backends"], "backend")}
     problems = {name: "not installed" for name, (module, *_) in modules.items() if find_spec(module) is None}
-    saved, shared = described_model(options), {name: options[name] for name in ("optimizers", "batch_size", "seed")}
-    shared["loss"] = (create_loss(options["loss"]) if options["loss"] else saved.loss).specification()
-    shared["plugins"] = [file.absolute() for file in options["plugin"]]
+    saved = described_model(options)
+    loss = (create_loss(options["loss"]) if options["loss"] else saved.loss).specification()
+    plugins = tuple(file.absolute() for file in options["plugin"])
     ways = {
         f"--backend {name} --threads {n}{'' if compiled else ' --eager'}": (name, compiled, n)
         for name in modules
@@ -83,8 +82,9 @@ def bench(as_json: bool, **options: Any) -> None:
         if name not in problems
     }
     with tempfile.TemporaryDirectory(prefix="matgrad-bench-") as folder:
-        shared["model"] = Path(folder) / "model.npz"
-        save_model(saved.model, shared["model"])
+        model = Path(folder) / "model.npz"
+        save_model(saved.model, model)
+        shared = (model, loss, options["optimizers"], options["batch_size"], options["seed"], plugins)
         seconds = _measured(ways, shared, options["rounds"], problems)
     found = sorted((median(values), name) for name, values in seconds.items())
     if not found:
@@ -104,63 +104,49 @@ def bench(as_json: bool, **options: Any) -> None:
 
 
 def _measured(
-    ways: dict[str, tuple[str, bool, int]], shared: dict[str, Any], rounds: int, problems: dict[str, str]
+    ways: dict[str, tuple[str, bool, int]], shared: tuple, rounds: int, problems: dict[str, str]
 ) -> dict[str, list[float]]:
     """The seconds per step of each way in every round; one process works at a time, and those that fail leave."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     with ExitStack() as stack:
-        pools = {
-            name: stack.enter_context(ProcessPoolExecutor(1, get_context("spawn"), _prepare, (shared, *way)))
-            for name, way in ways.items()
-        }
+        pools = {name: stack.enter_context(ProcessPoolExecutor(1, get_context("spawn"))) for name in ways}
         for r in range(rounds):
             names = list(seconds)
             first = r % max(len(names), 1)
             for name in names[first:] + names[:first]:
                 try:
-                    seconds[name].append(pools[name].submit(_turn).result())
+                    seconds[name].append(pools[name].submit(_turn, shared, *ways[name]).result())
                 except Exception as error:
                     problems[name] = f"{type(error).__name__}: {error}"
                     del seconds[name]
     return seconds
 
 
-_train: Callable[[], float] | Exception  # in the process of a way: trains for a moment; returns the seconds per step
+def _turn(*way: Any) -> float:
+    """Train for a moment, in the process of a way; returns the seconds per step."""
+    return _trainer(*way)()
 
 
-def _prepare(shared: dict[str, Any], backend: str, compiled: bool, threads: int) -> None:
-    """Make the model of a way, and its step, compiled and warm; an error is that of the first turn."""
-    global _train
+@cache
+def _trainer(shared: tuple, backend: str, compiled: bool, threads: int) -> Callable[[], float]:
+    """A function that trains for a moment; its step is compiled, and warm."""
+    from matgrad.engines.fallback import TrainingStep
+
+    model, loss_name, optimizers, batch_size, seed, plugins = shared
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a framework prints is no result
     os.dup2(1, 2)
-    try:
-        _train = _trainer(shared, backend, compiled, threads)
-    except Exception as error:
-        _train = error
-
-
-def _turn() -> float:
-    if isinstance(_train, Exception):
-        raise _train
-    return _train()
-
-
-def _trainer(shared: dict[str, Any], backend: str, compiled: bool, threads: int) -> Callable[[], float]:
-    """A function that trains for a moment, and returns the seconds per step."""
-    from matgrad.engines.fallback import TrainingStep
-
     set_threads(threads)
-    for file in shared["plugins"]:
+    for file in plugins:
         load_plugin(file)
-    M, loss = load_model(shared["model"]).model, create_loss(shared["loss"])
-    set_optimizers(M, shared["optimizers"])
+    M, loss = load_model(model).model, create_loss(loss_name)
+    set_optimizers(M, optimizers)
     M = M.to(backend).train()
     set_threads(threads)  # of the framework, too
-    K, rng, N = M.layers[-1].output_size, np.random.default_rng(shared["seed"]), BATCHES * shared["batch_size"]
+    K, rng, N = M.layers[-1].output_size, np.random.default_rng(seed), BATCHES * batch_size
     X, t = rng.random((N, M.layers[0].input_size), dtype=np.float32), rng.integers(max(K, 2), size=N)
     T = np.eye(K, dtype=np.float32)[t] if K > 1 else t[:, None].astype(np.float32)
-    loader = mg.DataLoader(X, T, shared["batch_size"]).to(backend, dtype=M.dtype)
+    loader = mg.DataLoader(X, T, batch_size).to(backend, dtype=M.dtype)
     step = mg.compile_step(M, loss) if compiled else TrainingStep(M, loss, compiled=False)
     step.load(M.state())
     eta = M.scalar(0.0)  # the model stays as it is

@@ -11,7 +11,7 @@ import numpy as np
 import matgrad as mg
 from matgrad.cli.commands import Command, echo_json, json_option, option
 from matgrad.cli.files import READS
-from matgrad.cli.options import COUNT, POSITIVE, loss_option, model_options, seed_option
+from matgrad.cli.options import COUNT, POSITIVE, model_options, seed_option
 from matgrad.cli.saved_models import new_model
 from matgrad.inspection.gradient_check import check_gradients, first_wrong
 from matgrad.loss_functions import check_loss, create_loss
@@ -21,7 +21,6 @@ from matgrad.storage.models import load_model
 @click.command(cls=Command, short_help="Compare the gradients of a model with central differences.")
 @click.argument("model", type=READS, required=False)
 @model_options(None, None)
-@loss_option
 @option("Training", "--batch-size", type=COUNT, default=7, help="Number of random examples.")
 @option("Training", "--gradient-step", type=POSITIVE, default=1e-5, metavar="H", help="Size of the differences.")
 @seed_option

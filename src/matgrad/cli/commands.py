@@ -57,6 +57,9 @@ def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 json_option = option("Output", "--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
+latex_option = option(
+    "Output", "--latex", type=Writes(prints=True), metavar="FILE", help="Write a LaTeX document; - prints it alone."
+)
 
 
 def echo_json(value: Any) -> None:

@@ -20,13 +20,11 @@ from matgrad.cli.options import (
     data_options,
     flag,
     given_sources,
-    loss_option,
     model_options,
     optimizers_option,
     seed_option,
 )
-from matgrad.cli.saved_models import is_given, new_model
-from matgrad.cli.sparsity import SPARSITY
+from matgrad.cli.saved_models import SPARSITY, is_given, new_model
 from matgrad.explanation.explanation import explain as explained
 from matgrad.loss_functions import create_loss
 from matgrad.specifications.models import set_optimizers
@@ -45,7 +43,6 @@ EXAMPLES = 6
 @option("Data", "--examples", type=COUNT, default=EXAMPLES, help="How many examples the batch has.")
 @seed_option
 @optimizers_option
-@loss_option
 @option("Training", "--learning-rate", type=POSITIVE, default=LEARNING_RATE, metavar="η", help="The learning rate.")
 @option("Output", "--equation", metavar="NAME", help="Show only this equation, such as 'layer 2 DW', 'DW2' or 'loss'.")
 @option("Output", "--html", type=WRITES, metavar="FILE", help="Write a page to step through in a browser.")

@@ -50,7 +50,8 @@ COUNT = click.IntRange(1, 2**31 - 1)
 SEED = click.IntRange(0, 2**32 - 1)
 SCALING = click.Choice(KINDS)
 BACKEND = click.Choice(["auto", *NUMERIC_BACKENDS])
-EPOCHS, MNIST, CIFAR10 = Reads("epoch*.npz"), Reads("*-ubyte", "*-ubyte.gz"), Reads("*batch*", "*/*batch*", "*.tar.gz")
+FILES, EPOCHS = ReadsFiles(), Reads("epoch*.npz")
+MNIST, CIFAR10 = Reads("*-ubyte", "*-ubyte.gz"), Reads("*batch*", "*/*batch*", "*.tar.gz")
 READERS: dict[str, Callable[[Path], Dataset]] = {  # of the data sets that need nothing but their place
     "mnist": datasets.mnist,
     "fashion_mnist": datasets.fashion_mnist,
@@ -70,29 +71,20 @@ data_options = all_of(
     option("Data", "--cifar10", type=CIFAR10, metavar="PATH", help="CIFAR-10: its binary tar.gz, or a folder."),
     option("Data", "--load-dataset", type=READS, metavar="FILE", help="An npz file with Xtrain, Ttrain, Xtest, Ttest."),
     option(
-        "Data",
-        "--table",
-        type=ReadsFiles(),
-        metavar="FILE[;TEST]",
-        help="A CSV, Parquet or Arrow file; without TEST, a fifth of its rows is held out.",
+        "Data", "--table", type=FILES, metavar="FILE[;TEST]", help="CSV, Parquet or Arrow.  [default TEST: a fifth]"
     ),
     option("Data", "--target", metavar="COLUMN", help="Its target: a name, or a number from 0.  [default: last]"),
     option("Data", "--task", type=click.Choice(TASKS), help="[default: guessed from the targets]"),
-    option("Data", "--svmlight", type=ReadsFiles(), metavar="FILE[;TEST]", help="An svmlight (libsvm) file, likewise."),
+    option("Data", "--svmlight", type=FILES, metavar="FILE[;TEST]", help="An svmlight (libsvm) file, likewise."),
     option("Data", "--preprocessed", type=EPOCHS, metavar="DIR", help="A folder with epoch0.npz, epoch1.npz …"),
     option("Data", "--generate-dataset", metavar="NAME", help="checkerboard(1000) or mini(1000): generated examples."),
 )
 
+ER = "Densities of the linear layers, or ER(0.05): Erdős–Rényi. Loaded weights are pruned."
+SUPPORTS = "Connect only what is not 0 in a file of W1, W2 …"
 density_options = all_of(
-    option(
-        "Sparsity",
-        "--densities",
-        metavar="LIST",
-        help="Densities of the linear layers, or ER(0.05): Erdős–Rényi. Loaded weights are pruned.",
-    ),
-    option(
-        "Sparsity", "--supports", type=READS, metavar="FILE", help="Connect only what is not 0 in a file of W1, W2 …"
-    ),
+    option("Sparsity", "--densities", metavar="LIST", help=ER),
+    option("Sparsity", "--supports", type=READS, metavar="FILE", help=SUPPORTS),
 )
 
 
@@ -116,20 +108,20 @@ plugin_option = option(
 
 def model_options(layers: str | None, sizes: str | None) -> Callable[[Any], Any]:
     """The options that describe a new model, with the layers and sizes that it has by default."""
+    inputs = "Features, then outputs of each linear layer: 784;1024;512;10."
     return all_of(
-        option("Model", "--layers", default=layers, metavar="LIST", help="The layers of a new model."),
-        option("Model", "--layer-sizes", default=sizes, metavar="LIST", help="Its layer sizes."),
-        option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Its initial weights."),
-        option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of its linear layers."),
+        option("Model", "--layers", default=layers, metavar="LIST", help="The layers, from first to last."),
+        option("Model", "--layer-sizes", default=sizes, metavar="LIST", help=inputs),
+        option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Initial weights: Xavier, He …"),
+        option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of the linear layers."),
+        option("Model", "--loss", metavar="NAME", help="The loss.  [default: of a saved model, or by its layers]"),
         density_options,
         plugin_option,
     )
 
 
+load_option = option("Model", "--load-weights", type=READS, metavar="FILE", help="Start from the model in a file.")
 optimizers_option = option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="One, or one per layer.")
-loss_option = option(
-    "Training", "--loss", metavar="NAME", help="The loss function.  [default: that of the model, or one that fits it]"
-)
 batch_option = option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, help="Examples per step.")
 seed_option = option("Training", "--seed", type=SEED, default=0, help="Seed of what is generated or drawn.")
 dtype_option = option("Engine", "--dtype", type=click.Choice(DTYPES), help="[default: of the model, or float32]")
@@ -138,14 +130,7 @@ machine_options = all_of(
     option("Engine", "--backend", type=BACKEND, default="auto", help="auto: the C++ core if it is built, else NumPy."),
     option("Engine", "--device", metavar="NAME", help="cpu, cuda, cuda:1 …, or auto; without --backend on PyTorch."),
     dtype_option,
-    option(
-        "Engine",
-        "--matmul",
-        hidden=True,
-        type=click.Choice(MATMULS),
-        default=MATMULS[0],
-        help="How float32 matrices are multiplied; tf32 and bf16 round the factors, on GPUs alone.",
-    ),
+    option("Engine", "--matmul", hidden=True, type=click.Choice(MATMULS), default=MATMULS[0], help="On GPUs."),
     option("Engine", "--threads", type=click.IntRange(1, THREADS), metavar="N", help="CPU threads.  [default: all]"),
 )
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from matgrad.cli.commands import Command, echo_json, json_option, option
-from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, Writes, write_text
+from matgrad.cli.commands import Command, echo_json, json_option, latex_option, option
+from matgrad.cli.files import STANDARD_OUTPUT, WRITES, write_text
 from matgrad.cli.options import (
     COUNT,
     POSITIVE,
     batch_option,
     dtype_option,
-    loss_option,
+    load_option,
     model_options,
     optimizers_option,
     seed_option,
@@ -28,28 +28,17 @@ if TYPE_CHECKING:
     from matgrad.program import Program
     from matgrad.program.sharding import Placements
 
-load_option = option(
-    "Model", "--load-weights", type=READS, metavar="MODEL", help="A model file of `matgrad train`, or a program file."
-)
-
 
 @click.command(cls=Command, short_help="Show or save a training step, or feedforward, as equations.")
 @model_options("ReLU;ReLU;Linear", "784;1024;512;10")
 @load_option
 @option("Training", "--feedforward", is_flag=True, help="Compute Y in evaluation mode instead of a training step.")
 @optimizers_option
-@loss_option
 @batch_option
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
 @dtype_option
 @seed_option
-@option(
-    "Training",
-    "--ranks",
-    type=COUNT,
-    metavar="P",
-    help="The program of one of P ranks: processes that train together.",
-)
+@option("Training", "--ranks", type=COUNT, metavar="P", help="The program of one of P ranks, which train together.")
 @option("Training", "--rank", type=click.IntRange(min=0), default=0, help="Which one, from 0 to P - 1.")
 @option(
     "Training",
@@ -59,16 +48,8 @@ load_option = option(
     "and what optimizers remember.  [default: X=rows;T=rows]",
 )
 @option("Output", "--as-recorded", is_flag=True, help="Show the program before operations are fused.")
-@option(
-    "Output", "--save", type=WRITES, metavar="FILE", help="Write the program and the weights to a safetensors file."
-)
-@option(
-    "Output",
-    "--latex",
-    type=Writes(prints=True),
-    metavar="FILE",
-    help="Write the equations as a LaTeX document; - prints it.",
-)
+@option("Output", "--save", type=WRITES, metavar="FILE", help="Write program and weights to a safetensors file.")
+@latex_option
 @json_option
 def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any) -> None:
     """Record a training step, or feedforward, and show it as equations in the order of execution.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -33,14 +32,21 @@ from matgrad.callbacks.logging import SUFFIXES
 from matgrad.cli.checkpoints import checkpoint_of, checkpoints, plain
 from matgrad.cli.options import REPEATED, move
 from matgrad.cli.pictures import pictures
-from matgrad.cli.saved_models import check_normalization, has_task_of, load_data_for, start_of, starting_model
-from matgrad.cli.sparsity import sparse_training
+from matgrad.cli.saved_models import (
+    check_normalization,
+    has_task_of,
+    load_data_for,
+    sparse_training,
+    start_of,
+    starting_model,
+)
 from matgrad.datasets import Normalization
 from matgrad.distributed import current, is_first
 from matgrad.foundation.machine import machine, set_threads, threads, versions
 from matgrad.foundation.writing import as_json, make_folder, write_json, write_or_rescue
 from matgrad.inspection.profiling import Profile, profile, table
 from matgrad.specifications.models import model_specification, set_optimizers
+from matgrad.specifications.parsing import create
 from matgrad.storage.models import check_ending
 from matgrad.training import Training
 
@@ -48,7 +54,6 @@ from matgrad.training import Training
 ARGUMENTS = ("loss", "learning_rate", "epochs", "batch_size", "seed", "validation", "early_stopping", "normalize")
 
 SHOWN = ("parameters", "batches")  # matrices that --show prints
-PRINTING = {"precision": 4, "edgeitems": 3}  # how NumPy prints them by default
 
 
 class TrainingRun:
@@ -60,7 +65,7 @@ class TrainingRun:
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
         set_threads(options["threads"])
-        self.shown = shown(options["show"])
+        self.shown = create(f"shown({options['show'] or ''})", {"shown": shown}, "--show")
         mg.manual_seed(options["seed"])
         if options["save_weights"] is not None:
             check_ending(options["save_weights"])
@@ -229,12 +234,10 @@ class TrainingRun:
             say(f"kept the model of epoch {stopping.best_epoch}, with validation loss {stopping.best:.4f}")
         if self.M.device not in (None, "cpu"):  # where compiling takes long
             say(f"compiling took {run.compilation_seconds:.2f} of the train seconds")
-        if self.profile is not None and not self.report.silent:
-            kind, color = self.options["timer"], False if os.environ.get("NO_COLOR") else None
-            for text, bar in table(self.profile.rows(kind)):
-                click.echo(text + click.style(bar, fg="cyan") if bar else text.rstrip(), color=color)
-            for note in self.profile.notes(kind):
-                click.echo(note)
+        if self.profile is not None:
+            kind = self.options["timer"]
+            lines = [(text + bar).rstrip() for text, bar in table(self.profile.rows(kind))]
+            say("\n".join([*lines, *self.profile.notes(kind)]))
 
     # -- what is written ----------------------------------------------------------------------
     def _finish(self, results: dict[str, float], started: float) -> None:
@@ -307,20 +310,12 @@ class TrainingRun:
         }
 
 
-def shown(text: str | None) -> set[str]:
-    """The matrices to print, of a list such as ``parameters, batches, precision=6``; sets how NumPy prints them."""
-    words, settings = set(), dict(PRINTING)
-    for item in filter(None, (part.strip() for part in (text or "").split(","))):
-        name, _, number = (part.strip() for part in item.partition("="))
-        if item in SHOWN:
-            words.add(item)
-        elif name in PRINTING and number.isdecimal() and 0 < int(number) <= 1000:
-            settings[name] = int(number)
-        else:
-            known = ", ".join([*SHOWN, *(f"{name}=N" for name in PRINTING)])
-            raise ValueError(f"--show: expected a list of {known}, found {item!r}")
-    np.set_printoptions(**settings, threshold=100)  # type: ignore[arg-type]
-    return words
+def shown(*words: Any, precision: int = 4, edgeitems: int = 3) -> set[str]:
+    """The matrices to print, by name; sets how NumPy prints them."""
+    if unknown := set(words) - set(SHOWN):
+        raise ValueError(f"--show: expected {', '.join(SHOWN)}, precision=N or edgeitems=N, found {unknown.pop()!r}")
+    np.set_printoptions(precision=precision, edgeitems=edgeitems, threshold=100)
+    return set(words)
 
 
 class _Start(Callback):
