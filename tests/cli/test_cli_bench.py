@@ -6,8 +6,6 @@ import json
 import re
 import sys
 
-import pytest
-
 import matgrad as mg
 from cli_support import run, succeed
 
@@ -49,18 +47,3 @@ def test_old_benchmarks_name_the_make_target():
     result = run("bench", "sparse-methods", "--seeds", 3)
     assert result.exit_code == 2
     assert "bench sparse-methods is gone: use make bench-sparse-methods in a checkout" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--backends", "numpy,cuda"), "unknown backend 'cuda' (known: numpy"),
-        (("--threads", "0"), "--threads: expected numbers from 1 to "),
-        (("--optimizers", "Adm"), "unknown optimizer"),
-        (("--loss", "Foo"), "unknown loss"),
-    ],
-)
-def test_bad_input(arguments, message: str):
-    result = run("bench", *arguments)
-    assert result.exit_code == 2, result.output
-    assert message in " ".join(result.stderr.split())

@@ -44,24 +44,11 @@ def configuration_of(checkpoint: Checkpoint) -> dict[str, Any]:
     return values
 
 
+CHECKPOINT = 'Write checkpoints: the newest and the best. "DIR, every=5, keep=3"; every=500s: steps.'
+RESUME = "Resume a run with its options; --epochs, --learning-rate, data paths, output and engine may differ."
 checkpoint_options = all_of(
-    option(
-        "Training",
-        "--checkpoint",
-        type=WRITTEN,
-        metavar="DIR",
-        help='Write checkpoints: the newest and the best. "DIR, every=5, keep=3"; every=500s: steps.',
-    ),
-    option(
-        "Training",
-        "--resume",
-        type=READ,
-        metavar="PATH",
-        is_eager=True,
-        callback=_resume,
-        help="Resume a run with its options, from a folder or a file; --epochs, --learning-rate, data paths, output "
-        "and engine may differ.",
-    ),
+    option("Training", "--checkpoint", type=WRITTEN, metavar="DIR", help=CHECKPOINT),
+    option("Training", "--resume", type=READ, metavar="PATH", is_eager=True, callback=_resume, help=RESUME),
 )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import click
 import numpy as np
 
-from matgrad.cli.commands import Command, echo_json, json_option, option
-from matgrad.cli.examples import PARTS, check_features, examples_for, part_of, part_option, show
+from matgrad.cli.commands import Command, echo_json, json_option
+from matgrad.cli.examples import check_features, examples_for, part_of, part_option, show
 from matgrad.cli.files import READS, Writes
 from matgrad.cli.options import data_options, given_sources, machine_options, move, plugin_option, seed_option
 from matgrad.cli.saved_models import class_names, load_data_for
@@ -49,7 +49,7 @@ def evaluate(model: Path, as_json: bool, **options: Any) -> None:
         echo_json(values | ({} if names is None else {"confusion": measures.confusion(len(names)).tolist()}))
         return
     what = f"{X.shape[0]} examples, loss {loss.specification()}"
-    click.echo(f"{model} on the {options['part']} part of {data.name}: {what}")
+    click.echo(f"{model} on the {options['part'] or 'test'} part of {data.name}: {what}")
     if names is not None:
         click.echo("\n" + confusion_table(measures.confusion(len(names)), names) + "\n")
     for name, value in values.items():
@@ -60,13 +60,7 @@ def evaluate(model: Path, as_json: bool, **options: Any) -> None:
 @click.argument("model", type=READS)
 @click.argument("output", type=Writes(".csv", ".npz"))
 @data_options
-@option(
-    "Data",
-    "--part",
-    type=click.Choice(PARTS),
-    help="The part of the data to use; all is the training part, then the test part.  [default: of a table, which "
-    "needs no targets, all rows in their order; else test]",
-)
+@part_option
 @seed_option
 @machine_options
 @plugin_option

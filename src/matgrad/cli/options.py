@@ -94,16 +94,9 @@ def _plugins(ctx: click.Context, parameter: click.Parameter, files: tuple[Path, 
     return files
 
 
-plugin_option = option(
-    "Model",
-    "--plugin",
-    type=READS,
-    multiple=True,
-    metavar="FILE",
-    is_eager=True,
-    callback=_plugins,
-    help="A Python file with your own layers, activations, losses … to use by name.",
-)
+PLUGIN = "A Python file with your own layers, activations, losses … to use by name."
+eager: dict[str, Any] = {"type": READS, "metavar": "FILE", "is_eager": True}  # what is read before other options
+plugin_option = option("Model", "--plugin", **eager, multiple=True, callback=_plugins, help=PLUGIN)
 
 
 def model_options(layers: str | None, sizes: str | None) -> Callable[[Any], Any]:
@@ -189,15 +182,8 @@ def set_defaults(ctx: click.Context, values: Mapping[str, Any], path: Path) -> N
     ctx.default_map = {**(ctx.default_map or {}), **found}
 
 
-config_option = option(
-    "Options",
-    "--config",
-    type=READS,
-    metavar="FILE",
-    is_eager=True,
-    callback=_configuration,
-    help="TOML, YAML or JSON with values of options, or the run.json of a run, to repeat it.",
-)
+CONFIG = "TOML, YAML or JSON with values of options, or the run.json of a run, to repeat it."
+config_option = option("Options", "--config", **eager, callback=_configuration, help=CONFIG)
 
 
 # -- data -----------------------------------------------------------------------------------------

@@ -18,13 +18,8 @@ from matgrad.storage.models import load_model
 NAMES = (*(f"{name}.gif" for name in FIGURES), *(f"epoch_*_{name}.png" for name in FIGURES))
 PICTURES = Writes(names=NAMES, settings={"epochs": lambda text: parse_numbers(text, "epoch"), "shape": parse_shape})
 
-picture_option = option(
-    "Output",
-    "--pictures",
-    type=PICTURES,
-    metavar="DIR",
-    help='Draw the weights, as PNG files and animations: "DIR, epochs=0,5,10, shape=28x28".',
-)
+HELP = 'Draw the weights, as PNG files and animations: "DIR, epochs=0,5,10, shape=28x28".'
+picture_option = option("Output", "--pictures", type=PICTURES, metavar="DIR", help=HELP)
 
 
 def pictures(value: Path | None) -> Pictures | None:
@@ -38,11 +33,7 @@ def pictures(value: Path | None) -> Pictures | None:
 @click.command("pictures", cls=Command, short_help="Draw pictures of a saved model's weights.")
 @click.argument("file", type=READS)
 @click.argument("folder", type=Writes(names=tuple(f"{name}.png" for name in FIGURES)), metavar="DIR")
-@click.option(
-    "--shape",
-    metavar="HxW",
-    help="Rows, columns and channels of the image that the inputs are, such as 28x28 or 32x32x3.  [default: square]",
-)
+@click.option("--shape", metavar="HxW", help="Of the images, with channels if any: 32x32x3.  [default: square]")
 @click.option("--overwrite", is_flag=True, help="Replace the pictures that DIR has.")
 def pictures_command(file: Path, folder: Path, shape: str | None, overwrite: bool) -> None:
     """Draw the connections of the inputs, the connectivity of the layers and histograms of the weights.

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from matgrad.program import Program
     from matgrad.program.sharding import Placements
 
+PLACEMENTS = (
+    "What each rank has only a part of, such as 1.W=rows;1.b=columns;2.W=columns, or the word optimizer for X, T "
+    "and what optimizers remember.  [default: X=rows;T=rows]"
+)
+
 
 @click.command(cls=Command, short_help="Show or save a training step, or feedforward, as equations.")
 @model_options("ReLU;ReLU;Linear", "784;1024;512;10")
@@ -40,13 +45,7 @@ if TYPE_CHECKING:
 @seed_option
 @option("Training", "--ranks", type=COUNT, metavar="P", help="The program of one of P ranks, which train together.")
 @option("Training", "--rank", type=click.IntRange(min=0), default=0, help="Which one, from 0 to P - 1.")
-@option(
-    "Training",
-    "--placements",
-    metavar="LIST",
-    help="What each rank has only a part of, such as 1.W=rows;1.b=columns;2.W=columns, or the word optimizer for X, T "
-    "and what optimizers remember.  [default: X=rows;T=rows]",
-)
+@option("Training", "--placements", metavar="LIST", help=PLACEMENTS)
 @option("Output", "--as-recorded", is_flag=True, help="Show the program before operations are fused.")
 @option("Output", "--save", type=WRITES, metavar="FILE", help="Write program and weights to a safetensors file.")
 @latex_option

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from matgrad.cli.commands import Command, echo_json, json_option
+from matgrad.cli.commands import Command, echo_json, json_option, option
 from matgrad.cli.files import Reads, Writes
 from matgrad.cli.train import train
 from matgrad.datasets.reading import existing_folder
@@ -16,18 +16,12 @@ from matgrad.runs.comparison import KEYS, compare, sorted_by, table
 from matgrad.runs.figure import draw_runs
 from matgrad.runs.reading import RECORD, Run, find_records, read_run
 
+PLOTS, OUTPUT = ("plot.png", "plot.svg"), "The picture: a file that ends in .png or .svg. Repeatable."
+
 
 @click.command("plot", cls=Command, short_help="Draw loss, accuracy, learning rate and time of runs.")
 @click.argument("runs", type=Reads(RECORD), nargs=-1, required=True, metavar="RUN…")
-@click.option(
-    "--output",
-    type=Writes(*METADATA),
-    multiple=True,
-    default=("plot.png", "plot.svg"),
-    show_default=True,
-    metavar="FILE",
-    help="The picture: a file that ends in .png or .svg. May be repeated.",
-)
+@option("Options", "--output", type=Writes(*METADATA), multiple=True, default=PLOTS, metavar="FILE", help=OUTPUT)
 def plot(runs: tuple[Path, ...], output: tuple[Path, ...]) -> None:
     """Draw one or many runs: loss, accuracy or error, learning rate and time of training.
 
