@@ -123,10 +123,13 @@ def write_others() -> None:
         "unknown.toml": "epoch = 3\n", "syntax.toml": "epochs = = 3\n", "syntax.yaml": "epochs: [1\n",
         "list.yaml": "- 1\n- 2\n", "c.ini": "epochs = 3\n", "type.toml": 'epochs = "many"\n',
         "range.json": '{"batch-size": 0}', "nested.toml": "[train]\nepochs = 1\n", "flag.toml": 'quiet = "perhaps"\n',
+        "syntax.json": '{"epochs": 3', "empty.yaml": "", "half.toml": "epochs = 2.5\n",
+        "choice.yaml": "backend: nunpy\n",
         "bad_syntax.py": "def f(:\n", "bad_nothing.py": "x = 1\n", "bad_raise.py": "raise KeyError('two\\nlines')\n",
         "wide.csv": "1,2,3\n", "nan_features.csv": ",".join(["1"] * 63 + ["nan"]) + "\n",
     }.items():  # fmt: skip
         Path(name).write_text(text)
+    Path("latin.toml").write_bytes(b"layers = '\xe9'\n")
 
 
 @pytest.fixture(scope="module")
@@ -255,6 +258,11 @@ TRAIN: dict[str, Words] = {  # options of `matgrad train`, and words of the mess
     "--config unknown.toml": ("unknown.toml", "'epoch'", "epochs"),
     "--config syntax.toml": ("syntax.toml",),
     "--config syntax.yaml": ("syntax.yaml",),
+    "--config syntax.json": ("syntax.json",),
+    "--config empty.yaml": ("empty.yaml",),
+    "--config latin.toml": ("latin.toml",),
+    "--config half.toml": ("epochs", "2.5"),
+    "--config choice.yaml": ("backend", "nunpy"),
     "--config list.yaml": ("list.yaml", "list"),
     "--config c.ini": ("c.ini", ".toml"),
     "--config nested.toml": ("nested.toml", "'train'"),

@@ -92,6 +92,12 @@ def test_info():
     assert "backend numpy        installed" in text
 
 
+def test_info_where_the_system_does_not_tell_which_cores(monkeypatch):
+    """As on macOS and Windows."""
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert json.loads(succeed("info", "--json"))["machine"]["cores"] >= 1
+
+
 # -- check -------------------------------------------------------------------------------------
 
 

@@ -86,6 +86,23 @@ def test_matrices_in_a_file_and_those_of_a_model(folder):
     assert stored("m.npz") == expected
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"mask1": np.ones((20, 4))}, ("expected a model, or matrices W1, W2, …", "found mask1")),
+        ({"W1": np.eye(20, 4), "W2": np.eye(10, 20)}, ("expected 3 supports for 3 linear layers, found 2",)),
+        ({f"W{k}": np.eye(3) for k in (1, 2, 3)}, ("layer 1: support: expected size 20 × 4", "Support(3 × 3")),
+        ({"W1": np.zeros((20, 4))}, ("layer 1: support: expected size 20 × 4 with elements",)),
+        ({"W1": np.full((20, 4), np.nan)}, ("W1: expected a matrix of numbers",)),
+        ({"W1": np.array([[None]], dtype=object)}, ("W1", "pickled")),
+    ],
+)
+def test_bad_files_of_supports_are_refused(folder, content, words):
+    np.savez(folder / "bad.npz", **content)
+    message = refused("train", *DATA, *MODEL, "--supports", "bad.npz")
+    assert all(word in message for word in words), message
+
+
 # -- weights from files --------------------------------------------------------------------------
 
 

@@ -62,6 +62,14 @@ def test_diabetes_is_as_good_as_linear_regression_with_a_smaller_rate(folder):
     assert json.loads(succeed("evaluate", "m.npz", "--table", "d.csv", "--json"))["R2"] > linear - 0.1
 
 
+def test_prices_with_the_defaults_are_as_good_as_linear_regression(folder, model):
+    raw = arrays(folder / "raw.npz")
+    linear = LinearRegression().fit(raw["Xtrain"], raw["Ttrain"]).score(raw["Xtest"], raw["Ttest"])
+    found = json.loads(succeed("evaluate", model, "--table", "houses.csv", "--json"))
+    assert linear > 0.95
+    assert found["R2"] > linear - 0.02
+
+
 def test_predictions_and_measures_are_in_the_units_of_the_data(folder, model):
     """And those of the library are the same."""
     raw = arrays(folder / "raw.npz")

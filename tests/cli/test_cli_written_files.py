@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -14,7 +16,7 @@ from cli_support import arrays, in_process_of_its_own, run, save_blobs, succeed,
 from matgrad.cli import main
 from matgrad.cli.commands import Command
 from matgrad.cli.files import Reads, Writes
-from support import open_folder, unprivileged
+from support import PATIENCE, open_folder, unprivileged
 
 FAST = ("train", "--load-dataset", "data.npz", "--layers", "Linear", "--epochs", 1, "--quiet")
 PLUGIN = '''
@@ -246,3 +248,12 @@ def test_every_command_says_what_it_reads_and_writes(name):
         assert not is_path or isinstance(parameter.type, Reads | Writes) or name == "matgrad data get", parameter.name
         if parameter.metavar in ("FILE", "DIR", "PATH", "MODEL"):
             assert is_path, parameter.name
+
+
+def test_a_killed_run_leaves_the_old_model(folder):
+    succeed(*FAST, "--save-weights", "k.npz")
+    before = (folder / "k.npz").read_bytes()
+    code = "import os; os.fsync = lambda file: os.kill(os.getpid(), 9); from matgrad.cli import main; main()"
+    words = [str(word) for word in (*FAST, "--seed", 1, "--save-weights", "k.npz")]
+    subprocess.run([sys.executable, "-c", code, *words], timeout=PATIENCE)
+    assert (folder / "k.npz").read_bytes() == before
