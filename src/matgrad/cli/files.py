@@ -88,7 +88,8 @@ class Writes(FileType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
         path, endings = super().convert(value, param, ctx), " or ".join(self.endings)
-        if self.endings and path.suffix not in (*self.endings, *([""] if self.names else [])):
+        is_plain_folder = self.names and (not path.suffix or str(value).endswith("/"))
+        if self.endings and path.suffix not in self.endings and not is_plain_folder:
             expected = f"{endings}, or a folder" if self.names else endings
             self.fail(f"expected a name that ends in {expected}, found {str(value)!r}.", param, ctx)
         return path

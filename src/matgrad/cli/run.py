@@ -46,7 +46,6 @@ from matgrad.foundation.machine import machine, set_threads, threads, versions
 from matgrad.foundation.writing import as_json, make_folder, write_json, write_or_rescue
 from matgrad.inspection.profiling import Profile, profile, table
 from matgrad.specifications.models import model_specification, set_optimizers
-from matgrad.specifications.parsing import create
 from matgrad.storage.models import check_ending
 from matgrad.training import Training
 
@@ -65,7 +64,7 @@ class TrainingRun:
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
         set_threads(options["threads"])
-        self.shown = create(f"shown({options['show'] or ''})", {"shown": shown}, "--show")
+        self.shown = shown(options["show"])
         mg.manual_seed(options["seed"])
         if options["save_weights"] is not None:
             check_ending(options["save_weights"])
@@ -310,12 +309,20 @@ class TrainingRun:
         }
 
 
-def shown(*words: Any, precision: int = 4, edgeitems: int = 3) -> set[str]:
-    """The matrices to print, by name; sets how NumPy prints them."""
-    if unknown := set(words) - set(SHOWN):
-        raise ValueError(f"--show: expected {', '.join(SHOWN)}, precision=N or edgeitems=N, found {unknown.pop()!r}")
-    np.set_printoptions(precision=precision, edgeitems=edgeitems, threshold=100)
-    return set(words)
+def shown(text: str | None) -> set[str]:
+    """The matrices to print, of a list such as ``parameters, batches, precision=6``; sets how NumPy prints them."""
+    words, settings = set(), {"precision": 4, "edgeitems": 3}
+    for item in filter(None, (part.strip() for part in (text or "").split(","))):
+        name, _, number = (part.strip() for part in item.partition("="))
+        if item in SHOWN:
+            words.add(item)
+        elif name in settings and number.isdecimal() and 0 < int(number) <= 1000:
+            settings[name] = int(number)
+        else:
+            known = ", ".join([*SHOWN, *(f"{name}=N" for name in settings)])
+            raise ValueError(f"--show: expected a list of {known}, found {item!r}")
+    np.set_printoptions(**settings, threshold=100)  # type: ignore[arg-type]
+    return words
 
 
 class _Start(Callback):
