@@ -6,8 +6,6 @@ import json
 import re
 import sys
 
-import pytest
-
 import matgrad as mg
 from cli_support import run, succeed
 
@@ -48,19 +46,4 @@ def test_a_backend_that_is_not_installed_is_named(monkeypatch):
 def test_old_benchmarks_name_the_make_target():
     result = run("bench", "sparse-methods", "--seeds", 3)
     assert result.exit_code == 2
-    assert "`matgrad bench sparse-methods` is now `make bench-sparse-methods` in a checkout" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--backends", "numpy,cuda"), "unknown backend 'cuda'; known: numpy"),
-        (("--threads", "0"), "'0' is not a list of positive integers"),
-        (("--optimizers", "Adm"), "unknown optimizer"),
-        (("--loss", "Foo"), "unknown loss"),
-    ],
-)
-def test_bad_input(arguments, message: str):
-    result = run("bench", *arguments)
-    assert result.exit_code == 2, result.output
-    assert message in " ".join(result.stderr.split())
+    assert "bench sparse-methods is gone: use make bench-sparse-methods in a checkout" in result.stderr

@@ -97,7 +97,7 @@ def test_the_options_of_a_run_are_those_of_its_checkpoint(tmp_path):
         result = run("train", "--resume", folder, *options)
         assert result.exit_code == 2
         assert re.search(problem, result.output), result.output
-    assert "--resume continues it" in run("train", "--checkpoint", folder).output
+    assert "expected another folder, --overwrite or --resume" in run("train", "--checkpoint", folder).output
     output = succeed("train", "--resume", folder, "--epochs", 4, "--backend", "numpy", "--output", tmp_path / "run")
     assert f"{folder}/step-00000048.safetensors after epoch 2, step 48" in output
     record = json.loads((tmp_path / "run" / "run.json").read_text())

@@ -6,8 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from cli_support import run, succeed
 from matgrad.derivation import backpropagation
 
@@ -64,21 +62,3 @@ def test_what_is_not_proved(monkeypatch):
     assert "DX = DY  # NOT PROVED" in result.stdout
     assert "1 of 2 equations are proved" in result.stdout
     assert "DX is not proved: the canonical forms of the entries differ" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "expected EQUATIONS, --file FILE or --layer NAME, and only one of them"),
-        (("Y = X", "--layer", "Linear"), "and only one of them"),
-        (("Y = foo(X)",), "unknown operation 'foo'; known: "),
-        (("--layer", "Lineal"), "unknown layer 'Lineal'"),
-        (("Y = X", "--evaluation"), "--evaluation: expected --layer with it"),
-        (("Y = X", "--code", "--json"), "expected one of them, as each prints nothing else"),
-    ],
-)
-def test_bad_input(arguments, message):
-    result = run("derive", *arguments)
-    assert result.exit_code == 2
-    assert message in result.output
-    assert "Traceback" not in result.output

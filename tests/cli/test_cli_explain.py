@@ -77,20 +77,3 @@ def test_data_that_do_not_fit_are_named(tmp_path):
 def test_symbolic_checks_on_request():
     text = succeed("explain", "--layers", "Linear", "--layer-sizes", "2;2", "--loss", "SquaredError", "--verify")
     assert text.count("symbolic check") >= 6
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (["--equation", "DQ9"], "unknown equation 'DQ9' (known: layer 1 Z"),
-        (["--equation", "DW1", "--html", "page.html"], "--equation and --html: the page has all equations"),
-        (["--generate-dataset", "mini"], "--generate-dataset: expected a saved model to explain on this data"),
-        (["--layer-sizes", "2000;900;10"], "give fewer examples, or a smaller model"),
-        (["--loss", "NegativeLogLikelihood"], "NegativeLogLikelihoodLoss cannot follow"),
-    ],
-)
-def test_bad_input_is_one_clear_line(arguments, problem):
-    result = run("explain", *arguments)
-    assert result.exit_code == 2
-    assert problem in result.stderr
-    assert "Traceback" not in result.output

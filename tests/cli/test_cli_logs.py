@@ -36,26 +36,10 @@ def test_a_repeated_run_leaves_the_logs_of_the_first():
     assert Path("a.csv").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--log a.txt", "expected a name that ends in .jsonl or .csv, or a folder for TensorBoard, found 'a.txt'."),
-        ("--log absent/a.csv", "--log absent/a.csv: the folder {folder}/absent does not exist"),
-        ("--log a.csv --log ./a.csv", "--log a.csv: the same file as --log a.csv; expected another one"),
-        ("--log x --output x", "--log x: the same file as --output x; expected another one"),
-    ],
-)
-def test_what_cannot_be_written_is_refused_before_training(folder, options, message):
-    result = run(*FAST, *options.split())
-    assert result.exit_code == 2
-    assert result.stderr.splitlines()[-1].endswith(message.format(folder=folder))
-    assert [path.name for path in folder.iterdir()] == ["data.npz"]
-
-
 def test_event_files_are_replaced_only_if_told():
     succeed(*FAST, "--log", "tb")
     result = run(*FAST, "--log", "tb")
-    assert "already; expected another folder, or --overwrite" in result.stderr
+    assert "already; expected another folder, --overwrite or --resume" in result.stderr
     succeed(*FAST, "--log", "tb", "--overwrite")
     assert len(list(Path("tb").glob(EVENTS))) == 1
 

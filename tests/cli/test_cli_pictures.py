@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from cli_support import run, succeed
@@ -44,23 +43,6 @@ def test_pictures_of_a_saved_model_are_those_of_the_last_epoch(tmp_path):
     assert "has inputs.png already" in refused.stderr
     succeed("pictures", model, tmp_path / "saved", "--overwrite", "--shape", "4x16")
     assert "expected one with 64 pixels" in run("pictures", model, tmp_path / "new", "--shape", "5x5").stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--picture-epochs", "1"), '--picture-epochs is gone: use --pictures "DIR, epochs=0,5,10"'),
-        (("--pictures", "p, epochs=1,x"), "epochs: expected integers, separated by commas, found '1,x'"),
-        (("--pictures", "p, size=8x8"), "unknown setting 'size'; known: epochs, shape"),
-        (("--pictures", "p, shape=8x9"), "shape: expected one with 64 pixels"),
-    ],
-)
-def test_bad_input(tmp_path, monkeypatch, options: tuple, message: str):
-    monkeypatch.chdir(tmp_path)
-    result = run(*TRAIN, *options)
-    assert result.exit_code == 2
-    assert message in " ".join(result.stderr.split())
-    assert not list(tmp_path.iterdir())
 
 
 def test_without_matplotlib_training_does_not_start(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import matgrad as mg
-from cli_support import arrays, blobs, run, save_blobs, succeed
+from cli_support import arrays, blobs, save_blobs, succeed
 from matgrad.program import optimized, record_computation
 from matgrad.program.computations import make_step
 from matgrad.program.description import as_dictionary
@@ -110,29 +110,6 @@ def test_a_layer_of_a_plugin(folder):
     assert "Y2 = Y1 / 2" in [" ".join(line.split()) for line in output.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--layers", "RelU;Linear"), ("RelU", "did you mean")),
-        (("--optimizers", "Momentum(2)"), ("mu", "found 2")),
-        (("--loss", "CrossEntropy"), ("cannot follow",)),
-        (("--clip", "nan"), ("clip",)),
-        (("--save", "missing/step"), ("missing/step",)),
-        (("--latex", "-", "--json"), ("--latex -", "--json")),
-    ],
-)
-def test_bad_input_is_one_line(folder, arguments, words):
-    result = run("program", *SMALL, *arguments)
-
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    last = result.stderr.splitlines()[-1]
-    assert last.startswith("Error: ")
-    assert all(word in last for word in words), last
-    assert not list(folder.iterdir())
-
-
 # -- feedforward, and models in files ----------------------------------------------------------
 
 
@@ -177,27 +154,6 @@ def test_the_model_of_a_file(folder, options, form):
     succeed("predict", "q", "q.csv", "--load-dataset", "data.npz")
     succeed("predict", "m.npz", "m.csv", "--load-dataset", "data.npz")
     assert (folder / "q.csv").read_text() == (folder / "m.csv").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--load-weights", "m.npz", "--layers", "ReLU;Linear"), ("m.npz", "ReLU;BatchNormalization", "ReLU;Linear")),
-        (("--load-weights", "m.npz", "--densities", "0.5;1;1"), ("--densities", "--load-weights")),
-        (("--load-weights", "m.npz", "--supports", "data.npz"), ("--supports", "--load-weights", "data.npz")),
-        (("--load-weights", "m.npz", "--layer-weights", "He"), ("--layer-weights", "--load-weights")),
-        (("--load-weights", "data.npz"), ("data.npz", "no model description")),
-        (("--feedforward", "--loss", "SquaredError"), ("--loss", "--feedforward")),
-        (("--densities", "0.5", "--supports", "data.npz"), ("--densities", "--supports")),
-    ],
-)  # fmt: skip
-def test_options_that_contradict_are_refused(folder, arguments, words):
-    model_file(folder)
-    result = run("program", *arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    last = result.stderr.splitlines()[-1]
-    assert all(word in last for word in words), last
 
 
 # -- train -------------------------------------------------------------------------------------

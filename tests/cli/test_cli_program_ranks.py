@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-from cli_support import run, succeed
+from cli_support import succeed
 
 SMALL = ("program", "--layers", "ReLU;Linear", "--layer-sizes", "20;16;5", "--batch-size", 7)
 TENSOR = "1.W=rows;1.b=columns;2.W=columns"
@@ -53,23 +51,3 @@ def test_layers_in_parts():
 def test_as_recorded_and_latex():
     assert "DW1 = DZ1ᵀ X" in lines("--ranks", 2, "--as-recorded")
     assert r"\eta \cdot (\sum_r \mathsf{D}W_1)" in succeed(*SMALL, "--ranks", 2, "--latex", "-")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--rank", 1), "--rank and no --ranks"),
-        (("--ranks", 2, "--rank", 2), "--rank 2: expected 0 to 1"),
-        (("--ranks", 8, "--placements", "X=rows"), "X has 7 rows, expected at least one for each of 8 ranks"),
-        (("--ranks", 2, "--save", "p"), "--save and --ranks: the program of a rank runs only together"),
-        (("--ranks", 2, "--feedforward"), "--ranks and --feedforward: it is for a training step"),
-        (("--ranks", 2, "--placements", "1.W"), "'1.W': expected optimizer, or each NAME=rows"),
-        (("--ranks", 2, "--placements", "3.W=rows"), "3.W: the program has no such input; known: 1.W, 1.b"),
-    ],
-)
-def test_bad_input_is_one_line(folder, arguments, message: str):
-    result = run(*SMALL, *arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert message in result.stderr.splitlines()[-1]
-    assert not list(folder.iterdir())

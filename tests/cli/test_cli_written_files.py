@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,8 @@ import pytest
 
 from cli_support import arrays, in_process_of_its_own, run, save_blobs, succeed, write_csv
 from matgrad.cli import main
-from matgrad.cli.files import Command, Reads, Writes
+from matgrad.cli.commands import Command
+from matgrad.cli.files import Reads, Writes
 from support import PATIENCE, open_folder, unprivileged
 
 FAST = ("train", "--load-dataset", "data.npz", "--layers", "Linear", "--epochs", 1, "--quiet")
@@ -137,14 +137,6 @@ def test_two_outputs_that_are_one_file_are_refused(folder, first, second):
 # -- places where nothing can be written -------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["train --output", "train --save-weights", "train --table", "train --config", "predict m.npz", "evaluate"],
-)
-def test_the_empty_name_is_refused(folder, command):
-    assert "expected the name of a file or folder, found ''" in refused(folder, *command.split(), "")
-
-
 def test_a_folder_in_place_of_the_model_is_noticed_in_time(folder):
     (folder / "run1" / "model.npz").mkdir(parents=True)
     message = refused(folder, *FAST, "--output", "run1", "--overwrite")
@@ -194,23 +186,9 @@ def test_a_folder_with_a_run_is_overwritten_only_if_told(folder, name):
     (folder / "run1").mkdir()
     (folder / "run1" / name).write_text("an older run")
     message = refused(folder, *FAST, "--output", "run1")
-    assert message.endswith(f"--output run1: has {name} already; expected another folder, or --overwrite")
+    assert message.endswith(f"--output run1: has {name} already; expected another folder, --overwrite or --resume")
     succeed(*FAST, "--output", "run1", "--overwrite")
     assert "W1" in arrays(folder / "run1" / "model.npz")
-
-
-def test_a_folder_with_other_things_takes_a_run(folder):
-    (folder / "run1").mkdir()
-    (folder / "run1" / "notes").touch()
-    succeed(*FAST, "--output", "run1")
-    assert sorted(path.name for path in (folder / "run1").iterdir()) == ["model.npz", "notes", "run.json"]
-
-
-def test_modes_and_links_stay(folder):
-    (folder / "m.npz").chmod(0o640)
-    succeed(*FAST, "--seed", 5, "--save-weights", "link.npz")
-    assert (folder / "link.npz").is_symlink()
-    assert stat.S_IMODE((folder / "m.npz").stat().st_mode) == 0o640
 
 
 # -- a place that is lost meanwhile ------------------------------------------------------------

@@ -108,7 +108,7 @@ for kernels, A in ((NumpyKernels(get_backend("numpy")), X), (TorchKernels(get_ba
     state = {"Y": 0 * A}
     Executor(program, kernels, state).execute(X=A)
     np.testing.assert_allclose(state["Y"], X / (1 + abs(X)), rtol=1e-15)
-assert 'softsign: { letters: "x", line: (x) => x / (1.0 + functions.sqrt(x * x)) }' in _lines()
+assert 'softsign: { letters: "x", line: (x) => x / (1 + functions.sqrt(x * x)) }' in _lines()
 """
 CPP = """
 #include <cstdio>

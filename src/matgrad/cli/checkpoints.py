@@ -5,56 +5,34 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from matgrad.callbacks import Checkpoints
-from matgrad.callbacks.checkpoints import parse_interval
-from matgrad.cli.files import FileType, Reads
-from matgrad.cli.groups import GroupedOption, all_of, option
-from matgrad.cli.options import as_given
-from matgrad.cli.renamed import renaming
-from matgrad.cli.settings import FileWithSettings, ReadsWithSettings, Settings, WritesFolderWithSettings
+from matgrad.cli.commands import GroupedOption, all_of, option
+from matgrad.cli.files import Reads, Settings, Writes
+from matgrad.cli.options import set_defaults
+from matgrad.specifications.parsing import parse_numbers
 from matgrad.storage.checkpoints import BEST, FILES, Checkpoint, find_checkpoint
 
-
-def _interval(text: str) -> str:
-    """A number of epochs, such as 5, or of steps, such as 500s. Raise ValueError if it is neither."""
-    parse_interval(text)
-    return text
-
-
-def _keep(text: str) -> int:
-    """A number of checkpoints. Raise ValueError if it is not a positive integer."""
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"keep: expected a positive integer, found {text!r}")
-    return int(text)
-
-
 RESUMED = "matgrad.resumed"  # in a context: the checkpoint from which the run is resumed
-BOUND = ("Model", "Data", "Training", "Sparsity")  # groups of options that a run keeps
-FREE, ALSO_BOUND = ("epochs", "learning_rate"), ("dtype",)
-OWN = ("checkpoint", "resume")
-SETTINGS: Settings = {"every": _interval, "keep": _keep}  # of --checkpoint and --resume
+SETTINGS: Settings = {"every": str, "keep": lambda text: parse_numbers(text, "keep")[0]}
+WRITTEN = Writes(names=(FILES, BEST), settings=SETTINGS)
+READ = Reads(FILES, BEST, settings=SETTINGS)
 NOT_KEPT = ("resume", "checkpoint", "config", "overwrite", "quiet", "as_json", "show")  # of one command
+FREE_GROUPS, FREE = ("Output", "Engine", "Options"), ("epochs", "learning_rate")  # what may differ in a resumed run
 
 
-def _resume(ctx: click.Context, parameter: click.Parameter, value: FileWithSettings | None) -> FileWithSettings | None:
+def _resume(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
     """Use the configuration in a checkpoint as the defaults of the options."""
-    if value is None:
-        return None
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: click.echo(f"note: {message}", err=True)
-        ctx.meta[RESUMED] = checkpoint = find_checkpoint(value.path)
-    values = configuration_of(checkpoint)
-    options = {p.name: p for p in ctx.command.params}
-    if unknown := [name for name in values if name not in options]:
-        text = renaming(unknown[0]) or f"unknown option {unknown[0]!r} in its configuration"
-        raise ValueError(f"{checkpoint.path}: {text}")
-    given = {name: as_given(x, options[name].multiple) for name, x in values.items() if x is not None}
-    ctx.default_map = {**(ctx.default_map or {}), **given}
+    if value is not None:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: click.echo(f"note: {message}", err=True)
+            ctx.meta[RESUMED] = checkpoint = find_checkpoint(READ.split(value)[0])
+        set_defaults(ctx, configuration_of(checkpoint), checkpoint.path)
     return value
 
 
@@ -66,24 +44,11 @@ def configuration_of(checkpoint: Checkpoint) -> dict[str, Any]:
     return values
 
 
+CHECKPOINT = 'Write checkpoints: the newest and the best. "DIR, every=5, keep=3"; every=500s: steps.'
+RESUME = "Resume a run with its options; --epochs, --learning-rate, data paths, output and engine may differ."
 checkpoint_options = all_of(
-    option(
-        "Training",
-        "--checkpoint",
-        type=WritesFolderWithSettings(FILES, BEST, known=SETTINGS, hint="; --resume continues it"),
-        metavar="DIR",
-        help='Write checkpoints: the newest and the best. "DIR, every=5, keep=3"; every=500s: steps.',
-    ),
-    option(
-        "Training",
-        "--resume",
-        type=ReadsWithSettings(FILES, BEST, known=SETTINGS),
-        metavar="PATH",
-        is_eager=True,
-        callback=_resume,
-        help="Resume a run with its options, from a folder or a file; --epochs, --learning-rate, data paths, output "
-        "and engine may differ.",
-    ),
+    option("Training", "--checkpoint", type=WRITTEN, metavar="DIR", help=CHECKPOINT),
+    option("Training", "--resume", type=READ, metavar="PATH", is_eager=True, callback=_resume, help=RESUME),
 )
 
 
@@ -97,10 +62,9 @@ def checkpoint_of(options: Mapping[str, Any]) -> Checkpoint | None:
     if options["config"] is not None:
         raise ValueError("--config and --resume: a resumed run has the options of its checkpoint")
     for parameter in ctx.command.params:
-        name = str(parameter.name)
+        name, flag = str(parameter.name), parameter.opts[0]
         is_given = ctx.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-        if is_given and _is_bound(parameter) and plain_option(parameter, options[name]) != known.get(name):
-            flag = parameter.opts[0]
+        if is_given and _is_bound(parameter) and plain(options[name], os.path.abspath) != known.get(name):
             raise ValueError(
                 f"{flag} {options[name]} and --resume {options['resume']} contradict each other: the run has "
                 f"{flag} {known.get(name)}"
@@ -110,23 +74,22 @@ def checkpoint_of(options: Mapping[str, Any]) -> Checkpoint | None:
 
 def _is_bound(parameter: click.Parameter) -> bool:
     """Whether a resumed run must have the same value of an option; data are compared by their hash."""
-    group = parameter.group if isinstance(parameter, GroupedOption) else "Other"
+    group = parameter.group if isinstance(parameter, GroupedOption) else "Options"
     is_data = group == "Data" and isinstance(parameter.type, Reads)
-    return parameter.name in ALSO_BOUND or (group in BOUND and parameter.name not in (*FREE, *OWN) and not is_data)
+    is_free = group in FREE_GROUPS or parameter.name in (*FREE, *NOT_KEPT) or is_data
+    return parameter.name == "dtype" or not is_free
 
 
-def plain_option(parameter: click.Parameter, value: Any) -> Any:
-    """The value of an option as JSON can hold it; files have their whole path."""
+def plain(value: Any, of_path: Callable[[Path], str] = str) -> Any:
+    """The value of an option as JSON can hold it; paths become strings."""
     if isinstance(value, tuple | list):
-        return [plain_option(parameter, item) for item in value]
-    if isinstance(value, FileWithSettings):
-        return value.absolute()
-    return os.path.abspath(value) if isinstance(parameter.type, FileType) and value is not None else value
+        return [plain(item, of_path) for item in value]
+    return of_path(value) if isinstance(value, Path) else value
 
 
-def kept_options(command: click.Command, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a run that its checkpoints keep, as JSON can hold them."""
-    return {str(p.name): plain_option(p, options[str(p.name)]) for p in command.params if p.name not in NOT_KEPT}
+def kept_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a run that its checkpoints keep, as JSON can hold them; files have their whole path."""
+    return {name: plain(value, os.path.abspath) for name, value in options.items() if name not in NOT_KEPT}
 
 
 def checkpoints(
@@ -136,18 +99,18 @@ def checkpoints(
 
     A resumed run writes to the folder that it was resumed from, with the settings that it had.
     """
-    value, is_new = options["checkpoint"] or options["resume"], options["checkpoint"] is not None
-    if value is None or not (is_new or value.path.is_dir()):
+    settings: dict[str, Any] = {} if resumed is None else dict(resumed.record.get("settings", {}))
+    folder = None
+    for option_type, name in ((READ, "resume"), (WRITTEN, "checkpoint")):
+        if options[name] is not None:
+            folder, given = option_type.split(options[name])
+            settings |= given
+    is_new = options["checkpoint"] is not None
+    if folder is None or not (is_new or folder.is_dir()):
         return None
-    before = {} if resumed is None else dict(resumed.record.get("settings", {}))
-    settings = before | (options["resume"].settings if resumed is not None else {}) | value.settings
     return Checkpoints(
-        value.path,
-        **{name: SETTINGS[name](text) for name, text in settings.items()},
+        folder,
+        **{name: SETTINGS[name](str(value)) for name, value in settings.items()},
         overwrite=is_new and options["overwrite"],
-        record={
-            "configuration": kept_options(click.get_current_context().command, options),
-            "settings": settings,
-            "sha256": sha256(),
-        },
+        record={"configuration": kept_options(options), "settings": settings, "sha256": sha256()},
     )

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from matgrad.cli.files import READS, WRITES, Command
+from matgrad.cli.commands import Command
+from matgrad.cli.files import READS, WRITES
 from matgrad.exchange import to_onnx
 from matgrad.exchange.files import format_of, save_original
 
@@ -15,9 +16,7 @@ from matgrad.exchange.files import format_of, save_original
 @click.command(cls=Command, short_help="Convert a model from or to ONNX, Keras or PyTorch.")
 @click.argument("source", type=READS)
 @click.argument("target", type=WRITES)
-@click.option(
-    "--sparse", is_flag=True, help="Write sparse weights to ONNX as sparse initializers, not with their zeros."
-)
+@click.option("--sparse", is_flag=True, help="Write sparse weights to ONNX as sparse initializers.")
 @click.option("--only-weights", is_flag=True, help="Write an npz file of the original library: W1, b1, … alone.")
 def convert(source: Path, target: Path, sparse: bool, only_weights: bool) -> None:
     """Convert the model in the file SOURCE to the file TARGET.

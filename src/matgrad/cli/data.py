@@ -7,32 +7,23 @@ from pathlib import Path
 
 import click
 
-from matgrad.cli.files import CommandGroup, FileType
+from matgrad.cli.commands import Command
+from matgrad.cli.files import FileType
 from matgrad.datasets import download
 
+SECONDS = click.FloatRange(0.001, 86400)
 
-@click.group(cls=CommandGroup)
+
+@click.group()
 def data() -> None:
     """Download data sets."""
 
 
-@data.command()
+@data.command(cls=Command)
 @click.argument("name", type=click.Choice(sorted(download.SOURCES)))
 @click.argument("directory", type=FileType(), required=False)
-@click.option(
-    "--mirror",
-    multiple=True,
-    metavar="URL",
-    help="Where to download from instead of the usual places; may be repeated.",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0.001, 86400),
-    default=30,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for an answer.",
-)
+@click.option("--mirror", multiple=True, metavar="URL", help="Download from here instead. Repeatable.")
+@click.option("--timeout", type=SECONDS, default=30, show_default=True, help="How long to wait for an answer.")
 @click.option("--quiet", is_flag=True, help="Do not show progress.")
 def get(name: str, directory: Path | None, mirror: tuple[str, ...], timeout: float, quiet: bool) -> None:
     """Download the data set NAME into DIRECTORY, which is NAME by default.

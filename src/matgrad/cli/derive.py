@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from matgrad.activation_functions import ACTIVATIONS
-from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, Command, Writes, write_latex
+from matgrad.cli.commands import Command, echo_json, json_option, latex_option, option
+from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, write_text
 from matgrad.cli.options import plugin_option
 from matgrad.cli.verify import MEANING
 from matgrad.foundation.notation import document
-from matgrad.foundation.writing import as_json as json_text
-from matgrad.foundation.writing import atomic_write
 from matgrad.layers.linear import ActivationLayer
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import create, lookup, parse_call
@@ -25,32 +24,16 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command, short_help="Derive the gradients of a feedforward, and prove them.")
 @click.argument("equations", required=False)
-@click.option("--file", type=READS, metavar="FILE", help="Read the equations from a file.")
-@click.option("--layer", metavar="NAME", help="The feedforward of this layer instead, such as Softmax or AllReLU(0.3).")
-@click.option("--evaluation", is_flag=True, help="Its feedforward in evaluation mode.")
-@click.option("--name", default="", metavar="NAME", help="The name of the new layer.")
-@click.option("--code", "code_only", is_flag=True, help="Print the code of the layer, and nothing else.")
-@click.option("--save", type=WRITES, metavar="FILE", help="Write the code of the layer to a file, which is a plugin.")
-@click.option(
-    "--latex",
-    type=Writes(prints=True),
-    metavar="FILE",
-    help="Write the equations as a LaTeX document; - prints it, and nothing else.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
+@option("Model", "--file", type=READS, metavar="FILE", help="Read the equations from a file.")
+@option("Model", "--layer", metavar="NAME", help="The feedforward of a layer instead: Softmax, AllReLU(0.3) …")
+@option("Model", "--evaluation", is_flag=True, help="Its feedforward in evaluation mode.")
+@option("Model", "--name", default="", metavar="NAME", help="The name of the new layer.")
 @plugin_option
-def derive(
-    equations: str | None,
-    file: Path | None,
-    layer: str | None,
-    evaluation: bool,
-    name: str,
-    code_only: bool,
-    save: Path | None,
-    latex: Path | None,
-    as_json: bool,
-    plugin: tuple[Path, ...],
-) -> None:
+@option("Output", "--code", is_flag=True, help="Print the code of the layer, and nothing else.")
+@option("Output", "--save", type=WRITES, metavar="FILE", help="Write the code of the layer to a file, a plugin.")
+@latex_option
+@json_option
+def derive(equations: str | None, code: bool, latex: Path | None, as_json: bool, **options: Any) -> None:
     """Derive the gradients of a feedforward in matrix form, and write a layer with them.
 
     EQUATIONS are separated by semicolons or lines. The last one is that of the output Y; X is the input, of size
@@ -62,27 +45,26 @@ def derive(
     """
     from matgrad.derivation.derivation import derive as derived
 
+    file, layer, name = options["file"], options["layer"], options["name"]
     given = [x for x in (equations, file, layer) if x is not None]
     if len(given) != 1:
         raise ValueError("expected EQUATIONS, --file FILE or --layer NAME, and only one of them")
-    if sum((code_only, as_json, latex == STANDARD_OUTPUT)) > 1:
+    if sum((code, as_json, latex == STANDARD_OUTPUT)) > 1:
         raise ValueError("--code, --json and --latex -: expected one of them, as each prints nothing else")
-    if evaluation and layer is None:
+    if options["evaluation"] and layer is None:
         raise ValueError("--evaluation: expected --layer with it; equations have no modes")
     if layer is not None:
-        found = derived(layer_named(layer), name=name, training=not evaluation)
+        found = derived(layer_named(layer), name=name, training=not options["evaluation"])
     else:
         found = derived(file.read_text(encoding="utf-8") if file is not None else str(equations), name=name)
-    if save is not None:
-        with atomic_write(save) as output:
-            output.write(found.code.encode())
-        click.echo(f"code in {save}", err=True)
+    if options["save"] is not None:
+        write_text(options["save"], found.code, "code")
     if latex is not None:
-        write_latex(latex, document(found.latex))
-    if code_only:
+        write_text(latex, document(found.latex), "LaTeX")
+    if code:
         click.echo(found.code, nl=False)
     elif as_json:
-        click.echo(json_text(as_dictionary(found)))
+        echo_json(as_dictionary(found))
     elif latex != STANDARD_OUTPUT:
         click.echo(f"{found}\n\n{found.code}\n{_summary(found)}")
     if not found.is_proved:

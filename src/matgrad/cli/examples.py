@@ -9,8 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
-from matgrad.cli.groups import option
-from matgrad.cli.options import SEED
+from matgrad.cli.commands import option
 from matgrad.cli.saved_models import class_names, load_data_for
 from matgrad.datasets import Dataset
 from matgrad.datasets.checking import stacked
@@ -18,20 +17,14 @@ from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.storage.models import SavedModel
 
 PARTS = ("train", "test", "all")
-part_option = option(
-    "Data",
-    "--part",
-    type=click.Choice(PARTS),
-    default="test",
-    help="The part of the data to use; all is the training part, then the test part.",
-)
-seed_option = option("Data", "--seed", type=SEED, default=0, help="The seed of generated data.")
+HELP = "The part of the data to use.  [default: test; of a table to predict without targets, all rows]"
+part_option = option("Data", "--part", type=click.Choice(PARTS), help=HELP)
 
 
 def examples_for(saved: SavedModel, path: Path, options: dict[str, Any]) -> tuple[Any, np.ndarray, Dataset]:
     """X and T of the part that the options name, with classes in the model's numbering, and the data they are from."""
     data = load_data_for(saved, options)
-    X, T = part_of(data, options["part"])
+    X, T = part_of(data, options["part"] or "test")
     check_features(saved.model, X, path, data.name)
     names = class_names(saved)
     if data.classes is not None:

@@ -11,16 +11,23 @@ import click
 import numpy as np
 
 import matgrad as mg
-from matgrad.cli.examples import examples_for, part_option, seed_option
+from matgrad.cli.commands import Command, option
+from matgrad.cli.examples import examples_for, part_option
 from matgrad.cli.files import READS, WRITES
-from matgrad.cli.groups import GroupedCommand, option
-from matgrad.cli.options import COUNT, POSITIVE, data_options, data_sources, plugin_option
-from matgrad.cli.program import new_model
-from matgrad.cli.saved_models import is_given
-from matgrad.cli.sparsity import SPARSITY, density_options
+from matgrad.cli.options import (
+    COUNT,
+    POSITIVE,
+    data_options,
+    flag,
+    given_sources,
+    model_options,
+    optimizers_option,
+    seed_option,
+)
+from matgrad.cli.saved_models import SPARSITY, is_given, new_model
 from matgrad.explanation.explanation import explain as explained
 from matgrad.loss_functions import create_loss
-from matgrad.specifications.models import OPTIMIZER, WEIGHTS, set_optimizers
+from matgrad.specifications.models import set_optimizers
 from matgrad.storage.models import SavedModel, load_model
 from matgrad.training.run import LEARNING_RATE
 
@@ -28,19 +35,14 @@ NEW = ("layers", "layer_sizes", "layer_weights", "dropouts", *SPARSITY)  # the o
 EXAMPLES = 6
 
 
-@click.command(cls=GroupedCommand, short_help="Show every equation of a training step with its values.")
+@click.command(cls=Command, short_help="Show every equation of a training step with its values.")
 @click.argument("model", type=READS, required=False)
-@option("Model", "--layers", default="ReLU;Linear", metavar="LIST", help="The layers of a new model.")
-@option("Model", "--layer-sizes", default="4;5;3", metavar="LIST", help="Its layer sizes.")
-@option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Its initial weights.")
-@option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of its linear layers.")
-@density_options
+@model_options("ReLU;Linear", "4;5;3")
 @data_options
 @part_option
 @option("Data", "--examples", type=COUNT, default=EXAMPLES, help="How many examples the batch has.")
 @seed_option
-@option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="One, or one per layer.")
-@option("Training", "--loss", metavar="NAME", help="The loss function.  [default: that of the model]")
+@optimizers_option
 @option("Training", "--learning-rate", type=POSITIVE, default=LEARNING_RATE, metavar="η", help="The learning rate.")
 @option("Output", "--equation", metavar="NAME", help="Show only this equation, such as 'layer 2 DW', 'DW2' or 'loss'.")
 @option("Output", "--html", type=WRITES, metavar="FILE", help="Write a page to step through in a browser.")
@@ -50,7 +52,6 @@ EXAMPLES = 6
     default=None,
     help="Check the equations symbolically, which takes seconds.  [default: with --html, if SymPy is installed]",
 )
-@plugin_option
 def explain(model: Path | None, **options: Any) -> None:
     """Show every equation of one training step in order: LaTeX, source, verdict, size and value.
 
@@ -86,8 +87,8 @@ def explain(model: Path | None, **options: Any) -> None:
 
 def _new(options: dict[str, Any]) -> tuple[SavedModel, np.ndarray, np.ndarray]:
     """A new model, and random examples."""
-    if given := data_sources(options):
-        raise ValueError(f"{' and '.join(given)}: expected a saved model to explain on this data")
+    if given := given_sources(options):
+        raise ValueError(f"{' and '.join(map(flag, given))}: expected a saved model to explain on this data")
     M = new_model(options)
     rng = np.random.default_rng(options["seed"])
     N, K = options["examples"], M.layers[-1].output_size
@@ -100,7 +101,7 @@ def _saved(path: Path, options: dict[str, Any]) -> tuple[SavedModel, Any, np.nda
     """The saved model, and the first examples of its data."""
     for name in NEW:
         if is_given(name):
-            raise ValueError(f"--{name.replace('_', '-')} and {path}: it describes a new model, not a saved one")
+            raise ValueError(f"{flag(name)} and {path}: it describes a new model, not a saved one")
     saved = load_model(path)
     X, T, data = examples_for(saved, path, options)
     chosen = _varied(T)[: options["examples"]] if data.classes is not None else slice(options["examples"])

@@ -12,11 +12,11 @@ import numpy as np
 
 from matgrad.backends import BACKENDS, automatic_backend
 from matgrad.callbacks.statistics import MEASURES
-from matgrad.cli.files import READS, Command
+from matgrad.cli.commands import Command, echo_json, json_option
+from matgrad.cli.files import READS
 from matgrad.datasets import Features
 from matgrad.foundation.files import is_safetensors, read_safetensors
 from matgrad.foundation.machine import instruction_sets, machine, thread_pools, versions
-from matgrad.foundation.writing import as_json as json_text
 from matgrad.program.program import Program, Value
 from matgrad.storage.checkpoints import RunState, read_checkpoint
 from matgrad.storage.models import read_arrays, read_description
@@ -26,7 +26,7 @@ from matgrad.storage.programs import load_program
 @click.command(cls=Command, short_help="Show what is in an npz or safetensors file.")
 @click.argument("file", type=READS)
 @click.option("--shapes-only", is_flag=True, help="Do not compute ranges and means.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
+@json_option
 def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
     """Show what is in an npz or safetensors FILE of weights, programs, checkpoints, data or predictions."""
     content = read_arrays(file)  # those of the model, if the file describes one
@@ -42,20 +42,20 @@ def inspect(file: Path, shapes_only: bool, as_json: bool) -> None:
     rows = [_row(name, A, shapes_only) for name, A in content.items() if name != "matgrad"]
     if as_json:
         parts = {"model": model, "information": information, "program": program, "run": run}
-        click.echo(json_text({"arrays": rows} | {name: part or None for name, part in parts.items()}))
+        echo_json({"arrays": rows} | {name: part or None for name, part in parts.items()})
         return
     if information.get("features") is not None:
         information |= _features(information["features"], file)
     for name, value in (model | information | program | run).items():
         click.echo(f"{name}: {value}")
     lines = [list(rows[0]) if rows else [], *([_cell(value) for value in row.values()] for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         click.echo("  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 @click.command(cls=Command, short_help="Show versions, backends and the machine.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
+@json_option
 def info(as_json: bool) -> None:
     """Show versions, installed backends, and the processor's instruction sets and threads."""
     values: dict[str, Any] = {
@@ -67,14 +67,16 @@ def info(as_json: bool) -> None:
         "threads": thread_pools(),
     }
     if as_json:
-        click.echo(json_text(values))
+        echo_json(values)
         return
-    lines = dict(values["versions"])
-    for name, is_found in values["backends"].items():
-        lines[f"backend {name:<12}"] = "installed" if is_found else "not installed"
-    lines |= {f"backend {'auto':<12}": values["auto"], **values["machine"]}
-    lines["instructions"] = " ".join(values["instruction_sets"])
-    lines |= {f"threads of {name}": number for name, number in values["threads"].items()}
+    installed = {name: "installed" if is_found else "not installed" for name, is_found in values["backends"].items()}
+    lines = {
+        **values["versions"],
+        **{f"backend {name:<12}": text for name, text in (*installed.items(), ("auto", values["auto"]))},
+        **values["machine"],
+        "instructions": " ".join(values["instruction_sets"]),
+        **{f"threads of {name}": number for name, number in values["threads"].items()},
+    }
     for name, value in lines.items():
         click.echo(f"{name:<16} {value}")
 

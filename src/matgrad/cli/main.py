@@ -11,13 +11,12 @@ import click
 import matgrad
 from matgrad.cli.bench import bench
 from matgrad.cli.check import check
+from matgrad.cli.commands import Command, as_click_error
 from matgrad.cli.convert import convert
 from matgrad.cli.data import data
 from matgrad.cli.derive import derive
-from matgrad.cli.errors import as_click_error
 from matgrad.cli.evaluate import evaluate, predict
 from matgrad.cli.explain import explain
-from matgrad.cli.files import CommandGroup
 from matgrad.cli.inspect import info, inspect
 from matgrad.cli.pictures import pictures_command
 from matgrad.cli.program import program
@@ -26,7 +25,7 @@ from matgrad.cli.train import train
 from matgrad.cli.verify import verify
 
 
-class Commands(CommandGroup):
+class Commands(click.Group):
     """A group that turns the package's own errors into one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -57,7 +56,7 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-@click.group(cls=Commands, context_settings={"max_content_width": 100})
+@click.group(cls=Commands, context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]})
 @click.version_option(matgrad.__version__, prog_name="matgrad")
 def main() -> None:
     """Multilayer perceptrons in batch matrix form.
@@ -67,7 +66,7 @@ def main() -> None:
     """
 
 
-@main.command()
+@main.command(cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the script that completes matgrad's options in SHELL.
@@ -82,7 +81,8 @@ def completion(shell: str) -> None:
 
 
 command: click.Command
-for command in (train, evaluate, predict, explain, convert, plot, runs_command, check, verify, derive, program, bench):
-    main.add_command(command)
-for command in (inspect, pictures_command, info, data):
+for command in (
+    *(train, evaluate, predict, explain, convert, plot, runs_command, check, verify, derive, program, bench),
+    *(inspect, pictures_command, info, data),
+):
     main.add_command(command)

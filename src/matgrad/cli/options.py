@@ -1,12 +1,12 @@
-"""Options that several commands share: data, plugins, engine and configuration files."""
+"""Options that several commands share: models, data, plugins, engine and configuration files."""
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import click
@@ -14,15 +14,17 @@ import click
 from matgrad import datasets
 from matgrad.backends import BACKENDS, get_backend
 from matgrad.backends.base import DTYPES, MATMULS
-from matgrad.cli.files import CIFAR10, MNIST, READS, Reads, ReadsFiles, Writes
-from matgrad.cli.groups import all_of, option
+from matgrad.cli.commands import all_of, option
+from matgrad.cli.files import READS, Reads, ReadsFiles, Writes
 from matgrad.cli.renamed import renaming
-from matgrad.cli.table_options import check_table_options, flag, given_table_options, target_options
-from matgrad.datasets import Dataset, Features
+from matgrad.datasets import Dataset
 from matgrad.datasets.normalization import KINDS
+from matgrad.datasets.tables import TASKS
 from matgrad.foundation.files import read_plain_values
 from matgrad.foundation.limits import FLOAT32, THREADS
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.program.models import BATCH_SIZE
+from matgrad.specifications.models import OPTIMIZER, WEIGHTS
 from matgrad.specifications.parsing import create
 from matgrad.specifications.plugins import load_plugin
 
@@ -44,12 +46,12 @@ class _Finite(click.FloatRange):
 
 
 POSITIVE = _Finite(min=TINY, max=FLOAT32)
-NOT_NEGATIVE = _Finite(min=0, max=FLOAT32)
 COUNT = click.IntRange(1, 2**31 - 1)
 SEED = click.IntRange(0, 2**32 - 1)
 SCALING = click.Choice(KINDS)
 BACKEND = click.Choice(["auto", *NUMERIC_BACKENDS])
-EPOCHS = Reads("epoch*.npz")
+FILES, EPOCHS = ReadsFiles(), Reads("epoch*.npz")
+MNIST, CIFAR10 = Reads("*-ubyte", "*-ubyte.gz"), Reads("*batch*", "*/*batch*", "*.tar.gz")
 READERS: dict[str, Callable[[Path], Dataset]] = {  # of the data sets that need nothing but their place
     "mnist": datasets.mnist,
     "fashion_mnist": datasets.fashion_mnist,
@@ -57,58 +59,32 @@ READERS: dict[str, Callable[[Path], Dataset]] = {  # of the data sets that need 
     "load_dataset": datasets.npz,
     "preprocessed": lambda folder: datasets.preprocessed(folder)[0],
 }
+GENERATED = {"checkerboard": datasets.checkerboard, "mini": datasets.mini}
+SOURCES = (*READERS, "table", "svmlight", "generate_dataset")  # the options that name data, of which one is given
+
+# what a specification of features may have, and the arguments of `datasets.table`
+FEATURES = {key: key for key in ("columns", "categorical", "missing", "unknown")} | {"drop": "drop_columns"}
 
 data_options = all_of(
-    option("Data", "--mnist", type=Reads(*MNIST), metavar="DIR", help="MNIST: the folder of its four IDX files."),
-    option("Data", "--fashion-mnist", type=Reads(*MNIST), metavar="DIR", help="Fashion-MNIST, likewise."),
-    option("Data", "--cifar10", type=Reads(*CIFAR10), metavar="PATH", help="CIFAR-10: its binary tar.gz, or a folder."),
+    option("Data", "--mnist", type=MNIST, metavar="DIR", help="MNIST: the folder of its four IDX files."),
+    option("Data", "--fashion-mnist", type=MNIST, metavar="DIR", help="Fashion-MNIST, likewise."),
+    option("Data", "--cifar10", type=CIFAR10, metavar="PATH", help="CIFAR-10: its binary tar.gz, or a folder."),
     option("Data", "--load-dataset", type=READS, metavar="FILE", help="An npz file with Xtrain, Ttrain, Xtest, Ttest."),
     option(
-        "Data",
-        "--table",
-        type=ReadsFiles(),
-        metavar="FILE[;TEST]",
-        help="A CSV, Parquet or Arrow file; without TEST, a fifth of its rows is held out.",
+        "Data", "--table", type=FILES, metavar="FILE[;TEST]", help="CSV, Parquet or Arrow.  [default TEST: a fifth]"
     ),
-    target_options,
-    option("Data", "--svmlight", type=ReadsFiles(), metavar="FILE[;TEST]", help="An svmlight (libsvm) file, likewise."),
+    option("Data", "--target", metavar="COLUMN", help="Its target: a name, or a number from 0.  [default: last]"),
+    option("Data", "--task", type=click.Choice(TASKS), help="[default: guessed from the targets]"),
+    option("Data", "--svmlight", type=FILES, metavar="FILE[;TEST]", help="An svmlight (libsvm) file, likewise."),
     option("Data", "--preprocessed", type=EPOCHS, metavar="DIR", help="A folder with epoch0.npz, epoch1.npz …"),
     option("Data", "--generate-dataset", metavar="NAME", help="checkerboard(1000) or mini(1000): generated examples."),
 )
 
-normalize_options = all_of(
-    option(
-        "Data",
-        "--normalize",
-        type=SCALING,
-        default="unit",
-        help="Scale inputs to [0, 1], or to mean 0 and deviation 1.",
-    ),
-    option(
-        "Data",
-        "--normalize-targets",
-        hidden=True,
-        type=SCALING,
-        help="Scale the targets of a regression, for training and its loss.  [default: standard after a linear layer, "
-        "with a squared error or Huber as loss; else none]",
-    ),
-)
-
-dtype_option = option("Engine", "--dtype", type=click.Choice(DTYPES), help="[default: of the model, or float32]")
-
-machine_options = all_of(
-    option("Engine", "--backend", type=BACKEND, default="auto", help="auto: the C++ core if it is built, else NumPy."),
-    option("Engine", "--device", metavar="NAME", help="cpu, cuda, cuda:1 …, or auto; without --backend on PyTorch."),
-    dtype_option,
-    option(
-        "Engine",
-        "--matmul",
-        hidden=True,
-        type=click.Choice(MATMULS),
-        default=MATMULS[0],
-        help="How float32 matrices are multiplied; tf32 and bf16 round the factors, on GPUs alone.",
-    ),
-    option("Engine", "--threads", type=click.IntRange(1, THREADS), metavar="N", help="CPU threads.  [default: all]"),
+ER = "Densities of the linear layers, or ER(0.05): Erdős–Rényi. Loaded weights are pruned."
+SUPPORTS = "Connect only what is not 0 in a file of W1, W2 …"
+density_options = all_of(
+    option("Sparsity", "--densities", metavar="LIST", help=ER),
+    option("Sparsity", "--supports", type=READS, metavar="FILE", help=SUPPORTS),
 )
 
 
@@ -118,114 +94,38 @@ def _plugins(ctx: click.Context, parameter: click.Parameter, files: tuple[Path, 
     return files
 
 
-plugin_option = option(
-    "Model",
-    "--plugin",
-    type=READS,
-    multiple=True,
-    metavar="FILE",
-    is_eager=True,
-    callback=_plugins,
-    help="A Python file with your own layers, activations, losses … to use by name.",
+PLUGIN = "A Python file with your own layers, activations, losses … to use by name."
+eager: dict[str, Any] = {"type": READS, "metavar": "FILE", "is_eager": True}  # what is read before other options
+plugin_option = option("Model", "--plugin", **eager, multiple=True, callback=_plugins, help=PLUGIN)
+
+
+def model_options(layers: str | None, sizes: str | None) -> Callable[[Any], Any]:
+    """The options that describe a new model, with the layers and sizes that it has by default."""
+    inputs = "Features, then outputs of each linear layer: 784;1024;512;10."
+    return all_of(
+        option("Model", "--layers", default=layers, metavar="LIST", help="The layers, from first to last."),
+        option("Model", "--layer-sizes", default=sizes, metavar="LIST", help=inputs),
+        option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Initial weights: Xavier, He …"),
+        option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of the linear layers."),
+        option("Model", "--loss", metavar="NAME", help="The loss.  [default: of a saved model, or by its layers]"),
+        density_options,
+        plugin_option,
+    )
+
+
+load_option = option("Model", "--load-weights", type=READS, metavar="FILE", help="Start from the model in a file.")
+optimizers_option = option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="One, or one per layer.")
+batch_option = option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, help="Examples per step.")
+seed_option = option("Training", "--seed", type=SEED, default=0, help="Seed of what is generated or drawn.")
+dtype_option = option("Engine", "--dtype", type=click.Choice(DTYPES), help="[default: of the model, or float32]")
+
+machine_options = all_of(
+    option("Engine", "--backend", type=BACKEND, default="auto", help="auto: the C++ core if it is built, else NumPy."),
+    option("Engine", "--device", metavar="NAME", help="cpu, cuda, cuda:1 …, or auto; without --backend on PyTorch."),
+    dtype_option,
+    option("Engine", "--matmul", hidden=True, type=click.Choice(MATMULS), default=MATMULS[0], help="On GPUs."),
+    option("Engine", "--threads", type=click.IntRange(1, THREADS), metavar="N", help="CPU threads.  [default: all]"),
 )
-
-
-def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    """Use the values in a configuration file as the defaults of the options."""
-    if path is None:
-        return None
-    content = read_plain_values(path)
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected options with their values, found {type(content).__name__}")
-    options = [p for p in ctx.command.params if isinstance(p, click.Option) and p.name != "config"]
-    if isinstance(content.get("configuration"), dict):  # the record of a run, which is repeated but not overwritten
-        written = [p.name for p in options if isinstance(p.type, Writes)]
-        data = content.get("data")
-        ctx.meta[REPEATED] = (path, data.get("sha256") if isinstance(data, dict) else None)
-        content = {key: value for key, value in content["configuration"].items() if key not in (*written, "overwrite")}
-    known = {p.opts[-1].removeprefix("--").replace("-", "_"): p for p in options} | {str(p.name): p for p in options}
-    values: dict[str, Any] = {}
-    for key, value in content.items():
-        _check_plain(key, value, path)
-        name = str(key).replace("-", "_")
-        if name == "config" or value is None:
-            continue  # so that the configuration of a run can be used as it is
-        if name not in known:
-            unknown = f"unknown option {str(key)!r}; known: {', '.join(sorted(known))}"
-            raise ValueError(f"{path}: {renaming(name) or unknown}")
-        if (target := str(known[name].name)) in values:
-            raise ValueError(f"{path}: {key!r} is given twice, under another name")
-        if isinstance(value, bool) and not known[name].is_flag:
-            raise ValueError(f"{path}: {key}: got a boolean, {value}, expected a number or a word in quotes")
-        values[target] = as_given(value, known[name].multiple)
-    ctx.default_map = {**(ctx.default_map or {}), **values}
-    return path
-
-
-def _check_plain(key: Any, value: Any, path: Path) -> None:
-    """Raise if an option cannot have a name or a value, such as a table or a date."""
-    items = value if isinstance(value, list) else [value]
-    if wrong := [x for x in (key, *items) if not isinstance(x, Value)]:
-        found = type(wrong[0]).__name__
-        raise ValueError(f"{path}: {str(key)!r}: expected a number, a word or a list of them, found {found}")
-
-
-def as_given(value: Any, multiple: bool) -> Any:
-    """A value of a configuration file as it would be on the command line; a list is joined by semicolons."""
-    if multiple:
-        return [str(item) for item in value] if isinstance(value, list) else [str(value)]
-    if isinstance(value, list):
-        return ";".join(map(str, value))
-    return value if isinstance(value, bool) else str(value)
-
-
-config_option = option(
-    "Other",
-    "--config",
-    type=READS,
-    metavar="FILE",
-    is_eager=True,
-    callback=_configuration,
-    help="TOML, YAML or JSON with values of options, or the run.json of a run, to repeat it.",
-)
-
-
-def data_sources(options: dict[str, Any]) -> dict[str, str]:
-    """The flags of the data sets that the options name, with the names of those options."""
-    known = (*READERS, "table", "svmlight", "generate_dataset")
-    return {flag(name): name for name in known if options[name] is not None}
-
-
-def load_data(
-    options: dict[str, Any],
-    seed: int,
-    like: Features | None = None,
-    task: str | None = None,
-    indices: Mapping[str, Any] = MappingProxyType({}),
-) -> Dataset:
-    """The data set that the options name, not yet normalized; the embedded digits if they name none.
-
-    A table has the features and, unless the options name another, the target and the task of the model; an
-    svmlight file has its task, and the number and the first index of its features, which are in `indices`.
-    """
-    given = data_sources(options)
-    if len(given) > 1:
-        raise ValueError(f"{' and '.join(given)}: expected one data set")
-    check_table_options(options, next(iter(given.values()), None))
-    if not given:
-        return datasets.digits()
-    (name,) = given.values()
-    value = options[name]
-    if name == "generate_dataset":
-        known = {"checkerboard": datasets.checkerboard, "mini": datasets.mini}
-        return create(value, known, "--generate-dataset", seed=seed)
-    if name in ("table", "svmlight"):
-        how: dict[str, Any] = {"task": task, "test": value[1] if len(value) > 1 else None}
-        how |= given_table_options(options)
-        if name == "svmlight":
-            return datasets.svmlight(value[0], **how, **indices)
-        return datasets.table(value[0], **how, like=like)
-    return READERS[name](value)
 
 
 def move(M: MultilayerPerceptron, options: dict[str, Any]) -> MultilayerPerceptron:
@@ -235,3 +135,108 @@ def move(M: MultilayerPerceptron, options: dict[str, Any]) -> MultilayerPerceptr
         import_module("jax").config.update("jax_enable_x64", True)
     names = ("dtype", "device", "matmul")
     return M.to(options["backend"], **{name: options[name] for name in names})
+
+
+# -- configuration files --------------------------------------------------------------------------
+
+
+def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Use the values in a configuration file as the defaults of the options."""
+    if path is None:
+        return None
+    content = read_plain_values(path)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected options with their values, found {type(content).__name__}")
+    if isinstance(content.get("configuration"), dict):  # the record of a run, which is repeated but not overwritten
+        data = content.get("data")
+        ctx.meta[REPEATED] = (path, data.get("sha256") if isinstance(data, dict) else None)
+        written = {p.name for p in ctx.command.params if isinstance(p.type, Writes)} | {"overwrite"}
+        content = {key: value for key, value in content["configuration"].items() if key not in written}
+    set_defaults(ctx, content, path)
+    return path
+
+
+def set_defaults(ctx: click.Context, values: Mapping[str, Any], path: Path) -> None:
+    """Use the values of options in a file as their defaults; those that are None are as if they were not there."""
+    options = [p for p in ctx.command.params if isinstance(p, click.Option)]
+    known = {p.opts[-1].removeprefix("--").replace("-", "_"): p for p in options} | {str(p.name): p for p in options}
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = str(key).replace("-", "_")
+        if wrong := [x for x in (key, *(value if isinstance(value, list) else [value])) if not isinstance(x, Value)]:
+            kind = type(wrong[0]).__name__
+            raise ValueError(f"{path}: {str(key)!r}: expected a number, a word or a list of them, found {kind}")
+        if name == "config" or value is None:
+            continue  # so that the configuration of a run can be used as it is
+        if name not in known:
+            unknown = f"unknown option {str(key)!r}; known: {', '.join(sorted(known))}"
+            raise ValueError(f"{path}: {renaming('--' + name.replace('_', '-')) or unknown}")
+        parameter = known[name]
+        if parameter.name in found:
+            raise ValueError(f"{path}: {key!r} is given twice, under another name")
+        if isinstance(value, bool) and not parameter.is_flag:
+            raise ValueError(f"{path}: {key}: got a boolean, {value}, expected a number or a word in quotes")
+        items = [str(item) for item in (value if isinstance(value, list) else [value])]
+        words = items if parameter.multiple else ";".join(items)
+        found[str(parameter.name)] = value if isinstance(value, bool) else words
+    ctx.default_map = {**(ctx.default_map or {}), **found}
+
+
+CONFIG = "TOML, YAML or JSON with values of options, or the run.json of a run, to repeat it."
+config_option = option("Options", "--config", **eager, callback=_configuration, help=CONFIG)
+
+
+# -- data -----------------------------------------------------------------------------------------
+
+
+def flag(name: str) -> str:
+    """The option on the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def given_sources(options: dict[str, Any]) -> list[str]:
+    """The options that name data."""
+    return [name for name in SOURCES if options[name] is not None]
+
+
+def load_data(options: dict[str, Any], like: Any = None, task: str | None = None, **indices: Any) -> Dataset:
+    """The data set that the options name, not yet normalized; the embedded digits if they name none.
+
+    A table has the features `like` those of a model and, unless the options name another, its target and its task; an
+    svmlight file has its task, and the number and the first index of its features, which are in `indices`.
+    """
+    given = given_sources(options)
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(map(flag, given))}: expected one data set")
+    name = given[0] if given else ""
+    for_tables = {"table": (), "svmlight": ("target", "features")}.get(name, ("target", "task", "features"))
+    if wrong := [flag(x) for x in for_tables if options.get(x) is not None]:
+        raise ValueError(f"{' and '.join(wrong)} need{'s' if len(wrong) == 1 else ''} --table")
+    if not given:
+        return datasets.digits()
+    value = options[name]
+    if name == "generate_dataset":
+        return create(value, GENERATED, "--generate-dataset", seed=options["seed"])
+    if name in READERS:
+        return READERS[name](value)
+    how: dict[str, Any] = {"task": options["task"] or task, "test": value[1] if len(value) > 1 else None}
+    if name == "svmlight":
+        return datasets.svmlight(value[0], **how, **indices)
+    features = {} if options.get("features") is None else parse_features(options["features"])
+    return datasets.table(value[0], target=options["target"], **how, **features, like=like)
+
+
+def parse_features(text: str) -> dict[str, Any]:
+    """The arguments of `datasets.table` in a specification such as ``drop=id,name; missing=median``."""
+    found: dict[str, Any] = {}
+    for item in text.split(";"):
+        key, _, value = (part.strip() for part in item.partition("="))
+        if key not in FEATURES or FEATURES[key] in found:
+            problem = "is there twice" if key in FEATURES else f"is unknown; known: {', '.join(FEATURES)}"
+            raise ValueError(f"--features {text!r}: {key!r} {problem}")
+        names = [name.strip() for name in next(csv.reader([value], skipinitialspace=True), [])]
+        if not names or "" in names:
+            raise ValueError(f"--features {text!r}: {key}: found {value!r}, expected names separated by commas")
+        is_list = key in ("columns", "drop") or (key == "categorical" and value != "auto")
+        found[FEATURES[key]] = names if is_list else value
+    return found

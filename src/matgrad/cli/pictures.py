@@ -3,71 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from matgrad.callbacks import Pictures
-from matgrad.cli.files import READS, Command, WritesFolder
-from matgrad.cli.groups import option
-from matgrad.cli.settings import Settings, WritesFolderWithSettings
+from matgrad.cli.commands import Command, option
+from matgrad.cli.files import READS, Writes
 from matgrad.foundation.imports import check_matplotlib
 from matgrad.foundation.writing import atomic_write
 from matgrad.inspection.pictures import FIGURES, parse_shape, snapshot, write_png
+from matgrad.specifications.parsing import parse_numbers
 from matgrad.storage.models import load_model
 
+NAMES = (*(f"{name}.gif" for name in FIGURES), *(f"epoch_*_{name}.png" for name in FIGURES))
+PICTURES = Writes(names=NAMES, settings={"epochs": lambda text: parse_numbers(text, "epoch"), "shape": parse_shape})
 
-class ImageShape(click.ParamType):
-    """The sizes of an image, and its channels, such as 28x28 or 32x32x3."""
-
-    name = "shape"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The string, if it is one."""
-        try:
-            parse_shape(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return value
+HELP = 'Draw the weights, as PNG files and animations: "DIR, epochs=0,5,10, shape=28x28".'
+picture_option = option("Output", "--pictures", type=PICTURES, metavar="DIR", help=HELP)
 
 
-def _epochs(text: str) -> list[int]:
-    """The numbers of epochs in a list such as ``0, 5, 10``."""
-    items = [item.strip() for item in text.split(",")]
-    if not all(item.isdecimal() for item in items):
-        raise ValueError(f"epochs: expected integers, separated by commas, found {text!r}")
-    return [int(item) for item in items]
-
-
-SHAPE_HELP = "Rows, columns and channels of the image that the inputs are, such as 28x28 or 32x32x3.  [default: square]"
-SETTINGS: Settings = {"epochs": _epochs, "shape": parse_shape}
-
-picture_option = option(
-    "Output",
-    "--pictures",
-    type=WritesFolderWithSettings(
-        *(f"{name}.gif" for name in FIGURES),
-        *(f"epoch_*_{name}.png" for name in FIGURES),
-        known=SETTINGS,
-        grows=True,
-    ),
-    metavar="DIR",
-    help='Draw the weights, as PNG files and animations: "DIR, epochs=0,5,10, shape=28x28".',
-)
-
-
-def pictures(options: dict[str, Any]) -> Pictures | None:
-    """The callback that the options ask for, if any."""
-    value = options["pictures"]
+def pictures(value: Path | None) -> Pictures | None:
+    """The callback that the option asks for, if any."""
     if value is None:
         return None
-    return Pictures(value.path, **{name: SETTINGS[name](text) for name, text in value.settings.items()})
+    folder, settings = PICTURES.split(value)
+    return Pictures(folder, **settings)
 
 
 @click.command("pictures", cls=Command, short_help="Draw pictures of a saved model's weights.")
 @click.argument("file", type=READS)
-@click.argument("folder", type=WritesFolder(*(f"{name}.png" for name in FIGURES)), metavar="DIR")
-@click.option("--shape", type=ImageShape(), metavar="HxW", help=SHAPE_HELP)
+@click.argument("folder", type=Writes(names=tuple(f"{name}.png" for name in FIGURES)), metavar="DIR")
+@click.option("--shape", metavar="HxW", help="Of the images, with channels if any: 32x32x3.  [default: square]")
 @click.option("--overwrite", is_flag=True, help="Replace the pictures that DIR has.")
 def pictures_command(file: Path, folder: Path, shape: str | None, overwrite: bool) -> None:
     """Draw the connections of the inputs, the connectivity of the layers and histograms of the weights.

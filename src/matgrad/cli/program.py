@@ -7,84 +7,50 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import matgrad as mg
-from matgrad.cli.files import READS, STANDARD_OUTPUT, WRITES, Writes, write_latex
-from matgrad.cli.groups import GroupedCommand, all_of, option
+from matgrad.cli.commands import Command, echo_json, json_option, latex_option, option
+from matgrad.cli.files import STANDARD_OUTPUT, WRITES, write_text
 from matgrad.cli.options import (
     COUNT,
     POSITIVE,
-    SEED,
+    batch_option,
     dtype_option,
-    plugin_option,
+    load_option,
+    model_options,
+    optimizers_option,
+    seed_option,
 )
-from matgrad.cli.saved_models import is_given, make_sparse, rebuilt
-from matgrad.cli.sparsity import density_options, sparsity_of
+from matgrad.cli.saved_models import described_model, is_given
 from matgrad.foundation.notation import document
 from matgrad.foundation.writing import Table
-from matgrad.foundation.writing import as_json as json_text
 from matgrad.loss_functions import create_loss
-from matgrad.program.models import BATCH_SIZE
-from matgrad.specifications.models import OPTIMIZER, WEIGHTS, create_model, set_optimizers
-from matgrad.storage.models import SavedModel
 
 if TYPE_CHECKING:
     from matgrad.program import Program
     from matgrad.program.sharding import Placements
 
-model_options = all_of(
-    option("Model", "--layers", default="ReLU;ReLU;Linear", metavar="LIST", help="The layers."),
-    option("Model", "--layer-sizes", default="784;1024;512;10", metavar="LIST", help="Layer sizes."),
-    option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Initial weights."),
-    option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of the linear layers."),
-    density_options,
-    option(
-        "Model",
-        "--load-weights",
-        type=READS,
-        metavar="MODEL",
-        help="A model file of `matgrad train`, or a program file.",
-    ),
-    plugin_option,
+PLACEMENTS = (
+    "What each rank has only a part of, such as 1.W=rows;1.b=columns;2.W=columns, or the word optimizer for X, T "
+    "and what optimizers remember.  [default: X=rows;T=rows]"
 )
 
 
-@click.command(cls=GroupedCommand, short_help="Show or save a training step, or feedforward, as equations.")
-@model_options
+@click.command(cls=Command, short_help="Show or save a training step, or feedforward, as equations.")
+@model_options("ReLU;ReLU;Linear", "784;1024;512;10")
+@load_option
 @option("Training", "--feedforward", is_flag=True, help="Compute Y in evaluation mode instead of a training step.")
-@option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="One, or one per layer.")
-@option("Training", "--loss", metavar="NAME", help="The loss function.  [default: the one that fits the last layer]")
-@option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, help="Examples per step.")
+@optimizers_option
+@batch_option
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
 @dtype_option
-@option("Training", "--seed", type=SEED, default=0, help="Seed of the weights.")
-@option(
-    "Training",
-    "--ranks",
-    type=COUNT,
-    metavar="P",
-    help="The program of one of P ranks: processes that train together.",
-)
+@seed_option
+@option("Training", "--ranks", type=COUNT, metavar="P", help="The program of one of P ranks, which train together.")
 @option("Training", "--rank", type=click.IntRange(min=0), default=0, help="Which one, from 0 to P - 1.")
-@option(
-    "Training",
-    "--placements",
-    metavar="LIST",
-    help="What each rank has only a part of, such as 1.W=rows;1.b=columns;2.W=columns, or the word optimizer for X, T "
-    "and what optimizers remember.  [default: X=rows;T=rows]",
-)
+@option("Training", "--placements", metavar="LIST", help=PLACEMENTS)
 @option("Output", "--as-recorded", is_flag=True, help="Show the program before operations are fused.")
-@option(
-    "Output", "--save", type=WRITES, metavar="FILE", help="Write the program and the weights to a safetensors file."
-)
-@option(
-    "Output",
-    "--latex",
-    type=Writes(prints=True),
-    metavar="FILE",
-    help="Write the equations as a LaTeX document; - prints it.",
-)
-@option("Output", "--json", "as_json", is_flag=True, help="Print as JSON, and nothing else.")
-def program(as_json: bool, **options: Any) -> None:
+@option("Output", "--save", type=WRITES, metavar="FILE", help="Write program and weights to a safetensors file.")
+@latex_option
+@json_option
+def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any) -> None:
     """Record a training step, or feedforward, and show it as equations in the order of execution.
 
     x' is x after the step, ⊙ multiplies elements, [x ≥ 0] is 1 or 0, and 1_N b repeats the row b.
@@ -94,63 +60,35 @@ def program(as_json: bool, **options: Any) -> None:
     from matgrad.program.rules import with_separate_exchange
     from matgrad.storage.programs import save_program
 
-    path: Path | None = options["save"]
-    latex: Path | None = options["latex"]
     if latex == STANDARD_OUTPUT and as_json:
-        raise click.UsageError("--latex - and --json: expected one of them, as each prints nothing else")
+        raise ValueError("--latex - and --json: expected one of them, as each prints nothing else")
     _check(options)
-    saved = described_model(options)
-    M = saved.model
-    loss = None
+    saved, loss, P = described_model(options), None, options["ranks"]
     if not options["feedforward"]:
         loss = create_loss(options["loss"]) if options["loss"] else saved.loss
         saved.information["loss"] = loss.specification()
-    result = M.program(
+    result = saved.model.program(
         feedforward=options["feedforward"],
         loss=loss,
         batch_size=options["batch_size"],
         clip_norm=options["clip"],
-        fused=not options["as_recorded"] and options["ranks"] is None,
+        fused=not options["as_recorded"] and P is None,
     )
-    messages = None
-    if options["ranks"] is not None:
+    messages: list[dict[str, Any]] = []
+    if P is not None:
         result, messages = _of_rank(result, options)
-    if path is not None:
-        save_program(result, path, saved)
+    if save is not None:
+        save_program(result, save, saved)
     if latex is not None:
-        write_latex(latex, document(program_latex(result)))
-    if latex != STANDARD_OUTPUT:
-        beside = {} if messages is None else {"messages": messages}
-        click.echo(json_text(as_dictionary(with_separate_exchange(result)) | beside) if as_json else str(result))
-        if messages is not None and not as_json:
+        write_text(latex, document(program_latex(result)), "LaTeX")
+    if as_json:
+        echo_json(as_dictionary(with_separate_exchange(result)) | ({} if P is None else {"messages": messages}))
+    elif latex != STANDARD_OUTPUT:
+        click.echo(str(result))
+        if P is not None:
             n, N = result.inputs["T"].shape[0], options["batch_size"]
-            share = f"rank {options['rank']} of {options['ranks']} has {n:d} of {N} examples"
+            share = f"rank {options['rank']} of {P} has {n:d} of {N} examples"
             click.echo(f"\n{share}; {_messages_text(messages)}")
-
-
-def described_model(options: dict[str, Any]) -> SavedModel:
-    """The model that the options describe or load, with its optimizers and its element type."""
-    mg.manual_seed(options["seed"])
-    if options["load_weights"]:
-        saved = rebuilt(options)
-        if note := make_sparse(saved.model, options):
-            click.echo(note, err=True)
-    else:
-        saved = SavedModel(new_model(options))
-    set_optimizers(saved.model, options["optimizers"])
-    saved.model.to(dtype=options["dtype"])
-    return saved
-
-
-def new_model(options: dict[str, Any]) -> mg.MultilayerPerceptron:
-    """The model that the options describe."""
-    return create_model(
-        options["layers"],
-        options["layer_sizes"],
-        weights=options["layer_weights"],
-        dropouts=options["dropouts"],
-        **sparsity_of(options),
-    )
 
 
 def _check(options: dict[str, Any]) -> None:
@@ -206,8 +144,9 @@ def _of_rank(program: Program, options: dict[str, Any]) -> tuple[Program, list[d
 
 def _messages_text(messages: list[dict[str, Any]]) -> str:
     """What a rank exchanges with the others, as a table."""
+    if not messages:
+        return "nothing is sent"
     total = sum(message["bytes"] for message in messages)
-    number = f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
     rows = [[f"{x['operation']} of {', '.join(x['carries'])}", f"{x['bytes']:,}"] for x in messages]
-    title = f"{number} of {total:,} bytes per step" if messages else "nothing is sent"
-    return Table(title, ["message", "bytes"], rows).text() if rows else title
+    number = f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
+    return Table(f"{number} of {total:,} bytes per step", ["message", "bytes"], rows).text()

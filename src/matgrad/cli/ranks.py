@@ -11,9 +11,8 @@ from typing import Any
 import click
 
 from matgrad import distributed
-from matgrad.cli.checkpoints import configuration_of, kept_options
-from matgrad.cli.errors import as_click_error
-from matgrad.cli.groups import GroupedCommand
+from matgrad.cli.checkpoints import WRITTEN, configuration_of, kept_options
+from matgrad.cli.commands import Command, as_click_error
 from matgrad.distributed import Disagreement, Group
 from matgrad.distributed.starting import place_of
 from matgrad.storage.checkpoints import find_checkpoint
@@ -22,7 +21,7 @@ RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # in the environment: how often torchru
 REPEATED = ("quiet", "as_json", "overwrite")  # flags of one command, which a checkpoint does not keep
 
 
-class RankedCommand(GroupedCommand):
+class RankedCommand(Command):
     """A command that runs in one process, or as a rank of several."""
 
     def make_context(
@@ -74,16 +73,12 @@ def _rank(backend: str) -> Iterator[Group]:
 
 def _resumed(command: click.Command, options: Mapping[str, Any]) -> list[str] | None:
     """The command line that resumes a restarted run; None if it is none, or has no checkpoint of the same options."""
-    value = options["checkpoint"]
-    if os.environ.get(RESTARTS, "0") == "0" or value is None or not value.path.is_dir():
+    if os.environ.get(RESTARTS, "0") == "0" or options["checkpoint"] is None:
         return None
-    folder = value.path
-    with suppress(ValueError):  # there is no checkpoint yet
-        known, asked = configuration_of(find_checkpoint(folder)), kept_options(command, options)
+    folder, _ = WRITTEN.split(options["checkpoint"])
+    with suppress(ValueError, OSError):  # there is no checkpoint yet
+        known, asked = configuration_of(find_checkpoint(folder)), kept_options(options)
         if all(known.get(name) == asked[name] for name in asked if name not in ("device", "threads")):
-            return [
-                "--resume",
-                str(folder),
-                *(p.opts[0] for p in command.params if p.name in REPEATED and options[p.name]),
-            ]
+            flags = [p.opts[0] for p in command.params if p.name in REPEATED and options[p.name]]
+            return ["--resume", str(folder), *flags]
     return None

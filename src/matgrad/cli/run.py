@@ -6,47 +6,69 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 import matgrad as mg
 from matgrad import datasets
-from matgrad.callbacks import Accounting, Callback, EarlyStopping, GradientCheck, Matrices, Report, Statistics
+from matgrad.callbacks import (
+    Accounting,
+    Callback,
+    EarlyStopping,
+    GradientCheck,
+    Log,
+    Matrices,
+    Report,
+    Statistics,
+    TensorBoard,
+)
 from matgrad.callbacks.ending import diverged
-from matgrad.cli.checkpoints import checkpoint_of, checkpoints
-from matgrad.cli.logs import logs
+from matgrad.callbacks.logging import SUFFIXES
+from matgrad.cli.checkpoints import checkpoint_of, checkpoints, plain
 from matgrad.cli.options import REPEATED, move
 from matgrad.cli.pictures import pictures
-from matgrad.cli.run_record import run_record
-from matgrad.cli.saved_models import check_normalization, has_task_of, load_data_for, start_of, starting_model
-from matgrad.cli.settings import shown
-from matgrad.cli.sparsity import sparse_training
-from matgrad.cli.timer import Timer
+from matgrad.cli.saved_models import (
+    check_normalization,
+    has_task_of,
+    load_data_for,
+    sparse_training,
+    start_of,
+    starting_model,
+)
 from matgrad.datasets import Normalization
 from matgrad.distributed import current, is_first
-from matgrad.foundation.machine import set_threads, threads
+from matgrad.foundation.machine import machine, set_threads, threads, versions
 from matgrad.foundation.writing import as_json, write_json, write_or_rescue
-from matgrad.specifications.models import set_optimizers
+from matgrad.inspection.profiling import Profile, profile, table
+from matgrad.specifications.models import model_specification, set_optimizers
+from matgrad.storage.models import check_ending
 from matgrad.training import Training
 
 # the options that are arguments of `M.fit` as they are
 ARGUMENTS = ("loss", "learning_rate", "epochs", "batch_size", "seed", "validation", "early_stopping", "normalize")
+
+SHOWN = ("parameters", "batches")  # matrices that --show prints
 
 
 class TrainingRun:
     """One run: everything is checked before training starts, and only logs and pictures are written before it ends."""
 
     training: Training  # once it has started
+    profile: Profile | None  # of its training, with --timer
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
         set_threads(options["threads"])
         self.shown = shown(options["show"])
         mg.manual_seed(options["seed"])
+        if options["save_weights"] is not None:
+            check_ending(options["save_weights"])
         self.resumed = checkpoint_of(options)
         self.saved = start_of(options, self.resumed)
         self.data = load_data_for(self.saved, options)
@@ -58,7 +80,6 @@ class TrainingRun:
         move(self.M, options)
         options["dtype"] = self.M.dtype
         self._prepare()
-        self.timer = Timer(self.M, options["timer"])
         self.checkpoints = checkpoints(options, self.resumed, lambda: self.sha256 if is_first() else "")
         is_saved = any(options[name] for name in ("output", "save_weights", "save_dataset", "checkpoint"))
         self.report = Report(silent=options["quiet"] or options["as_json"] or not is_first(), patient=is_saved)
@@ -68,10 +89,9 @@ class TrainingRun:
         """The hash of the data, which takes a while."""
         return self.data.sha256()
 
-    @property
-    def statistics(self) -> Statistics:
-        """The callback that measures the model."""
-        return next(callback for callback in self.training.callbacks if isinstance(callback, Statistics))
+    def _callback(self, kind: type) -> Any:
+        """The callback of this class; None if there is none."""
+        return next((callback for callback in self.training.callbacks if isinstance(callback, kind)), None)
 
     def _check_data(self) -> None:
         """Raise if the data cannot be those of this run; warn if the run that --config repeats had others."""
@@ -106,14 +126,14 @@ class TrainingRun:
     # -- the run ------------------------------------------------------------------------------
     def run(self) -> None:
         """Train, measure, write what was asked for, and print the last line."""
-        started = time.time()
+        started, is_timed = time.time(), self.options["timer"] != "disabled"
         try:
-            try:
-                with self.timer.running(), _warnings_in(self.report):
+            with profile(self.M) if is_timed else nullcontext() as self.profile, _warnings_in(self.report):
+                try:
                     self.fit([_Start(self._introduce), *self._callbacks()])
-            except KeyboardInterrupt:
-                if not self.training.is_interrupted:
-                    raise
+                except KeyboardInterrupt:
+                    if not self.training.is_interrupted:
+                        raise
             self._conclude()
             results = self._results()
         except ArithmeticError as error:
@@ -154,18 +174,18 @@ class TrainingRun:
             Matrices(report.say) if "batches" in self.shown else None,
             self.topology,
             Accounting() if options["statistics"] == "costs" else None,
-            pictures(options),
+            pictures(options["pictures"]),
             self.checkpoints,
-            *logs(options),
+            *(Log(path) if path.suffix in SUFFIXES else TensorBoard(path) for path in options["log"]),
             report,
         ]
         return [callback for callback in callbacks if callback is not None]
 
     def _results(self) -> dict[str, float]:
         """The measures of the final model: those of the last epoch, if nothing has changed since."""
-        run = self.training
+        run, statistics = self.training, self._callback(Statistics)
         is_last = run.rows and not run.is_interrupted and not self.options["early_stopping"]
-        measured = run.row if is_last and self.statistics.every_epoch else self.statistics.measured(run)
+        measured = run.row if is_last and statistics.every_epoch else statistics.measured(run)
         results = {name: x for name, x in measured.items() if name.endswith(("loss", "accuracy", "rmse"))}
         if not math.isfinite(loss := results["loss"]):
             raise FloatingPointError(diverged(f"the loss is {loss}", run.epoch))
@@ -210,12 +230,15 @@ class TrainingRun:
             say("nothing was left to train")
         if run.is_interrupted:
             say(f"interrupted in epoch {run.epoch + 1}")
-        for stopping in (callback for callback in run.callbacks if isinstance(callback, EarlyStopping)):
-            if stopping.best is not None and not run.is_rescued:  # which the warning says
-                say(f"kept the model of epoch {stopping.best_epoch}, with validation loss {stopping.best:.4f}")
+        stopping: EarlyStopping | None = self._callback(EarlyStopping)
+        if stopping is not None and stopping.best is not None and not run.is_rescued:  # which the warning says
+            say(f"kept the model of epoch {stopping.best_epoch}, with validation loss {stopping.best:.4f}")
         if self.M.device not in (None, "cpu"):  # where compiling takes long
             say(f"compiling took {run.compilation_seconds:.2f} of the train seconds")
-        self.timer.show(self.report)
+        if self.profile is not None:
+            kind = self.options["timer"]
+            lines = [(text + bar).rstrip() for text, bar in table(self.profile.rows(kind))]
+            say("\n".join([*lines, *self.profile.notes(kind)]))
 
     # -- what is written ----------------------------------------------------------------------
     def _finish(self, results: dict[str, float], started: float) -> None:
@@ -224,7 +247,7 @@ class TrainingRun:
         found = {"loss": self.training.loss.specification(), "classes": self.data.classes}
         self.M.information = {**self.M.information, **found}
         is_recorded = options["output"] or options["as_json"]  # which hashes the data
-        record = run_record(self, results, started) if is_recorded else None
+        record = self._record(results, started) if is_recorded else None
         problems = [write_or_rescue(path, write) for path, write in self._files(results, record)]
         if self.checkpoints is not None and self.checkpoints.failure is not None:
             problems.append(f"the last checkpoint could not be written: {self.checkpoints.failure}")
@@ -249,6 +272,59 @@ class TrainingRun:
             yield options["output"] / "run.json", lambda path: write_json(path, record)
         if options["save_dataset"]:
             yield options["save_dataset"], partial(datasets.save_npz, self.data)
+
+    def _record(self, results: dict[str, float], started: float) -> dict[str, Any]:
+        """Seed, versions, machine, hash of the data as read, full configuration, epochs, results and times of a run.
+
+        `seconds` are those of the whole run, or of its last part if it was resumed, and in an epoch those of its
+        training, with compiling, which took `compilation_seconds` in all, without statistics.
+        """
+        M, data, training, options = self.M, self.data, self.training, self.options
+        return {
+            "seed": options["seed"],
+            "backend": M.engine,
+            "device": M.device or "cpu",
+            "matmul": M.matmul,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(started)),
+            "seconds": round(time.time() - started, 3),
+            "compilation_seconds": round(training.compilation_seconds, 3),
+            "resumed_from": plain(training.resumed_from),
+            "interrupted": training.is_interrupted,
+            "diverged": training.is_rescued,
+            "versions": versions(),
+            "machine": machine(),
+            "data": {
+                "name": data.name,
+                "sha256": self.sha256,
+                "training_examples": self._callback(Statistics).parts[""].size,  # without those held out
+                "test_examples": data.Xtest.shape[0],
+                "features": data.input_size,
+                "classes": data.classes,
+                "normalize": None if M.normalization is None else M.normalization.kind,
+                "normalize_targets": None if M.target_normalization is None else M.target_normalization.kind,
+            },
+            "model": model_specification(M) | {"loss": training.loss.specification()},
+            "configuration": {name: plain(value) for name, value in options.items() if name != "resume"},
+            "epochs": training.rows,
+            "results": results,
+            "timer": [] if self.profile is None else [asdict(row) for row in self.profile.rows(options["timer"])],
+        }
+
+
+def shown(text: str | None) -> set[str]:
+    """The matrices to print, of a list such as ``parameters, batches, precision=6``; sets how NumPy prints them."""
+    words, settings = set(), {"precision": 4, "edgeitems": 3}
+    for item in filter(None, (part.strip() for part in (text or "").split(","))):
+        name, _, number = (part.strip() for part in item.partition("="))
+        if item in SHOWN:
+            words.add(item)
+        elif name in settings and number.isdecimal() and 0 < int(number) <= 1000:
+            settings[name] = int(number)
+        else:
+            known = ", ".join([*SHOWN, *(f"{name}=N" for name in settings)])
+            raise ValueError(f"--show: expected a list of {known}, found {item!r}")
+    np.set_printoptions(**settings, threshold=100)  # type: ignore[arg-type]
+    return words
 
 
 class _Start(Callback):

@@ -6,28 +6,22 @@ from pathlib import Path
 
 import click
 
-from matgrad.cli.files import Command, Reads, Writes
+from matgrad.cli.commands import Command, echo_json, json_option, option
+from matgrad.cli.files import Reads, Writes
 from matgrad.cli.train import train
 from matgrad.datasets.reading import existing_folder
 from matgrad.foundation.imports import check_matplotlib
-from matgrad.foundation.writing import as_json
 from matgrad.inspection.figures import METADATA
 from matgrad.runs.comparison import KEYS, compare, sorted_by, table
 from matgrad.runs.figure import draw_runs
 from matgrad.runs.reading import RECORD, Run, read_run
 
+PLOTS, OUTPUT = ("plot.png", "plot.svg"), "The picture: a file that ends in .png or .svg. Repeatable."
+
 
 @click.command("plot", cls=Command, short_help="Draw loss, accuracy, learning rate and time of runs.")
 @click.argument("runs", type=Reads(RECORD), nargs=-1, required=True, metavar="RUN…")
-@click.option(
-    "--output",
-    type=Writes(*METADATA),
-    multiple=True,
-    default=("plot.png", "plot.svg"),
-    show_default=True,
-    metavar="FILE",
-    help="The picture: a file that ends in .png or .svg. May be repeated.",
-)
+@option("Options", "--output", type=Writes(*METADATA), multiple=True, default=PLOTS, metavar="FILE", help=OUTPUT)
 def plot(runs: tuple[Path, ...], output: tuple[Path, ...]) -> None:
     """Draw one or many runs: loss, accuracy or error, learning rate and time of training.
 
@@ -42,8 +36,8 @@ def plot(runs: tuple[Path, ...], output: tuple[Path, ...]) -> None:
 @click.command("runs", cls=Command, short_help="List and compare runs.")
 @click.argument("folder", type=Reads(), metavar="DIR")
 @click.option("--sort", type=click.Choice(list(KEYS)), default="name", show_default=True, help="The order of the runs.")
-@click.option("--json", "is_json", is_flag=True, help="Print the table as JSON.")
-def runs_command(folder: Path, sort: str, is_json: bool) -> None:
+@json_option
+def runs_command(folder: Path, sort: str, as_json: bool) -> None:
     """List the runs below DIR, found by their run.json: data, model, losses, accuracies, time, and options that differ.
 
     Losses and accuracies are those of the test data: of the final model, and the best of all epochs.
@@ -54,6 +48,9 @@ def runs_command(folder: Path, sort: str, is_json: bool) -> None:
             found.append(read_run(path))
         except ValueError as error:
             click.echo(f"note: skipped {error}", err=True)
-    ignored = {p.name for p in train.params if getattr(p, "group", None) in ("Output", "Other")} | {"seed"}
+    ignored = {p.name for p in train.params if getattr(p, "group", None) in ("Output", "Options")} | {"seed"}
     rows = sorted_by(sort, compare(found, folder, ignored))
-    click.echo(as_json(rows) if is_json else table(rows).text() if rows else f"{folder}: found no runs")
+    if as_json:
+        echo_json(rows)
+    else:
+        click.echo(table(rows).text() if rows else f"{folder}: found no runs")

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from matgrad.cli.options import load_data
-from matgrad.cli.sparsity import SPARSITY, check_sparsity, sparsity_of, starts_dense
-from matgrad.cli.table_options import flag
+from matgrad.callbacks import Callback
+from matgrad.callbacks.methods import FROM_DENSE, create_method
+from matgrad.cli.options import flag, load_data
 from matgrad.datasets import Dataset, Features
-from matgrad.foundation.numbers import preserved_generator
+from matgrad.foundation.numbers import manual_seed, preserved_generator
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import erdos_renyi_rule, layer_densities
-from matgrad.specifications.models import count_linear, create_model, model_specification
-from matgrad.specifications.parsing import parse_numbers
+from matgrad.specifications.models import count_linear, create_model, model_specification, set_optimizers
+from matgrad.specifications.parsing import parse_call, parse_numbers
 from matgrad.storage.checkpoints import Checkpoint
 from matgrad.storage.models import OnlyWeightsError, SavedModel, load_model, load_supports, load_weights
 
+SPARSITY = ("densities", "supports")  # the options of which at most one is given
 # the options that describe a model, and what they are called in its specification
 DESCRIPTION = {"layers": "layers", "layer_sizes": "sizes", "dropouts": "dropouts"}
 
@@ -38,35 +38,106 @@ def contradiction(name: str, options: dict[str, Any], found: str) -> ValueError:
     return ValueError(f"{given} contradict each other: the model in the file has {found}")
 
 
+# -- sparsity --------------------------------------------------------------------------------------
+
+
+def sparsity_of(options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `create_model` that make a model as sparse as the options say; without any, it is dense."""
+    if options["supports"] is None:
+        return {"densities": options["densities"]}
+    if options["densities"] is not None:
+        raise ValueError("--densities and --supports: expected one of them")
+    return {"supports": load_supports(options["supports"])}
+
+
+def densities_for(M: MultilayerPerceptron, densities: str) -> list[float]:
+    """The densities of the linear layers of M that ``0.1;0.2`` or ``ER(0.1)`` stands for."""
+    return layer_densities(densities, parse_numbers(model_specification(M)["sizes"], "layer size"))
+
+
+def starts_dense(options: dict[str, Any]) -> bool:
+    """Whether the method of sparse training starts from a dense model."""
+    specification = options["sparse_training"]
+    return specification is not None and parse_call(specification).name in FROM_DENSE
+
+
+def sparse_training(options: dict[str, Any], M: MultilayerPerceptron) -> Callback | None:
+    """The method of sparse training that the options describe, if any; one that starts dense reaches the densities."""
+    specification, densities = options["sparse_training"], options["densities"]
+    if specification is None:
+        return None
+    if not starts_dense(options):
+        return create_method(specification)
+    if options["supports"] is not None:
+        raise ValueError(f"--supports and --sparse-training {specification}: it starts from a dense model")
+    call = parse_call(specification)
+    if bool(call.arguments or "density" in call.keywords) == (densities is not None):
+        expected = f"expected --densities or {call.name}(density), and only one of them"
+        raise ValueError(f"--sparse-training {specification}: {expected}")
+    if densities is None:
+        return create_method(specification)
+    rule = erdos_renyi_rule(densities)
+    is_divided = rule is not None and call.name == "SNIP"  # which divides it among the layers itself
+    return create_method(specification, density=rule.density if rule and is_divided else densities_for(M, densities))
+
+
 # -- models ----------------------------------------------------------------------------------------
 
 
+def new_model(options: dict[str, Any], sizes: str = "", *, is_dense: bool = False) -> MultilayerPerceptron:
+    """The model that the options describe; without layer sizes, it has these."""
+    return create_model(
+        options["layers"],
+        options["layer_sizes"] or sizes,
+        weights=options["layer_weights"],
+        dropouts=options["dropouts"],
+        **({} if is_dense else sparsity_of(options)),
+    )
+
+
 def rebuilt(options: dict[str, Any]) -> SavedModel:
-    """The model of --load-weights as its file describes it; raises if options describe another one."""
-    path: Path = options["load_weights"]
-    saved = load_model(path)
-    if is_given("layer_weights"):
-        raise ValueError(f"--layer-weights and --load-weights: the weights are those of {path}")
+    """The model of --load-weights as its file describes it, which becomes that of the options.
+
+    Raise if the options describe another one.
+    """
+    saved = load_model(options["load_weights"])
     found = model_specification(saved.model)
-    given = {name: options[name] for name in DESCRIPTION if is_given(name)}
+    given = [name for name in DESCRIPTION if is_given(name)]
+    if is_given("layer_weights"):
+        raise contradiction("layer_weights", options, "its weights")
     if given:
-        wanted = found | {DESCRIPTION[name]: value for name, value in given.items()}
         try:
             with preserved_generator():
-                made = model_specification(create_model(**wanted))
+                made = model_specification(create_model(**found | {DESCRIPTION[x]: options[x] for x in given}))
         except ValueError as error:
             model = f"layers {found['layers']} and sizes {found['sizes']}"
-            raise contradiction(next(iter(given)), options, f"{model} ({error})") from None
+            raise contradiction(given[0], options, f"{model} ({error})") from None
         for name in given:
-            key = DESCRIPTION[name]
-            if made[key] != found[key]:
-                raise contradiction(name, options, f"{key} {found[key]}")
+            if made[DESCRIPTION[name]] != (own := found[DESCRIPTION[name]]):
+                raise contradiction(name, options, f"{DESCRIPTION[name]} {own}")
     saved.information.pop("results", None)  # what is trained further has others
+    options |= {name: found[key] for name, key in DESCRIPTION.items()}
+    if all(options[name] is None for name in SPARSITY):
+        options["densities"] = found.get("densities")
+    return saved
+
+
+def described_model(options: dict[str, Any]) -> SavedModel:
+    """The model that the options describe or load, with its optimizers and its element type."""
+    manual_seed(options["seed"])
+    if options["load_weights"]:
+        saved = rebuilt(options)
+        if note := make_sparse(saved.model, options):
+            click.echo(note, err=True)
+    else:
+        saved = SavedModel(new_model(options))
+    set_optimizers(saved.model, options["optimizers"])
+    saved.model.to(dtype=options["dtype"])
     return saved
 
 
 def start_of(options: dict[str, Any], resumed: Checkpoint | None) -> SavedModel | None:
-    """The model that training starts from; None if it is new. Its description becomes that of the options.
+    """The model that training starts from; None if it is new.
 
     A file that has only weights, as the original library writes them, fills the model that the options describe.
     """
@@ -75,30 +146,19 @@ def start_of(options: dict[str, Any], resumed: Checkpoint | None) -> SavedModel 
     if options["load_weights"] is None:
         return None
     try:
-        saved = rebuilt(options)
+        return rebuilt(options)
     except OnlyWeightsError:
         return None
-    found = model_specification(saved.model)
-    options |= {name: found[key] for name, key in DESCRIPTION.items()}
-    if all(options[name] is None for name in SPARSITY):
-        options["densities"] = found.get("densities")
-    return saved
 
 
 def starting_model(
     options: dict[str, Any], saved: SavedModel | None, data: Dataset, is_resumed: bool
 ) -> tuple[MultilayerPerceptron, str | None]:
     """The model to train, and a line that says how it was pruned, if it was."""
+    is_loaded, is_dense = options["load_weights"] is not None and not is_resumed, starts_dense(options)
     if saved is None:
-        is_dense = options["load_weights"] or starts_dense(options)
-        M = create_model(
-            options["layers"],
-            options["layer_sizes"] or default_sizes(options["layers"], data),
-            weights=options["layer_weights"],
-            dropouts=options["dropouts"],
-            **({} if is_dense else sparsity_of(options)),
-        )
-        if options["load_weights"]:
+        M = new_model(options, default_sizes(options["layers"], data), is_dense=is_loaded or is_dense)
+        if is_loaded:
             load_weights(M, options["load_weights"])
     else:
         M = saved.model
@@ -108,8 +168,7 @@ def starting_model(
     ):
         if found != expected:
             raise ValueError(f"the model has {found} {name}, but the data {data.name} needs {expected}")
-    is_pruned = options["load_weights"] and not is_resumed and not starts_dense(options)
-    return M, make_sparse(M, options) if is_pruned else None
+    return M, make_sparse(M, options) if is_loaded and not is_dense else None
 
 
 def default_sizes(layers: str, data: Dataset) -> str:
@@ -120,39 +179,27 @@ def default_sizes(layers: str, data: Dataset) -> str:
 
 def make_sparse(M: MultilayerPerceptron, options: dict[str, Any]) -> str | None:
     """Prune a model that has the weights of a file as the options say; a line that says so, if weights were dropped."""
-    check_sparsity(options)
-    given = next((name for name in SPARSITY if options[name] is not None), None)
-    rule = erdos_renyi_rule(options["densities"])
-    if given is None or (rule is not None and _is_erdos_renyi(M, options["densities"])):
+    ((name, value),) = sparsity_of(options).items()
+    if value is None:
         return None
-    if rule is not None and rule.power != 1:
-        raise ValueError(
-            f"--densities {options['densities']} and --load-weights: pruning has one threshold, not a power"
-        )
-    before, found = _stored(M), model_specification(M).get("densities", "1")
+    layers = M.linear_layers()
+    before, found = [x.nnz for x in layers], model_specification(M).get("densities", "1")
+    rule, how = None, f"to the supports in {options['supports']}"
     try:
-        if given == "supports":
-            M.set_supports(load_supports(options["supports"]))
-        elif rule is not None:
-            M.prune(overall=rule.density)
+        if name == "supports":
+            M.set_supports(value)
         else:
-            M.prune(options["densities"])
+            rule, how = erdos_renyi_rule(value), "by magnitude"
+            sizes = [x.input_size * x.output_size for x in layers]
+            if [round(d * n) for d, n in zip(densities_for(M, value), sizes, strict=False)] == before:
+                return None  # it has these densities
+            if rule is not None and rule.power != 1:
+                raise ValueError("pruning has one threshold, not a power")
+            M.prune(None if rule else value, overall=rule.density if rule else None)
     except ValueError as error:
-        raise contradiction(given, options, f"densities {found} ({error})") from None
-    how = f"to the supports in {options['supports']}" if given == "supports" else "by magnitude"
-    return f"pruned {how}: {sum(_stored(M))} of {sum(before)} weights stay" if _stored(M) != before else None
-
-
-def _is_erdos_renyi(M: MultilayerPerceptron, densities: str) -> bool:
-    """Whether M has the densities that ER(density) gives a new model."""
-    wanted = layer_densities(densities, parse_numbers(model_specification(M)["sizes"], "layer size"))
-    sizes = [x.input_size * x.output_size for x in M.linear_layers()]
-    return [round(d * n) for d, n in zip(wanted, sizes, strict=False)] == _stored(M)
-
-
-def _stored(M: MultilayerPerceptron) -> list[int]:
-    """The numbers of weights that the linear layers store."""
-    return [layer.nnz for layer in M.linear_layers()]
+        raise contradiction(name, options, f"densities {found} ({error})") from None
+    after = [x.nnz for x in layers]
+    return f"pruned {how}: {sum(after)} of {sum(before)} weights stay" if after != before else None
 
 
 # -- data ------------------------------------------------------------------------------------------
@@ -161,12 +208,12 @@ def _stored(M: MultilayerPerceptron) -> list[int]:
 def load_data_for(saved: SavedModel | None, options: dict[str, Any]) -> Dataset:
     """The data set that the options name, with the features, and for the task, of a saved model."""
     if saved is None:
-        return load_data(options, options["seed"])
+        return load_data(options)
     M, task = saved.model, "regression" if class_names(saved) is None else "classification"
     is_known = "classes" in saved.information or M.target_normalization is not None
     is_chosen = options.get("features") is not None
-    known = {"first_index": saved.information.get("first_index"), "features": M.layers[0].input_size}
-    data = load_data(options, options["seed"], None if is_chosen else M.features, task if is_known else None, known)
+    indices = {"first_index": saved.information.get("first_index"), "features": M.layers[0].input_size}
+    data = load_data(options, None if is_chosen else M.features, task if is_known else None, **indices)
     if is_chosen and M.features is not None and _inputs(data.features) != _inputs(M.features):
         raise contradiction("features", options, f"the features {', '.join(map(str, M.features.columns))}")
     return data

@@ -6,45 +6,46 @@ from typing import Any
 
 import click
 
+from matgrad.callbacks.logging import EVENTS, SUFFIXES
 from matgrad.cli.checkpoints import checkpoint_options
-from matgrad.cli.files import READS, WRITES, WRITES_MODEL, WritesFolder
-from matgrad.cli.groups import option
-from matgrad.cli.logs import log_option
+from matgrad.cli.commands import option
+from matgrad.cli.files import WRITES, Writes
 from matgrad.cli.options import (
     COUNT,
     POSITIVE,
+    SCALING,
     SEED,
     config_option,
     data_options,
+    load_option,
     machine_options,
-    normalize_options,
-    plugin_option,
+    model_options,
 )
 from matgrad.cli.pictures import picture_option
 from matgrad.cli.ranks import RankedCommand
 from matgrad.cli.run import TrainingRun
-from matgrad.cli.settings import Show
-from matgrad.cli.sparsity import density_options, sparse_training_option
-from matgrad.cli.table_options import features_option
-from matgrad.specifications.models import OPTIMIZER, WEIGHTS
+from matgrad.specifications.models import OPTIMIZER
 from matgrad.training import BATCH_SIZE, EPOCHS, LEARNING_RATE
 
 FRACTION = click.FloatRange(0, 1, min_open=True, max_open=True)
-RUN_FOLDER = WritesFolder("run.json", "model.npz", grows=True)
+RUN_FOLDER, LOG = Writes(names=("run.json", "model.npz")), Writes(*SUFFIXES, names=(EVENTS,))
 STATISTICS, TIMER = click.Choice(["none", "loss", "costs"]), click.Choice(["disabled", "brief", "full"])
+FEATURES = '"drop=id,name; categorical=auto; missing=median; unknown=zero"; columns=… chooses them'
+STOPPING = "Stop after this many epochs without a smaller validation loss, and keep the best model."
+METHODS = (
+    "SET, RigL(0.3, every=100, decay=cosine), SNIP, GMP, or your own rules: "
+    "Topology(Magnitude(0.2), grow=Random, weights=Xavier, every=100)."
+)
+LOGS = "Write a row per epoch to PATH.jsonl, PATH.csv, or a folder for TensorBoard. Repeatable."
 
 
 @click.command(cls=RankedCommand, short_help="Train a multilayer perceptron.")
-@option("Model", "--layers", default="ReLU;ReLU;Linear", metavar="LIST", help="The layers, from first to last.")
-@option("Model", "--layer-sizes", metavar="LIST", help="Features, then outputs of each linear layer: 784;1024;512;10.")
-@option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Initial weights: Xavier, He, DenseHe …")
-@option("Model", "--load-weights", type=READS, metavar="FILE", help="Start from the model or weights in a file.")
-@option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of the linear layers.")
-@option("Model", "--loss", metavar="NAME", help="The loss function.  [default: fits the last layer]")
-@plugin_option
+@model_options("ReLU;ReLU;Linear", None)
+@load_option
 @data_options
-@features_option
-@normalize_options
+@option("Data", "--features", metavar="SPEC", help=f"Columns of the table, such as {FEATURES}.")
+@option("Data", "--normalize", type=SCALING, default="unit", help="Scale inputs to [0, 1], or to mean 0, deviation 1.")
+@option("Data", "--normalize-targets", hidden=True, type=SCALING, help="Scale the targets of a regression.")
 @option("Data", "--validation", type=FRACTION, metavar="FRACTION", help="Hold out this part of the training data.")
 @option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="Such as Adam(weight_decay=1e-4, l1=1e-5).")
 @option("Training", "--learning-rate", default=str(LEARNING_RATE), metavar="RATE", help="A number or a schedule.")
@@ -55,34 +56,21 @@ STATISTICS, TIMER = click.Choice(["none", "loss", "costs"]), click.Choice(["disa
 @option("Training", "--clip", type=POSITIVE, metavar="C", help="Clip gradients to norm C.")
 @option("Training", "--seed", type=SEED, default=0, metavar="N", help="Seed of weights, order of examples and dropout.")
 @option("Training", "--no-shuffle", hidden=True, is_flag=True, help="Take the examples in the order of the data.")
-@option(
-    "Training",
-    "--early-stopping",
-    type=click.IntRange(min=1),
-    metavar="EPOCHS",
-    help="Stop after this many epochs without a smaller validation loss, and keep the best model.",
-)
+@option("Training", "--early-stopping", type=COUNT, metavar="EPOCHS", help=STOPPING)
 @checkpoint_options
-@density_options
-@sparse_training_option
+@option("Sparsity", "--sparse-training", metavar="METHOD", help=METHODS)
 @option("Output", "--output", type=RUN_FOLDER, metavar="DIR", help="Write run.json and model.npz to this folder.")
 @option("Output", "--overwrite", is_flag=True, help="Replace the files of another run in such a folder.")
-@log_option
+@option("Output", "--log", type=LOG, multiple=True, metavar="PATH", help=LOGS)
 @picture_option
-@option("Output", "--save-weights", type=WRITES_MODEL, metavar="FILE", help="Write the trained model to an npz file.")
+@option("Output", "--save-weights", type=WRITES, metavar="FILE", help="Write the trained model to an npz file.")
 @option("Output", "--save-dataset", hidden=True, type=WRITES, metavar="FILE", help="Write the data to an npz file.")
 @option("Output", "--quiet", is_flag=True, help="Print only the last line.")
 @option("Output", "--json", "as_json", is_flag=True, help="Print only the record of the run, as JSON.")
 @option("Output", "--statistics", type=STATISTICS, help="Of each epoch; costs: FLOPs, memory.  [default: loss]")
 @option("Output", "--timer", type=TIMER, default="disabled", help="Time the parts of a step, or each equation.")
 @option("Output", "--gradient-step", hidden=True, type=POSITIVE, metavar="H", help="Check gradients by differences.")
-@option(
-    "Output",
-    "--show",
-    type=Show(),
-    metavar="LIST",
-    help='Print matrices: "parameters, batches, precision=6, edgeitems=5" (any of these).',
-)
+@option("Output", "--show", metavar="LIST", help="Print matrices: parameters, batches, precision=6, edgeitems=5.")
 @machine_options
 @option("Engine", "--eager", hidden=True, is_flag=True, help="Run the equations one by one, not compiled.")
 @config_option

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from matgrad.backends import get_backend
-from matgrad.cli.files import WRITES, Command, write_latex
+from matgrad.cli.commands import Command, echo_json, json_option, option
+from matgrad.cli.files import WRITES, write_text
 from matgrad.cli.options import plugin_option
-from matgrad.foundation.writing import as_json as json_text
 
 if TYPE_CHECKING:
     from matgrad.inspection.verdicts import Case, Check
@@ -28,34 +28,15 @@ MEANING = (
 
 
 @click.command(cls=Command, short_help="Check every equation symbolically.")
-@click.option(
-    "--layer",
-    "only",
-    multiple=True,
-    metavar="NAME",
-    help="Only this layer, loss, function, optimizer or lemma; may be repeated.",
-)
-@click.option("--quick", is_flag=True, help="Only a selection, which takes seconds.")
-@click.option("--all-sizes", is_flag=True, help="Prove the equations for all sizes N, D and K, in index notation.")
-@click.option(
-    "--explain", metavar="EQUATION", help="With --all-sizes: print a derivation of one equation, as SoftmaxLayer.DZ."
-)
-@click.option(
-    "--latex",
-    type=WRITES,
-    metavar="FILE",
-    help="Write the validated equations, or the derivation, as a LaTeX document.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON, and nothing else.")
+@option("Options", "--layer", multiple=True, metavar="NAME", help="Only this layer, loss, optimizer … Repeatable.")
+@option("Options", "--quick", is_flag=True, help="Only a selection, which takes seconds.")
+@option("Options", "--all-sizes", is_flag=True, help="Prove the equations for all sizes N, D and K.")
+@option("Options", "--explain", metavar="NAME", help="With --all-sizes: print a derivation, such as SoftmaxLayer.DZ.")
+@option("Output", "--latex", type=WRITES, metavar="FILE", help="Write the equations as a LaTeX document.")
+@json_option
 @plugin_option
 def verify(
-    only: tuple[str, ...],
-    quick: bool,
-    all_sizes: bool,
-    explain: str | None,
-    latex: Path | None,
-    as_json: bool,
-    plugin: tuple[Path, ...],
+    layer: tuple[str, ...], quick: bool, all_sizes: bool, latex: Path | None, as_json: bool, **more: Any
 ) -> None:
     """Run SymPy matrices through the classes that train, and compare with SymPy's own derivatives.
 
@@ -67,14 +48,19 @@ def verify(
     status is 1 if one is not. Optimizers are not included. With --explain, the proof of one equation is printed in
     steps, each with its rule; --layer says for which layer or activation function, if there are several.
     """
-    if explain is not None:
+    if more["explain"] is not None:
         if quick or as_json or not all_sizes:
             raise click.UsageError("--explain goes with --all-sizes, and with --layer, --latex and --plugin alone")
-        _explain(explain, only, latex)
+        from matgrad.proofs import suite as proofs
+
+        explanation = proofs.explain(more["explain"], layer)
+        click.echo(f"{explanation}\n{MEANING}")
+        if latex is not None:
+            write_text(latex, explanation.latex(), "LaTeX")
         return
     start, checks = time.perf_counter(), []
     right, wrong_word = ("proved", "NOT PROVED") if all_sizes else ("right", "WRONG")
-    chosen = _cases(only, quick, all_sizes)
+    chosen = _cases(layer, quick, all_sizes)
     if not as_json:
         click.echo(_line(*COLUMNS))
     for x in _progress(chosen, silent=as_json):
@@ -84,10 +70,10 @@ def verify(
             click.echo(_line(x.name, x.location, x.label, x.sizes, x.method, f"{x.seconds:.2f}", verdict))
     wrong, judged = [x for x in checks if not x.ok], [x for x in checks if not x.note]
     if not judged:
-        raise ValueError(f"no equation was checked: {', '.join(only) or 'nothing was selected'}")
+        raise ValueError(f"no equation was checked: {', '.join(layer) or 'nothing was selected'}")
     if as_json:
         count = {"not_proved" if all_sizes else "wrong": len(wrong)}
-        click.echo(json_text({"checks": [asdict(x) for x in checks]} | count))
+        echo_json({"checks": [asdict(x) for x in checks]} | count)
     else:
         notes = (f"note: {x.name} {x.location}: {x.note}" for x in checks if x.note)
         for text in dict.fromkeys([*(x.message for x in wrong), *notes]):
@@ -99,7 +85,7 @@ def verify(
     if latex is not None:
         from matgrad.symbolic.suite import validated_equations
 
-        write_latex(latex, validated_equations(checks))
+        write_text(latex, validated_equations(checks), "LaTeX")
     if wrong:
         raise click.exceptions.Exit(1)
 
@@ -128,14 +114,3 @@ def _progress(chosen: Sequence[Case], silent: bool) -> Iterator[Check]:
 
 def _line(*cells: str) -> str:
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, COLUMNS.values(), strict=True)).rstrip()
-
-
-def _explain(name: str, only: tuple[str, ...], latex: Path | None) -> None:
-    """Print the derivation of an equation."""
-    from matgrad.proofs import suite as proofs
-
-    explanation = proofs.explain(name, only)
-    click.echo(str(explanation))
-    click.echo(MEANING)
-    if latex is not None:
-        write_latex(latex, explanation.latex())

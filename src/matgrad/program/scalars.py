@@ -57,7 +57,7 @@ class ScalarWriter:
             case ast.Name(id=name):
                 return self.names.get(name, name), _ATOM
             case ast.Constant(value=int() | float() as number):
-                return self.number.format(number=float(number)), _ATOM
+                return self.number.format(number=number), _ATOM
             case ast.UnaryOp(op=ast.USub(), operand=x):
                 return f"-{self._written(x, _UNARY)}", _UNARY
             case ast.Compare(left=x, ops=[ast.GtE()], comparators=[ast.Constant(value=0)]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import zip_longest
 from typing import Any
@@ -12,7 +12,6 @@ from matgrad.foundation.limits import LAYERS as MOST_LAYERS
 from matgrad.foundation.limits import check_bytes, check_count
 from matgrad.foundation.numbers import check_size, preserved_generator
 from matgrad.layers import (
-    ActivationDropoutLayer,
     ActivationLayer,
     BatchNormalizationLayer,
     DropoutLayer,
@@ -70,11 +69,13 @@ def create_model(
     """
     if densities is not None and supports is not None:
         raise ValueError("densities and supports: expected one of them")
-    if densities is not None:
-        densities = layer_densities(densities, parse_numbers(sizes, "layer size"))
-    listed = _LayerItems(parse_densities(1 if densities is None else densities), "densities")
-    sparsity = listed if supports is None else _given_supports(supports)
-    check_bytes(model_bytes(layers, sizes, map(_density, sparsity.values)), f"the model with sizes {sizes}")
+    if supports is None:
+        fractions = layer_densities(1 if densities is None else densities, parse_numbers(sizes, "layer size"))
+        sparsity = _LayerItems(fractions, "densities")
+    else:
+        sparsity = _LayerItems([None if S is None else as_support(S) for S in supports], "supports")
+        fractions = [1.0 if S is None else S.density or 1.0 for S in sparsity.values]  # an empty one is refused below
+    check_bytes(model_bytes(layers, sizes, fractions), f"the model with sizes {sizes}")
     items = split_items(layers, "layer")
     kinds = _kinds(items)
     rates = _LayerItems(parse_numbers(dropouts, "dropout", float), "dropouts")
@@ -86,7 +87,7 @@ def create_model(
     M = MultilayerPerceptron()
     for position, (item, kind, (D, K)) in enumerate(zip(items, kinds, _sizes(kinds, sizes), strict=True), start=1):
         with at_position("layer", position):
-            layer = _create_layer(item, kind, D, K, rates, renewals, sparsity)
+            layer = _create_layer(item, kind, D, K, [rates, renewals, sparsity])
             for _, part in layer.walk():
                 if isinstance(part, LinearLayer):
                     part.set_weights(distributions.take())
@@ -100,17 +101,14 @@ def create_model(
 def model_bytes(layers: Items, sizes: Items, densities: Items = 1) -> int:
     """About as many bytes as `create_model` takes: for weights, momentum and indices, and to draw the largest layer."""
     kinds, fractions = _kinds(split_items(layers, "layer")), parse_densities(densities)
-    linear = sum(not _keeps_size(kind) for kind in kinds)
-    if len(fractions) != linear:  # one for all, or layers whose parts have their own
-        fractions = [max(fractions)] * linear
-    kept, drawn = 0, [0]
-    for kind, (D, K) in zip(kinds, _sizes(kinds, sizes), strict=True):
-        kept += 16 * (D + K)
-        if not _keeps_size(kind):
-            density = fractions.pop(0)
-            weights = round(Fraction(density) * D * K)  # sizes may be too large for a float
-            kept += (8 if density == 1 else 20) * weights
-            drawn.append(8 * weights if density == 1 else 28 * weights + (8 * D * K if density > 1 / 8 else 0))
+    pairs = [pair for kind, pair in zip(kinds, _sizes(kinds, sizes), strict=True) if not _keeps_size(kind)]
+    if len(fractions) != len(pairs):  # one for all, or layers whose parts have their own
+        fractions = [max(fractions)] * len(pairs)
+    kept, drawn = 16 * sum(D + K for D, K in pairs), [0]
+    for (D, K), density in zip(pairs, fractions, strict=True):
+        weights = round(Fraction(density) * D * K)  # sizes may be too large for a float
+        kept += (8 if density == 1 else 20) * weights
+        drawn.append(8 * D * K if density > 1 / 8 else 28 * weights)
     return kept + max(drawn)
 
 
@@ -158,7 +156,7 @@ def model_specification(M: MultilayerPerceptron) -> dict[str, str]:
     renewed = {renew for rate, renew in zip(rates, renewals, strict=True) if rate} or {"step"}
     densities = [format_density(x.W.support) if isinstance(x.W, SparseMatrix) else "1" for x in linear]
     for i, layer in enumerate(M.layers, start=1):
-        if layer.parts() or not _is_builtin(layer):
+        if layer.parts() or type(layer).__module__.partition(".")[0] != "matgrad":
             _check_specification(f"layer {i}, {layer!r}", layer)
     return {
         "layers": ";".join(layer.specification() for layer in M.layers),
@@ -174,22 +172,15 @@ def _dropout(layer: LinearLayer) -> tuple[float, str]:
     return (layer.dropout, layer.renew) if isinstance(layer, LinearDropoutLayer) else (0.0, "step")
 
 
-def _is_builtin(thing: object) -> bool:
-    """Whether the class of a thing belongs to the package."""
-    return type(thing).__module__.partition(".")[0] == "matgrad"
-
-
 def _check_specification(name: str, layer: Layer) -> None:
     """Raise if a layer differs from the one its specification makes."""
     specification = layer.specification()
-    linear = [x for _, x in layer.walk() if isinstance(x, LinearLayer)]
-    dropouts = [_dropout(x) for x in linear] or [(0.0, "step")]
-    rates = _LayerItems([rate for rate, _ in dropouts], "dropouts")
-    renewals = _LayerItems([renew for _, renew in dropouts], "values of renew")
+    dropouts = [_dropout(x) for _, x in layer.walk() if isinstance(x, LinearLayer)] or [(0.0, "step")]
+    rates, renewals = zip(*dropouts, strict=True)
+    items = [_LayerItems(rates, "dropouts"), _LayerItems(renewals, "values of renew"), _LayerItems([None], "supports")]
     try:
         with preserved_generator():
-            sizes = layer.input_size, layer.output_size
-            made = _create_layer(specification, type(layer), *sizes, rates, renewals, _LayerItems([None], "supports"))
+            made = _create_layer(specification, type(layer), layer.input_size, layer.output_size, items)
     except Exception as error:  # whatever a constructor with other arguments than (D, K) raises
         raise ValueError(f"{name}: cannot be made from its specification {specification!r}: {error}") from None
     for found, expected in zip_longest(_settings(layer), _settings(made), fillvalue="nothing"):
@@ -197,22 +188,19 @@ def _check_specification(name: str, layer: Layer) -> None:
             raise ValueError(f"{name}: its specification {specification!r} makes {expected}, but it has {found}")
 
 
-def _settings(layer: Layer) -> list[str]:
+def _settings(layer: Layer) -> Iterator[str]:
     """A layer and its parts in words: names, specifications, numbers and strings, which a specification must give."""
-
-    def described(name: str, part: Layer) -> str:
+    for name, part in layer.walk():
         plain = {k: v for k, v in vars(part).items() if isinstance(v, bool | int | float | str) and k != "training"}
         values = ", ".join(f"{attribute} = {value}" for attribute, value in plain.items())
-        return f"{f'part {name}' if name else 'a layer'} {part.specification()} with {values}"
-
-    return [described(name, part) for name, part in layer.walk()]
+        yield f"{f'part {name}' if name else 'a layer'} {part.specification()} with {values}"
 
 
 class _LayerItems:
-    """A list with one item per linear layer, in the order of the model; if `is_shared`, a single item serves all."""
+    """A list with one item per linear layer, in the order of the model; a single one serves all, but for supports."""
 
-    def __init__(self, values: list[Any], what: str, *, is_shared: bool = True) -> None:
-        self.values, self.what, self.is_shared, self.taken = values, what, is_shared, 0
+    def __init__(self, values: Sequence[Any], what: str) -> None:
+        self.values, self.what, self.is_shared, self.taken = values, what, what != "supports", 0
 
     def take(self) -> Any:
         """The item of the next linear layer."""
@@ -229,66 +217,40 @@ class _LayerItems:
             raise ValueError(f"expected {expected} {self.what} for {n} linear layers, found {found}")
 
 
-def _given_supports(supports: Sequence[Any]) -> _LayerItems:
-    """The supports of linear layers, one for each; None for a dense layer."""
-    values = [None if S is None else as_support(S) for S in supports]
-    for position, S in enumerate(values, start=1):
-        if S is not None and not S.nnz:
-            raise ValueError(f"support {position}: expected at least one element, found {S!r}")
-    return _LayerItems(values, "supports", is_shared=False)
+def _create_layer(item: str, kind: type[Any], D: int, K: int, items: Sequence[_LayerItems]) -> Layer:
+    """The layer, or the activation layer with the activation function, that the item names.
 
-
-def _density(item: float | Support | None) -> float:
-    """A density, or that of a support."""
-    return 1.0 if item is None else item.density if isinstance(item, Support) else item
+    The layer and its linear parts take the next of the items: dropout rates, renewals, and supports or densities.
+    """
+    options: dict[str, Any] = {}
+    made = ActivationLayer if issubclass(kind, ActivationFunction) else kind
+    if issubclass(made, LinearLayer):
+        rate, renew, sparsity = (x.take() for x in items)
+        made = DROPOUT_LAYERS.get(made, made) if rate else made
+        if issubclass(made, LinearDropoutLayer):
+            options = {"dropout": rate, "renew": renew}
+        elif rate:
+            raise ValueError(f"{made.__name__} drops no weights: derive it from LinearDropoutLayer")
+        if (support := _support(sparsity, K, D)) is not None:
+            options["support"] = support
+    if issubclass(kind, ActivationFunction):
+        return made(D, K, item, **options)
+    layer: Layer = create(item, {parse_call(item).name: made}, "layer", D, K, **options)
+    for _, part in layer.walk():
+        if isinstance(part, LinearLayer) and part is not layer:
+            rate, renew, sparsity = (x.take() for x in items)
+            if isinstance(part, LinearDropoutLayer):
+                part.set_dropout(rate or part.dropout, renew if rate else part.renew)
+            elif rate:
+                add_dropout(part, rate, renew)
+            if (support := _support(sparsity, part.output_size, part.input_size)) is not None:
+                part.set_support(support)
+    return layer
 
 
 def _support(item: float | Support | None, K: int, D: int) -> Support | None:
     """The given support, or a random one with a density below 1; None for a dense layer."""
     return item if item is None or isinstance(item, Support) else random_support(K, D, item)
-
-
-def _create_layer(
-    item: str, kind: type, D: int, K: int, rates: _LayerItems, renewals: _LayerItems, sparsity: _LayerItems
-) -> Layer:
-    """The layer, or the activation layer with the activation function, that the item names.
-
-    The layer and its linear parts take the next dropout rates, with their renewals, and supports.
-    """
-    options: dict[str, Any] = {}
-    if issubclass(kind, LinearLayer | ActivationFunction):
-        rate, renew = rates.take(), renewals.take()
-        if rate:
-            kind = _with_dropout(kind)
-        if issubclass(kind, LinearDropoutLayer):
-            options = {"dropout": rate, "renew": renew}
-        support = _support(sparsity.take(), K, D)
-        if support is not None:
-            options["support"] = support
-    if issubclass(kind, ActivationFunction):
-        return ActivationLayer(D, K, item, **options)
-    if kind is ActivationDropoutLayer:
-        return ActivationDropoutLayer(D, K, item, **options)
-    layer: Any = create(item, {parse_call(item).name: kind}, "layer", D, K, **options)
-    for _, part in layer.walk():
-        if isinstance(part, LinearLayer) and part is not layer:
-            rate, renew = rates.take(), renewals.take()
-            if isinstance(part, LinearDropoutLayer):
-                part.set_dropout(rate or part.dropout, renew if rate else part.renew)
-            elif rate:
-                add_dropout(part, rate, renew)
-            support = _support(sparsity.take(), part.output_size, part.input_size)
-            if support is not None:
-                part.set_support(support)
-    return layer
-
-
-def _with_dropout(kind: type[Any]) -> type:
-    """The kind of layer that drops the weights of such a layer, or of one with such an activation function."""
-    found = ActivationDropoutLayer if issubclass(kind, ActivationFunction) else DROPOUT_LAYERS.get(kind, kind)
-    if not issubclass(found, LinearDropoutLayer):
-        raise ValueError(f"{kind.__name__} drops no weights: derive it from LinearDropoutLayer")
-    return found
 
 
 def _kinds(items: list[str]) -> list[type]:

@@ -74,8 +74,9 @@ def create(specification: str, registry: Mapping[str, Callable[..., T]], kind: s
     try:
         bound = signature.bind(*first, *call.arguments, **call.keywords, **options)
         for name, value in bound.arguments.items():
-            is_right, noun = _KINDS.get(signature.parameters[name].annotation, (_is_anything, ""))
-            if not is_right(value):
+            kinds, noun = _KINDS.get(signature.parameters[name].annotation, ((object, bool), ""))
+            is_kind = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
+            if not is_kind or (float in kinds and not abs(value) <= FLOAT32):
                 raise TypeError(f"expected {noun} for {name!r}, found {_shortened(value)}")
     except TypeError as error:
         allowed = [p for p in list(signature.parameters.values())[len(first) :] if p.name not in options]
@@ -218,20 +219,11 @@ def _equal(value: Any, default: Any) -> bool:
         return False
 
 
-def _is_anything(value: Any) -> bool:
-    return True
-
-
-def _is_number(value: Any) -> bool:
-    """Whether it is a number that a float32 matrix can hold."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= FLOAT32
-
-
-_KINDS: dict[Any, tuple[Callable[[Any], bool], str]] = {  # by the annotation of a parameter
-    "float": (_is_number, "a finite float32 number"),
-    "int": (lambda value: isinstance(value, int) and not isinstance(value, bool), "an integer"),
-    "bool": (lambda value: isinstance(value, bool), "True or False"),
-    "str": (lambda value: isinstance(value, str), "a word"),
+_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {  # by the annotation of a parameter
+    "float": ((int, float), "a finite float32 number"),
+    "int": ((int,), "an integer"),
+    "bool": ((bool,), "True or False"),
+    "str": ((str,), "a word"),
 }
 
 

@@ -29,18 +29,17 @@ REGISTRIES: tuple[tuple[type, dict, str], ...] = (
 
 
 def load_plugin(path: str | Path) -> ModuleType:
-    """Run a Python file and make what it defines usable by name: layers, activation functions, losses, and rules and
+    """Run a Python file and make what it defines usable by name.
 
-    methods of sparse training, which are callbacks. The name is that of the class, without the ending Layer,
-    Activation, Loss, Prune or Grow.
+    These are layers, activation functions, losses, and rules and methods of sparse training, which are callbacks. The
+    name is that of the class, without the ending Layer, Activation, Loss, Prune, Grow or Callback.
     """
     file = Path(path)
-    if not file.is_file():
-        raise ValueError(f"plugin {str(path)!r}: no such file")
     name = f"matgrad_plugin_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"plugin {str(path)!r}: expected a Python file, with the ending .py")
+    if not file.is_file() or spec is None or spec.loader is None:
+        reason = "expected a Python file, with the ending .py" if file.is_file() else "no such file"
+        raise ValueError(f"plugin {str(path)!r}: {reason}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -48,13 +47,10 @@ def load_plugin(path: str | Path) -> ModuleType:
     except Exception as error:
         del sys.modules[name]
         raise ValueError(f"plugin {str(path)!r}: {type(error).__name__}: {error}") from error
-    found = 0
-    for cls in vars(module).values():
-        for base, registry, ending in REGISTRIES:
-            if isinstance(cls, type) and issubclass(cls, base) and cls.__module__ == name:
-                registry[stem(cls, ending)] = cls
-                found += 1
-    if not found:
+    own = [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == name]
+    for base, registry, ending in REGISTRIES:
+        registry |= {stem(cls, ending): cls for cls in own if issubclass(cls, base)}
+    if not any(issubclass(cls, base) for cls in own for base, *_ in REGISTRIES):
         bases = ", ".join(base.__name__ for base, *_ in REGISTRIES)
         raise ValueError(f"plugin {str(path)!r}: no class in it derives from one of {bases}")
     return module
