@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from matgrad.symbolic.suite import cases
 
 from cli_support import run, succeed
-from matgrad.symbolic.suite import cases
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -63,7 +63,7 @@ class Judge:
     def verify(self, M: MultilayerPerceptron, progress: Callable[[str], None] = lambda name: None) -> None:
         """Check the equations of all classes in M symbolically; `progress` is called with the name of each."""
         get_backend("sympy")  # says what to install if SymPy is missing
-        from matgrad.symbolic.suite import cases
+        from matgrad.judges.suite import cases
 
         optimizers = (part for _, layer in M.walk() for part in layer._optimizers.values())
         names = {_known_name(x) for x in (*(layer for _, layer in M.walk()), *optimizers, self.loss)}
