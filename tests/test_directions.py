@@ -41,6 +41,7 @@ ORDER = [
     ("exchange", "sklearn"),
     ("runs",),
     ("proofs",),
+    ("judges",),
     ("derivation",),
     ("symbolic",),
     ("explanation",),

@@ -275,7 +275,7 @@ def _verdict() -> str:
 
 
 def _proved() -> str:
-    """By docs/proved.json, which tests/proofs/test_proofs.py compares with a run."""
+    """By docs/proved.json, which tests/judges/test_proofs.py compares with a run."""
     proved = json.loads((DOCS / "proved.json").read_text())
     return f"{proved['checks'] - sum(proved['not_proved'].values())} of {proved['checks']} proved"
 

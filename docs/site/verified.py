@@ -1,6 +1,6 @@
-"""The records of the judges: how many checks each equation passed, in docs/verified.json, and proofs, in docs/proved.json.
+"""The records of the judges: how many checks each equation passed by SymPy and in numbers, and how many proofs.
 
-Those of SymPy and in numbers are of a source, which the former has a digest of.
+The former is docs/verified.json, with a digest of the source, and the latter docs/proved.json.
 
 matgrad verify --json | python docs/site/verified.py
 """

@@ -231,9 +231,7 @@ def _loss_cases(cls: type[mg.LossFunction]) -> Iterator[Case]:
                 f"{loss!r} one_hot={one_hot}",
                 partial(_loss_values, loss, one_hot),
                 partial(_torch_loss, loss, one_hot),
-                partial(
-                    symbolic_checks, of_loss, lambda loss=loss: loss, {"sizes": {"N": N, "K": K}, "given": targets}
-                ),
+                partial(symbolic_checks, of_loss, lambda loss=loss: loss, options),
             )
 
 

@@ -226,11 +226,13 @@ def test_a_wrong_layer_is_named(monkeypatch: pytest.MonkeyPatch):
         return Y
 
     monkeypatch.setattr(mg.LinearLayer, "feedforward", feedforward)
-    (check,) = [check for check in check_layer(mg.LinearLayer(D, K)) if not check.ok]
+    check, of_gradient = (check for check in check_layer(mg.LinearLayer(D, K)) if not check.ok)
+    assert of_gradient.name == "LinearLayer.Db"
     assert "LinearLayer.Y is wrong at row 0, column 0" in check.message
     assert "Y = X @ W.T + 2 * row_repeat(b, N)" in check.message
     assert "test_claims.py:" in check.location
-    assert wrong(check_layer(mg.SoftmaxLayer(D, K))) == ["SoftmaxLayer.Z", "SoftmaxLayer.Y"]
+    names = wrong(check_layer(mg.ActivationLayer(D, K, "Sigmoid")))
+    assert names == ["ActivationLayer.Z", "ActivationLayer.Y", "ActivationLayer.Db"]
 
 
 def test_a_biased_running_variance_is_named(monkeypatch: pytest.MonkeyPatch):

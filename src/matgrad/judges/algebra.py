@@ -32,6 +32,7 @@ from matgrad.sparse.matrix import SparseMatrix
 
 T = TypeVar("T")
 MakeLayer = Callable[[int, int], Layer]  # from D and K
+UNDEFINED = "has no definition to compare with"
 SEED = 3  # with which some weights are dropped, and some are not
 
 
@@ -177,7 +178,7 @@ class Algebra(ABC):
         """The verdict on a quantity that a method or function computes; without something expected, it says so."""
         origin, about = last_line(code), ", ".join(x for x in (self.about, remark) if x)
         if expected is None:
-            return judged(thing, quantity, origin, about, "", note=f"{quantity} has no definition to compare with")
+            return judged(thing, quantity, origin, about, "", note=f"{quantity} {UNDEFINED}")
         return self.verdict(thing, quantity, origin, about, found, expected)
 
 

@@ -11,7 +11,7 @@ from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
 from matgrad.inspection.equations import assignment, last_line, relative_path
 from matgrad.inspection.verdicts import Check, feedforward_values, judged, origin_of
-from matgrad.judges.algebra import Algebra, Lemma, MakeLayer, SymbolicAlgebra
+from matgrad.judges.algebra import UNDEFINED, Algebra, Lemma, MakeLayer, SymbolicAlgebra
 from matgrad.layers.linear import ActivationLayer
 from matgrad.loss_functions import LossFunction, takes_weights
 
@@ -25,9 +25,7 @@ def of_layer(a: Algebra, make: MakeLayer) -> Iterator[Check]:
     define = a.defined(layer)
     if define is None:
         where = assignment(cls, "feedforward", "Y")
-        yield judged(
-            cls, "feedforward", where.origin, a.about, "", note="feedforward has no definition to compare with"
-        )
+        yield judged(cls, "feedforward", where.origin, a.about, "", note=f"feedforward {UNDEFINED}")
     else:
         expected = define(X)
         found = feedforward_values(layer.clone(), X, expected)

@@ -40,6 +40,7 @@ SIZES = (
 )
 LOSS_SIZES = ((1, 2, 1), (2, 3, 1), (4, 2, 1), (3, 1, 1), (3, 3, 30), (5, 3, 500), (100, 2, 1))  # N, K, magnitude
 DIGITS = 40
+TOLERANCE = 1e-9
 STEP = mpmath.mpf("1e-12")  # of central differences, relative to the element
 ELEMENTS = 8  # of each gradient of a layer, the number that is compared; half as many of that of a loss
 
@@ -60,7 +61,7 @@ class NumbersAlgebra(Algebra):
         scale: float = 1,
         remark: str = "",
         given: Mapping[str, np.ndarray] | None = None,
-        tolerance: float = 1e-9,
+        tolerance: float = TOLERANCE,
         by_element: bool = False,
     ) -> None:
         self.sizes, self.scale, self.given = sizes, scale, given or {}
@@ -127,8 +128,11 @@ class NumbersAlgebra(Algebra):
         return f and (lambda *matrices: f(*map(_exact, matrices)))
 
     def reference(self, thing: Any) -> Any:
-        """The definition or, if there is none, the function that SymPy finds for the code."""
-        return self.defined(thing) or _by_sympy(thing)
+        """The definition or, if there is none, the function that SymPy finds for the code, which may round more."""
+        define = self.defined(thing)
+        if define is None:
+            self.tolerance = TOLERANCE
+        return define or _by_sympy(thing)
 
     def slope(self, f: Callable[[Any], Any], V: np.ndarray) -> np.ma.MaskedArray:
         """∇_V f(V) at some elements, by central differences"""
