@@ -26,6 +26,7 @@ from matgrad.inspection.verdicts import Check
 from matgrad.judges import claims
 from matgrad.judges.algebra import UNDEFINED, Algebra, MakeLayer, Subject, SymbolicAlgebra, attempts
 from matgrad.judges.equality import compare, exact, problem_of, symbols
+from matgrad.layers.checks import check_layers
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
@@ -265,6 +266,7 @@ def check_layer(layer: Layer, *, N: int = N) -> list[Check]:
     numbers in the layer such as ε or α, are replaced by symbols. A layer with dropout drops three tenths.
     A wrong activation function comes first, as the cause.
     """
+    check_layers([layer])
     sizes = {"N": N, "D": layer.input_size, "K": layer.output_size}
     subject = Subject(type(layer).__name__, claims.of_layer, lambda D, K: layer)
     checks = _compared(attempts(subject, lambda keep_numbers: SymPyAlgebra(sizes, keep_numbers=keep_numbers)))
