@@ -299,7 +299,7 @@ def test_the_printed_explanation_is_that_of_the_command():
 
 
 def test_the_mutants(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "symbolic"))
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "judges"))
     from equivalents import EQUIVALENT
     from mutants import mutants
     from special_mutants import special_mutants

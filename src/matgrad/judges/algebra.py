@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -26,7 +25,7 @@ from matgrad.judges.definitions import definition_of
 from matgrad.layers.checks import check_layers
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
-from matgrad.matrix_operations import hadamard
+from matgrad.matrix_operations import hadamard, uniform
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.matrix import SparseMatrix
 
@@ -49,10 +48,14 @@ def made(make: MakeLayer, training: bool, D: int, K: int) -> Layer:
         return MultilayerPerceptron([for_equal_sizes(make)(D, K)]).train(training).layers[0]
 
 
-class Algebra(ABC):
+class Algebra:
     """Matrices in which claims are written, at some sizes, and the verdicts on them."""
 
-    # of entries, which definitions are written with
+    about = ""  # the sizes, and what else the verdicts are about
+    name = ""  # of the class that is judged, for errors that do not say it
+    started = 0.0  # when the present comparison began
+
+    # what definitions are written with: entries
     first: Any = 0  # the index of the only row or column
     half: Any
     exp: Callable[[Any], Any]
@@ -61,49 +64,23 @@ class Algebra(ABC):
     sqrt: Callable[[Any], Any]
     number: Callable[[Any], Any]  # a number, a size or a scalar as an entry
     matrix: Callable[..., Any]  # of a shape, with entries f(i, j)
-    uniform: Callable[..., Any]  # the random numbers of dropout
+    uniform: Callable[..., Any] = staticmethod(uniform)  # the random numbers of dropout
     pieces: Callable[[Any, Any, Any], Any]  # (left, x, right): left where x < 0, and right where x ≥ 0
 
-    # of matrices
+    # what claims are written with: matrices
+    size: Callable[[str], Any]  # N, D or K
+    symbols: Callable[..., Any]  # (name, m, n): symbols, which can be any real numbers; without sizes, a scalar
+    layer: Callable[[MakeLayer], Layer]  # make(D, K), with symbols in it
+    numbers: Callable[[Any], Any]  # a copy of an activation function or a loss, with symbols for its numbers
+    slope: Callable[[Callable[[Any], Any], Any], Any]  # ∇_V f(V), for a scalar f(V)
+    slopes: Callable[[Callable[[Any], Any], Any], Any]  # ∂f(x)/∂x, the Jacobian, for rows f(x) and x
+    # (f, X, D): two matrices, which are equal if D has the derivatives of f: ∂f(X)_ij/∂x_kl = [i=k]·[j=l]·d_ij
+    elementwise: Callable[[Callable[[Any], Any], Any, Any], tuple[Any, Any]]
+
+    # how they are judged
+    gradients: Callable[[Layer, Any], list[Check]]  # (layer, X): all, also of parts, in order of backpropagation
     problem_of: Callable[[Any, Any], str]  # why two cannot be equal for any values of the symbols; '' if they can
     compared: Callable[[Any, Any], tuple[str, str]]  # the method of comparing, and what is wrong with the first
-
-    method = "none"
-    about = ""  # the sizes, and what else the verdicts are about
-    name = ""  # of the class that is judged, for errors that do not say it
-    started = 0.0  # when the present comparison began
-
-    @abstractmethod
-    def size(self, name: str) -> Any:
-        """The size of this name: N, D or K."""
-
-    @abstractmethod
-    def symbols(self, name: str, *shape: Any, is_positive: bool = False) -> Any:
-        """An m×n matrix of symbols, which can be any real numbers; without sizes, a scalar."""
-
-    @abstractmethod
-    def layer(self, make: MakeLayer) -> Layer:
-        """The layer make(D, K), with symbols in it."""
-
-    @abstractmethod
-    def numbers(self, thing: T) -> T:
-        """A copy of an activation function or a loss, with symbols for its numbers."""
-
-    @abstractmethod
-    def slope(self, f: Callable[[Any], Any], V: Any) -> Any:
-        """∇_V f(V), for a scalar f(V)"""
-
-    @abstractmethod
-    def slopes(self, f: Callable[[Any], Any], x: Any) -> Any:
-        """∂f(x)/∂x, the Jacobian, for rows f(x) and x"""
-
-    @abstractmethod
-    def elementwise(self, f: Callable[[Any], Any], X: Any, D: Any) -> tuple[Any, Any]:
-        """Two matrices, which are equal if D has the derivatives of f: ∂f(X)_ij/∂x_kl = [i=k]·[j=l]·d_ij"""
-
-    @abstractmethod
-    def gradients(self, layer: Layer, X: Any) -> list[Check]:
-        """The verdicts on every gradient of a layer and of its parts, in order of backpropagation."""
 
     # -- at fixed sizes -------------------------------------------------------------------------
     def is_one(self, size: Any) -> bool:
@@ -241,17 +218,13 @@ class SymbolicAlgebra(Algebra):
     by_columns: Callable[[Callable[[Any], Any], Any], Any]
     as_matrix: Callable[[Any], Any]  # the 1×1 matrix of a scalar
 
-    @abstractmethod
-    def own_symbols(self, name: str, *shape: Any, is_positive: bool = False) -> Any:
-        """A matrix of symbols in a layer, or a scalar."""
-
-    @abstractmethod
-    def made(self, make: MakeLayer) -> tuple[Layer, Layer]:
-        """The layer, and the same one with other sizes; how they differ tells what depends on D and K."""
-
-    @abstractmethod
-    def size_of(self, number: int, other: int, what: str) -> Any:
-        """The size that is a number in the first of these layers, and another in the second."""
+    own_symbols: Callable[..., Any]  # like `symbols`, in a layer
+    made: Callable[
+        [MakeLayer], tuple[Layer, Layer]
+    ]  # a layer, and one with other sizes, which tells what depends on them
+    size_of: Callable[
+        [int, int, str], Any
+    ]  # the size that is a number in the first of these, and another in the second
 
     def layer(self, make: MakeLayer, *, training: bool | None = None) -> Layer:
         """The layer with symbols for its matrices and numbers, parts included, by default in its own mode."""

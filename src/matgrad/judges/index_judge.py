@@ -24,7 +24,7 @@ from matgrad.judges import claims
 from matgrad.judges.algebra import MakeLayer, Subject, SymbolicAlgebra, attempts, made
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
-from matgrad.matrix_operations import elements_sum, hadamard, uniform
+from matgrad.matrix_operations import elements_sum, hadamard
 from matgrad.program.shapes import size_name
 from matgrad.proofs.matrices import (
     METHOD,
@@ -76,9 +76,18 @@ class Symbols(SymbolicAlgebra):
 
     first, half = FIRST, Fraction(1, 2)
     exp, log, erf = functions.exp, functions.log, functions.erf
-    sqrt, uniform, matrix = staticmethod(functions.sqrt), staticmethod(uniform), staticmethod(matrix)
+    sqrt, matrix = staticmethod(functions.sqrt), staticmethod(matrix)
+    pieces = staticmethod(lambda left, x, right: (1 - functions.step(x)) * left + functions.step(x) * right)
+
     row, column = staticmethod(row), staticmethod(column)
     gradient, jacobian, at = staticmethod(gradient), staticmethod(jacobian), staticmethod(at)
+    pairing = staticmethod(lambda G, Y: elements_sum(hadamard(G, Y)))
+    as_matrix = staticmethod(lambda scalar: IndexMatrix((1, 1), scalar.entry))
+    by_rows = staticmethod(lambda f, shape: matrix(shape, lambda i, j: f(i)[FIRST, j]))
+    by_columns = staticmethod(lambda f, shape: matrix(shape, lambda i, j: f(j)[i, FIRST]))
+    functions = staticmethod(
+        lambda name, shape, x: IndexMatrix(shape, of(DependentEntry(name, indices_of(shape), entry_of(x).name)))
+    )
     is_same = staticmethod(is_proved)
 
     def __init__(self, sizes: SymbolicSizes | None = None, keep_numbers: bool = False) -> None:
@@ -124,29 +133,14 @@ class Symbols(SymbolicAlgebra):
         """Σ_i f(i)"""
         return summed(f, str(size_name(size)))
 
-    @staticmethod
-    def pieces(left: Any, x: Any, right: Any) -> Any:
-        """By the condition x ≥ 0, as a factor."""
-        return (1 - functions.step(x)) * left + functions.step(x) * right
-
     # -- matrices -------------------------------------------------------------------------------
     def total(self, f: Callable[[Index], IndexMatrix], size: Any) -> IndexMatrix:
         """Σ_i f(i)"""
         return IndexMatrix((), self.sum(lambda i: f(i).entry, size))
 
-    @staticmethod
-    def pairing(G: IndexMatrix, Y: IndexMatrix) -> Any:
-        """⟨G, Y⟩ = Σ_ij g_ij·y_ij"""
-        return elements_sum(hadamard(G, Y))
-
     def scaled(self, A: IndexMatrix, g: IndexMatrix) -> IndexMatrix:
         """A times the scalar in the 1×1 matrix g."""
         return IndexMatrix((), g.entry) * A
-
-    @staticmethod
-    def functions(name: str, shape: Any, x: IndexMatrix) -> IndexMatrix:
-        """f_ij(x)"""
-        return IndexMatrix(shape, of(DependentEntry(name, indices_of(shape), entry_of(x).name)))
 
     @staticmethod
     def polynomials(p: Any, y: IndexMatrix) -> IndexMatrix:
@@ -162,21 +156,6 @@ class Symbols(SymbolicAlgebra):
             return of(Entry("a", (i,))) + linear + square
 
         return matrix((p, 1), entry)
-
-    @staticmethod
-    def as_matrix(scalar: IndexMatrix) -> IndexMatrix:
-        """The 1×1 matrix of a scalar."""
-        return IndexMatrix((1, 1), scalar.entry)
-
-    @staticmethod
-    def by_rows(f: Callable[[Index], IndexMatrix], shape: Any) -> IndexMatrix:
-        """The matrix with the rows f(i)."""
-        return matrix(shape, lambda i, j: f(i)[FIRST, j])
-
-    @staticmethod
-    def by_columns(f: Callable[[Index], IndexMatrix], shape: Any) -> IndexMatrix:
-        """The matrix with the columns f(j)."""
-        return matrix(shape, lambda i, j: f(j)[i, FIRST])
 
     @staticmethod
     def problem_of(found: Any, expected: Any) -> str:

@@ -23,8 +23,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from matgrad import optimizers, softmax_functions
-from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
+from matgrad import softmax_functions
+from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, equations
 from matgrad.inspection.verdicts import Check, crash
 from matgrad.judges.algebra import Lemma, MakeLayer, Subject, made
@@ -43,7 +43,7 @@ from matgrad.layers import (
     SReLULayer,
 )
 from matgrad.layers.dropout import DROPOUT_LAYERS
-from matgrad.loss_functions import LOSSES, LossFunction, create_loss
+from matgrad.loss_functions import LOSSES, create_loss
 from matgrad.optimizers import OPTIMIZERS, Optimizer
 from matgrad.specifications.models import LAYERS
 from matgrad.specifications.parsing import lookup
@@ -226,18 +226,16 @@ def validated_equations(checks: Iterable[Check]) -> str:
 
 
 def _equations(name: str) -> list[str]:
-    """The equations of the class or function with this name, in order of execution."""
-    classes: list[type] = [*LAYERS.values(), ActivationLayer, *LOSSES.values(), *ACTIVATIONS.values()]
-    known = {cls.__name__: cls for cls in classes}
-    thing = known.get(name) or getattr(optimizers, name, None) or getattr(softmax_functions, name, None)
-    if thing is None:
-        return []  # a lemma or derivation
-    if not isinstance(thing, type):
-        return [latex_function(thing), latex_function(getattr(softmax_functions, f"{name}_jacobian"))]
-    if issubclass(thing, Layer):
-        with suppress(ValueError):  # without readable equations it has none to print
-            return [latex_equation(equation) for method in METHODS for equation in equations(thing, method)]
+    """The equations of the class or function with this name, in order of execution; a lemma has none."""
+    tables: tuple[dict[str, Any], ...] = (LAYERS, LOSSES, ACTIVATIONS, OPTIMIZERS, {"": ActivationLayer})
+    cls = next((cls for table in tables for cls in table.values() if cls.__name__ == name), None)
+    if name in SOFTMAX:
+        return [latex_function(getattr(softmax_functions, f)) for f in (name, f"{name}_jacobian")]
+    if cls is None:
         return []
-    if issubclass(thing, LossFunction | ActivationFunction):
-        return [latex_function(thing.__call__, thing), latex_function(thing.gradient, thing)]
-    return [latex_function(thing.update, thing)] if issubclass(thing, Optimizer) else []
+    if issubclass(cls, Layer):
+        with suppress(ValueError):  # without readable equations it has none to print
+            return [latex_equation(equation) for method in METHODS for equation in equations(cls, method)]
+        return []
+    methods = ("update",) if issubclass(cls, Optimizer) else ("__call__", "gradient")
+    return [latex_function(getattr(cls, method), cls) for method in methods]

@@ -20,7 +20,6 @@ from sympy.core.function import AppliedUndef
 
 from matgrad import activation_functions as activations
 from matgrad.activation_functions import ActivationFunction
-from matgrad.backends.numpy_backend import NumpyBackend
 from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.inspection.verdicts import Check
 from matgrad.judges import claims
@@ -44,7 +43,17 @@ class SymPyAlgebra(SymbolicAlgebra):
     half = sp.Rational(1, 2)
     exp, log, erf = sp.exp, sp.log, sp.erf
     sqrt, number = staticmethod(sp.sqrt), staticmethod(sp.sympify)
+    matrix = staticmethod(lambda shape, entry: SympyMatrix(*shape, entry))
+    pieces = staticmethod(lambda left, x, right: sp.Piecewise((left, x < 0), (right, True)))
+
     jacobian, is_same = staticmethod(sp.Matrix.jacobian), staticmethod(sp.Matrix.__eq__)
+    column, as_matrix = staticmethod(sp.Matrix.col), staticmethod(lambda scalar: SympyMatrix([[scalar]]))
+    by_rows = staticmethod(lambda f, shape: sp.Matrix.vstack(*map(f, range(shape[0]))))
+    by_columns = staticmethod(lambda f, shape: sp.Matrix.hstack(*map(f, range(shape[1]))))
+    functions = staticmethod(
+        lambda name, shape, x: SympyMatrix(*shape, lambda i, j: sp.Function(f"{name}_{i + 1}{j + 1}")(*x))
+    )
+    pairing = staticmethod(lambda G, Y: sum(g * y for g, y in zip(G, exact(Y), strict=True)))
 
     def __init__(
         self,
@@ -91,23 +100,6 @@ class SymPyAlgebra(SymbolicAlgebra):
             return DROPOUT
         return super()._attribute(part, name, value, other)
 
-    # -- entries --------------------------------------------------------------------------------
-    @staticmethod
-    def matrix(shape: tuple[int, int], entry: Callable[..., sp.Expr]) -> sp.Matrix:
-        """The matrix with the entries entry(i, j)."""
-        return SympyMatrix(*shape, entry)
-
-    @staticmethod
-    def pieces(left: sp.Expr, x: sp.Expr, right: sp.Expr) -> sp.Expr:
-        """`left` where x < 0, and `right` where x ≥ 0"""
-        return sp.Piecewise((left, x < 0), (right, True))
-
-    @staticmethod
-    def uniform(m: int, n: int, *, seed: Any, count: Any, like: Any) -> sp.Matrix:
-        """The random numbers of NumPy's backend."""
-        U = NumpyBackend().uniform(m, n, int(seed), int(count), like=np.zeros((1, 1)))
-        return sp.Matrix(m, n, lambda i, j: sp.Rational(float(U[i, j])))
-
     # -- matrices -------------------------------------------------------------------------------
     @staticmethod
     def gradient(value: sp.Expr, V: sp.Matrix) -> sp.Matrix:
@@ -121,45 +113,15 @@ class SymPyAlgebra(SymbolicAlgebra):
         return self.at(self.gradient(f(S), S), S, V)
 
     @staticmethod
-    def column(X: sp.Matrix, j: int) -> sp.Matrix:
-        """The j-th column."""
-        return X[:, j]
-
-    @staticmethod
     def at(A: sp.Matrix, V: sp.Matrix, value: sp.Matrix) -> sp.Matrix:
         """A with a matrix for the symbols V in it."""
         return A if V is value else A.xreplace(dict(zip(V, value, strict=True)))
-
-    @staticmethod
-    def pairing(G: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
-        """⟨G, Y⟩, with exact numbers"""
-        return sum(g * y for g, y in zip(G, exact(Y), strict=True))
-
-    @staticmethod
-    def functions(name: str, shape: tuple[int, int], x: sp.Matrix) -> sp.Matrix:
-        """Matrix of undefined functions name_11(x), name_12(x), …"""
-        return SympyMatrix(*shape, lambda i, j: sp.Function(f"{name}_{i + 1}{j + 1}")(*x))
 
     @staticmethod
     def polynomials(p: int, y: sp.Matrix) -> sp.Matrix:
         """A column of p polynomials of degree 2 in the elements of y, whose coefficients are all different symbols."""
         monomials = [a * b for a, b in combinations_with_replacement([sp.S.One, *y], 2)]
         return symbols("g", p, len(monomials)) @ sp.Matrix(monomials)
-
-    @staticmethod
-    def as_matrix(scalar: sp.Expr) -> sp.Matrix:
-        """The 1×1 matrix of a scalar."""
-        return SympyMatrix([[scalar]])
-
-    @staticmethod
-    def by_rows(f: Callable[[int], sp.Matrix], shape: tuple[int, int]) -> sp.Matrix:
-        """The matrix with the rows f(0), …, f(m - 1)."""
-        return sp.Matrix.vstack(*map(f, range(shape[0])))
-
-    @staticmethod
-    def by_columns(f: Callable[[int], sp.Matrix], shape: tuple[int, int]) -> sp.Matrix:
-        """The matrix with the columns f(0), …, f(n - 1)."""
-        return sp.Matrix.hstack(*map(f, range(shape[1])))
 
     # -- verdicts -------------------------------------------------------------------------------
     @staticmethod
