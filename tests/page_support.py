@@ -28,7 +28,6 @@ ELSEWHERE = (
     "cifar",
     "svmlight",
     "verified.py",
-    "proved.py",
     "cuda",
 )  # arguments that need data, minutes or a GPU
 

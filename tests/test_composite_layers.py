@@ -14,7 +14,7 @@ from matgrad.inspection.gradient_check import check_gradients
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.specifications.models import LAYERS, create_model, model_specification
 from matgrad.storage.models import load_model, load_weights, save_model
-from matgrad.symbolic.derivatives import check_layer
+from matgrad.symbolic import check_layer
 from support import Framework, assert_close
 
 BACKENDS = ("numpy", "torch", "native")

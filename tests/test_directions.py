@@ -40,6 +40,7 @@ ORDER = [
     ("exchange", "sklearn"),
     ("runs",),
     ("proofs",),
+    ("judges",),
     ("derivation",),
     ("symbolic",),
     ("explanation",),

@@ -275,7 +275,7 @@ def _verdict() -> str:
 
 
 def _proved() -> str:
-    """By docs/proved.json, which tests/proofs/test_proofs.py compares with a run."""
+    """By docs/proved.json, which tests/judges/test_proofs.py compares with a run."""
     proved = json.loads((DOCS / "proved.json").read_text())
     return f"{proved['checks'] - sum(proved['not_proved'].values())} of {proved['checks']} proved"
 
@@ -299,7 +299,7 @@ def test_the_printed_explanation_is_that_of_the_command():
 
 
 def test_the_mutants(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "symbolic"))
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "judges"))
     from equivalents import EQUIVALENT
     from mutants import mutants
     from special_mutants import special_mutants

@@ -16,10 +16,10 @@ import verified
 from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, Equation, equations, label_of
+from matgrad.judges.definitions import SOFTMAX
+from matgrad.judges.suite import statements
 from matgrad.loss_functions import LOSSES
 from matgrad.optimizers import OPTIMIZERS
-from matgrad.symbolic.derivatives import statements
-from matgrad.symbolic.suite import SOFTMAX_FUNCTIONS
 from matgrad.typesetting.latex import latex_equation, latex_function
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def _sections() -> Iterator[str]:
             methods = ("update",) if title == "Optimizers" else ("__call__", "gradient")
             yield from (_equation_of_method(cls, method) for method in methods)
     yield "## Softmax functions"
-    for name in SOFTMAX_FUNCTIONS:
+    for name in SOFTMAX:
         yield f"### {name}"
         for function in (name, f"{name}_jacobian"):
             yield _equation_of_function(getattr(softmax_functions, function))

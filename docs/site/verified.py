@@ -1,4 +1,6 @@
-"""The record of the verifier, docs/verified.json: how many checks each equation passed, and of which source.
+"""The records of the judges: how many checks each equation passed by SymPy and in numbers, and how many proofs.
+
+The former is docs/verified.json, with a digest of the source, and the latter docs/proved.json.
 
 matgrad verify --json | python docs/site/verified.py
 """
@@ -21,11 +23,13 @@ import matgrad as mg
 from matgrad import matrix_operations, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.backends import base, numpy_backend, sympy_backend
+from matgrad.judges.suite import ALL_SIZES
 from matgrad.loss_functions import LOSSES
 from matgrad.optimizers import OPTIMIZERS
 from matgrad.specifications.models import LAYERS
 
 RECORD = Path(__file__).parents[1] / "verified.json"
+PROOFS = RECORD.with_name("proved.json")
 MODULES = (matrix_operations, softmax_functions, base, numpy_backend, sympy_backend)  # which all of them use
 LAYER_CLASSES = [*dict.fromkeys((mg.LinearLayer, mg.ActivationLayer, *LAYERS.values()))]
 CLASSES = [*LAYER_CLASSES, *ACTIVATIONS.values(), *LOSSES.values(), *OPTIMIZERS.values()]
@@ -62,8 +66,8 @@ def _computing(tree: ast.Module) -> ast.Module:
 
 
 def summary(checks: list[dict[str, Any]]) -> dict[str, Any]:
-    """The record: the number of checks, in all and by equation, and of those that failed."""
-    judged = [check for check in checks if not check["note"]]
+    """The record of SymPy and of numbers: the number of checks, in all and by equation, and of those that failed."""
+    judged = [check for check in checks if not check["note"] and check["judge"] != ALL_SIZES]
     return {
         "command": "matgrad verify --json",
         "versions": {"matgrad": mg.__version__, "sympy": sympy.__version__},
@@ -75,5 +79,20 @@ def summary(checks: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def proofs(checks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The record of the proofs: the number of equations, those not proved, and in how many modes each of them is."""
+    judged = [check for check in checks if not check["note"] and check["judge"] == ALL_SIZES]
+    return {
+        "command": "matgrad verify --json",
+        "versions": {"matgrad": mg.__version__},
+        "checks": len(judged),
+        "not_proved": Counter(check["name"] for check in judged if not check["ok"]),
+        "equations": Counter(check["name"] for check in judged),
+    }
+
+
 if __name__ == "__main__":
-    RECORD.write_text(json.dumps(summary(json.load(sys.stdin)["checks"]), indent=1, ensure_ascii=False) + "\n")
+    found = json.load(sys.stdin)["checks"]
+    for path, record in ((PROOFS, proofs(found)), (RECORD, summary(found))):
+        if record["checks"]:  # those of --all-sizes are proofs alone
+            path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")

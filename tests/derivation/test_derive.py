@@ -13,9 +13,10 @@ import matgrad as mg
 from matgrad.derivation import backpropagation as adjoints
 from matgrad.derivation.terms import COMPOSED
 from matgrad.foundation.numbers import preserved_generator
+from matgrad.judges import prove_layer
+from matgrad.judges.index_judge import SymbolicSizes, Symbols
 from matgrad.program.operations import OPERATIONS
-from matgrad.proofs import is_proved, prove_layer, symbols
-from matgrad.proofs.symbolic_layers import SymbolicSizes, Symbols
+from matgrad.proofs import is_proved, symbols
 from matgrad.specifications.models import LAYERS
 
 ENGINE = Path(adjoints.__file__).parent

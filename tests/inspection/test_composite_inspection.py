@@ -11,7 +11,7 @@ from composites import LOSS, D, H, K, Keeper, N, ResidualLayer, batch, model, pl
 from matgrad.inspection.gradient_check import check_gradients, first_wrong
 from matgrad.program.recorder import record_computation
 from matgrad.program.text import program_text
-from matgrad.symbolic.derivatives import check_layer
+from matgrad.symbolic import check_layer
 
 
 class WrongLayer(mg.LinearLayer):

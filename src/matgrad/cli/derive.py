@@ -19,7 +19,7 @@ from matgrad.specifications.parsing import create, lookup, parse_call
 
 if TYPE_CHECKING:
     from matgrad.derivation import Derivation
-    from matgrad.proofs.symbolic_layers import MakeLayer
+    from matgrad.judges.algebra import MakeLayer
 
 
 @click.command(cls=Command, short_help="Derive the gradients of a feedforward, and prove them.")

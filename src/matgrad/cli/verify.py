@@ -1,11 +1,10 @@
-"""`matgrad verify`: checks every equation symbolically, on the code that runs."""
+"""`matgrad verify`: what every judge says of every equation, on the code that runs."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +17,10 @@ from matgrad.cli.files import WRITES, write_text
 from matgrad.cli.options import plugin_option
 
 if TYPE_CHECKING:
-    from matgrad.inspection.verdicts import Case, Check
+    from matgrad.inspection.verdicts import Check
+    from matgrad.judges.suite import Case
 
-COLUMNS = {"equation": 38, "source": 48, "paper": 40, "sizes": 34, "method": 11, "seconds": 7, "verdict": 7}  # widths
+ALL_SIZES, PROVED = "all sizes", "proved for all sizes"
 MEANING = (
     "proved: for all sizes of 1 or more, and all real numbers for which both sides are defined, except where a "
     "condition such as x ≥ 0, or a maximum, changes"
@@ -30,7 +30,7 @@ MEANING = (
 @click.command(cls=Command, short_help="Check every equation symbolically.")
 @option("Options", "--layer", multiple=True, metavar="NAME", help="Only this layer, loss, optimizer … Repeatable.")
 @option("Options", "--quick", is_flag=True, help="Only a selection, which takes seconds.")
-@option("Options", "--all-sizes", is_flag=True, help="Prove the equations for all sizes N, D and K.")
+@option("Options", "--all-sizes", is_flag=True, help="Only prove the equations for all sizes N, D and K.")
 @option("Options", "--explain", metavar="NAME", help="With --all-sizes: print a derivation, such as SoftmaxLayer.DZ.")
 @option("Output", "--latex", type=WRITES, metavar="FILE", help="Write the equations as a LaTeX document.")
 @json_option
@@ -38,79 +38,107 @@ MEANING = (
 def verify(
     layer: tuple[str, ...], quick: bool, all_sizes: bool, latex: Path | None, as_json: bool, **more: Any
 ) -> None:
-    """Run SymPy matrices through the classes that train, and compare with SymPy's own derivatives.
+    """Judge every equation by index notation for all sizes, by SymPy and in numbers, on the classes that train.
 
-    Checks every layer, loss, activation function, softmax function and optimizer, also with numbers at several
-    sizes, and the lemmas and derivations of the paper. If an equation is wrong, it says where, and the exit status
-    is 1. What has nothing to be compared with, such as the feedforward of your own layer, is listed.
+    Checks every layer, loss, activation function, softmax function and optimizer, and the lemmas and derivations of the
+    paper: values against definitions, gradients against derivatives. There is one line for each equation, with
+    what each judge says and, in brackets, in how many settings. If an equation is wrong, it says where, and the exit
+    status is 1. What has nothing to be compared with, such as the feedforward of your own layer, is listed.
 
-    With --all-sizes, matrices of symbolic sizes run through them instead, and an equation is proved or not; the exit
-    status is 1 if one is not. Optimizers are not included. With --explain, the proof of one equation is printed in
-    steps, each with its rule; --layer says for which layer or activation function, if there are several.
+    With --all-sizes, there are only proofs for all sizes, in seconds and without SymPy, and an equation is proved or
+    not; the exit status is 1 if one is not. Optimizers are not included. With --explain, the proof of one equation
+    is printed in steps, each with its rule; --layer says for which layer or activation function, if there are several.
     """
     if more["explain"] is not None:
         if quick or as_json or not all_sizes:
             raise click.UsageError("--explain goes with --all-sizes, and with --layer, --latex and --plugin alone")
-        from matgrad.proofs import suite as proofs
-
-        explanation = proofs.explain(more["explain"], layer)
-        click.echo(f"{explanation}\n{MEANING}")
-        if latex is not None:
-            write_text(latex, explanation.latex(), "LaTeX")
+        _explain(more["explain"], layer, latex)
         return
-    start, checks = time.perf_counter(), []
-    right, wrong_word = ("proved", "NOT PROVED") if all_sizes else ("right", "WRONG")
-    chosen = _cases(layer, quick, all_sizes)
-    if not as_json:
-        click.echo(_line(*COLUMNS))
-    for x in _progress(chosen, silent=as_json):
-        checks.append(x)
-        if not as_json:
-            verdict = "none" if x.note else right if x.ok else wrong_word
-            click.echo(_line(x.name, x.location, x.label, x.sizes, x.method, f"{x.seconds:.2f}", verdict))
-    wrong, judged = [x for x in checks if not x.ok], [x for x in checks if not x.note]
+    start, chosen = time.perf_counter(), _cases(layer, quick, all_sizes)
+    judges = list(dict.fromkeys(case.judge for case in chosen))
+    checks = [(case.judge, check) for case in _progress(chosen, silent=as_json) for check in case.run()]
+    judged = [(judge, check) for judge, check in checks if not check.note]
     if not judged:
         raise ValueError(f"no equation was checked: {', '.join(layer) or 'nothing was selected'}")
+    not_proved = [check for judge, check in judged if judge == ALL_SIZES and not check.ok]
+    wrong = [check for judge, check in judged if judge != ALL_SIZES and not check.ok]
     if as_json:
-        count = {"not_proved" if all_sizes else "wrong": len(wrong)}
-        echo_json({"checks": [asdict(x) for x in checks]} | count)
+        rows = [asdict(check) | {"judge": judge} for judge, check in checks]
+        echo_json({"checks": rows, "wrong": len(wrong), "not_proved": len(not_proved)})
     else:
-        notes = (f"note: {x.name} {x.location}: {x.note}" for x in checks if x.note)
-        for text in dict.fromkeys([*(x.message for x in wrong), *notes]):
-            click.echo(f"\n{text}")
-        seconds, verdict = time.perf_counter() - start, "proved for all sizes" if all_sizes else "right"
-        click.echo(f"\n{len(judged) - len(wrong)} of {len(judged)} equations are {verdict}, in {seconds:.0f} s")
-        if all_sizes:
+        _print(checks, judges)
+        for judge in judges:
+            found = [check.ok for other, check in judged if other == judge]
+            click.echo(f"{judge}: {sum(found)} of {len(found)} {PROVED if judge == ALL_SIZES else 'right'}")
+        click.echo(f"in {time.perf_counter() - start:.0f} s")
+        if ALL_SIZES in judges:
             click.echo(MEANING)
     if latex is not None:
-        from matgrad.symbolic.suite import validated_equations
+        from matgrad.judges.suite import validated_equations
 
-        write_text(latex, validated_equations(checks), "LaTeX")
-    if wrong:
+        write_text(
+            latex, validated_equations(check for judge, check in checks if all_sizes or judge != ALL_SIZES), "LaTeX"
+        )
+    if wrong or (all_sizes and not_proved):
         raise click.exceptions.Exit(1)
 
 
-def _cases(only: tuple[str, ...], quick: bool, all_sizes: bool) -> Sequence[Case]:
-    """The chosen cases of the verifier, or those of the proofs, which need no SymPy."""
-    if all_sizes:
-        from matgrad.proofs import suite as proofs
+def _cases(only: tuple[str, ...], quick: bool, all_sizes: bool) -> list[Case]:
+    """The chosen cases of all judges, or those of proofs, which need no SymPy."""
+    from matgrad.judges.suite import JUDGES, cases
 
-        return proofs.cases(only, quick=quick)
-    get_backend("sympy")  # says what to install if SymPy is missing
-    from matgrad.symbolic.suite import cases
-
-    return cases(only, quick=quick)
+    if not all_sizes:
+        get_backend("sympy")  # says what to install if SymPy is missing
+    return cases(only, quick=quick, judges=[ALL_SIZES] if all_sizes else JUDGES)
 
 
-def _progress(chosen: Sequence[Case], silent: bool) -> Iterator[Check]:
-    """The verdicts of the cases, with a progress bar where standard error is a terminal."""
-    bar: Any = nullcontext(chosen)
-    if sys.stderr.isatty() and not silent:
-        bar = click.progressbar(chosen, file=sys.stderr, item_show_func=lambda case: case.name if case else "")
-    with bar as running:
-        for case in running:
-            yield from case.run()
+def _print(checks: list[tuple[str, Check]], judges: list[str]) -> None:
+    """One line for each equation, with its verdicts, and what is wrong, not proved or not compared."""
+    equations: dict[tuple[str, str], dict[str, list[Check]]] = {}
+    for judge, check in checks:
+        equations.setdefault((check.name, check.location), {}).setdefault(judge, []).append(check)
+    titles = ("equation", "source", "paper", *judges)
+    rows = [
+        (
+            *key,
+            next((x.label for found in by_judge.values() for x in found if x.label), ""),
+            *(_verdict(judge, [x for x in by_judge.get(judge, ()) if not x.note]) for judge in judges),
+        )
+        for key, by_judge in equations.items()
+    ]
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    for row in (titles, *rows):
+        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    messages = [check.message for _, check in checks if not check.ok]
+    messages += [f"note: {x.name} {x.location}: {x.note}" for _, x in checks if x.note]
+    for text in (*dict.fromkeys(messages), ""):
+        click.echo(f"\n{text}" if text else "")
 
 
-def _line(*cells: str) -> str:
-    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, COLUMNS.values(), strict=True)).rstrip()
+def _verdict(judge: str, checks: list[Check]) -> str:
+    """What a judge says of an equation, and how often."""
+    right, wrong = ("proved", "NOT PROVED") if judge == ALL_SIZES else ("right", "WRONG")
+    if not checks:
+        return "-"
+    count = f" ({len(checks)})" if len(checks) > 1 else ""
+    return f"{right if all(check.ok for check in checks) else wrong}{count}"
+
+
+def _progress(chosen: list[Case], silent: bool) -> Iterator[Case]:
+    """The cases, with a progress bar where standard error is a terminal."""
+    if not sys.stderr.isatty() or silent:
+        yield from chosen
+        return
+    with click.progressbar(chosen, file=sys.stderr, item_show_func=lambda case: case.name if case else "") as running:
+        yield from running
+
+
+def _explain(name: str, only: tuple[str, ...], latex: Path | None) -> None:
+    """Print the derivation of an equation."""
+    from matgrad.judges.suite import explain
+
+    explanation = explain(name, only)
+    click.echo(str(explanation))
+    click.echo(MEANING)
+    if latex is not None:
+        write_text(latex, explanation.latex(), "LaTeX")

@@ -12,8 +12,8 @@ from matgrad.derivation.proving import Facts, Verdict, executed, prove
 from matgrad.derivation.sources import Source, TextSource
 from matgrad.derivation.writing import LayerCode, Line
 from matgrad.foundation.notation import symbol
+from matgrad.judges.algebra import MakeLayer
 from matgrad.layers.layer import Layer
-from matgrad.proofs.symbolic_layers import MakeLayer
 from matgrad.typesetting.expressions import Typesetter
 
 

@@ -15,11 +15,11 @@ from matgrad.index_notation.entries import Entry
 from matgrad.index_notation.expressions import Factor
 from matgrad.inspection.equations import Equation as SourceEquation
 from matgrad.inspection.observing import observed
+from matgrad.judges.algebra import MakeLayer, for_equal_sizes
+from matgrad.judges.index_judge import SMALL, SymbolicSizes, Symbols
 from matgrad.layers.layer import Layer
-from matgrad.proofs.layers import for_equal_sizes
 from matgrad.proofs.matrices import IndexMatrix
 from matgrad.proofs.matrices import symbols as index_symbols
-from matgrad.proofs.symbolic_layers import SMALL, MakeLayer, SymbolicSizes, Symbols
 
 
 class LayerSource(Source):

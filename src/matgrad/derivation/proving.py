@@ -18,10 +18,10 @@ from matgrad.index_notation.entries import Entry
 from matgrad.index_notation.expressions import Expression
 from matgrad.inspection.equations import Equation
 from matgrad.inspection.observing import observed
+from matgrad.judges.index_judge import subsets
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import elements_sum, hadamard
 from matgrad.proofs.matrices import IndexMatrix, Questions, Size, at, gradient, is_proved, problem_of, symbols
-from matgrad.proofs.symbolic_layers import subsets
 
 ERRORS = (ArithmeticError, ValueError, TypeError, RecursionError)  # that the prover raises
 LINEAR = ("matmul", "add", "subtract", "transpose", "rows_sum", "columns_sum", "rows_mean", "columns_mean", "scale")

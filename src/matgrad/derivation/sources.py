@@ -12,8 +12,8 @@ from matgrad import matrix_operations, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, create_activation
 from matgrad.derivation.backpropagation import Feedforward
 from matgrad.derivation.terms import NamedFunction, NamedSize, Term, lifted, named
+from matgrad.judges.index_judge import SymbolicSizes
 from matgrad.proofs.matrices import Questions, symbols
-from matgrad.proofs.symbolic_layers import SymbolicSizes
 
 SOFTMAX = ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
 IGNORED = ("apply", "uniform", "product_on", "positive")  # of the table: they are not for equations

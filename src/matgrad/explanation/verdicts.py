@@ -62,7 +62,7 @@ class Judge:
     def verify(self, progress: Callable[[str], None]) -> None:
         """Check the equations of all classes symbolically; `progress` is called with the name of each."""
         get_backend("sympy")  # says what to install if SymPy is missing
-        from matgrad.symbolic.suite import cases
+        from matgrad.judges.suite import cases
 
         names = {_known_name(result.owner) for result in self.last.values()}
         found: Checks = defaultdict(list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from matgrad.backends.base import Array
@@ -36,21 +36,6 @@ def origin_of(layer: Layer, name: str) -> tuple[str, str]:
     return (equation or assignment(type(layer), "feedforward", name)).origin
 
 
-class _Clock:
-    """Seconds between laps."""
-
-    def __init__(self) -> None:
-        self.last = time.perf_counter()
-
-    def lap(self) -> float:
-        """The seconds since the last lap."""
-        last, self.last = self.last, time.perf_counter()
-        return self.last - last
-
-
-_CLOCK = _Clock()
-
-
 @dataclass(frozen=True)
 class Check:
     """The verdict on one equation: one row of the table that `matgrad verify` prints."""
@@ -60,11 +45,11 @@ class Check:
     label: str  # of the equation in the paper, such as 'eq:softmax-derivation', or the name of its section
     sizes: str  # 'N=3 D=4 K=5'
     method: str  # 'algebra', 'points', 'numbers' (of NumPy) or 'differences' (central ones); 'none' with a note
+    seconds: float
     ok: bool
     message: str = ""  # where it is wrong, with both symbolic entries
     source: str = ""  # of the equation
     note: str = ""  # why there is no verdict: it is then neither right nor wrong
-    seconds: float = field(default_factory=_CLOCK.lap)  # since the verdict before, or since its case began
 
 
 def judged(
@@ -75,19 +60,21 @@ def judged(
     problem: str,
     *,
     method: str = "none",
+    start: float | None = None,
     prefix: str = "",
     note: str = "",
 ) -> Check:
     """The verdict on what a class or function computes; the problem is what its name is followed by, '' if it is right.
 
-    `quantity` names it, such as 'DZ' or 'gradient'. `origin` is its location and source;
-    `prefix` names the layer that a class is part of. A `note` says why there is nothing to compare with.
+    `quantity` names it, such as 'DZ' or 'gradient'. `origin` is its location and source; `start` is when the
+    check began; `prefix` names the layer that a class is part of. A `note` says why there is nothing to compare with.
     """
     name = prefix + (f"{thing.__name__}.{quantity}" if quantity else thing.__name__)
     location, source = origin
     message = f"{name} {problem}\n  in {location}: {source}" if problem else ""
     label = "" if note else label_of(thing, quantity)
-    return Check(name, location, label, sizes, method, not problem, message, source, note)
+    seconds = 0.0 if start is None else time.perf_counter() - start
+    return Check(name, location, label, sizes, method, seconds, not problem, message, source, note)
 
 
 def crash(error: Exception, sizes: str = "", default: str = "") -> Check:
@@ -95,21 +82,4 @@ def crash(error: Exception, sizes: str = "", default: str = "") -> Check:
     fault = fault_of(error)
     name = fault.name or default
     message = f"{name} {fault.reason}\n  in {fault.location}: {fault.source}"
-    return Check(name, fault.location, "", sizes, "none", False, message, fault.source)
-
-
-@dataclass(frozen=True)
-class Case:
-    """Something to check: its name in specifications, and the function that checks it."""
-
-    name: str
-    check: Callable[[], list[Check]]
-    is_basic: bool = False  # whether it is about symbols, for a batch in training mode
-
-    def run(self) -> list[Check]:
-        """The verdicts; an error is one too."""
-        _CLOCK.lap()
-        try:
-            return self.check()
-        except Exception as error:
-            return [crash(error, default=self.name)]
+    return Check(name, fault.location, "", sizes, "none", 0.0, False, message, fault.source)

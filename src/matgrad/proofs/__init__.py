@@ -1,29 +1,9 @@
-"""Proofs for all sizes: the code that trains runs on matrices of symbolic sizes, in index notation.
+"""Matrices of symbolic sizes in index notation: the table of operations on them, derivatives, and proofs of equality.
 
-    from matgrad.proofs import prove_layer
-    for check in prove_layer(MyLayer):
-        assert check.ok, check.message
-
-    from matgrad.proofs.suite import explain
-    print(explain("SoftmaxLayer.DZ"))
-
-`matrices` has the matrix type, the table on it, derivatives and the comparison of two matrices, and `suite` what
-`matgrad verify --all-sizes` runs: the proofs of `layers`, `lemmas` and `derivations`. An `Explanation` has the steps
-of a proof, which `explanations` and `explained_layers` find.
+`matrices` has the matrix type, derivatives and the comparison of two matrices, and `operators` what it has in common
+with other types. What is proved, and how, is in `matgrad.judges`.
 """
 
-from matgrad.proofs.layers import prove_activation, prove_layer, prove_loss, prove_softmax
 from matgrad.proofs.matrices import IndexMatrix, Size, gradient, is_proved, jacobian, symbols
 
-__all__ = [
-    "IndexMatrix",
-    "Size",
-    "gradient",
-    "is_proved",
-    "jacobian",
-    "prove_activation",
-    "prove_layer",
-    "prove_loss",
-    "prove_softmax",
-    "symbols",
-]
+__all__ = ["IndexMatrix", "Size", "gradient", "is_proved", "jacobian", "symbols"]

@@ -1,23 +1,16 @@
-"""Symbolic validation of the code that trains: SymPy matrices run through the same classes.
-
-Three lines check a layer, activation function or loss of your own:
+"""Symbolic checks of classes of your own: SymPy matrices run through the very code that trains.
 
     from matgrad.symbolic import check_layer
     for check in check_layer(MyLayer(2, 4)):
         assert check.ok, check.message
 
-`suite` is what `matgrad verify` runs: the checks of every class that trains, and the paper's derivations.
+The judge is `matgrad.judges.sympy_judge`; `matgrad verify` has others as well.
 """
 
 from matgrad.inspection.verdicts import Check
-from matgrad.symbolic.derivatives import (
-    check_activation,
-    check_layer,
-    check_loss,
-    check_softmax,
-)
-from matgrad.symbolic.equality import compare, symbols
-from matgrad.symbolic.state import check_optimizer
+from matgrad.judges.equality import compare, symbols
+from matgrad.judges.state import check_optimizer
+from matgrad.judges.sympy_judge import check_activation, check_layer, check_loss, check_softmax
 
 __all__ = [
     "Check",

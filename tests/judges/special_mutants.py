@@ -19,12 +19,12 @@ import matgrad as mg
 from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions, optimizers, softmax_functions
 from matgrad.inspection.verdicts import Check
+from matgrad.judges.numbers_judge import SIZES as POINTS
+from matgrad.judges.numbers_judge import output_for
+from matgrad.judges.suite import NUMBERS, SYMPY, cases
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.row_normalization import RowNormalizationLayer
 from matgrad.layers.weights import WeightedLayer
-from matgrad.symbolic.numbers import SIZES as POINTS
-from matgrad.symbolic.numbers import _output_for
-from matgrad.symbolic.suite import cases
 
 # a condition on the shape of a matrix, under which an expression is doubled
 SIZES = ("{}.shape[0] == 1", "{}.shape[0] == 2", "{}.shape[0] >= 100", "{}.shape[1] == 1", "{}.shape[1] == 2")
@@ -250,7 +250,7 @@ def _layer(name: str, training: bool, N: int, D: int, K: int, scale: float) -> V
 def _loss(cls: type[mg.LossFunction], N: int, D: int, K: int, scale: float) -> Values:
     rng = np.random.default_rng(N)
     loss = cls()
-    Y, T = _output_for(loss, scale, rng, N, K), rng.dirichlet(np.ones(K), N)
+    Y, T = output_for(loss, scale, rng, N, K), rng.dirichlet(np.ones(K), N)
     s = rng.uniform(0, 3, (N, 1))
     plain = {"value": loss(Y, T), "gradient": loss.gradient(Y, T), "mean_gradient": loss.mean_gradient(Y, T)}
     return plain | {"weighted value": loss(Y, T, s), "weighted gradient": loss.mean_gradient(Y, T, s)}
@@ -301,8 +301,6 @@ def names_of(target: Target) -> tuple[str, ...]:
 
 
 def verdict_of_verify(target: Target) -> Check | None:
-    """The first failed check of `matgrad verify`, the quick ones first; None if there is none."""
-    chosen = cases(names_of(target))
-    slow = ("_check_with_symbols", "check_definition_of_layer", "check_layer", "check_softmax")
-    chosen.sort(key=lambda case: getattr(getattr(case.check, "func", None), "__name__", "") in slow)
-    return next((check for case in chosen for check in case.run() if not check.ok), None)
+    """The first failed check by SymPy or in numbers, which is quicker; None if there is none."""
+    chosen = sorted(cases(names_of(target), judges=[NUMBERS, SYMPY]), key=lambda case: case.judge)
+    return next((check for case in chosen[::-1] for check in case.run() if not check.ok), None)

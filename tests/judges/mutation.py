@@ -1,6 +1,6 @@
 """The verdict of the verifier on the mutants of the package.
 
-`python tests/symbolic/mutation.py` makes all mutants, finds out with torch, or for those that are right almost
+`python tests/judges/mutation.py` makes all mutants, finds out with torch, or for those that are right almost
 everywhere by running both, which ones compute something else, asks the verifier about those, and prints a report.
 """
 
@@ -92,18 +92,9 @@ def differs(mutant: Mutant) -> bool:
 
 def killed_by(mutant: Mutant) -> str:
     """The first symbolic check that notices the mutant; empty where none does."""
-    checks = [check for case in cases(mutant.target) for check in case.definitions]
-    checks = [*checks, *(check for case in cases(mutant.target) for check in case.derivatives)]
     with patched(mutant):
-        for check in checks:
-            try:
-                results = check()
-            except Exception as error:  # whatever a wrong equation leads to
-                return f"raises {type(error).__name__}: {str(error)[:80]}"
-            for result in results:
-                if not result.ok:
-                    return f"{result.name} [{result.sizes}]"
-    return ""
+        wrong = (check for case in cases(mutant.target) for check in case.checks() if not check.ok)
+        return next((f"{check.name} [{check.sizes}]" for check in wrong), "")
 
 
 class _TooSlow(BaseException):
@@ -181,9 +172,8 @@ def report(verdicts: Sequence[Verdict]) -> str:
     equivalent = [v for v in verdicts if v.equivalent]
     survivors = [v for v in verdicts if v.survives]
     killed = len(verdicts) - len(equivalent) - len(survivors)
-    raised = sum(v.killed_by.startswith("raises") for v in verdicts)
     lines = [
-        f"{len(verdicts)} mutants: {killed} of {len(verdicts) - len(equivalent)} killed ({raised} by an exception), "
+        f"{len(verdicts)} mutants: {killed} of {len(verdicts) - len(equivalent)} killed, "
         f"{len(survivors)} survivors, {len(equivalent)} equivalent ({100 * len(equivalent) / len(verdicts):.1f} %)"
     ]
     lines += [f"SURVIVOR    {v.mutant}" for v in survivors]

@@ -8,26 +8,18 @@ difference that is too large for this remains unproved.
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import mpmath
 import numpy as np
 import sympy as sp
 
-from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.foundation.numbers import recognized
 from matgrad.inspection.faults import USE_THE_TABLE
-from matgrad.inspection.gradients import suffixed
-from matgrad.inspection.verdicts import Check, judged
-from matgrad.layers.checks import check_layers
-from matgrad.layers.dropout import LayerWithDropout
-from matgrad.layers.layer import Layer
-from matgrad.matrix_operations import Matrix
 
 DIGITS, MORE_DIGITS = 60, 1000  # the latter where the former give 1/0, such as for 1 / (1 - tanh(500))
 TOLERANCE, FLOAT_TOLERANCE = mpmath.mpf(10) ** -30, mpmath.mpf(10) ** -11  # relative to numbers above 1
@@ -98,8 +90,7 @@ def _first_difference(pairs: Sequence[tuple[sp.Expr, sp.Expr]], seed: int) -> in
         return None
     expressions = [e for pair in pairs for e in pair]
     symbols = sorted(set().union(*(e.free_symbols for e in expressions)), key=str)
-    functions = {"Max": max, "Heaviside": lambda x, at_zero=0.5: at_zero if x == 0 else int(x > 0)}
-    f = sp.lambdify(symbols, expressions, modules=[functions, "mpmath"], cse=True)
+    f = evaluated(symbols, expressions)
     tolerance = FLOAT_TOLERANCE if any(e.has(sp.Float) for e in expressions) else TOLERANCE
     rng = random.Random(seed)
     for k, magnitude in enumerate(MAGNITUDES if symbols else MAGNITUDES[:1]):
@@ -110,6 +101,12 @@ def _first_difference(pairs: Sequence[tuple[sp.Expr, sp.Expr]], seed: int) -> in
             if not abs(a - b) <= tolerance * max(1, abs(a), abs(b)):  # also if it is nan
                 return i
     return None
+
+
+def evaluated(symbols: Sequence[sp.Symbol], expressions: Sequence[sp.Expr]) -> Callable[..., list]:
+    """The expressions as a function of the symbols in them, with the digits of mpmath."""
+    functions = {"Max": max, "Heaviside": lambda x, at_zero=0.5: at_zero if x == 0 else int(x > 0)}
+    return sp.lambdify(symbols, expressions, modules=[functions, "mpmath"], cse=True)
 
 
 def _values(f: Callable[..., list], point: list[mpmath.mpf]) -> list | None:
@@ -144,9 +141,6 @@ def symbols(name: str, rows: int, columns: int, *, positive: bool | None = None)
     return SympyMatrix(rows, columns, lambda i, j: sp.Symbol(f"{name}_{i + 1}{j + 1}", real=True, positive=positive))
 
 
-T = TypeVar("T")
-
-DROPOUT = sp.Rational(3, 10)  # the rate with which dropout is checked
 IRRATIONALS = (
     *(sp.sqrt(2), sp.sqrt(3), sp.pi, sp.sqrt(sp.pi), sp.sqrt(2 * sp.pi), sp.sqrt(2 / sp.pi)),
     *(1 / sp.sqrt(sp.pi), 1 / sp.sqrt(2 * sp.pi), 1 / sp.pi, sp.E, sp.log(2), 1 / sp.log(2)),
@@ -169,51 +163,3 @@ def exact_number(x: float) -> sp.Expr:
         return sp.Float(x)
     factor, irrational = found
     return sp.Rational(factor.numerator, factor.denominator) * (1 if irrational is None else irrational)
-
-
-def numbers_as_symbols(thing: T, suffix: str = "") -> T:
-    """A copy in which every attribute that is a floating-point number is a positive symbol of that name plus a suffix.
-
-    What holds for all ε, α or μ holds for the numbers that training uses.
-    """
-    clone = copy.copy(thing)
-    for name, value in vars(thing).items():
-        if isinstance(value, float):
-            setattr(clone, name, sp.Symbol(f"{name}{suffix}", positive=True))
-    return clone
-
-
-def symbolic_layer(layer: Layer, *, numbers: bool = False) -> Layer:
-    """The layer with symbols for its parameters, its statistics and the numbers in its equations, parts included.
-
-    With `numbers`, the numbers in its equations, such as ε or α, stay as they are.
-    """
-    check_layers([layer])
-    layer = layer.clone()
-    for path, part in layer.walk():
-        if not numbers:
-            vars(part).update(vars(numbers_as_symbols(part, path)))
-        for name, value in vars(part).items():
-            if isinstance(value, ActivationFunction) and not numbers:
-                setattr(part, name, numbers_as_symbols(value, path))
-        for name in (*part.parameters, *part.buffers):
-            if len(shape := np.shape(getattr(part, name))) == 2:
-                is_positive = ("variance" in name and name in part.buffers) or None
-                setattr(part, name, symbols(suffixed(name, path), *shape, positive=is_positive))
-        if isinstance(part, LayerWithDropout) and part.dropout:
-            part.dropout = DROPOUT
-    return layer
-
-
-def verdict(
-    thing: type | Callable[..., Any],
-    quantity: str,
-    origin: tuple[str, str],
-    sizes: str,
-    found: Matrix,
-    expected: sp.Matrix,
-    prefix: str = "",
-) -> Check:
-    """The verdict on what a class or function computes, compared with what it should compute; see `judged`."""
-    result = compare(exact(found), exact(expected))
-    return judged(thing, quantity, origin, sizes, result.problem, method=result.method, prefix=prefix)

@@ -1,9 +1,9 @@
-"""Checks of state: defaults and constants, the initial state, the second step from it, and updates of optimizers."""
+"""What is claimed of state: defaults and constants, the initial state, the second step, and updates of optimizers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +13,14 @@ import sympy as sp
 from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions, optimizers
 from matgrad.backends.sympy_backend import SympyMatrix
-from matgrad.inspection.equations import assignment, last_line
+from matgrad.inspection.equations import assignment
 from matgrad.inspection.verdicts import Check, origin_of
+from matgrad.judges.algebra import Subject
+from matgrad.judges.equality import exact_number, symbols
+from matgrad.judges.numbers_judge import NumbersAlgebra
+from matgrad.judges.sympy_judge import SymPyAlgebra, verdicts
 from matgrad.layers.dropout import DROPOUT_LAYERS
-from matgrad.optimizers import Optimizer
-from matgrad.symbolic.equality import exact_number, numbers_as_symbols, symbols, verdict
-from matgrad.symbolic.numbers import numeric_verdict
+from matgrad.optimizers import OPTIMIZERS, Optimizer
 
 _LINEAR = {"b": 0}
 _DROPOUT = {"dropout": 0.5, "renewals": 0, "renew": "step"}
@@ -62,25 +64,25 @@ DEFAULTS: dict[type, dict[str, Any]] = {
 DEFAULTS |= {with_dropout: DEFAULTS[cls] | _DROPOUT for cls, with_dropout in DROPOUT_LAYERS.items()}
 
 
-def check_defaults(thing: Any) -> list[Check]:
-    """The settings, constants and initial state of a new object against the numbers written here."""
-    cls, checks = type(thing), []
-    for name, value in DEFAULTS.get(cls, {}).items():
+def of_defaults(a: NumbersAlgebra, make: Callable[[], Any]) -> Iterator[Check]:
+    """The settings, constants and initial state of a new object are the numbers written here."""
+    thing = make()
+    cls = type(thing)
+    a.about = "default"
+    for name, value in DEFAULTS[cls].items():
         found = getattr(thing, name)
-        where = assignment(cls, "__init__", name)
         if isinstance(value, str):
             found, value = float(found == value), 1
-        shape = np.shape(found) if np.ndim(found) == 2 else (1, 1)
-        found = np.reshape(np.asarray(found, dtype=float), shape)
-        origin, expected = (where.location, where.source), np.full(shape, float(value))
-        checks.append(numeric_verdict(cls, name, origin, "default", found, expected, tolerance=1e-15))
-    return checks
+        expected = np.full(np.shape(found) if np.ndim(found) == 2 else (), float(value))
+        found = np.reshape(np.asarray(found, dtype=float), expected.shape)
+        yield a.verdict(cls, name, assignment(cls, "__init__", name).origin, a.about, found, expected)
 
 
-def check_second_batch() -> list[Check]:
+def of_second_batch(a: SymPyAlgebra, make: Callable[[], layers.BatchNormalizationLayer]) -> Iterator[Check]:
     """Batch normalization after two batches from the beginning: running statistics, and its output in evaluation."""
-    D, m = 2, sp.Rational(1, 10)
-    layer = layers.BatchNormalizationLayer(D)
+    layer, m = make(), sp.Rational(1, 10)
+    D = layer.input_size
+    a.about = "second batch"
     for name in (*layer.parameters, *layer.buffers):
         setattr(layer, name, SympyMatrix(getattr(layer, name).tolist()))
     mean, variance = sp.zeros(1, D), sp.ones(1, D)
@@ -94,28 +96,21 @@ def check_second_batch() -> list[Check]:
     epsilon = sp.Rational(1, 10**5)
     Y = sp.Matrix(3, D, lambda i, j: (C[i, j] - mean[j]) / sp.sqrt(variance[j] + epsilon))
     found = {"Y": layer.feedforward(C), "running_mean": layer.running_mean, "running_variance": layer.running_variance}
-    expected = {"Y": Y, "running_mean": mean, "running_variance": variance}
-    return [
-        verdict(type(layer), name, origin_of(layer, name), "second batch", found[name], value)
-        for name, value in expected.items()
-    ]
+    for name, value in {"Y": Y, "running_mean": mean, "running_variance": variance}.items():
+        yield a.verdict(type(layer), name, origin_of(layer, name), a.about, found[name], value)
 
 
-def check_renewals() -> list[Check]:
+def of_renewals(a: NumbersAlgebra, make: Callable[[], layers.Layer]) -> Iterator[Check]:
     """Dropout's R is renewed after every step, or after every epoch: it counts two steps and an epoch as 2 or 1."""
-    checks = []
-    by_step, by_epoch = (layers.LinearDropoutLayer(2, 3, dropout=0.3, renew=renew) for renew in ("step", "epoch"))
-    for layer, count in ((layers.DropoutLayer(2), 2), (by_step, 2), (by_epoch, 1)):
-        renew = layer.renew
-        for _ in range(2):
-            for name in layer.parameters:
-                setattr(layer, f"D{name}", 0 * getattr(layer, name))
-            layer.optimize(0.1)
-        layer.end_epoch()
-        origin = last_line(type(layer).end_epoch if renew == "epoch" else type(layer).optimize)
-        found = np.array([[float(layer.renewals)]])
-        checks.append(numeric_verdict(type(layer), "renewals", origin, f"renew={renew}", found, np.array([[count]])))
-    return checks
+    layer: Any = make()
+    a.about = f"renew={layer.renew}"
+    for _ in range(2):
+        for name in layer.parameters:
+            setattr(layer, f"D{name}", 0 * getattr(layer, name))
+        layer.optimize(0.1)
+    layer.end_epoch()
+    code = type(layer).end_epoch if layer.renew == "epoch" else type(layer).optimize
+    yield a.claim(type(layer), "renewals", code, float(layer.renewals), {"step": 2, "epoch": 1}[layer.renew])
 
 
 # -- optimizers -------------------------------------------------------------------------------
@@ -139,40 +134,50 @@ OPTIMIZER_RULES: dict[str, Callable[..., dict[str, Any]]] = {
 DECOUPLED = ("AdamWOptimizer",)  # those whose weight decay is not part of the gradient
 
 
-def check_optimizer(name: str, *, K: int = 2, D: int = 3) -> list[Check]:
-    """The update rule of an optimizer, from an arbitrary state, against its definition."""
-    cls = getattr(optimizers, name)
+def of_update(a: SymPyAlgebra, cls: type[Optimizer]) -> Iterator[Check]:
+    """The update of an optimizer, from an arbitrary state, is its definition."""
+    K, D = 2, 3
+    a.about = f"{K}×{D}"
     x, Dx, eta = symbols("x", K, D), symbols("Dx", K, D), sp.Symbol("eta", positive=True)
     x[0, 0] = 0  # where sign(x) is 0
-    optimizer = numbers_as_symbols(cls(x, Dx))
-    for key in optimizer.state_names:
-        value = getattr(optimizer, key)
-        is_scalar = not hasattr(value, "shape")
-        setattr(optimizer, key, sp.Symbol(key, positive=True) if is_scalar else symbols(key, K, D, positive=True))
-    expected = _defined(name, x, Dx, eta, optimizer)
+    optimizer = cls(x, Dx)
+    for key, value in vars(optimizer).items():
+        if key in optimizer.state_names and hasattr(value, "shape"):
+            setattr(optimizer, key, symbols(key, K, D, positive=True))
+        elif key in optimizer.state_names or isinstance(value, float):
+            setattr(optimizer, key, sp.Symbol(key, positive=True))
+    expected = _defined(cls.__name__, x, Dx, eta, optimizer)
     found = {"x": optimizer.apply(x, Dx, eta)} | {key: getattr(optimizer, key) for key in optimizer.state_names}
-    return _verdicts(cls, f"{K}×{D}", found, expected)
+    for key, value in expected.items():
+        yield a.claim(cls, key, cls.update, found.get(key), value)
 
 
-def check_first_updates(name: str, *, K: int = 1, D: int = 2) -> list[Check]:
-    """The first two updates of a new optimizer with default settings, against its definition."""
-    cls = getattr(optimizers, name)
+def of_first_updates(a: SymPyAlgebra, cls: type[Optimizer]) -> Iterator[Check]:
+    """The first two updates of a new optimizer with default settings are those of its definition."""
+    K, D = 1, 2
+    a.about = "second update"
     x, eta = symbols("x", K, D), sp.Symbol("eta", positive=True)
-    optimizer: Optimizer = cls(x, None)
+    optimizer = cls(x, None)
     for key, value in vars(optimizer).items():
         if isinstance(value, float):
             setattr(optimizer, key, exact_number(value))
     numbers = {key: exact_number(float(value)) for key, value in DEFAULTS[cls].items()}
-    matrices = {"delta", "m", "v"} & numbers.keys()
-    state = SimpleNamespace(**(numbers | {key: sp.zeros(K, D) for key in matrices}))
+    state = SimpleNamespace(**(numbers | {key: sp.zeros(K, D) for key in {"delta", "m", "v"} & numbers.keys()}))
     found = expected = x
     for Dx in (symbols("A", K, D), symbols("B", K, D)):
         found = optimizer.apply(found, Dx, eta)
-        after = _defined(name, expected, Dx, eta, state)
+        after = _defined(cls.__name__, expected, Dx, eta, state)
         expected = after.pop("x")
         vars(state).update(after)
     values = {"x": found} | {key: getattr(optimizer, key) for key in optimizer.state_names}
-    return _verdicts(cls, "second update", values, {"x": expected} | after)
+    for key, value in ({"x": expected} | after).items():
+        yield a.claim(cls, key, cls.update, values.get(key), value)
+
+
+def check_optimizer(name: str) -> list[Check]:
+    """The update rule of an optimizer against its definition: from an arbitrary state, and the first two by default."""
+    cls = OPTIMIZERS.get(name.removesuffix("Optimizer")) or getattr(optimizers, name)
+    return [check for claims in (of_update, of_first_updates) for check in verdicts(Subject(name, claims, cls))]
 
 
 def _defined(name: str, x: sp.Matrix, Dx: sp.Matrix, eta: sp.Expr, state: Any) -> dict[str, Any]:
@@ -180,13 +185,6 @@ def _defined(name: str, x: sp.Matrix, Dx: sp.Matrix, eta: sp.Expr, state: Any) -
     decay = 0 if name in DECOUPLED else state.weight_decay
     signs = x.applyfunc(lambda t: sp.Piecewise((1, t > 0), (-1, t < 0), (0, True)))
     return OPTIMIZER_RULES[name](x, Dx + decay * x + state.l1 * signs, eta, state)
-
-
-def _verdicts(cls: type[Optimizer], sizes: str, found: dict[str, Any], expected: dict[str, Any]) -> list[Check]:
-    origin = last_line(cls.update)
-    return [
-        verdict(cls, key, origin, sizes, _matrix(found.get(key)), _matrix(value)) for key, value in expected.items()
-    ]
 
 
 def _squared(Dx: sp.Matrix) -> sp.Matrix:
@@ -207,7 +205,3 @@ def _adam(x: sp.Matrix, Dx: sp.Matrix, eta: sp.Expr, o: Any, decayed: sp.Matrix)
     c1, c2 = 1 - beta1 * (1 - o.c1), 1 - beta2 * (1 - o.c2)
     update = sp.Matrix(*x.shape, lambda i, j: m[i, j] / c1 / (sp.sqrt(v[i, j] / c2) + epsilon))
     return {"m": m, "v": v, "c1": c1, "c2": c2, "x": decayed - eta * update}
-
-
-def _matrix(value: Any) -> Any:
-    return value if hasattr(value, "shape") or value is None else sp.Matrix([[value]])

@@ -1,83 +1,53 @@
 """The definitions of layers, losses and activation functions of the package, for one entry.
 
 Derivatives cannot see whether a layer computes the values that it should. So these are compared with what stands here,
-which uses nothing from the table but random numbers. A definition is written once, over `Entries`: expressions in index
-notation for proofs of all sizes, or SymPy's at fixed sizes (see `matgrad.symbolic.definitions`). A class from
-outside the package has no definition.
+which uses nothing from the table but random numbers. A definition is written once, over the entries of an `Algebra`. A
+class from outside the package has no definition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions
 from matgrad.index_notation import functions
-from matgrad.index_notation.entries import FIRST
-from matgrad.index_notation.expressions import Expression
-from matgrad.index_notation.sums import summed
 from matgrad.layers.dropout import DROPOUT_LAYERS, LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
-from matgrad.matrix_operations import uniform
-from matgrad.program.shapes import size_name
-from matgrad.proofs.matrices import IndexMatrix, lifted, matrix
+from matgrad.proofs.matrices import IndexMatrix
+
+if TYPE_CHECKING:
+    from matgrad.judges.algebra import Algebra
 
 Values = dict[str, Any]  # matrices by name, such as 'Z' and 'Y'
-HALF = Fraction(1, 2)
 
 
-def number(x: Any) -> Expression:
-    """A number, a size or a scalar as an expression."""
-    return lifted(x).entry
+def definition_of(thing: Any, e: Algebra) -> Callable[..., Any] | None:
+    """What a layer, loss, activation or softmax function should compute, by its definition; None if that is not known.
 
-
-class Entries:
-    """What definitions are written with: functions of entries, sums, and matrices from entries."""
-
-    first: Any = FIRST  # the index of the only row or column
-    half: Any = HALF
-    exp: Callable[[Any], Any] = functions.exp
-    log: Callable[[Any], Any] = functions.log
-    erf: Callable[[Any], Any] = functions.erf
-    sqrt: Callable[[Any], Any] = staticmethod(functions.sqrt)
-    number: Callable[[Any], Any] = staticmethod(number)
-    matrix: Callable[..., Any] = staticmethod(matrix)
-    uniform: Callable[..., Any] = staticmethod(uniform)
-
-    def is_one(self, size: Any) -> bool:
-        """Whether a size is 1."""
-        return size_name(size) == 1
-
-    def sum(self, f: Callable[[Any], Any], size: Any) -> Any:
-        """Σ_i f(i)"""
-        return summed(f, str(size_name(size)))
-
-    def pieces(self, left: Any, x: Any, right: Any) -> Any:
-        """`left` where x < 0, and `right` where x ≥ 0"""
-        return (1 - functions.step(x)) * left + functions.step(x) * right
-
-
-ENTRIES = Entries()
+    For a layer, that is a function of X whose result has the values of feedforward by name. The targets of a loss that
+    smooths them are smoothed first.
+    """
+    cls = type(thing)
+    if isinstance(thing, layers.ActivationLayer) and type(thing.act) not in ACTIVATIONS:
+        return None
+    if cls in LAYERS:
+        return lambda X: LAYERS[cls](e, thing, X)
+    if cls in LOSSES:
+        return lambda Y, T: LOSSES[cls](e, Y, _smoothed(e, thing, T), thing)
+    if cls in ACTIVATIONS:
+        return lambda X: e.matrix(X.shape, lambda i, j: ACTIVATIONS[cls](e, thing, X[i, j], j))
+    if (name := getattr(thing, "__name__", "")) in SOFTMAX:
+        return lambda X: e.matrix(X.shape, lambda i, j: SOFTMAX[name](e, X, i, j))
+    return None
 
 
 # -- layers ------------------------------------------------------------------------------------
 
 
-def has_definition(layer: Layer) -> bool:
-    """Whether the feedforward of a layer, and its activation function, are defined here."""
-    is_known = not isinstance(layer, layers.ActivationLayer) or type(layer.act) in ACTIVATIONS
-    return type(layer) in LAYERS and is_known
-
-
-def definition_of_layer(layer: Layer, X: Any, e: Entries = ENTRIES) -> Values | None:
-    """What feedforward should compute for an input X, by name; None if that is not known."""
-    return LAYERS[type(layer)](e, layer, X) if has_definition(layer) else None
-
-
-def _dropout(e: Entries, layer: Any, A: Any) -> Values:
+def _dropout(e: Algebra, layer: Any, A: Any) -> Values:
     """r_ij = 1/(1 - p) if u_ij ≥ p, else 0; without dropout and in evaluation mode there is no R"""
     if not isinstance(layer, LayerWithDropout) or not layer.training or not layer.dropout:
         return {}
@@ -86,13 +56,13 @@ def _dropout(e: Entries, layer: Any, A: Any) -> Values:
     return {"R": e.matrix(A.shape, lambda i, j: e.pieces(0, U[i, j] - p, 1) / (1 - p))}
 
 
-def _dropout_layer(e: Entries, layer: Any, X: Any) -> Values:
+def _dropout_layer(e: Algebra, layer: Any, X: Any) -> Values:
     """y_ij = x_ij·r_ij, with r_ij = 1 in evaluation mode"""
     values = _dropout(e, layer, X)
     return values | {"Y": e.matrix(X.shape, lambda i, j: X[i, j] * (values["R"][i, j] if values else 1))}
 
 
-def _linear(e: Entries, layer: Any, X: Any, name: str = "Z") -> Values:
+def _linear(e: Algebra, layer: Any, X: Any, name: str = "Z") -> Values:
     """z_ik = Σ_j x_ij·w_kj·r_kj + b_k, with r_kj = 1 without dropout and in evaluation mode"""
     W, b = layer.W, layer.b
     values = _dropout(e, layer, W)
@@ -106,14 +76,14 @@ def _linear(e: Entries, layer: Any, X: Any, name: str = "Z") -> Values:
     return values | {name: e.matrix((X.shape[0], W.shape[0]), entry)}
 
 
-def _linear_layer(e: Entries, layer: Any, X: Any) -> Values:
+def _linear_layer(e: Algebra, layer: Any, X: Any) -> Values:
     return _linear(e, layer, X, "Y")
 
 
-def _of_entries(f: Callable[[Entries, Any, Any, Any, Any], Any]) -> Callable[[Entries, Any, Any], Values]:
+def _of_entries(f: Callable[[Algebra, Any, Any, Any, Any], Any]) -> Callable[[Algebra, Any, Any], Values]:
     """Z as in a linear layer, and y_ik = f(layer, Z, i, k)"""
 
-    def definition(e: Entries, layer: Any, X: Any) -> Values:
+    def definition(e: Algebra, layer: Any, X: Any) -> Values:
         values = _linear(e, layer, X)
         Z = values["Z"]
         return values | {"Y": e.matrix(Z.shape, lambda i, k: f(e, layer, Z, i, k))}
@@ -121,12 +91,30 @@ def _of_entries(f: Callable[[Entries, Any, Any, Any, Any], Any]) -> Callable[[En
     return definition
 
 
-def _row_total(e: Entries, Z: Any, i: Any) -> Any:
+def _row_total(e: Algebra, Z: Any, i: Any) -> Any:
     """Σ_j e^z_ij"""
     return e.sum(lambda j: e.exp(Z[i, j]), Z.shape[1])
 
 
-def _batch_normalization(e: Entries, layer: Any, X: Any) -> Values:
+def _softmax(e: Algebra, Z: Any, i: Any, k: Any) -> Any:
+    """e^z_ik / Σ_j e^z_ij"""
+    return e.exp(Z[i, k]) / _row_total(e, Z, i)
+
+
+def _log_softmax(e: Algebra, Z: Any, i: Any, k: Any) -> Any:
+    """log(e^z_ik / Σ_j e^z_ij)"""
+    return e.log(_softmax(e, Z, i, k))
+
+
+SOFTMAX: dict[str, Callable[[Algebra, Any, Any, Any], Any]] = {
+    "softmax": _softmax,
+    "stable_softmax": _softmax,
+    "log_softmax": _log_softmax,
+    "stable_log_softmax": _log_softmax,
+}
+
+
+def _batch_normalization(e: Algebra, layer: Any, X: Any) -> Values:
     """y_ij = γ_j·(x_ij - μ_j)/√(σ_j² + ε) + β_j; the running variance is the unbiased one, and N = 1 changes none"""
     shape, row = X.shape, (1, X.shape[1])
     N, m, epsilon = e.number(shape[0]), e.number(layer.momentum), e.number(layer.epsilon)
@@ -146,7 +134,7 @@ def _batch_normalization(e: Entries, layer: Any, X: Any) -> Values:
     return values | {"running_mean": mean, "running_variance": variance}
 
 
-def _layer_normalization(e: Entries, layer: Any, X: Any) -> Values:
+def _layer_normalization(e: Algebra, layer: Any, X: Any) -> Values:
     """y_ij = γ_j·(x_ij - μ_i)/√(σ_i² + ε) + β_j, with the mean μ_i and the variance σ_i² of the i-th row"""
     column, D, epsilon = (X.shape[0], 1), e.number(X.shape[1]), e.number(layer.epsilon)
     mu = e.matrix(column, lambda i, _: e.sum(lambda j: X[i, j], X.shape[1]) / D)
@@ -158,7 +146,7 @@ def _layer_normalization(e: Entries, layer: Any, X: Any) -> Values:
     return {"mu": mu, "R": R, "Sigma": Sigma, "inv_sqrt_Sigma": S, "Z": Z, "Y": Y}
 
 
-def _rms_normalization(e: Entries, layer: Any, X: Any) -> Values:
+def _rms_normalization(e: Algebra, layer: Any, X: Any) -> Values:
     """y_ij = γ_j·x_ij/√(s_i + ε), with the mean s_i of the squares of the i-th row"""
     column, D, epsilon = (X.shape[0], 1), e.number(X.shape[1]), e.number(layer.epsilon)
     Sigma = e.matrix(column, lambda i, _: e.sum(lambda j: X[i, j] ** 2, X.shape[1]) / D)
@@ -168,13 +156,13 @@ def _rms_normalization(e: Entries, layer: Any, X: Any) -> Values:
     return {"Sigma": Sigma, "inv_sqrt_Sigma": S, "Z": Z, "Y": Y}
 
 
-LAYERS: dict[type[Layer], Callable[[Entries, Any, Any], Values]] = {
+LAYERS: dict[type[Layer], Callable[[Algebra, Any, Any], Values]] = {
     layers.LinearLayer: _linear_layer,
     layers.ActivationLayer: _of_entries(
         lambda e, layer, Z, i, k: ACTIVATIONS[type(layer.act)](e, layer.act, Z[i, k], k)
     ),
     layers.SReLULayer: _of_entries(lambda e, layer, Z, i, k: _srelu(e, layer, Z[i, k], e.first if layer.shared else k)),
-    layers.SoftmaxLayer: _of_entries(lambda e, layer, Z, i, k: e.exp(Z[i, k]) / _row_total(e, Z, i)),
+    layers.SoftmaxLayer: _of_entries(lambda e, layer, Z, i, k: _softmax(e, Z, i, k)),
     layers.LogSoftmaxLayer: _of_entries(lambda e, layer, Z, i, k: Z[i, k] - e.log(_row_total(e, Z, i))),
     layers.BatchNormalizationLayer: _batch_normalization,
     layers.LayerNormalizationLayer: _layer_normalization,
@@ -187,7 +175,7 @@ LAYERS |= {DROPOUT_LAYERS[cls]: LAYERS[cls] for cls in DROPOUT_LAYERS}
 # -- activation functions: f(x) in column k ------------------------------------------------------
 
 
-def _srelu(e: Entries, p: Any, x: Any, k: Any) -> Any:
+def _srelu(e: Algebra, p: Any, x: Any, k: Any) -> Any:
     """al·(x - tl) + tl if x ≤ tl, ar·(x - tr) + tr if x ≥ tr, else x; `p` has the four 1×K parameters"""
     al, tl, ar, tr = (getattr(p, name)[e.first, k] for name in ("al", "tl", "ar", "tr"))
     return e.pieces(e.pieces(x, x - tr, ar * (x - tr) + tr), tl - x, al * (x - tl) + tl)
@@ -207,22 +195,22 @@ class ArbitraryActivation(activations.ActivationFunction):
         return IndexMatrix(X.shape, self.function.derivative(X.entry))
 
 
-def _leaky(e: Entries, x: Any, y: Any) -> Any:
+def _leaky(e: Algebra, x: Any, y: Any) -> Any:
     """y if x < y, else x"""
     return e.pieces(y, x - y, x)
 
 
-def _sigma(e: Entries, x: Any) -> Any:
+def _sigma(e: Algebra, x: Any) -> Any:
     """1/(1 + e^-x)"""
     return 1 / (1 + e.exp(-x))
 
 
-def _gelu(e: Entries, x: Any) -> Any:
+def _gelu(e: Algebra, x: Any) -> Any:
     """x·(1 + erf(x/√2))/2"""
     return x * (1 + e.erf(x * e.half * e.sqrt(e.number(2)))) * e.half
 
 
-ACTIVATIONS: dict[type[activations.ActivationFunction], Callable[[Entries, Any, Any, Any], Any]] = {
+ACTIVATIONS: dict[type[activations.ActivationFunction], Callable[[Algebra, Any, Any, Any], Any]] = {
     activations.ReLUActivation: lambda e, act, x, k: e.pieces(0 * x, x, x),
     activations.LeakyReLUActivation: lambda e, act, x, k: _leaky(e, x, e.number(act.alpha) * x),
     activations.AllReLUActivation: lambda e, act, x, k: e.pieces(e.number(act.alpha) * x, x, x),
@@ -241,21 +229,18 @@ ACTIVATIONS: dict[type[activations.ActivationFunction], Callable[[Entries, Any, 
 # -- losses: the value for N×K matrices Y and T, whose targets are smoothed already, and the loss itself ---------
 
 
-def definition_of_loss(loss: LossFunction, Y: Any, T: Any, e: Entries = ENTRIES) -> Any:
-    """The value of a loss, with smoothed targets if it smooths them; None if that is not known."""
-    if type(loss) not in LOSSES:
-        return None
-    S = T
-    if isinstance(loss, loss_functions._SmoothedLoss):
-        s, K = e.number(loss.label_smoothing), e.number(T.shape[1])
-        S = e.matrix(T.shape, lambda i, k: (1 - s) * T[i, k] + s / K)
-    return LOSSES[type(loss)](e, Y, S, loss)
+def _smoothed(e: Algebra, loss: LossFunction, T: Any) -> Any:
+    """(1 - s)·t_ik + s/K"""
+    if not isinstance(loss, loss_functions._SmoothedLoss):
+        return T
+    s, K = e.number(loss.label_smoothing), e.number(T.shape[1])
+    return e.matrix(T.shape, lambda i, k: (1 - s) * T[i, k] + s / K)
 
 
-Loss = Callable[[Entries, Any, Any, Any], Any]
+Loss = Callable[["Algebra", Any, Any, Any], Any]
 
 
-def _sum(f: Callable[[Entries, Any, Any, Any], Any]) -> Loss:
+def _sum(f: Callable[[Algebra, Any, Any, Any], Any]) -> Loss:
     """Σ_ik f(y_ik, t_ik)"""
     return lambda e, Y, T, loss: e.sum(lambda i: e.sum(lambda k: f(e, Y[i, k], T[i, k], loss), Y.shape[1]), Y.shape[0])
 
@@ -263,14 +248,14 @@ def _sum(f: Callable[[Entries, Any, Any, Any], Any]) -> Loss:
 _squared_error = _sum(lambda e, y, t, loss: (y - t) ** 2)
 
 
-def _huber(e: Entries, y: Any, t: Any, loss: Any) -> Any:
+def _huber(e: Algebra, y: Any, t: Any, loss: Any) -> Any:
     """d²/2 if |d| ≤ δ, else δ·(|d| - δ/2), for d = y - t"""
     d, delta = y - t, e.number(loss.delta)
     left, right = delta * (-d - delta * e.half), delta * (d - delta * e.half)
     return e.pieces(e.pieces(d**2 * e.half, -d - delta, left), d - delta, right)
 
 
-def _multi_margin(e: Entries, Y: Any, T: Any, loss: Any) -> Any:
+def _multi_margin(e: Algebra, Y: Any, T: Any, loss: Any) -> Any:
     """Σ_i Σ_k (1 - t_ik)·max(0, m + y_ik - Σ_j t_ij·y_ij) / K"""
 
     def term(i: Any, k: Any) -> Any:
@@ -280,17 +265,14 @@ def _multi_margin(e: Entries, Y: Any, T: Any, loss: Any) -> Any:
     return e.sum(lambda i: e.sum(lambda k: term(i, k), Y.shape[1]), Y.shape[0]) / e.number(Y.shape[1])
 
 
-def _at_least_zero(e: Entries, x: Any) -> Any:
+def _at_least_zero(e: Algebra, x: Any) -> Any:
     """max(0, x)"""
     return e.pieces(0 * x, x, x)
 
 
-def _softmax_cross_entropy(e: Entries, Y: Any, T: Any, loss: Any) -> Any:
+def _softmax_cross_entropy(e: Algebra, Y: Any, T: Any, loss: Any) -> Any:
     """-Σ_ik t_ik·log(e^y_ik / Σ_j e^y_ij)"""
-    return -e.sum(
-        lambda i: e.sum(lambda k: T[i, k] * e.log(e.exp(Y[i, k]) / _row_total(e, Y, i)), Y.shape[1]),
-        Y.shape[0],
-    )
+    return -e.sum(lambda i: e.sum(lambda k: T[i, k] * _log_softmax(e, Y, i, k), Y.shape[1]), Y.shape[0])
 
 
 LOSSES: dict[type[LossFunction], Loss] = {

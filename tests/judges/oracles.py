@@ -17,14 +17,13 @@ from architectures import TORCH_ACTIVATIONS, torch_loss
 from matgrad import activation_functions as activations
 from matgrad import loss_functions, softmax_functions
 from matgrad.backends.numpy_backend import NumpyBackend
+from matgrad.backends.sympy_backend import SympyMatrix
+from matgrad.inspection.verdicts import Check
+from matgrad.judges.algebra import Subject, attempts
+from matgrad.judges.claims import of_layer, of_loss, of_softmax
+from matgrad.judges.sympy_judge import SymPyAlgebra
 from matgrad.layers.dropout import LayerWithDropout
-from matgrad.symbolic.definitions import (
-    check_definition_of_activation,
-    check_definition_of_layer,
-    check_definition_of_loss,
-)
-from matgrad.symbolic.derivatives import check_activation, check_layer, check_loss, check_softmax
-from matgrad.symbolic.equality import symbols
+from matgrad.symbolic import check_activation, symbols
 
 N, D, K = 3, 2, 4
 POINTS = 5
@@ -39,8 +38,17 @@ class Case:
     name: str
     values: Callable[[int], Values]  # by the package, at the point with this number
     expected: Callable[[int], Values]  # by torch
-    definitions: tuple[Callable[[], list], ...]
-    derivatives: tuple[Callable[[], list], ...]
+    checks: Callable[[], Iterator[Check]]  # one by one, as the first wrong one is enough
+
+
+def symbolic_checks(claims: Callable, thing: object, *options: dict) -> Iterator[Check]:
+    """The verdicts of SymPy, those of one claim after the other."""
+    for each in options:
+        try:
+            yield from claims(SymPyAlgebra(**each), thing)
+        except Exception:  # it may decide something by numbers: the judge says whether that is the reason
+            new = partial(lambda each, keep_numbers: SymPyAlgebra(**each, keep_numbers=keep_numbers), each)
+            yield from attempts(Subject("mutant", claims, thing), new)
 
 
 def differs_from_torch(case: Case) -> bool:
@@ -111,9 +119,13 @@ def _layer_cases(cls: type[mg.Layer]) -> Iterator[Case]:
                 f"{cls.__name__} training={training}",
                 partial(_layer_values, made),
                 partial(_torch_layer, made),
-                (lambda made=made: check_definition_of_layer(made(), N=N),),
-                (lambda made=made: check_layer(made(), N=N),),
+                partial(_layer_checks, made),
             )
+
+
+def _layer_checks(made: Callable[[], mg.Layer]) -> Iterator[Check]:
+    sizes = [{"N": n, "D": D, "K": K} for n in (N, 1)]
+    return symbolic_checks(of_layer, lambda D, K: made(), *({"sizes": x} for x in sizes))
 
 
 def _made(make: Callable[[], mg.Layer], training: bool) -> mg.Layer:
@@ -213,12 +225,13 @@ def _loss_cases(cls: type[mg.LossFunction]) -> Iterator[Case]:
         losses = [cls(), *(cls(x) for x in numbers.get(cls, ()))]
     for loss in losses:
         for one_hot in (False, True):
+            targets = SympyMatrix(N, K, lambda i, j: int(j == (2 * i + 1) % K))
+            options = {"sizes": {"N": N, "K": K}, "given": {"T": targets} if one_hot else {}}
             yield Case(
                 f"{loss!r} one_hot={one_hot}",
                 partial(_loss_values, loss, one_hot),
                 partial(_torch_loss, loss, one_hot),
-                (partial(check_definition_of_loss, loss, N=N, K=K),),
-                (partial(check_loss, loss, N=N, K=K, one_hot=one_hot),),
+                partial(symbolic_checks, of_loss, lambda loss=loss: loss, options),
             )
 
 
@@ -274,8 +287,7 @@ def _activation_cases(cls: type[mg.ActivationFunction]) -> Iterator[Case]:
             name,
             partial(_activation_values, each, name),
             partial(_torch_activation, each, name),
-            (partial(check_definition_of_activation, symbolic),),
-            (partial(check_activation, symbolic),),
+            lambda symbolic=symbolic: iter(check_activation(symbolic)),
         )
 
 
@@ -315,8 +327,7 @@ def _softmax_case(name: str) -> Case:
         name,
         partial(_softmax_values, name),
         partial(_torch_softmax, in_torch),
-        (),
-        (partial(check_softmax, name, N=N, D=K),),
+        partial(symbolic_checks, of_softmax, name, {"sizes": {"N": N, "D": K}}),
     )
 
 

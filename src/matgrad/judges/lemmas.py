@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from matgrad.judges.algebra import Lemma, Step, SymbolicAlgebra, chain
 from matgrad.matrix_operations import (
     column_repeat,
     columns_mean,
@@ -20,7 +21,6 @@ from matgrad.matrix_operations import (
     row_repeat,
     rows_sum,
 )
-from matgrad.proofs.statements import Algebra, Lemma, Step, chain
 
 
 def lemmas() -> list[Lemma]:
@@ -47,7 +47,7 @@ def lemmas() -> list[Lemma]:
 # -- rules -------------------------------------------------------------------------------------
 
 
-def product_rule_1(a: Algebra, n: Any, p: Any) -> Iterator[Step]:
+def product_rule_1(a: SymbolicAlgebra, n: Any, p: Any) -> Iterator[Step]:
     """∂(f g)/∂x = ∂f/∂x g + f ∂g/∂x, for f(x) of size n×1 and a scalar g(x)"""
     x = a.symbols("x", p, 1)
     f, g = a.functions("f", (n, 1), x), a.functions("g", (1, 1), x)
@@ -58,7 +58,7 @@ def product_rule_1(a: Algebra, n: Any, p: Any) -> Iterator[Step]:
     )
 
 
-def product_rule_2(a: Algebra, n: Any, p: Any) -> Iterator[Step]:
+def product_rule_2(a: SymbolicAlgebra, n: Any, p: Any) -> Iterator[Step]:
     """∂(f g)/∂x = ∂f/∂x g + fᵀ ∂g/∂x, for f(x) of size 1×n and a scalar g(x)"""
     x = a.symbols("x", p, 1)
     f, g = a.functions("f", (1, n), x), a.functions("g", (1, 1), x)
@@ -69,21 +69,21 @@ def product_rule_2(a: Algebra, n: Any, p: Any) -> Iterator[Step]:
     )
 
 
-def product_rule_3(a: Algebra, m: Any, n: Any, p: Any) -> Iterator[Step]:
+def product_rule_3(a: SymbolicAlgebra, m: Any, n: Any, p: Any) -> Iterator[Step]:
     """∂(A g)/∂x = A ∂g/∂x, for A of size m×n and g(x) of size n×1"""
     x = a.symbols("x", p, 1)
     A, g = a.symbols("A", m, n), a.functions("g", (n, 1), x)
     yield Step("∂h/∂x = A ∂g/∂x", a.jacobian(A @ g, x), A @ a.jacobian(g, x))
 
 
-def product_rule_4(a: Algebra, m: Any, n: Any, p: Any) -> Iterator[Step]:
+def product_rule_4(a: SymbolicAlgebra, m: Any, n: Any, p: Any) -> Iterator[Step]:
     """∂(f A)/∂x = Aᵀ ∂f/∂x, for f(x) of size 1×m and A of size m×n"""
     x = a.symbols("x", p, 1)
     A, f = a.symbols("A", m, n), a.functions("f", (1, m), x)
     yield Step("∂h/∂x = Aᵀ ∂f/∂x", a.jacobian(f @ A, x), A.T @ a.jacobian(f, x))
 
 
-def chain_rule(a: Algebra, m: Any, n: Any, p: Any) -> Iterator[Step]:
+def chain_rule(a: SymbolicAlgebra, m: Any, n: Any, p: Any) -> Iterator[Step]:
     """∂g(f(x))/∂x = ∂g/∂y ∂f/∂x with y = f(x), for f: ℝⁿ → ℝᵐ and g: ℝᵐ → ℝᵖ
 
     g is an arbitrary polynomial of degree 2, which has arbitrary values and derivatives at y.
@@ -102,21 +102,21 @@ def chain_rule(a: Algebra, m: Any, n: Any, p: Any) -> Iterator[Step]:
 # -- properties --------------------------------------------------------------------------------
 
 
-def matrix_property_1(a: Algebra, m: Any, n: Any) -> Iterator[Step]:
+def matrix_property_1(a: SymbolicAlgebra, m: Any, n: Any) -> Iterator[Step]:
     """If z^j = x^j (x^j)ᵀ y^j for all j, then Z = X ⊙ (1_m diag(Xᵀ Y)ᵀ)"""
     X, Y = a.symbols("X", m, n), a.symbols("Y", m, n)
     Z = a.by_columns(lambda j: a.column(X, j) @ a.column(X, j).T @ a.column(Y, j), X.shape)
     yield Step("Z = X ⊙ (1_m diag(Xᵀ Y)ᵀ)", Z, hadamard(X, row_repeat(diag(X.T @ Y).T, m)))
 
 
-def matrix_property_2(a: Algebra, m: Any, n: Any) -> Iterator[Step]:
+def matrix_property_2(a: SymbolicAlgebra, m: Any, n: Any) -> Iterator[Step]:
     """If z^j = 1_m (x^j)ᵀ y^j for all j, then Z = 1_m diag(Xᵀ Y)ᵀ"""
     X, Y = a.symbols("X", m, n), a.symbols("Y", m, n)
     Z = a.by_columns(lambda j: ones(m, like=X) @ a.column(X, j).T @ a.column(Y, j), X.shape)
     yield Step("Z = 1_m diag(Xᵀ Y)ᵀ", Z, row_repeat(diag(X.T @ Y).T, m))
 
 
-def matrix_property_3(a: Algebra, m: Any, n: Any) -> Iterator[Step]:
+def matrix_property_3(a: SymbolicAlgebra, m: Any, n: Any) -> Iterator[Step]:
     """If z^j = x^j 1_mᵀ y^j for all j, then Z = X ⊙ (1_m 1_mᵀ Y)"""
     X, Y = a.symbols("X", m, n), a.symbols("Y", m, n)
     one = ones(m, like=X)
@@ -127,21 +127,21 @@ def matrix_property_3(a: Algebra, m: Any, n: Any) -> Iterator[Step]:
     )
 
 
-def matrix_property_5(a: Algebra, m: Any, n: Any) -> Iterator[Step]:
+def matrix_property_5(a: SymbolicAlgebra, m: Any, n: Any) -> Iterator[Step]:
     """If z_i = x_i y_iᵀ y_i for all i, then Z = (diag(X Yᵀ) 1_nᵀ) ⊙ Y"""
     X, Y = a.symbols("X", m, n), a.symbols("Y", m, n)
     Z = a.by_rows(lambda i: a.row(X, i) @ a.row(Y, i).T @ a.row(Y, i), X.shape)
     yield Step("Z = (diag(X Yᵀ) 1_nᵀ) ⊙ Y", Z, hadamard(column_repeat(diag(X @ Y.T), n), Y))
 
 
-def matrix_property_6(a: Algebra, m: Any, n: Any) -> Iterator[Step]:
+def matrix_property_6(a: SymbolicAlgebra, m: Any, n: Any) -> Iterator[Step]:
     """If z_i = x_i y_iᵀ 1_nᵀ for all i, then Z = diag(X Yᵀ) 1_nᵀ"""
     X, Y = a.symbols("X", m, n), a.symbols("Y", m, n)
     Z = a.by_rows(lambda i: a.row(X, i) @ a.row(Y, i).T @ ones(n, like=X).T, X.shape)
     yield Step("Z = diag(X Yᵀ) 1_nᵀ", Z, column_repeat(diag(X @ Y.T), n))
 
 
-def matrix_property_7(a: Algebra, m: Any, n: Any) -> Iterator[Step]:
+def matrix_property_7(a: SymbolicAlgebra, m: Any, n: Any) -> Iterator[Step]:
     """If z_i = x_i 1_n y_i for all i, then Z = (X 1_n 1_nᵀ) ⊙ Y"""
     X, Y = a.symbols("X", m, n), a.symbols("Y", m, n)
     one = ones(n, like=X)
@@ -155,20 +155,20 @@ def matrix_property_7(a: Algebra, m: Any, n: Any) -> Iterator[Step]:
 # -- the literal forms of the paper and the linear forms of the code ---------------------------
 
 
-def linear_form_of_the_centering(a: Algebra, N: Any, D: Any) -> Iterator[Step]:
+def linear_form_of_the_centering(a: SymbolicAlgebra, N: Any, D: Any) -> Iterator[Step]:
     """X - (1_N 1_Nᵀ / N) X = X - 1_N μ, with μ the column means of X"""
     X = a.symbols("X", N, D)
     J = ones(N, like=X) @ ones(N, like=X).T / N
     yield Step("X - (1_N 1_Nᵀ / N) X = X - 1_N μ", X - J @ X, X - row_repeat(columns_mean(X), N))
 
 
-def linear_form_of_the_variance(a: Algebra, N: Any, D: Any) -> Iterator[Step]:
+def linear_form_of_the_variance(a: SymbolicAlgebra, N: Any, D: Any) -> Iterator[Step]:
     """diag(Rᵀ R)ᵀ / N = 1_Nᵀ (R ⊙ R) / N"""
     R = a.symbols("R", N, D)
     yield Step("diag(Rᵀ R)ᵀ / N = 1_Nᵀ (R ⊙ R) / N", diag(R.T @ R).T / N, columns_sum(hadamard(R, R)) / N)
 
 
-def linear_forms_of_batch_normalization(a: Algebra, N: Any, D: Any) -> Iterator[Step]:
+def linear_forms_of_batch_normalization(a: SymbolicAlgebra, N: Any, D: Any) -> Iterator[Step]:
     """(N I_N - 1_N 1_Nᵀ) DZ = N DZ - 1_N (1_Nᵀ DZ), and diag(Zᵀ DZ)ᵀ = 1_Nᵀ (Z ⊙ DZ)"""
     Z, DZ = a.symbols("Z", N, D), a.symbols("DZ", N, D)
     literal = (N * identity(N, like=Z) - ones(N, N, like=Z)) @ DZ
@@ -177,7 +177,7 @@ def linear_forms_of_batch_normalization(a: Algebra, N: Any, D: Any) -> Iterator[
     yield Step("diag(Zᵀ DZ)ᵀ = 1_Nᵀ (Z ⊙ DZ)", diag(Z.T @ DZ).T, columns_sum(hadamard(Z, DZ)))
 
 
-def linear_form_of_the_softmax_layer(a: Algebra, N: Any, K: Any) -> Iterator[Step]:
+def linear_form_of_the_softmax_layer(a: SymbolicAlgebra, N: Any, K: Any) -> Iterator[Step]:
     """diag(DY Yᵀ) 1_Kᵀ = ((DY ⊙ Y) 1_K) 1_Kᵀ"""
     Y, DY = a.symbols("Y", N, K), a.symbols("DY", N, K)
     literal = diag(DY @ Y.T) @ ones(K, like=Y).T

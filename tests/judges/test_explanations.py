@@ -11,10 +11,10 @@ from cli_support import run, succeed
 from composites import ResidualLayer
 from matgrad.index_notation.expressions import as_expression
 from matgrad.inspection.verdicts import Check
-from matgrad.proofs import prove_layer
-from matgrad.proofs.explained_layers import explain_layer
-from matgrad.proofs.explanations import Explanation
-from matgrad.proofs.suite import ProofCase, cases, explain
+from matgrad.judges import prove_layer
+from matgrad.judges.explained_layers import explain_layer
+from matgrad.judges.explanations import Explanation
+from matgrad.judges.suite import ALL_SIZES, Case, cases, explain, explained
 
 SOFTMAX = """\
   2. definition of Y by feedforward
@@ -40,22 +40,22 @@ def is_sound(explanation: Explanation) -> bool:
     )
 
 
-def unsound(chosen: list[ProofCase]) -> list[tuple[str, str]]:
-    found: list[tuple[ProofCase, Check]] = [(case, check) for case in chosen for check in case.run()]
+def unsound(chosen: list[Case]) -> list[tuple[str, str]]:
+    found: list[tuple[Case, Check]] = [(case, check) for case in chosen for check in case.run()]
     assert found
-    return [(check.name, check.sizes) for case, check in found if not is_sound(case.explain(check))]
+    return [(check.name, check.sizes) for case, check in found if not is_sound(explained(case.subject, check))]
 
 
 def test_explanations_are_sound():
-    names = ("Softmax", "BatchNormalization", "Dropout", "GELU", "NLL", "SoftmaxCrossEntropy", "log_softmax")
-    chosen = [case for case in cases() if case.name in names and case.is_basic]
+    names = ("Softmax", "BatchNormalization", "Dropout", "GELU", "SoftmaxCrossEntropy", "log_softmax")
+    chosen = [case for case in cases(names, judges=[ALL_SIZES]) if case.subject.is_basic]
     assert len(chosen) > 5
-    assert not unsound([*chosen, *cases(("chain rule", "softmax derivation"))])
+    assert not unsound([*chosen, *cases(("chain rule", "softmax derivation"), judges=[ALL_SIZES])])
 
 
 @pytest.mark.slow
 def test_all_explanations_are_sound():
-    assert not unsound(cases())
+    assert not unsound(cases(judges=[ALL_SIZES]))
 
 
 def test_layers_with_parts():

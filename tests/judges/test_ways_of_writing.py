@@ -334,7 +334,7 @@ class ThirdActivation(HalfActivation):
             "is not defined",
             "class HalfActivation",
         ),
-        (mg.ActivationLayer(2, 4, ThirdActivation()), "ThirdActivation.gradient", "expected  1/2", "/ 3"),
+        (mg.ActivationLayer(2, 4, ThirdActivation()), "ThirdActivation.gradient", "expected  G_11/2", "/ 3"),
     ],
 )
 def test_the_first_failure_names_class_method_and_line(layer: mg.Layer, name: str, message: str, source: str):

@@ -16,12 +16,11 @@ from matgrad.index_notation.expressions import Expression, Factor, Index
 from matgrad.index_notation.rules import folded, rules_of
 from matgrad.index_notation.text import Latex, Names, Text
 from matgrad.inspection.verdicts import Check
+from matgrad.judges.algebra import Lemma
+from matgrad.judges.claims import by_rows
+from matgrad.judges.index_judge import SymbolicSizes, Symbols
 from matgrad.loss_functions import LossFunction
-from matgrad.proofs.definitions import ACTIVATIONS, ENTRIES, definition_of_loss, number
-from matgrad.proofs.layers import by_rows, softmax_entry
-from matgrad.proofs.matrices import IndexMatrix, at, entry_of, matrix
-from matgrad.proofs.statements import Algebra, Lemma
-from matgrad.proofs.symbolic_layers import SymbolicSizes, Symbols
+from matgrad.proofs.matrices import IndexMatrix, at, entry_of
 
 Definition = tuple[IndexMatrix, IndexMatrix]  # symbols, and what they stand for
 WRITERS = Text(), Latex()
@@ -185,17 +184,23 @@ def first_without_gaps(explain: Callable[[Symbols], Explanation], check: Check) 
 # -- losses, functions and lemmas -------------------------------------------------------------
 
 
+def _defined(thing: Any, symbols: Symbols) -> Callable[..., Any]:
+    """The definition of a value, which is proved to be equal to it."""
+    define = symbols.defined(thing)
+    assert define is not None
+    return define
+
+
 def explain_activation(make: Callable[[], ActivationFunction], check: Check) -> Explanation:
     """f(x) by its definition, or f'(x) from f(x)."""
     return first_without_gaps(lambda symbols: _activation(make(), symbols, check), check)
 
 
 def _activation(act: ActivationFunction, symbols: Symbols, check: Check) -> Explanation:
-    cls = type(act)
     act, X = symbols.numbers(act), symbols.symbols("X", symbols.sizes("N"), symbols.sizes("K"))
     Y, D = act(X), act.gradient(X)
     if check.name.endswith(".value"):
-        return explained_value(check, "Y", Y, matrix(X.shape, lambda i, j: ACTIVATIONS[cls](ENTRIES, act, X[i, j], j)))
+        return explained_value(check, "Y", Y, _defined(act, symbols)(X))
     explanation, (i, j), (k, l) = Explanation(check), X.indices, map(new_index, (X.rows, X.columns))
     names = own_names(X) | {index: letter for index, letter in ((k, "k"), (l, "l")) if index != FIRST}
     _differentiate(explanation, "Y", Y, X, (k, l), names)
@@ -226,21 +231,20 @@ def _loss(loss: LossFunction, symbols: Symbols, check: Check) -> Explanation:
     loss, N = symbols.numbers(loss), symbols.sizes("N")
     Y, T = (symbols.symbols(name, N, symbols.sizes("K")) for name in "YT")
     s = symbols.symbols("s", N, 1) if "weighted" in check.sizes else None
-    quantity, scale = check.name.rpartition(".")[2], 1 / number(N) if loss.is_mean else number(1)
-    weights = () if s is None else (s,)
-    loss_of: Any = loss(Y, T, *weights)
-    value = loss_of.entry if s is None or quantity == "value" else by_rows(loss, Y, T, s)
+    quantity, weights = check.name.rpartition(".")[2], () if s is None else (s,)
+    define = symbols.defined(loss) if quantity == "value" and s is None else None
+    value: Any = loss(Y, T, *weights) if s is None or quantity == "value" else by_rows(symbols, loss, Y, T, s)
+    if define is not None:
+        return explained_value(check, "L", value, IndexMatrix((), define(Y, T)))
     if quantity in ("value", "is_mean"):
-        definition = definition_of_loss(loss, Y, T) if quantity == "value" and s is None else None
-        expected = by_rows(loss, Y, T, s) * scale if definition is None else definition
-        return explained_value(check, "L", IndexMatrix((), value), IndexMatrix((), expected))
+        return explained_value(check, "L", value, by_rows(symbols, loss, Y, T, s) / (N if loss.is_mean else 1))
     explanation, at = Explanation(check), tuple(map(new_index, (Y.rows, Y.columns)))
     names, of_delta = dict(zip(at, "ij", strict=True)), "; a sum over a delta [k=i] has the term for k = i alone"
-    left, slope = _differentiate(explanation, "L", IndexMatrix((), value), Y, at, names, of_delta)
+    left, slope = _differentiate(explanation, "L", value, Y, at, names, of_delta)
     if quantity == "mean_gradient":
         if s is not None or not loss.is_mean:
             left = joined(lambda writer, parts: writer.times(writer.quotient(["1"], ["N"]), parts[0]), left)
-            explanation.add("the mean over the examples", left, slope / number(N), names)
+            explanation.add("the mean over the examples", left, slope / symbols.number(N), names)
         found = loss.mean_gradient(Y, T, *weights)
     else:
         found = loss.gradient(Y, T)
@@ -258,7 +262,7 @@ def _softmax(name: str, symbols: Symbols, check: Check) -> Explanation:
     D = symbols.sizes("D")
     if check.name == f.__name__:
         X = symbols.symbols("X", symbols.sizes("N"), D)
-        return explained_value(check, "Y", f(X), matrix(X.shape, softmax_entry(name, X)))
+        return explained_value(check, "Y", f(X), _defined(f, symbols)(X))
     x = symbols.symbols("x", 1, D)
     y, explanation, k = f(x), Explanation(check), new_index(x.columns)
     names, at = {x.indices[1]: "i", k: "j"}, (x.indices[0], k)
@@ -276,7 +280,7 @@ def _softmax(name: str, symbols: Symbols, check: Check) -> Explanation:
 def explain_lemma(lemma: Lemma, check: Check) -> Explanation:
     """The steps of a lemma, with the entry that both sides of each have."""
     explanation, before = Explanation(check), 0
-    for position, step in enumerate(lemma.steps(Algebra()), 1):
+    for position, step in enumerate(lemma.steps(Symbols()), 1):
         names = own_names(step.left)
         sides = (entry_written(side, step.left.indices, names) for side in ("left", "right"))
         left = joined(lambda writer, parts: " = ".join(parts), *sides)

@@ -13,12 +13,13 @@ import sympy as sp
 
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, equations, label_of
+from matgrad.judges import sympy_judge
+from matgrad.judges.algebra import Lemma, Step
+from matgrad.judges.equality import compare, random_point, symbols
+from matgrad.judges.suite import statements
+from matgrad.judges.sympy_judge import SymPyAlgebra, check_lemma
 from matgrad.loss_functions import LOSSES
-from matgrad.proofs.statements import Lemma, Step
 from matgrad.specifications.models import LAYERS
-from matgrad.symbolic import derivatives
-from matgrad.symbolic.derivatives import SymPyAlgebra, check_lemma, statements
-from matgrad.symbolic.equality import compare, random_point, symbols
 from support import DATA
 
 ALL = statements()
@@ -29,7 +30,7 @@ needs_paper = pytest.mark.skipif(not PAPER.exists(), reason="the paper's text is
 @cache
 def steps_of(name: str) -> tuple[Step, ...]:
     (lemma,) = (lemma for lemma in ALL if lemma.name == name)
-    return tuple(lemma.steps(SymPyAlgebra()))
+    return tuple(lemma.steps(SymPyAlgebra(lemma.sizes)))
 
 
 @cache
@@ -40,12 +41,12 @@ def compare_once(found: sp.ImmutableMatrix, expected: sp.ImmutableMatrix):
 @pytest.fixture(autouse=True)
 def _comparisons_are_kept(monkeypatch):
     """Two matrices are compared once, as every altered step comes after the same unaltered ones."""
-    monkeypatch.setattr(derivatives, "compare", lambda a, b: compare_once(a.as_immutable(), b.as_immutable()))
+    monkeypatch.setattr(sympy_judge, "compare", lambda a, b: compare_once(a.as_immutable(), b.as_immutable()))
 
 
 def is_zero(A: sp.Matrix) -> bool:
     """Whether all elements are zero at a random point."""
-    A = derivatives._independent(A)
+    A = sympy_judge._independent(A)
     variables = sorted(A.free_symbols, key=str)
     values = dict(zip(variables, map(sp.Float, random_point(variables, random.Random(0))), strict=True))
     return all(abs(sp.N(x.xreplace(values))) < 1e-9 for x in A)
@@ -76,7 +77,7 @@ def test_a_lemma_holds_and_every_altered_step_is_found(lemma):
         for kind, right in enumerate(alterations(step.right)):
             altered = (*steps[:index], step._replace(right=right), *steps[index + 1 :])
             message = check_lemma(Lemma(lemma.name, lemma.label, lambda a, altered=altered: altered, {})).message
-            assert message.startswith(f"{lemma.name} is wrong: step {index + 1} ({step.text}) is wrong")
+            assert message.startswith(f"{lemma.name} does not hold: step {index + 1} ({step.text}) is wrong")
             if right.shape != step.left.shape:
                 assert "found a matrix of size" in message
             elif kind == 0:
@@ -122,7 +123,7 @@ def test_message_names_step_row_column_and_both_entries():
     check = check_lemma(Lemma("test", "eq:none", steps, {}))
     assert not check.ok
     first, *rest = check.message.splitlines()
-    assert first == "test is wrong: step 2 (the sign) is wrong at row 1, column 2:"
+    assert first == "test does not hold: step 2 (the sign) is wrong at row 1, column 2:"
     assert rest == ["  found     x_23", "  expected  -x_23", f"  in {check.location}: x = x"]
     assert re.fullmatch(r".*test_derivations\.py:\d+", check.location)
 
@@ -130,7 +131,7 @@ def test_message_names_step_row_column_and_both_entries():
 def test_lemma_without_steps_does_not_hold():
     check = check_lemma(Lemma("nothing", "eq:none", lambda a: [], {}))
     assert not check.ok
-    assert check.message.startswith("nothing is wrong: it has no steps")
+    assert check.message.startswith("nothing does not hold: it has no steps")
 
 
 def test_column_sum_is_zero_only_under_its_assumption():

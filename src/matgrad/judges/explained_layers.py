@@ -20,9 +20,8 @@ from matgrad.inspection.gradients import suffixed
 from matgrad.inspection.observing import observed
 from matgrad.inspection.variables import drop_gradients, input_changed
 from matgrad.inspection.verdicts import Check, feedforward_values
-from matgrad.layers.layer import Layer
-from matgrad.proofs.definitions import definition_of_layer
-from matgrad.proofs.explanations import (
+from matgrad.judges.algebra import MakeLayer, for_equal_sizes
+from matgrad.judges.explanations import (
     Definition,
     Explanation,
     Line,
@@ -36,9 +35,9 @@ from matgrad.proofs.explanations import (
     put,
     written,
 )
-from matgrad.proofs.layers import for_equal_sizes
+from matgrad.judges.index_judge import Symbols
+from matgrad.layers.layer import Layer
 from matgrad.proofs.matrices import IndexMatrix, entry_of
-from matgrad.proofs.symbolic_layers import MakeLayer, Symbols
 from matgrad.typesetting.latex import latex_equation
 
 
@@ -122,15 +121,16 @@ class NamedRun:
         return backward[::-1]
 
 
-def explain_layer(make: MakeLayer, check: Check, *, training: bool = True) -> Explanation:
+def explain_layer(make: MakeLayer, check: Check) -> Explanation:
     """How a gradient of the layer make(D, K) follows from its feedforward, or a value from its definition."""
 
     def explain(symbols: Symbols) -> Explanation:
-        layer = symbols.layer(for_equal_sizes(make), training=training)
+        layer = symbols.layer(for_equal_sizes(make))
         X = symbols.own_symbols("X", symbols.sizes("N"), layer.input_size)
         path = check.name.partition(" ")[0].partition(".")[2] if " " in check.name else ""
         quantity = check.name.rpartition(".")[2]
-        definitions = definition_of_layer(layer.clone(), X) or {}
+        define = symbols.defined(layer.clone())
+        definitions = define(X) if define else {}
         if not path and quantity in definitions:
             found = feedforward_values(layer, X, definitions)[quantity]
             return explained_value(check, quantity, found, definitions[quantity])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from matgrad.activation_functions import sigmoid
+from matgrad.judges.algebra import Lemma, Step, SymbolicAlgebra, chain
 from matgrad.loss_functions import (
     CrossEntropyLoss,
     LogisticCrossEntropyLoss,
@@ -31,7 +32,6 @@ from matgrad.matrix_operations import (
     rows_sum,
     zeros,
 )
-from matgrad.proofs.statements import Algebra, Lemma, Step, chain
 from matgrad.softmax_functions import (
     log_softmax,
     log_softmax_jacobian,
@@ -69,14 +69,14 @@ def derivations() -> list[Lemma]:
 # -- softmax -----------------------------------------------------------------------------------
 
 
-def softmax_of_a_row(a: Algebra, K: Any) -> Iterator[Step]:
+def softmax_of_a_row(a: SymbolicAlgebra, K: Any) -> Iterator[Step]:
     """softmax(z) = e^z / (e^z 1_K)"""
     z = a.symbols("z", 1, K)
     e = exp(z)
     yield Step("softmax(z) = e^z / (e^z 1_K)", softmax(z), a.scaled(e, reciprocal(rows_sum(e))))
 
 
-def softmax_of_a_batch(a: Algebra, N: Any, K: Any) -> Iterator[Step]:
+def softmax_of_a_batch(a: SymbolicAlgebra, N: Any, K: Any) -> Iterator[Step]:
     """softmax(Z) = e^Z ⊙ ((1 / (e^Z 1_K)) 1_Kᵀ), which is softmax of every row"""
     Z = a.symbols("Z", N, K)
     E, one = exp(Z), ones(K, like=Z)
@@ -84,7 +84,7 @@ def softmax_of_a_batch(a: Algebra, N: Any, K: Any) -> Iterator[Step]:
     yield Step("row i is softmax(z_i)", softmax(Z), a.by_rows(lambda i: softmax(a.row(Z, i)), Z.shape))
 
 
-def stable_softmax_of_a_row(a: Algebra, K: Any) -> Iterator[Step]:
+def stable_softmax_of_a_row(a: SymbolicAlgebra, K: Any) -> Iterator[Step]:
     """stable-softmax(z) = e^y / (e^y 1_K) with y = z - max(z) 1_Kᵀ, which is softmax(z)"""
     z, c = a.symbols("z", 1, K), a.symbols("c", 1, 1)
     y = z - rows_max(z) @ ones(K, like=z).T
@@ -94,7 +94,7 @@ def stable_softmax_of_a_row(a: Algebra, K: Any) -> Iterator[Step]:
     yield Step("stable-log-softmax(z) = log-softmax(z)", stable_log_softmax(z), log_softmax(z))
 
 
-def stable_softmax_of_a_batch(a: Algebra, N: Any, K: Any) -> Iterator[Step]:
+def stable_softmax_of_a_batch(a: SymbolicAlgebra, N: Any, K: Any) -> Iterator[Step]:
     """stable-softmax(Z) = e^Y ⊙ ((1 / (e^Y 1_K)) 1_Kᵀ) with Y = Z - max(Z)_row 1_Kᵀ, which is softmax(Z)"""
     Z = a.symbols("Z", N, K)
     one = ones(K, like=Z)
@@ -104,7 +104,7 @@ def stable_softmax_of_a_batch(a: Algebra, N: Any, K: Any) -> Iterator[Step]:
     yield Step("stable-log-softmax(Z) = log-softmax(Z)", stable_log_softmax(Z), log_softmax(Z))
 
 
-def softmax_derivation(a: Algebra, K: Any) -> Iterator[Step]:
+def softmax_derivation(a: SymbolicAlgebra, K: Any) -> Iterator[Step]:
     """∂softmax(z)/∂z = Diag(y) - yᵀ y with y = softmax(z)"""
     z = a.symbols("z", 1, K)
     e, y = exp(z), softmax(z)
@@ -121,7 +121,7 @@ def softmax_derivation(a: Algebra, K: Any) -> Iterator[Step]:
     )
 
 
-def log_softmax_derivation(a: Algebra, D: Any) -> Iterator[Step]:
+def log_softmax_derivation(a: SymbolicAlgebra, D: Any) -> Iterator[Step]:
     """∂log-softmax(x)/∂x = I_D - 1_D softmax(x)"""
     x, v = a.symbols("x", 1, D), a.symbols("y", 1, D, is_positive=True)
     I, one, y = identity(D, like=x), ones(D, like=x), softmax(x)
@@ -159,7 +159,7 @@ def _variance(r: Any) -> Any:
     return columns_sum(hadamard(r, r)) / N
 
 
-def batch_normalization_centering(a: Algebra, N: Any) -> Iterator[Step]:
+def batch_normalization_centering(a: SymbolicAlgebra, N: Any) -> Iterator[Step]:
     """r = (I_N - 1_N 1_Nᵀ / N) x, hence Dx = (I_N - 1_N 1_Nᵀ / N) Dr, for a column x"""
     x, Dr = a.symbols("x", N, 1), a.symbols("Dr", N, 1)
     I, J, r = identity(N, like=x), _mean_matrix(x), _centered(x)
@@ -172,7 +172,7 @@ def batch_normalization_centering(a: Algebra, N: Any) -> Iterator[Step]:
     )
 
 
-def batch_normalization_scaling(a: Algebra, N: Any) -> Iterator[Step]:
+def batch_normalization_scaling(a: SymbolicAlgebra, N: Any) -> Iterator[Step]:
     """z = σ^(-1/2) r with σ = rᵀ r / N, hence Dr = (σ^(-1/2) / N) (N I_N - z zᵀ) Dz, for an arbitrary column r"""
     r, Dz = a.symbols("r", N, 1), a.symbols("Dz", N, 1)
     I, sigma = identity(N, like=r), _variance(r)
@@ -192,7 +192,7 @@ def batch_normalization_scaling(a: Algebra, N: Any) -> Iterator[Step]:
     )
 
 
-def batch_normalization_epsilon(a: Algebra, N: Any) -> Iterator[Step]:
+def batch_normalization_epsilon(a: SymbolicAlgebra, N: Any) -> Iterator[Step]:
     """∂z/∂r = (s / N) (N I_N - z zᵀ) with z = s r, also for s = (σ + ε)^(-1/2)"""
     r = a.symbols("r", N, 1)
     epsilon = a.symbols("epsilon", is_positive=True)
@@ -201,7 +201,7 @@ def batch_normalization_epsilon(a: Algebra, N: Any) -> Iterator[Step]:
     yield Step("∂z/∂r with ε", a.jacobian(z, r), a.scaled(N * identity(N, like=r) - z @ z.T, s) / N)
 
 
-def batch_normalization_column(a: Algebra, N: Any) -> Iterator[Step]:
+def batch_normalization_column(a: SymbolicAlgebra, N: Any) -> Iterator[Step]:
     """Dx = (σ^(-1/2) / N) ((N I_N - 1_N 1_Nᵀ) Dz - z zᵀ Dz), for a column x"""
     x, Dz = a.symbols("x", N, 1), a.symbols("Dz", N, 1)
     I, J, one, r = identity(N, like=x), _mean_matrix(x), ones(N, like=x), _centered(x)
@@ -221,10 +221,10 @@ def batch_normalization_column(a: Algebra, N: Any) -> Iterator[Step]:
 # -- losses ------------------------------------------------------------------------------------
 
 
-def cross_entropy(a: Algebra, K: Any) -> Iterator[Step]:
+def cross_entropy(a: SymbolicAlgebra, K: Any) -> Iterator[Step]:
     """∇_y ℒ_CE(y, t) = -t ⊙ 1/y, with ℒ_CE(y, t) = -t log(y)ᵀ"""
     y, t, loss = a.symbols("y", 1, K, is_positive=True), a.symbols("t", 1, K), CrossEntropyLoss()
-    yield Step("ℒ_CE(y, t) = -t log(y)ᵀ", a.matrix(loss(y, t)), -t @ log(y).T)
+    yield Step("ℒ_CE(y, t) = -t log(y)ᵀ", a.as_matrix(loss(y, t)), -t @ log(y).T)
     yield from chain(
         a.gradient(loss(y, t), y),
         ("product rule 3", -t @ a.jacobian(log(y), y)),
@@ -234,17 +234,17 @@ def cross_entropy(a: Algebra, K: Any) -> Iterator[Step]:
     )
 
 
-def cross_entropy_of_a_batch(a: Algebra, N: Any, K: Any) -> Iterator[Step]:
+def cross_entropy_of_a_batch(a: SymbolicAlgebra, N: Any, K: Any) -> Iterator[Step]:
     """∇_Y ℒ_CE(Y, T) = -T ⊙ 1/Y"""
     Y, T = a.symbols("Y", N, K, is_positive=True), a.symbols("T", N, K)
     yield from _batch(a, "-T ⊙ 1/Y", CrossEntropyLoss(), Y, T, -hadamard(T, reciprocal(Y)))
 
 
-def softmax_cross_entropy(a: Algebra, K: Any) -> Iterator[Step]:
+def softmax_cross_entropy(a: SymbolicAlgebra, K: Any) -> Iterator[Step]:
     """∇_y ℒ_SCE(y, t) = t 1_K softmax(y) - t, with ℒ_SCE(y, t) = -t log-softmax(y)ᵀ"""
     y, t, loss = a.symbols("y", 1, K), a.symbols("t", 1, K), SoftmaxCrossEntropyLoss()
     I, one = identity(K, like=y), ones(K, like=y)
-    yield Step("ℒ_SCE(y, t) = -t log-softmax(y)ᵀ", a.matrix(loss(y, t)), -t @ log_softmax(y).T)
+    yield Step("ℒ_SCE(y, t) = -t log-softmax(y)ᵀ", a.as_matrix(loss(y, t)), -t @ log_softmax(y).T)
     yield from chain(
         a.gradient(loss(y, t), y),
         ("product rule 3", -t @ a.jacobian(log_softmax(y), y)),
@@ -254,7 +254,7 @@ def softmax_cross_entropy(a: Algebra, K: Any) -> Iterator[Step]:
     )
 
 
-def softmax_cross_entropy_of_a_batch(a: Algebra, N: Any, K: Any) -> Iterator[Step]:
+def softmax_cross_entropy_of_a_batch(a: SymbolicAlgebra, N: Any, K: Any) -> Iterator[Step]:
     """∇_Y ℒ_SCE(Y, T) = softmax(Y) ⊙ (T 1_K 1_Kᵀ) - T"""
     Y, T = a.symbols("Y", N, K), a.symbols("T", N, K)
     one = ones(K, like=Y)
@@ -268,7 +268,7 @@ def softmax_cross_entropy_of_a_batch(a: Algebra, N: Any, K: Any) -> Iterator[Ste
     yield from _batch(a, "softmax(Y) ⊙ (T 1_K 1_Kᵀ) - T", SoftmaxCrossEntropyLoss(), Y, T, formula)
 
 
-def softmax_cross_entropy_one_hot(a: Algebra, N: Any, K: Any) -> Iterator[Step]:
+def softmax_cross_entropy_one_hot(a: SymbolicAlgebra, N: Any, K: Any) -> Iterator[Step]:
     """∇_Y ℒ_SCE(Y, T) = softmax(Y) - T whenever T 1_K = 1_N, as for one-hot rows of T
 
     Every such T is of the form S ⊙ ((1 / (S 1_K)) 1_Kᵀ), and is so for S = T.
@@ -283,17 +283,17 @@ def softmax_cross_entropy_one_hot(a: Algebra, N: Any, K: Any) -> Iterator[Step]:
     )
 
 
-def derivative_of_log_sigmoid(a: Algebra, K: Any) -> Iterator[Step]:
+def derivative_of_log_sigmoid(a: SymbolicAlgebra, K: Any) -> Iterator[Step]:
     """∂log(σ(y))/∂y = Diag(1_Kᵀ - σ(y))"""
     y = a.symbols("y", 1, K)
     yield Step("the table's log_sigmoid(y) is log(σ(y))", log_sigmoid(y), log(sigmoid(y)))
     yield Step("Diag(1_Kᵀ - σ(y))", a.jacobian(log(sigmoid(y)), y), Diag(ones(1, K, like=y) - sigmoid(y)))
 
 
-def logistic_cross_entropy(a: Algebra, K: Any) -> Iterator[Step]:
+def logistic_cross_entropy(a: SymbolicAlgebra, K: Any) -> Iterator[Step]:
     """∇_y ℒ_LCE(y, t) = t ⊙ σ(y) - t, with ℒ_LCE(y, t) = -t log(σ(y))ᵀ"""
     y, t, loss = a.symbols("y", 1, K), a.symbols("t", 1, K), LogisticCrossEntropyLoss()
-    yield Step("ℒ_LCE(y, t) = -t log(σ(y))ᵀ", a.matrix(loss(y, t)), -t @ log(sigmoid(y)).T)
+    yield Step("ℒ_LCE(y, t) = -t log(σ(y))ᵀ", a.as_matrix(loss(y, t)), -t @ log(sigmoid(y)).T)
     yield from chain(
         a.gradient(loss(y, t), y),
         ("product rule 3", -t @ a.jacobian(log(sigmoid(y)), y)),
@@ -303,13 +303,13 @@ def logistic_cross_entropy(a: Algebra, K: Any) -> Iterator[Step]:
     )
 
 
-def logistic_cross_entropy_of_a_batch(a: Algebra, N: Any, K: Any) -> Iterator[Step]:
+def logistic_cross_entropy_of_a_batch(a: SymbolicAlgebra, N: Any, K: Any) -> Iterator[Step]:
     """∇_Y ℒ_LCE(Y, T) = T ⊙ σ(Y) - T"""
     Y, T = a.symbols("Y", N, K), a.symbols("T", N, K)
     yield from _batch(a, "T ⊙ σ(Y) - T", LogisticCrossEntropyLoss(), Y, T, hadamard(T, sigmoid(Y)) - T)
 
 
-def _batch(a: Algebra, text: str, loss: LossFunction, Y: Any, T: Any, formula: Any) -> Iterator[Step]:
+def _batch(a: SymbolicAlgebra, text: str, loss: LossFunction, Y: Any, T: Any, formula: Any) -> Iterator[Step]:
     """∇_Y ℒ(Y, T) has the rows ∇_y ℒ(y_i, t_i), and is the formula."""
     K = Y.shape[1]
     y, t = a.symbols("y", 1, K), a.symbols("t", 1, K)

@@ -1,0 +1,326 @@
+"""What claims are written with, and who judges them: matrices of symbols or numbers, their derivatives, and verdicts.
+
+A claim is written once, in `claims`, `lemmas` and `derivations`: a function of an `Algebra` that compares what the code
+computes with what it should compute. An algebra also judges these comparisons. There are three: index notation
+for all sizes (`index_judge`), SymPy at fixed sizes (`sympy_judge`) and numbers (`numbers_judge`). What differs between
+them is in their files only.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from matgrad.activation_functions import ActivationFunction
+from matgrad.foundation.numbers import generator, preserved_generator
+from matgrad.inspection.equations import last_line
+from matgrad.inspection.gradients import gradient_checks, suffixed
+from matgrad.inspection.verdicts import Check, crash, judged
+from matgrad.judges.definitions import definition_of
+from matgrad.layers.checks import check_layers
+from matgrad.layers.layer import Layer
+from matgrad.loss_functions import LossFunction
+from matgrad.matrix_operations import hadamard, uniform
+from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.sparse.matrix import SparseMatrix
+
+T = TypeVar("T")
+MakeLayer = Callable[[int, int], Layer]  # from D and K
+UNDEFINED = "has no definition to compare with"
+SEED = 3  # with which some weights are dropped, and some are not
+
+
+def for_equal_sizes(make: MakeLayer) -> MakeLayer:
+    """The constructor, with D for K if the class says that the output has the size of the input."""
+    keeps_size = isinstance(make, type) and getattr(make, "keeps_size", False)
+    return (lambda D, K: make(D, D)) if keeps_size else make
+
+
+def made(make: MakeLayer, training: bool, D: int, K: int) -> Layer:
+    """The layer in one of its modes, with the same random weights and the same dropout in every run."""
+    with preserved_generator():
+        generator().bit_generator.state = np.random.default_rng(SEED).bit_generator.state
+        return MultilayerPerceptron([for_equal_sizes(make)(D, K)]).train(training).layers[0]
+
+
+class Algebra:
+    """Matrices in which claims are written, at some sizes, and the verdicts on them."""
+
+    about = ""  # the sizes, and what else the verdicts are about
+    name = ""  # of the class that is judged, for errors that do not say it
+    started = 0.0  # when the present comparison began
+
+    # what definitions are written with: entries
+    first: Any = 0  # the index of the only row or column
+    half: Any
+    exp: Callable[[Any], Any]
+    log: Callable[[Any], Any]
+    erf: Callable[[Any], Any]
+    sqrt: Callable[[Any], Any]
+    number: Callable[[Any], Any]  # a number, a size or a scalar as an entry
+    matrix: Callable[..., Any]  # of a shape, with entries f(i, j)
+    uniform: Callable[..., Any] = staticmethod(uniform)  # the random numbers of dropout
+    pieces: Callable[[Any, Any, Any], Any]  # (left, x, right): left where x < 0, and right where x ≥ 0
+
+    # what claims are written with: matrices
+    size: Callable[[str], Any]  # N, D or K
+    symbols: Callable[..., Any]  # (name, m, n): symbols, which can be any real numbers; without sizes, a scalar
+    layer: Callable[[MakeLayer], Layer]  # make(D, K), with symbols in it
+    numbers: Callable[[Any], Any]  # a copy of an activation function or a loss, with symbols for its numbers
+    slope: Callable[[Callable[[Any], Any], Any], Any]  # ∇_V f(V), for a scalar f(V)
+    slopes: Callable[[Callable[[Any], Any], Any], Any]  # ∂f(x)/∂x, the Jacobian, for rows f(x) and x
+    # (f, X, D): two matrices, which are equal if D has the derivatives of f: ∂f(X)_ij/∂x_kl = [i=k]·[j=l]·d_ij
+    elementwise: Callable[[Callable[[Any], Any], Any, Any], tuple[Any, Any]]
+
+    # how they are judged
+    gradients: Callable[[Layer, Any], list[Check]]  # (layer, X): all, also of parts, in order of backpropagation
+    problem_of: Callable[[Any, Any], str]  # why two cannot be equal for any values of the symbols; '' if they can
+    compared: Callable[[Any, Any], tuple[str, str]]  # the method of comparing, and what is wrong with the first
+
+    # -- at fixed sizes -------------------------------------------------------------------------
+    def is_one(self, size: Any) -> bool:
+        """Whether a size is 1."""
+        return bool(size == 1)
+
+    def sum(self, f: Callable[[Any], Any], size: Any) -> Any:
+        """Σ_i f(i), for entries"""
+        return sum(map(f, range(size)))
+
+    def total(self, f: Callable[[Any], Any], size: Any) -> Any:
+        """Σ_i f(i), for scalars"""
+        return sum(map(f, range(size)))
+
+    def row(self, X: Any, i: Any) -> Any:
+        """x_i, the i-th row of X"""
+        return X[i : i + 1, :]
+
+    def scaled(self, A: Any, g: Any) -> Any:
+        """A times the scalar in the 1×1 matrix g."""
+        return A * g[0, 0]
+
+    # -- what losses are given -------------------------------------------------------------------
+    def output(self, loss: LossFunction, N: Any, K: Any) -> Any:
+        """An N×K output of a kind that the loss accepts."""
+        return self.symbols("Y", N, K)
+
+    def targets(self, N: Any, K: Any) -> Any:
+        """N×K targets."""
+        return self.symbols("T", N, K)
+
+    def weights(self, N: Any) -> Any:
+        """Weights of N examples."""
+        return self.symbols("s", N, 1)
+
+    # -- verdicts -------------------------------------------------------------------------------
+    def defined(self, thing: Any) -> Callable[..., Any] | None:
+        """What a class or function should compute, by its definition; None if that is not known."""
+        return definition_of(thing, self)
+
+    def reference(self, thing: T) -> T:
+        """The function whose derivatives are right: the code itself or, for a judge that cannot take them, another."""
+        return thing
+
+    def verdict(
+        self,
+        thing: type | Callable[..., Any],
+        quantity: str,
+        origin: tuple[str, str],
+        about: str,
+        found: Any,
+        expected: Any,
+        start: float = 0,
+        prefix: str = "",
+    ) -> Check:
+        """The verdict on what a class or function computes, compared with what it should compute; see `judged`."""
+        start = max(start, self.started)
+        method, problem = self.compared(found, expected)
+        check = judged(thing, quantity, origin, about, problem, method=method, start=start, prefix=prefix)
+        self.started = time.perf_counter()
+        return check
+
+    def claim(
+        self,
+        thing: type | Callable[..., Any],
+        quantity: str,
+        code: Callable[..., Any],
+        found: Any,
+        expected: Any,
+        remark: str = "",
+    ) -> Check:
+        """The verdict on a quantity that a method or function computes; without something expected, it says so."""
+        origin, about = last_line(code), ", ".join(x for x in (self.about, remark) if x)
+        if expected is None:
+            return judged(thing, quantity, origin, about, "", note=f"{quantity} {UNDEFINED}")
+        return self.verdict(thing, quantity, origin, about, found, expected)
+
+
+Claims = Callable[[Any, Any], Iterable[Check]]  # of an algebra and a thing: the verdicts on it
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What something is claimed of: its name in specifications, the claims, and the thing itself.
+
+    The thing is the constructor of a layer, or a function that makes a loss or an activation function anew, as its
+    constructor may raise an error; or a softmax function, or a lemma.
+    """
+
+    name: str
+    claims: Claims
+    thing: Any
+    is_basic: bool = False  # whether it is about a batch in training mode
+
+
+def attempts(subject: Subject, algebra: Callable[[bool], Algebra]) -> list[Check]:
+    """The verdicts with symbols for the numbers of a class or, if it decides something by them, with the numbers.
+
+    algebra(False) has symbols, algebra(True) the numbers. If the code raises errors with both, the verdict says where.
+    """
+    for keep_numbers in (False, True):
+        a = algebra(keep_numbers)
+        a.name = a.name or subject.name
+        try:
+            return run(a, subject)
+        except Exception as error:  # whatever the code of a user leads to
+            failed = crash(error, a.about, a.name)
+    return [failed]
+
+
+def run(a: Algebra, subject: Subject) -> list[Check]:
+    """The verdicts in one algebra; something of which nothing is compared is not right."""
+    a.started = time.perf_counter()
+    checks = list(subject.claims(a, subject.thing))
+    if all(check.ok for check in checks) and all(check.note for check in checks):
+        about = f"{a.name} has nothing to check"
+        return [*checks, Check(a.name, "?", "", a.about, "none", 0.0, False, about)]
+    return checks
+
+
+class SymbolicAlgebra(Algebra):
+    """An algebra of symbols, in which the code itself is differentiated."""
+
+    keep_numbers = False  # whether numbers such as ε stay as they are, unless they depend on the sizes
+
+    gradient: Callable[[Any, Any], Any]  # ∇_V of a scalar, for a matrix V of symbols
+    jacobian: Callable[[Any, Any], Any]  # ∂y/∂x, for row or column vectors y and x
+    at: Callable[[Any, Any, Any], Any]  # (A, V, B): A with a matrix B for the symbols V in it
+    is_same: Callable[[Any, Any], bool]
+    column: Callable[[Any, Any], Any]  # x^j, the j-th column of X
+    pairing: Callable[[Any, Any], Any]  # ⟨G, Y⟩ = Σ_ij g_ij·y_ij
+    functions: Callable[[str, Any, Any], Any]  # a matrix of unknown functions of x
+    polynomials: Callable[[Any, Any], Any]  # a column of p polynomials of degree 2 in the elements of y
+    by_rows: Callable[[Callable[[Any], Any], Any], Any]  # the matrix of a shape with the rows f(i)
+    by_columns: Callable[[Callable[[Any], Any], Any], Any]
+    as_matrix: Callable[[Any], Any]  # the 1×1 matrix of a scalar
+
+    own_symbols: Callable[..., Any]  # like `symbols`, in a layer
+    made: Callable[
+        [MakeLayer], tuple[Layer, Layer]
+    ]  # a layer, and one with other sizes, which tells what depends on them
+    size_of: Callable[
+        [int, int, str], Any
+    ]  # the size that is a number in the first of these, and another in the second
+
+    def layer(self, make: MakeLayer, *, training: bool | None = None) -> Layer:
+        """The layer with symbols for its matrices and numbers, parts included, by default in its own mode."""
+        with preserved_generator():
+            made, other = self.made(make)
+        self.name = type(made).__name__
+        check_layers([made])
+        layer = made.clone()
+        for (path, part), (_, like) in zip(layer.walk(), other.walk(), strict=True):
+            part.training = part.training if training is None else training
+            for name, value in list(vars(part).items()):
+                vars(part)[name] = self._attribute(part, suffixed(name, path), value, vars(like).get(name))
+        return layer
+
+    def numbers(self, thing: T, other: T | None = None, prefix: str = "") -> T:
+        """A copy of an activation function or a loss, in which every attribute that is a number is a symbol."""
+        clone = copy.copy(thing)
+        for name, value in vars(thing).items():
+            if isinstance(value, float):
+                setattr(clone, name, self._number(prefix + name, value, vars(other or thing).get(name)))
+        return clone
+
+    def _attribute(self, part: Layer, name: str, value: Any, other: Any) -> Any:
+        """What an attribute is replaced by; `other` is what it is in the layer of other sizes."""
+        where = f"{type(part).__name__}.{name}"
+        match value:
+            case SparseMatrix():
+                raise TypeError(f"{where} is sparse: this is for dense matrices")
+            case np.ndarray(ndim=2):
+                shape = (self.size_of(m, n, where) for m, n in zip(value.shape, np.shape(other), strict=True))
+                return self.own_symbols(name, *shape)
+            case int() if not isinstance(value, bool) and value != other:
+                return self.size_of(value, other, where)
+            case float():
+                return self._number(name, value, other)
+            case ActivationFunction():
+                return self.numbers(value, other, f"{name}.")
+        return value
+
+    def _number(self, name: str, value: float, other: Any) -> Any:
+        """A symbol, which is positive if the number is; 0 stays 0."""
+        if not value or (self.keep_numbers and value == other):
+            return value
+        return self.own_symbols(name, is_positive=value > 0)
+
+    # -- derivatives ----------------------------------------------------------------------------
+    def slope(self, f: Callable[[Any], Any], V: Any) -> Any:
+        """∇_V f(V)"""
+        return self.gradient(f(V), V)
+
+    def slopes(self, f: Callable[[Any], Any], x: Any) -> Any:
+        """∂f(x)/∂x"""
+        return self.jacobian(f(x), x)
+
+    def elementwise(self, f: Callable[[Any], Any], X: Any, D: Any) -> tuple[Any, Any]:
+        """G ⊙ D and ∇_X ⟨G, f(X)⟩, for an arbitrary G: all derivatives at once"""
+        G = self.symbols("G", *X.shape)
+        return hadamard(G, D), self.slope(lambda X: self.pairing(G, f(X)), X)
+
+    def gradients(self, layer: Layer, X: Any) -> list[Check]:
+        """Against the derivatives of ⟨G, Y⟩, for an arbitrary G; see `gradient_checks`."""
+        return gradient_checks(layer, X, self, self.about, self.verdict)
+
+
+# -- lemmas and derivations ---------------------------------------------------------------------
+
+
+class Step(NamedTuple):
+    """left = right, with a text: the reason, or the equation itself."""
+
+    text: str
+    left: Any
+    right: Any
+
+
+def chain(start: Any, *links: tuple[str, Any]) -> Iterator[Step]:
+    """start = A_1 = A_2 = …, one step for each equality; the links are pairs (text, A_i)."""
+    for text, A in links:
+        yield Step(text, start, A)
+        start = A
+
+
+@dataclass(frozen=True)
+class Lemma:
+    """A lemma, property or derivation of the paper, with a function that yields its steps in an algebra."""
+
+    name: str
+    label: str  # in the paper: of the equation, or of its section if the equation has none
+    function: Callable[..., Iterable[Step]]
+    sizes: dict[str, int]  # their names, each with a number for judges that need one
+
+    @classmethod
+    def of(cls, function: Callable[..., Iterable[Step]], label: str, **sizes: int) -> Lemma:
+        """The lemma whose steps the function yields, with the function's name."""
+        return cls(function.__name__.replace("_", " "), label, function, sizes)
+
+    def steps(self, algebra: Algebra) -> Iterable[Step]:
+        """The steps, in an algebra."""
+        return self.function(algebra, **{name: algebra.size(name) for name in self.sizes})

@@ -1,0 +1,241 @@
+"""All claims of the package and of plugins as one suite, with their judges, which `matgrad verify` runs.
+
+It claims that the equations of every layer, loss, activation function, softmax function and optimizer, of the package
+and of plugins, are right: gradients against derivatives, values against definitions; in training and evaluation mode;
+and that every lemma and derivation of the paper holds.
+
+- *For all sizes* means sizes N, D and K of 1 or more, and all real numbers for which both sides are defined, except
+  where a condition, such as x ≥ 0, or a maximum changes. Numbers of floating point stand for exact ones.
+- SymPy judges the same at fixed sizes, and also updates of optimizers, second steps and the corners of functions.
+- In numbers, the code runs on NumPy for one, two and many examples, one feature, equal sizes and far from 0; and
+  defaults, constants and the initial state are those written in `state`.
+
+It does not claim that the backends and engines compute the table of operations in the same way, that rounding is
+harmless, or anything about initial weights, schedules, data and training: that is left to the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from matgrad import softmax_functions
+from matgrad.activation_functions import ACTIVATIONS
+from matgrad.inspection.equations import METHODS, equations
+from matgrad.inspection.verdicts import Check, crash
+from matgrad.judges.algebra import Lemma, MakeLayer, Subject, made
+from matgrad.judges.claims import of_activation, of_layer, of_lemma, of_loss, of_softmax
+from matgrad.judges.definitions import SOFTMAX, ArbitraryActivation
+from matgrad.judges.derivations import derivations
+from matgrad.judges.explanations import Explanation
+from matgrad.judges.lemmas import lemmas
+from matgrad.layers import (
+    ActivationDropoutLayer,
+    ActivationLayer,
+    BatchNormalizationLayer,
+    DropoutLayer,
+    Layer,
+    LinearDropoutLayer,
+    SReLULayer,
+)
+from matgrad.layers.dropout import DROPOUT_LAYERS
+from matgrad.loss_functions import LOSSES, create_loss
+from matgrad.optimizers import OPTIMIZERS, Optimizer
+from matgrad.specifications.models import LAYERS
+from matgrad.specifications.parsing import lookup
+from matgrad.typesetting.latex import latex_document, latex_equation, latex_function
+
+ALL_SIZES, SYMPY, NUMBERS = "all sizes", "SymPy", "numbers"
+JUDGES = {ALL_SIZES: "index_judge", SYMPY: "sympy_judge", NUMBERS: "numbers_judge"}  # with their modules
+QUICK = (
+    *("Linear", "ReLU", "stable_softmax", "BatchNormalization", "SoftmaxCrossEntropy", "MeanSquaredError"),
+    *("Momentum", "chain rule"),
+)
+SMOOTHING = 0.1  # of targets
+
+
+@dataclass(frozen=True)
+class Case:
+    """A subject and its judge."""
+
+    subject: Subject
+    judge: str
+
+    @property
+    def name(self) -> str:
+        """The name of the subject in specifications."""
+        return self.subject.name
+
+    def run(self) -> list[Check]:
+        """The verdicts; an error is one too."""
+        try:
+            return list(import_module(f"matgrad.judges.{JUDGES[self.judge]}").verdicts(self.subject))
+        except Exception as error:
+            return [crash(error, default=self.name)]
+
+
+def cases(
+    only: tuple[str, ...] = (), *, quick: bool = False, basic: bool = False, judges: Iterable[str] = JUDGES
+) -> list[Case]:
+    """What is claimed of all layers, losses, activations, softmax functions, optimizers and lemmas, with each judge.
+
+    `only` selects some of them by name, such as 'Softmax' or 'GELU'; `quick` selects some that take only seconds, and
+    `basic` what SymPy says of batches in training mode.
+    """
+    judges = [SYMPY] if basic else list(judges)
+    found = [*_functions(), *_layers(), *_losses(), *_lemmas(), *(_state() if judges != [ALL_SIZES] else ())]
+    known = {subject.name: subject for subject, _ in found}
+    for name in only:
+        if name in OPTIMIZERS and name not in known:
+            raise ValueError(f"{name} has no sizes to prove it for: an optimizer works element by element")
+        lookup(name, known, "equation")
+    chosen = QUICK if quick and not only else only
+    return [
+        Case(subject, judge)
+        for subject, own in found
+        for judge in own
+        if judge in judges and (not chosen or subject.name in chosen) and (subject.is_basic or not basic)
+    ]
+
+
+def explain(name: str, only: tuple[str, ...] = ()) -> Explanation:
+    """The derivation of an equation that is proved for all sizes, such as 'SoftmaxLayer.DZ', in steps.
+
+    `only` selects layers, losses and functions as in `cases`: ActivationLayer.DZ is that of the first activation
+    function, unless one is selected.
+    """
+    known: dict[str, None] = {}
+    chosen = cases(only, judges=[ALL_SIZES])
+    for case in sorted(chosen, key=lambda case: case.name not in name):  # those that are likely come first
+        for check in case.run():
+            known[check.name] = None
+            if check.name == name:
+                return explained(case.subject, check)
+    raise ValueError(f"unknown equation {name!r}; known: {', '.join(sorted(known))}")
+
+
+def explained(subject: Subject, check: Check) -> Explanation:
+    """The derivation of what is proved of a subject."""
+    from matgrad.judges import explained_layers, explanations
+
+    if not check.ok:
+        raise ValueError(f"{check.name} has no derivation, as it is not proved\n{check.message}")
+    if check.note:
+        raise ValueError(f"{check.name} has no derivation: {check.note}")
+    explainers: dict[Any, Callable[[Any, Check], Explanation]] = {
+        of_layer: explained_layers.explain_layer,
+        of_loss: explanations.explain_loss,
+        of_activation: explanations.explain_activation,
+        of_softmax: explanations.explain_softmax,
+        of_lemma: explanations.explain_lemma,
+    }
+    return explainers[subject.claims](subject.thing, check)
+
+
+def statements() -> list[Lemma]:
+    """Every lemma, property and derivation of the paper."""
+    return [*lemmas(), *derivations()]
+
+
+# -- subjects -----------------------------------------------------------------------------------
+
+Judged = tuple[Subject, Iterable[str]]  # with the names of its judges
+
+
+def _layers() -> Iterator[Judged]:
+    """Every layer, in training and evaluation mode, and one layer per activation function and for an arbitrary one."""
+    for name, cls in LAYERS.items():
+        for kind in (cls, DROPOUT_LAYERS[cls]) if cls in DROPOUT_LAYERS else (cls,):
+            yield from _layer(name, kind)
+    yield from _layer("SReLU", partial(SReLULayer, shared=True))
+    for name in ACTIVATIONS:
+        yield from _layer(name, partial(ActivationLayer, act=name))
+    yield from _layer("ReLU", partial(ActivationDropoutLayer, act="ReLU"))
+    for arbitrary in (ActivationLayer, ActivationDropoutLayer):
+        yield from _layer("Activation", partial(arbitrary, act=ArbitraryActivation()), [ALL_SIZES])
+
+
+def _layer(name: str, make: MakeLayer, judges: Iterable[str] = JUDGES) -> Iterator[Judged]:
+    """A layer in training mode and in evaluation mode."""
+    for training in (True, False):
+        yield Subject(name, of_layer, partial(made, make, training), is_basic=training), judges
+
+
+def _losses() -> Iterator[Judged]:
+    """Every loss, with and without smoothing."""
+    for name, cls in LOSSES.items():
+        yield Subject(name, of_loss, cls, is_basic=True), JUDGES
+        if "label_smoothing" in getattr(cls.__init__, "__annotations__", {}):
+            yield Subject(name, of_loss, partial(create_loss, f"{name}(label_smoothing={SMOOTHING})")), JUDGES
+
+
+def _functions() -> Iterator[Judged]:
+    """Every activation function and every softmax function."""
+    for name, cls in ACTIVATIONS.items():
+        yield Subject(name, of_activation, cls), JUDGES
+    for name in SOFTMAX:
+        yield Subject(name, of_softmax, name), JUDGES
+
+
+def _lemmas() -> Iterator[Judged]:
+    for lemma in statements():
+        yield Subject(lemma.name, of_lemma, lemma), (ALL_SIZES, SYMPY)
+
+
+def _state() -> Iterator[Judged]:
+    """What has no sizes: optimizers, defaults, corners of activation functions, second steps."""
+    from matgrad.judges import state
+    from matgrad.judges.sympy_judge import CORNERS, of_corners, symbols
+
+    tables: tuple[dict[str, Any], ...] = (LAYERS, LOSSES, ACTIVATIONS, OPTIMIZERS)
+    kinds = [x for table in tables for x in table.items()]
+    kinds += [(name, DROPOUT_LAYERS[cls]) for name, cls in LAYERS.items() if cls in DROPOUT_LAYERS]
+    for name, cls in kinds:
+        if cls in state.DEFAULTS:
+            arguments: tuple[Any, ...] = (2, 2 if cls.keeps_size else 4) if issubclass(cls, Layer) else ()
+            arguments = (symbols("x", 2, 3), None) if issubclass(cls, Optimizer) else arguments
+            yield Subject(name, state.of_defaults, partial(cls, *arguments)), [NUMBERS]
+    for name, act in ACTIVATIONS.items():
+        if act in CORNERS:
+            yield Subject(name, of_corners, act), [SYMPY]
+    yield Subject("BatchNormalization", state.of_second_batch, partial(BatchNormalizationLayer, 2)), [SYMPY]
+    yield Subject("Dropout", state.of_renewals, partial(DropoutLayer, 2)), [NUMBERS]
+    for renew in ("step", "epoch"):
+        layer = partial(LinearDropoutLayer, 2, 3, dropout=0.3, renew=renew)
+        yield Subject("Linear", state.of_renewals, layer), [NUMBERS]
+    for name, optimizer in OPTIMIZERS.items():
+        yield Subject(name, state.of_update, optimizer, is_basic=True), [SYMPY]
+        yield Subject(name, state.of_first_updates, optimizer), [SYMPY]
+
+
+# -- validated equations ------------------------------------------------------------------------
+
+
+def validated_equations(checks: Iterable[Check]) -> str:
+    """A LaTeX document with the equations of every class and function that passes all its checks."""
+    verdicts: dict[str, bool] = {}
+    for check in checks:
+        name = check.name.partition(".")[0].removesuffix("_jacobian")
+        verdicts[name] = verdicts.get(name, True) and check.ok
+    sections = [(name, _equations(name)) for name, ok in verdicts.items() if ok]
+    return latex_document([(name, lines) for name, lines in sections if lines])
+
+
+def _equations(name: str) -> list[str]:
+    """The equations of the class or function with this name, in order of execution; a lemma has none."""
+    tables: tuple[dict[str, Any], ...] = (LAYERS, LOSSES, ACTIVATIONS, OPTIMIZERS, {"": ActivationLayer})
+    cls = next((cls for table in tables for cls in table.values() if cls.__name__ == name), None)
+    if name in SOFTMAX:
+        return [latex_function(getattr(softmax_functions, f)) for f in (name, f"{name}_jacobian")]
+    if cls is None:
+        return []
+    if issubclass(cls, Layer):
+        with suppress(ValueError):  # without readable equations it has none to print
+            return [latex_equation(equation) for method in METHODS for equation in equations(cls, method)]
+        return []
+    methods = ("update",) if issubclass(cls, Optimizer) else ("__call__", "gradient")
+    return [latex_function(getattr(cls, method), cls) for method in methods]

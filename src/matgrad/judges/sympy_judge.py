@@ -1,0 +1,272 @@
+"""The judge at fixed sizes: SymPy matrices run through the very classes that train, and SymPy differentiates.
+
+The batch has 3 examples, and all sizes differ; a loss is also judged for one example and for one-hot targets, an
+activation function also at the numbers of a grid and at its corners.
+
+    from matgrad.symbolic import check_layer
+    for check in check_layer(MyLayer(4, 5)):
+        assert check.ok, check.message
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import combinations_with_replacement
+from typing import Any
+
+import numpy as np
+import sympy as sp
+from sympy.core.function import AppliedUndef
+
+from matgrad import activation_functions as activations
+from matgrad.activation_functions import ActivationFunction
+from matgrad.backends.sympy_backend import SympyMatrix
+from matgrad.inspection.verdicts import Check
+from matgrad.judges import claims
+from matgrad.judges.algebra import UNDEFINED, Algebra, MakeLayer, Subject, SymbolicAlgebra, attempts
+from matgrad.judges.equality import compare, exact, problem_of, symbols
+from matgrad.layers.checks import check_layers
+from matgrad.layers.dropout import LayerWithDropout
+from matgrad.layers.layer import Layer
+from matgrad.loss_functions import LossFunction
+
+# where activation functions are looked at besides random points: no threshold that anybody would choose
+POSITIVE = "0.11 0.53 1.3 2.3 3.1 5.7 8.9 12.3 16.1 21.3 27.1 36.7 47.3 66.1 430.3"
+GRID = tuple(sign * sp.Rational(x) for x in POSITIVE.split() for sign in (1, -1))
+DROPOUT = sp.Rational(3, 10)  # the rate with which dropout is checked
+N, D, K = 3, 2, 4
+
+
+class SymPyAlgebra(SymbolicAlgebra):
+    """Matrices of SymPy, with numbers for sizes; `given` has those that are no symbols, by name."""
+
+    half = sp.Rational(1, 2)
+    exp, log, erf = sp.exp, sp.log, sp.erf
+    sqrt, number = staticmethod(sp.sqrt), staticmethod(sp.sympify)
+    matrix = staticmethod(lambda shape, entry: SympyMatrix(*shape, entry))
+    pieces = staticmethod(lambda left, x, right: sp.Piecewise((left, x < 0), (right, True)))
+
+    jacobian, is_same = staticmethod(sp.Matrix.jacobian), staticmethod(sp.Matrix.__eq__)
+    column, as_matrix = staticmethod(sp.Matrix.col), staticmethod(lambda scalar: SympyMatrix([[scalar]]))
+    by_rows = staticmethod(lambda f, shape: sp.Matrix.vstack(*map(f, range(shape[0]))))
+    by_columns = staticmethod(lambda f, shape: sp.Matrix.hstack(*map(f, range(shape[1]))))
+    functions = staticmethod(
+        lambda name, shape, x: SympyMatrix(*shape, lambda i, j: sp.Function(f"{name}_{i + 1}{j + 1}")(*x))
+    )
+    pairing = staticmethod(lambda G, Y: sum(g * y for g, y in zip(G, exact(Y), strict=True)))
+
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        remark: str = "",
+        given: Mapping[str, sp.Matrix] | None = None,
+        keep_numbers: bool = False,
+    ) -> None:
+        self.sizes, self.given, self.keep_numbers = sizes, given or {}, keep_numbers
+        self.about = remark or " ".join(f"{name}={size}" for name, size in sizes.items())
+
+    def size(self, name: str) -> int:
+        """The number."""
+        return self.sizes[name]
+
+    def symbols(self, name: str, *shape: int, is_positive: bool = False) -> Any:
+        """An m×n matrix of symbols; without sizes, a scalar."""
+        if name in self.given:
+            return self.given[name]
+        if not shape:
+            return sp.Symbol(name, real=True, positive=is_positive or None)
+        return symbols(name, *shape, positive=is_positive or None)
+
+    def output(self, loss: LossFunction, N: int, K: int) -> sp.Matrix:
+        """Symbols, which are positive for probabilities."""
+        return self.symbols("Y", N, K, is_positive="probability" in loss.accepts and "real" not in loss.accepts)
+
+    # -- layers ---------------------------------------------------------------------------------
+    def made(self, make: MakeLayer) -> tuple[Layer, Layer]:
+        """The layer, twice."""
+        layer = make(self.sizes["D"], self.sizes["K"])
+        return layer, layer
+
+    def size_of(self, number: int, other: int, what: str) -> int:
+        """The number."""
+        return number
+
+    def own_symbols(self, name: str, *shape: int, is_positive: bool = False) -> Any:
+        """Symbols, which are positive for a variance."""
+        return self.symbols(name, *shape, is_positive=is_positive or "variance" in name)
+
+    def _attribute(self, part: Layer, name: str, value: Any, other: Any) -> Any:
+        if isinstance(part, LayerWithDropout) and name.partition(".")[0] == "dropout" and value:
+            return DROPOUT
+        return super()._attribute(part, name, value, other)
+
+    # -- matrices -------------------------------------------------------------------------------
+    @staticmethod
+    def gradient(value: sp.Expr, V: sp.Matrix) -> sp.Matrix:
+        """The derivatives of a scalar with respect to the elements of V."""
+        value = exact(value)
+        return SympyMatrix(*V.shape, lambda i, j: sp.diff(value, V[i, j]))
+
+    def slope(self, f: Callable[[sp.Matrix], sp.Expr], V: sp.Matrix) -> sp.Matrix:
+        """∇_V f(V), also where V has numbers."""
+        S = symbols("_", *V.shape) if not V.free_symbols else V
+        return self.at(self.gradient(f(S), S), S, V)
+
+    @staticmethod
+    def at(A: sp.Matrix, V: sp.Matrix, value: sp.Matrix) -> sp.Matrix:
+        """A with a matrix for the symbols V in it."""
+        return A if V is value else A.xreplace(dict(zip(V, value, strict=True)))
+
+    @staticmethod
+    def polynomials(p: int, y: sp.Matrix) -> sp.Matrix:
+        """A column of p polynomials of degree 2 in the elements of y, whose coefficients are all different symbols."""
+        monomials = [a * b for a, b in combinations_with_replacement([sp.S.One, *y], 2)]
+        return symbols("g", p, len(monomials)) @ sp.Matrix(monomials)
+
+    # -- verdicts -------------------------------------------------------------------------------
+    @staticmethod
+    def problem_of(found: Any, expected: Any) -> str:
+        """Why they cannot be equal, whatever the symbols stand for; '' if they can."""
+        return problem_of(*_as_matrices(found, expected))
+
+    @staticmethod
+    def compared(found: Any, expected: Any) -> tuple[str, str]:
+        """By algebra or at random points, with exact numbers for those that stand for one."""
+        result = compare(*(_independent(exact(A)) for A in _as_matrices(found, expected)))
+        return result.method, result.problem
+
+
+def _as_matrices(found: Any, expected: Any) -> list[Any]:
+    """Scalars as 1×1 matrices, if a scalar is expected."""
+    is_scalar = isinstance(expected, sp.Expr)
+    return [sp.Matrix([[A]]) if is_scalar and isinstance(A, sp.Expr | int | float) else A for A in (found, expected)]
+
+
+def _independent(A: Any) -> Any:
+    """A with a symbol for every undefined function f and for every ∂f/∂x_j.
+
+    The symbols are independent: a function can have any value and any first derivatives at a point.
+    """
+    if not isinstance(A, sp.MatrixBase) or not A.has(AppliedUndef):
+        return A
+    derivatives = {d: sp.Symbol(f"∂{d.expr.func}/∂{d.variables[0]}", real=True) for d in A.atoms(sp.Derivative)}
+    A = A.xreplace(derivatives)
+    return A.xreplace({f: sp.Symbol(str(f.func), real=True) for f in A.atoms(AppliedUndef)})
+
+
+# -- what is judged -----------------------------------------------------------------------------
+
+
+def verdicts(subject: Subject) -> list[Check]:
+    """The verdicts on a subject at all sizes and points."""
+    return [
+        check
+        for sizes, remark, given in _settings(subject)
+        for check in attempts(subject, lambda keep, s=sizes, r=remark, g=given: SymPyAlgebra(s, r, g, keep))  # type: ignore[misc]
+    ]
+
+
+Setting = tuple[Mapping[str, int], str, Mapping[str, sp.Matrix]]  # sizes, what is said of them, and given matrices
+
+
+def _settings(subject: Subject) -> Iterator[Setting]:
+    match subject.claims:
+        case claims.of_layer:
+            yield {"N": N, "D": D, "K": K}, "", {}
+            yield {"N": 1, "D": D, "K": K}, "", {}
+        case claims.of_loss:
+            for n in (N, 1):
+                yield {"N": n, "K": K}, "", {}
+            one_hot = SympyMatrix(N, K, lambda i, j: int(j == (2 * i + 1) % K))
+            yield {"N": N, "K": K}, f"N={N} K={K}, one-hot", {"T": one_hot}
+        case claims.of_activation:
+            yield {"N": 2, "K": 3}, "", {}
+            yield {"N": 10, "K": 3}, "-430 … 430", {"X": SympyMatrix(10, 3, GRID)}
+        case claims.of_softmax:
+            yield {"N": N, "D": K}, "", {}
+        case claims.of_lemma:
+            yield subject.thing.sizes, "", {}
+        case _:
+            yield {}, "", {}
+
+
+def of_corners(a: Algebra, make: Callable[[], ActivationFunction]) -> Iterator[Check]:
+    """f' at the corners of f: that of the right-hand piece, as in the paper; SReLU's outer pieces are closed."""
+    act = a.numbers(make())
+    for x, slope in CORNERS.get(type(act), ()):
+        C = SympyMatrix(2, 3, lambda i, j, x=x: x(act, j))
+        a.about = f"x={C[0]}"
+        expected = sp.Matrix(2, 3, lambda i, j, slope=slope: slope(act, j))
+        yield a.claim(type(act), "gradient", type(act).gradient, act.gradient(C), expected)
+
+
+_at_zero = ((lambda act, k: sp.S.Zero, lambda act, k: sp.S.One),)
+CORNERS: dict[type[ActivationFunction], tuple[tuple[Callable, Callable], ...]] = {
+    activations.ReLUActivation: _at_zero,
+    activations.LeakyReLUActivation: _at_zero,
+    activations.AllReLUActivation: _at_zero,
+    activations.ELUActivation: _at_zero,
+    activations.TReLUActivation: ((lambda act, k: act.epsilon, lambda act, k: sp.S.One),),
+    activations.SReLUActivation: (
+        (lambda act, k: act.tl[0, k], lambda act, k: act.al[0, k]),
+        (
+            lambda act, k: act.tr[0, k],
+            lambda act, k: SymPyAlgebra.pieces(act.ar[0, k], act.tl[0, k] - act.tr[0, k], act.al[0, k]),
+        ),
+    ),
+}
+
+
+# -- classes of one's own, without a word on definitions that they do not have -------------------
+
+
+def check_layer(layer: Layer, *, N: int = N) -> list[Check]:
+    """Every value and every gradient of a layer, in its present mode, against its definition and SymPy's derivatives.
+
+    The gradients are those of all parameters, also of the parts, and of the input, and those of the values of
+    feedforward that have an equation ``DV = …``; they are compared with derivatives of ⟨G, Y⟩. The parameters, and the
+    numbers in the layer such as ε or α, are replaced by symbols. A layer with dropout drops three tenths.
+    A wrong activation function comes first, as the cause.
+    """
+    check_layers([layer])
+    sizes = {"N": N, "D": layer.input_size, "K": layer.output_size}
+    subject = Subject(type(layer).__name__, claims.of_layer, lambda D, K: layer)
+    checks = _compared(attempts(subject, lambda keep_numbers: SymPyAlgebra(sizes, keep_numbers=keep_numbers)))
+    if all(check.ok for check in checks):
+        return checks
+    acts = [x for _, part in layer.walk() for x in vars(part).values() if isinstance(x, ActivationFunction)]
+    acts = [act for act in acts if not any(np.ndim(x) for x in vars(act).values())]
+    causes = [check for act in acts for check in check_activation(act) if not check.ok]
+    return [*causes, *(check for check in checks if check.name not in {cause.name for cause in causes})]
+
+
+def check_loss(loss: LossFunction) -> list[Check]:
+    """The value and the gradients of a loss, for several examples and for one, for arbitrary and one-hot targets.
+
+    Whether the value is a mean is checked as well, and value and mean gradient with weights, which are symbols too.
+    """
+    return _compared(verdicts(Subject(type(loss).__name__, claims.of_loss, lambda: loss)))
+
+
+def check_activation(act: ActivationFunction) -> list[Check]:
+    """f, and f' against SymPy's derivative of f, at symbols, at the numbers of a grid and at corners."""
+    name = type(act).__name__
+    subjects = [Subject(name, claims.of_activation, lambda: act)]
+    if type(act) in CORNERS:
+        subjects.append(Subject(name, of_corners, lambda: act))
+    return _compared([check for subject in subjects for check in verdicts(subject)])
+
+
+def _compared(checks: list[Check]) -> list[Check]:
+    return [check for check in checks if not check.note.endswith(UNDEFINED)]
+
+
+def check_softmax(name: str) -> list[Check]:
+    """A softmax function against its definition for each row, and its Jacobian against SymPy's."""
+    return verdicts(Subject(name, claims.of_softmax, name))
+
+
+def check_lemma(lemma: Any) -> Check:
+    """The verdict on a lemma at its sizes."""
+    (check,) = verdicts(Subject(lemma.name, claims.of_lemma, lemma))
+    return check
