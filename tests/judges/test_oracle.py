@@ -15,7 +15,7 @@ import torch
 from index_support import Numbers
 from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
-from matgrad.inspection.equations import observed
+from matgrad.inspection.observing import observed
 from matgrad.inspection.gradients import gradient_checks
 from matgrad.judges.algebra import MakeLayer
 from matgrad.judges.definitions import SOFTMAX
