@@ -61,6 +61,11 @@ class Term(SymbolicMatrix):
         return self.text
 
     @property
+    def value(self) -> Term:
+        """The term itself."""
+        return self
+
+    @property
     def number(self) -> Any:
         """The number that it is; None if it is none."""
         return self.label if self.operation == "number" else None
@@ -130,6 +135,9 @@ class NamedSize(Size):
 
     def _scalar(self) -> Term:
         return Term("size", (), (), self.name)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._scalar() * other
 
 
 class NamedFunction(ActivationFunction):

@@ -120,6 +120,11 @@ def _elementwise(
     return Operation(name, rule, "elementwise", text, latex, dtypes, in_place=positions, index=index, adjoint=adjoint)
 
 
+def _composed(name: str, rule: str, adjoint: Adjoint) -> Operation:
+    """An operation of the table that is several ones of a program, and stays one in derivations."""
+    return Operation(name, rule, "other", adjoint=adjoint)
+
+
 def _of_matrices(matrices: Notation, scalars: Notation) -> Choice:
     return lambda value: scalars if value.is_scalar else matrices
 
@@ -140,9 +145,9 @@ def _total(X: Any) -> Any:
 
 
 def _number(c: Any) -> Any:
-    if c.number is None:
+    if c.value.number is None:
         raise ValueError("power: expected a number as exponent")
-    return c.number
+    return c.value.number
 
 
 def _power(X: Any, c: Any) -> Any:
@@ -377,4 +382,20 @@ _ROWS = (
     Operation("send", "* -> *", "collective", in_place=(0,)),  # all_reduce(X) = receive(send(X))
     Operation("receive", "* -> *", "collective", in_place=(0,)),
 )  # fmt: skip
+_COMPOSED_ROWS = (
+    _composed("rows_mean", "m n -> m 1", lambda DY, Y, X: (column_repeat(DY, X.shape[1]) / X.shape[1],)),
+    _composed("columns_mean", "m n -> 1 n", lambda DY, Y, X: (row_repeat(DY, X.shape[0]) / X.shape[0],)),
+    _composed("dot", "m n, m n -> ()", lambda DY, Y, x, y: (DY * y, DY * x)),
+    _composed(
+        "inv_sqrt", "*, () -> *", lambda DY, Y, X, epsilon: (-hadamard(DY, hadamard(Y, hadamard(Y, Y))) / 2, None)
+    ),
+    _composed("log_sigmoid", "* -> *", lambda DY, Y, X: (hadamard(DY, 1 - table.exp(Y)),)),  # σ(-x) = 1 - σ(x)
+    _composed(
+        "clip", "*, () -> *", lambda DY, Y, X, c: (hadamard(DY, 1 - table.step(X - c) - table.step(-X - c)), None)
+    ),
+    _composed("sign", "* -> *", lambda DY, Y, X: (None,)),
+    _composed("call", "* -> *", lambda DY, Y, X: (hadamard(DY, X.call(f"{Y.value.name}.gradient")),)),  # name(X)
+)
 OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _ROWS}
+COMPOSED: dict[str, Operation] = {operation.name: operation for operation in _COMPOSED_ROWS}
+ROWS = OPERATIONS | COMPOSED
