@@ -10,15 +10,15 @@ import pytest
 import torch
 
 import matgrad as mg
-from matgrad.derivation import backpropagation as adjoints
-from matgrad.derivation.terms import COMPOSED
+from matgrad import derivation
 from matgrad.foundation.numbers import preserved_generator
-from matgrad.program.operations import OPERATIONS
+from matgrad.program import adjoint
+from matgrad.program.operations import COMPOSED, OPERATIONS
 from matgrad.proofs import is_proved, prove_layer, symbols
 from matgrad.proofs.symbolic_layers import SymbolicSizes, Symbols
 from matgrad.specifications.models import LAYERS
 
-ENGINE = Path(adjoints.__file__).parent
+ENGINE = Path(derivation.__file__).parent
 ACTIVATIONS = ("ReLU", "LeakyReLU", "AllReLU", "HyperbolicTangent", "Sigmoid", "GELU", "SiLU", "ELU", "Softplus")
 
 LAYER_NORMALIZATION = """
@@ -192,7 +192,7 @@ def adapted(expression: str) -> str:
 def test_every_operation_has_an_adjoint():
     differentiable = {name for name, row in OPERATIONS.items() if row.index is not None and row.shapes.operands}
     fused = {"add_scaled", "gate", "product_sum"}  # which only engines make
-    assert differentiable - fused | COMPOSED.keys() == adjoints.ADJOINTS.keys() == OPERATIONS_OF_X.keys()
+    assert differentiable - fused | COMPOSED.keys() == adjoint.ADJOINTS.keys() == OPERATIONS_OF_X.keys()
 
 
 @pytest.mark.parametrize("operation", OPERATIONS_OF_X)
@@ -202,7 +202,7 @@ def test_the_adjoint_of_every_operation_is_proved(operation):
 
 
 def test_a_wrong_rule_is_not_proved(monkeypatch):
-    monkeypatch.setitem(adjoints.ADJOINTS, "tanh", lambda DY, Y, X: (DY,))
+    monkeypatch.setitem(adjoint.ADJOINTS, "tanh", lambda DY, Y, X: (DY,))
     found = mg.derive("Y = tanh(X)")
     assert not found.is_proved
     assert [x.split(":")[0] for x in found.problems] == ["DX is not proved"]

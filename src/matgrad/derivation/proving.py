@@ -8,18 +8,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from matgrad import matrix_operations
 from matgrad.derivation.backpropagation import Feedforward
 from matgrad.derivation.polynomials import Polynomial, monomial
 from matgrad.derivation.sources import Source
-from matgrad.derivation.terms import NamedSize, Term, size_term
+from matgrad.derivation.values import names_of, number, substituted
 from matgrad.derivation.writing import Line
 from matgrad.index_notation.entries import Entry
 from matgrad.index_notation.expressions import Expression
 from matgrad.inspection.equations import Equation, observed
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import elements_sum, hadamard
-from matgrad.proofs.matrices import IndexMatrix, Questions, Size, at, gradient, is_proved, problem_of, symbols
+from matgrad.program.entries import IndexMatrix, entry_at, symbols
+from matgrad.program.program import Value
+from matgrad.program.shapes import Questions, Size
+from matgrad.proofs.matrices import at, gradient, is_proved, problem_of
 from matgrad.proofs.symbolic_layers import subsets
 
 ERRORS = (ArithmeticError, ValueError, TypeError, RecursionError)  # that the prover raises
@@ -84,7 +86,7 @@ def _attempts(
             verdicts = list(_verdicts(layer, source, setting, symbolic, questions, {n for n in found if found[n].ok}))
         except ERRORS as error:
             problem = f"{type(error).__name__}: {error}"
-            verdicts = [Verdict(f"D{x.label}", False, problem) for x in source.feedforward.wanted]
+            verdicts = [Verdict(f"D{x.name}", False, problem) for x in source.feedforward.wanted]
         for verdict in verdicts:
             if verdict.ok or not found.get(verdict.name, Verdict("", False)).ok:
                 found[verdict.name] = verdict
@@ -115,19 +117,19 @@ def _verdicts(
     f = source.feedforward
     values, feedforward, questions = source.values(*setting)
     attributes = {name: value for name, value in values.items() if name != "X"}
-    if f.Y.label not in proved:
+    if f.Y.name not in proved:
         derived = _made(layer, attributes)
         expected = feedforward(values["X"])
         asked.ones |= questions.ones
         if questions.others:
             reason = f"the feedforward asks whether {questions.others[0]}: it differs from size to size"
-            yield Verdict(f.Y.label, False, reason)
+            yield Verdict(f.Y.name, False, reason)
             return
-        yield _verdict(f.Y.label, derived.feedforward(values["X"]), expected)
+        yield _verdict(f.Y.name, derived.feedforward(values["X"]), expected)
     run = _Run(_made(layer, attributes), values["X"], symbolic)
     for x in f.wanted:
-        if f"D{x.label}" not in proved:
-            yield _verdict(f"D{x.label}", getattr(run.layer, f"D{x.label}"), run.gradient(values[x.label]))
+        if f"D{x.name}" not in proved:
+            yield _verdict(f"D{x.name}", getattr(run.layer, f"D{x.name}"), run.gradient(values[x.name]))
 
 
 def _made(layer: type[Layer], attributes: dict[str, Any]) -> Layer:
@@ -185,42 +187,43 @@ class Facts:
 
     def __init__(self, source: Source) -> None:
         self.f: Feedforward = source.feedforward
-        self.known: dict[Term, Polynomial | None] = {}
-        self.computed = {V.label for V, _ in self.f.equations}
-        self.environment = self._environment(source)
+        self.known: dict[Value, Polynomial | None] = {}
+        self.computed = {V.name for V, _ in self.f.equations}
+        self.sizes = {n.name: n for x in self.f.inputs for n in x.shape if isinstance(n, Size)}
+        self.functions: dict[str, Any] = {}
+        self.values = self._values(source)
 
-    def __call__(self, term: Term) -> Polynomial | None:
+    def __call__(self, term: Value) -> Polynomial | None:
         """The value of a sum, if it is known."""
         if term not in self.known:
-            names = term.names
-            is_simple = bool(names) and names <= self.computed and len(names) <= 2
-            self.known[term] = self._value(term) if is_simple and self.environment is not None else None
+            names = names_of(term)
+            is_simple = bool(self.values and names) and names <= self.computed and len(names) <= 2
+            self.known[term] = self._value(term) if is_simple else None
         return self.known[term]
 
-    def _environment(self, source: Source) -> dict[str, Any] | None:
+    def _values(self, source: Source) -> dict[Value, Value]:
+        """What stands for the inputs and for the values of feedforward."""
         try:
-            values = source.values(frozenset(), keep_numbers=False).inputs
-            sizes = {str(n) for x in self.f.inputs for n in x.sizes} - {"1"}
-            found = {**vars(matrix_operations), **values, **{n: Size(n) for n in sizes}}
+            self.functions = source.values(frozenset(), keep_numbers=False).inputs
+            found = {x: self.functions[x.name].value for x in self.f.inputs}
             for V, rhs in self.f.equations:
-                found[V.label] = eval(rhs.text, found)
+                found[V] = substituted(rhs, found, self.functions)
         except ERRORS:
-            return None
+            return {}
         return found
 
-    def _value(self, term: Term) -> Polynomial | None:
+    def _value(self, term: Value) -> Polynomial | None:
         try:
-            return _of_sizes(eval(term.text, self.environment).entry)
+            return self._of_sizes(entry_at(substituted(term, dict(self.values), self.functions)))
         except ERRORS:
             return None
 
-
-def _of_sizes(e: Expression) -> Polynomial | None:
-    """An expression in which there are only numbers and sizes."""
-    found: Polynomial = {}
-    for m, c in e.terms.items():
-        if not all(isinstance(f, Entry) and f.is_unit for f, _ in m):
-            return None
-        powers = {size_term(NamedSize(f.name)): p for f, p in m if isinstance(f, Entry)}
-        found[monomial(powers)] = Fraction(c)
-    return found
+    def _of_sizes(self, e: Expression) -> Polynomial | None:
+        """An expression in which there are only numbers and sizes."""
+        found: Polynomial = {}
+        for m, c in e.terms.items():
+            if not all(isinstance(f, Entry) and f.is_unit for f, _ in m):
+                return None
+            powers = {number(self.sizes[f.name]): p for f, p in m if isinstance(f, Entry)}
+            found[monomial(powers)] = Fraction(c)
+        return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -85,10 +85,7 @@ class Program:
             if value not in needed:
                 needed[value] = None
                 pending += value.operands
-        ordered: dict[Value, None] = {}
-        for value in sorted(needed, key=lambda value: value.order):
-            _append(value, ordered)
-        return list(ordered)
+        return in_order(sorted(needed, key=lambda value: value.order))
 
     @property
     def supports(self) -> dict[str, Value]:
@@ -126,12 +123,19 @@ class Program:
     _repr_html_ = deferred("matgrad.explanation.notebook", "program_html")
 
 
-def _append(value: Value, ordered: dict[Value, None]) -> None:
-    """Append a value after its operands."""
-    if value not in ordered:
-        for operand in value.operands:
-            _append(operand, ordered)
-        ordered[value] = None
+def in_order(values: Iterable[Value]) -> list[Value]:
+    """The values and all that they are computed from, each once, after its operands."""
+    found: dict[Value, None] = {}
+
+    def append(value: Value) -> None:
+        if value not in found:
+            for operand in value.operands:
+                append(operand)
+            found[value] = None
+
+    for value in values:
+        append(value)
+    return list(found)
 
 
 def number(x: float, like: Value) -> Value:
