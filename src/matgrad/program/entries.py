@@ -125,9 +125,11 @@ class IndexMatrix(RecordedMatrix):
     def __getitem__(self, position: tuple[Index, Index]) -> Expression:
         """The entry at two indices."""
         match position:
-            case (Index() as i, Index() as j) if (i.size, j.size) == (self.rows, self.columns):
-                return self.entry.substituted(dict(zip(self.indices, (i, j), strict=True)))
-        raise TypeError(f"expected two indices of size {self.rows} and {self.columns}, found {position!r}")
+            case (Index() as i, Index() as j):
+                if (i.size, j.size) == (self.rows, self.columns):
+                    return self.entry.substituted(dict(zip(self.indices, (i, j), strict=True)))
+                raise TypeError(f"expected two indices of size {self.rows} and {self.columns}, found {position!r}")
+        return self._no_numbers()
 
     def __repr__(self) -> str:
         names = dict(zip(self.indices, "ij", strict=False))
