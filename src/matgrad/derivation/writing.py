@@ -115,12 +115,12 @@ class LayerCode:
         taken = {x.name for x in f.inputs} | {V.name for V, _ in f.equations} | {D.name for D, _ in gradients}
         taken |= {"N", "D", "K", f.DY.name, *functions}
         inner = {x for x in in_order(rhs for _, rhs in f.equations) if x.operation not in VIEWS}
-        used = set(in_order(rhs for _, rhs in gradients))
-        self.forward = written(f.equations, names, taken, "X", inner & used)
+        shared = inner.intersection(in_order(rhs for _, rhs in gradients))
+        self.forward = written(f.equations, names, taken, "X", shared)
         self.backward = written(gradients, names, taken, f.DY.name)
         self.parameters = [x.name for x in f.wanted if x.name != "X"]
-        stored = {line.name for line in self.forward} - {f.Y.name}
-        self.intermediates = [x for x in _in_order(stored, self.forward) if x in _words(self.backward)]
+        used = _words(self.backward) - {f.Y.name}
+        self.intermediates = [line.name for line in self.forward if line.name in used]
         self.class_name = name if name.endswith("Layer") else f"{name}Layer"
 
     def __str__(self) -> str:
@@ -171,34 +171,34 @@ class LayerCode:
         words, own = _words(lines), {line.name for line in lines}
         attributes = [*also, *self.intermediates, *self.given, *self.functions]
         unpacked = [x for x in attributes if x in words and x not in own and x not in known]
-        unpacked += self._with_sizes(words, [*known, *unpacked])
-        shapes = {x.name: x for x in (*self.f.inputs, self.f.Y, self.f.DY)}
-        shapes |= {line.name: line.term for line in self.forward}
-        sizes = _sizes_from([shapes[x] for x in (*known, *unpacked) if x in shapes], [*known, *unpacked], words, shapes)
+        sizes = self._sizes(words, known, unpacked)
         body = [*(_assigned(unpacked, [f"self.{x}" for x in unpacked])), *sizes]
         body += [*([""] if body else []), *(f"{line.name} = {line.code}" for line in lines), ""]
         if known == ["X"]:
             stored = ["X", *self.intermediates]
             body += [*_assigned([f"self.{x}" for x in stored], stored), f"return {self.f.Y.name}"]
         else:
-            stored = [x for x in (line.name for line in lines) if x.startswith("D") and x[1:] in self._wanted()]
+            gradients = {f"D{x.name}" for x in self.f.wanted}
+            stored = [line.name for line in lines if line.name in gradients]
             body += _assigned([f"self.{x}" for x in stored], stored)
         return [f"    def {head}:", *(f"        {x}" if x else "" for x in body)]
 
-    def _with_sizes(self, words: set[str], known: list[str]) -> list[str]:
-        """Parameters that have a size which occurs in the equations, and which nothing else has."""
-        terms = {x.name: x for x in (*self.f.inputs, self.f.Y, self.f.DY)}
-        sizes = {str(n) for name in known if name in terms for n in sizes_of(terms[name])}
-        found: list[str] = []
-        for name, x in terms.items():
-            new = {str(n) for n in sizes_of(x)} & words - sizes
-            if new and name in self.given:
-                found.append(name)
-                sizes |= new
-        return found
+    def _sizes(self, words: set[str], known: list[str], unpacked: list[str]) -> list[str]:
+        """``N, D = X.shape``, for sizes that are used, from the first matrices that have them.
 
-    def _wanted(self) -> set[str]:
-        return {x.name for x in self.f.wanted}
+        Parameters that alone have one are appended to `unpacked`.
+        """
+        matrices = {x.name: x for x in (*self.f.inputs, self.f.Y, self.f.DY)}
+        matrices |= {line.name: line.term for line in self.forward}
+        found: list[str] = []
+        left = words - {"1"}
+        for name in (*known, *unpacked, *(x for x in matrices if x in self.given and x not in unpacked)):
+            new = [n if n in left else "_" for n in map(str, sizes_of(matrices[name]))] if name in matrices else []
+            if {*new} - {"_"}:
+                left -= {*new}
+                found.append(f"{', '.join([new[0], new[1] if new[0] != new[1] else '_'])} = {name}.shape")
+                unpacked += [] if name in (*known, *unpacked) else [name]
+        return found
 
 
 def _initial(term: Value, value: Any, shape: str) -> str:
@@ -216,27 +216,6 @@ def _words(lines: list[Line]) -> set[str]:
     return {word for line in lines for word in re.findall(r"[^\W\d]\w*", line.code)}
 
 
-def _in_order(names: set[str], lines: list[Line]) -> list[str]:
-    return [line.name for line in lines if line.name in names]
-
-
-def _sizes_from(terms: list[Value], names: list[str], words: set[str], shapes: dict[str, Value]) -> list[str]:
-    """``N, D = X.shape``, for the sizes that are used, from the first matrices that have them."""
-    found: list[str] = []
-    known: set[str] = set()
-    for name in names:
-        term = shapes.get(name)
-        if term is None or not term.shape:
-            continue
-        new = [str(n) if str(n) in words and str(n) not in known and n != 1 else "_" for n in sizes_of(term)]
-        if new[0] == new[1] != "_":
-            new[1] = "_"
-        if new != ["_", "_"]:
-            known |= set(new)
-            found.append(f"{', '.join(new)} = {name}.shape")
-    return found
-
-
 def _assigned(left: list[str], right: list[str]) -> list[str]:
     return [f"{', '.join(left)} = {', '.join(right)}"] if left else []
 
@@ -251,7 +230,6 @@ def _quoted(name: str) -> str:
 
 def _wrapped(start: str, names: list[str]) -> list[str]:
     """An import on one line, or on one line per name if it is too long."""
-    if not names:
-        return []
     line = f"{start}{', '.join(names)}"
-    return [line] if len(line) <= WIDTH else [f"{start}(", *(f"    {name}," for name in names), ")"]
+    split = [f"{start}(", *(f"    {name}," for name in names), ")"]
+    return [] if not names else [line] if len(line) <= WIDTH else split

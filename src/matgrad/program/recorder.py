@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -95,6 +96,11 @@ class Recording:
         for value in self.unlabelled:
             value.equation = value.equation or equation
         self.unlabelled.clear()
+
+
+def _assigning(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The operator in place."""
+    return lambda self, other: self._in_place(operation(self, other))
 
 
 class RecordedMatrix:
@@ -201,23 +207,8 @@ class RecordedMatrix:
         self.value = result.value
         return self
 
-    def __iadd__(self, other: Any) -> Self:
-        return self._in_place(self + other)
-
-    def __isub__(self, other: Any) -> Self:
-        return self._in_place(self - other)
-
-    def __imul__(self, other: Any) -> Self:
-        return self._in_place(self * other)
-
-    def __itruediv__(self, other: Any) -> Self:
-        return self._in_place(self / other)
-
-    def __ipow__(self, other: Any) -> Self:
-        return self._in_place(self**other)
-
-    def __imatmul__(self, other: Any) -> Self:
-        return self._in_place(self @ other)
+    __iadd__, __isub__, __imul__ = map(_assigning, (operator.add, operator.sub, operator.mul))
+    __itruediv__, __ipow__, __imatmul__ = map(_assigning, (operator.truediv, operator.pow, operator.matmul))
 
     # -- what needs numbers -------------------------------------------------------------------
     def _no_numbers(self, *others: Any, **options: Any) -> Any:
@@ -333,6 +324,11 @@ def recording_method(operation: str) -> Callable[..., RecordedMatrix]:
     return lambda self, X, *others: X._record(operation, X, *map(X._lift, others))
 
 
+def _on_support(operation: str) -> Callable[..., Any]:
+    """The method of the backend for an operation on a sparse matrix."""
+    return lambda self, S, X, *others: X._record(operation, X.recording.support(S), X, *others)
+
+
 @_with_recorded_operations
 class RecorderBackend(Backend):
     """The table on recorded matrices; the methods below take more than matrices, the others are generated."""
@@ -358,17 +354,9 @@ class RecorderBackend(Backend):
     def uniform(self, m: Any, n: Any, seed: Any, count: Any, like: RecordedMatrix) -> Any:
         return like._record("uniform", *(like._lift(x) for x in (seed, count)), m=m, n=n)
 
-    def sparse_product(self, S: Any, w: RecordedMatrix, B: RecordedMatrix) -> Any:
-        return w._record("sparse_product", w.recording.support(S), w, B)
-
-    def sparse_transposed_product(self, S: Any, w: RecordedMatrix, B: RecordedMatrix) -> Any:
-        return w._record("sparse_transposed_product", w.recording.support(S), w, B)
-
-    def sampled_product(self, S: Any, A: RecordedMatrix, B: RecordedMatrix) -> Any:
-        return A._record("sampled_product", A.recording.support(S), A, B)
-
-    def dense(self, S: Any, w: RecordedMatrix) -> Any:
-        return w._record("dense", w.recording.support(S), w)
+    sparse_product, sparse_transposed_product, sampled_product, dense = map(
+        _on_support, ("sparse_product", "sparse_transposed_product", "sampled_product", "dense")
+    )
 
     def uniform_on(self, S: Any, seed: Any, count: Any, like: RecordedMatrix) -> Any:
         return like._record("uniform_on", like.recording.support(S), *(like._lift(x) for x in (seed, count)))
