@@ -8,8 +8,8 @@ together shortest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain, combinations, count
 
 from matgrad.derivation.folding import OPERATION, Fact, Folder, cost
@@ -34,16 +34,10 @@ class Feedforward:
     wanted: list[Value]
     equations: list[Equation]
     declared: tuple[str, ...] = ()
-    functions: dict[str, str] = field(default_factory=dict)  # of activation functions: their names and specifications
 
     def __post_init__(self) -> None:
         """Leave out the equations that Y does not depend on."""
-        needed: set[str] = {self.Y.name}
-        kept: list[Equation] = []
-        for V, rhs in reversed(self.equations):
-            if V.name in needed:
-                needed |= names_of(rhs)
-                kept.insert(0, (V, rhs))
+        kept = _needed(self.equations, {self.Y.name})
         self.equations = [line for V, rhs in kept for line in _with_conditions(V, rhs, self.equations)]
 
     @property
@@ -55,6 +49,16 @@ class Feedforward:
     def DY(self) -> Value:
         """The gradient of the output, which is given."""
         return gradient_of(self.Y)
+
+
+def _needed(equations: list[Equation], names: set[str]) -> list[Equation]:
+    """The equations of these names, and those that they depend on."""
+    kept: list[Equation] = []
+    for V, rhs in reversed(equations):
+        if V.name in names:
+            names = names | names_of(rhs)
+            kept.insert(0, (V, rhs))
+    return kept
 
 
 def _with_conditions(V: Value, rhs: Value, others: list[Equation]) -> list[Equation]:
@@ -91,20 +95,12 @@ def gradient_of(V: Value) -> Value:
 
 def backpropagation(f: Feedforward, fact: Fact, *, folded: bool = True) -> list[Equation]:
     """The equations of the gradients, in an order in which they can be computed."""
-    fold = Folder(f.equations, fact) if folded else None
-    inner = [V for V, _ in f.equations[:-1]]
-    fixed = {V for V in inner if f"D{V.name}" in f.declared}
-    free = [V for V in inner if V not in fixed]
-    if fold is None:
-        return _lines(f, set(inner), None)
-    best: tuple[int, list[Equation]] | None = None
-    for chosen in _choices(free):
-        lines = _lines(f, fixed | chosen, fold)
-        found = _cost(lines)
-        if best is None or found < best[0]:
-            best = found, lines
-    assert best is not None
-    return best[1]
+    inner = {V for V, _ in f.equations[:-1]}
+    if not folded:
+        return _lines(f, inner, lambda D: D)
+    fixed, fold = {V for V in inner if f"D{V.name}" in f.declared}, Folder(f.equations, fact)
+    free = [V for V, _ in f.equations[:-1] if V not in fixed]
+    return min((_lines(f, fixed | chosen, fold) for chosen in _choices(free)), key=_cost)
 
 
 def _choices(values: list[Value]) -> Iterator[set[Value]]:
@@ -126,7 +122,7 @@ def _cost(lines: Iterable[Equation]) -> int:
     return cost(terms) + OPERATION * (len(terms) + len(repeated))
 
 
-def _lines(f: Feedforward, with_lines: set[Value], fold: Folder | None) -> list[Equation]:
+def _lines(f: Feedforward, with_lines: set[Value], fold: Callable[[Value], Value]) -> list[Equation]:
     found: dict[Value, Value] = {f.Y: f.DY}
     lines: list[Equation] = []
     for V, rhs in reversed(f.equations):
@@ -134,22 +130,11 @@ def _lines(f: Feedforward, with_lines: set[Value], fold: Folder | None) -> list[
             continue
         D = found.pop(V)
         if V in with_lines:
-            lines.append((gradient_of(V), fold(D) if fold else D))
+            lines.append((gradient_of(V), fold(D)))
             D = gradient_of(V)
         for x, part in gradients(rhs, D, SYMBOLIC).items():
             found[x] = apply("add", found[x], part) if x in found else part
     for x in f.wanted:
         D = found.get(x, number(0, x.shape))
-        lines.append((gradient_of(x), fold(D) if fold else D))
-    return _used(lines, f.wanted)
-
-
-def _used(lines: list[Equation], wanted: list[Value]) -> list[Equation]:
-    """The lines that the wanted gradients depend on."""
-    needed = {f"D{x.name}" for x in wanted}
-    kept: list[Equation] = []
-    for D, rhs in reversed(lines):
-        if D.name in needed:
-            needed |= names_of(rhs)
-            kept.insert(0, (D, rhs))
-    return kept
+        lines.append((gradient_of(x), fold(D)))
+    return _needed(lines, {f"D{x.name}" for x in f.wanted})

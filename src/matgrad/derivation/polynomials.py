@@ -214,8 +214,14 @@ def _monomial(powers: Powers, c: Fraction, shape: Shape) -> Value:
         by_shape.setdefault(tuple(not is_one(n) for n in f.shape), {})[f] = x
     scalars = by_shape.pop((), {})
     body = _matrix(by_shape, shape)
-    above = [*([number(abs(c.numerator))] if abs(c.numerator) != 1 else []), *_roots(scalars, 1)]
-    below = [*([number(c.denominator)] if c.denominator != 1 else []), *_roots(scalars, -1)]
+    above = [
+        *([number(abs(c.numerator))] if abs(c.numerator) != 1 else []),
+        *(g for f, x in scalars.items() if x > 0 for g in _factors(f, x)),
+    ]
+    below = [
+        *([number(c.denominator)] if c.denominator != 1 else []),
+        *(g for f, x in scalars.items() if x < 0 for g in _factors(f, -x)),
+    ]
     parts = [*([reduce(_times, above)] if above else []), *([] if body is None else [body])]
     found = reduce(_times, parts) if parts else number(1)
     for f in below:
@@ -229,18 +235,11 @@ def _times(c: Value, X: Value) -> Value:
     return apply("scale" if X.shape else "hadamard", c, X)
 
 
-def _roots(powers: Powers, sign: int) -> list[Value]:
-    """Scalars above (1) or below (-1) the line."""
-    found = []
-    for f, x in powers.items():
-        if x * sign > 0:
-            whole, rest = divmod(abs(x), 1)
-            found += [f] * int(whole)
-            if rest == Fraction(1, 2):
-                found.append(apply("sqrt", f))
-            elif rest:
-                found.append(apply("power", f, number(float(rest))))
-    return found
+def _factors(f: Value, x: Fraction) -> list[Value]:
+    """f^x, for x ≥ 0, as a product."""
+    whole, rest = divmod(x, 1)
+    root = apply("sqrt", f) if rest == Fraction(1, 2) else apply("power", f, number(float(rest)))
+    return [f] * int(whole) + ([root] if rest else [])
 
 
 def _matrix(by_shape: dict[tuple[bool, ...], Powers], shape: Shape) -> Value | None:
@@ -290,13 +289,10 @@ def _product(powers: Powers) -> Value:
     above: list[Value] = []
     below: list[Value] = []
     for f, x in sorted(powers.items(), key=_order):
-        whole, rest = divmod(abs(x), 1)
-        side = above if x > 0 else below
-        side += [f] * int(whole)
-        if rest == Fraction(1, 2):
-            above.append(apply("sqrt", f) if x > 0 else apply("inv_sqrt", f, number(0)))
-        elif rest:
-            side.append(apply("power", f, number(float(rest))))
+        if x < 0 and x.denominator == 2:
+            above.append(apply("inv_sqrt", f, number(0)))
+            x += Fraction(1, 2)
+        (above if x > 0 else below).extend(_factors(f, abs(x)))
     return _hadamard([*above, *(apply("reciprocal", f) for f in below)])
 
 
