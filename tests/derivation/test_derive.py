@@ -11,6 +11,7 @@ import torch
 
 import matgrad as mg
 from matgrad import derivation
+from matgrad.activation_functions import create_activation
 from matgrad.foundation.numbers import preserved_generator
 from matgrad.program import adjoint
 from matgrad.program.operations import COMPOSED, OPERATIONS
@@ -288,3 +289,19 @@ def test_gradient_of_an_unused_parameter_is_zero():
     found = mg.derive("W: K D; Y = tanh(X)")
     assert found.is_proved
     assert found.equations["DW"] == "zeros(K, D, like=DY)"
+
+
+def test_a_derivative_in_feedforward_is_looked_into():
+    class Slope(mg.Layer):
+        keeps_size = True
+
+        def __init__(self, D, K):
+            super().__init__(D, K)
+            self.act = create_activation("Sigmoid")
+            self.alpha = -0.5
+
+        def feedforward(self, X):
+            Y = self.act.gradient(X) + (self.alpha * X if self.alpha else X)
+            return Y
+
+    assert mg.derive(Slope).is_proved

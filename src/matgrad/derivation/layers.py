@@ -116,7 +116,7 @@ class _NamedSymbols(Symbols):
 
     def own_symbols(self, name: str, *shape: Any, is_positive: bool = False) -> Matrix:
         """The matrix of this name."""
-        return symbols(plain_name(name), *shape, is_positive=is_positive)
+        return symbols(plain_name(name), *shape, is_positive=not shape)  # a number that is a symbol is not 0
 
     def _attribute(self, part: Layer, name: str, value: Any, other: Any) -> Any:
         if isinstance(value, ActivationFunction) and self.source.named_functions:

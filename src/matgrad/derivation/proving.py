@@ -24,7 +24,7 @@ from matgrad.program.shapes import Questions, Size
 from matgrad.proofs.matrices import at, gradient, is_proved, problem_of
 from matgrad.proofs.symbolic_layers import subsets
 
-ERRORS = (ArithmeticError, ValueError, TypeError, RecursionError)  # that the prover raises
+ERRORS = (ArithmeticError, AttributeError, ValueError, TypeError, RecursionError)  # that the prover raises
 LINEAR = ("matmul", "add", "subtract", "transpose", "rows_sum", "columns_sum", "rows_mean", "columns_mean", "scale")
 OUTPUT = ("exp", "tanh", "sqrt", "inv_sqrt", "reciprocal", "log_sigmoid", "divide")  # their adjoints have Y in them
 MANY = 12  # limit of values of feedforward that are tried one by one
