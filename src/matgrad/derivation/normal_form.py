@@ -186,15 +186,15 @@ class Normalizer:
 
     def transpose(self, p: Polynomial) -> Polynomial:
         """Pᵀ"""
-        return plus(
-            times({ONE: c}, product(self.power(self.factor(transposed(f)), x, ()) for f, x in m)) for m, c in p.items()
-        )
+        return self._each(p, lambda f: self.factor(transposed(f)), ())
 
     def diag(self, p: Polynomial, shape: Shape) -> Polynomial:
         """The diagonal, an n×1 matrix: diag(A ⊙ B) = diag(A) ⊙ diag(B)"""
-        return plus(
-            times({ONE: c}, product(self.power(self._diag(f), x, (shape[0], 1)) for f, x in m)) for m, c in p.items()
-        )
+        return self._each(p, self._diag, (shape[0], 1))
+
+    def _each(self, p: Polynomial, of: Callable[[Value], Polynomial], shape: Shape) -> Polynomial:
+        """The polynomial with of(f) for every factor f."""
+        return plus(times({ONE: c}, product(self.power(of(f), x, shape) for f, x in m)) for m, c in p.items())
 
     def _diag(self, f: Value) -> Polynomial:
         if not (depends(f, 0) and depends(f, 1)):

@@ -247,33 +247,17 @@ def _matrix(by_shape: dict[tuple[bool, ...], Powers], shape: Shape) -> Value | N
     if not by_shape:
         return None
     m, n = shape
-    own = (not is_one(m), not is_one(n))
-    single, rows, columns = ((k == own, by_shape.get(k)) for k in ((False, False), (False, True), (True, False)))
-    full = by_shape.get((True, True), {})
-    if single[1] and not single[0]:  # 1×1 is repeated with whatever is repeated, or on its own
-        x = _product(single[1])
-        if rows[1] is not None and not rows[0]:
-            rows = (False, {**rows[1], _repeated(x, (1, n)): Fraction(1)})
-        elif columns[1] is not None and not columns[0]:
-            columns = (False, {**columns[1], _repeated(x, (m, 1)): Fraction(1)})
-        else:
-            small = (1, n) if own[1] else (m, 1)
-            x = _repeated(x, small)
-            if own == (True, True):
-                rows = (False, {x: Fraction(1)})
-            else:
-                full = {**full, x: Fraction(1)}
-    exact = {**full, **(single[1] or {} if single[0] else {})}
-    for is_own, powers in (rows, columns):
-        if is_own and powers:
-            exact = {**exact, **powers}
-    repeated = [_product(powers) for is_own, powers in (columns, rows) if powers and not is_own]
+    own, row, column = (not is_one(m), not is_one(n)), (False, True), (True, False)
+    exact = by_shape.pop(own, {})
+    smaller = {k: by_shape[k] for k in (column, row) if k in by_shape}
+    if (False, False) in by_shape:  # 1×1 is repeated with whatever is repeated, or on its own
+        side = next((k for k in (row, column) if k in smaller), row if own[1] else column)
+        x = _repeated(_product(by_shape[False, False]), (m if side[0] else 1, n if side[1] else 1))
+        (exact if side == own else smaller.setdefault(side, {}))[x] = Fraction(1)
+    repeated = [_product(powers) for powers in smaller.values()]
     if len(repeated) == 2 and not exact:
         return apply("matmul", *repeated)  # x yᵀ
-    found = [_repeated(x, shape) for x in repeated]
-    if exact:
-        found.append(_product(exact))
-    return _hadamard(found)
+    return _hadamard([*(_repeated(x, shape) for x in repeated), *([_product(exact)] if exact else [])])
 
 
 def _repeated(x: Value, shape: Shape) -> Value:
