@@ -6,7 +6,7 @@ from the index definitions in the rows of operations. Values that are computed i
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from matgrad.backends import register_matrix_type
@@ -137,6 +137,9 @@ class IndexMatrix(RecordedMatrix):
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{self._description} has no {name}: expected an operation of the table")
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self  # it never changes
 
     def _in_place(self, result: RecordedMatrix) -> NoReturn:
         self.recording.fail("a matrix is changed in place, which may change others: write X = X + Y instead")

@@ -420,12 +420,12 @@ _COMPOSED_ROWS = (
     _composed("columns_mean", "m n -> 1 n", lambda DY, Y, X: (row_repeat(DY, X.shape[0]) / X.shape[0],)),
     _composed("dot", "m n, m n -> ()", lambda DY, Y, x, y: (DY * y, DY * x)),
     _composed(
-        "inv_sqrt", "*, () -> *", lambda DY, Y, X, epsilon: (-hadamard(DY, hadamard(Y, hadamard(Y, Y))) / 2, None),
+        "inv_sqrt", "m n, () -> m n", lambda DY, Y, X, epsilon: (-hadamard(DY, hadamard(Y, hadamard(Y, Y))) / 2, None),
         lambda value: Notation("inv_sqrt({0:sum})" if value.operands[1].number == 0 else "inv_sqrt({0:sum}, {1:sum})"),
     ),
     _composed("log_sigmoid", "* -> *", lambda DY, Y, X: (hadamard(DY, 1 - table.exp(Y)),)),  # σ(-x) = 1 - σ(x)
     _composed(
-        "clip", "*, () -> *", lambda DY, Y, X, c: (hadamard(DY, 1 - table.step(X - c) - table.step(-X - c)), None)
+        "clip", "m n, () -> m n", lambda DY, Y, X, c: (hadamard(DY, 1 - table.step(X - c) - table.step(-X - c)), None)
     ),
     _composed("sign", "* -> *", lambda DY, Y, X: (None,)),
     _composed(  # of a function that is known by its name

@@ -1,7 +1,7 @@
-"""Matrices of symbolic sizes with entries in index notation: the table of operations, derivatives, equality.
+"""Matrices of symbolic sizes with entries in index notation: derivatives and equality.
 
-The code that trains runs on them: an operation gives the entry that its index definition says, which is in its row of
-`matgrad.program.operations`. A scalar is such a matrix of shape ().
+The code that trains runs on them, and `matgrad.program.entries` reads the entries of what it computes from the index
+definitions of the operations. A scalar is such a matrix of shape ().
 
     N, D, K = Size("N"), Size("D"), Size("K")
     X, W = symbols("X", N, D), symbols("W", K, D)
