@@ -174,6 +174,7 @@ def random_program(rng: random.Random, length: int) -> tuple[Program, IndexMatri
         b = rng.randrange(len(pool))
         try:
             result = UNARY[name](pool[a]) if name in UNARY else BINARY[name](pool[a], pool[b])
+            assert result.entry.key is not None
         except (TypeError, ValueError, UndefinedError, RecursionError):  # it does not fit, or has no form in reach
             continue
         program.append((name, a, b))

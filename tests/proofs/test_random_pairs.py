@@ -188,6 +188,7 @@ def unequal_pair(seed: int) -> tuple[IndexMatrix, IndexMatrix]:
                 if not differ(expected, values(partial(run, other), seed)):
                     continue
                 B = run(other, symbolic_inputs())
+                assert B.entry.key is not None
             except (TypeError, ValueError, UndefinedError, RecursionError):  # it does not fit, or has no form in reach
                 continue
             if [str(n) for n in A.shape] == [str(n) for n in B.shape]:

@@ -17,7 +17,7 @@ from matgrad.index_notation.expressions import Expression, Index, multiplied, of
 from matgrad.index_notation.numbers import exact
 from matgrad.index_notation.text import text
 from matgrad.program.operations import COMPOSED, ROWS
-from matgrad.program.program import Value
+from matgrad.program.program import Value, in_order
 from matgrad.program.recorder import EXACT, RecordedMatrix, RecorderBackend, Recording, recording_method
 from matgrad.program.shapes import Shape, Size, size_name
 
@@ -62,10 +62,11 @@ _entries: WeakKeyDictionary[Value, Expression] = WeakKeyDictionary()
 
 def entry_at(value: Value) -> Expression:
     """The entry of a value, an expression in the indices `indices_of` its shape."""
-    found = _entries.get(value)
-    if found is None:
-        found = _entries[value] = _entry(value)
-    return found
+    if value not in _entries:
+        for x in in_order([value]):  # those of operands first, so that it is not deeply recursive
+            if x not in _entries:
+                _entries[x] = _entry(x)
+    return _entries[value]
 
 
 def _entry(value: Value) -> Expression:
