@@ -52,7 +52,7 @@ test-rest-jax test-rest-tensorflow: SLOW := -m 'slow or not slow'  # XLA optimiz
 
 # the core is built by its tests and by those of the benchmarks: never at once
 CORE_TESTS     := $(addprefix tests/,bench engines hostile program)
-SYMBOLIC_TESTS := $(addprefix tests/,judges proofs index_notation derivation)
+SYMBOLIC_TESTS := $(addprefix tests/,judges index_notation derivation)
 PAGES_TESTS    := tests/explanation $(addprefix tests/test_,docs.py figures.py readme.py site.py)
 
 test-package test-rest-package: $(VENV)/test.done

@@ -17,6 +17,7 @@ from matgrad.index_notation.expressions import Expression, Factor, Index, Undefi
 from matgrad.index_notation.functions import Applied, Maximum, Step
 from matgrad.index_notation.powers import Base, Constant
 from matgrad.index_notation.sums import Sum
+from matgrad.judges.matrices import IndexMatrix, entry_of, sizes, symbols
 from matgrad.matrix_operations import (
     Diag,
     apply,
@@ -39,7 +40,6 @@ from matgrad.matrix_operations import (
     step,
     tanh,
 )
-from matgrad.proofs.matrices import IndexMatrix, entry_of, sizes, symbols
 from matgrad.softmax_functions import log_softmax, softmax, stable_softmax
 
 FUNCTIONS: dict[str, Callable[[float], float]] = {"exp": math.exp, "log": math.log, "erf": lambda x: float(erf(x))}
@@ -174,7 +174,8 @@ def random_program(rng: random.Random, length: int) -> tuple[Program, IndexMatri
         b = rng.randrange(len(pool))
         try:
             result = UNARY[name](pool[a]) if name in UNARY else BINARY[name](pool[a], pool[b])
-        except (ValueError, UndefinedError, RecursionError):  # it does not fit, or has no canonical form in reach
+            assert result.entry.key is not None
+        except (TypeError, ValueError, UndefinedError, RecursionError):  # it does not fit, or has no form in reach
             continue
         program.append((name, a, b))
         pool.append(result)

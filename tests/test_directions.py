@@ -39,7 +39,6 @@ ORDER = [
     ("specifications",),
     ("exchange", "sklearn"),
     ("runs",),
-    ("proofs",),
     ("judges",),
     ("derivation",),
     ("symbolic",),

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from cli_support import run, succeed
-from matgrad.derivation import backpropagation
+from matgrad.program import adjoint
 
 DOCS = Path(__file__).parents[2] / "docs"
 GATE = "g: 1 D = 1; Y = hadamard(row_repeat(Sigmoid(g), N), X)"
@@ -56,7 +56,7 @@ def test_json_and_latex(tmp_path):
 
 
 def test_what_is_not_proved(monkeypatch):
-    monkeypatch.setitem(backpropagation.ADJOINTS, "tanh", lambda DY, Y, X: (DY,))
+    monkeypatch.setitem(adjoint.ADJOINTS, "tanh", lambda DY, Y, X: (DY,))
     result = run("derive", "Y = tanh(X)")
     assert result.exit_code == 1
     assert "DX = DY  # NOT PROVED" in result.stdout

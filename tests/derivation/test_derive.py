@@ -10,16 +10,17 @@ import pytest
 import torch
 
 import matgrad as mg
-from matgrad.derivation import backpropagation as adjoints
-from matgrad.derivation.terms import COMPOSED
+from matgrad import derivation
+from matgrad.activation_functions import create_activation
 from matgrad.foundation.numbers import preserved_generator
 from matgrad.judges import prove_layer
 from matgrad.judges.index_judge import SymbolicSizes, Symbols
-from matgrad.program.operations import OPERATIONS
-from matgrad.proofs import is_proved, symbols
+from matgrad.judges.matrices import is_proved, symbols
+from matgrad.program import adjoint
+from matgrad.program.operations import COMPOSED, OPERATIONS
 from matgrad.specifications.models import LAYERS
 
-ENGINE = Path(adjoints.__file__).parent
+ENGINE = Path(derivation.__file__).parent
 ACTIVATIONS = ("ReLU", "LeakyReLU", "AllReLU", "HyperbolicTangent", "Sigmoid", "GELU", "SiLU", "ELU", "Softplus")
 
 LAYER_NORMALIZATION = """
@@ -193,7 +194,7 @@ def adapted(expression: str) -> str:
 def test_every_operation_has_an_adjoint():
     differentiable = {name for name, row in OPERATIONS.items() if row.index is not None and row.shapes.operands}
     fused = {"add_scaled", "gate", "product_sum"}  # which only engines make
-    assert differentiable - fused | COMPOSED.keys() == adjoints.ADJOINTS.keys() == OPERATIONS_OF_X.keys()
+    assert differentiable - fused | COMPOSED.keys() == adjoint.ADJOINTS.keys() == OPERATIONS_OF_X.keys()
 
 
 @pytest.mark.parametrize("operation", OPERATIONS_OF_X)
@@ -203,7 +204,7 @@ def test_the_adjoint_of_every_operation_is_proved(operation):
 
 
 def test_a_wrong_rule_is_not_proved(monkeypatch):
-    monkeypatch.setitem(adjoints.ADJOINTS, "tanh", lambda DY, Y, X: (DY,))
+    monkeypatch.setitem(adjoint.ADJOINTS, "tanh", lambda DY, Y, X: (DY,))
     found = mg.derive("Y = tanh(X)")
     assert not found.is_proved
     assert [x.split(":")[0] for x in found.problems] == ["DX is not proved"]
@@ -289,3 +290,19 @@ def test_gradient_of_an_unused_parameter_is_zero():
     found = mg.derive("W: K D; Y = tanh(X)")
     assert found.is_proved
     assert found.equations["DW"] == "zeros(K, D, like=DY)"
+
+
+def test_a_derivative_in_feedforward_is_looked_into():
+    class Slope(mg.Layer):
+        keeps_size = True
+
+        def __init__(self, D, K):
+            super().__init__(D, K)
+            self.act = create_activation("Sigmoid")
+            self.alpha = -0.5
+
+        def feedforward(self, X):
+            Y = self.act.gradient(X) + (self.alpha * X if self.alpha else X)
+            return Y
+
+    assert mg.derive(Slope).is_proved

@@ -15,16 +15,16 @@ import torch
 from index_support import Numbers
 from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
-from matgrad.inspection.observing import observed
 from matgrad.inspection.gradients import gradient_checks
+from matgrad.inspection.observing import observed
 from matgrad.judges.algebra import MakeLayer
 from matgrad.judges.definitions import SOFTMAX
 from matgrad.judges.index_judge import SymbolicSizes, Symbols
+from matgrad.judges.matrices import IndexMatrix, Size
 from matgrad.layers import ActivationDropoutLayer, ActivationLayer, Layer, SReLULayer
 from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.loss_functions import LOSSES, takes_weights
 from matgrad.matrix_operations import uniform
-from matgrad.proofs.matrices import IndexMatrix, Size
 from matgrad.specifications.models import LAYERS
 
 OFTEN = 20  # random sizes in slow tests

@@ -55,6 +55,8 @@ EXPRESSIONS = {
     "2.5 * X": lambda m: 2.5 * m["X"],
     "eta * X": lambda m: m["eta"] * m["X"],
     "X * Y": lambda m: m["X"] * m["Y"],
+    "X - eta": lambda m: m["X"] - m["eta"],
+    "eta + X": lambda m: m["eta"] + m["X"],
     "X / eta": lambda m: m["X"] / m["eta"],
     "2 / P": lambda m: 2 / m["P"],
     "P ** -0.5": lambda m: m["P"] ** -0.5,
@@ -120,8 +122,6 @@ NEED_NUMBERS = {
 }
 DO_NOT_FIT = {
     "a row added to a matrix": lambda m: m["X"] + m["x"],
-    "a matrix minus a scalar": lambda m: m["X"] - m["eta"],
-    "a scalar plus a matrix": lambda m: m["eta"] + m["X"],
     "division by a matrix": lambda m: m["X"] / m["Y"],
     "a matrix as exponent": lambda m: m["P"] ** m["Y"],
     "a truth value": lambda m: m["X"] + True,

@@ -23,7 +23,7 @@ from matgrad.program.rules import (
     transposed_twice,
     with_separate_outputs,
 )
-from matgrad.program.shapes import Size
+from matgrad.program.shapes import BoundSize
 from program_support import executed, outputs
 
 SHAPES = {"A": (3, 4), "B": (4, 5), "C": (3, 5), "D": (3, 5), "b": (1, 5), "c": (), "Z": (3, 5)}
@@ -171,7 +171,7 @@ def test_different_numbers_inputs_and_shapes_are_not_equal():
 
 def test_the_batch_size_is_not_the_number_that_it_is():
     """N = 3 and the number 3 are equal, but a program says N where it means N."""
-    N = Size(3, "N")
+    N = BoundSize(3, "N")
     program = optimized(
         record(lambda _, inputs: {"y": inputs["X"] / N, "z": inputs["X"] / 3}, {"X": ((N, 3), "float64")})
     )

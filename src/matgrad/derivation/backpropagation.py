@@ -8,40 +8,17 @@ together shortest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain, combinations, count
 
 from matgrad.derivation.folding import OPERATION, Fact, Folder, cost
-from matgrad.derivation.terms import Term, apply, lifted, named
-from matgrad.matrix_operations import column_repeat, exp, hadamard, row_repeat, step
-from matgrad.program.operations import OPERATIONS, Adjoint
+from matgrad.derivation.values import apply, named, names_of, number, with_operands
+from matgrad.program.adjoint import gradients
+from matgrad.program.entries import SYMBOLIC
+from matgrad.program.program import Value, in_order
 
-# of the rows of operations, and of those of the table that are more than one operation of a program
-ADJOINTS: dict[str, Adjoint] = {name: row.adjoint for name, row in OPERATIONS.items() if row.adjoint} | {
-    "inv_sqrt": lambda DY, Y, X, epsilon: (-hadamard(DY, hadamard(Y, hadamard(Y, Y))) / 2, None),
-    "log_sigmoid": lambda DY, Y, X: (hadamard(DY, 1 - exp(Y)),),  # σ(-x) = 1 - σ(x)
-    "clip": lambda DY, Y, X, c: (hadamard(DY, 1 - step(X - c) - step(-X - c)), None),
-    "call": lambda DY, Y, X: (hadamard(DY, apply("call", X, label=f"{Y.label}.gradient")),),
-    "sign": lambda DY, Y, X: (None,),
-    "dot": lambda DY, Y, x, y: (DY * y, DY * x),
-    "columns_mean": lambda DY, Y, X: (row_repeat(DY, X.shape[0]) / X.shape[0],),
-    "rows_mean": lambda DY, Y, X: (column_repeat(DY, X.shape[1]) / X.shape[1],),
-}
-
-
-def gradients_of(Y: Term, DY: Term) -> dict[Term, Term]:
-    """The gradients of the inputs of Y from DY, by the adjoints of its operations from the last to the first."""
-    found: dict[Term, Term] = {Y: DY}
-    for x in reversed(list(Y.walk())):
-        if x.operands and x in found:
-            for operand, D in zip(x.operands, ADJOINTS[x.operation](found.pop(x), x, *x.operands), strict=True):
-                if D is not None and operand.operation not in ("number", "size"):
-                    found[operand] = found[operand] + D if operand in found else D
-    return {x: D for x, D in found.items() if x.operation == "input"}
-
-
-Equation = tuple[Term, Term]  # a name, and what it stands for
+Equation = tuple[Value, Value]  # a name, and what it stands for
 PIECEWISE = ("step", "sign")  # operations whose derivative is 0, except where a condition changes
 FEW = 4  # limit of the exhaustive search over sets of values
 
@@ -53,49 +30,52 @@ class Feedforward:
     `declared` are names such as DZ of gradients that always have a line.
     """
 
-    inputs: list[Term]
-    wanted: list[Term]
+    inputs: list[Value]
+    wanted: list[Value]
     equations: list[Equation]
     declared: tuple[str, ...] = ()
-    functions: dict[str, str] = field(default_factory=dict)  # of activation functions: their names and specifications
 
     def __post_init__(self) -> None:
         """Leave out the equations that Y does not depend on."""
-        needed: set[str] = {self.Y.label}
-        kept: list[Equation] = []
-        for V, rhs in reversed(self.equations):
-            if V.label in needed:
-                needed |= rhs.names
-                kept.insert(0, (V, rhs))
+        kept = _needed(self.equations, {self.Y.name})
         self.equations = [line for V, rhs in kept for line in _with_conditions(V, rhs, self.equations)]
 
     @property
-    def Y(self) -> Term:
+    def Y(self) -> Value:
         """The output."""
         return self.equations[-1][0]
 
     @property
-    def DY(self) -> Term:
+    def DY(self) -> Value:
         """The gradient of the output, which is given."""
         return gradient_of(self.Y)
 
 
-def _with_conditions(V: Term, rhs: Term, others: list[Equation]) -> list[Equation]:
+def _needed(equations: list[Equation], names: set[str]) -> list[Equation]:
+    """The equations of these names, and those that they depend on."""
+    kept: list[Equation] = []
+    for V, rhs in reversed(equations):
+        if V.name in names:
+            names = names | names_of(rhs)
+            kept.insert(0, (V, rhs))
+    return kept
+
+
+def _with_conditions(V: Value, rhs: Value, others: list[Equation]) -> list[Equation]:
     """V = rhs, after equations H = … for the parts of rhs that are constant except where a condition changes."""
-    smooth: dict[Term, bool] = {}
-    for x in rhs.walk():
+    smooth: dict[Value, bool] = {}
+    for x in in_order([rhs]):
         smooth[x] = x.operation not in PIECEWISE and (
             x.operation == "input" or any(smooth[operand] for operand in x.operands)
         )
-    wanted = {o for x in rhs.walk() if smooth[x] for o in x.operands if not smooth[o] and _length(o) > 1 and o.names}
+    wanted = {o for x in smooth if smooth[x] for o in x.operands if not smooth[o] and _length(o) > 1 and names_of(o)}
     if not wanted:
         return [(V, rhs)]
-    taken = {W.label for W, _ in others}
+    taken = {W.name for W, _ in others}
     found: list[Equation] = []
-    put: dict[Term, Term] = {}
-    for x in rhs.walk():
-        operands = tuple(put.get(o, o) for o in x.operands)
-        put[x] = x if operands == x.operands else Term(x.operation, operands, x.shape, x.label)
+    put: dict[Value, Value] = {}
+    for x in in_order([rhs]):
+        put[x] = with_operands(x, tuple(put[o] for o in x.operands))
         if x in wanted:
             name = next(name for name in chain(["H"], map("H{}".format, count(1))) if name not in taken)
             taken.add(name)
@@ -104,34 +84,26 @@ def _with_conditions(V: Term, rhs: Term, others: list[Equation]) -> list[Equatio
     return [*found, (V, put[rhs])]
 
 
-def _length(x: Term) -> int:
-    return sum(1 for y in x.walk() if y.operands and y.operation not in ("full", "row_repeat", "column_repeat"))
+def _length(x: Value) -> int:
+    return sum(1 for y in in_order([x]) if y.operands and y.operation not in ("full", "row_repeat", "column_repeat"))
 
 
-def gradient_of(V: Term) -> Term:
+def gradient_of(V: Value) -> Value:
     """DV"""
-    return named(f"D{V.label}", *V.shape)
+    return named(f"D{V.name}", *V.shape)
 
 
 def backpropagation(f: Feedforward, fact: Fact, *, folded: bool = True) -> list[Equation]:
     """The equations of the gradients, in an order in which they can be computed."""
-    fold = Folder(f.equations, fact) if folded else None
-    inner = [V for V, _ in f.equations[:-1]]
-    fixed = {V for V in inner if f"D{V.label}" in f.declared}
-    free = [V for V in inner if V not in fixed]
-    if fold is None:
-        return _lines(f, set(inner), None)
-    best: tuple[int, list[Equation]] | None = None
-    for chosen in _choices(free):
-        lines = _lines(f, fixed | chosen, fold)
-        found = _cost(lines)
-        if best is None or found < best[0]:
-            best = found, lines
-    assert best is not None
-    return best[1]
+    inner = {V for V, _ in f.equations[:-1]}
+    if not folded:
+        return _lines(f, inner, lambda D: D)
+    fixed, fold = {V for V in inner if f"D{V.name}" in f.declared}, Folder(f.equations, fact)
+    free = [V for V, _ in f.equations[:-1] if V not in fixed]
+    return min((_lines(f, fixed | chosen, fold) for chosen in _choices(free)), key=_cost)
 
 
-def _choices(values: list[Term]) -> Iterator[set[Term]]:
+def _choices(values: list[Value]) -> Iterator[set[Value]]:
     """Sets of values whose gradients have lines: all sets if there are few values, otherwise the last ones."""
     if len(values) <= FEW:
         for n in range(len(values) + 1):
@@ -145,35 +117,24 @@ def _choices(values: list[Term]) -> Iterator[set[Term]]:
 def _cost(lines: Iterable[Equation]) -> int:
     """That of all lines together, and of a line for each term that is written more than once."""
     terms = dict.fromkeys(rhs for _, rhs in lines)
-    uses = Counter(x for term in {x for rhs in terms for x in rhs.walk()} for x in term.operands)
+    uses = Counter(x for term in in_order(terms) for x in term.operands)
     repeated = [x for x, n in uses.items() if n > 1 and x.operands and x not in terms and cost([x]) > 2 * OPERATION]
     return cost(terms) + OPERATION * (len(terms) + len(repeated))
 
 
-def _lines(f: Feedforward, with_lines: set[Term], fold: Folder | None) -> list[Equation]:
-    found: dict[Term, Term] = {f.Y: f.DY}
+def _lines(f: Feedforward, with_lines: set[Value], fold: Callable[[Value], Value]) -> list[Equation]:
+    found: dict[Value, Value] = {f.Y: f.DY}
     lines: list[Equation] = []
     for V, rhs in reversed(f.equations):
         if V not in found:
             continue
         D = found.pop(V)
         if V in with_lines:
-            lines.append((gradient_of(V), fold(D) if fold else D))
+            lines.append((gradient_of(V), fold(D)))
             D = gradient_of(V)
-        for x, part in gradients_of(rhs, D).items():
-            found[x] = found[x] + part if x in found else part
+        for x, part in gradients(rhs, D, SYMBOLIC).items():
+            found[x] = apply("add", found[x], part) if x in found else part
     for x in f.wanted:
-        D = found.get(x, lifted(0, x.shape))
-        lines.append((gradient_of(x), fold(D) if fold else D))
-    return _used(lines, f.wanted)
-
-
-def _used(lines: list[Equation], wanted: list[Term]) -> list[Equation]:
-    """The lines that the wanted gradients depend on."""
-    needed = {f"D{x.label}" for x in wanted}
-    kept: list[Equation] = []
-    for D, rhs in reversed(lines):
-        if D.label in needed:
-            needed |= rhs.names
-            kept.insert(0, (D, rhs))
-    return kept
+        D = found.get(x, number(0, x.shape))
+        lines.append((gradient_of(x), fold(D)))
+    return _needed(lines, {f"D{x.name}" for x in f.wanted})

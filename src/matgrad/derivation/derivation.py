@@ -14,6 +14,7 @@ from matgrad.derivation.writing import LayerCode, Line
 from matgrad.foundation.notation import symbol
 from matgrad.judges.algebra import MakeLayer
 from matgrad.layers.layer import Layer
+from matgrad.program.shapes import size_name
 from matgrad.typesetting.expressions import Typesetter
 
 
@@ -66,7 +67,7 @@ class Derivation:
 
 
 def _size(line: Line, axis: int) -> str | None:
-    return str(line.term.sizes[axis]) if line.term.shape else None
+    return str(size_name(line.term.shape[axis])) if line.term.shape else None
 
 
 def derive(feedforward: str | MakeLayer | Layer, *, name: str = "", training: bool = True) -> Derivation:

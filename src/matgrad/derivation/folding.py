@@ -24,54 +24,55 @@ from matgrad.derivation.polynomials import (
     product,
     scaled,
 )
-from matgrad.derivation.terms import Term, apply
+from matgrad.derivation.values import apply, sizes_of, text, with_operands
+from matgrad.program.program import Value, in_order
 
 OPERATION = 100  # the cost of an operation on matrices
 MOST = 96  # the most combinations of rules that are tried
-Fact = Callable[[Term], "Polynomial | None"]
+Fact = Callable[[Value], "Polynomial | None"]
 
 
 class Rule(NamedTuple):
     """What is put for a factor, and the factors in it that stay as they are."""
 
-    factor: Term
+    factor: Value
     value: Polynomial
-    keep: tuple[Term, ...] = ()
+    keep: tuple[Value, ...] = ()
 
 
 class Definition(NamedTuple):
     """V = rhs, with the ways to solve it; one that only gives a name to a factor is always applied."""
 
-    V: Term
+    V: Value
     always: list[Rule]
     options: list[Rule]
 
 
-def cost(terms: Iterable[Term]) -> int:
+def cost(terms: Iterable[Value]) -> int:
     """About how long it takes to read terms together: their operations, of which those on scalars count less."""
-    seen = {x for term in terms for x in term.walk()}
+    seen = in_order(terms)
     return sum(_weight(x) for x in seen)
 
 
-def _weight(x: Term) -> int:
+def _weight(x: Value) -> int:
     if not x.operands:
         return 1 if x.operation == "input" else 0
     return OPERATION // 2 if x.shape == () else OPERATION
 
 
-def expanded(term: Term, values: Mapping[Term, Term]) -> Term:
+def expanded(term: Value, values: Mapping[Value, Value]) -> Value:
     """The term with what stands for the names in it, in normal form if that is short."""
     if term in values:
         return expanded(values[term], values)
     operands = tuple(expanded(x, values) for x in term.operands)
-    found = Term(term.operation, operands, term.shape, term.label)
+    found = with_operands(term, operands)
     try:
         return Normalizer().normal(found)
     except TooLongError:
         return found
 
 
-def definition(V: Term, rhs: Term) -> Definition:
+def definition(V: Value, rhs: Value) -> Definition:
     """The equation V = rhs and what it says about the factors of rhs."""
     plain = Normalizer()
     try:
@@ -83,13 +84,13 @@ def definition(V: Term, rhs: Term) -> Definition:
     return Definition(V, always, [rule for rule in rules if rule not in always])
 
 
-def _of_product(V: Term, p: Polynomial, plain: Normalizer) -> Iterator[Rule]:
+def _of_product(V: Value, p: Polynomial, plain: Normalizer) -> Iterator[Rule]:
     """V = c·f^x·g solved for each factor f of the same shape, and for the terms of f if it is a sum."""
     if len(p) != 1:
         return
     ((m, c),) = p.items()
     for f, x in m:
-        if f.sizes != V.sizes or (c != 1 and x not in (1, -1)):
+        if sizes_of(f) != sizes_of(V) or (c != 1 and x not in (1, -1)):
             continue
         others: Monomial = tuple((g, -y / x) for g, y in m if g is not f)
         solved = product([atom(V, 1 / x), {others: Fraction(1)}, {ONE: (1 / c) ** int(1 / x) if c != 1 else c}])
@@ -98,16 +99,16 @@ def _of_product(V: Term, p: Polynomial, plain: Normalizer) -> Iterator[Rule]:
         yield from _of_sum(f, solved, keep, plain)
 
 
-def _of_sum(f: Term, solved: Polynomial, keep: tuple[Term, ...], plain: Normalizer) -> Iterator[Rule]:
+def _of_sum(f: Value, solved: Polynomial, keep: tuple[Value, ...], plain: Normalizer) -> Iterator[Rule]:
     """f = c·t + rest, solved for each factor t: t = (f - rest) / c"""
     inner = plain(f)
     for m, c in inner.items():
-        if len(inner) > 1 and len(m) == 1 and m[0][1] == 1 and m[0][0].sizes == f.sizes:
+        if len(inner) > 1 and len(m) == 1 and m[0][1] == 1 and sizes_of(m[0][0]) == sizes_of(f):
             rest = {n: -d for n, d in inner.items() if n != m}
             yield Rule(m[0][0], scaled(plus([solved, rest]), 1 / c), keep)
 
 
-def _of_logarithms(V: Term, p: Polynomial) -> Iterator[Rule]:
+def _of_logarithms(V: Value, p: Polynomial) -> Iterator[Rule]:
     """V = T - log(s) says that exp(T) = exp(V)·s."""
     logs = {m: c for m, c in p.items() if len(m) == 1 and m[0][0].operation == "log" and m[0][1] == 1}
     rest = {m: c for m, c in p.items() if m not in logs}
@@ -121,33 +122,33 @@ def _of_logarithms(V: Term, p: Polynomial) -> Iterator[Rule]:
 class Folder:
     """Short forms of gradients, by the definitions of a feedforward and by facts about sums."""
 
-    def __init__(self, equations: Iterable[tuple[Term, Term]], fact: Fact) -> None:
+    def __init__(self, equations: Iterable[tuple[Value, Value]], fact: Fact) -> None:
         self.values, self.fact = dict(equations), fact
         self.definitions = [definition(V, rhs) for V, rhs in self.values.items()]
         self.positive = {V for V, rhs in self.values.items() if rhs.operation in ("exp", "sqrt", "inv_sqrt")}
-        self.poles = frozenset[Term]().union(*map(self._poles, self.values.values()))
-        self.known: dict[Term, Term] = {}
+        self.poles = frozenset[Value]().union(*map(self._poles, self.values.values()))
+        self.known: dict[Value, Value] = {}
 
-    def __call__(self, term: Term) -> Term:
+    def __call__(self, term: Value) -> Value:
         """The shortest form that is found, among those that divide by nothing new."""
         if term not in self.known:
             allowed = self.poles | self._poles(term)
             found = [form for form in self._forms(term) if self._poles(form) <= allowed]
-            self.known[term] = min([*found, term], key=lambda x: (cost([x]), len(x.text)))
+            self.known[term] = min([*found, term], key=lambda x: (cost([x]), len(text(x))))
         return self.known[term]
 
     # -- what is divided by ---------------------------------------------------------------------
-    def _poles(self, term: Term) -> frozenset[Term]:
+    def _poles(self, term: Value) -> frozenset[Value]:
         """The factors that are divided by: where one is 0, the term has no value."""
-        found = [x.operands[-1] for x in term.walk() if x.operation in ("reciprocal", "divide")]
-        found += [x.operands[0] for x in term.walk() if x.operation == "inv_sqrt"]
-        return frozenset[Term]().union(*map(self._zeros, found))
+        found = [x.operands[-1] for x in in_order([term]) if x.operation in ("reciprocal", "divide")]
+        found += [x.operands[0] for x in in_order([term]) if x.operation == "inv_sqrt"]
+        return frozenset[Value]().union(*map(self._zeros, found))
 
-    def _zeros(self, x: Term) -> frozenset[Term]:
+    def _zeros(self, x: Value) -> frozenset[Value]:
         """The factors that make a term 0 if they are; values of feedforward count as what they are computed from."""
         if x in self.values:
             return self._zeros(self.values[x])
-        if x.operation in ("reciprocal", "inv_sqrt", "exp", "number", "size"):
+        if x.operation in ("reciprocal", "inv_sqrt", "exp", "number"):
             return frozenset()
         if x.operation in ("hadamard", "scale"):
             return self._zeros(x.operands[0]) | self._zeros(x.operands[1])
@@ -156,14 +157,14 @@ class Folder:
         full = expanded(x, self.values)
         return frozenset([x]) if full is x else self._zeros(full)
 
-    def _forms(self, term: Term) -> Iterator[Term]:
+    def _forms(self, term: Value) -> Iterator[Value]:
         try:
             plain = Normalizer(fact=self.fact).normal(term)
         except TooLongError:
             return
         yield plain
         always = [rule for d in self.definitions for rule in d.always]
-        used = {x for t in (plain, term) for x in t.walk()}
+        used = set(in_order([plain, term]))
         options = [[None, *(r for r in d.options if r.factor in used)] for d in reversed(self.definitions)]
         for chosen in islice(combinations(*options), MOST):
             try:
@@ -171,7 +172,7 @@ class Folder:
             except (TooLongError, ZeroDivisionError):
                 continue
 
-    def _folded(self, term: Term, rules: list[Rule]) -> Term:
+    def _folded(self, term: Value, rules: list[Rule]) -> Value:
         """The term with rules applied to it twice: the first time may make room for the second."""
         for _ in range(2):
             values = {rule.factor: rule.value for rule in rules}

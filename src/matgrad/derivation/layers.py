@@ -1,4 +1,4 @@
-"""The feedforward of a layer as equations: its code runs on terms."""
+"""The feedforward of a layer as equations, which its code records."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import Matrix
 from matgrad.derivation.backpropagation import Equation, Feedforward
 from matgrad.derivation.sources import Given, Source, Values
-from matgrad.derivation.terms import DRAWN, NamedFunction, NamedSize, Term, is_one, named
-from matgrad.index_notation.entries import Entry
-from matgrad.index_notation.expressions import Factor
+from matgrad.derivation.values import NamedFunction, is_one, named, substituted
 from matgrad.inspection.equations import Equation as SourceEquation
 from matgrad.inspection.observing import observed
 from matgrad.judges.algebra import MakeLayer, for_equal_sizes
 from matgrad.judges.index_judge import SMALL, SymbolicSizes, Symbols
 from matgrad.layers.layer import Layer
-from matgrad.proofs.matrices import IndexMatrix
-from matgrad.proofs.matrices import symbols as index_symbols
+from matgrad.program.entries import IndexMatrix, symbols
+from matgrad.program.program import Value, in_order
+
+DRAWN = "U"  # a matrix of random numbers
 
 
 class LayerSource(Source):
@@ -34,41 +34,42 @@ class LayerSource(Source):
         self.class_name = f"Derived{type(self.example).__name__}"
         self.functions: dict[str, str] = {}
         self.named_functions = named_functions
-        self.layer = _TermSymbols(self).layer(self.make, training=training)
+        self.symbols = _NamedSymbols(self)
+        self.layer = self.symbols.layer(self.make, training=training)
         self.feedforward = self._traced()
 
     def _traced(self) -> Feedforward:
         """The equations that feedforward executes, with what they depend on."""
         paths = {id(part): path for path, part in self.layer.walk()}
         equations: list[Equation] = []
-        taken = {"X", *(x.label for x in self._parameters())}
+        parameters = [getattr(part, name).value for _, part in self.layer.walk() for name in part.parameters]
+        taken = {"X", *(x.name for x in parameters)}
 
         def observe(part: Layer, equation: SourceEquation, value: Any) -> Any:
-            if not isinstance(value, Term) or not value.operands:
+            if not isinstance(value, IndexMatrix) or not value.value.operands:
                 return value
             name = plain_name(f"{equation.name}.{paths[id(part)]}".rstrip("."))
             while name in taken:
                 name += "_"
             taken.add(name)
-            equations.append((named(name, *value.shape), value))
-            return equations[-1][0]
+            found = symbols(name, *value.shape)
+            equations.append((found.value, value.value))
+            return found
 
-        X = named("X", NamedSize("N"), self.layer.input_size)
+        X = symbols("X", self.symbols.sizes("N"), self.layer.input_size)
         with observed((part for _, part in self.layer.walk()), observe):
-            Y = self.layer.feedforward(X)
-        if not isinstance(Y, Term) or not Y.shape:
+            Y: Any = self.layer.feedforward(X)
+        if not isinstance(Y, IndexMatrix) or not Y.shape:
             raise TypeError(f"{type(self.example).__name__}.feedforward: expected a matrix, found {Y!r}")
-        if not equations or equations[-1][0] is not Y or Y.label != "Y":
-            equations.append((named("Y" if "Y" not in taken else "Y_", *Y.shape), Y))
-        wanted = [*self._parameters(), X]
+        if not equations or equations[-1][0] is not Y.value or Y.value.name != "Y":
+            equations.append((named("Y" if "Y" not in taken else "Y_", *Y.shape), Y.value))
+        known = {x: named(DRAWN, *x.shape) for x in in_order(rhs for _, rhs in equations) if is_drawn(x)}
+        equations = [(V, substituted(rhs, known)) for V, rhs in equations]
+        wanted = [*parameters, X.value]
         found = Feedforward([], wanted, equations, tuple(self.example.intermediates))
-        known = {V for V, _ in found.equations}
-        leaves = {x for _, rhs in found.equations for x in rhs.walk() if x.operation == "input"}
-        found.inputs = sorted((leaves | set(wanted)) - known, key=lambda x: x.label)
+        leaves = {x for x in in_order(rhs for _, rhs in found.equations) if x.operation == "input"}
+        found.inputs = sorted((leaves | set(wanted)) - {V for V, _ in found.equations}, key=lambda x: x.name)
         return found
-
-    def _parameters(self) -> list[Term]:
-        return [getattr(part, name) for _, part in self.layer.walk() for name in part.parameters]
 
     def given(self) -> dict[str, Given]:
         """What the constructor sets: the parameters and the numbers that the equations depend on."""
@@ -77,59 +78,45 @@ class LayerSource(Source):
         }
         found: dict[str, Given] = {}
         for x in self.feedforward.inputs:
-            if x.label != "X":
-                value = values.get(x.label)
+            if x.name != "X":
+                value = values.get(x.name)
                 constant = value.flat[0] if isinstance(value, np.ndarray) and np.ptp(value) == 0 else value
-                found[x.label] = Given(x, None if isinstance(constant, np.ndarray) else constant)
+                found[x.name] = Given(x, None if isinstance(constant, np.ndarray) else constant)
         return found
 
     def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
         """The values of the inputs in index notation; sizes in `ones` are 1."""
         sizes = SymbolicSizes(ones)
-        symbols = Symbols(sizes, keep_numbers=keep_numbers)
-        layer = symbols.layer(self.make, training=self.training)
+        of_layer = Symbols(sizes, keep_numbers=keep_numbers)
+        layer = of_layer.layer(self.make, training=self.training)
         values: dict[str, Any] = {}
         for path, part in layer.walk():
             for name, value in vars(part).items():
                 values[plain_name(f"{name}.{path}".rstrip("."))] = value
-        values["X"] = symbols.symbols("X", sizes("N"), layer.input_size)
+        values["X"] = of_layer.symbols("X", sizes("N"), layer.input_size)
         for x in self.feedforward.inputs:
-            if x.label == DRAWN:
+            if x.name == DRAWN:
                 Y: Any = layer.clone().feedforward(values["X"])
-                drawn = _drawn(Y)
-                values[DRAWN] = index_symbols(drawn, *(n if is_one(n) else sizes(n.name) for n in x.shape))
+                drawn = next(x.name for x in in_order([Y.value]) if is_drawn(x))
+                values[DRAWN] = symbols(drawn, *(n if is_one(n) else sizes(n.name) for n in x.shape))
         return Values(values, layer.feedforward, sizes.questions)
 
 
-def _drawn(Y: IndexMatrix) -> str:
-    """The name of the symbols in Y that stand for random numbers."""
-    found: list[str] = []
-
-    def look(f: Factor) -> None:
-        if isinstance(f, Entry) and f.name.startswith(f"{DRAWN}."):
-            found.append(f.name)
-
-    Y.entry.mapped(look)
-    return found[0]
+def is_drawn(x: Value) -> bool:
+    """Whether a value is a matrix of random numbers."""
+    return x.operation == "input" and x.name.startswith(f"{DRAWN}.")
 
 
-class _TermSizes(SymbolicSizes):
-    """N, D and K, with which terms are computed."""
-
-    def __call__(self, name: str) -> NamedSize:
-        return NamedSize(name, self.questions)
-
-
-class _TermSymbols(Symbols):
-    """Terms for the matrices and numbers of a layer; its activation functions are known by their names."""
+class _NamedSymbols(Symbols):
+    """Symbols whose names Python can have; activation functions are known by their names."""
 
     def __init__(self, source: LayerSource) -> None:
-        self.sizes, self.keep_numbers = _TermSizes(), False
+        super().__init__(SymbolicSizes())
         self.source = source
 
     def own_symbols(self, name: str, *shape: Any, is_positive: bool = False) -> Matrix:
         """The matrix of this name."""
-        return named(plain_name(name), *shape)
+        return symbols(plain_name(name), *shape, is_positive=not shape)  # a number that is a symbol is not 0
 
     def _attribute(self, part: Layer, name: str, value: Any, other: Any) -> Any:
         if isinstance(value, ActivationFunction) and self.source.named_functions:

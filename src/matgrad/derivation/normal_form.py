@@ -28,7 +28,9 @@ from matgrad.derivation.polynomials import (
     split,
     times,
 )
-from matgrad.derivation.terms import Shape, Term, apply, is_one, size_term
+from matgrad.derivation.values import apply, is_number, is_one, number, with_operands
+from matgrad.program.program import Value
+from matgrad.program.shapes import Shape, Size
 
 
 class Normalizer:
@@ -39,26 +41,26 @@ class Normalizer:
 
     def __init__(
         self,
-        rules: Mapping[Term, Polynomial] | None = None,
-        keep: Iterable[Term] = (),
-        fact: Callable[[Term], Polynomial | None] = lambda term: None,
-        positive: Iterable[Term] = (),
+        rules: Mapping[Value, Polynomial] | None = None,
+        keep: Iterable[Value] = (),
+        fact: Callable[[Value], Polynomial | None] = lambda term: None,
+        positive: Iterable[Value] = (),
     ) -> None:
         self.rules, self.keep, self.fact = rules or {}, frozenset(keep), fact
         self.positive = frozenset(positive)  # of whose powers any power can be taken
-        self.known: dict[Term, Polynomial] = {}
+        self.known: dict[Value, Polynomial] = {}
 
-    def __call__(self, term: Term) -> Polynomial:
+    def __call__(self, term: Value) -> Polynomial:
         """The polynomial of a term."""
         if term not in self.known:
             self.known[term] = self._polynomial(term)
         return self.known[term]
 
-    def factor(self, term: Term) -> Polynomial:
+    def factor(self, term: Value) -> Polynomial:
         """A factor whose operands are in normal form."""
         return self.rules.get(term) or atom(term)
 
-    def _polynomial(self, term: Term) -> Polynomial:
+    def _polynomial(self, term: Value) -> Polynomial:
         if term in self.keep:
             return atom(term)
         if term in self.rules:
@@ -66,9 +68,9 @@ class Normalizer:
         if (rule := _RULES.get(term.operation)) is not None:
             return rule(self, term, *term.operands)
         operands = tuple(self.normal(x) for x in term.operands)
-        return self.factor(Term(term.operation, operands, term.shape, term.label))
+        return self.factor(with_operands(term, operands))
 
-    def normal(self, term: Term) -> Term:
+    def normal(self, term: Value) -> Value:
         """The term in normal form."""
         return build(self(term), term.shape)
 
@@ -88,7 +90,7 @@ class Normalizer:
             return found
         return self._power_of_factor(build(p, shape), exponent)
 
-    def _power_of_factor(self, f: Term, exponent: Fraction) -> Polynomial:
+    def _power_of_factor(self, f: Value, exponent: Fraction) -> Polynomial:
         found = self.factor(f)
         if len(found) == 1 and len(next(iter(found))) == 1:
             return self.power(found, exponent, f.shape)
@@ -105,7 +107,7 @@ class Normalizer:
         inside, others = split(m, lambda f: depends(f, axis))
         outside = {others: Fraction(1)}
         if not inside:
-            return times(outside, atom(size_term(shape[axis])))
+            return times(outside, self.size(shape[axis]))
         if is_single(inside, "matmul"):  # 1_mᵀ (A B) = (1_mᵀ A) B, and (A B) 1_n = A (B 1_n)
             A, B = inside[0][0].operands
             if axis == 1:
@@ -134,8 +136,9 @@ class Normalizer:
         return product(found)
 
     def size(self, n: Any) -> Polynomial:
-        """A size as a scalar."""
-        return {ONE: Fraction(1)} if is_one(n) else atom(size_term(n))
+        """A size as a scalar; a product of sizes is that of its factors."""
+        names = n.factors if isinstance(n, Size) else []
+        return product(atom(number(Size(name, n.questions))) for name in names)
 
     def _sum(self, operation: str, inside: Monomial, shape: Shape) -> Polynomial:
         """A sum over what depends on its indices, by a fact if there is one."""
@@ -183,17 +186,17 @@ class Normalizer:
 
     def transpose(self, p: Polynomial) -> Polynomial:
         """Pᵀ"""
-        return plus(
-            times({ONE: c}, product(self.power(self.factor(transposed(f)), x, ()) for f, x in m)) for m, c in p.items()
-        )
+        return self._each(p, lambda f: self.factor(transposed(f)), ())
 
     def diag(self, p: Polynomial, shape: Shape) -> Polynomial:
         """The diagonal, an n×1 matrix: diag(A ⊙ B) = diag(A) ⊙ diag(B)"""
-        return plus(
-            times({ONE: c}, product(self.power(self._diag(f), x, (shape[0], 1)) for f, x in m)) for m, c in p.items()
-        )
+        return self._each(p, self._diag, (shape[0], 1))
 
-    def _diag(self, f: Term) -> Polynomial:
+    def _each(self, p: Polynomial, of: Callable[[Value], Polynomial], shape: Shape) -> Polynomial:
+        """The polynomial with of(f) for every factor f."""
+        return plus(times({ONE: c}, product(self.power(of(f), x, shape) for f, x in m)) for m, c in p.items())
+
+    def _diag(self, f: Value) -> Polynomial:
         if not (depends(f, 0) and depends(f, 1)):
             return self.factor(transposed(f) if depends(f, 1) else f)
         match f.operation:
@@ -210,7 +213,7 @@ class Normalizer:
         return self.factor(apply("diag", f))
 
 
-def transposed(f: Term) -> Term:
+def transposed(f: Value) -> Value:
     """Fᵀ, with the transposes of the factors of a product."""
     if not depends(f, 0) and not depends(f, 1):
         return f
@@ -219,24 +222,26 @@ def transposed(f: Term) -> Term:
     if f.operation == "matmul":
         A, B = f.operands
         return apply("matmul", transposed(B), transposed(A))
-    return f.T
+    return apply("transpose", f)
 
 
-def _number(n: Normalizer, term: Term) -> Polynomial:
+def _number(n: Normalizer, term: Value) -> Polynomial:
     """A number: short ones are coefficients, and others, such as √2, are factors."""
-    x = term.label
-    is_short = isinstance(x, int | Fraction) or len(repr(x)) < 9
+    x: Any = term.number
+    if isinstance(x, Size):
+        return n.size(x)
+    is_short = isinstance(x, int) or len(repr(x)) < 9
     return ({ONE: Fraction(str(x))} if x else {}) if is_short else atom(term)
 
 
-def _power(n: Normalizer, term: Term, X: Term, p: Term) -> Polynomial:
-    if p.operation != "number":
+def _power(n: Normalizer, term: Value, X: Value, p: Value) -> Polynomial:
+    if p.number is None or isinstance(p.number, Size):
         return n.factor(term)
-    return n.power(n(X), Fraction(str(p.label)), X.shape)
+    return n.power(n(X), Fraction(str(p.number)), X.shape)
 
 
-def _inv_sqrt(n: Normalizer, term: Term, X: Term, epsilon: Term) -> Polynomial:
-    if epsilon.operation == "number" and epsilon.label == 0:
+def _inv_sqrt(n: Normalizer, term: Value, X: Value, epsilon: Value) -> Polynomial:
+    if is_number(epsilon, 0):
         return n.power(n(X), Fraction(-1, 2), X.shape)
     return n.factor(apply("inv_sqrt", n.normal(X), epsilon))
 

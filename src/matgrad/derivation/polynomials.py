@@ -1,12 +1,11 @@
-"""Polynomials: sums of products of powers of terms, element by element.
+"""Polynomials: sums of products of powers of values, element by element.
 
 A polynomial is a map from monomials to rational numbers. A monomial is a product of powers of factors, which are
-terms of shape m×n, 1×n, m×1, 1×1 or (): those with fewer rows or columns count as repeated.
+values of shape m×n, 1×n, m×1, 1×1 or (): those with fewer rows or columns count as repeated.
 """
 
 from __future__ import annotations
 
-import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
@@ -14,10 +13,11 @@ from functools import reduce
 from math import gcd, lcm
 from typing import Any
 
-from matgrad.derivation.terms import Shape, Term, apply, is_one, lifted
-from matgrad.program.shapes import size_name
+from matgrad.derivation.values import apply, is_one, number, text
+from matgrad.program.program import Value, in_order
+from matgrad.program.shapes import Shape, Size, size_name
 
-Monomial = tuple[tuple[Term, Fraction], ...]
+Monomial = tuple[tuple[Value, Fraction], ...]
 Polynomial = dict[Monomial, Fraction]
 ONE: Monomial = ()
 LONGEST = 400  # the most terms of a polynomial
@@ -27,12 +27,12 @@ class TooLongError(ArithmeticError):
     """A polynomial that has too many terms to be read."""
 
 
-def monomial(powers: Mapping[Term, Fraction]) -> Monomial:
+def monomial(powers: Mapping[Value, Fraction]) -> Monomial:
     """The product of powers, sorted."""
-    return tuple(sorted(((f, p) for f, p in powers.items() if p), key=lambda item: item[0].text))
+    return tuple(sorted(((f, p) for f, p in powers.items() if p), key=lambda item: text(item[0])))
 
 
-def atom(f: Term, p: Fraction = Fraction(1)) -> Polynomial:
+def atom(f: Value, p: Fraction = Fraction(1)) -> Polynomial:
     """f^p"""
     return {((f, p),): Fraction(1)}
 
@@ -60,7 +60,7 @@ def times(p: Polynomial, q: Polynomial) -> Polynomial:
 
 def joined(m: Monomial, n: Monomial) -> Monomial:
     """The product of two monomials."""
-    powers: dict[Term, Fraction] = defaultdict(Fraction)
+    powers: dict[Value, Fraction] = defaultdict(Fraction)
     for f, p in (*m, *n):
         powers[f] += p
     return monomial(powers)
@@ -74,12 +74,12 @@ def product(polynomials: Iterable[Polynomial]) -> Polynomial:
     return found
 
 
-def depends(f: Term, axis: int) -> bool:
+def depends(f: Value, axis: int) -> bool:
     """Whether a factor has more than one row, for axis 0, or column, for axis 1."""
     return f.shape != () and not is_one(f.shape[axis])
 
 
-def split(m: Monomial, chosen: Callable[[Term], bool]) -> tuple[Monomial, Monomial]:
+def split(m: Monomial, chosen: Callable[[Value], bool]) -> tuple[Monomial, Monomial]:
     """The powers of the chosen factors, and the others."""
     return tuple(item for item in m if chosen(item[0])), tuple(item for item in m if not chosen(item[0]))
 
@@ -92,14 +92,14 @@ def is_single(m: Monomial, operation: str) -> bool:
 # -- terms of polynomials: common factors are taken out, and what is smaller is repeated late ---
 
 
-Powers = dict[Term, Fraction]
+Powers = dict[Value, Fraction]
 SUMS = ("add", "subtract", "negative")
 
 
-def build(p: Polynomial, shape: Shape) -> Term:
+def build(p: Polynomial, shape: Shape) -> Value:
     """The polynomial as a term of this shape."""
     if not p:
-        return lifted(0, shape)
+        return number(0, shape)
     c, common = _content(p)
     if len(p) == 1:
         return _monomial(common, c, shape)
@@ -119,7 +119,7 @@ def _content(p: Polynomial) -> tuple[Fraction, Powers]:
     common: Powers = {}
     for f in factors:
         exponents = [dict(m).get(f, Fraction(0)) for m in p]
-        if f.operation == "size" or min(exponents) > 0:
+        if isinstance(f.number, Size) or min(exponents) > 0:
             common[f] = min(exponents)
         elif max(exponents) < 0:
             common[f] = max(exponents)
@@ -146,22 +146,22 @@ def _shape_of(p: Polynomial, shape: Shape) -> Shape:
 # -- sums --------------------------------------------------------------------------------------
 
 
-def _total(p: Polynomial, shape: Shape) -> Term:
+def _total(p: Polynomial, shape: Shape) -> Value:
     """The sum of terms, those with a plus first; terms that share a factor, or that are smaller, are added first."""
-    terms = sorted(_grouped(p, shape), key=lambda item: (item[0] < 0, _rank(item[1]), item[1].text))
+    terms = sorted(_grouped(p, shape), key=lambda item: (item[0] < 0, _rank(item[1]), text(item[1])))
     (sign, total), *others = terms
     if sign < 0:
-        total = -total
+        total = apply("negative", total)
     for sign, term in others:
-        total = total + term if sign > 0 else total - term
+        total = apply("add" if sign > 0 else "subtract", total, term)
     return total
 
 
-def _rank(term: Term) -> int:
-    return sum(1 for x in term.walk() if x.operands)
+def _rank(term: Value) -> int:
+    return sum(1 for x in in_order([term]) if x.operands)
 
 
-def _grouped(p: Polynomial, shape: Shape) -> list[tuple[int, Term]]:
+def _grouped(p: Polynomial, shape: Shape) -> list[tuple[int, Value]]:
     """Terms with their signs."""
     for group in (_small(p, shape), _sharing(p)):
         if group:
@@ -170,7 +170,7 @@ def _grouped(p: Polynomial, shape: Shape) -> list[tuple[int, Term]]:
     return [_signed({m: c}, shape) for m, c in p.items()]
 
 
-def _signed(p: Polynomial, shape: Shape) -> tuple[int, Term]:
+def _signed(p: Polynomial, shape: Shape) -> tuple[int, Value]:
     is_negative = sum(1 if c < 0 else -1 for c in p.values()) > 0
     q = {m: -c for m, c in p.items()} if is_negative else p
     inner = _shape_of(q, shape)
@@ -182,8 +182,8 @@ def _signed(p: Polynomial, shape: Shape) -> tuple[int, Term]:
 def _small(p: Polynomial, shape: Shape) -> Polynomial | None:
     """Two or more terms of one smaller shape."""
     shapes = {m: _names(_shape_of({m: Fraction(1)}, shape)) for m in p}
-    for small, number in Counter(shapes.values()).items():
-        if 1 < number < len(p) and small != _names(shape):
+    for small, n in Counter(shapes.values()).items():
+        if 1 < n < len(p) and small != _names(shape):
             return {m: c for m, c in p.items() if shapes[m] == small}
     return None
 
@@ -193,7 +193,7 @@ def _sharing(p: Polynomial) -> Polynomial | None:
     if len(p) < 3:
         return None
     counts = Counter((f, x > 0) for m in p for f, x in m if f.shape != ())
-    found = [(n, len(f.text), f.text, f, sign) for (f, sign), n in counts.items() if 1 < n < len(p)]
+    found = [(n, len(text(f)), text(f), f, sign) for (f, sign), n in counts.items() if 1 < n < len(p)]
     if not found:
         return None
     *_, factor, sign = max(found, key=lambda item: item[:3])
@@ -207,73 +207,60 @@ def _names(shape: Shape) -> tuple[Any, ...]:
 # -- products ----------------------------------------------------------------------------------
 
 
-def _monomial(powers: Powers, c: Fraction, shape: Shape) -> Term:
+def _monomial(powers: Powers, c: Fraction, shape: Shape) -> Value:
     """c times a product of powers, as a term of this shape."""
     by_shape: dict[tuple[bool, ...], Powers] = {}
     for f, x in powers.items():
         by_shape.setdefault(tuple(not is_one(n) for n in f.shape), {})[f] = x
     scalars = by_shape.pop((), {})
     body = _matrix(by_shape, shape)
-    above = [*([lifted(abs(c.numerator))] if abs(c.numerator) != 1 else []), *_roots(scalars, 1)]
-    below = [*([lifted(c.denominator)] if c.denominator != 1 else []), *_roots(scalars, -1)]
-    factor = reduce(operator.mul, above) if above else None
-    if factor is None:
-        found = lifted(1) if body is None else body
-    else:
-        found = factor if body is None else factor * body
-    found = lifted(reduce(operator.truediv, below, found), shape)
-    return -found if c < 0 else found
+    above = [
+        *([number(abs(c.numerator))] if abs(c.numerator) != 1 else []),
+        *(g for f, x in scalars.items() if x > 0 for g in _factors(f, x)),
+    ]
+    below = [
+        *([number(c.denominator)] if c.denominator != 1 else []),
+        *(g for f, x in scalars.items() if x < 0 for g in _factors(f, -x)),
+    ]
+    parts = [*([reduce(_times, above)] if above else []), *([] if body is None else [body])]
+    found = reduce(_times, parts) if parts else number(1)
+    for f in below:
+        found = apply("divide", found, f)
+    found = number(found, shape)
+    return apply("negative", found) if c < 0 else found
 
 
-def _roots(powers: Powers, sign: int) -> list[Term]:
-    """Scalars above (1) or below (-1) the line."""
-    found = []
-    for f, x in powers.items():
-        if x * sign > 0:
-            whole, rest = divmod(abs(x), 1)
-            found += [f] * int(whole)
-            if rest == Fraction(1, 2):
-                found.append(apply("sqrt", f))
-            elif rest:
-                found.append(f ** float(rest))
-    return found
+def _times(c: Value, X: Value) -> Value:
+    """c·X"""
+    return apply("scale" if X.shape else "hadamard", c, X)
 
 
-def _matrix(by_shape: dict[tuple[bool, ...], Powers], shape: Shape) -> Term | None:
+def _factors(f: Value, x: Fraction) -> list[Value]:
+    """f^x, for x ≥ 0, as a product."""
+    whole, rest = divmod(x, 1)
+    root = apply("sqrt", f) if rest == Fraction(1, 2) else apply("power", f, number(float(rest)))
+    return [f] * int(whole) + ([root] if rest else [])
+
+
+def _matrix(by_shape: dict[tuple[bool, ...], Powers], shape: Shape) -> Value | None:
     """The product of all matrices, repeated to this shape; None if there are none."""
     if not by_shape:
         return None
     m, n = shape
-    own = (not is_one(m), not is_one(n))
-    single, rows, columns = ((k == own, by_shape.get(k)) for k in ((False, False), (False, True), (True, False)))
-    full = by_shape.get((True, True), {})
-    if single[1] and not single[0]:  # 1×1 is repeated with whatever is repeated, or on its own
-        x = _product(single[1])
-        if rows[1] is not None and not rows[0]:
-            rows = (False, {**rows[1], _repeated(x, (1, n)): Fraction(1)})
-        elif columns[1] is not None and not columns[0]:
-            columns = (False, {**columns[1], _repeated(x, (m, 1)): Fraction(1)})
-        else:
-            small = (1, n) if own[1] else (m, 1)
-            x = _repeated(x, small)
-            if own == (True, True):
-                rows = (False, {x: Fraction(1)})
-            else:
-                full = {**full, x: Fraction(1)}
-    exact = {**full, **(single[1] or {} if single[0] else {})}
-    for is_own, powers in (rows, columns):
-        if is_own and powers:
-            exact = {**exact, **powers}
-    repeated = [_product(powers) for is_own, powers in (columns, rows) if powers and not is_own]
+    own, row, column = (not is_one(m), not is_one(n)), (False, True), (True, False)
+    exact = by_shape.pop(own, {})
+    smaller = {k: by_shape[k] for k in (column, row) if k in by_shape}
+    if (False, False) in by_shape:  # 1×1 is repeated with whatever is repeated, or on its own
+        side = next((k for k in (row, column) if k in smaller), row if own[1] else column)
+        x = _repeated(_product(by_shape[False, False]), (m if side[0] else 1, n if side[1] else 1))
+        (exact if side == own else smaller.setdefault(side, {}))[x] = Fraction(1)
+    repeated = [_product(powers) for powers in smaller.values()]
     if len(repeated) == 2 and not exact:
         return apply("matmul", *repeated)  # x yᵀ
-    found = [_repeated(x, shape) for x in repeated]
-    if exact:
-        found.append(_product(exact))
-    return _hadamard(found)
+    return _hadamard([*(_repeated(x, shape) for x in repeated), *([_product(exact)] if exact else [])])
 
 
-def _repeated(x: Term, shape: Shape) -> Term:
+def _repeated(x: Value, shape: Shape) -> Value:
     """A smaller matrix, repeated."""
     m, n = shape
     if is_one(x.shape[1]) and not is_one(n):
@@ -281,28 +268,25 @@ def _repeated(x: Term, shape: Shape) -> Term:
     return apply("row_repeat", x, m=m) if is_one(x.shape[0]) and not is_one(m) else x
 
 
-def _product(powers: Powers) -> Term:
+def _product(powers: Powers) -> Value:
     """The product of powers of matrices of one shape."""
-    above: list[Term] = []
-    below: list[Term] = []
+    above: list[Value] = []
+    below: list[Value] = []
     for f, x in sorted(powers.items(), key=_order):
-        whole, rest = divmod(abs(x), 1)
-        side = above if x > 0 else below
-        side += [f] * int(whole)
-        if rest == Fraction(1, 2):
-            above.append(apply("sqrt", f) if x > 0 else apply("inv_sqrt", f, lifted(0)))
-        elif rest:
-            side.append(f ** float(rest))
+        if x < 0 and x.denominator == 2:
+            above.append(apply("inv_sqrt", f, number(0)))
+            x += Fraction(1, 2)
+        (above if x > 0 else below).extend(_factors(f, abs(x)))
     return _hadamard([*above, *(apply("reciprocal", f) for f in below)])
 
 
-def _order(item: tuple[Term, Fraction]) -> tuple:
+def _order(item: tuple[Value, Fraction]) -> tuple:
     """Sums last; gradients first among the others, unless there is a sum."""
     f, _ = item
-    return f.operation in SUMS, bool(f.operands), not (f.operation == "input" and f.label.startswith("D")), f.text
+    return f.operation in SUMS, bool(f.operands), not (f.operation == "input" and f.name.startswith("D")), text(f)
 
 
-def _hadamard(terms: list[Term]) -> Term:
+def _hadamard(terms: list[Value]) -> Value:
     """A ⊙ (B ⊙ C)"""
     found = terms[-1]
     for term in reversed(terms[:-1]):

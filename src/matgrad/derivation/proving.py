@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
-from matgrad import matrix_operations
 from matgrad.derivation.backpropagation import Feedforward
 from matgrad.derivation.polynomials import Polynomial, monomial
 from matgrad.derivation.sources import Source
-from matgrad.derivation.terms import NamedSize, Term, size_term
+from matgrad.derivation.values import names_of, number, substituted
 from matgrad.derivation.writing import Line
 from matgrad.index_notation.entries import Entry
 from matgrad.index_notation.expressions import Expression
 from matgrad.inspection.equations import Equation
 from matgrad.inspection.observing import observed
 from matgrad.judges.index_judge import subsets
+from matgrad.judges.matrices import at, gradient, is_proved, problem_of
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import elements_sum, hadamard
-from matgrad.proofs.matrices import IndexMatrix, Questions, Size, at, gradient, is_proved, problem_of, symbols
+from matgrad.program.entries import SYMBOLIC, IndexMatrix, entry_at, symbols
+from matgrad.program.program import Value
+from matgrad.program.shapes import Questions, Size
 
-ERRORS = (ArithmeticError, ValueError, TypeError, RecursionError)  # that the prover raises
+ERRORS = (ArithmeticError, AttributeError, ValueError, TypeError, RecursionError)  # that the prover raises
 LINEAR = ("matmul", "add", "subtract", "transpose", "rows_sum", "columns_sum", "rows_mean", "columns_mean", "scale")
 OUTPUT = ("exp", "tanh", "sqrt", "inv_sqrt", "reciprocal", "log_sigmoid", "divide")  # their adjoints have Y in them
-MANY, MOST = 8, 12  # limits of values of feedforward that are tried one by one, and all at once
+MANY = 12  # limit of values of feedforward that are tried one by one
 
 
 @dataclass(frozen=True)
@@ -55,122 +57,112 @@ def prove(layer: type[Layer], source: Source, lines: list[Line]) -> list[Verdict
     """
     found: dict[str, Verdict] = {}
     for keep_numbers in (False, True):
-        questions = Questions()
-        for verdict in _attempts(layer, source, lines, Setting(frozenset(), keep_numbers), questions):
-            if not found.get(verdict.name, verdict).ok or verdict.name not in found:
-                found[verdict.name] = verdict
-        for ones in subsets(questions.ones):
-            for verdict in _attempts(layer, source, lines, Setting(ones, keep_numbers), Questions()):
-                if not verdict.ok:
-                    found[verdict.name] = verdict
+        asked = Questions()
+        verdicts = _verdicts(layer, source, lines, (frozenset(), keep_numbers), asked)
+        for ones in subsets(asked.ones):
+            more = _verdicts(layer, source, lines, (ones, keep_numbers), Questions())
+            verdicts |= {name: verdict for name, verdict in more.items() if not verdict.ok}
+        found = verdicts | {name: verdict for name, verdict in found.items() if verdict.ok}
         if all(verdict.ok for verdict in found.values()):
             break
     return list(found.values())
 
 
-class Setting(NamedTuple):
-    """Sizes that are 1, and whether numbers stay numbers."""
+def _verdicts(
+    layer: type[Layer], source: Source, lines: list[Line], setting: tuple[frozenset[str], bool], asked: Questions
+) -> dict[str, Verdict]:
+    """The verdicts by name, each with the first set of symbols with which it is proved.
 
-    ones: frozenset[str]
-    keep_numbers: bool
-
-
-def _attempts(
-    layer: type[Layer], source: Source, lines: list[Line], setting: Setting, questions: Questions
-) -> list[Verdict]:
-    """The verdicts, each with the first set of symbols with which it is proved."""
-    found: dict[str, Verdict] = {}
-    for symbolic in _choices(lines):
+    `setting` has the sizes that are 1, and whether numbers stay numbers.
+    """
+    Y, wanted = source.feedforward.Y.name, [x.name for x in source.feedforward.wanted]
+    try:
+        values, feedforward, questions = source.values(*setting)
+        run = _Run(layer, values, [line.name for line in lines[:-1]])
+        found = {Y: _verdict(Y, run.expanded(frozenset())(run.Y), feedforward(values["X"]))}
+    except ERRORS as error:
+        return {Y: Verdict(Y, False, f"{type(error).__name__}: {error}")}
+    asked.ones |= questions.ones
+    if questions.others:
+        reason = f"the feedforward asks whether {questions.others[0]}: it differs from size to size"
+        return {Y: Verdict(Y, False, reason)}
+    for chosen in _choices(lines):
+        left = {f"D{x}": values[x] for x in wanted if not found.get(f"D{x}", Verdict("", False)).ok}
         try:
-            verdicts = list(_verdicts(layer, source, setting, symbolic, questions, {n for n in found if found[n].ok}))
+            for name, sides in run.sides(left, chosen):
+                found[name] = _verdict(name, *sides)
         except ERRORS as error:
-            problem = f"{type(error).__name__}: {error}"
-            verdicts = [Verdict(f"D{x.label}", False, problem) for x in source.feedforward.wanted]
-        for verdict in verdicts:
-            if verdict.ok or not found.get(verdict.name, Verdict("", False)).ok:
-                found[verdict.name] = verdict
+            found |= {
+                name: Verdict(name, False, f"{type(error).__name__}: {error}") for name in left.keys() - found.keys()
+            }
         if all(verdict.ok for verdict in found.values()):
             break
-    return list(found.values())
+    return found
 
 
 def _choices(lines: list[Line]) -> Iterator[frozenset[str]]:
     """Sets of values of feedforward for which symbols are put: first many, at last none, if there are few."""
-    every = [line.name for line in lines[:-1]]
-    linear = [line.name for line in lines[:-1] if line.term.operation in LINEAR]
-    others = [line.name for line in lines[:-1] if line.term.operation not in OUTPUT]
-    single = [[x] for x in every] if len(every) <= MANY else []
-    found = [others, linear, every, *([x for x in every if x != y] for [y] in single), *single]
-    found += [[]] if len(every) <= MOST else []
-    yield from dict.fromkeys(map(frozenset, found))
-
-
-def _verdicts(
-    layer: type[Layer],
-    source: Source,
-    setting: Setting,
-    symbolic: frozenset[str],
-    asked: Questions,
-    proved: set[str],
-) -> Iterator[Verdict]:
-    f = source.feedforward
-    values, feedforward, questions = source.values(*setting)
-    attributes = {name: value for name, value in values.items() if name != "X"}
-    if f.Y.label not in proved:
-        derived = _made(layer, attributes)
-        expected = feedforward(values["X"])
-        asked.ones |= questions.ones
-        if questions.others:
-            reason = f"the feedforward asks whether {questions.others[0]}: it differs from size to size"
-            yield Verdict(f.Y.label, False, reason)
-            return
-        yield _verdict(f.Y.label, derived.feedforward(values["X"]), expected)
-    run = _Run(_made(layer, attributes), values["X"], symbolic)
-    for x in f.wanted:
-        if f"D{x.label}" not in proved:
-            yield _verdict(f"D{x.label}", getattr(run.layer, f"D{x.label}"), run.gradient(values[x.label]))
-
-
-def _made(layer: type[Layer], attributes: dict[str, Any]) -> Layer:
-    """An object of the class with these attributes, whatever its constructor does."""
-    found = object.__new__(layer)
-    vars(found).update(attributes, training=True)
-    return found
+    every = frozenset(line.name for line in lines[:-1])
+    yield frozenset(line.name for line in lines[:-1] if line.term.operation not in OUTPUT)
+    yield frozenset(line.name for line in lines[:-1] if line.term.operation in LINEAR)
+    yield every
+    if len(every) <= MANY:
+        yield from (every - {name} for name in every)
+        yield from (frozenset({name}) for name in every)
+        yield frozenset()
 
 
 class _Run:
-    """One run of the derived layer, in which some values of feedforward are replaced by symbols."""
+    """One run of the derived layer, in which the values of feedforward with these names are symbols."""
 
-    def __init__(self, layer: Layer, X: IndexMatrix, symbolic: frozenset[str]) -> None:
-        self.layer, self.symbolic = layer, symbolic
-        self.replaced: list[tuple[IndexMatrix, IndexMatrix]] = []  # symbols, and the values that they stand for
-        with observed([layer], self._observe):
-            Y = layer.feedforward(X)
-            G = symbols("G", *Y.shape)
-            layer.backpropagate(Y, G)
-        self.steps = [(G, Y)]  # gradients of values, and the values, from the last to the first
-        for V, value in reversed(self.replaced):
-            self.steps.append((self.gradient(V), value))
+    def __init__(self, layer: type[Layer], values: dict[str, Any], names: list[str]) -> None:
+        self.layer, self.names = object.__new__(layer), names  # whatever its constructor does
+        vars(self.layer).update({name: value for name, value in values.items() if name != "X"}, training=True)
+        self.values: list[tuple[str, IndexMatrix, IndexMatrix]] = []  # names, symbols, and what they stand for
+        with observed([self.layer], self._observe):
+            self.Y = self.layer.feedforward(values["X"])
+            self.G = symbols("G", *self.Y.shape)
+            self.layer.backpropagate(self.Y, self.G)
 
     def _observe(self, layer: Layer, equation: Equation, value: Any) -> Any:
-        if equation.method != "feedforward" or equation.name not in self.symbolic:
+        name = equation.name
+        if equation.method != "feedforward" or name not in self.names or not isinstance(value, IndexMatrix):
             return value
-        if not isinstance(value, IndexMatrix) or any(V is value for V, _ in self.replaced):
+        if any(value is V for _, V, _ in self.values):
             return value
-        V = symbols(f"{equation.name}'", *value.shape, is_positive=value.entry.is_positive)
-        self.replaced.append((V, value))
+        V = symbols(f"{name}'", *value.shape, is_positive=value.entry.is_positive)
+        self.values.append((name, V, value))
         return V
 
-    def gradient(self, V: IndexMatrix) -> IndexMatrix:
-        """The chain rule: the sum of the gradients of ⟨DW, W⟩ with respect to V, for the values W that follow."""
-        parts = []
-        for DW, W in self.steps:
-            P = symbols("P'", *W.shape)
-            paired: Any = P * W if W.shape == () else elements_sum(hadamard(P, W))
-            slope = gradient(paired, V)
-            if slope.entry:
-                parts.append(at(slope, P, DW))
-        return sum(parts[1:], parts[0]) if parts else 0 * V
+    def expanded(self, chosen: frozenset[str]) -> Callable[[Any], Any]:
+        """A function that puts for symbols, except those of the chosen names, what they stand for."""
+        known: dict[Value, Value] = {}
+        for name, V, value in self.values:
+            if name not in chosen:
+                known[V.value] = substituted(value.value, known)
+        return lambda A: SYMBOLIC.matrix(substituted(A.value, known)) if isinstance(A, IndexMatrix) else A
+
+    def sides(self, wanted: dict[str, IndexMatrix], chosen: frozenset[str]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+        """Gradients that the layer computes, and those by the chain rule, with symbols for the chosen values."""
+        expanded = self.expanded(chosen)
+        steps = [(self.G, expanded(self.Y))]  # gradients of values, and the values, from the last to the first
+        for name, V, value in reversed(self.values):
+            if name in chosen:
+                steps.append((_chained(steps, V), expanded(value)))
+        for name, V in wanted.items():
+            yield name, (expanded(getattr(self.layer, name)), _chained(steps, V))
+
+
+def _chained(steps: list[tuple[IndexMatrix, IndexMatrix]], V: IndexMatrix) -> IndexMatrix:
+    """The chain rule: the sum of the gradients of ⟨DW, W⟩ with respect to V, for the values W that follow."""
+    parts = []
+    for DW, W in steps:
+        P = symbols("P'", *W.shape)
+        paired: Any = P * W if W.shape == () else elements_sum(hadamard(P, W))
+        slope = gradient(paired, V)
+        if slope.entry:
+            parts.append(at(slope, P, DW))
+    return sum(parts[1:], parts[0]) if parts else 0 * V
 
 
 def _verdict(name: str, found: Any, expected: Any) -> Verdict:
@@ -186,42 +178,43 @@ class Facts:
 
     def __init__(self, source: Source) -> None:
         self.f: Feedforward = source.feedforward
-        self.known: dict[Term, Polynomial | None] = {}
-        self.computed = {V.label for V, _ in self.f.equations}
-        self.environment = self._environment(source)
+        self.known: dict[Value, Polynomial | None] = {}
+        self.computed = {V.name for V, _ in self.f.equations}
+        self.sizes = {n.name: n for x in self.f.inputs for n in x.shape if isinstance(n, Size)}
+        self.functions: dict[str, Any] = {}
+        self.values = self._values(source)
 
-    def __call__(self, term: Term) -> Polynomial | None:
+    def __call__(self, term: Value) -> Polynomial | None:
         """The value of a sum, if it is known."""
         if term not in self.known:
-            names = term.names
-            is_simple = bool(names) and names <= self.computed and len(names) <= 2
-            self.known[term] = self._value(term) if is_simple and self.environment is not None else None
+            names = names_of(term)
+            is_simple = bool(self.values and names) and names <= self.computed and len(names) <= 2
+            self.known[term] = self._value(term) if is_simple else None
         return self.known[term]
 
-    def _environment(self, source: Source) -> dict[str, Any] | None:
+    def _values(self, source: Source) -> dict[Value, Value]:
+        """What stands for the inputs and for the values of feedforward."""
         try:
-            values = source.values(frozenset(), keep_numbers=False).inputs
-            sizes = {str(n) for x in self.f.inputs for n in x.sizes} - {"1"}
-            found = {**vars(matrix_operations), **values, **{n: Size(n) for n in sizes}}
+            self.functions = source.values(frozenset(), keep_numbers=False).inputs
+            found = {x: self.functions[x.name].value for x in self.f.inputs}
             for V, rhs in self.f.equations:
-                found[V.label] = eval(rhs.text, found)
+                found[V] = substituted(rhs, found, self.functions)
         except ERRORS:
-            return None
+            return {}
         return found
 
-    def _value(self, term: Term) -> Polynomial | None:
+    def _value(self, term: Value) -> Polynomial | None:
         try:
-            return _of_sizes(eval(term.text, self.environment).entry)
+            return self._of_sizes(entry_at(substituted(term, dict(self.values), self.functions)))
         except ERRORS:
             return None
 
-
-def _of_sizes(e: Expression) -> Polynomial | None:
-    """An expression in which there are only numbers and sizes."""
-    found: Polynomial = {}
-    for m, c in e.terms.items():
-        if not all(isinstance(f, Entry) and f.is_unit for f, _ in m):
-            return None
-        powers = {size_term(NamedSize(f.name)): p for f, p in m if isinstance(f, Entry)}
-        found[monomial(powers)] = Fraction(c)
-    return found
+    def _of_sizes(self, e: Expression) -> Polynomial | None:
+        """An expression in which there are only numbers and sizes."""
+        found: Polynomial = {}
+        for m, c in e.terms.items():
+            if not all(isinstance(f, Entry) and f.is_unit for f, _ in m):
+                return None
+            powers = {number(self.sizes[f.name]): p for f, p in m if isinstance(f, Entry)}
+            found[monomial(powers)] = Fraction(c)
+        return found

@@ -6,18 +6,27 @@ import ast
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from matgrad import matrix_operations, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, create_activation
 from matgrad.derivation.backpropagation import Feedforward
-from matgrad.derivation.terms import NamedFunction, NamedSize, Term, lifted, named
+from matgrad.derivation.values import NamedFunction
 from matgrad.judges.index_judge import SymbolicSizes
-from matgrad.proofs.matrices import Questions, symbols
+from matgrad.program.entries import lifted, symbols
+from matgrad.program.program import Value
+from matgrad.program.shapes import Questions, Size
 
-SOFTMAX = ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
+SOFTMAX = {
+    name: getattr(softmax_functions, name)
+    for name in ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
+}
 IGNORED = ("apply", "uniform", "product_on", "positive")  # of the table: they are not for equations
-TABLE = {name: getattr(matrix_operations, name) for name in matrix_operations.__all__ if name not in IGNORED}
+TABLE = {
+    **{name: getattr(matrix_operations, name) for name in matrix_operations.__all__ if name not in IGNORED},
+    **{name: partial(getattr(matrix_operations, name), like=lifted(1)) for name in ("ones", "zeros", "identity")},
+}
 ALLOWED = "the operators + - * / @ ** and .T, numbers, sizes, names, and operations of the table"
 DECLARATION = re.compile(r"(\w+)\s*:\s*(\w+)(?:\s*[x×,]\s*|\s+)(\w+)\s*(?:=\s*(\S+))?")
 
@@ -25,7 +34,7 @@ DECLARATION = re.compile(r"(\w+)\s*:\s*(\w+)(?:\s*[x×,]\s*|\s+)(\w+)\s*(?:=\s*(
 class Given(NamedTuple):
     """A matrix or number that the equations depend on, with the value that it begins with, if it is known."""
 
-    term: Term
+    term: Value
     value: Any = None
 
 
@@ -113,23 +122,24 @@ class TextSource(Source):
 
     # -- evaluation -----------------------------------------------------------------------------
     def _traced(self) -> Feedforward:
-        sizes = self._sizes(NamedSize)
-        inputs = [named(name, *(sizes[n] for n in shape)) for name, (shape, _) in self.declared.items()]
-        values = self._evaluated({x.label: x for x in inputs}, sizes, NamedFunction, _traced_table(), named)
-        equations = [(named(name, *values[name].shape), values[f"{name} ="]) for name, *_ in self.lines]
-        (X,) = (x for x in inputs if x.label == "X")
-        return Feedforward(inputs, [*(x for x in inputs if x is not X), X], equations)
+        questions = Questions()
+        sizes = self._sizes(lambda name: Size(name, questions))
+        inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, (shape, _) in self.declared.items()}
+        values = self._evaluated(inputs, sizes, NamedFunction, symbols)
+        equations = [(values[name].value, values[f"{name} ="].value) for name, *_ in self.lines]
+        wanted = [*(x.value for name, x in inputs.items() if name != "X"), inputs["X"].value]
+        return Feedforward([x.value for x in inputs.values()], wanted, equations)
 
     def _sizes(self, make: Callable[[str], Any]) -> dict[str, Any]:
         names = {"N", "D", "K", *(n for shape, _ in self.declared.values() for n in shape)} - {"1"}
         return {"1": 1, **{name: make(name) for name in sorted(names)}}
 
     def _evaluated(
-        self, inputs: dict[str, Any], sizes: dict[str, Any], function: Any, table: dict[str, Any], renamed: Any
+        self, inputs: dict[str, Any], sizes: dict[str, Any], function: Any, renamed: Any = None
     ) -> dict[str, Any]:
         """The values of all equations; the right-hand side of V is called 'V ='."""
         functions = {name: function(name) for name in ACTIVATIONS}
-        values: dict[str, Any] = {**table, **functions, **sizes, **inputs}
+        values: dict[str, Any] = {**TABLE, **SOFTMAX, **functions, **sizes, **inputs}
         for name, line, node in self.lines:
             for x in ast.walk(node):
                 if isinstance(x, ast.Name) and x.id not in values:
@@ -153,7 +163,7 @@ class TextSource(Source):
 
     def given(self) -> dict[str, Given]:
         """The declared matrices."""
-        terms = {x.label: x for x in self.feedforward.inputs}
+        terms = {x.name: x for x in self.feedforward.inputs}
         return {name: Given(terms[name], value) for name, (_, value) in self.declared.items() if name != "X"}
 
     def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
@@ -162,8 +172,7 @@ class TextSource(Source):
         inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, (shape, _) in self.declared.items()}
 
         def feedforward(X: Any) -> Any:
-            table = {**TABLE, **{name: getattr(softmax_functions, name) for name in SOFTMAX}, **_like(X)}
-            return self._evaluated(inputs, sizes, create_activation, table, None)["Y"]
+            return self._evaluated({**inputs, "X": X}, sizes, create_activation)["Y"]
 
         functions = {name: create_activation(f) for name, f in self.functions.items()}
         return Values({**inputs, **functions}, feedforward, Questions())
@@ -202,18 +211,3 @@ def _check(node: ast.expr, line: str) -> None:
             case ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.MatMult() | ast.Pow():
                 continue
         raise ValueError(f"{line!r}: {ast.unparse(x) or type(x).__name__} is not allowed; expected {ALLOWED}")
-
-
-def _traced_table() -> dict[str, Any]:
-    """The table on terms."""
-    functions = {name: getattr(softmax_functions, name) for name in SOFTMAX}
-    return {**TABLE, **functions, **_like(lifted(1))}
-
-
-def _like(X: Any) -> dict[str, Any]:
-    """The operations that make matrices, of the kind of X."""
-    return {
-        "ones": lambda m, n=1: matrix_operations.ones(m, n, like=X),
-        "zeros": lambda m, n=1: matrix_operations.zeros(m, n, like=X),
-        "identity": lambda n: matrix_operations.identity(n, like=X),
-    }

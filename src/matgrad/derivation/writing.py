@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 from matgrad import matrix_operations
 from matgrad.derivation.backpropagation import Equation, Feedforward
 from matgrad.derivation.sources import Given
-from matgrad.derivation.terms import CodePrinter, Term
-from matgrad.program.operations import OPERATIONS
+from matgrad.derivation.values import sizes_of
+from matgrad.program.code import CodePrinter
+from matgrad.program.operations import ROWS
+from matgrad.program.program import Value, in_order
 from matgrad.program.shapes import size_name
 
-VIEWS = ("transpose", "row_repeat", "column_repeat", "full", "number", "size", "input", "negative")
+VIEWS = ("transpose", "row_repeat", "column_repeat", "full", "number", "input", "negative")
 WIDTH = 120
 LONGEST = 105  # the most characters of an equation, unless there are no sums in it that can have names
 
@@ -25,46 +27,46 @@ class Line(NamedTuple):
 
     name: str
     code: str
-    term: Term
+    term: Value
 
 
 def written(
-    equations: Iterable[Equation], names: dict[Term, str], taken: set[str], like: str, shared: Iterable[Term] = ()
+    equations: Iterable[Equation], names: dict[Value, str], taken: set[str], like: str, shared: Iterable[Value] = ()
 ) -> list[Line]:
     """The lines of equations; what they compute twice, or what others share with them, gets a line of its own.
 
     `names` has what is computed already, and gets what is computed here; `taken` are names that are not free.
     """
     equations = list(equations)
-    own = {rhs: V.label for V, rhs in equations}
+    own = {rhs: V.name for V, rhs in equations}
     repeated = {*_repeated([rhs for _, rhs in equations], names), *shared}
     lines: list[Line] = []
     printer = CodePrinter(names, like)
 
-    def write(name: str, term: Term) -> None:
+    def write(name: str, term: Value) -> None:
         write_parts(term, repeated)
-        if len(printer.piece(term)[0]) > LONGEST:
+        if len(printer.expression(term)[0]) > LONGEST:
             write_parts(term, {x for x in _visible(term, names) if _is_sum(x)})
         if name not in {line.name for line in lines}:
-            lines.append(Line(name, printer.piece(term)[0], term))
+            lines.append(Line(name, printer.expression(term)[0], term))
             names.setdefault(term, name)
             taken.add(name)
 
-    def write_parts(term: Term, chosen: set[Term]) -> None:
+    def write_parts(term: Value, chosen: set[Value]) -> None:
         for x in _visible(term, names):
             if x in chosen and x is not term and x not in names:
                 write(own.get(x) or _new_name(x, taken), x)
 
     for V, rhs in equations:
-        write(V.label, rhs)
+        write(V.name, rhs)
     return lines
 
 
-def _visible(term: Term, names: dict[Term, str]) -> list[Term]:
+def _visible(term: Value, names: dict[Value, str]) -> list[Value]:
     """The terms that are written in the expression of a term, operands first: not those inside one that has a name."""
-    found: dict[Term, None] = {}
+    found: dict[Value, None] = {}
 
-    def visit(x: Term) -> None:
+    def visit(x: Value) -> None:
         if x not in found and (x is term or x not in names):
             for operand in x.operands:
                 visit(operand)
@@ -74,15 +76,15 @@ def _visible(term: Term, names: dict[Term, str]) -> list[Term]:
     return list(found)
 
 
-def _is_sum(x: Term) -> bool:
-    return x.operation in OPERATIONS and OPERATIONS[x.operation].kind == "reduction"
+def _is_sum(x: Value) -> bool:
+    return ROWS[x.operation].kind == "reduction"
 
 
-def _repeated(terms: list[Term], names: dict[Term, str]) -> set[Term]:
+def _repeated(terms: list[Value], names: dict[Value, str]) -> set[Value]:
     """The terms that are written more than once, and are long enough for a name."""
-    uses: Counter[Term] = Counter()
+    uses: Counter[Value] = Counter()
 
-    def visit(x: Term) -> None:
+    def visit(x: Value) -> None:
         uses[x] += 1
         if uses[x] == 1 and x not in names:
             for operand in x.operands:
@@ -93,9 +95,9 @@ def _repeated(terms: list[Term], names: dict[Term, str]) -> set[Term]:
     return {x for x, n in uses.items() if n > 1 and x.operation not in VIEWS and x not in names}
 
 
-def _new_name(x: Term, taken: set[str]) -> str:
+def _new_name(x: Value, taken: set[str]) -> str:
     """A name: E for an exponential, otherwise a letter for a matrix, a row, a column or a scalar."""
-    letter = "E" if x.operation == "exp" else "A" if 1 not in x.sizes and x.shape else "s"
+    letter = "E" if x.operation == "exp" else "A" if 1 not in sizes_of(x) and x.shape else "s"
     return next(name for name in chain([letter], map(f"{letter}{{}}".format, count(1))) if name not in taken)
 
 
@@ -105,20 +107,20 @@ class LayerCode:
     def __init__(
         self, name: str, f: Feedforward, gradients: list[Equation], given: dict[str, Given], functions: dict[str, str]
     ) -> None:
-        order = {x.label: k for k, x in enumerate(f.wanted)}
+        order = {x.name: k for k, x in enumerate(f.wanted)}
         self.given = dict(sorted(given.items(), key=lambda item: order.get(item[0], len(order))))
         self.name, self.f, self.functions = name, f, functions
         self.is_kept = size_name(f.Y.shape[1]) == "D" if f.Y.shape else False
-        names: dict[Term, str] = {}
-        taken = {x.label for x in f.inputs} | {V.label for V, _ in f.equations} | {D.label for D, _ in gradients}
-        taken |= {"N", "D", "K", f.DY.label, *functions}
-        inner = {x for _, rhs in f.equations for x in rhs.walk() if x.operation not in VIEWS}
-        used = {x for _, rhs in gradients for x in rhs.walk()}
-        self.forward = written(f.equations, names, taken, "X", inner & used)
-        self.backward = written(gradients, names, taken, f.DY.label)
-        self.parameters = [x.label for x in f.wanted if x.label != "X"]
-        stored = {line.name for line in self.forward} - {f.Y.label}
-        self.intermediates = [x for x in _in_order(stored, self.forward) if x in _words(self.backward)]
+        names: dict[Value, str] = {}
+        taken = {x.name for x in f.inputs} | {V.name for V, _ in f.equations} | {D.name for D, _ in gradients}
+        taken |= {"N", "D", "K", f.DY.name, *functions}
+        inner = {x for x in in_order(rhs for _, rhs in f.equations) if x.operation not in VIEWS}
+        shared = inner.intersection(in_order(rhs for _, rhs in gradients))
+        self.forward = written(f.equations, names, taken, "X", shared)
+        self.backward = written(gradients, names, taken, f.DY.name)
+        self.parameters = [x.name for x in f.wanted if x.name != "X"]
+        used = _words(self.backward) - {f.Y.name}
+        self.intermediates = [line.name for line in self.forward if line.name in used]
         self.class_name = name if name.endswith("Layer") else f"{name}Layer"
 
     def __str__(self) -> str:
@@ -146,20 +148,20 @@ class LayerCode:
             f'    """{docstring if len(docstring) < 100 else self.forward[-1].name + " = f(X), as below"}"""', "",
             *kept, *of, *more, *([""] if kept or of or more else []), self._init(), "",
             *self._method("feedforward(self, X)", self.forward, ["X"], []), "",
-            *self._method(f"backpropagate(self, Y, {self.f.DY.label})", self.backward, ["Y", self.f.DY.label], ["X"]),
+            *self._method(f"backpropagate(self, Y, {self.f.DY.name})", self.backward, ["Y", self.f.DY.name], ["X"]),
         ]  # fmt: skip
 
     # -- the constructor --------------------------------------------------------------------------
     def _init(self) -> str:
         names = {"D": "input_size", "K": "output_size", "1": "1"}
-        more = sorted({str(n) for g in self.given.values() for n in g.term.sizes} - names.keys())
+        more = sorted({str(n) for g in self.given.values() for n in sizes_of(g.term)} - names.keys())
         options = "".join(f", {n}: int" for n in more)
         lines = [
             f"    def __init__(self, input_size: int, output_size: int{', *' if more else ''}{options}) -> None:",
             "        super().__init__(input_size, output_size)",
         ]
         for name, (term, value) in self.given.items():
-            shape = ", ".join(names.get(str(n), str(n)) for n in term.sizes)
+            shape = ", ".join(names.get(str(n), str(n)) for n in sizes_of(term))
             lines.append(f"        self.{name} = {_initial(term, value, shape)}")
         lines += [f"        self.{name} = create_activation({_quoted(text)})" for name, text in self.functions.items()]
         return "\n".join([*lines, *(['        self.set_optimizer("GradientDescent")'] if self.parameters else [])])
@@ -169,41 +171,41 @@ class LayerCode:
         words, own = _words(lines), {line.name for line in lines}
         attributes = [*also, *self.intermediates, *self.given, *self.functions]
         unpacked = [x for x in attributes if x in words and x not in own and x not in known]
-        unpacked += self._with_sizes(words, [*known, *unpacked])
-        shapes = {x.label: x for x in (*self.f.inputs, self.f.Y, self.f.DY)}
-        shapes |= {line.name: line.term for line in self.forward}
-        sizes = _sizes_from([shapes[x] for x in (*known, *unpacked) if x in shapes], [*known, *unpacked], words, shapes)
+        sizes = self._sizes(words, known, unpacked)
         body = [*(_assigned(unpacked, [f"self.{x}" for x in unpacked])), *sizes]
         body += [*([""] if body else []), *(f"{line.name} = {line.code}" for line in lines), ""]
         if known == ["X"]:
             stored = ["X", *self.intermediates]
-            body += [*_assigned([f"self.{x}" for x in stored], stored), f"return {self.f.Y.label}"]
+            body += [*_assigned([f"self.{x}" for x in stored], stored), f"return {self.f.Y.name}"]
         else:
-            stored = [x for x in (line.name for line in lines) if x.startswith("D") and x[1:] in self._wanted()]
+            gradients = {f"D{x.name}" for x in self.f.wanted}
+            stored = [line.name for line in lines if line.name in gradients]
             body += _assigned([f"self.{x}" for x in stored], stored)
         return [f"    def {head}:", *(f"        {x}" if x else "" for x in body)]
 
-    def _with_sizes(self, words: set[str], known: list[str]) -> list[str]:
-        """Parameters that have a size which occurs in the equations, and which nothing else has."""
-        terms = {x.label: x for x in (*self.f.inputs, self.f.Y, self.f.DY)}
-        sizes = {str(n) for name in known if name in terms for n in terms[name].sizes}
+    def _sizes(self, words: set[str], known: list[str], unpacked: list[str]) -> list[str]:
+        """``N, D = X.shape``, for sizes that are used, from the first matrices that have them.
+
+        Parameters that alone have one are appended to `unpacked`.
+        """
+        matrices = {x.name: x for x in (*self.f.inputs, self.f.Y, self.f.DY)}
+        matrices |= {line.name: line.term for line in self.forward}
         found: list[str] = []
-        for name, x in terms.items():
-            new = {str(n) for n in x.sizes} & words - sizes
-            if new and name in self.given:
-                found.append(name)
-                sizes |= new
+        left = words - {"1"}
+        for name in (*known, *unpacked, *(x for x in matrices if x in self.given and x not in unpacked)):
+            new = [n if n in left else "_" for n in map(str, sizes_of(matrices[name]))] if name in matrices else []
+            if {*new} - {"_"}:
+                left -= {*new}
+                found.append(f"{', '.join([new[0], new[1] if new[0] != new[1] else '_'])} = {name}.shape")
+                unpacked += [] if name in (*known, *unpacked) else [name]
         return found
 
-    def _wanted(self) -> set[str]:
-        return {x.label for x in self.f.wanted}
 
-
-def _initial(term: Term, value: Any, shape: str) -> str:
+def _initial(term: Value, value: Any, shape: str) -> str:
     """What a parameter or a number begins with."""
     if term.shape == ():
         return repr(float(value)) if value is not None else "1.0"
-    if value is None and 1 not in term.sizes:
+    if value is None and 1 not in sizes_of(term):
         return f'initial_weights("XavierNormalized", {shape}).astype(np.float32)'
     if value is not None and value not in (0, 1):
         return f"np.full(({shape}), {float(value)}, dtype=np.float32)"
@@ -212,27 +214,6 @@ def _initial(term: Term, value: Any, shape: str) -> str:
 
 def _words(lines: list[Line]) -> set[str]:
     return {word for line in lines for word in re.findall(r"[^\W\d]\w*", line.code)}
-
-
-def _in_order(names: set[str], lines: list[Line]) -> list[str]:
-    return [line.name for line in lines if line.name in names]
-
-
-def _sizes_from(terms: list[Term], names: list[str], words: set[str], shapes: dict[str, Term]) -> list[str]:
-    """``N, D = X.shape``, for the sizes that are used, from the first matrices that have them."""
-    found: list[str] = []
-    known: set[str] = set()
-    for name in names:
-        term = shapes.get(name)
-        if term is None or not term.shape:
-            continue
-        new = [str(n) if str(n) in words and str(n) not in known and n != 1 else "_" for n in term.sizes]
-        if new[0] == new[1] != "_":
-            new[1] = "_"
-        if new != ["_", "_"]:
-            known |= set(new)
-            found.append(f"{', '.join(new)} = {name}.shape")
-    return found
 
 
 def _assigned(left: list[str], right: list[str]) -> list[str]:
@@ -249,7 +230,6 @@ def _quoted(name: str) -> str:
 
 def _wrapped(start: str, names: list[str]) -> list[str]:
     """An import on one line, or on one line per name if it is too long."""
-    if not names:
-        return []
     line = f"{start}{', '.join(names)}"
-    return [line] if len(line) <= WIDTH else [f"{start}(", *(f"    {name}," for name in names), ")"]
+    split = [f"{start}(", *(f"    {name}," for name in names), ")"]
+    return [] if not names else [line] if len(line) <= WIDTH else split

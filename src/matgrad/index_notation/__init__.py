@@ -4,5 +4,5 @@
 max and conditions, `numbers` the exact numbers that floating-point ones stand for, `equality` the test that two
 expressions are equal, `rules` which rules a derivative is by, and `text` how expressions are printed, with the symbols
 of `matgrad.foundation.notation`. Otherwise it uses Python's standard library only, and knows nothing of matrices or
-layers: the table of operations on it is `matgrad.proofs.matrices`.
+layers: the table of operations on it is `matgrad.program.entries`.
 """

@@ -36,8 +36,8 @@ from matgrad.judges.explanations import (
     written,
 )
 from matgrad.judges.index_judge import Symbols
+from matgrad.judges.matrices import IndexMatrix, entry_of
 from matgrad.layers.layer import Layer
-from matgrad.proofs.matrices import IndexMatrix, entry_of
 from matgrad.typesetting.latex import latex_equation
 
 

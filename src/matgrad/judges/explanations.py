@@ -19,8 +19,8 @@ from matgrad.inspection.verdicts import Check
 from matgrad.judges.algebra import Lemma
 from matgrad.judges.claims import by_rows
 from matgrad.judges.index_judge import SymbolicSizes, Symbols
+from matgrad.judges.matrices import IndexMatrix, at, entry_of
 from matgrad.loss_functions import LossFunction
-from matgrad.proofs.matrices import IndexMatrix, at, entry_of
 
 Definition = tuple[IndexMatrix, IndexMatrix]  # symbols, and what they stand for
 WRITERS = Text(), Latex()

@@ -22,12 +22,7 @@ from matgrad.index_notation.sums import summed
 from matgrad.inspection.verdicts import Check
 from matgrad.judges import claims
 from matgrad.judges.algebra import MakeLayer, Subject, SymbolicAlgebra, attempts, made
-from matgrad.layers.layer import Layer
-from matgrad.loss_functions import LossFunction
-from matgrad.matrix_operations import elements_sum, hadamard
-from matgrad.program.shapes import size_name
-from matgrad.proofs.matrices import (
-    METHOD,
+from matgrad.judges.matrices import (
     IndexMatrix,
     Questions,
     Size,
@@ -44,6 +39,10 @@ from matgrad.proofs.matrices import (
     row,
     symbols,
 )
+from matgrad.layers.layer import Layer
+from matgrad.loss_functions import LossFunction
+from matgrad.matrix_operations import elements_sum, hadamard
+from matgrad.program.shapes import size_name
 
 SMALL, LARGE = {"D": 5, "K": 7}, {"D": 11, "K": 13}  # with which layers are made
 
@@ -169,7 +168,7 @@ class Symbols(SymbolicAlgebra):
         problem = problem_of(found, expected)
         if not problem and not is_equal(found.entry, expected.entry):
             problem = f"the canonical forms of the entries differ\n  found     {found}\n  expected  {expected}"
-        return METHOD, f"is not proved: {problem}" if problem else ""
+        return "proof", f"is not proved: {problem}" if problem else ""
 
 
 def verdicts(subject: Subject) -> list[Check]:

@@ -10,7 +10,7 @@ from matgrad.program.buffers import Plan
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.rules import with_separate_outputs
-from matgrad.program.shapes import Shape, Size, size_name
+from matgrad.program.shapes import BoundSize, Shape, Size, size_name
 
 FORMAT = 2  # 1 had supports without their number of elements
 LARGEST = 2**31 - 1  # size: the indices of sparse matrices have 32 bits
@@ -51,7 +51,7 @@ def from_dictionary(content: Mapping[str, Any]) -> Program:
     """The program that `as_dictionary` described, checked to be valid; its supports are not bound."""
     if content["format"] != FORMAT:
         raise ValueError(f"format {content['format']}, expected {FORMAT}")
-    sizes = {name: Size(_size(n), name) for name, n in content["sizes"].items()}
+    sizes = {name: BoundSize(_size(n), name) for name, n in content["sizes"].items()}
     values: list[Value] = []
     if len(content["values"]) > MOST:
         raise ValueError(f"expected at most {MOST} values, found {len(content['values'])}")

@@ -8,7 +8,7 @@ from typing import Any
 from matgrad.foundation.notation import POWER, is_word, parenthesized, symbol
 from matgrad.program.operations import OPERATIONS, Level, Notation
 from matgrad.program.program import Program, Value
-from matgrad.program.shapes import size_name
+from matgrad.program.shapes import Size, size_name
 from matgrad.program.text import TINY, Printer
 
 
@@ -44,9 +44,9 @@ class LatexPrinter(Printer):
         """A number in decimal notation, or the name of a size."""
         if x in TINY:
             return r"\mathrm{tiny}", "atom"
-        mantissa, e, exponent = getattr(x, "name", f"{x:g}").partition("e")
+        mantissa, e, exponent = (x.name if isinstance(x, Size) else f"{x:g}").partition("e")
         text = rf"{mantissa} \cdot 10^{{{int(exponent)}}}".removeprefix(r"1 \cdot ") if e else mantissa
-        return text, "sum" if x < 0 else "scaled" if e else "atom"
+        return text, "sum" if text.startswith("-") else "scaled" if e else "atom"
 
     def size(self, n: Any) -> str:
         """A size as an index, in braces if it is long."""

@@ -63,8 +63,8 @@ class Operation:
     `rule` gives the shapes of its operands and its result, see `ShapeRule`. `in_place` has the positions of
     the operands whose memory the result may take over. `flops` has the factors of the number of
     floating-point operations of a product. `over` says what it does with the sizes that its result lacks: it sums over
-    them, or takes the maximum. `text` and `latex` say how it is written: ``name(X, Y)`` if both
-    are missing; the text is also the LaTeX if only `latex` is missing. `index` and `adjoint` are its index definition
+    them, or takes the maximum. `text`, `latex` and `code`, in Python, say how it is written: ``name(X, Y)`` if they are
+    missing; the text is also the LaTeX if only `latex` is missing. `index` and `adjoint` are its index definition
     and its adjoint, which operations have that equations are written in. `scalar` is the line of an elementwise one.
     """
 
@@ -79,6 +79,7 @@ class Operation:
     over: Literal["", "sum", "max"] = ""
     index: Definition | None = None
     adjoint: Adjoint | None = None
+    code: Choice | None = None
     scalar: str = ""
 
     @cached_property
@@ -104,6 +105,10 @@ class Operation:
     def text_of(self, value: Value) -> Notation:
         """How a value is written."""
         return _chosen(self.text or Notation(f"{self.name}({self.arguments})"), value)
+
+    def code_of(self, value: Value) -> Notation:
+        """How a value is written in Python."""
+        return _chosen(self.code or Notation(f"{self.name}({self.arguments})"), value)
 
     def latex_of(self, value: Value) -> Notation:
         """How a value is written in LaTeX."""
@@ -136,13 +141,19 @@ def _elementwise(
     latex: Choice | None = None,
     dtypes: Dtypes = "float",
     adjoint: Adjoint | None = None,
+    code: Choice | None = None,
 ) -> Operation:
     """An elementwise operation, which may overwrite any of its operands."""
     names = letters(rule)
-    index = as_function(scalar, names, FUNCTIONS)
+    index, places = as_function(scalar, names, FUNCTIONS), tuple(range(len(names)))
     return Operation(
-        name, rule, "elementwise", text, latex, dtypes, tuple(range(len(names))), "", "", index, adjoint, scalar
+        name, rule, "elementwise", text, latex, dtypes, places, index=index, adjoint=adjoint, code=code, scalar=scalar
     )
+
+
+def _composed(name: str, rule: str, adjoint: Adjoint, code: Choice | None = None) -> Operation:
+    """An operation of the table that is several ones of a program, and stays one in derivations."""
+    return Operation(name, rule, "other", adjoint=adjoint, code=code)
 
 
 def _of_matrices(matrices: Notation, scalars: Notation) -> Choice:
@@ -152,6 +163,14 @@ def _of_matrices(matrices: Notation, scalars: Notation) -> Choice:
 def _product_first(product_first: Notation, otherwise: Notation) -> Choice:
     """A B + β·C if A B has the factor 1, and β·C + α·A B otherwise."""
     return lambda value: product_first if value.operands[2].number == 1 else otherwise
+
+
+def _full(value: Value) -> Notation:
+    """zeros(m, n), ones(m, n) or c * ones(m, n)"""
+    c = value.operands[0].number
+    if isinstance(c, int | float) and c in (0, 1):
+        return Notation(f"{'ones' if c else 'zeros'}({{m}}, {{n}}, like={{like}})")
+    return Notation("{0:unary} * ones({m}, {n}, like={like})", "product")
 
 
 def _element(x: Any, i: Index) -> Expression:
@@ -165,9 +184,9 @@ def _total(X: Any) -> Any:
 
 
 def _number(c: Any) -> Any:
-    if c.number is None:
+    if not isinstance(c.value.number, int | float):
         raise ValueError("power: expected a number as exponent")
-    return c.number
+    return c.value.number
 
 
 def _power(X: Any, c: Any) -> Any:
@@ -189,33 +208,39 @@ _ROWS = (
         "transpose", "m n -> n m", "view", Notation("{0:atom}ᵀ"), Notation(r"{0:atom}^\top", "unary"),
         index=lambda i, j, X: X[j, i],
         adjoint=lambda DY, Y, X: (DY.T,),
+        code=Notation("{0:atom}.T"),
     ),
     Operation(
         "row_repeat", "1 n -> m n", "view",
         Notation("1_{m} {0:atom}", "unary"), Notation(r"1_{m} \cdot {0:scaled}", "scaled"),
         index=lambda i, j, x: x[FIRST, j],
         adjoint=lambda DY, Y, x: (table.columns_sum(DY),),
+        code=Notation("row_repeat({0:sum}, {m})"),
     ),
     Operation(
         "column_repeat", "m 1 -> m n", "view",
         Notation("{0:atom} 1_{n}ᵀ", "unary"), Notation(r"{0:scaled} \cdot 1_{n}^\top", "scaled"),
         index=lambda i, j, x: x[i, FIRST],
         adjoint=lambda DY, Y, x: (table.rows_sum(DY),),
+        code=Notation("column_repeat({0:sum}, {n})"),
     ),
     Operation(
         "full", "() -> m n", "view", Notation("{0:atom}"), Notation("{0:scaled}", "scaled"), index=lambda i, j, c: c,
         adjoint=lambda DY, Y, c: (table.elements_sum(DY),),
+        code=_full,
     ),
     # -- elementwise
     _elementwise(
         "add", "*, * -> *", "x + y",
         Notation("{0:sum} + {1:sum}", "sum"), Notation("{0:sum} + {1:product}", "sum"), "any",
         adjoint=lambda DY, Y, A, B: (DY, DY),
+        code=Notation("{0:sum} + {1:sum}", "sum"),
     ),
     _elementwise(
         "subtract", "*, * -> *", "x - y",
         Notation("{0:sum} - {1:product}", "sum"), dtypes="any",
         adjoint=lambda DY, Y, A, B: (DY, -DY),
+        code=Notation("{0:sum} - {1:product}", "sum"),
     ),
     _elementwise(
         "hadamard", "*, * -> *", "x * y",
@@ -225,30 +250,36 @@ _ROWS = (
         ),
         "any",
         adjoint=lambda DY, Y, A, B: (hadamard(DY, B), hadamard(DY, A)),
+        code=_of_matrices(Notation("hadamard({0:sum}, {1:sum})"), Notation("{0:product} * {1:unary}", "product")),
     ),
     _elementwise(
         "negative", "* -> *", "-x",
         Notation("-{0:unary}", "scaled"), Notation("-{0:product}", "sum"), "any",
         adjoint=lambda DY, Y, X: (-DY,),
+        code=Notation("-{0:unary}", "unary"),
     ),
     _elementwise(
         "copy", "* -> *", "x", Notation("{0:sum}", "sum"), dtypes="any",
         adjoint=lambda DY, Y, X: (DY,),
+        code=Notation("{0:sum}", "sum"),
     ),
     _elementwise(
         "scale", "(), * -> *", "c * x",
         Notation("{0:atom}·{1:unary}", "scaled"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled"),
         adjoint=lambda DY, Y, c, X: (_total(hadamard(DY, X)), c * DY),
+        code=Notation("{0:product} * {1:unary}", "product"),
     ),
     _elementwise(
         "divide", "*, () -> *", "x / c",
         Notation("{0:scaled} / {1:atom}", "product"), Notation(r"\frac{{{0:sum}}}{{{1:sum}}}", "unary"),
         adjoint=lambda DY, Y, X, c: (DY / c, -_total(hadamard(DY, Y)) / c),
+        code=Notation("{0:product} / {1:unary}", "product"),
     ),
     _elementwise(
         "power", "*, () -> *", "x ** c",
         Notation("{0:base}^{1:atom}", "unary"), Notation("{0:atom}^{{{1:sum}}}", "unary"),
         adjoint=lambda DY, Y, X, c: (c * hadamard(DY, _power(X, _number(c) - 1)), None),
+        code=_of_matrices(Notation("apply(lambda x: x**{1:unary}, {0:sum})"), Notation("{0:atom}**{1:unary}", "unary")),
     ),
     _elementwise(
         "exp", "* -> *", "exp(x)", latex=Notation("e^{{{0:sum}}}", "unary"),
@@ -266,6 +297,7 @@ _ROWS = (
         "reciprocal", "* -> *", "1 / x",
         Notation("1/{0:atom}", "unary"), Notation(r"\frac{{1}}{{{0:sum}}}", "unary"),
         adjoint=lambda DY, Y, X: (-hadamard(DY, hadamard(Y, Y)),),
+        code=_of_matrices(Notation("reciprocal({0:sum})"), Notation("1 / {0:unary}", "product")),
     ),
     _elementwise(
         "sqrt", "* -> *", "sqrt(x)", latex=Notation(r"\sqrt{{{0:sum}}}", "unary"),
@@ -330,6 +362,7 @@ _ROWS = (
         flops="2 m k n", over="sum",
         index=lambda i, j, X, Y: summed(lambda k: X[i, k] * Y[k, j], X.columns),
         adjoint=lambda DY, Y, A, B: (DY @ B.T, A.T @ DY),
+        code=Notation("{0:product} @ {1:unary}", "product"),
     ),
     Operation(  # β·C + α·A B
         "product_sum", "(), m n, (), m k, k n -> m n", "product",
@@ -379,7 +412,10 @@ _ROWS = (
         latex=Notation(r"\operatorname{{uniform}}({1:sum}, {2:sum})_{{{0:atom}}}", "unary"), dtypes="counts",
     ),
     # -- others
-    Operation("identity", "-> n n", "other", Notation("I_{n}"), Notation(r"\mathbb{{I}}_{n}"), index=delta),
+    Operation(
+        "identity", "-> n n", "other", Notation("I_{n}"), Notation(r"\mathbb{{I}}_{n}"), index=delta,
+        code=Notation("identity({n}, like={like})"),
+    ),
     Operation(
         "diag", "n n -> n 1", "other", latex=Notation(r"\mathrm{{diag}}({0:sum})"), index=lambda i, j, X: X[i, i],
         adjoint=lambda DY, Y, X: (table.Diag(DY),),
@@ -402,4 +438,24 @@ _ROWS = (
     Operation("send", "* -> *", "collective", in_place=(0,)),  # all_reduce(X) = receive(send(X))
     Operation("receive", "* -> *", "collective", in_place=(0,)),
 )  # fmt: skip
+_COMPOSED_ROWS = (
+    _composed("rows_mean", "m n -> m 1", lambda DY, Y, X: (column_repeat(DY, X.shape[1]) / X.shape[1],)),
+    _composed("columns_mean", "m n -> 1 n", lambda DY, Y, X: (row_repeat(DY, X.shape[0]) / X.shape[0],)),
+    _composed("dot", "m n, m n -> ()", lambda DY, Y, x, y: (DY * y, DY * x)),
+    _composed(
+        "inv_sqrt", "m n, () -> m n", lambda DY, Y, X, epsilon: (-hadamard(DY, hadamard(Y, hadamard(Y, Y))) / 2, None),
+        lambda value: Notation("inv_sqrt({0:sum})" if value.operands[1].number == 0 else "inv_sqrt({0:sum}, {1:sum})"),
+    ),
+    _composed("log_sigmoid", "* -> *", lambda DY, Y, X: (hadamard(DY, 1 - table.exp(Y)),)),  # σ(-x) = 1 - σ(x)
+    _composed(
+        "clip", "m n, () -> m n", lambda DY, Y, X, c: (hadamard(DY, 1 - table.step(X - c) - table.step(-X - c)), None)
+    ),
+    _composed("sign", "* -> *", lambda DY, Y, X: (None,)),
+    _composed(  # of a function that is known by its name
+        "call", "* -> *", lambda DY, Y, X: (hadamard(DY, X.call(f"{Y.value.name}.gradient")),),
+        lambda value: Notation(f"{value.name}({{0:sum}})"),
+    ),
+)  # fmt: skip
 OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _ROWS}
+COMPOSED: dict[str, Operation] = {operation.name: operation for operation in _COMPOSED_ROWS}
+ROWS = OPERATIONS | COMPOSED

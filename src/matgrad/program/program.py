@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matgrad.foundation.imports import deferred
-from matgrad.program.operations import OPERATIONS, Kind
+from matgrad.program.operations import ROWS, Kind
 from matgrad.program.shapes import Shape, Size, size_name
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Value:
     @property
     def kind(self) -> Kind:
         """The kind of its operation."""
-        return OPERATIONS[self.operation].kind
+        return ROWS[self.operation].kind
 
     @property
     def is_scalar(self) -> bool:
@@ -61,7 +61,7 @@ class Value:
 
     def key(self) -> tuple[Any, ...]:
         """What is equal for values that are computed in the same way."""
-        name = self.name if self.operation in ("input", "support") else ""
+        name = self.name if self.operation in ("input", "support", "call") else ""
         sizes = tuple(map(size_name, (*self.shape, self.number)))  # N is not the number that it stands for
         is_whole = isinstance(self.number, int)  # counters are
         return (self.operation, *map(id, self.operands), *sizes, is_whole, self.dtype, name, id(self.support))
@@ -85,10 +85,7 @@ class Program:
             if value not in needed:
                 needed[value] = None
                 pending += value.operands
-        ordered: dict[Value, None] = {}
-        for value in sorted(needed, key=lambda value: value.order):
-            _append(value, ordered)
-        return list(ordered)
+        return in_order(sorted(needed, key=lambda value: value.order))
 
     @property
     def supports(self) -> dict[str, Value]:
@@ -96,11 +93,10 @@ class Program:
         return {value.name: value for value in self.values if value.operation == "support"}
 
     def resized(self, sizes: Mapping[str, int]) -> Program:
-        """The same program with new values for some of the named sizes."""
+        """The same program with numbers for some of the named sizes."""
 
         def size(n: Any) -> Any:
-            name = size_name(n)
-            return Size(sizes[name], name) if name in sizes else n
+            return n.bound(sizes) if isinstance(n, Size) else n
 
         new: dict[Value, Value] = {}
         for value in (*self.inputs.values(), *self.values):
@@ -127,12 +123,19 @@ class Program:
     _repr_html_ = deferred("matgrad.explanation.notebook", "program_html")
 
 
-def _append(value: Value, ordered: dict[Value, None]) -> None:
-    """Append a value after its operands."""
-    if value not in ordered:
-        for operand in value.operands:
-            _append(operand, ordered)
-        ordered[value] = None
+def in_order(values: Iterable[Value]) -> list[Value]:
+    """The values and all that they are computed from, each once, after its operands."""
+    found: dict[Value, None] = {}
+
+    def append(value: Value) -> None:
+        if value not in found:
+            for operand in value.operands:
+                append(operand)
+            found[value] = None
+
+    for value in values:
+        append(value)
+    return list(found)
 
 
 def number(x: float, like: Value) -> Value:

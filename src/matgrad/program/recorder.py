@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import abc
 import copy
+import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakSet
 
 import numpy as np
@@ -24,10 +25,10 @@ from matgrad.backends.base import DTYPES, Backend, RecordingError
 from matgrad.foundation.numbers import as_number
 from matgrad.layers.state import SUPPORT, matrices_of, sized_by_supports, supports_of
 from matgrad.program.naming import Naming
-from matgrad.program.operations import OPERATIONS
+from matgrad.program.operations import OPERATIONS, ROWS
 from matgrad.program.program import EXAMPLES, Program, Value
 from matgrad.program.purity import Snapshot, is_builtin, isolated
-from matgrad.program.shapes import Shape, Size, size_name
+from matgrad.program.shapes import BoundSize, Shape, Size, size_name
 from matgrad.program.text import state_name
 from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.sparse.support import Support
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from matgrad.program.computations import Computation
 
 Signature = tuple[Shape, str]  # shape and dtype
+EXACT = "exact"  # the dtype of matrices that are never bound to numbers
+REAL = (*DTYPES, EXACT)
 
 
 class HiddenStateError(RecordingError):
@@ -67,14 +70,16 @@ class Recording:
         self.error = self.error or error
         raise error
 
-    def append(
-        self, operation: str, operands: tuple[Value, ...], shape: Shape, dtype: str, **details: Any
-    ) -> RecordedMatrix:
+    def append(self, operation: str, operands: tuple[Value, ...], shape: Shape, dtype: str, **details: Any) -> Any:
         """The result of an operation, recorded as the next value."""
         self.count += 1
         value = Value(operation, operands, shape, dtype, order=self.count, **details)
         if self.naming is not None:
             self.naming.add(value)
+        return self.matrix(value)
+
+    def matrix(self, value: Value) -> RecordedMatrix:
+        """A value as a matrix."""
         return RecordedMatrix(self, value)
 
     def support(self, S: Support | RecordedSupport) -> RecordedMatrix:
@@ -86,6 +91,11 @@ class Recording:
             name = f"S{len(self.supports) + 1}"
             self.supports[S] = self.append("support", (), (*S.shape, S.nnz), "int32", name=name, support=S)
         return self.supports[S]
+
+
+def _assigning(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The operator in place."""
+    return lambda self, other: self._in_place(operation(self, other))
 
 
 class RecordedMatrix:
@@ -101,7 +111,7 @@ class RecordedMatrix:
     def __class__(self) -> type:
         """The matrix type of the framework, so that `isinstance` answers as it does for its matrices."""
         found = self.recording.matrix_type
-        return RecordedMatrix if found is None or (found is np.ndarray and not self.shape) else found
+        return type(self) if found is None or (found is np.ndarray and not self.shape) else found
 
     @property
     def shape(self) -> Shape:
@@ -119,29 +129,29 @@ class RecordedMatrix:
         return self.recording.dtypes.get(self.value.dtype, self.value.dtype)
 
     @property
-    def T(self) -> RecordedMatrix:
+    def T(self) -> Self:
         """Xᵀ"""
         return self._view("transpose")
 
     def __len__(self) -> int:
         return self.shape[0] if self.shape else self._no_numbers()
 
-    def __add__(self, other: Any) -> RecordedMatrix:
+    def __add__(self, other: Any) -> Self:
         return self._elementwise("add", self, other)
 
-    def __radd__(self, other: Any) -> RecordedMatrix:
+    def __radd__(self, other: Any) -> Self:
         return self._elementwise("add", other, self)
 
-    def __sub__(self, other: Any) -> RecordedMatrix:
+    def __sub__(self, other: Any) -> Self:
         return self._elementwise("subtract", self, other)
 
-    def __rsub__(self, other: Any) -> RecordedMatrix:
+    def __rsub__(self, other: Any) -> Self:
         return self._elementwise("subtract", other, self)
 
-    def __neg__(self) -> RecordedMatrix:
+    def __neg__(self) -> Self:
         return self._record("negative", self)
 
-    def __mul__(self, other: Any) -> RecordedMatrix:
+    def __mul__(self, other: Any) -> Self:
         other = self._lift(other)
         if self.shape and not other.shape:
             return self._record("scale", other, self)
@@ -151,59 +161,55 @@ class RecordedMatrix:
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> RecordedMatrix:
+    def __truediv__(self, other: Any) -> Self:
         return self._record("divide", self, self._lift(other))
 
-    def __rtruediv__(self, other: Any) -> RecordedMatrix:
+    def __rtruediv__(self, other: Any) -> Self:
         return self._lift(other) * self._record("reciprocal", self)
 
-    def __pow__(self, exponent: Any) -> RecordedMatrix:
+    def __pow__(self, exponent: Any) -> Self:
         return self._record("power", self, self._lift(exponent))
 
-    def __matmul__(self, other: Any) -> RecordedMatrix:
-        if type(other) is not RecordedMatrix and hasattr(other, "support"):
+    def __matmul__(self, other: Any) -> Self:
+        if not isinstance(other, RecordedMatrix) and hasattr(other, "support"):
             return NotImplemented  # a sparse matrix computes its own products
         backend_of(self, other)
         return self._record("matmul", self, other)
 
-    def __repr__(self) -> str:
+    @property
+    def _description(self) -> str:
         return f"recorded {self.value.name or self.value.operation} of shape {self.shape}"
 
+    def __repr__(self) -> str:
+        return self._description
+
+    def call(self, function: str) -> Self:
+        """f(X), for a function of which only the name is known."""
+        return self.recording.append("call", (self.value,), self.shape, self.value.dtype, name=function)
+
     # -- in place -----------------------------------------------------------------------------
-    def _in_place(self, result: RecordedMatrix) -> RecordedMatrix:
+    def _in_place(self, result: RecordedMatrix) -> Self:
         """This object with the value of `result`: aliases see the update, as in NumPy and PyTorch."""
         value, views = self.value, self.recording.views
         if value.operation == "input" and value.name in self.recording.batch:
             self.recording.fail(f"{value.name} is changed in place, but it is not part of the state")
         if self.base is not None or any(view.base is self for view in views):
-            self.recording.fail(f"{self!r} is changed in place, but it is a view or has one, such as its transpose")
+            self.recording.fail(
+                f"{self._description} is changed in place, but it is a view or has one, as its transpose"
+            )
         if result.shape != self.shape or (self.shape == () and value.operation != "input"):
-            self.recording.fail(f"{self!r} cannot be changed in place while a step is recorded")
+            self.recording.fail(f"{self._description} cannot be changed in place while a step is recorded")
         self.value = result.value
         return self
 
-    def __iadd__(self, other: Any) -> RecordedMatrix:
-        return self._in_place(self + other)
-
-    def __isub__(self, other: Any) -> RecordedMatrix:
-        return self._in_place(self - other)
-
-    def __imul__(self, other: Any) -> RecordedMatrix:
-        return self._in_place(self * other)
-
-    def __itruediv__(self, other: Any) -> RecordedMatrix:
-        return self._in_place(self / other)
-
-    def __ipow__(self, other: Any) -> RecordedMatrix:
-        return self._in_place(self**other)
-
-    def __imatmul__(self, other: Any) -> RecordedMatrix:
-        return self._in_place(self @ other)
+    __iadd__, __isub__, __imul__ = map(_assigning, (operator.add, operator.sub, operator.mul))
+    __itruediv__, __ipow__, __imatmul__ = map(_assigning, (operator.truediv, operator.pow, operator.matmul))
 
     # -- what needs numbers -------------------------------------------------------------------
     def _no_numbers(self, *others: Any, **options: Any) -> Any:
         """Raise RecordingError: the operation needs the numbers."""
-        self.recording.fail(f"a step cannot depend on the numbers in a matrix while it is recorded: {self!r}")
+        problem = f"code cannot depend on the numbers in a matrix while it is recorded: {self._description}"
+        self.recording.fail(problem)
 
     __bool__ = __int__ = __float__ = __complex__ = __index__ = __iter__ = __contains__ = __array__ = _no_numbers
     __getitem__ = __setitem__ = __delitem__ = __round__ = __abs__ = __array_function__ = _no_numbers
@@ -214,65 +220,66 @@ class RecordedMatrix:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # a protocol that it does not have
             raise AttributeError(name)
-        return self.recording.fail(f"{self!r} has no {name}: expected an operation of the table")
+        return self.recording.fail(f"{self._description} has no {name}: expected an operation of the table")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any, **options: Any) -> Any:
         """NumPy's operators with a NumPy number or array on the left; its other functions raise."""
         if ufunc not in OPERATORS or method != "__call__" or options:
-            return self.recording.fail(f"np.{ufunc.__name__} of {self!r}: expected an operation of the table")
+            problem = f"np.{ufunc.__name__} of {self._description}: expected an operation of the table"
+            return self.recording.fail(problem)
         left, right = operands
         forward, reflected = OPERATORS[ufunc]
-        return getattr(left, forward)(right) if type(left) is RecordedMatrix else getattr(right, reflected)(left)
+        return getattr(left, forward)(right) if isinstance(left, RecordedMatrix) else getattr(right, reflected)(left)
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, operands: Any = (), options: Any = None) -> Any:
         """Raise RecordingError: PyTorch's functions cannot be recorded."""
-        X = next(x for x in operands if type(x) is RecordedMatrix)
-        return X.recording.fail(f"torch.{function.__name__} of {X!r}: expected an operation of the table")
+        X = next(x for x in operands if isinstance(x, RecordedMatrix))
+        return X.recording.fail(f"torch.{function.__name__} of {X._description}: expected an operation of the table")
 
     # -- recording ----------------------------------------------------------------------------
-    def _view(self, operation: str, **sizes: int) -> RecordedMatrix:
+    def _view(self, operation: str, **sizes: int) -> Self:
         """The result of an operation that frameworks do not compute but read from the same memory."""
         view = self._record(operation, self, **sizes)
         view.base = self
         self.recording.views.add(view)
         return view
 
-    def _record(self, operation: str, *operands: RecordedMatrix, **sizes: int) -> RecordedMatrix:
+    def _record(self, operation: str, *operands: RecordedMatrix, **sizes: int) -> Self:
         """The result of an operation; `sizes` has the sizes that do not follow from the operands."""
         if any(x.recording is not self.recording for x in operands):
             raise RecordingError("a matrix from an earlier step is used, but it is not part of the state")
-        row = OPERATIONS[operation]
+        row = ROWS[operation]
         own = self.value.dtype
         dtypes = [x.value.dtype for x in operands if x.value.operation != "support"]
         if row.dtypes != "counts" and any(dtype != own for dtype in dtypes):
             raise RecordingError(f"{operation}: expected one dtype, found {', '.join(dtypes)}")
-        if row.dtypes != "any" and own not in DTYPES:
+        if row.dtypes != "any" and own not in REAL:
             raise RecordingError(f"{operation} of {own}: integers can only be added and multiplied")
         shapes = [x.shape for x in operands]
         shape = row.shapes.result(shapes, sizes)
         if shape is None:
-            found = ", ".join(map(str, shapes))
+            found = ", ".join(" × ".join(map(str, shape)) or "a scalar" for shape in shapes)
             raise RecordingError(f"{operation}: expected shapes {row.rule}, found {found}: nothing broadcasts")
         return self.recording.append(operation, tuple(x.value for x in operands), shape, own)
 
-    def _elementwise(self, operation: str, X: Any, Y: Any) -> RecordedMatrix:
-        """The result of an operation on two matrices of equal size; a number stands for a full matrix."""
-        return self._record(operation, *(self._lift(x, self.shape) for x in (X, Y)))
+    def _elementwise(self, operation: str, X: Any, Y: Any) -> Self:
+        """The result of an operation on two matrices of equal size; a scalar stands for a full matrix."""
+        shape = max((getattr(x, "shape", ()) for x in (X, Y)), key=len)
+        return self._record(operation, *(self._lift(x, shape) for x in (X, Y)))
 
-    def _lift(self, x: Any, shape: Shape = ()) -> RecordedMatrix:
-        """x itself if it is a recorded matrix; a number becomes a recorded scalar or a full matrix."""
-        if type(x) is RecordedMatrix:
-            return x
-        x = as_number(x)
-        if isinstance(x, bool) or not isinstance(x, int | float):
-            backend_of(self, x)  # raises an error for the matrices of a framework
-            raise RecordingError(f"expected a recorded matrix or a number, found {x!r}")
-        own = self.value.dtype
-        if own not in DTYPES and not isinstance(x, int):
-            raise RecordingError(f"expected an integer to combine with {self} of {own}, found {x}")
-        scalar = self.recording.append("number", (), (), own, number=x)
-        return scalar if shape == () else scalar._record("full", scalar, m=shape[0], n=shape[1])
+    def _lift(self, x: Any, shape: Shape = ()) -> Self:
+        """x itself if it is a recorded matrix; a number or a scalar becomes a full matrix if a shape is given."""
+        if not isinstance(x, RecordedMatrix):
+            x = as_number(x)
+            if isinstance(x, bool) or not isinstance(x, int | float | Size):
+                backend_of(self, x)  # raises an error for the matrices of a framework
+                raise RecordingError(f"expected a recorded matrix or a number, found {x!r}")
+            own = self.value.dtype
+            if own not in REAL and not isinstance(x, int):
+                raise RecordingError(f"expected an integer to combine with {self} of {own}, found {x}")
+            x = self.recording.append("number", (), (), own, number=x)
+        return x if shape == () or x.shape else x._record("full", x, m=shape[0], n=shape[1])
 
 
 class RecordedSupport:
@@ -303,12 +310,18 @@ class RecordedSupport:
 def _with_recorded_operations(cls: type[Backend]) -> type[Backend]:
     """The backend, with a recording method for every operation in the list that it does not define."""
     for name in cls.__abstractmethods__ & OPERATIONS.keys():
-        setattr(cls, name, _recorded(name))
+        setattr(cls, name, recording_method(name))
     return abc.update_abstractmethods(cls)
 
 
-def _recorded(operation: str) -> Callable[..., RecordedMatrix]:
-    return lambda self, X, *others: X._record(operation, X, *others)
+def recording_method(operation: str) -> Callable[..., RecordedMatrix]:
+    """The method of the backend for an operation on matrices."""
+    return lambda self, X, *others: X._record(operation, X, *map(X._lift, others))
+
+
+def _on_support(operation: str) -> Callable[..., Any]:
+    """The method of the backend for an operation on a sparse matrix."""
+    return lambda self, S, X, *others: X._record(operation, X.recording.support(S), X, *others)
 
 
 @_with_recorded_operations
@@ -336,23 +349,15 @@ class RecorderBackend(Backend):
     def uniform(self, m: Any, n: Any, seed: Any, count: Any, like: RecordedMatrix) -> Any:
         return like._record("uniform", *(like._lift(x) for x in (seed, count)), m=m, n=n)
 
-    def sparse_product(self, S: Any, w: RecordedMatrix, B: RecordedMatrix) -> Any:
-        return w._record("sparse_product", w.recording.support(S), w, B)
-
-    def sparse_transposed_product(self, S: Any, w: RecordedMatrix, B: RecordedMatrix) -> Any:
-        return w._record("sparse_transposed_product", w.recording.support(S), w, B)
-
-    def sampled_product(self, S: Any, A: RecordedMatrix, B: RecordedMatrix) -> Any:
-        return A._record("sampled_product", A.recording.support(S), A, B)
-
-    def dense(self, S: Any, w: RecordedMatrix) -> Any:
-        return w._record("dense", w.recording.support(S), w)
+    sparse_product, sparse_transposed_product, sampled_product, dense = map(
+        _on_support, ("sparse_product", "sparse_transposed_product", "sampled_product", "dense")
+    )
 
     def uniform_on(self, S: Any, seed: Any, count: Any, like: RecordedMatrix) -> Any:
         return like._record("uniform_on", like.recording.support(S), *(like._lift(x) for x in (seed, count)))
 
     def from_numpy(self, A: Any, device: Any = None) -> Any:
-        raise RecordingError("the numbers of an array are not part of a recorded step: name it in `buffers`")
+        raise RecordingError("the numbers of an array are not recorded: name it in `parameters` or `buffers`")
 
     def to_numpy(self, X: RecordedMatrix) -> Any:
         return X._no_numbers()
@@ -452,7 +457,7 @@ def _grown(signatures: Mapping[str, Signature]) -> dict[str, Signature]:
     """The signatures with one element more in every support: a program that stays the same fits any number."""
 
     def size(n: int) -> int:
-        return Size(n + 1, n.name) if isinstance(n, Size) and n.name.startswith("nnz(") else n
+        return BoundSize(n + 1, n.name) if isinstance(n, BoundSize) and n.name.startswith("nnz(") else n
 
     return {name: (tuple(map(size, shape)), dtype) for name, (shape, dtype) in signatures.items()}
 
@@ -465,7 +470,7 @@ def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str
     X = inputs["X"]
     given = (values_of(x) for x in inputs.values() if hasattr(x, "shape"))
     backend = backend_of(*matrices_of(state).values(), *given)
-    N = Size(X.shape[0], "N")
+    N = BoundSize(X.shape[0], "N")
 
     def signature(x: Any) -> Signature:
         if not getattr(x, "shape", ()):
@@ -475,7 +480,7 @@ def _signatures(state: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str
     found = state_signatures(state) | {name: signature(x) for name, x in inputs.items()}
     if isinstance(X, SparseMatrix):
         shape, dtype = found["X"]
-        nnz = Size(max(X.support.nnz, 1), "nnz(X)")  # which differs from batch to batch
+        nnz = BoundSize(max(X.support.nnz, 1), "nnz(X)")  # which differs from batch to batch
         found |= {"X": ((1, nnz), dtype), EXAMPLES: ((*shape, nnz), "int32")}
     return found
 
@@ -498,9 +503,8 @@ def state_signatures(state: Mapping[str, Any]) -> dict[str, Signature]:
     """The shape and dtype of everything in a state; numbers of stored elements are named, such as nnz(W1)."""
     matrices = matrices_of(state)
     found = {name: (tuple(X.shape), backend_of(X).dtype(X)) for name, X in matrices.items()}
-    nnz = {
-        name: Size(S.nnz, f"nnz({state_name(name.removesuffix(SUPPORT))})") for name, S in supports_of(state).items()
-    }
+    names = {name: f"nnz({state_name(name.removesuffix(SUPPORT))})" for name in supports_of(state)}
+    nnz = {name: BoundSize(S.nnz, names[name]) for name, S in supports_of(state).items()}
     found |= {name: ((1, nnz[support]), found[name][1]) for name, support in sized_by_supports(state).items()}
     return found | {name: ((*S.shape, nnz[name]), "int32") for name, S in supports_of(state).items()}
 

@@ -1,29 +1,128 @@
-"""Shape rules: which shapes an operation takes and returns, in a line such as ``m k, k n -> m n``."""
+"""Sizes, and shape rules: which shapes an operation takes and returns, in a line such as ``m k, k n -> m n``."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, NoReturn
 
-Shape = tuple[int, ...]  # (m, n) of a matrix, () of a scalar, (K, D, nnz) of a support
+from matgrad.foundation.numbers import as_number
+
+Shape = tuple[Any, ...]  # (m, n) of a matrix, () of a scalar, (K, D, nnz) of a support; each an int or a `Size`
 Pattern = tuple[str, ...]
 
 ANY: Pattern = ("*",)
 SCALAR: Pattern = ()
+TIMES = "·"  # in the name of a product of sizes
 
 
-class Size(int):
-    """A size with a name, such as N, that is printed instead of the number."""
+class Questions:
+    """What code has asked about sizes: an answer holds for some sizes only, so others need a run of their own.
 
-    name: str
+    `ones` are the sizes that were taken not to be 1; `others` says what else was asked.
+    """
 
-    def __new__(cls, value: int, name: str) -> Size:
-        """The size `value` called `name`."""
-        size = super().__new__(cls, value)
-        size.name = name
-        return size
+    def __init__(self) -> None:
+        self.ones: set[str] = set()
+        self.others: list[str] = []
+
+
+def _of_scalar(operator: str) -> Callable[..., Any]:
+    """The operator of a size: that of its scalar."""
+    return lambda size, *others: getattr(size._scalar(), operator)(*others)
+
+
+class Size:
+    """A size of 1 or more, with a name instead of a number; a size of 1 is the number 1.
+
+    A product of sizes is a size: N * K has the name N·K. Code can compute with a size, and ask whether it is 1.
+    """
+
+    def __init__(self, name: str, questions: Questions | None = None) -> None:
+        self.name = name
+        self.questions = questions or Questions()
+
+    @property
+    def factors(self) -> list[str]:
+        """The names of the sizes whose product it is."""
+        return self.name.split(TIMES)
+
+    def bound(self, sizes: Mapping[str, int]) -> Size:
+        """The size with a number, if there is one for its name, or for each of its factors."""
+        if self.name in sizes:
+            return BoundSize(sizes[self.name], self.name)
+        known = all(name in sizes for name in self.factors)
+        return BoundSize(math.prod(sizes[name] for name in self.factors), self.name) if known else self
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    # -- as a number ----------------------------------------------------------------------------
+    def _scalar(self) -> Any:
+        """The size as a scalar, which can be computed with."""
+        from matgrad.program.entries import lifted
+
+        return lifted(self)
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, Size):
+            return Size(f"{self.name}{TIMES}{other.name}", self.questions)
+        return self._scalar() * other
+
+    __add__, __radd__, __sub__, __rsub__ = map(_of_scalar, ("__add__", "__radd__", "__sub__", "__rsub__"))
+    __rmul__, __truediv__, __rtruediv__ = map(_of_scalar, ("__rmul__", "__truediv__", "__rtruediv__"))
+    __pow__, __neg__ = map(_of_scalar, ("__pow__", "__neg__"))
+
+    # -- comparisons ----------------------------------------------------------------------------
+    def __eq__(self, other: object) -> bool:
+        """Whether the sizes have the same name; otherwise they are taken to be different, and that is remembered."""
+        if isinstance(other, Size) and self.name == other.name:
+            return True
+        other = as_number(other)
+        if isinstance(other, Size) or (isinstance(other, int | float) and other > 1 and other == int(other)):
+            self.questions.others.append(f"{self} = {other}")
+        elif other == 1:
+            self.questions.ones |= {*self.factors}
+        return False
+
+    def __le__(self, other: Any) -> bool:
+        """Whether it is at most a number, which is known for numbers below 2: it is taken not to be 1."""
+        other = as_number(other)
+        if not isinstance(other, int | float) or other >= 2:
+            raise TypeError(f"{self} ≤ {other}: the size {self} has no number; a proof is for all sizes")
+        if other >= 1:
+            self.questions.ones |= {*self.factors}
+        return False
+
+    def __lt__(self, other: Any) -> bool:
+        other = as_number(other)
+        return self <= (other - 1 if isinstance(other, int) else other)
+
+    def __gt__(self, other: Any) -> bool:
+        return not self <= other
+
+    def __ge__(self, other: Any) -> bool:
+        return not self < other
+
+    def _no_number(self, *others: Any) -> NoReturn:
+        raise TypeError(f"the size {self} has no number: a proof is for all sizes")
+
+    __int__ = __float__ = __index__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = _no_number
+
+
+class BoundSize(int, Size):  # type: ignore[misc]
+    """A size with a name and a number: an int that is printed by its name."""
+
+    def __new__(cls, number: int, name: str) -> BoundSize:
+        """The size `number` called `name`."""
+        return super().__new__(cls, number)
+
+    def __init__(self, number: int, name: str) -> None:
+        self.name = name
 
     def __getnewargs__(self) -> tuple[int, str]:  # type: ignore[override]
         """What a copy is made from."""
@@ -33,6 +132,11 @@ class Size(int):
 def size_name(n: Any) -> Any:
     """The name of a size that has one, and anything else as it is."""
     return getattr(n, "name", n)
+
+
+def is_same(m: Any, n: Any) -> bool:
+    """Whether two sizes are equal; unlike ``==``, it does not count as a question about them."""
+    return m is n or (m == n if isinstance(m, int) and isinstance(n, int) else size_name(m) == size_name(n))
 
 
 class ShapeRule:
@@ -66,7 +170,7 @@ class ShapeRule:
             for pattern, shape in zip(patterns, shapes, strict=True)
         ]
 
-    def result(self, operands: Sequence[Shape], given: Mapping[str, int]) -> Shape | None:
+    def result(self, operands: Sequence[Shape], given: Mapping[str, Any]) -> Shape | None:
         """The shape of the result; None if those of the operands do not fit.
 
         `given` has the sizes that do not follow from the operands, such as m in ``1 n -> m n``.
@@ -85,7 +189,7 @@ def _patterns(rule: str) -> list[Pattern]:
     return [SCALAR if shape.strip() == "()" else tuple(shape.split()) for shape in shapes]
 
 
-def _match(patterns: Sequence[Pattern], shapes: Sequence[Shape], given: Mapping[str, int]) -> dict[str, Any] | None:
+def _match(patterns: Sequence[Pattern], shapes: Sequence[Shape], given: Mapping[str, Any]) -> dict[str, Any] | None:
     """What the names in the patterns stand for; None if the shapes do not fit."""
     sizes: dict[str, Any] = {"1": 1, **given}
     fit = len(patterns) == len(shapes) and all(map(_fits, patterns, shapes, repeat(sizes)))
@@ -95,10 +199,9 @@ def _match(patterns: Sequence[Pattern], shapes: Sequence[Shape], given: Mapping[
 def _fits(pattern: Pattern, shape: Shape, sizes: dict[str, Any]) -> bool:
     """Whether a shape fits a pattern and the sizes found so far; its own sizes are added to those."""
     if pattern == ANY:
-        return len(shape) in (0, 2) and sizes.setdefault("*", shape) == shape
-    return len(pattern) == len(shape) and all(
-        sizes.setdefault(name, n) == n for name, n in zip(pattern, shape, strict=True)
-    )
+        first = sizes.setdefault("*", shape)
+        return len(shape) in (0, 2) and len(first) == len(shape) and all(map(is_same, first, shape))
+    return len(pattern) == len(shape) and all(map(is_same, map(sizes.setdefault, pattern, shape), shape))
 
 
 def product_of(names: str, sizes: Mapping[str, int]) -> int:

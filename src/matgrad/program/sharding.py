@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from matgrad.distributed.group import part
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import EXAMPLES, Program, Value
-from matgrad.program.shapes import Pattern, Shape, Size, size_name
+from matgrad.program.shapes import BoundSize, Pattern, Shape, Size, size_name
 
 
 class Placement(Enum):
@@ -196,7 +196,7 @@ class _Sharder:
             what = value.name or value.operation
             raise ValueError(f"{what} has {n} {placement.value}, expected at least one for each of {self.size} ranks")
         rows = part(n, self.rank, self.size)
-        own = Size(rows.stop - rows.start, f"{size_name(n)}/{self.size}")
+        own = BoundSize(rows.stop - rows.start, f"{size_name(n)}/{self.size}")
         return (*value.shape[:axis], own, *value.shape[axis + 1 :])
 
 

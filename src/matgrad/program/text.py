@@ -11,11 +11,12 @@ import numpy as np
 
 from matgrad.backends.base import DTYPES
 from matgrad.layers.state import SUPPORT
-from matgrad.program.operations import LEVELS, OPERATIONS, Level, Notation
+from matgrad.program.operations import LEVELS, ROWS, Level, Notation
 from matgrad.program.program import Program, Value
-from matgrad.program.shapes import size_name
+from matgrad.program.shapes import Size, size_name
 
 TINY = tuple(float(np.finfo(dtype).tiny) for dtype in DTYPES)  # what `positive` adds, which changes nothing but zeros
+Piece = tuple[str, Level]  # an expression, and how tightly it binds
 DEEPEST = 25  # the most operations nested in one line; a deeper value gets a line of its own
 
 
@@ -27,7 +28,7 @@ def program_text(program: Program) -> str:
 class Printer:
     """Names for the values of a program, and their expressions; a subclass may write them differently."""
 
-    times, top = "·", "ᵀ"
+    times, top, like = "·", "ᵀ", ""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -51,13 +52,13 @@ class Printer:
                 ):
                     self.names[value] = next(temporary)
 
-    def name(self, name: str) -> tuple[str, Level]:
+    def name(self, name: str) -> Piece:
         """A name as it is written, and how tightly it binds."""
         return name, "atom"
 
-    def number(self, x: Any) -> tuple[str, Level]:
+    def number(self, x: Any) -> Piece:
         """A number, or the name of a size, and how tightly it binds."""
-        return "tiny" if x in TINY else getattr(x, "name", f"{x:g}"), "atom"
+        return "tiny" if x in TINY else size_name(x) if isinstance(x, Size) else f"{x:g}", "atom"
 
     def size(self, n: Any) -> str:
         """A size, or its name, as the index of a matrix."""
@@ -69,7 +70,7 @@ class Printer:
 
     def notation(self, value: Value) -> Notation:
         """How the operation of a value is written."""
-        return OPERATIONS[value.operation].text_of(value)
+        return ROWS[value.operation].text_of(value)
 
     def inputs(self) -> list[Value]:
         """The inputs that are read."""
@@ -104,13 +105,13 @@ class Printer:
         text, binds = self.name(self.names[value]) if value in self.names else self.expression(value)
         return text if LEVELS.index(binds) >= LEVELS.index(level) else self.parenthesized(text)
 
-    def expression(self, value: Value) -> tuple[str, Level]:
+    def expression(self, value: Value) -> Piece:
         """The expression that gives a value, and how tightly it binds."""
         if value.operation == "number":
             return self.number(value.number)
         template, binds = self.notation(value)
-        sizes = OPERATIONS[value.operation].shapes.sizes(value.shape, [x.shape for x in value.operands]) or {}
-        named = {name: self.size(size_name(n)) for name, n in sizes.items()}
+        sizes = ROWS[value.operation].shapes.sizes(value.shape, [x.shape for x in value.operands]) or {}
+        named = {name: self.size(size_name(n)) for name, n in sizes.items()} | {"like": self.like}
         return template.format(*(_Operand(self, x) for x in value.operands), **named), binds
 
     def signed(self, factor: Value) -> str:

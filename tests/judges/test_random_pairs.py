@@ -11,6 +11,7 @@ import pytest
 
 from index_support import BINARY, INPUTS, UNARY, Matrix, Program, centered, random_program, run, symbolic_inputs
 from matgrad.index_notation.expressions import UndefinedError
+from matgrad.judges.matrices import IndexMatrix, is_proved
 from matgrad.matrix_operations import (
     column_repeat,
     columns_sum,
@@ -26,7 +27,6 @@ from matgrad.matrix_operations import (
     row_repeat,
     rows_sum,
 )
-from matgrad.proofs.matrices import IndexMatrix, is_proved
 from matgrad.softmax_functions import log_softmax, softmax, stable_log_softmax, stable_softmax
 
 # -- equal pairs: the same operation, written in another way --------------------------------------------
@@ -188,7 +188,8 @@ def unequal_pair(seed: int) -> tuple[IndexMatrix, IndexMatrix]:
                 if not differ(expected, values(partial(run, other), seed)):
                     continue
                 B = run(other, symbolic_inputs())
-            except (ValueError, UndefinedError, RecursionError):  # it does not fit, or has no canonical form in reach
+                assert B.entry.key is not None
+            except (TypeError, ValueError, UndefinedError, RecursionError):  # it does not fit, or has no form in reach
                 continue
             if [str(n) for n in A.shape] == [str(n) for n in B.shape]:
                 return A, B
