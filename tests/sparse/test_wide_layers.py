@@ -12,6 +12,7 @@ import scipy.sparse
 import matgrad as mg
 from matgrad.callbacks import Statistics
 from matgrad.datasets import DataLoader
+from matgrad.distributed.group import Alone
 from matgrad.evaluation import measures
 from matgrad.evaluation.measures import evaluation_batch
 from matgrad.sparse.support import Support
@@ -50,7 +51,7 @@ def test_statistics_and_predictions_do_not_depend_on_the_size_of_these_batches(m
     sizes: list[int] = []
 
     def measured() -> tuple[np.ndarray, dict[str, float]]:
-        run: Any = SimpleNamespace(M=M, loss=mg.SoftmaxCrossEntropyLoss(), compiled=True, group=None)
+        run: Any = SimpleNamespace(M=M, loss=mg.SoftmaxCrossEntropyLoss(), compiled=True, group=Alone())
         return M.predict(X), Statistics({"": DataLoader(X, t, 8, classes=3)}).measured(run)
 
     (Y, values), original = measured(), DataLoader.in_order

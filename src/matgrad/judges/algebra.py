@@ -133,13 +133,11 @@ class Algebra:
         about: str,
         found: Any,
         expected: Any,
-        start: float = 0,
         prefix: str = "",
     ) -> Check:
         """The verdict on what a class or function computes, compared with what it should compute; see `judged`."""
-        start = max(start, self.started)
         method, problem = self.compared(found, expected)
-        check = judged(thing, quantity, origin, about, problem, method=method, start=start, prefix=prefix)
+        check = judged(thing, quantity, origin, about, problem, method=method, start=self.started, prefix=prefix)
         self.started = time.perf_counter()
         return check
 
