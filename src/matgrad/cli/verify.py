@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matgrad.inspection.verdicts import Check
     from matgrad.judges.suite import Case
 
-ALL_SIZES, PROVED = "all sizes", "proved for all sizes"
+ALL_SIZES = "all sizes"
 MEANING = (
     "proved: for all sizes of 1 or more, and all real numbers for which both sides are defined, except where a "
     "condition such as x ≥ 0, or a maximum, changes"
@@ -69,7 +69,7 @@ def verify(
         _print(checks, judges)
         for judge in judges:
             found = [check.ok for other, check in judged if other == judge]
-            click.echo(f"{judge}: {sum(found)} of {len(found)} {PROVED if judge == ALL_SIZES else 'right'}")
+            click.echo(f"{judge}: {sum(found)} of {len(found)} {"proved" if judge == ALL_SIZES else "right"}")
         click.echo(f"in {time.perf_counter() - start:.0f} s")
         if ALL_SIZES in judges:
             click.echo(MEANING)
