@@ -69,7 +69,8 @@ def verify(
         _print(checks, judges)
         for judge in judges:
             found = [check.ok for other, check in judged if other == judge]
-            click.echo(f"{judge}: {sum(found)} of {len(found)} {"proved" if judge == ALL_SIZES else "right"}")
+            right = "proved" if judge == ALL_SIZES else "right"
+            click.echo(f"{judge}: {sum(found)} of {len(found)} {right}")
         click.echo(f"in {time.perf_counter() - start:.0f} s")
         if ALL_SIZES in judges:
             click.echo(MEANING)
