@@ -1,4 +1,4 @@
-"""Loss and accuracy after each epoch, and the end of a diverging run."""
+"""Loss and accuracy after each epoch."""
 
 from __future__ import annotations
 

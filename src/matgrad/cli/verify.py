@@ -27,7 +27,7 @@ MEANING = (
 )
 
 
-@click.command(cls=Command, short_help="Check every equation symbolically.")
+@click.command(cls=Command, short_help="Check every equation.")
 @option("Options", "--layer", multiple=True, metavar="NAME", help="Only this layer, loss, optimizer … Repeatable.")
 @option("Options", "--quick", is_flag=True, help="Only a selection, which takes seconds.")
 @option("Options", "--all-sizes", is_flag=True, help="Only prove the equations for all sizes N, D and K.")

@@ -1,4 +1,4 @@
-"""The normal form of terms: polynomials.
+"""The normal form of values: polynomials.
 
 Sums over rows and columns and products of matrices are expanded, and factors that do not depend on what is summed
 over are taken out of them:

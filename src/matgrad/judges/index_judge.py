@@ -200,7 +200,7 @@ def subsets(names: set[str]) -> Iterator[frozenset[str]]:
         yield from map(frozenset, combinations(sorted(names), number))
 
 
-# -- classes of one's own -----------------------------------------------------------------------
+# -- user-defined classes -----------------------------------------------------------------------
 
 
 def prove_layer(make: MakeLayer, *, training: bool = True) -> list[Check]:

@@ -158,7 +158,7 @@ class NumbersAlgebra(Algebra):
     def layer(self, make: MakeLayer) -> Layer:
         """The layer in float64 on NumPy, with parameters and statistics that are not 0 or 1.
 
-        Those of a layer of one's own stay near the initial ones: perhaps they must not be negative.
+        Those of a user-defined layer stay near the initial ones: perhaps they must not be negative.
         """
         layer = make(self.sizes["D"], self.sizes["K"]).clone()
         self.name = type(layer).__name__

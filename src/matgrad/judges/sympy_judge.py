@@ -30,7 +30,7 @@ from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 
-# where activation functions are looked at besides random points: no threshold that anybody would choose
+# where activation functions are looked at besides random points: unlikely to be a threshold
 POSITIVE = "0.11 0.53 1.3 2.3 3.1 5.7 8.9 12.3 16.1 21.3 27.1 36.7 47.3 66.1 430.3"
 GRID = tuple(sign * sp.Rational(x) for x in POSITIVE.split() for sign in (1, -1))
 DROPOUT = sp.Rational(3, 10)  # the rate with which dropout is checked
@@ -217,7 +217,7 @@ CORNERS: dict[type[ActivationFunction], tuple[tuple[Callable, Callable], ...]] =
 }
 
 
-# -- classes of one's own, without a word on definitions that they do not have -------------------
+# -- user-defined classes, without a word on definitions that they do not have -------------------
 
 
 def check_layer(layer: Layer, *, N: int = N) -> list[Check]:

@@ -1,4 +1,4 @@
-"""What linear-type layers have: weights W and b, their initial values, and a support."""
+"""Weights W and bias b of linear layers: initial values, and supports."""
 
 from __future__ import annotations
 

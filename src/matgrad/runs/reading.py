@@ -1,4 +1,4 @@
-"""The records and logs of runs, as read from files that anybody may have written."""
+"""The records and logs of runs, as read from untrusted files."""
 
 from __future__ import annotations
 
