@@ -16,9 +16,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from matgrad.exchange.chain import at, model_of, reading
+from matgrad.exchange.chain import model_of
 from matgrad.exchange.keras_layers import Config, Part, layers_of, operations_of
-from matgrad.foundation.files import DAMAGED_ARCHIVE, parse_json
+from matgrad.foundation.files import DAMAGED_ARCHIVE, naming, parse_json
 from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
@@ -28,7 +28,7 @@ MEMBERS = {"metadata.json", CONFIGURATION, WEIGHTS}
 
 def load_keras(path: str | Path) -> MultilayerPerceptron:
     """The model in a .keras file; it is compared with the layers of Keras, where that is installed."""
-    with reading(path):
+    with naming(path):
         parts = parts_in(path)
         try:
             from matgrad.exchange.keras_models import outputs_of
@@ -83,7 +83,7 @@ def _group(model: Config, places: tuple[Config, ...]) -> list[str]:
 
 def _arrays(file: h5py.File, names: list[str], limit: int) -> list[np.ndarray]:
     """The arrays 0, 1, … in a group."""
-    with at(f"{WEIGHTS}: {'/'.join(names)}"):
+    with naming(f"{WEIGHTS}: {'/'.join(names)}"):
         group: Any = file
         for name in names:
             group = _member(group, name, h5py.Group)

@@ -11,7 +11,8 @@ import numpy as np
 from matgrad import activation_functions as af
 from matgrad.backends.base import DTYPES
 from matgrad.exchange import chain
-from matgrad.exchange.chain import Operation, at
+from matgrad.exchange.chain import Operation
+from matgrad.foundation.files import naming
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 
 MODELS = {"Sequential": "keras", "Functional": "keras.src.models.functional"}  # with their modules
@@ -48,9 +49,9 @@ class Part:
         """A setting that is a number."""
         return float(self.config[name])
 
-    def expect(self, **allowed: tuple[Any, ...]) -> None:
-        """Raise if settings have other values; one that is not there counts as None."""
-        for name, values in allowed.items():
+    def check(self) -> None:
+        """Raise if settings have values other than those in `EXPECTED`; one that is not there counts as None."""
+        for name, values in EXPECTED.get(self.kind, {}).items():
             if (found := self.config.get(name)) not in values:
                 raise ValueError(f"found {name}={found!r}, expected {' or '.join(map(repr, values))}")
 
@@ -89,7 +90,7 @@ def layers_of(model: Config, path: tuple[Config, ...] = ()) -> Iterator[tuple[Co
                     f"found inputs of shape {shape}, expected examples × features, or a layer Flatten first"
                 )
             is_flat = True
-            with at(place(kind, layer["config"])):
+            with naming(place(kind, layer["config"])):
                 _check_class(kind, layer["module"], dict.fromkeys(READERS, "keras.layers"))
             yield (*path, layer)
 
@@ -97,7 +98,8 @@ def layers_of(model: Config, path: tuple[Config, ...] = ()) -> Iterator[tuple[Co
 def operations_of(parts: list[Part]) -> Iterator[tuple[str, Operation]]:
     """The operations of layers, with their places."""
     for part in parts:
-        with at(part.where):
+        with naming(part.where):
+            part.check()
             operations = READERS[part.kind](part)
         yield from ((part.where, operation) for operation in operations)
 
@@ -125,11 +127,11 @@ def _check_chain(config: Config, layers: list[Config]) -> None:
 
 
 def _dense(layer: Part) -> list[Operation]:
-    layer.expect(use_bias=(True, False), quantization_config=(None,), lora_rank=(None,))
-    arrays = layer.named("kernel", *["bias"] * layer.config["use_bias"])
+    arrays = layer.named("kernel", *(["bias"] if layer.config["use_bias"] else []))
     W = arrays["kernel"]
     K = W.shape[1]
-    layer.expect(units=(K,))
+    if layer.config["units"] != K:
+        raise ValueError(f"found units={layer.config['units']!r}, expected {K}")
     return [chain.Affine(W.T, arrays.get("bias", np.zeros(K, W.dtype))), *_activation(layer)]
 
 
@@ -141,35 +143,30 @@ def _activation(layer: Part) -> list[Operation]:
 
 
 def _batch_normalization(layer: Part) -> list[Operation]:
-    layer.expect(axis=AXES, renorm=(False, None))
     settings = {"epsilon": layer.number("epsilon"), "momentum": chain.complement(layer.number("momentum"))}
     return [chain.normalizing(BatchNormalizationLayer, _rows(layer, "mean", "variance"), **settings)]
 
 
 def _layer_normalization(layer: Part) -> list[Operation]:
-    layer.expect(axis=AXES, rms_scaling=(False, None))
     return [chain.normalizing(LayerNormalizationLayer, _rows(layer), epsilon=layer.number("epsilon"))]
 
 
 def _rows(layer: Part, *statistics: str) -> Iterable[np.ndarray]:
     """γ and β, 1 and 0 if the layer has none of them, and statistics."""
-    layer.expect(scale=(True, False), center=(True, False))
-    names = ["gamma"] * layer.config["scale"] + ["beta"] * layer.config["center"] + [*statistics]
-    if not names:
+    names = [name for name, option in (("gamma", "scale"), ("beta", "center")) if layer.config[option]]
+    found = layer.named(*names, *statistics)
+    if not found:
         raise ValueError("found scale=False and center=False, expected one of them to be True")
-    found = layer.named(*names)
-    like = found[names[-1]]
+    like = next(iter(found.values()))
     return ({"gamma": np.ones_like(like), "beta": np.zeros_like(like)} | found).values()
 
 
 def _rms_normalization(layer: Part) -> list[Operation]:
-    layer.expect(axis=AXES)
     return [chain.normalizing(RMSNormalizationLayer, layer.named("gamma").values(), epsilon=layer.number("epsilon"))]
 
 
 def _relu(layer: Part) -> list[Operation]:
     """A layer that is x above a threshold, and has a slope below it, but not both."""
-    layer.expect(max_value=(None,))
     slope, threshold = layer.number("negative_slope"), layer.number("threshold")
     if slope and threshold:
         raise ValueError(f"found negative_slope={slope} and threshold={threshold}, expected one of them to be 0")
@@ -179,7 +176,6 @@ def _relu(layer: Part) -> list[Operation]:
 
 
 def _normalization(layer: Part) -> list[Operation]:
-    layer.expect(axis=AXES, invert=(True, False))
     if layer.config["mean"] is None:
         mean, variance, _ = layer.named("mean", "variance", "count").values()
     else:
@@ -192,49 +188,39 @@ def _normalization(layer: Part) -> list[Operation]:
     return [chain.Denormalize(normalization) if layer.config["invert"] else chain.Normalize(normalization)]
 
 
-def _softmax(layer: Part) -> list[Operation]:
-    layer.expect(axis=(-1, 1))
-    return [chain.Softmax()]
-
-
-def _flatten(layer: Part) -> list[Operation]:
-    layer.expect(data_format=(None, "channels_last"))
-    return []
-
-
-def _dropout(layer: Part) -> list[Operation]:
-    layer.expect(noise_shape=(None,))
-    return [chain.Dropout(layer.number("rate"))]
-
-
-FUNCTIONS: dict[str, type] = {  # without settings
-    "relu": af.ReLUActivation,
-    "tanh": af.HyperbolicTangentActivation,
-    "sigmoid": af.SigmoidActivation,
-    "gelu": af.GELUActivation,
-    "silu": af.SiLUActivation,
-    "softplus": af.SoftplusActivation,
-    "log_softmax": chain.LogSoftmax,
-}
-ACTIVATIONS: dict[str, Callable[[], Any]] = FUNCTIONS | {
+ACTIVATIONS: dict[str, Callable[[], Any]] = {
+    **{names.keras: function for function, names in chain.FUNCTIONS.items()},
     "linear": lambda: None,
     "leaky_relu": lambda: chain.with_slope(0.2),
     "elu": af.ELUActivation,
     "softmax": chain.Softmax,
+    "log_softmax": chain.LogSoftmax,
 }
 
 READERS: dict[str, Callable[[Part], list[Operation]]] = {
     "Identity": lambda layer: [],
-    "Flatten": _flatten,
+    "Flatten": lambda layer: [],
     "Normalization": _normalization,
     "Dense": _dense,
     "BatchNormalization": _batch_normalization,
     "LayerNormalization": _layer_normalization,
     "RMSNormalization": _rms_normalization,
-    "Dropout": _dropout,
+    "Dropout": lambda layer: [chain.Dropout(layer.number("rate"))],
     "Activation": _activation,
     "ReLU": _relu,
     "LeakyReLU": lambda layer: [chain.with_slope(layer.number("negative_slope"))],
     "ELU": lambda layer: [af.ELUActivation(layer.number("alpha"))],
-    "Softmax": _softmax,
+    "Softmax": lambda layer: [chain.Softmax()],
+}
+
+EXPECTED: dict[str, dict[str, tuple[Any, ...]]] = {  # the values that settings may have, also where Keras is missing
+    "Flatten": {"data_format": (None, "channels_last")},
+    "Normalization": {"axis": AXES},
+    "Dense": {"quantization_config": (None,), "lora_rank": (None,)},
+    "BatchNormalization": {"axis": AXES, "renorm": (False, None)},
+    "LayerNormalization": {"axis": AXES, "rms_scaling": (False, None)},
+    "RMSNormalization": {"axis": AXES},
+    "Dropout": {"noise_shape": (None,)},
+    "ReLU": {"max_value": (None,)},
+    "Softmax": {"axis": (-1, 1)},
 }

@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from matgrad.backends.base import DTYPES
-from matgrad.exchange.chain import Outputs, at
+from matgrad.exchange.chain import Outputs
+from matgrad.foundation.files import naming
 from matgrad.foundation.limits import check_bytes
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
@@ -53,11 +54,8 @@ class Graph:
     def take(self) -> Node:
         """The next node, which must take the last output; its own output is then the last one."""
         node = self.left.popleft()
-        with at(node.where):
-            if node.proto.domain not in ("", "ai.onnx"):
-                raise ValueError(f"belongs to {node.proto.domain!r}, expected the operators of ONNX itself")
-            if self.last not in node.proto.input:
-                raise ValueError(f"expected a chain of nodes, here one that takes {self.last!r}")
+        if self.last not in node.proto.input:
+            raise ValueError(f"{node.where}: expected a chain of nodes, here one that takes {self.last!r}")
         self.last = node.proto.output[0]
         return node
 
@@ -80,7 +78,7 @@ class Graph:
 
     def matrix(self, name: str) -> Any:
         """A constant: an array, or a sparse matrix."""
-        with at(f"tensor {name!r}"):
+        with naming(f"tensor {name!r}"):
             tensor = self.constants[name]
             if isinstance(tensor, TensorProto):
                 return self._array(tensor)

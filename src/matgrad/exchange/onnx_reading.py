@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import TensorProto
 
 from matgrad import activation_functions as af
 from matgrad.datasets.normalization import KINDS, Normalization
 from matgrad.exchange import chain
-from matgrad.exchange.chain import Operation, at, model_of, reading
+from matgrad.exchange.chain import Operation, always, model_of
 from matgrad.exchange.onnx_graph import Graph, Node
 from matgrad.exchange.onnx_writing import METADATA
+from matgrad.foundation.files import naming
 from matgrad.foundation.limits import MEMBERS, check_bytes, check_count, file_limit
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
 from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -29,7 +29,7 @@ OLDEST = 9  # version of the operators
 
 def from_onnx(path: str | Path) -> MultilayerPerceptron:
     """The model in an ONNX file; see `matgrad.exchange`."""
-    with reading(path):
+    with naming(path):
         proto = _read(path)
         texts = {entry.key: entry.value for entry in proto.metadata_props}
         information: dict[str, Any] = {}
@@ -69,7 +69,7 @@ def _operations(graph: Graph) -> Iterator[tuple[str, Operation]]:
     """The operations of the nodes, with their places."""
     while graph.left:
         node = graph.take()
-        with at(node.where):
+        with naming(node.where):
             if node.kind not in READERS:
                 raise ValueError(f"unknown operator; known: {', '.join(READERS)}")
             operation = READERS[node.kind](node)
@@ -121,21 +121,13 @@ def _batch_normalization(node: Node) -> Operation:
     return chain.normalizing(BatchNormalizationLayer, map(_row, node.matrices(4, 4)), **settings)
 
 
-def _layer_normalization(node: Node) -> Operation:
-    gamma, *beta = map(_row, node.matrices(1, 2))
-    rows = [gamma, *(beta or [np.zeros_like(gamma)])]
-    return chain.normalizing(LayerNormalizationLayer, rows, epsilon=_epsilon_of_rows(node))
-
-
-def _rms_normalization(node: Node) -> Operation:
-    return chain.normalizing(RMSNormalizationLayer, map(_row, node.matrices(1, 1)), epsilon=_epsilon_of_rows(node))
-
-
-def _epsilon_of_rows(node: Node) -> float:
-    """The ε of a node that normalizes rows, which ONNX does in float32."""
-    if node.graph.dtype != "float32" or node.attribute("stash_type", 1) != TensorProto.FLOAT:
-        raise ValueError("expected all in float32")
-    return node.attribute("epsilon", 1e-5)
+def _row_normalization(node: Node) -> Operation:
+    """A normalization of rows; RMS normalization has no β, and layer normalization may lack it."""
+    rows, is_rms = [_row(A) for A in node.matrices(1, 2)], node.kind == "RMSNormalization"
+    if len(rows) == 1 and not is_rms:
+        rows.append(np.zeros_like(rows[0]))
+    cls = RMSNormalizationLayer if is_rms else LayerNormalizationLayer
+    return chain.normalizing(cls, rows, epsilon=node.attribute("epsilon", 1e-5))
 
 
 def _prelu(node: Node) -> Operation:
@@ -151,22 +143,17 @@ def _sigmoid(node: Node) -> Operation:
     return af.SigmoidActivation() if product is None else af.SiLUActivation()
 
 
-def _normalize(node: Node) -> chain.Normalize:
-    (offset,) = node.matrices(1, 1)
-    divide = node.graph.follow("Div")
-    if divide is None:
-        raise ValueError("expected a Div after it, as in the normalization of inputs")
-    (scale,) = divide.matrices(1, 1)
-    return chain.Normalize(chain.normalization_of(_row(offset), _row(scale)))
-
-
-def _denormalize(node: Node) -> chain.Denormalize:
-    (scale,) = node.matrices(1, 1, commutes=True)
-    add = node.graph.follow("Add")
-    if add is None:
-        raise ValueError("expected an Add after it, as in the normalization of targets")
-    (offset,) = add.matrices(1, 1, commutes=True)
-    return chain.Denormalize(chain.normalization_of(_row(offset), _row(scale)))
+def _normalization(node: Node) -> chain.Normalize | chain.Denormalize:
+    """(X - offset) / scale or Y·scale + offset, which are two nodes."""
+    is_inverse = node.kind == "Mul"
+    (first,) = node.matrices(1, 1, commutes=is_inverse)
+    after = node.graph.follow("Add" if is_inverse else "Div")
+    if after is None:
+        raise ValueError("expected a Sub, then a Div, or a Mul, then an Add, as in a normalization")
+    (second,) = after.matrices(1, 1, commutes=is_inverse)
+    if is_inverse:
+        return chain.Denormalize(chain.normalization_of(_row(second), _row(first)))
+    return chain.Normalize(chain.normalization_of(_row(first), _row(second)))
 
 
 def _gelu(node: Node) -> Operation:
@@ -175,36 +162,23 @@ def _gelu(node: Node) -> Operation:
     return af.GELUActivation()
 
 
-def _plain(make: Callable[[], Operation]) -> Callable[[Node], Operation]:
-    """A reader of nodes that take no constants; the comparison of outputs finds settings that are not the default."""
-
-    def read(node: Node) -> Operation:
-        node.matrices(0, 0)
-        return make()
-
-    return read
-
-
 READERS: dict[str, Callable[[Node], Operation | None]] = {
     "Gemm": _gemm,
     "MatMul": _matmul,
-    "Softmax": _plain(chain.Softmax),
-    "LogSoftmax": _plain(chain.LogSoftmax),
+    "Softmax": always(chain.Softmax),
+    "LogSoftmax": always(chain.LogSoftmax),
     "BatchNormalization": _batch_normalization,
-    "LayerNormalization": _layer_normalization,
-    "RMSNormalization": _rms_normalization,
-    "Sub": _normalize,
-    "Mul": _denormalize,
-    "Relu": _plain(af.ReLUActivation),
+    "LayerNormalization": _row_normalization,
+    "RMSNormalization": _row_normalization,
+    "Sub": _normalization,
+    "Mul": _normalization,
+    **{names.onnx: always(function) for function, names in chain.FUNCTIONS.items()},
     "LeakyRelu": lambda node: chain.with_slope(node.attribute("alpha", 0.01)),
     "PRelu": _prelu,
     "ThresholdedRelu": lambda node: af.TReLUActivation(chain.above(node.attribute("alpha", 1.0), node.graph.dtype)),
-    "Tanh": _plain(af.HyperbolicTangentActivation),
     "Sigmoid": _sigmoid,
     "Gelu": _gelu,
-    "Swish": _plain(af.SiLUActivation),
     "Elu": lambda node: af.ELUActivation(node.attribute("alpha", 1.0)),
-    "Softplus": _plain(af.SoftplusActivation),
     "Identity": lambda node: None,
     "Flatten": lambda node: None,
     "Dropout": lambda node: None,

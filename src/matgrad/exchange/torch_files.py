@@ -15,9 +15,8 @@ import torch
 from safetensors.torch import save
 
 from matgrad.datasets.normalization import KINDS, Normalization
-from matgrad.exchange.chain import reading
 from matgrad.exchange.torch_models import from_torch, to_torch
-from matgrad.foundation.files import read_safetensors
+from matgrad.foundation.files import naming, read_safetensors
 from matgrad.foundation.limits import check_bytes, file_limit
 from matgrad.foundation.numbers import preserved_generator
 from matgrad.foundation.writing import atomic_write
@@ -44,7 +43,7 @@ def load_torch(path: str | Path) -> MultilayerPerceptron:
             f"{path}: a state dictionary alone, without the description of a model; make the module, let it "
             "load_state_dict(safetensors.torch.load_file(...)), and use mg.from_torch"
         )
-    with reading(path):
+    with naming(path):
         description, information = read_description({"matgrad": np.array(metadata[DESCRIPTION])}, "the description")
         check_bytes(model_bytes(description["layers"], description["sizes"]), "the model", file_limit(path))
         module = to_torch(_like(description, information))

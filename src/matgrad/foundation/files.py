@@ -25,6 +25,7 @@ from matgrad.foundation.limits import (
     check_bytes,
     check_count,
     file_limit,
+    is_out_of_memory,
 )
 
 try:
@@ -61,13 +62,23 @@ def why_unreadable(error: Exception) -> str:
 
 
 @contextmanager
-def naming(path: str | Path, problem: str = "") -> Iterator[None]:
-    """Turn what invalid content of a file makes us raise into a ValueError that begins with its name."""
+def naming(where: str | Path, problem: str = "") -> Iterator[None]:
+    """Turn what invalid content makes us raise into a ValueError that begins with the name of its file or part."""
     try:
         yield
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        reason = f"there is no {error}" if isinstance(error, KeyError) else error
-        raise ValueError(f"{path}: {problem}{reason}") from None
+    except ValueError as error:
+        reason: object = f"{problem}{error}"
+    except KeyError as error:
+        reason = f"{problem}there is no {error}"
+    except OSError as error:
+        reason = why_unreadable(error)
+    except (LookupError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
+        reason = f"{problem or 'damaged, or not such a file: '}{error}"
+    else:
+        return
+    raise ValueError(f"{where}: {reason}")
 
 
 # what a damaged archive may raise
