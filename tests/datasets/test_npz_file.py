@@ -100,7 +100,7 @@ class Touch:
 
 def test_pickled_objects_are_refused_and_not_executed(tmp_path: Path):
     np.savez(tmp_path / "a.npz", **ARRAYS | {"Ttest": np.array([Touch(tmp_path / "trace")], dtype=object)})
-    with pytest.raises(DataError, match=r"a.npz: Ttest: not an array of .*found object"):
+    with pytest.raises(DataError, match=r"a.npz: Ttest: not an array of .*Object arrays cannot be loaded"):
         npz(tmp_path / "a.npz")
     assert not (tmp_path / "trace").exists()
 

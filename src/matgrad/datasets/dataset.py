@@ -59,7 +59,13 @@ class Dataset:
         where = name if source is None else source
         X, T = _checked_part(where, "train", Xtrain, Ttrain)
         Xt, Tt = _checked_part(where, "test", Xtest, Ttest)
-        _check_parts(where, X, T, Xt, Tt)
+        if is_scipy(X) != is_scipy(Xt):
+            raise DataError(f"{where}: one of Xtrain and Xtest is sparse: expected both or none")
+        if (D := X.shape[1]) != (Dt := Xt.shape[1]):
+            raise DataError(f"{where}: Xtrain has {D} columns and Xtest has {Dt}: expected equal numbers")
+        if T.shape[1:] != Tt.shape[1:]:
+            kinds = ["classes" if A.ndim == 1 else f"{A.shape[1]} columns of numbers" for A in (T, Tt)]
+            raise DataError(f"{where}: Ttrain has {kinds[0]} and Ttest has {kinds[1]}: expected the same")
         if T.ndim == 1:
             classes = max(int(T.max()), int(Tt.max()), 0) + 1 if classes is None else classes
             size = sum(A.nbytes for A in parts_of("X", X).values())
@@ -133,14 +139,3 @@ def _checked_part(where: str, part: str, X: Any, T: Any) -> tuple[Any, np.ndarra
     else:
         T = np.ascontiguousarray(as_type(T.reshape(len(T), -1), np.float32, f"{where}: T{part}"))
     return X if is_scipy(X) else np.ascontiguousarray(X), T
-
-
-def _check_parts(where: str, X: Any, T: np.ndarray, Xt: Any, Tt: np.ndarray) -> None:
-    """Raise if training and test examples do not fit each other."""
-    if is_scipy(X) != is_scipy(Xt):
-        raise DataError(f"{where}: one of Xtrain and Xtest is sparse: expected both or none")
-    if X.shape[1] != Xt.shape[1]:
-        raise DataError(f"{where}: Xtrain has {X.shape[1]} columns and Xtest has {Xt.shape[1]}: expected equal numbers")
-    if T.shape[1:] != Tt.shape[1:]:
-        kinds = ["classes" if A.ndim == 1 else f"{A.shape[1]} columns of numbers" for A in (T, Tt)]
-        raise DataError(f"{where}: Ttrain has {kinds[0]} and Ttest has {kinds[1]}: expected the same")

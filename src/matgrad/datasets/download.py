@@ -98,14 +98,11 @@ def _fetch(path: Path, md5: str, mirrors: Sequence[str], report: Progress, timeo
                 part.unlink()
                 reason = f"wrong checksum: found MD5 {found}, expected {md5}; what was received is deleted"
                 is_final = not is_resumed  # what was resumed may have been wrong from the start
-            except HTTPError as error:
-                error.close()
-                if error.code == 416:  # nothing follows the part
-                    part.unlink(missing_ok=True)
-                reason = f"the server answers {error.code} {error.reason}"
-                is_final = 400 <= error.code < 500 and error.code not in (416, 429)  # 429: too many requests
             except (OSError, HTTPException, ValueError) as error:
-                reason, is_final = f"{error}", False
+                code = error.code if isinstance(error, HTTPError) else None
+                if code == 416:  # nothing follows the part
+                    part.unlink(missing_ok=True)
+                reason, is_final = f"{error}", code in range(400, 500) and code not in (416, 429)  # too many requests
             if is_final or attempt == retries:
                 break
             time.sleep(PAUSE * 2**attempt)

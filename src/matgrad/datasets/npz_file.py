@@ -43,12 +43,15 @@ def npz(file: str | os.PathLike[str], *, classes: int | None = None) -> Dataset:
         raise DataError(
             f"{path}: Ttrain has {sizes[1]} one-hot columns and Ttest has {sizes[2]}: expected equal numbers"
         )
+    A = arrays.get(RANGE)
+    if A is not None and (A.shape != (2,) or A.dtype.kind not in "fiu" or not np.isfinite(A).all() or not A[0] < A[1]):
+        raise DataError(f"{path}: {RANGE}: expected the smallest and the largest value, found {A.tolist()}")
     return Dataset.checked(
         path.stem,
         *(arrays[key] for key in KEYS),
         source=str(path),
         classes=next((K for K in sizes if K is not None), None),
-        value_range=_value_range(arrays[RANGE], f"{path}: {RANGE}") if RANGE in arrays else None,
+        value_range=None if A is None else (float(A[0]), float(A[1])),
     )
 
 
@@ -97,13 +100,6 @@ def _csr_array(parts: dict[str, np.ndarray], where: str) -> Any:
     return csr_array((values.reshape(-1), support.columns, support.starts), shape=support.shape)
 
 
-def _value_range(A: np.ndarray, where: str) -> tuple[float, float]:
-    """The two numbers in A, the first the smaller."""
-    if A.shape != (2,) or A.dtype.kind not in "fiu" or not np.isfinite(A).all() or not A[0] < A[1]:
-        raise DataError(f"{where}: expected the smallest and the largest value, found {A.tolist()}")
-    return float(A[0]), float(A[1])
-
-
 def _classes_of_one_hot(T: np.ndarray, where: str) -> tuple[np.ndarray, int | None]:
     """(the class of each row, the number of classes) of one-hot rows; (T, None) for other targets."""
     if T.ndim != 2 or T.shape[1] < 2 or T.dtype.kind not in "fiub":
@@ -131,7 +127,6 @@ class Preprocessed:
         if missing := [file.name for file in self._files if not file.is_file()]:
             raise DataError(f"{path}: no file {missing[0]}; expected epoch0.npz, epoch1.npz … without gaps")
         self.first = npz(self._files[0])
-        self._last = (0, self.first)
 
     def __len__(self) -> int:
         """The number of files."""
@@ -142,18 +137,15 @@ class Preprocessed:
 
     def __getitem__(self, i: int) -> Dataset:
         """The data set of epoch i, from 0: the content of file i mod the number of files."""
-        number = i % len(self)
-        if number and self._last[0] != number:
-            dataset = npz(self._files[number], classes=self.first.classes)
-            found, expected = ((d.input_size, d.output_size, d.classes) for d in (dataset, self.first))
-            if found != expected:
-                sizes = "{} inputs, {} outputs and {} classes".format
-                message = f"found {sizes(*found)}, expected {sizes(*expected)} as in {self._files[0].name}"
-                raise DataError(f"{self._files[number]}: {message}")
-            self._last = (number, dataset)
-        return self._last[1] if number else self.first
+        if (number := i % len(self)) == 0:
+            return self.first
+        dataset = npz(self._files[number], classes=self.first.classes)
+        found, expected = ((d.input_size, d.output_size, d.classes) for d in (dataset, self.first))
+        if found != expected:
+            sizes = "{} inputs, {} outputs and {} classes".format
+            message = f"found {sizes(*found)}, expected {sizes(*expected)} as in {self._files[0].name}"
+            raise DataError(f"{self._files[number]}: {message}")
+        return dataset
 
 
-def preprocessed(folder: str | os.PathLike[str]) -> Preprocessed:
-    """The data sets [0], [1], … of a folder with epoch0.npz, epoch1.npz, …, which are repeated as needed."""
-    return Preprocessed(folder)
+preprocessed = Preprocessed  # the data sets [0], [1], … of a folder
