@@ -172,14 +172,14 @@ def test_no_code_of_a_file_is_run(tmp_path):
         return {"module": module, "class_name": "system", "config": {"command": "touch evil"}}
 
     for change, message in (
-        (evil, "damaged, or not such a file"),
+        (evil, "not a.* or a damaged one"),
         (pickled, "found the activation {'class_name': '__lambda__'"),
         (lambda c: {"assets/x.txt": b"1"}, "expected the files config.json, .* in it, found"),
         (lambda c: {"model.weights.h5": b"hello"}, "model.weights.h5: not an HDF5 file"),
         (lambda c: c["config"]["layers"][1]["config"].update(units=10**12), "expected 3"),  # of which nothing is made
         (lambda c: c["config"]["layers"][1]["config"].update(kernel_initializer=own("os")), None),
         (lambda c: c["config"]["layers"].append(c["config"]["layers"][1]), "dense_1/vars"),
-        (lambda c: c["config"]["layers"].append(3), "damaged, or not such a file"),
+        (lambda c: c["config"]["layers"].append(3), "not a.* or a damaged one"),
     ):
         path = changed(source, tmp_path / "changed.keras", change)
         if message is None:

@@ -8,7 +8,7 @@ from importlib import resources
 
 import numpy as np
 
-from matgrad.datasets.dataset import DataError, Dataset
+from matgrad.datasets.dataset import Dataset
 from matgrad.foundation.limits import check_bytes
 
 SQUARES = 8  # per side of the checkerboard
@@ -60,7 +60,7 @@ def _generated(
 ) -> Dataset:
     """`size` examples for training and a fifth of that, at least one, for testing."""
     if size < 1:
-        raise DataError(f"{name}: size: expected 1 or more, found {size}")
+        raise ValueError(f"{name}: size: expected 1 or more, found {size}")
     check_bytes(16 * FEATURES * size, f"{name}: size {size}")
     rng = np.random.default_rng(seed)
     train, test = draw(rng, size), draw(rng, max(size // 5, 1))

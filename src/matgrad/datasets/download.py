@@ -12,8 +12,6 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from matgrad.datasets.dataset import DataError
-
 CHUNK = 1 << 16
 PAUSE = 1.0  # seconds before the second attempt, twice as many before the third, …
 
@@ -71,11 +69,11 @@ def get(
     ``progress(done, total, filename)`` reports bytes; the total may be None.
     """
     if name not in SOURCES:
-        raise DataError(f"unknown data set {name!r}; known: {', '.join(SOURCES)}")
+        raise ValueError(f"unknown data set {name!r}; known: {', '.join(SOURCES)}")
     addresses = SOURCES[name].mirrors if mirrors is None else mirrors
     folder, report = Path(directory), progress or (lambda done, total, file: None)
     if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder}: found a file, expected a folder")
+        raise ValueError(f"{folder}: found a file, expected a folder")
     return [
         _fetch(folder / file, md5, addresses, report, timeout, retries) for file, md5 in SOURCES[name].files.items()
     ]
@@ -107,7 +105,7 @@ def _fetch(path: Path, md5: str, mirrors: Sequence[str], report: Progress, timeo
                 break
             time.sleep(PAUSE * 2**attempt)
         reasons.append(f"{url}: {reason}")
-    raise DataError(f"{path.name} could not be fetched: {'; '.join(reasons)}")
+    raise ValueError(f"{path.name} could not be fetched: {'; '.join(reasons)}")
 
 
 def _receive(url: str, part: Path, report: Progress, timeout: float) -> bool:

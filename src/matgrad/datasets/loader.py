@@ -12,7 +12,7 @@ import numpy as np
 from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import Array
 from matgrad.backends.conversion import convert
-from matgrad.datasets.checking import DataError, as_array, check_examples, checked_weights, is_scipy
+from matgrad.datasets.checking import as_array, check_examples, checked_weights, is_scipy
 from matgrad.foundation.limits import check_bytes
 from matgrad.foundation.numbers import generator
 from matgrad.matrix_operations import identity
@@ -225,7 +225,7 @@ def class_indices(labels: np.ndarray, classes: int, where: str = "") -> np.ndarr
     wrong = np.flatnonzero((indices < 0) | (indices >= classes) | (indices != np.floor(indices)))
     if len(wrong):
         found = f"label {indices[wrong[0]]} in row {wrong[0]}"
-        raise DataError(f"{where}{found}: expected a class from 0 to {classes - 1}")
+        raise ValueError(f"{where}{found}: expected a class from 0 to {classes - 1}")
     return indices.astype(np.int64)
 
 

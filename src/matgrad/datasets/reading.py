@@ -8,8 +8,7 @@ import os
 from pathlib import Path
 from typing import IO
 
-from matgrad.datasets.checking import DataError
-from matgrad.foundation.files import DAMAGED_ARCHIVE, why_unreadable
+from matgrad.foundation.files import naming
 from matgrad.foundation.limits import check_bytes, file_limit
 
 CHUNK = 1 << 20
@@ -18,7 +17,7 @@ CHUNK = 1 << 20
 def opened(path: Path, *, is_text: bool = False) -> IO[bytes]:
     """The content of a file; if it begins as gzip and xz files do, it is decompressed into memory."""
     limit = file_limit(path, is_text=is_text)
-    try:
+    with naming(path):
         file = path.open("rb")
         start = file.peek(6)
         if not start.startswith((b"\x1f\x8b", b"\xfd7zXZ\0")):
@@ -27,11 +26,9 @@ def opened(path: Path, *, is_text: bool = False) -> IO[bytes]:
             content = io.BytesIO()
             while part := compressed.read(CHUNK):
                 content.write(part)
-                check_bytes(content.tell(), f"{path}: its content", limit)
+                check_bytes(content.tell(), "its content", limit)
         content.seek(0)
         return content
-    except (OSError, *DAMAGED_ARCHIVE) as error:
-        raise DataError(f"{path}: {why_unreadable(error)}") from error
 
 
 def _decompressing(file: IO[bytes], start: bytes) -> IO[bytes]:
@@ -46,5 +43,5 @@ def existing_folder(folder: str | os.PathLike[str]) -> Path:
     """The folder as a path, after a check that it is one."""
     path = Path(folder)
     if not path.is_dir():
-        raise DataError(f"{path}: {'found a file, expected a folder' if path.exists() else 'no such folder'}")
+        raise ValueError(f"{path}: {'found a file, expected a folder' if path.exists() else 'no such folder'}")
     return path

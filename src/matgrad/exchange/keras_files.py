@@ -18,7 +18,7 @@ import numpy as np
 
 from matgrad.exchange.chain import model_of
 from matgrad.exchange.keras_layers import Config, Part, layers_of, operations_of
-from matgrad.foundation.files import DAMAGED_ARCHIVE, naming, parse_json
+from matgrad.foundation.files import naming, parse_json
 from matgrad.foundation.limits import JSON, check_bytes, check_count, file_limit, limit_from
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 
@@ -28,7 +28,7 @@ MEMBERS = {"metadata.json", CONFIGURATION, WEIGHTS}
 
 def load_keras(path: str | Path) -> MultilayerPerceptron:
     """The model in a .keras file; it is compared with the layers of Keras, where that is installed."""
-    with naming(path):
+    with naming(path, kind="a .keras file"):
         parts = parts_in(path)
         try:
             from matgrad.exchange.keras_models import outputs_of
@@ -55,17 +55,14 @@ def parts_in(path: str | Path) -> list[Part]:
 
 def _read(path: str | Path) -> tuple[bytes, bytes]:
     """The configuration and the weights in an archive, after a check of what is in it, and how large."""
-    try:
-        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-            sizes = {member.filename: member.file_size for member in archive.infolist()}
-            if {*sizes} != MEMBERS or len(archive.infolist()) != len(MEMBERS):
-                found = ", ".join(map(repr, [*sizes][:10]))
-                raise ValueError(f"expected the files {', '.join(sorted(MEMBERS))} in it, found {found}")
-            check_bytes(sum(sizes.values()), "the content", file_limit(path))
-            check_count(sizes[CONFIGURATION], JSON, CONFIGURATION, "bytes")
-            return archive.read(CONFIGURATION), archive.read(WEIGHTS)
-    except DAMAGED_ARCHIVE as error:
-        raise ValueError(f"not a .keras file, or a damaged one ({error})") from None
+    with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        sizes = {member.filename: member.file_size for member in archive.infolist()}
+        if {*sizes} != MEMBERS or len(archive.infolist()) != len(MEMBERS):
+            found = ", ".join(map(repr, [*sizes][:10]))
+            raise ValueError(f"expected the files {', '.join(sorted(MEMBERS))} in it, found {found}")
+        check_bytes(sum(sizes.values()), "the content", file_limit(path))
+        check_count(sizes[CONFIGURATION], JSON, CONFIGURATION, "bytes")
+        return archive.read(CONFIGURATION), archive.read(WEIGHTS)
 
 
 def _group(model: Config, places: tuple[Config, ...]) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
 
 from matgrad import activation_functions as af
 from matgrad.datasets.normalization import KINDS, Normalization
@@ -29,7 +28,7 @@ OLDEST = 9  # version of the operators
 
 def from_onnx(path: str | Path) -> MultilayerPerceptron:
     """The model in an ONNX file; see `matgrad.exchange`."""
-    with naming(path):
+    with naming(path, kind="an ONNX file"):
         proto = _read(path)
         texts = {entry.key: entry.value for entry in proto.metadata_props}
         information: dict[str, Any] = {}
@@ -53,10 +52,7 @@ def _read(path: str | Path) -> onnx.ModelProto:
     """The content of a file, after a check that it is an ONNX model of a known version."""
     with open(path, "rb") as file:
         check_bytes(2 * os.fstat(file.fileno()).st_size, "the file")
-        try:
-            proto = onnx.ModelProto.FromString(file.read())
-        except DecodeError as error:
-            raise ValueError(f"not an ONNX file, or a damaged one ({error})") from None
+        proto = onnx.ModelProto.FromString(file.read())
     versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
     newest = onnx.defs.onnx_opset_version()
     if len(versions) != 1 or not OLDEST <= versions[0] <= newest:

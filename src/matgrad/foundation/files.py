@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import struct
 import tokenize
 import tomllib
 import zipfile
-import zlib
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,28 +25,17 @@ from matgrad.foundation.limits import (
     is_out_of_memory,
 )
 
-try:
-    import lzma
-except ImportError:  # some builds of Python lack it
-    lzma = None  # type: ignore[assignment]
-
-
 T = TypeVar("T")
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     """All arrays in an npz file. Raise if one has pickled objects or is too large."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            check_count(len(members), MEMBERS, str(path), "arrays")
-            check_bytes(sum(member.file_size for member in members), f"{path}", file_limit(path))
-            arrays = ((member.filename.removesuffix(".npy"), member) for member in members)
-            return {name: _array(archive, member, f"{path}: {name}") for name, member in arrays}
-    except DAMAGED_ARCHIVE as error:
-        raise ValueError(f"{path}: not an npz file, or a damaged one ({error})") from None
-    except OSError as error:
-        raise ValueError(f"{path}: {why_unreadable(error)}") from None
+    with naming(path, kind="an npz file"), zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        check_count(len(members), MEMBERS, "archive", "arrays")
+        check_bytes(sum(member.file_size for member in members), "archive", file_limit(path))
+        arrays = ((member.filename.removesuffix(".npy"), member) for member in members)
+        return {name: _array(archive, member, name) for name, member in arrays}
 
 
 def why_unreadable(error: Exception) -> str:
@@ -61,28 +48,23 @@ def why_unreadable(error: Exception) -> str:
 
 
 @contextmanager
-def naming(where: str | Path, problem: str = "") -> Iterator[None]:
-    """Turn what invalid content makes us raise into a ValueError that begins with the name of its file or part."""
+def naming(where: str | Path, problem: str = "", kind: str = "a file of this kind") -> Iterator[None]:
+    """Turn what invalid content makes us or a library raise into a ValueError that begins with its file or part."""
     try:
         yield
     except ValueError as error:
-        reason: object = f"{problem}{error}"
+        raise ValueError(f"{where}: {problem}{error}") from None
     except KeyError as error:
-        reason = f"{problem}there is no {error}"
+        raise ValueError(f"{where}: {problem}there is no {error}") from None
     except OSError as error:
-        reason = why_unreadable(error)
-    except (LookupError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
+        raise ValueError(f"{where}: {why_unreadable(error)}") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # a library may raise anything
         if is_out_of_memory(error):
             raise
-        reason = f"{problem or 'damaged, or not such a file: '}{error}"
-    else:
-        return
-    raise ValueError(f"{where}: {reason}")
-
-
-# what a damaged archive may raise
-DAMAGED_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError, OverflowError,
-            struct.error, UnicodeError, *(() if lzma is None else (lzma.LZMAError,)))  # fmt: skip
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{where}: {problem}not {kind}, or a damaged one ({reason})") from None
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> np.ndarray:
@@ -108,17 +90,13 @@ def is_safetensors(path: str | Path) -> bool:
 
 def read_safetensors(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """All arrays in a safetensors file, and the strings in its header."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
+    with naming(path, kind="a safetensors file"):
         with open(path, "rb") as header:
-            check_count(int.from_bytes(header.read(8), "little"), HEADER, "header", "bytes")
+            check_count(int.from_bytes(header.read(8), "little"), HEADER, "safetensors header", "bytes")
         with safe_open(path, framework="numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except OSError as error:
-        raise ValueError(f"{path}: {why_unreadable(error)}") from None
-    except (SafetensorError, ValueError, AttributeError, TypeError) as error:  # the last two for a dtype NumPy lacks
-        raise ValueError(f"{path}: not a safetensors file, or a damaged one ({error})") from None
 
 
 # -- plain values ------------------------------------------------------------------------------
@@ -167,12 +145,9 @@ def read_plain_values(path: Path) -> Any:
 
 def read_text(path: Path, parse: Callable[[str], T], largest: int) -> T:
     """What a parser makes of the content of a file of at most this many bytes."""
-    try:
+    with naming(path):
         with open(path, "rb") as file:
             content = file.read(largest + 1)
-    except OSError as error:
-        raise ValueError(f"{path}: {why_unreadable(error)}") from None
-    with naming(path):
         check_count(len(content), largest, "file", "bytes or more")
         return parse(content.decode("utf-8-sig"))
 
