@@ -32,12 +32,12 @@ def from_torch(module: Any) -> MultilayerPerceptron:
 
 def save_torch(M: MultilayerPerceptron, path: str | Path) -> None:
     """Write the state dictionary of `to_torch(M)` to a safetensors file, under PyTorch's own names (``0.weight``)."""
-    _tool("torch_files", "torch").save_torch(M, path)
+    _tool("torch_models", "torch").save_torch(M, path)
 
 
 def load_torch(path: str | Path) -> MultilayerPerceptron:
     """The model in a file that `save_torch` wrote."""
-    return _tool("torch_files", "torch").load_torch(path)
+    return _tool("torch_models", "torch").load_torch(path)
 
 
 def to_keras(M: MultilayerPerceptron) -> Any:

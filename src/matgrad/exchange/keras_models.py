@@ -17,8 +17,7 @@ from keras import layers
 from matgrad import activation_functions as af
 from matgrad.exchange import chain
 from matgrad.exchange.chain import chain_of, counterpart, model_of, rows_of
-from matgrad.exchange.keras_files import parts_in
-from matgrad.exchange.keras_layers import SMALLEST, Part, operations_of
+from matgrad.exchange.keras_files import SMALLEST, Part, operations_of, parts_in
 from matgrad.foundation.files import naming
 from matgrad.foundation.writing import atomic_write
 from matgrad.layers import BatchNormalizationLayer, LayerNormalizationLayer, RMSNormalizationLayer
