@@ -147,7 +147,8 @@ def _parts(model: Config, group: h5py.Group, limit: int) -> Iterator[Part]:
 def _member(group: h5py.Group, name: str, kind: type) -> Any:
     """A group or array in a group, which must be there itself, not a link to another place or file."""
     if not isinstance(group.get(name, getlink=True), h5py.HardLink) or not isinstance(group[name], kind):
-        raise ValueError(f"{WEIGHTS}: {group.name.rstrip("/")}/{name}: expected {'a group' if kind is h5py.Group else 'an array'}")
+        expected = "a group" if kind is h5py.Group else "an array"
+        raise ValueError(f"{WEIGHTS}: {group.name.rstrip('/')}/{name}: expected {expected}")
     return group[name]
 
 

@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from matgrad import activation_functions as af
 from matgrad.backends.base import DTYPES
-from matgrad.datasets.normalization import KINDS, Normalization
+from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
 from matgrad.exchange.chain import Operation, Outputs, always, model_of
 from matgrad.exchange.onnx_writing import METADATA
@@ -39,7 +39,7 @@ def from_onnx(path: str | Path) -> MultilayerPerceptron:
         texts = {entry.key: entry.value for entry in proto.metadata_props}
         information: dict[str, Any] = {}
         if METADATA in texts:
-            _, information = read_description({"matgrad": np.array(texts[METADATA])}, "the description")
+            _, information = read_description(texts[METADATA], "the description")
         graph = Graph(proto, file_limit(path))
         M = model_of(_operations(graph), graph.run)
         M.normalization = _of_kind(information.get("normalize"), M.normalization)
@@ -49,9 +49,7 @@ def from_onnx(path: str | Path) -> MultilayerPerceptron:
 
 def _of_kind(kind: str | None, normalization: Normalization | None) -> Normalization | None:
     """A normalization with the name that the file has for it."""
-    if normalization is None or kind not in KINDS or kind == "none":
-        return normalization
-    return replace(normalization, kind=kind)
+    return normalization if normalization is None or kind in (None, "none") else replace(normalization, kind=kind)
 
 
 def _read(path: str | Path) -> onnx.ModelProto:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ from torch.nn.utils import prune, skip_init
 from matgrad import activation_functions as af
 from matgrad.backends import backend_of
 from matgrad.backends.base import DTYPES
-from matgrad.datasets.normalization import KINDS, Normalization
+from matgrad.datasets.normalization import Normalization
 from matgrad.exchange import chain
 from matgrad.exchange.chain import FUNCTIONS, Operation, always, chain_of, counterpart, model_of, normalizing, rows_of
 from matgrad.foundation.files import naming, read_safetensors
@@ -269,7 +270,7 @@ def load_torch(path: str | Path) -> MultilayerPerceptron:
             "load_state_dict(safetensors.torch.load_file(...)), and use mg.from_torch"
         )
     with naming(path):
-        description, information = read_description({"matgrad": np.array(metadata[DESCRIPTION])}, "the description")
+        description, information = read_description(metadata[DESCRIPTION], "the description")
         check_bytes(model_bytes(description["layers"], description["sizes"]), "the model", file_limit(path))
         module = to_torch(_like(description, information))
         module.load_state_dict({name: torch.from_numpy(A) for name, A in arrays.items()}, assign=True)
@@ -285,8 +286,5 @@ def _like(description: dict[str, Any], information: dict[str, Any]) -> Multilaye
         ("target_normalization", information.get("normalize_targets"), M.layers[-1].output_size),
     ):
         if kind is not None:
-            if kind not in KINDS:
-                raise ValueError(f"unknown normalization {kind!r}; known: {', '.join(KINDS)}")
-            rows = Normalization.none(size)
-            setattr(M, attribute, Normalization(kind, rows.offset, rows.scale))
+            setattr(M, attribute, replace(Normalization.none(size), kind=kind))
     return M

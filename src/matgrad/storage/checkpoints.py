@@ -42,7 +42,7 @@ MATRIX, SUPPORT_KEY = "$matrix", "$support"  # what stands in JSON for a matrix,
 DIGEST = "sha256"
 FILES, BEST = "step-*.safetensors", "best.safetensors"
 LARGEST = 2**53  # from here on, float64 lacks integers
-KEYS = ("layers", "sizes", "dropouts", "renew")  # what a model must have in common with that of a checkpoint
+KEYS = {"layers", "sizes", "dropouts", "renew"}  # what a model must have in common with that of a checkpoint
 
 
 @dataclass
@@ -82,18 +82,14 @@ class Checkpoint:
     def restore(self, M: MultilayerPerceptron) -> None:
         """Give M the whole state, also that of its optimizers; M must be made as the model was."""
         with naming(self.path):
-            self._check_specification(M)
+            try:
+                specification = model_specification(M)
+            except ValueError:  # none describes it
+                specification = {}
+            for key in specification.keys() & self.model.keys() & KEYS:
+                if (known := self.model[key]) != (found := specification[key]):
+                    raise ValueError(f"its model has {key} {known}, but this one has {key} {found}")
             replace_state(M, self.state, is_whole=True)
-
-    def _check_specification(self, M: MultilayerPerceptron) -> None:
-        """Raise if a model was not made like the one in the file."""
-        try:
-            found = model_specification(M)
-        except ValueError:  # none describes it
-            return
-        for key in KEYS:
-            if self.model.get(key, found[key]) != found[key]:
-                raise ValueError(f"its model has {key} {self.model[key]}, but this one has {key} {found[key]}")
 
 
 # -- files -------------------------------------------------------------------------------------
@@ -140,7 +136,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         run = conform(content.run, RunState)
         run.rows, run.callbacks = unpacked(run.rows, tensors), unpacked(run.callbacks, tensors)
         state = unpacked(content.state, tensors)
-        model, _ = read_description({"matgrad": np.array(header["model"])}, path)
+        model, _ = read_description(header["model"], path)
     return Checkpoint(run, state, content.record, model, Path(path))
 
 
