@@ -42,7 +42,7 @@ MATRIX, SUPPORT_KEY = "$matrix", "$support"  # what stands in JSON for a matrix,
 DIGEST = "sha256"
 FILES, BEST = "step-*.safetensors", "best.safetensors"
 LARGEST = 2**53  # from here on, float64 lacks integers
-KEYS = {"layers", "sizes", "dropouts", "renew"}  # what a model must have in common with that of a checkpoint
+KEYS = ("layers", "sizes", "dropouts", "renew")  # what a model must have in common with that of a checkpoint
 
 
 @dataclass
@@ -86,8 +86,9 @@ class Checkpoint:
                 specification = model_specification(M)
             except ValueError:  # none describes it
                 specification = {}
-            for key in specification.keys() & self.model.keys() & KEYS:
-                if (known := self.model[key]) != (found := specification[key]):
+            for key in KEYS:
+                found = specification.get(key)
+                if found is not None and (known := self.model.get(key, found)) != found:
                     raise ValueError(f"its model has {key} {known}, but this one has {key} {found}")
             replace_state(M, self.state, is_whole=True)
 
