@@ -235,12 +235,15 @@ def _read_csv(
         delimiter = max(DELIMITERS, key=re.sub(r'"[^"]*"', "", text.splitlines()[0]).count)
     if len(delimiter) != 1:
         raise ValueError(f"{path}: delimiter: expected one character, found {delimiter!r}")
-    names = [name.strip() for name in next(reader(io.StringIO(text, newline=""), delimiter=delimiter))]
+    with naming(path):
+        names = [name.strip() for name in next(reader(io.StringIO(text, newline=""), delimiter=delimiter))]
     if target is not None and len(names) < 2:
         raise ValueError(f"{path}: found 1 column, expected at least 2 (is the delimiter {delimiter!r}?)")
     column = None if target is None else _position(str(path), target, [] if header is False else names, len(names))
     if header is None:
-        header = any(name in known for name in names) or _is_header(names, column)
+        fields = [name for j, name in enumerate(names) if j != column]
+        are_words = not any(re.fullmatch(NUMBER, field) for field in fields)
+        header = any(name in known for name in names) or (are_words and any(f.lower() not in MISSING for f in fields))
     with naming(path):
         parsed = csv.read_csv(
             file,
@@ -257,12 +260,6 @@ def _read_csv(
         raise ValueError(f"{path}, row {len(table)}: found a quote that is not closed")
     notes = (f"delimiter: {DELIMITERS.get(delimiter, delimiter)}", f"header: {'yes' if header else 'no'}")
     return Table(str(path), [_plain(c) for c in table.columns], names if header else None, column, delimiter, notes)
-
-
-def _is_header(first: list[str], target: int | None) -> bool:
-    """Whether a first line has names: no field except the target's is a number, and not all are missing."""
-    fields = [field for j, field in enumerate(first) if j != target]
-    return any(x.lower() not in MISSING for x in fields) and not any(re.fullmatch(NUMBER, x) for x in fields)
 
 
 def _position(source: str, wanted: str | int, names: Sequence[str], width: int) -> int:
