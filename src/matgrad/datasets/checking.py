@@ -72,8 +72,7 @@ def stacked(*parts: Any) -> Any:
 def check_dense(A: Any, where: str) -> None:
     """Raise for what NumPy would misread in silence: sparse matrices of any library, masked arrays and `np.matrix`."""
     layout = str(getattr(A, "layout", ""))  # only a tensor of torch has one
-    names = " ".join(f"{base.__module__}.{base.__name__}" for base in type(A).__mro__)
-    is_sparse = not isinstance(A, np.ndarray) and "sparse" in f"{names} {layout}".lower()
+    is_sparse = not isinstance(A, np.ndarray) and "sparse" in f"{type(A).__mro__} {layout}".lower()
     if is_sparse or isinstance(A, np.ma.MaskedArray | np.matrix):
         found = f"a sparse matrix ({layout or type(A).__name__})" if is_sparse else f"a {type(A).__name__}"
         expected = "a dense one, such as A.toarray(), A.to_dense() or A.filled(0), or, for X, a sparse matrix of SciPy"
