@@ -120,7 +120,7 @@ def write_checkpoint(path: Path, M: MultilayerPerceptron, run: RunState, record:
 @dataclass
 class _Content:
     format: int
-    run: dict[str, Any]
+    run: RunState
     state: dict[str, Any]
     record: dict[str, Any]
 
@@ -134,7 +134,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         content = conform(parse_json(header["checkpoint"], finite=False), _Content)
         if content.format != FORMAT:
             raise ValueError(f"expected format {FORMAT}, found {content.format}")
-        run = conform(content.run, RunState)
+        run = content.run
         run.rows, run.callbacks = unpacked(run.rows, tensors), unpacked(run.callbacks, tensors)
         state = unpacked(content.state, tensors)
         model, _ = read_description(header["model"], path)
