@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from matgrad.datasets.dataset import Dataset
-from matgrad.datasets.reading import existing_folder, opened
-from matgrad.foundation.files import naming
+from matgrad.foundation.files import existing_folder, naming, opened
 from matgrad.foundation.limits import MEMBERS, check_bytes, check_count, file_limit
 
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from matgrad.datasets.dataset import Dataset, parts_of
-from matgrad.datasets.reading import existing_folder
-from matgrad.foundation.files import naming, read_npz
+from matgrad.foundation.files import existing_folder, naming, read_npz
 from matgrad.foundation.limits import check_bytes, limit_from
 from matgrad.foundation.writing import atomic_write
 from matgrad.sparse.matrix import SparseMatrix

@@ -10,9 +10,8 @@ import numpy as np
 
 from matgrad.datasets.checking import check_finite
 from matgrad.datasets.dataset import Dataset, hold_out
-from matgrad.datasets.reading import opened
 from matgrad.datasets.tables import MAX_RARE_CLASSES, TASKS, are_few_integers, check_choice, described
-from matgrad.foundation.files import naming
+from matgrad.foundation.files import naming, opened
 from matgrad.foundation.imports import check_installed
 from matgrad.foundation.limits import check_bytes, file_limit
 

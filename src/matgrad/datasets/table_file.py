@@ -13,8 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.datasets.reading import opened
-from matgrad.foundation.files import naming
+from matgrad.foundation.files import naming, opened
 from matgrad.foundation.limits import FLOAT32, check_bytes, file_limit
 
 if TYPE_CHECKING:

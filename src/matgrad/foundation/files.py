@@ -1,15 +1,17 @@
-"""Reading files without pickle and within limits: npz, safetensors, and plain values in JSON, YAML and TOML."""
+"""Reading files without pickle and within limits: compressed ones, npz, safetensors, and plain values in JSON …"""
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
-import tokenize
+import os
 import tomllib
 import zipfile
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +28,8 @@ from matgrad.foundation.limits import (
 )
 
 T = TypeVar("T")
+
+CHUNK = 1 << 20  # bytes that are decompressed at a time
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
@@ -75,8 +79,41 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> np.
         if A.dtype.kind not in "biufcSU":
             raise ValueError(f"found {A.dtype}")
         return A
-    except (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError) as error:
+    except Exception as error:  # its header is a literal of Python, which may be anything
         raise ValueError(f"{where}: not an array of numbers or strings, or a damaged one ({error})") from None
+
+
+def opened(path: Path, *, is_text: bool = False) -> IO[bytes]:
+    """The content of a file; if it begins as gzip and xz files do, it is decompressed into memory."""
+    limit = file_limit(path, is_text=is_text)
+    with naming(path):
+        file = path.open("rb")
+        start = file.peek(6)
+        if not start.startswith((b"\x1f\x8b", b"\xfd7zXZ\0")):
+            return file
+        with file, _decompressing(file, start) as compressed:
+            content = io.BytesIO()
+            while part := compressed.read(CHUNK):
+                content.write(part)
+                check_bytes(content.tell(), "its content", limit)
+        content.seek(0)
+        return content
+
+
+def _decompressing(file: IO[bytes], start: bytes) -> IO[bytes]:
+    if start.startswith(b"\x1f"):
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+    import lzma  # which some builds of Python lack
+
+    return lzma.LZMAFile(file)
+
+
+def existing_folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder as a path, after a check that it is one."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise ValueError(f"{path}: {'found a file, expected a folder' if path.exists() else 'no such folder'}")
+    return path
 
 
 def is_safetensors(path: str | Path) -> bool:
