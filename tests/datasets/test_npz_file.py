@@ -143,7 +143,7 @@ def saved() -> bytes:
     [
         (b"", "a.npz: not an npz file"),
         (saved()[:-100], "a.npz: not an npz file, or a damaged one"),
-        (saved()[:200] + b"\xff" * 30 + saved()[230:], "a.npz: not an npz file, or a damaged one"),
+        (saved()[:200] + b"\xff" * 30 + saved()[230:], "a.npz: .*or a damaged one"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, content: bytes, message: str):
