@@ -94,7 +94,10 @@ for call in calls:
     for message, (module, extra) in zip(messages[:4], extras.items(), strict=True):
         assert message == f"the backend {module!r} needs {module}, which is not installed: {how_to_install(extra)}"
     packages = {"torch": "torch", "onnx": "onnx", "keras": "keras", "h5py": "keras"}
-    expected = [f"{package} is not installed: {how_to_install(extra)}" for package, extra in packages.items()]
+    expected = [
+        f"such models need {package}, which is not installed: {how_to_install(extra)}"
+        for package, extra in packages.items()
+    ]
     assert messages[4:] == expected
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matgrad.foundation.imports import how_to_install
+from matgrad.foundation.imports import check_installed
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -75,11 +75,5 @@ def from_onnx(path: str | Path) -> MultilayerPerceptron:
 
 def _tool(module: str, package: str, extra: str | None = None) -> Any:
     """A module of this room, which needs a package of an extra."""
-    try:
-        import_module(package)
-    except ModuleNotFoundError as error:
-        if error.name != package:
-            raise
-        install = how_to_install(extra or package)
-        raise ModuleNotFoundError(f"{package} is not installed: {install}", name=package) from None
+    check_installed(package, extra or package, "such models")
     return import_module(f"matgrad.exchange.{module}")
