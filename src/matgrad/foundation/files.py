@@ -62,12 +62,10 @@ def naming(where: str | Path, problem: str = "", kind: str = "a file of this kin
         raise ValueError(f"{where}: {problem}there is no {error}") from None
     except OSError as error:
         raise ValueError(f"{where}: {why_unreadable(error)}") from None
-    except MemoryError:
-        raise
     except Exception as error:  # a library may raise anything
-        if is_out_of_memory(error):
+        if isinstance(error, MemoryError) or is_out_of_memory(error):
             raise
-        reason = " ".join(str(error).split())
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise ValueError(f"{where}: {problem}not {kind}, or a damaged one ({reason})") from None
 
 
