@@ -375,7 +375,7 @@ OTHERS: dict[str, Words] = {  # other commands
     "program --ranks 2 --placements 4.W=rows": ("4.W: the program has no such input; known: 1.W, 1.b",),
     "train --picture-epochs 1": ("--picture-epochs is gone: use --pictures", "epochs=0,5,10"),
     "train --pictures p,epochs=1,x": ("epoch 2: expected an integer, found 'x'",),
-    "train --pictures p,size=8x8": ("unknown setting 'size'; known: epochs, shape",),
+    "train --pictures p,size=8x8": ("unknown setting 'size' (known: epochs, shape)",),
     "train --log a.txt": ("expected a name that ends in .jsonl or .csv, or a folder, found 'a.txt'.",),
     "train --log absent/a.csv": ("--log absent/a.csv: the folder", "absent does not exist"),
     "train --log a.csv --log ./a.csv": ("--log a.csv: the same file as --log a.csv; expected another one",),

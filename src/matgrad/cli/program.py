@@ -14,15 +14,17 @@ from matgrad.cli.options import (
     POSITIVE,
     batch_option,
     dtype_option,
+    is_given,
     load_option,
     model_options,
     optimizers_option,
     seed_option,
 )
-from matgrad.cli.saved_models import described_model, is_given
+from matgrad.cli.saved_models import described_model
 from matgrad.foundation.notation import document
 from matgrad.foundation.writing import Table
-from matgrad.loss_functions import create_loss
+from matgrad.loss_functions import create_loss, default_loss
+from matgrad.storage.models import SavedModel
 
 if TYPE_CHECKING:
     from matgrad.program import Program
@@ -63,11 +65,11 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
     if latex == STANDARD_OUTPUT and as_json:
         raise ValueError("--latex - and --json: expected one of them, as each prints nothing else")
     _check(options)
-    saved, loss, P = described_model(options), None, options["ranks"]
+    M, loss, P = described_model(options), None, options["ranks"]
     if not options["feedforward"]:
-        loss = create_loss(options["loss"]) if options["loss"] else saved.loss
-        saved.information["loss"] = loss.specification()
-    result = saved.model.program(
+        loss = create_loss(options["loss"]) if options["loss"] else default_loss(M)
+        M.information = {**M.information, "loss": loss.specification()}
+    result = M.program(
         feedforward=options["feedforward"],
         loss=loss,
         batch_size=options["batch_size"],
@@ -78,7 +80,7 @@ def program(as_json: bool, save: Path | None, latex: Path | None, **options: Any
     if P is not None:
         result, messages = _of_rank(result, options)
     if save is not None:
-        save_program(result, save, saved)
+        save_program(result, save, SavedModel(M))
     if latex is not None:
         write_text(latex, document(program_latex(result)), "LaTeX")
     if as_json:

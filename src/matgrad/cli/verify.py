@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from matgrad.backends import get_backend
-from matgrad.cli.commands import Command, echo_json, json_option, option
+from matgrad.cli.commands import Command, echo_columns, echo_json, json_option, option
 from matgrad.cli.files import WRITES, write_text
 from matgrad.cli.options import plugin_option
 
@@ -107,9 +107,7 @@ def _print(checks: list[tuple[str, Check]], judges: list[str]) -> None:
         )
         for key, by_judge in equations.items()
     ]
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    for row in (titles, *rows):
-        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    echo_columns([titles, *rows])
     messages = [check.message for _, check in checks if not check.ok]
     messages += [f"note: {x.name} {x.location}: {x.note}" for _, x in checks if x.note]
     for text in (*dict.fromkeys(messages), ""):
