@@ -20,21 +20,11 @@ import numpy as np
 import matgrad as mg
 from matgrad.backends import BACKENDS
 from matgrad.cli.commands import Command, echo_json, json_option, option
-from matgrad.cli.options import (
-    COUNT,
-    NUMERIC_BACKENDS,
-    batch_option,
-    dtype_option,
-    load_option,
-    model_options,
-    optimizers_option,
-    seed_option,
-)
-from matgrad.cli.saved_models import described_model
+from matgrad.cli.options import COUNT, NUMERIC_BACKENDS, step_options
+from matgrad.cli.saved_models import chosen_loss, described_model
 from matgrad.foundation.limits import THREADS
 from matgrad.foundation.machine import cores, set_threads
 from matgrad.foundation.writing import Table
-from matgrad.loss_functions import create_loss, default_loss
 from matgrad.specifications.parsing import lookup, parse_numbers, split_items
 from matgrad.specifications.plugins import load_plugin
 
@@ -43,15 +33,10 @@ BATCHES = 10  # that a turn repeats
 
 
 @click.command(cls=Command, short_help="Find the fastest backend and number of threads for a model.")
-@model_options("ReLU;ReLU;Linear", "784;1024;512;10")
-@load_option
-@optimizers_option
-@batch_option
-@seed_option
+@step_options
 @option("Engine", "--backends", default=",".join(NUMERIC_BACKENDS), metavar="LIST", help="Those to try.")
 @option("Engine", "--threads", metavar="LIST", help="Those to try.  [default: 1, 2, 4 … all cores]")
 @option("Engine", "--eager", is_flag=True, help="Also try steps that are not compiled.")
-@dtype_option
 @option("Engine", "--rounds", type=COUNT, default=5, help="How often each is measured.")
 @json_option
 def bench(as_json: bool, **options: Any) -> None:
@@ -69,7 +54,7 @@ def bench(as_json: bool, **options: Any) -> None:
     modules = {name: lookup(name, known, "backend")[2] for name in split_items(options["backends"], "backend")}
     problems = {name: "not installed" for name, (module, *_) in modules.items() if find_spec(module) is None}
     M = described_model(options)
-    loss = create_loss(options["loss"]) if options["loss"] else default_loss(M)
+    loss = chosen_loss(options, M)
     ways = {
         f"--backend {name} --threads {n}{'' if compiled else ' --eager'}": (name, compiled, n)
         for name in modules

@@ -24,9 +24,8 @@ from matgrad.cli.options import (
     optimizers_option,
     seed_option,
 )
-from matgrad.cli.saved_models import new_model
+from matgrad.cli.saved_models import chosen_loss, new_model
 from matgrad.explanation.explanation import explain as explained
-from matgrad.loss_functions import create_loss, default_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.specifications.models import set_optimizers
 from matgrad.storage.models import load
@@ -72,7 +71,7 @@ def explain(model: Path | None, **options: Any) -> None:
         M,
         X,
         T,
-        loss=create_loss(options["loss"]) if options["loss"] else default_loss(M),
+        loss=chosen_loss(options, M),
         eta=options["learning_rate"],
         verify=(html is not None and find_spec("sympy") is not None) if verify is None else verify,
         progress=lambda name: click.echo(f"checking {name} …", err=True) if sys.stderr.isatty() else None,

@@ -65,13 +65,6 @@ data_options = all_of(
     option("Data", "--generate-dataset", metavar="NAME", help="checkerboard(1000) or mini(1000): generated examples."),
 )
 
-ER = "Densities of the linear layers, or ER(0.05): Erdős–Rényi. Loaded weights are pruned."
-SUPPORTS = "Connect only what is not 0 in a file of W1, W2 …"
-density_options = all_of(
-    option("Sparsity", "--densities", metavar="LIST", help=ER),
-    option("Sparsity", "--supports", type=READS, metavar="FILE", help=SUPPORTS),
-)
-
 
 def _plugins(ctx: click.Context, parameter: click.Parameter, files: tuple[Path, ...]) -> tuple[Path, ...]:
     for file in files:
@@ -87,22 +80,31 @@ plugin_option = option("Model", "--plugin", **eager, multiple=True, callback=_pl
 def model_options(layers: str | None, sizes: str | None) -> Callable[[Any], Any]:
     """The options that describe a new model, with the layers and sizes that it has by default."""
     inputs = "Features, then outputs of each linear layer: 784;1024;512;10."
+    er = "Densities of the linear layers, or ER(0.05): Erdős–Rényi. Loaded weights are pruned."
+    supports = "Connect only what is not 0 in a file of W1, W2 …"
     return all_of(
         option("Model", "--layers", default=layers, metavar="LIST", help="The layers, from first to last."),
         option("Model", "--layer-sizes", default=sizes, metavar="LIST", help=inputs),
         option("Model", "--layer-weights", default=WEIGHTS, metavar="LIST", help="Initial weights: Xavier, He …"),
         option("Model", "--dropouts", default="0", metavar="LIST", help="Dropout rates of the linear layers."),
         option("Model", "--loss", metavar="NAME", help="The loss.  [default: of a saved model, or by its layers]"),
-        density_options,
+        option("Sparsity", "--densities", metavar="LIST", help=er),
+        option("Sparsity", "--supports", type=READS, metavar="FILE", help=supports),
         plugin_option,
     )
 
 
 load_option = option("Model", "--load-weights", type=READS, metavar="FILE", help="Start from the model in a file.")
-optimizers_option = option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help="One, or one per layer.")
+RULES = "One, or one per layer, such as Adam(weight_decay=1e-4, l1=1e-5)."
+optimizers_option = option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help=RULES)
 batch_option = option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, help="Examples per step.")
-seed_option = option("Training", "--seed", type=SEED, default=0, help="Seed of what is generated or drawn.")
+SEEDED = "Seed of what is generated or drawn: weights, order of examples, dropout."
+seed_option = option("Training", "--seed", type=SEED, default=0, metavar="N", help=SEEDED)
 dtype_option = option("Engine", "--dtype", type=click.Choice(DTYPES), help="[default: of the model, or float32]")
+step_options = all_of(  # a model and a training step, without data
+    model_options("ReLU;ReLU;Linear", "784;1024;512;10"),
+    *(load_option, optimizers_option, batch_option, seed_option, dtype_option),
+)
 
 machine_options = all_of(
     option("Engine", "--backend", type=BACKEND, default="auto", help="auto: the C++ core if it is built, else NumPy."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import cached_property, partial
@@ -247,12 +247,17 @@ class TrainingRun:
     # -- what is written ----------------------------------------------------------------------
     def _finish(self, results: dict[str, float], started: float) -> None:
         """Write the files that were asked for, and print the last line."""
-        options = self.options
-        found = {"loss": self.training.loss.specification(), "classes": self.data.classes}
-        self.M.information = {**self.M.information, **found}
-        is_recorded = options["output"] or options["as_json"]  # which hashes the data
-        record = self._record(results, started) if is_recorded else None
-        problems = [write_or_rescue(path, write) for path, write in self._files(results, record)]
+        options, M, folder = self.options, self.M, self.options["output"]
+        M.information = {**M.information, "loss": self.training.loss.specification(), "classes": self.data.classes}
+        save = partial(M.save, information={"results": results})
+        files: list[tuple[Path | None, Callable[[Path], object]]] = [(options["save_weights"], save)]
+        record = self._record(results, started) if folder or options["as_json"] else None  # which hashes the data
+        if folder:
+            with suppress(OSError):  # which is told of its files
+                folder.mkdir(exist_ok=True)
+            files += [(folder / "model.npz", save), (folder / "run.json", lambda path: write_json(path, record))]
+        files.append((options["save_dataset"], partial(datasets.save_npz, self.data)))
+        problems = [write_or_rescue(path, write) for path, write in files if path is not None]
         if self.checkpoints is not None and self.checkpoints.failure is not None:
             problems.append(f"the last checkpoint could not be written: {self.checkpoints.failure}")
         if options["as_json"]:
@@ -263,19 +268,6 @@ class TrainingRun:
             raise ValueError("; ".join(filter(None, problems)))
         if self.report.failure is not None:
             raise self.report.failure
-
-    def _files(self, results: dict[str, float], record: Any) -> Iterator[tuple[Path, Callable[[Path], object]]]:
-        """The files that the options name, each with the function that writes it."""
-        options, save = self.options, partial(self.M.save, information={"results": results})
-        if options["save_weights"]:
-            yield options["save_weights"], save
-        if options["output"]:
-            with suppress(OSError):  # which is told of its files
-                options["output"].mkdir(exist_ok=True)
-            yield options["output"] / "model.npz", save
-            yield options["output"] / "run.json", lambda path: write_json(path, record)
-        if options["save_dataset"]:
-            yield options["save_dataset"], partial(datasets.save_npz, self.data)
 
     def _record(self, results: dict[str, float], started: float) -> dict[str, Any]:
         """Seed, versions, machine, hash of the data as read, full configuration, epochs, results and times of a run.

@@ -11,6 +11,7 @@ from matgrad.callbacks.methods import FROM_DENSE, create_method
 from matgrad.cli.options import contradiction, is_given
 from matgrad.datasets import Dataset
 from matgrad.foundation.numbers import manual_seed, preserved_generator
+from matgrad.loss_functions import LossFunction, create_loss, default_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import erdos_renyi_rule, layer_densities
 from matgrad.specifications.models import count_linear, create_model, model_specification, set_optimizers
@@ -59,6 +60,11 @@ def described_model(options: dict[str, Any]) -> MultilayerPerceptron:
         click.echo(note, err=True)
     set_optimizers(M, options["optimizers"])
     return M.to(dtype=options["dtype"])
+
+
+def chosen_loss(options: dict[str, Any], M: MultilayerPerceptron) -> LossFunction:
+    """The loss that the options name, or the one that M was trained with, or that fits it."""
+    return create_loss(options["loss"]) if options["loss"] else default_loss(M)
 
 
 def known_model(options: dict[str, Any]) -> MultilayerPerceptron | None:
