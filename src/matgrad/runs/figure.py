@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from matgrad.callbacks.statistics import measure_and_part
 from matgrad.inspection.figures import COLOURS, GREY, grid, log_scale, new_figure, write_figure
-from matgrad.runs.reading import Run
+from matgrad.runs.reading import RECORD, Run, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,6 +111,6 @@ def _legend(figure: Figure, runs: Sequence[Run], parts: set[str | None]) -> None
 
 def labels(paths: Sequence[Path]) -> list[str]:
     """A short name per run: that of its folder or file; the whole path if another run has the same name."""
-    short = [path.parent.name or path.name if path.name == "run.json" else path.name for path in paths]
+    short = [path.parent.name or path.name if path.name == RECORD else path.name for path in paths]
     names = [name if short.count(name) == 1 else str(path) for name, path in zip(short, paths, strict=True)]
-    return ["".join(c if c.isprintable() else "?" for c in name).replace("$", r"\$") for name in names]
+    return [printable(name).replace("$", r"\$") for name in names]
