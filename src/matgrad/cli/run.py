@@ -33,7 +33,7 @@ from matgrad.cli.commands import warnings_to
 from matgrad.cli.examples import load_data
 from matgrad.cli.options import REPEATED, contradiction, is_given, move
 from matgrad.cli.pictures import pictures
-from matgrad.cli.saved_models import known_model, make_sparse, model_for, sparse_training, starts_dense
+from matgrad.cli.saved_models import default_sizes, known_model, sparse_training, starting_model
 from matgrad.datasets import Normalization
 from matgrad.distributed import current, is_first
 from matgrad.foundation.machine import machine, set_threads, threads, versions
@@ -68,9 +68,11 @@ class TrainingRun:
         self.data = load_data(options, known)
         self.metric = "accuracy" if self.data.classes else "rmse"
         self._check_data()
-        self.M = model_for(self.data, options, known)
-        is_pruned = options["load_weights"] and self.resumed is None and not starts_dense(options)
-        self.pruned = make_sparse(self.M, options) if is_pruned else None
+        if self.resumed is None or known is None:
+            sizes = default_sizes(options["layers"], self.data)
+            self.M, self.pruned = starting_model(options, known, sizes)
+        else:
+            self.M, self.pruned = known, None
         self.topology = sparse_training(options, self.M)
         set_optimizers(self.M, options["optimizers"])
         move(self.M, options)
@@ -105,8 +107,14 @@ class TrainingRun:
             click.echo(f"note: the data are not those of the run in {path}", err=True)
 
     def _prepare(self) -> None:
-        """Check how the model and the options normalize, and give the model what its file says beside its layers."""
+        """Check that model, data and options fit, and give the model what its file says beside its layers."""
         M, data, options, known = self.M, self.data, self.options, self.M.information
+        for name, found, expected in (
+            ("features", M.layers[0].input_size, data.input_size),
+            ("outputs", M.layers[-1].output_size, data.output_size),
+        ):
+            if found != expected:
+                raise ValueError(f"the model has {found} {name}, but the data {data.name} needs {expected}")
         if (kind := known.get("normalize")) is not None:
             if is_given("normalize") and options["normalize"] != kind:
                 raise contradiction("normalize", options, f"the normalization {kind}")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from matgrad.callbacks import Callback
-from matgrad.callbacks.methods import FROM_DENSE, create_method
+from matgrad.callbacks.methods import create_method, starts_dense
 from matgrad.cli.options import contradiction, is_given
 from matgrad.datasets import Dataset
 from matgrad.foundation.numbers import manual_seed, preserved_generator
@@ -15,7 +15,7 @@ from matgrad.loss_functions import LossFunction, create_loss, default_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.sparse.densities import erdos_renyi_rule, layer_densities
 from matgrad.specifications.models import count_linear, create_model, model_specification, set_optimizers
-from matgrad.specifications.parsing import parse_call, parse_numbers
+from matgrad.specifications.parsing import parse_call
 from matgrad.storage.models import OnlyWeightsError, load, load_supports, load_weights
 
 # the options that describe a model, and what they are called in its specification
@@ -52,21 +52,6 @@ def loaded_model(options: dict[str, Any]) -> MultilayerPerceptron:
     return M
 
 
-def described_model(options: dict[str, Any]) -> MultilayerPerceptron:
-    """The model that the options describe or load, with its optimizers and its element type."""
-    manual_seed(options["seed"])
-    M = loaded_model(options) if options["load_weights"] else new_model(options)
-    if options["load_weights"] and (note := make_sparse(M, options)):
-        click.echo(note, err=True)
-    set_optimizers(M, options["optimizers"])
-    return M.to(dtype=options["dtype"])
-
-
-def chosen_loss(options: dict[str, Any], M: MultilayerPerceptron) -> LossFunction:
-    """The loss that the options name, or the one that M was trained with, or that fits it."""
-    return create_loss(options["loss"]) if options["loss"] else default_loss(M)
-
-
 def known_model(options: dict[str, Any]) -> MultilayerPerceptron | None:
     """The model of --load-weights; None without it, or for a file that has only weights, as the original writes it."""
     if options["load_weights"] is None:
@@ -77,20 +62,30 @@ def known_model(options: dict[str, Any]) -> MultilayerPerceptron | None:
         return None
 
 
-def model_for(data: Dataset, options: dict[str, Any], known: MultilayerPerceptron | None) -> MultilayerPerceptron:
-    """The known model or, without one, the model that the options describe; a file may give it weights."""
-    M, is_loaded = known, options["load_weights"] is not None
-    if M is None:
-        M = new_model(options, default_sizes(options["layers"], data), is_dense=is_loaded or starts_dense(options))
-        if is_loaded:
-            load_weights(M, options["load_weights"])
-    for name, found, expected in (
-        ("features", M.layers[0].input_size, data.input_size),
-        ("outputs", M.layers[-1].output_size, data.output_size),
-    ):
-        if found != expected:
-            raise ValueError(f"the model has {found} {name}, but the data {data.name} needs {expected}")
-    return M
+def starting_model(
+    options: dict[str, Any], known: MultilayerPerceptron | None, sizes: str = ""
+) -> tuple[MultilayerPerceptron, str | None]:
+    """The known model or, without one, a new one, both as sparse as the options say; and a line on what was pruned."""
+    is_loaded, is_dense = options["load_weights"] is not None, starts_dense(options.get("sparse_training"))
+    M = new_model(options, sizes, is_dense=is_loaded or is_dense) if known is None else known
+    if is_loaded and known is None:
+        load_weights(M, options["load_weights"])
+    return M, make_sparse(M, options) if is_loaded and not is_dense else None
+
+
+def described_model(options: dict[str, Any]) -> MultilayerPerceptron:
+    """The model that the options describe or load, with its optimizers and its element type."""
+    manual_seed(options["seed"])
+    M, note = starting_model(options, known_model(options))
+    if note is not None:
+        click.echo(note, err=True)
+    set_optimizers(M, options["optimizers"])
+    return M.to(dtype=options["dtype"])
+
+
+def chosen_loss(options: dict[str, Any], M: MultilayerPerceptron) -> LossFunction:
+    """The loss that the options name, or the one that M was trained with, or that fits it."""
+    return create_loss(options["loss"]) if options["loss"] else default_loss(M)
 
 
 def default_sizes(layers: str, data: Dataset) -> str:
@@ -113,7 +108,7 @@ def sparsity_of(options: dict[str, Any]) -> dict[str, Any]:
 
 def densities_for(M: MultilayerPerceptron, densities: str) -> list[float]:
     """The densities of the linear layers of M that ``0.1;0.2`` or ``ER(0.1)`` stands for."""
-    return layer_densities(densities, parse_numbers(model_specification(M)["sizes"], "layer size"))
+    return layer_densities(densities, [M.layers[0].input_size, *(x.output_size for x in M.layers if not x.keeps_size)])
 
 
 def make_sparse(M: MultilayerPerceptron, options: dict[str, Any]) -> str | None:
@@ -141,18 +136,12 @@ def make_sparse(M: MultilayerPerceptron, options: dict[str, Any]) -> str | None:
     return f"pruned {how}: {sum(after)} of {sum(before)} weights stay" if after != before else None
 
 
-def starts_dense(options: dict[str, Any]) -> bool:
-    """Whether the method of sparse training starts from a dense model."""
-    specification = options["sparse_training"]
-    return specification is not None and parse_call(specification).name in FROM_DENSE
-
-
 def sparse_training(options: dict[str, Any], M: MultilayerPerceptron) -> Callback | None:
     """The method of sparse training that the options describe, if any; one that starts dense reaches the densities."""
     specification, densities = options["sparse_training"], options["densities"]
     if specification is None:
         return None
-    if not starts_dense(options):
+    if not starts_dense(specification):
         return create_method(specification)
     call, what = parse_call(specification), f"--sparse-training {specification}"
     if options["supports"] is not None:
