@@ -39,10 +39,7 @@ class FileType(click.Path):
         if not first.strip() or "\0" in first:
             raise ValueError(f"expected the name of a file or folder, found {first!r}")
         pairs = [[part.strip() for part in item.split("=", 1)] for item in items]
-        found = {name: lookup(name, self.settings, "setting")(text) for name, text in pairs}
-        if len(found) < len(pairs):
-            raise ValueError(f"{str(value)!r} has a setting twice")
-        return Path(first.strip()), found
+        return Path(first.strip()), {name: lookup(name, self.settings, "setting")(text) for name, text in pairs}
 
     def files(self, path: Path) -> list[Path]:
         """The file or, of a folder, those of its files that are read."""

@@ -131,10 +131,7 @@ def flag(name: str) -> str:
 
 def is_given(name: str) -> bool:
     """Whether an option stands on the command line or, with another value than its default, in a configuration."""
-    ctx = click.get_current_context()
-    if (source := ctx.get_parameter_source(name)) is not ParameterSource.DEFAULT_MAP:
-        return source is not ParameterSource.DEFAULT
-    return any(p.name == name and ctx.params[name] != p.default for p in ctx.command.params)
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def contradiction(name: str, options: dict[str, Any], found: str) -> ValueError:
@@ -163,7 +160,7 @@ def _configuration(ctx: click.Context, parameter: click.Parameter, path: Path | 
 
 
 def set_defaults(ctx: click.Context, values: Mapping[str, Any], path: Path) -> None:
-    """Use the values of options in a file as their defaults; those that are None are as if they were not there."""
+    """Use the values of options in a file as their defaults; None, and the value by default, change nothing."""
     options = [p for p in ctx.command.params if isinstance(p, click.Option)]
     known = {p.opts[-1].removeprefix("--").replace("-", "_"): p for p in options} | {str(p.name): p for p in options}
     found: dict[str, Any] = {}
@@ -178,12 +175,12 @@ def set_defaults(ctx: click.Context, values: Mapping[str, Any], path: Path) -> N
             unknown = f"unknown option {str(key)!r}; known: {', '.join(sorted(known))}"
             raise ValueError(f"{path}: {renaming(flag(name)) or unknown}")
         option = known[name]
-        if option.name in found:
-            raise ValueError(f"{path}: {key!r} is given twice, under another name")
         if isinstance(value, bool) and not option.is_flag:
             raise ValueError(f"{path}: {key}: got a boolean, {value}, expected a number or a word in quotes")
         words = [str(item) for item in items]
-        found[str(option.name)] = value if isinstance(value, bool) else words if option.multiple else ";".join(words)
+        given = value if isinstance(value, bool) else words if option.multiple else ";".join(words)
+        if str(given) != str(option.default):
+            found[str(option.name)] = given
     ctx.default_map = {**(ctx.default_map or {}), **found}
 
 
