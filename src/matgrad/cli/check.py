@@ -46,15 +46,13 @@ def check(model: Path | None, as_json: bool, **options: Any) -> None:
     results = check_gradients(M, loss, X, T, h=options["gradient_step"])
     wrong, silent = first_wrong(results), [r for r in results if not r.tells]
     if as_json:
-        rows = [
-            {"name": r.name, "relative_error": r.relative_error, "checked": r.checked, "ok": r.ok and r.tells}
-            for r in results
-        ]
+        keys = ("name", "relative_error", "checked")
+        rows = [{key: getattr(r, key) for key in keys} | {"ok": r.ok and r.tells} for r in results]
         echo_json({"equations": rows, "first_wrong": wrong and wrong.name})
     else:
         verdicts = ["WRONG" if not r.ok else "ok" if r.tells else "cannot be judged" for r in results]
-        cells = [(r.name, f"relative error {r.relative_error:.1e}") for r in results]
-        echo_columns([(*row, verdict) for row, verdict in zip(cells, verdicts, strict=True)])
+        errors = [f"relative error {r.relative_error:.1e}" for r in results]
+        echo_columns([*zip([r.name for r in results], errors, verdicts, strict=True)])
         count = f"{len(results) - len(silent)} of" if silent else "all"
         agreement = f"{count} {len(results)} equations agree with central differences"
         click.echo(str(wrong) if wrong else "\n".join([*map(str, silent), agreement]))

@@ -97,13 +97,16 @@ def model_options(layers: str | None, sizes: str | None) -> Callable[[Any], Any]
 load_option = option("Model", "--load-weights", type=READS, metavar="FILE", help="Start from the model in a file.")
 RULES = "One, or one per layer, such as Adam(weight_decay=1e-4, l1=1e-5)."
 optimizers_option = option("Training", "--optimizers", default=OPTIMIZER, metavar="LIST", help=RULES)
-batch_option = option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, help="Examples per step.")
 SEEDED = "Seed of what is generated or drawn: weights, order of examples, dropout."
 seed_option = option("Training", "--seed", type=SEED, default=0, metavar="N", help=SEEDED)
 dtype_option = option("Engine", "--dtype", type=click.Choice(DTYPES), help="[default: of the model, or float32]")
 step_options = all_of(  # a model and a training step, without data
     model_options("ReLU;ReLU;Linear", "784;1024;512;10"),
-    *(load_option, optimizers_option, batch_option, seed_option, dtype_option),
+    load_option,
+    optimizers_option,
+    option("Training", "--batch-size", type=COUNT, default=BATCH_SIZE, help="Examples per step."),
+    seed_option,
+    dtype_option,
 )
 
 machine_options = all_of(

@@ -68,11 +68,10 @@ class TrainingRun:
         self.data = load_data(options, known)
         self.metric = "accuracy" if self.data.classes else "rmse"
         self._check_data()
-        if self.resumed is None or known is None:
-            sizes = default_sizes(options["layers"], self.data)
-            self.M, self.pruned = starting_model(options, known, sizes)
-        else:
+        if self.resumed is not None and known is not None:
             self.M, self.pruned = known, None
+        else:
+            self.M, self.pruned = starting_model(options, known, default_sizes(options["layers"], self.data))
         self.topology = sparse_training(options, self.M)
         set_optimizers(self.M, options["optimizers"])
         move(self.M, options)
@@ -109,10 +108,9 @@ class TrainingRun:
     def _prepare(self) -> None:
         """Check that model, data and options fit, and give the model what its file says beside its layers."""
         M, data, options, known = self.M, self.data, self.options, self.M.information
-        for name, found, expected in (
-            ("features", M.layers[0].input_size, data.input_size),
-            ("outputs", M.layers[-1].output_size, data.output_size),
-        ):
+        sizes = {"features": (M.layers[0].input_size, data.input_size)}
+        sizes["outputs"] = (M.layers[-1].output_size, data.output_size)
+        for name, (found, expected) in sizes.items():
             if found != expected:
                 raise ValueError(f"the model has {found} {name}, but the data {data.name} needs {expected}")
         if (kind := known.get("normalize")) is not None:
