@@ -361,7 +361,7 @@ OTHERS: dict[str, Words] = {  # other commands
     "program --load-weights model.npz --densities 0.5;1": ("--densities", "--load-weights"),
     "program --load-weights model.npz --supports data.npz": ("data.npz", "expected a model, or finite matrices"),
     "program --load-weights model.npz --layer-weights He": ("--layer-weights", "--load-weights"),
-    "program --load-weights data.npz": ("data.npz", "no model description"),
+    "program --load-weights data.npz": ("data.npz", "W1"),
     "program --feedforward --loss SquaredError": ("--loss", "--feedforward"),
     "program --densities 0.5 --supports data.npz": ("--densities", "--supports"),
     "program --rank 1": ("--rank and no --ranks",),

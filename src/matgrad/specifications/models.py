@@ -85,12 +85,12 @@ def create_model(
     check_bytes(model_bytes(layers, sizes, fractions), f"the model with sizes {sizes}")
     items = split_items(layers, "layer")
     kinds = _kinds(items)
-    taken: list[list[Any]] = []  # the items of each linear layer so far
+    further = {what: repeat(None if what == "supports" else values[0]) for what, values in per_layer.items()}
+    rows = zip(*(chain(values, further[what]) for what, values in per_layer.items()), strict=True)
+    taken: list[tuple[Any, ...]] = []  # the items of each linear layer so far
 
-    def take() -> Sequence[Any]:
-        default = {what: None if what == "supports" else values[0] for what, values in per_layer.items()}
-        k = len(taken)
-        taken.append([values[k] if k < len(values) else default[what] for what, values in per_layer.items()])
+    def take() -> tuple[Any, ...]:
+        taken.append(next(rows))
         return taken[-1]
 
     M = MultilayerPerceptron()
