@@ -67,15 +67,15 @@ def explain(model: Path | None, **options: Any) -> None:
     M, X, T = _new(options) if model is None else _saved(model, options)
     set_optimizers(M, options["optimizers"])
     verify = options["verify"]
-    explanation = explained(
-        M,
-        X,
-        T,
-        loss=chosen_loss(options, M),
-        eta=options["learning_rate"],
-        verify=(html is not None and find_spec("sympy") is not None) if verify is None else verify,
-        progress=lambda name: click.echo(f"checking {name} …", err=True) if sys.stderr.isatty() else None,
-    )
+    if verify is None:
+        verify = html is not None and find_spec("sympy") is not None
+
+    def progress(name: str) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"checking {name} …", err=True)
+
+    rate, loss = options["learning_rate"], chosen_loss(options, M)
+    explanation = explained(M, X, T, loss=loss, eta=rate, verify=verify, progress=progress)
     if html is not None:
         explanation.save(html)
         click.echo(f"{len(explanation)} equations in {html}: open it in a browser")

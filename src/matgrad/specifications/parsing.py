@@ -39,11 +39,12 @@ def parse_call(specification: str) -> Call:
     if not isinstance(specification, str):
         raise TypeError(f"expected a string such as 'Name(argument, ...)', found {specification!r}")
     match = _CALL.fullmatch(specification)
-    depths = _depths((match and match[2]) or "")
+    body = "" if match is None else match[2] or ""
+    depths = _depths(body)
     if match is None or min(depths) < 0 or depths[-1] != 0:
         raise ValueError(f"cannot read {specification!r}: expected Name or Name(argument, ...)")
     check_count(max(depths), NESTED, _shortened(specification), "specifications inside each other")
-    call, body = Call(match[1]), match[2] or ""
+    call = Call(match[1])
     if not body.strip():
         return call
     separator = ";" if len(_split(body, ";")) > 1 else ","
