@@ -1,4 +1,4 @@
-"""Reading files without pickle and within limits: compressed ones, npz, safetensors, and plain values in JSON …"""
+"""Reading files without pickle and within limits: compressed ones, npz, safetensors, JSON, YAML and TOML."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def naming(where: str | Path, problem: str = "", kind: str = "a file of this kin
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> np.ndarray:
-    """One array of an npz file, of a plain type; it takes no memory before its bytes are there."""
+    """One array of an npz file, after a check that its type is plain."""
     try:
         with archive.open(member) as file:
             A = np.lib.format.read_array(file, allow_pickle=False)
