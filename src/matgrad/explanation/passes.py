@@ -28,10 +28,10 @@ class Result:
     """The value of an equation, and what computed it."""
 
     phase: Phase
-    path: str  # the layer or part that executes it, such as '2' or '3.1'; '' for the loss
+    layer: str  # or part that executes it, such as '2' or '3.1'; '' for the loss
     owner: Layer | LossFunction | Optimizer  # what computes it
     part: str  # what its class calls it, such as DW, or x for what an optimizer updates
-    name: str  # that of the value in the equations of a program, such as DW2 or W2'
+    name: str  # of the value, such as DW2 or W2'
     quantity: str  # that in the equations of the layer, such as DW or W
     value: Any
     equation: Equation | None = None  # of a layer

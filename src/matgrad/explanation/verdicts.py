@@ -48,7 +48,7 @@ class Judge:
         self, M: MultilayerPerceptron, loss: LossFunction, X: np.ndarray, T: np.ndarray, results: list[Result]
     ) -> None:
         self.checks: Checks | None = None  # until they are made
-        self.last = {(r.path, r.phase, r.quantity): r for r in results}  # of several values of one name
+        self.last = {(r.layer, r.phase, r.quantity): r for r in results}  # of several values of one name
         self.shown = {self._name(r) for r in self.last.values()}
         self.problem, found = "", cast(list[GradientResult], [])
         try:
@@ -76,7 +76,7 @@ class Judge:
 
     def __call__(self, result: Result) -> Verdict:
         """The verdict on the equation of a result."""
-        if self.last[result.path, result.phase, result.quantity] is not result:
+        if self.last[result.layer, result.phase, result.quantity] is not result:
             return Verdict(None, ("not compared: a later equation gives it another value",))
         checks, difference = self._checks(result), self.differences.get(self._name(result))
         details = [_summary(checks)] if checks else []
@@ -95,7 +95,7 @@ class Judge:
     def _name(self, result: Result) -> str:
         """What `check_gradients` calls a result; '' if it is no gradient."""
         is_gradient = result.phase in ("loss", "backpropagate") and result.name != LOSS
-        return full_name(result.path, result.owner, result.part) if is_gradient else ""
+        return full_name(result.layer, result.owner, result.part) if is_gradient else ""
 
     def _of_differences(self, result: GradientResult) -> list[str]:
         """How a gradient compares with central differences, after a wrong activation function in it."""

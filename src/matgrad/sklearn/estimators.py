@@ -84,22 +84,17 @@ class MLPClassifier(ClassifierMixin, Perceptron):
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> MLPClassifier:
         """Train for one more epoch, with weights as they are; the first call needs all `classes`, y may lack some."""
-        self._check_partial()
         is_first = not hasattr(self, "model_")
         if is_first and classes is None:
             raise ValueError("partial_fit: the first call needs the classes")
         if self.class_weight == "balanced":
             raise ValueError("partial_fit: class_weight='balanced' needs all examples, expected weights of the classes")
-        X, y, s = self._checked(X, y, sample_weight, reset=is_first)
-        known = np.unique(classes if is_first or classes is not None else self.classes_)
+        known = np.unique(self.classes_ if classes is None else classes)
         if not is_first and not np.array_equal(known, self.classes_):
             raise ValueError(f"partial_fit: found the classes {known}, expected {self.classes_}, as in the first call")
-        if len(unknown := np.setdiff1d(y, known)):
+        if len(unknown := np.setdiff1d(column_or_1d(y), known)):
             raise ValueError(f"partial_fit: found the class {unknown.tolist()[0]!r} in y, expected one of {known}")
-        if is_first:
-            self._start(X, known)
-        self._train((X, *self._targets(y, s)), 1)
-        return self
+        return self._train_once(X, y, sample_weight, known)
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each example."""
@@ -160,13 +155,7 @@ class MLPRegressor(RegressorMixin, Perceptron):
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> MLPRegressor:
         """Train for one more epoch, with weights as they are."""
-        self._check_partial()
-        is_first = not hasattr(self, "model_")
-        X, y, s = self._checked(X, y, sample_weight, reset=is_first)
-        if is_first:
-            self._start(X, y)
-        self._train((X, *self._targets(y, s)), 1)
-        return self
+        return self._train_once(X, y, sample_weight)
 
     def predict(self, X: Any) -> np.ndarray:
         """f_Θ(X), a vector if y was one."""

@@ -66,6 +66,18 @@ class Perceptron(BaseEstimator):
         self._train(kept, self.max_iter, held)
         return self
 
+    def _train_once(self, X: Any, y: Any, sample_weight: Any, classes: np.ndarray | None = None) -> Self:
+        """Train for one more epoch, with weights as they are; a new model is for the classes, by default those of y."""
+        for name in ("early_stopping", "sparse_training"):
+            if getattr(self, name):
+                raise ValueError(f"partial_fit: {name}={getattr(self, name)!r} needs a whole run of training, use fit")
+        is_first = not hasattr(self, "model_")
+        X, y, s = self._checked(X, y, sample_weight, reset=is_first)
+        if is_first:
+            self._start(X, y if classes is None else classes)
+        self._train((X, *self._targets(y, s)), 1)
+        return self
+
     # -- for the estimators -------------------------------------------------------------------
     def _start(self, X: Any, y: np.ndarray) -> None:
         """Make an untrained model for such examples and targets."""
@@ -173,17 +185,8 @@ class Perceptron(BaseEstimator):
             return None
         if self.density is None or not self._starts_dense():
             return create_method(self.sparse_training)
-        return create_method(self.sparse_training, density=layer_densities(self.density, self._sizes()))
-
-    def _sizes(self) -> list[int]:
-        """The number of features, then the sizes of the layers."""
-        return [self.n_features_in_, *(layer.output_size for layer in self.model_.linear_layers())]
-
-    def _check_partial(self) -> None:
-        """Raise if a parameter needs a whole run of training."""
-        for name in ("early_stopping", "sparse_training"):
-            if getattr(self, name):
-                raise ValueError(f"partial_fit: {name}={getattr(self, name)!r} needs a whole run of training, use fit")
+        sizes = [self.n_features_in_, *(layer.output_size for layer in self.model_.linear_layers())]
+        return create_method(self.sparse_training, density=layer_densities(self.density, sizes))
 
     def _check_parameters(self) -> None:
         """Raise if a parameter that nothing else checks is invalid."""
