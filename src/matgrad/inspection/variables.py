@@ -64,24 +64,21 @@ class Watch:
             self.trace.append((path, equation, value))
             return value
 
+        def keep_input(path: str, X: Any) -> Any:
+            self.inputs[path].append(self._changed(path, None, X))
+            return self.inputs[path][-1]
+
         with ExitStack() as stack:
             stack.enter_context(observed(self.parts.values(), keep))
             for path, part in self.parts.items():
-                stack.enter_context(input_changed(part, partial(self._input, path)))
+                stack.enter_context(input_changed(part, partial(keep_input, path)))
             yield
-
-    def _input(self, path: str, X: Any) -> Any:
-        X = self._changed(path, None, X)
-        self.inputs[path].append(X)
-        return X
 
     def _changed(self, path: str, position: int | None, value: Any) -> Any:
         """The value, changed if it is that of the variable to change."""
-        if self.change is None:
-            return value
-        V, change = self.change
-        is_it = (V.path, V.position) == (path, position) and (position is not None or V.name == "X")
-        return change(value) if is_it else value
+        V, change = self.change or (None, None)
+        is_it = V and (V.path, V.position) == (path, position) and (position is not None or V.name == "X")
+        return change(value) if change and is_it else value
 
     @contextmanager
     def changed(self, V: Variable, change: Callable[[Array], Array]) -> Iterator[None]:
@@ -142,9 +139,12 @@ class Watch:
 
     def _when_computed(self, V: Variable) -> int:
         """The index of the equation of DV, or of another one with its name, in `trace`."""
-        own = [(i, equation) for i, (path, equation, _) in enumerate(self.trace) if path == V.path]
-        exact = [i for i, equation in own if equation == V.equation]
-        return max(exact or (i for i, equation in own if equation.name == V.equation.name), default=len(self.trace))
+        own = [
+            (e == V.equation, i)
+            for i, (path, e, _) in enumerate(self.trace)
+            if path == V.path and e.name == V.equation.name
+        ]
+        return max(own, default=(False, len(self.trace)))[1]
 
 
 def _values_with_gradients(executed: Sequence[Equation]) -> list[tuple[Equation, int]]:

@@ -284,7 +284,7 @@ class SymbolicAlgebra(Algebra):
 
     def gradients(self, layer: Layer, X: Any) -> list[Check]:
         """Against the derivatives of ⟨G, Y⟩, for an arbitrary G; see `gradient_checks`."""
-        return gradient_checks(layer, X, self, self.about, self.verdict)
+        return gradient_checks(layer, X, self)
 
 
 # -- lemmas and derivations ---------------------------------------------------------------------
