@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -77,16 +77,15 @@ def _curves(history: Mapping[str, Sequence], measure: str) -> dict[str, Curve]:
     epochs = history.get("epoch", ())
     found = {part: values for name, values in history.items() for m, part in [measure_and_part(name)] if m == measure}
     curves = {
-        part: [(int(i), float(x)) for i, x in zip(epochs, values, strict=True) if _can_be_drawn(x)]
+        part: [
+            (int(i), float(x))
+            for i, x in zip(epochs, values, strict=True)
+            if isinstance(x, Real) and abs(float(x)) < LARGEST
+        ]
         for part, values in found.items()
         if part and len(values) == len(epochs)
     }
     return {part: _thinned(curve) for part, curve in curves.items() if curve}
-
-
-def _can_be_drawn(x: Any) -> bool:
-    """Whether x is a number of a size that can be drawn."""
-    return isinstance(x, Real) and abs(float(x)) < LARGEST
 
 
 def _thinned(curve: Curve) -> Curve:

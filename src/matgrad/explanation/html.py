@@ -85,11 +85,13 @@ def matrix_html(A: Any, symbol: str = "") -> str:
     if not np.ndim(table.values):
         return mathml(f"{symbol} = {table.values:.6g}" if symbol else f"{table.values:.6g}")
     rows, columns = _shown(table.shape[0], MOST_ROWS), _shown(table.shape[1], MOST_COLUMNS)
-    head = "".join(f'<th scope="col" style="{INDEX}">{_index(j)}</th>' for j in columns)
+    head = "".join(f'<th scope="col" style="{INDEX}">{"…" if j is None else j}</th>' for j in columns)
     lines = [f'<tr style="{PLAIN}"><td style="{CELL}"></td>{head}</tr>']
+    gap = f'<td style="{CELL};text-align:center;opacity:.5">…</td>'
     for i in rows:
-        cells = "".join(_gap() if i is None or j is None else table.cell(i, j) for j in columns)
-        lines.append(f'<tr style="{PLAIN}"><th scope="row" style="{INDEX}">{_index(i)}</th>{cells}</tr>')
+        cells = "".join(gap if i is None or j is None else table.cell(i, j) for j in columns)
+        index = "…" if i is None else i
+        lines.append(f'<tr style="{PLAIN}"><th scope="row" style="{INDEX}">{index}</th>{cells}</tr>')
     style = "border-collapse:separate;border-spacing:1px;border:none;margin:0;font-size:.9em;width:auto"
     content = f'<table style="{style};font-variant-numeric:tabular-nums">{"".join(lines)}</table>'
     is_cut = None in rows or None in columns
@@ -169,7 +171,8 @@ class Entries:
             return f'<td style="{CELL};color:#e5484d;font-weight:bold">{a}</td>'
         if not a:
             return f'<td style="{CELL}">0</td>'
-        color = _css(float(a) / self.largest)
+        rgb = ",".join(map(str, POSITIVE if a > 0 else NEGATIVE))
+        color = f"rgba({rgb},{STRONGEST * abs(float(a) / self.largest):.2f})"
         return f'<td style="{CELL.replace("background:none", f"background:{color}")}">{self.format(a)}</td>'
 
     def summary(self) -> str:
@@ -217,19 +220,6 @@ def _shown(size: int, most: int) -> list[int | None]:
         return list(range(size))
     last = most // 3
     return [*range(most - last - 1), None, *range(size - last, size)]
-
-
-def _index(i: int | None) -> str:
-    return "…" if i is None else str(i)
-
-
-def _gap() -> str:
-    return f'<td style="{CELL};text-align:center;opacity:.5">…</td>'
-
-
-def _css(x: float) -> str:
-    """The color of a number from -1 to 1."""
-    return f"rgba({','.join(map(str, POSITIVE if x > 0 else NEGATIVE))},{STRONGEST * abs(x):.2f})"
 
 
 def _colors(A: np.ndarray) -> np.ndarray:

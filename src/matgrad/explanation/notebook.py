@@ -61,7 +61,7 @@ def model_html(M: MultilayerPerceptron) -> str:
 def _equations_of(layer: Layer) -> str:
     """The equations of feedforward, and those of backpropagation folded."""
     try:
-        forward, backward = ([_formula(e, layer) for e in found] for found in _executed(layer, _sizes(layer)).values())
+        forward, backward = ([_formula(e, layer) for e in found] for found in _executed(layer)[0].values())
     except ValueError as error:
         return muted(str(error))
     return "".join(forward) + (_folded(muted(NAMES["backpropagate"]), "".join(backward)) if backward else "")
@@ -105,24 +105,27 @@ def _definition(cls: type) -> str:
 
 def _table_of_equations(layer: Layer) -> str:
     try:
-        found = _executed(layer, sizes := _sizes(layer))
+        found, sizes = _executed(layer)
     except ValueError as error:
         return muted(str(error))
-    lines = []
-    for method, listed in found.items():
-        for k, equation in enumerate(listed):
-            source = f"{_code(equation.source)}<br/>{muted(place(equation))}"
-            lines.append(
-                [muted(NAMES[method]) if not k else "", _formula(equation, layer), sizes.get(equation, ""), source]
-            )
+    lines = [
+        [
+            "" if k else muted(NAMES[method]),
+            _formula(equation, layer),
+            sizes.get(equation, ""),
+            f"{_code(equation.source)}<br/>{muted(place(equation))}",
+        ]
+        for method, listed in found.items()
+        for k, equation in enumerate(listed)
+    ]
     sides = [CELL, CELL, f"{CELL};white-space:nowrap", CELL]
     return table_html(["", "equation", "size", "source"], lines, sides, HEAD) if lines else ""
 
 
-def _executed(layer: Layer, sizes: dict[Equation, str]) -> dict[str, list[Equation]]:
-    """The equations of each method that have a size, which are those of the present mode; all of them if none has."""
-    found = {method: equations(type(layer), method) for method in METHODS}
-    return {method: [e for e in listed if e in sizes] or listed for method, listed in found.items()}
+def _executed(layer: Layer) -> tuple[dict[str, list[Equation]], dict[Equation, str]]:
+    """The equations of each method that run in the present mode, or all if none does, and the sizes of their values."""
+    found, sizes = {method: equations(type(layer), method) for method in METHODS}, _sizes(layer)
+    return {method: [e for e in listed if e in sizes] or listed for method, listed in found.items()}, sizes
 
 
 class _Pass(Computation):
@@ -155,7 +158,7 @@ def _sizes(layer: Layer) -> dict[Equation, str]:
     """The sizes of the values of the equations that a layer executes, N for the number of examples."""
     own = _Pass(layer.clone())
     state = own.template.state()
-    matrices = [*matrices_of(state).values()]
+    matrices = matrices_of(state).values()
     backend = backend_of(*matrices) if matrices else get_backend("numpy")
     dtype = next(filter(DTYPES.__contains__, map(backend.dtype, matrices)), "float64")
     with suppress(Exception):  # a layer that is being written may fail in any way: then sizes are missing
