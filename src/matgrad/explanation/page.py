@@ -33,6 +33,8 @@ def page_data(explanation: Explanation) -> dict[str, Any]:
     program = explanation.program
     values = all_values(program)
     indices = {value: i for i, value in enumerate(values)}
+    bound = supports_of(explanation.M.state())
+    supports = {name: value.support or bound[name] for name, value in program.supports.items()}
     given = explanation.M.state() | {"X": explanation.X, "T": explanation.T, "eta": explanation.eta}
     loss = next(i for i, e in enumerate(explanation) if e.phase == "loss")
     return {
@@ -40,7 +42,7 @@ def page_data(explanation: Explanation) -> dict[str, Any]:
         "network": _network(explanation),
         "values": [_value(value, indices) for value in values],
         "inputs": {name: np.asarray(given[name]).tolist() for name in program.inputs if name not in program.supports},
-        "supports": _supports(explanation),
+        "supports": {x: {"rows": S.row_indices().tolist(), "columns": S.columns.tolist()} for x, S in supports.items()},
         "outputs": {name: indices[program.outputs[name]] for name in program.inputs if name in program.outputs},
         "loss": indices[explanation.values[loss]],
         "symbols": {str(indices[value]): mathml(latex) for value, latex in explanation.symbols.items()},
@@ -101,31 +103,20 @@ def _value(value: Value, indices: dict[Value, int]) -> dict[str, Any]:
     return line | ({} if value.number is None else {"number": float(value.number)})
 
 
-def _supports(explanation: Explanation) -> dict[str, dict[str, list[int]]]:
-    """The rows and columns of the stored elements of each support."""
-    bound = supports_of(explanation.M.state())
-    found = {name: value.support or bound[name] for name, value in explanation.program.supports.items()}
-    return {name: {"rows": S.row_indices().tolist(), "columns": S.columns.tolist()} for name, S in found.items()}
-
-
 def _step(e: Explained, index: int) -> dict[str, Any]:
     """An equation, with its formulas in MathML."""
-    verdict = {"ok": e.verdict.ok, "summary": e.verdict.summary, "details": list(e.verdict.details)}
+    w = e.written
     return {
         "phase": e.phase,
         "layer": e.layer or None,
-        "class": e.written.owner,
+        "class": w.owner,
         "name": e.name,
         "title": e.title,
         "value": index,
-        "equation": mathml(e.written.latex, "block"),
-        "numbered": mathml(e.written.numbered, "block"),
-        "text": e.written.text,
-        "source": e.written.source,
-        "location": e.written.location,
-        "definition": e.written.definition,
-        "note": e.written.note,
-        "verdict": verdict,
+        "equation": mathml(w.latex, "block"),
+        "numbered": mathml(w.numbered, "block"),
+        **{name: getattr(w, name) for name in ("text", "source", "location", "definition", "note")},
+        "verdict": {**vars(e.verdict), "summary": e.verdict.summary},
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, cast
 
 from matgrad.inspection.equations import Equation
@@ -92,7 +91,8 @@ def _updates(model: MultilayerPerceptron, old: State, new: State) -> Iterator[Re
     supports = sized_by_supports(new)
     for path, layer in model.walk():
         own = [name.removeprefix(f"{path}.") for name in new if name.startswith(f"{path}.")]
-        for name in sorted(own, key=partial(_rank, layer)):
+        ranks = {name: i for i, name in enumerate(layer._optimizers)}
+        for name in sorted(own, key=lambda name: (ranks.get(name.partition(".")[0], len(ranks)), "." not in name)):
             key, (parameter, dot, part) = f"{path}.{name}", name.partition(".")
             value = new[key]
             is_part = parameter.isdigit()  # of a layer, which has its own turn
@@ -104,13 +104,6 @@ def _updates(model: MultilayerPerceptron, old: State, new: State) -> Iterator[Re
             called = part or "x" if optimizer else name
             new_name = f"{parameter}{path}{dot}{part}'"
             yield Result("optimize", path, optimizer or layer, called, new_name, name, value, key=key)
-
-
-def _rank(layer: Layer, name: str) -> tuple[int, bool]:
-    """Where an entry of the state comes in the order of updates."""
-    parameter, _, part = name.partition(".")
-    order = [*layer._optimizers]
-    return order.index(parameter) if parameter in order else len(order), not part
 
 
 def _with_keys(results: Iterable[Result], state: State) -> Iterator[Result]:

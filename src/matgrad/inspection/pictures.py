@@ -170,14 +170,14 @@ def _tiled(title: str, panels: Sequence[tuple[str, np.ndarray, float]], colours:
     from matplotlib.figure import Figure
 
     images = [np.kron(A, np.ones([magnification(A)] * 2)) for _, A, _ in panels]
-    width = LEFT + sum(max(B.shape[1], PANEL // 2) + GAP for B in images)
+    width = max(320, LEFT + sum(max(B.shape[1], PANEL // 2) + GAP for B in images))
     height = TOP + max(B.shape[0] for B in images) + BOTTOM
-    figure = Figure(figsize=(max(width, 320) / DPI, height / DPI), dpi=DPI)
-    figure.text(LEFT / max(width, 320), 1 - 8 / height, title, va="top", fontsize=9)
+    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
+    figure.text(LEFT / width, 1 - 8 / height, title, va="top", fontsize=9)
     x = LEFT
     for (name, _, largest), B in zip(panels, images, strict=True):
         figure.figimage(B, x, height - TOP - B.shape[0], cmap=colours, vmin=0, vmax=largest, origin="upper")
-        figure.text(x / max(width, 320), 1 - (TOP - 4) / height, name, va="bottom", fontsize=8, color="#555555")
+        figure.text(x / width, 1 - (TOP - 4) / height, name, va="bottom", fontsize=8, color="#555555")
         x += max(B.shape[1], PANEL // 2) + GAP
     return figure
 

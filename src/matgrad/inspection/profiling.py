@@ -15,7 +15,6 @@ compiles every operation.
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -179,41 +178,36 @@ class Profile:
     def _row(self, segment: str) -> Row:
         """The row of a segment, such as ``layer 1 ActivationLayer.DW``."""
         if segment not in self._rows:
-            layer, equation = re.fullmatch(r"(?:layer ([\d.]+) )?(.*)", segment).groups()  # type: ignore[union-attr]
-            self._rows[segment] = Row(equation, layer)
+            layer, _, equation = segment.removeprefix("layer ").rpartition(" ")
+            self._rows[segment] = Row(equation, layer or None)
         return self._rows[segment]
 
     # -- programs -----------------------------------------------------------------------------
     def time(self, step: CompiledStep) -> bool:
         """Let a compiled step measure its seconds; False if it cannot."""
         step.is_timed = step.can_be_timed
-        if step.can_be_timed:
+        if step.is_timed:
             self._timed_steps.append(step)
-        else:
-            self.is_forced = True
-        return step.can_be_timed
+        self.is_forced |= not step.is_timed
+        return step.is_timed
 
     def _collect(self) -> None:
-        """Add the seconds of the compiled steps."""
+        """Count the values of the programs of compiled steps for the equations they belong to."""
+        from matgrad.program.costs import costs_of, equations_of
+
         for step in self._timed_steps:
             executors = [*step.retired, *step.executors.values()]
             if executors:
                 self._row(COMPILATION).add(step.compilation_seconds, len(executors))
             for executor in executors:
-                self._add_program(executor)
+                self.batches += executor.runs
+                for segment, cost in costs_of(executor.program).items():
+                    self._row(segment).add(0.0, executor.runs, cost)
+                seconds = executor.seconds
+                for value, segment in equations_of(executor.program).items():
+                    self._row(segment).seconds += seconds[value]
         self._timed_steps.clear()
         self._costs.clear()
-
-    def _add_program(self, executor: Any) -> None:
-        """Count the values of a program for the equations they belong to."""
-        from matgrad.program.costs import costs_of, equations_of
-
-        self.batches += executor.runs
-        for segment, cost in costs_of(executor.program).items():
-            self._row(segment).add(0.0, executor.runs, cost)
-        equations, seconds = equations_of(executor.program), executor.seconds
-        for value, segment in equations.items():
-            self._row(segment).seconds += seconds[value]
 
     # -- equations, one by one ----------------------------------------------------------------
     @contextmanager
