@@ -15,8 +15,8 @@ import torch
 from index_support import Numbers
 from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, ActivationFunction
-from matgrad.inspection.gradients import gradient_checks
 from matgrad.inspection.observing import observed
+from matgrad.inspection.verdicts import gradient_checks
 from matgrad.judges.algebra import MakeLayer
 from matgrad.judges.definitions import SOFTMAX
 from matgrad.judges.index_judge import SymbolicSizes, Symbols

@@ -1,18 +1,24 @@
-"""Verdicts on equations: what `matgrad verify` prints about them."""
+"""Verdicts on equations, which `matgrad verify` prints, and those on all gradients of a layer with symbols in it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from matgrad.backends.base import Array
+from matgrad.backends.base import Array, Matrix, Scalar
 from matgrad.inspection.equations import Equation, assignment, equations, label_of, last_line
 from matgrad.inspection.faults import fault_of
 from matgrad.inspection.observing import observed
+from matgrad.inspection.variables import Variable, Watch, drop_gradients
 from matgrad.layers.dropout import LayerWithDropout
 from matgrad.layers.layer import Layer
+
+if TYPE_CHECKING:
+    from matgrad.judges.algebra import SymbolicAlgebra
 
 
 def feedforward_values(layer: Layer, X: Array, names: Iterable[str]) -> dict[str, Array]:
@@ -83,3 +89,60 @@ def crash(error: Exception, sizes: str = "", default: str = "") -> Check:
     name = fault.name or default
     message = f"{name} {fault.reason}\n  in {fault.location}: {fault.source}"
     return Check(name, fault.location, "", sizes, "none", 0.0, False, message, fault.source)
+
+
+# -- gradients of layers -----------------------------------------------------------------------
+
+
+def gradient_checks(layer: Layer, X: Matrix, algebra: SymbolicAlgebra) -> list[Check]:
+    """The verdicts on the gradients of a layer and of its parts, in order of backpropagation.
+
+    They are compared with the derivatives of ⟨G, Y⟩ for an arbitrary G.
+    """
+    run, cls, sizes = _Run(layer, X, algebra), type(layer), algebra.about
+    if run.problem:
+        where = assignment(cls, "feedforward", "Y")
+        return [judged(cls, "Y", where.origin, sizes, f"is wrong: {run.problem}")]
+    checks = []
+    for V in run.watch.variables("", algebra.is_same):
+        part = run.watch.parts[V.path]
+        prefix = f"{cls.__name__}.{V.path} " if V.path else ""
+        about = type(part), V.equation.name, V.equation.origin, sizes
+        if V.problem:  # in evaluation mode a part may have nothing to do
+            wrong, note = (f"is wrong: {V.problem}", "") if part.training else ("", V.problem)
+            checks.append(judged(*about, wrong, prefix=prefix, note=note))
+            continue
+        own, symbols = run, V.value  # parameters and the input of the layer are symbols already
+        if V.position is not None or (V.path and V.name == "X"):
+            symbols = algebra.symbols(suffixed(V.name, V.path), *V.value.shape)
+            own = _Run(layer, X, algebra, V, symbols)
+        checks.append(algebra.verdict(*about, own.watch.gradient(V), algebra.gradient(own.value, symbols), prefix))
+    return checks
+
+
+class _Run:
+    """One run of feedforward and backpropagate on a copy of a layer, in which V can be replaced by symbols."""
+
+    def __init__(
+        self, layer: Layer, X: Matrix, algebra: SymbolicAlgebra, V: Variable | None = None, symbols: Any = None
+    ) -> None:
+        layer, self.algebra = layer.clone(), algebra
+        self.watch = Watch(dict(layer.walk()))
+        self.G = algebra.symbols("G", X.shape[0], layer.output_size)
+        changed = nullcontext() if V is None else self.watch.changed(V, lambda _: symbols)
+        with self.watch.watching(), changed:
+            self.Y = layer.feedforward(X)
+            self.problem = algebra.problem_of(self.Y, self.G)
+            if not self.problem:
+                drop_gradients(layer)
+                layer.backpropagate(self.Y, self.G)
+
+    @cached_property
+    def value(self) -> Scalar:
+        """⟨G, Y⟩"""
+        return self.algebra.pairing(self.G, self.Y)
+
+
+def suffixed(name: str, path: str) -> str:
+    """A name for symbols that is different for every part."""
+    return f"{name}.{path}" if path else name
