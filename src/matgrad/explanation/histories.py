@@ -85,13 +85,10 @@ def _curves(history: Mapping[str, Sequence], measure: str) -> dict[str, Curve]:
         for part, values in found.items()
         if part and len(values) == len(epochs)
     }
-    return {part: _thinned(curve) for part, curve in curves.items() if curve}
-
-
-def _thinned(curve: Curve) -> Curve:
-    """At most `MOST_POINTS` points of a curve, the first and last among them."""
-    places = np.unique(np.linspace(0, len(curve) - 1, min(len(curve), MOST_POINTS)).round().astype(int))
-    return [curve[i] for i in places]
+    for part, curve in curves.items():  # the first and the last point are among those that are kept
+        places = np.linspace(0, len(curve) - 1, min(len(curve), MOST_POINTS)).round().astype(int)
+        curves[part] = [curve[i] for i in places]
+    return {part: curve for part, curve in curves.items() if curve}
 
 
 def _plot(measure: str, curves: Mapping[str, Curve]) -> str:

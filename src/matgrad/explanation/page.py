@@ -130,7 +130,10 @@ def page(data: Mapping[str, Any]) -> str:
         title=escape(data["title"]),
         style=_text("page.css"),
         font=base64.b64encode((_ASSETS / "stix-two-math.woff2").read_bytes()).decode(),
-        data=_embedded(data),
+        # JSON inside a script element, where < would begin a tag
+        data=json.dumps(_finite(data), ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace(
+            "<", r"\u003c"
+        ),
         script="\n".join([_lines(), *(_text(f"{name}.js") for name in _SCRIPTS)]),
     )
 
@@ -165,12 +168,6 @@ def _formula(operation: Operation) -> str:
 
 def _text(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
-
-
-def _embedded(data: Mapping[str, Any]) -> str:
-    """The data as JSON inside a script element, where < would begin a tag."""
-    text = json.dumps(_finite(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", r"\u003c")
 
 
 def _finite(x: Any) -> Any:

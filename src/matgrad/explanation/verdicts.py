@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -78,7 +78,10 @@ class Judge:
         """The verdict on the equation of a result."""
         if self.last[result.layer, result.phase, result.quantity] is not result:
             return Verdict(None, ("not compared: a later equation gives it another value",))
-        checks, difference = self._checks(result), self.differences.get(self._name(result))
+        parts = ("gradient", "mean_gradient") if result.part == "gradient" else (result.part,)
+        names = [(_known_name(result.owner), f"{type(result.owner).__name__}.{part}") for part in parts]
+        checks = [check for name in names for check in (self.checks or {}).get(name, [])]
+        difference = self.differences.get(self._name(result))
         details = [_summary(checks)] if checks else []
         judged = [check.ok for check in checks]
         if difference is not None and not difference.ok and difference.name != self.first_wrong:
@@ -104,12 +107,6 @@ class Judge:
         causes = [r for r in others if not result.ok and r.name.rpartition(" ")[0] == place]
         return [_comparison(r) for r in (*causes, result)]
 
-    def _checks(self, result: Result) -> list[Check]:
-        """The verifier's checks of what computed the result."""
-        parts = ("gradient", "mean_gradient") if result.part == "gradient" else (result.part,)
-        known, cls = _known_name(result.owner), type(result.owner).__name__
-        return [c for part in parts for c in (self.checks or {}).get((known, f"{cls}.{part}"), [])]
-
 
 def _known_name(thing: object) -> str:
     """The name by which the verifier knows the class of a layer, loss or optimizer; '' if it does not."""
@@ -119,9 +116,8 @@ def _known_name(thing: object) -> str:
     return next((name for table in tables for name, known in table.items() if known is cls), "")
 
 
-def _summary(checks: Iterable[Check]) -> str:
+def _summary(checks: list[Check]) -> str:
     """How many checks there were, and which is wrong."""
-    checks = list(checks)
     if wrong := [check for check in checks if not check.ok]:
         return f"the verifier says: {wrong[0].message.splitlines()[0]}"
     methods = ", ".join(dict.fromkeys(METHODS.get(check.method, check.method) for check in checks))

@@ -125,14 +125,11 @@ def _update(optimizer: Optimizer, name: str) -> tuple[Equation, Callable[[], str
     needed = [line for line in lines[: places[-1] + 1] if line.variable not in kept]
     source = linecache.getline(last.file, last.number).strip()
     equation = Equation(cls, "update", name, last.number, last.file, source)
-    return equation, lambda: aligned([*_penalty(optimizer), *(line.text(" &= ") for line in needed)])
-
-
-def _penalty(optimizer: Optimizer) -> list[str]:
-    """What is added to the gradient before an update, if anything is; see `Optimizer.apply`."""
+    # what is added to the gradient before an update; see `Optimizer.apply`
     decay = "" if optimizer.decoupled or not optimizer.weight_decay else r" + \lambda \cdot x"
     l1 = r" + \lambda_1 \cdot \mathrm{sign}(x)" if optimizer.l1 else ""
-    return [rf"\mathsf{{D}}x &:= \mathsf{{D}}x{decay}{l1}"] if decay or l1 else []
+    penalty = [rf"\mathsf{{D}}x &:= \mathsf{{D}}x{decay}{l1}"] if decay or l1 else []
+    return equation, lambda: aligned([*penalty, *(line.text(" &= ") for line in needed)])
 
 
 def place(equation: Equation) -> str:

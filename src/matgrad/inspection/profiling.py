@@ -152,15 +152,25 @@ class Profile:
 
         A variable of a layer that has no equation comes before or after the loss.
         """
-        phases = _phases(self.M)
-        layers = {type(layer).__name__ for _, layer in self.M.walk()}
+        layers = list(self.M.walk())
+        phases: dict[str, str] = {}
+        for method, ordered in zip(METHODS, (layers, layers[::-1]), strict=True):
+            for i, layer in ordered:
+                with suppress(ValueError):
+                    for equation in equations(type(layer), method):
+                        phases.setdefault(full_name(i, layer, equation.name), method)
+                phases[full_name(i, layer, method)] = method
+        for i, layer in layers:
+            phases |= {full_name(i, optimizer, name): "optimize" for name, optimizer in layer._optimizers.items()}
+            phases[full_name(i, layer, "optimize")] = "optimize"
+        owners = {type(layer).__name__ for _, layer in layers}
         method = "feedforward"
         for segment, row in self._rows.items():
             if row.layer is None:
                 phases[segment] = segment if segment in PHASES else "loss"
                 method = method if segment in PHASES else "backpropagate"
             else:
-                phases.setdefault(segment, method if row.equation.partition(".")[0] in layers else "optimize")
+                phases.setdefault(segment, method if row.equation.partition(".")[0] in owners else "optimize")
         return phases
 
     def __str__(self) -> str:
@@ -301,22 +311,6 @@ def _marked(M: MultilayerPerceptron, loss: Any, mark: Mark) -> Iterator[None]:
         stack.enter_context(replaced(M, "backpropagate", marking(full_name("", loss, "gradient"), "")))
         stack.enter_context(replaced(M, "optimize", marking(CLIP, "")))
         yield
-
-
-def _phases(M: MultilayerPerceptron) -> dict[str, str]:
-    """The phase of each segment of a layer: feedforward, backpropagate or optimize; in order of the equations."""
-    layers = list(M.walk())
-    phases: dict[str, str] = {}
-    for method, ordered in zip(METHODS, (layers, layers[::-1]), strict=True):
-        for i, layer in ordered:
-            with suppress(ValueError):
-                for equation in equations(type(layer), method):
-                    phases.setdefault(full_name(i, layer, equation.name), method)
-            phases[full_name(i, layer, method)] = method
-    for i, layer in layers:
-        phases |= {full_name(i, optimizer, name): "optimize" for name, optimizer in layer._optimizers.items()}
-        phases[full_name(i, layer, "optimize")] = "optimize"
-    return phases
 
 
 # -- the active ones -------------------------------------------------------------------------
