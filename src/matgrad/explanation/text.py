@@ -35,7 +35,8 @@ def summary(A: np.ndarray | SparseMatrix) -> str:
     values = np.asarray(A.values if isinstance(A, SparseMatrix) else A, dtype=np.float64)
     if not values.size:
         return "no elements"
-    statistics = {"min": values.min(), "mean": values.mean(), "max": values.max(), "norm": np.linalg.norm(values)}
+    with np.errstate(all="ignore"):
+        statistics = {"min": values.min(), "mean": values.mean(), "max": values.max(), "norm": np.linalg.norm(values)}
     parts = [f"{name} {x:.4g}" for name, x in statistics.items()]
     if isinstance(A, SparseMatrix):
         parts.append(f"{A.support.nnz} of {A.shape[0] * A.shape[1]} elements are stored")
