@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -289,27 +290,21 @@ def _marked(M: MultilayerPerceptron, loss: Any, mark: Mark) -> Iterator[None]:
         mark(full_name(names[id(layer)], layer, equation.name), X)
         return X
 
-    def marking(before: str, after: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
-            def marked(*arguments: Any) -> Any:
-                mark(before, arguments[-1])
-                result = method(*arguments)
-                mark(after, result)
-                return result
-
-            return marked
-
-        return wrap
+    def marked(before: str, after: str, method: Callable[..., Any], *arguments: Any) -> Any:
+        mark(before, arguments[-1])
+        result = method(*arguments)
+        mark(after, result)
+        return result
 
     with ExitStack() as stack:
         stack.enter_context(observed((layer for _, layer in M.walk()), mark_equation))
+        calls: list[tuple[Any, str, str, str]] = []
         for i, layer in M.walk():
-            for method in (*METHODS, "optimize"):
-                stack.enter_context(replaced(layer, method, marking("", full_name(i, layer, method))))
-            for name, optimizer in layer._optimizers.items():
-                stack.enter_context(replaced(optimizer, "apply", marking("", full_name(i, optimizer, name))))
-        stack.enter_context(replaced(M, "backpropagate", marking(full_name("", loss, "gradient"), "")))
-        stack.enter_context(replaced(M, "optimize", marking(CLIP, "")))
+            calls += [(layer, method, "", full_name(i, layer, method)) for method in (*METHODS, "optimize")]
+            calls += [(x, "apply", "", full_name(i, x, name)) for name, x in layer._optimizers.items()]
+        calls += [(M, "backpropagate", full_name("", loss, "gradient"), ""), (M, "optimize", CLIP, "")]
+        for thing, method, before, after in calls:
+            stack.enter_context(replaced(thing, method, partial(marked, before, after)))
         yield
 
 

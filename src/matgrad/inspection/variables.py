@@ -173,7 +173,7 @@ def drop_gradients(layer: Layer) -> None:
 
 def input_changed(layer: Layer, change: Callable[[Any], Any]) -> AbstractContextManager[None]:
     """The feedforward of one layer gets change(X) instead of X while the context lasts."""
-    return replaced(layer, "feedforward", lambda feedforward: lambda X: feedforward(change(X)))
+    return replaced(layer, "feedforward", lambda feedforward, X: feedforward(change(X)))
 
 
 class NumericModel:
