@@ -20,6 +20,7 @@ from matgrad.foundation.imports import deferred
 from matgrad.foundation.writing import atomic_write
 from matgrad.loss_functions import LossFunction, check_loss, check_probabilities, create_loss, default_loss
 from matgrad.multilayer_perceptron import MultilayerPerceptron
+from matgrad.program.naming import full_name
 from matgrad.program.program import Program, Value
 from matgrad.program.recorder import record_computation
 from matgrad.sparse.matrix import SparseMatrix
@@ -41,8 +42,7 @@ class Explained(Result):
     @property
     def title(self) -> str:
         """The equation with its layer: ``layer 2 ActivationLayer.DW``."""
-        name = f"{self.written.owner}.{self.quantity}"
-        return f"layer {self.layer} {name}" if self.layer else name
+        return full_name(self.layer, self.owner, self.quantity)
 
     @property
     def shape(self) -> tuple[int, ...]:

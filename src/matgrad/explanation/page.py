@@ -76,23 +76,22 @@ def _network(explanation: Explanation) -> dict[str, Any]:
         describe(x, "Optimizer", ("x", "Dx")) for _, layer in M.walk() for x in layer._optimizers.values()
     )
     return {
-        "layers": [_layer(name, layer) for name, layer in M.walk()],
+        "layers": [
+            {
+                "name": name,
+                "class": type(layer).__name__,
+                "specification": _name(layer),
+                "inputs": layer.input_size,
+                "outputs": layer.output_size,
+                "density": getattr(layer, "density", 1.0),
+                "definition": definition(type(layer)),
+            }
+            for name, layer in M.walk()
+        ],
         "loss": type(explanation.loss).__name__,
         "optimizer": ", ".join(optimizers),
         "eta": explanation.eta,
         "examples": len(explanation.X),
-    }
-
-
-def _layer(name: str, layer: Layer) -> dict[str, Any]:
-    return {
-        "name": name,
-        "class": type(layer).__name__,
-        "specification": _name(layer),
-        "inputs": layer.input_size,
-        "outputs": layer.output_size,
-        "density": getattr(layer, "density", 1.0),
-        "definition": definition(type(layer)),
     }
 
 
@@ -109,7 +108,7 @@ def _step(e: Explained, index: int) -> dict[str, Any]:
     return {
         "phase": e.phase,
         "layer": e.layer or None,
-        "class": w.owner,
+        "class": type(e.owner).__name__,
         "name": e.name,
         "title": e.title,
         "value": index,

@@ -25,7 +25,6 @@ from matgrad.typesetting.methods import Line
 class Written:
     """An equation for people to read, and where its source is."""
 
-    owner: str  # the class that executes it, such as ActivationLayer
     symbol: str  # the value in LaTeX, with the number of its layer
     latex: str  # as the class has it: \mathsf{D}W = …
     numbered: str  # with the numbers of the layers: \mathsf{D}W_2 = …
@@ -54,7 +53,6 @@ class Writer:
         with suppress(ValueError, TypeError, OSError, AttributeError):  # of a user's class that cannot be written
             latex = write() if write else numbered
         return Written(
-            owner=origin.layer.__name__,
             symbol=self.symbol(value),
             latex=latex,
             numbered=numbered,

@@ -215,6 +215,5 @@ def _sizes(X: Array) -> str:
 
 
 _backend = SparseBackend()  # type: ignore[abstract]  # the operations it lacks raise TypeError
-register_matrix_type(SparseMatrix, _backend)
-register_matrix_type(TransposedSparseMatrix, _backend)
-register_matrix_type(WatchedSparseMatrix, _backend)
+for _kind in (SparseMatrix, TransposedSparseMatrix, WatchedSparseMatrix):
+    register_matrix_type(_kind, _backend)
