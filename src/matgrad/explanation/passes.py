@@ -15,7 +15,7 @@ from matgrad.layers.state import SUPPORT, State, sized_by_supports
 from matgrad.loss_functions import LossFunction
 from matgrad.multilayer_perceptron import MultilayerPerceptron
 from matgrad.optimizers import Optimizer
-from matgrad.program.computations import Step, check_targets
+from matgrad.program.computations import Step
 from matgrad.sparse.matrix import SparseMatrix, values_of
 
 Phase = Literal["feedforward", "loss", "backpropagate", "optimize"]
@@ -44,7 +44,7 @@ class Pass(Step):
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
         """The new state, and the value of every equation by its name."""
-        X, T, eta, *s = inputs
+        _, T, _, *s = inputs
         names = {id(layer): name for name, layer in model.walk()}
         found: list[Result] = []
 
@@ -58,21 +58,16 @@ class Pass(Step):
                 found.append(Result(phase, path, layer, name, f"{name}{path}", name, value, equation))
             return value
 
-        model.load_state(state)
         with observed((layer for _, layer in model.walk()), keep):
-            Y = model.feedforward(X)
-            check_targets(Y, T)
-            place = len(found)
-            DY = self.loss.mean_gradient(Y, T, *s)
-            model.backpropagate(Y, DY)
+            new = super().run(model, state, *inputs)
         for path, layer in reversed(list(model.walk())):
             found += _stored(path, layer, found)
-        model.optimize(eta)
+        Y, DY = (vars(model.layers[-1])[name] for name in ("_Y", "_DY"))  # whatever else the layer calls Y
         loss = self.loss(Y, T, *s)
         loss = loss if self.loss.is_mean else loss / Y.shape[0]
         parts = ("value", LOSS, loss), ("gradient", "DY", DY)
+        place = sum(r.phase == "feedforward" for r in found)
         found[place:place] = [Result("loss", "", self.loss, part, name, name, x) for part, name, x in parts]
-        new = model.state()
         self.results = list(_with_keys([*found, *_updates(model, state, new)], state))
         return new | {r.key: values_of(r.value) for r in self.results if r.key not in new}
 
