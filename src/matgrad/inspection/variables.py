@@ -180,10 +180,10 @@ class NumericModel:
     """A copy of a model in float64 on NumPy, with a loss and a batch, in which one variable can be shifted."""
 
     def __init__(self, M: MultilayerPerceptron, loss: LossFunction, X: Array, T: Array) -> None:
-        self.layers, self.loss = [layer.clone() for layer in M.layers], loss
-        for layer in self.layers:
+        M = M.clone()
+        for layer in M.layers:
             layer.to(get_backend("numpy"), "float64")
-        self.watch = Watch(dict(MultilayerPerceptron(self.layers).walk()))
+        self.layers, self.loss, self.watch = M.layers, loss, Watch(dict(M.walk()))
         self.buffers = [(x, name, copy.copy(getattr(x, name))) for x in self.watch.parts.values() for name in x.buffers]
         self.inputs = [_batch("X", X, self.layers[0].input_size)]  # of the layers, and of the loss
         self.T = _batch("T", T, self.layers[-1].output_size)
