@@ -81,15 +81,19 @@ class Judge:
         parts = ("gradient", "mean_gradient") if result.part == "gradient" else (result.part,)
         names = [(_known_name(result.owner), f"{type(result.owner).__name__}.{part}") for part in parts]
         checks = [check for name in names for check in (self.checks or {}).get(name, [])]
-        difference = self.differences.get(self._name(result))
+        name = self._name(result)
+        difference = self.differences.get(name)
         details = [_summary(checks)] if checks else []
         judged = [check.ok for check in checks]
         if difference is not None and not difference.ok and difference.name != self.first_wrong:
             details.append(f"not judged by differences: {self.first_wrong} is wrong, on which it depends")
         elif difference is not None:
-            details += self._of_differences(difference)
+            layer = name.rpartition(" ")[0]  # 'layer 2'; before its wrong gradient comes a wrong activation function
+            others = [r for x, r in self.differences.items() if x not in self.shown and x.rpartition(" ")[0] == layer]
+            causes = [] if difference.ok else [r for r in others if not r.ok]
+            details += map(_comparison, (*causes, difference))
             judged += [difference.ok] if difference.tells else []
-        elif self.problem and self._name(result):
+        elif self.problem and name:
             details.append(self.problem)
         if not details and self.checks is not None:
             details.append("there is nothing independent to compare it with")
@@ -99,13 +103,6 @@ class Judge:
         """What `check_gradients` calls a result; '' if it is no gradient."""
         is_gradient = result.phase in ("loss", "backpropagate") and result.name != LOSS
         return full_name(result.layer, result.owner, result.part) if is_gradient else ""
-
-    def _of_differences(self, result: GradientResult) -> list[str]:
-        """How a gradient compares with central differences, after a wrong activation function in it."""
-        place = result.name.rpartition(" ")[0]  # 'layer 2'
-        others = (r for name, r in self.differences.items() if not r.ok and name not in self.shown)
-        causes = [r for r in others if not result.ok and r.name.rpartition(" ")[0] == place]
-        return [_comparison(r) for r in (*causes, result)]
 
 
 def _known_name(thing: object) -> str:
