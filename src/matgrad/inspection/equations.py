@@ -191,15 +191,16 @@ def read(function: FunctionType) -> Source:
     source = source_of(function)
     if not isinstance(function, FunctionType) or source.node.decorator_list or inspect.unwrap(function) is not function:
         raise ValueError(f"the equations of {source.node.name} cannot be read: expected a plain `def` in a file")
-    if function.__code__ not in _codes_in(source.file, "".join(linecache.getlines(source.file))):
+    flags = function.__code__.co_flags & annotations.compiler_flag  # which a notebook keeps from cell to cell
+    if function.__code__ not in _codes_in(source.file, "".join(linecache.getlines(source.file)), flags):
         raise ValueError(f"the source of {function.__qualname__} is not what runs: it was edited after the import")
     return source
 
 
 @cache
-def _codes_in(file: str, source: str) -> set[CodeType]:
+def _codes_in(file: str, source: str, flags: int) -> set[CodeType]:
     """The code of every function in a file."""
-    found = [compile(source, file, "exec", dont_inherit=True)]
+    found = [compile(source, file, "exec", flags, dont_inherit=True)]
     for code in found:
         found += (c for c in code.co_consts if isinstance(c, CodeType))
     return set(found)
