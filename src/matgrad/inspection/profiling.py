@@ -161,9 +161,6 @@ class Profile:
                     for equation in equations(type(layer), method):
                         phases.setdefault(full_name(i, layer, equation.name), method)
                 phases[full_name(i, layer, method)] = method
-        for i, layer in layers:
-            phases |= {full_name(i, optimizer, name): "optimize" for name, optimizer in layer._optimizers.items()}
-            phases[full_name(i, layer, "optimize")] = "optimize"
         owners = {type(layer).__name__ for _, layer in layers}
         method = "feedforward"
         for segment, row in self._rows.items():
@@ -171,7 +168,8 @@ class Profile:
                 phases[segment] = segment if segment in PHASES else "loss"
                 method = method if segment in PHASES else "backpropagate"
             else:
-                phases.setdefault(segment, method if row.equation.partition(".")[0] in owners else "optimize")
+                owner, _, name = row.equation.partition(".")
+                phases.setdefault(segment, method if owner in owners and name != "optimize" else "optimize")
         return phases
 
     def __str__(self) -> str:
