@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from matgrad.backends.base import Array, Matrix, Scalar
+from matgrad.backends.base import Array, Matrix
 from matgrad.inspection.equations import Equation, assignment, equations, label_of, last_line
 from matgrad.inspection.faults import fault_of
 from matgrad.inspection.observing import observed
@@ -99,48 +98,41 @@ def gradient_checks(layer: Layer, X: Matrix, algebra: SymbolicAlgebra) -> list[C
 
     They are compared with the derivatives of ⟨G, Y⟩ for an arbitrary G.
     """
-    run, cls, sizes = _Run(layer, X, algebra), type(layer), algebra.about
-    if run.problem:
+    cls, sizes = type(layer), algebra.about
+    watch, value, problem = _run(layer, X, algebra)
+    if problem:
         where = assignment(cls, "feedforward", "Y")
-        return [judged(cls, "Y", where.origin, sizes, f"is wrong: {run.problem}")]
+        return [judged(cls, "Y", where.origin, sizes, f"is wrong: {problem}")]
     checks = []
-    for V in run.watch.variables("", algebra.is_same):
-        part = run.watch.parts[V.path]
+    for V in watch.variables("", algebra.is_same):
+        part = watch.parts[V.path]
         prefix = f"{cls.__name__}.{V.path} " if V.path else ""
         about = type(part), V.equation.name, V.equation.origin, sizes
         if V.problem:  # in evaluation mode a part may have nothing to do
             wrong, note = (f"is wrong: {V.problem}", "") if part.training else ("", V.problem)
             checks.append(judged(*about, wrong, prefix=prefix, note=note))
             continue
-        own, symbols = run, V.value  # parameters and the input of the layer are symbols already
+        own, of_own, symbols = watch, value, V.value  # parameters and the input of the layer are symbols already
         if V.position is not None or (V.path and V.name == "X"):
             symbols = algebra.symbols(suffixed(V.name, V.path), *V.value.shape)
-            own = _Run(layer, X, algebra, V, symbols)
-        checks.append(algebra.verdict(*about, own.watch.gradient(V), algebra.gradient(own.value, symbols), prefix))
+            own, of_own, _ = _run(layer, X, algebra, V, symbols)
+        checks.append(algebra.verdict(*about, own.gradient(V), algebra.gradient(of_own, symbols), prefix))
     return checks
 
 
-class _Run:
-    """One run of feedforward and backpropagate on a copy of a layer, in which V can be replaced by symbols."""
-
-    def __init__(
-        self, layer: Layer, X: Matrix, algebra: SymbolicAlgebra, V: Variable | None = None, symbols: Any = None
-    ) -> None:
-        layer, self.algebra = layer.clone(), algebra
-        self.watch = Watch(dict(layer.walk()))
-        self.G = algebra.symbols("G", X.shape[0], layer.output_size)
-        changed = nullcontext() if V is None else self.watch.changed(V, lambda _: symbols)
-        with self.watch.watching(), changed:
-            self.Y = layer.feedforward(X)
-            self.problem = algebra.problem_of(self.Y, self.G)
-            if not self.problem:
-                drop_gradients(layer)
-                layer.backpropagate(self.Y, self.G)
-
-    @cached_property
-    def value(self) -> Scalar:
-        """⟨G, Y⟩"""
-        return self.algebra.pairing(self.G, self.Y)
+def _run(
+    layer: Layer, X: Matrix, algebra: SymbolicAlgebra, V: Variable | None = None, symbols: Any = None
+) -> tuple[Watch, Any, str]:
+    """What a copy of a layer does, with symbols for V if it is given; ⟨G, Y⟩; and what is wrong with Y, if anything."""
+    layer = layer.clone()
+    watch, G = Watch(dict(layer.walk())), algebra.symbols("G", X.shape[0], layer.output_size)
+    with watch.watching(), nullcontext() if V is None else watch.changed(V, lambda _: symbols):
+        Y = layer.feedforward(X)
+        if problem := algebra.problem_of(Y, G):
+            return watch, None, problem
+        drop_gradients(layer)
+        layer.backpropagate(Y, G)
+    return watch, algebra.pairing(G, Y), ""
 
 
 def suffixed(name: str, path: str) -> str:
