@@ -132,10 +132,7 @@ class _Pass(Computation):
     """Feedforward and backpropagation of one layer, to see what sizes the values of its equations have."""
 
     inputs = ("X", "DY")
-
-    def __init__(self, layer: Layer) -> None:
-        super().__init__(MultilayerPerceptron([layer]), None)
-        self.sizes: dict[Equation, str] = {}
+    sizes: dict[Equation, str]
 
     def run(self, model: MultilayerPerceptron, state: State, *inputs: Any) -> State:
         """Y"""
@@ -156,8 +153,8 @@ class _Pass(Computation):
 
 def _sizes(layer: Layer) -> dict[Equation, str]:
     """The sizes of the values of the equations that a layer executes, N for the number of examples."""
-    own = _Pass(layer.clone())
-    state = own.template.state()
+    own = _Pass(MultilayerPerceptron([layer.clone()]), None)
+    own.sizes, state = {}, own.template.state()
     matrices = matrices_of(state).values()
     backend = backend_of(*matrices) if matrices else get_backend("numpy")
     dtype = next(filter(DTYPES.__contains__, map(backend.dtype, matrices)), "float64")

@@ -129,11 +129,10 @@ def weights_figure(shot: Snapshot, all_shots: Sequence[Snapshot]) -> Figure:
     """A histogram of the stored weights of each layer, on the same scale in all pictures."""
     from matplotlib.figure import Figure
 
-    names = list(shot.histograms)
-    figure = Figure(figsize=(3.2 * len(names), 3.2), dpi=DPI, layout="constrained")
+    figure = Figure(figsize=(3.2 * len(shot.histograms), 3.2), dpi=DPI, layout="constrained")
     figure.suptitle(f"{shot.title}: stored weights", fontsize=10, x=0.02, ha="left")
-    for ax, name in zip(figure.subplots(1, len(names), squeeze=False).flat, names, strict=True):
-        counts, edges = shot.histograms[name]
+    axes = figure.subplots(1, len(shot.histograms), squeeze=False).flat
+    for ax, (name, (counts, edges)) in zip(axes, shot.histograms.items(), strict=True):
         others = [other.histograms[name] for other in all_shots]
         ax.stairs(counts / (edges[1] - edges[0]), edges, fill=True, color="#2e5eaa")
         largest = max(e[-1] for _, e in others)
