@@ -25,6 +25,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from matgrad.backends.base import Array
+from matgrad.foundation.writing import Table
 from matgrad.inspection.equations import METHODS, equations
 from matgrad.inspection.observing import observed, replaced
 from matgrad.layers.layer import Layer
@@ -49,16 +50,16 @@ def table(rows: list[Row], width: int | None = None) -> list[str]:
     if not rows:
         return []
     width = shutil.get_terminal_size((WIDTH, 24)).columns if width is None else width
-    lines = [("", HEADINGS), *((row.name, row.cells()) for row in rows)]
-    names = max(len(name) for name, _ in lines)
-    widths = [2 + max(len(cells[k]) for _, cells in lines) for k in range(len(HEADINGS))]
-    rooms = {columns: width - names - sum(widths[k] for k in columns) - 2 for columns in COLUMNS}
-    shown = next((columns for columns in COLUMNS if rooms[columns] >= SHORTEST), COLUMNS[-1])
-    texts = [f"{name:<{names}}" + "".join(f"{cells[k]:>{widths[k]}}" for k in shown) for name, cells in lines]
-    unit = 8 * max(rooms[shown], SHORTEST) / max(row.share for row in rows)
+    for columns in COLUMNS:
+        cells = [[row.name, *(row.cells()[k] for k in columns)] for row in rows]
+        texts = Table("", ["", *(HEADINGS[k] for k in columns)], cells).text().splitlines()[2:]
+        size = max(map(len, texts))
+        if (room := width - size - 2) >= SHORTEST:
+            break
+    unit = 8 * max(room, SHORTEST) / max(row.share for row in rows)
     for i, row in enumerate(rows, start=1):
         whole, eighths = divmod(round(unit * row.share), 8)
-        texts[i] = f"{texts[i]}  {BLOCKS[8] * whole}{BLOCKS[eighths]}".rstrip()
+        texts[i] = f"{texts[i]:<{size}}  {BLOCKS[8] * whole}{BLOCKS[eighths]}".rstrip()
     return texts
 
 
