@@ -12,6 +12,7 @@ import numpy as np
 from matgrad.backends import backend_of, get_backend
 from matgrad.backends.base import DTYPES
 from matgrad.explanation.html import LINE, MUTED, PLAIN, mathml, matrix_html, muted, picture_html, size_html, table_html
+from matgrad.explanation.text import HEADINGS
 from matgrad.explanation.writing import place
 from matgrad.foundation.notation import symbol
 from matgrad.inspection.equations import METHODS, Equation, equations
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from matgrad.program.program import Program
 
 MOST_LINES = 150  # of a program
-NAMES = dict(zip(METHODS, ("feedforward", "backpropagation"), strict=True))
 CELL = f"{PLAIN};border-bottom:{LINE};padding:5px 20px 5px 0;text-align:left;vertical-align:top"
 HEAD = f"{CELL};{MUTED};font-weight:normal"
 RIGHT = "text-align:right"
@@ -64,7 +64,7 @@ def _equations_of(layer: Layer) -> str:
         forward, backward = ([_formula(e, layer) for e in found] for found in _executed(layer)[0].values())
     except ValueError as error:
         return muted(str(error))
-    return "".join(forward) + (_folded(muted(NAMES["backpropagate"]), "".join(backward)) if backward else "")
+    return "".join(forward) + (_folded(muted("backpropagation"), "".join(backward)) if backward else "")
 
 
 # -- layers ---------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def _table_of_equations(layer: Layer) -> str:
         return muted(str(error))
     lines = [
         [
-            "" if k else muted(NAMES[method]),
+            "" if k else muted(HEADINGS[method].lower()),
             _formula(equation, layer),
             sizes.get(equation, ""),
             f"{_code(equation.source)}<br/>{muted(place(equation))}",
