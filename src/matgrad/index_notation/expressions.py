@@ -46,16 +46,16 @@ class Factor(ABC):
     is_unit = False  # whether it is a positive factor that leading monomials do not have: a size or an exponential
 
     @abstractmethod
-    def substituted(self, indices: Indices) -> Expression:
-        """The factor with other indices."""
-
-    @abstractmethod
     def derivative(self, variable: Factor) -> Expression:
         """The derivative with respect to an entry, such as x_ij."""
 
-    def mapped(self, rule: Rule) -> Expression:
-        """The factor with rule(f) in place of the factors f inside it for which there is one."""
+    def mapped(self, change: Change) -> Expression:
+        """The factor with change(e) in place of the expressions e inside it."""
         return of(self)
+
+    def substituted(self, indices: Indices) -> Expression:
+        """The factor with other indices."""
+        return self.mapped(lambda e: e.substituted(indices))
 
     def rewritten(self, powers: Powers) -> Expression | None:
         """The product of these powers, of which this factor is one, if there is a rule for it."""
@@ -80,6 +80,7 @@ class Condition(Factor):
 
 
 Powers = dict[Factor, Fraction]
+Change = Callable[["Expression"], "Expression"]
 Rule = Callable[[Factor], "Expression | None"]  # what is put for a factor; None leaves it
 Monomial = tuple[tuple[Factor, Fraction], ...]  # sorted by the keys of the factors
 
@@ -187,7 +188,7 @@ class Expression:
 
         def changed(f: Factor) -> Expression:
             found = rule(f)
-            return f.mapped(rule) if found is None else found
+            return f.mapped(lambda e: e.mapped(rule)) if found is None else found
 
         return total(multiplied(changed(f) ** p for f, p in m).scaled(c) for m, c in self.terms.items())
 
@@ -242,6 +243,23 @@ def multiplied(expressions: Iterable[Expression]) -> Expression:
 
 
 ZERO, ONE = as_expression(0), as_expression(1)
+
+
+def is_equal(a: Expression, b: Expression) -> bool:
+    """Whether a - b is 0 in canonical form, as it is or multiplied by its denominators.
+
+    If so, then a = b for all sizes and wherever both are defined, except where a condition or a maximum changes.
+    Otherwise nothing is known.
+    """
+    difference = a - b
+    if not difference:
+        return True
+    least: Powers = defaultdict(Fraction)
+    for m in difference.terms:
+        for f, p in m:
+            least[f] = min(least[f], p)
+    denominators = {f: -p for f, p in least.items() if p < 0}
+    return bool(denominators) and not difference * product(denominators.items())
 
 
 # -- monomials ---------------------------------------------------------------------------------

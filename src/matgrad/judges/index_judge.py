@@ -16,8 +16,7 @@ from typing import Any
 from matgrad.activation_functions import ActivationFunction
 from matgrad.index_notation import functions
 from matgrad.index_notation.entries import FIRST, DependentEntry, Entry
-from matgrad.index_notation.equality import is_equal
-from matgrad.index_notation.expressions import Expression, Index, of
+from matgrad.index_notation.expressions import Expression, Index, is_equal, of
 from matgrad.index_notation.sums import summed
 from matgrad.inspection.verdicts import Check
 from matgrad.judges import claims

@@ -14,7 +14,7 @@ from matgrad.backends.base import Backend, RecordingError
 from matgrad.index_notation.entries import FIRST, Entry, index
 from matgrad.index_notation.entries import size as size_of
 from matgrad.index_notation.expressions import Expression, Index, multiplied, of
-from matgrad.index_notation.numbers import exact
+from matgrad.index_notation.functions import exact
 from matgrad.index_notation.text import text
 from matgrad.program.operations import COMPOSED, ROWS
 from matgrad.program.program import Value, in_order
