@@ -2,6 +2,6 @@
 
 `expressions` has sums and products, `powers` their powers, `entries` x_ij and [i=j], `sums` Σ, `functions` exp, log,
 max, conditions and exact numbers, `rules` which rules a derivative is by, and `text` how expressions are printed, with
-the symbols of `matgrad.foundation.notation`. Otherwise it uses Python's standard library only, and knows nothing of matrices or
-layers: the table of operations on it is `matgrad.program.entries`.
+the symbols of `matgrad.foundation.notation`. Otherwise it uses Python's standard library only, and knows nothing of
+matrices or layers: the table of operations on it is `matgrad.program.entries`.
 """
