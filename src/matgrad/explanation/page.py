@@ -21,7 +21,7 @@ from matgrad.explanation.writing import definition
 from matgrad.foundation.numbers import preserved_generator
 from matgrad.layers.layer import Layer
 from matgrad.layers.state import supports_of
-from matgrad.program.description import all_values, value_as_dictionary
+from matgrad.program.description import value_as_dictionary
 from matgrad.program.operations import OPERATIONS, Notation, Operation
 from matgrad.program.program import Value
 from matgrad.program.scalars import ScalarWriter
@@ -31,7 +31,7 @@ from matgrad.specifications.parsing import describe
 def page_data(explanation: Explanation) -> dict[str, Any]:
     """The network, the program of the step with its inputs, and the equations in order of execution."""
     program = explanation.program
-    values = all_values(program)
+    values = program.all_values
     indices = {value: i for i, value in enumerate(values)}
     given = explanation.M.state() | {"X": explanation.X, "T": explanation.T, "eta": explanation.eta}
     loss = next(i for i, e in enumerate(explanation) if e.phase == "loss")

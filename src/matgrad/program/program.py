@@ -88,6 +88,12 @@ class Program:
         return in_order(sorted(needed, key=lambda value: value.order))
 
     @property
+    def all_values(self) -> list[Value]:
+        """The values, after the inputs that are not read."""
+        read = set(self.values)
+        return [*(x for x in self.inputs.values() if x not in read), *self.values]
+
+    @property
     def supports(self) -> dict[str, Value]:
         """The supports of the sparse matrices in the program, by name."""
         return {value.name: value for value in self.values if value.operation == "support"}

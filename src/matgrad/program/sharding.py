@@ -71,9 +71,7 @@ class _Sharder:
 
     def result(self) -> Program:
         """The program of the rank."""
-        read = set(self.program.values)
-        unread = [x for x in self.program.inputs.values() if x not in read]
-        for i, value in enumerate([*unread, *self.program.values]):
+        for i, value in enumerate(self.program.all_values):
             new, placement = self._placed(value)
             self.own[value] = replace(new, order=2 * i), placement  # those between are for collectives
         inputs = {name: self.own[value][0] for name, value in self.program.inputs.items()}
