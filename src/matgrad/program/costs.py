@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +14,6 @@ from matgrad.program.computations import Step
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.recorder import record_computation
-from matgrad.program.shapes import product_of
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.sparse.support import Support
 
@@ -42,7 +42,7 @@ def product_cost(value: Value) -> Cost | None:
         return None
     sizes = operation.shapes.sizes(value.shape, [x.shape for x in value.operands])
     assert sizes is not None, value
-    flops = product_of(operation.flops, sizes)
+    flops = 2 * math.prod(int(sizes[name]) for name in operation.flops.split())
     return Cost(flops, value.nbytes + sum(operand_bytes(x, value) for x in value.operands))
 
 

@@ -61,8 +61,8 @@ class Operation:
     """All there is to know about an operation.
 
     `rule` gives the shapes of its operands and its result, see `ShapeRule`. `in_place` has the positions of
-    the operands whose memory the result may take over. `flops` has the factors of the number of
-    floating-point operations of a product. `over` says what it does with the sizes that its result lacks: it sums over
+    the operands whose memory the result may take over. A product takes 2 floating-point operations for every
+    combination of indices over the sizes in `flops`. `over` says what it does with the sizes that its result lacks: it sums over
     them, or takes the maximum. `text`, `latex` and `code`, in Python, say how it is written: ``name(X, Y)`` if they are
     missing; the text is also the LaTeX if only `latex` is missing. `index` and `adjoint` are its index definition
     and its adjoint, which operations have that equations are written in. `scalar` is the line of an elementwise one.
@@ -359,7 +359,7 @@ _ROWS = (
     Operation(
         "matmul", "m k, k n -> m n", "product",
         Notation("{0:unary} {1:atom}", "product"), Notation(r"{0:scaled} \cdot {1:scaled}", "scaled"),
-        flops="2 m k n", over="sum",
+        flops="m k n", over="sum",
         index=lambda i, j, X, Y: summed(lambda k: X[i, k] * Y[k, j], X.columns),
         adjoint=lambda DY, Y, A, B: (DY @ B.T, A.T @ DY),
         code=Notation("{0:product} @ {1:unary}", "product"),
@@ -374,38 +374,38 @@ _ROWS = (
             Notation(r"{3:scaled} \cdot {4:scaled} {0:signed}{1:scaled}", "sum"),
             Notation(r"{0:factor}{1:scaled} {2:signed}{3:scaled} \cdot {4:scaled}", "sum"),
         ),
-        in_place=(1,), flops="2 m k n",
+        in_place=(1,), flops="m k n",
         index=lambda i, j, b, C, a, A, B: b * C[i, j] + a * summed(lambda k: A[i, k] * B[k, j], A.columns),
     ),
     # -- sparse matrices: W has the values w (1×nnz) on the K×D support S
     Operation(
         "sparse_product", "K D nnz, 1 nnz, D N -> K N", "sparse",
         Notation("{1:atom} {2:atom}", "product"), Notation(r"{1:scaled} \cdot {2:scaled}", "scaled"),
-        flops="2 nnz N", over="sum",
+        flops="nnz N", over="sum",
     ),
     Operation(
         "sparse_transposed_product", "K D nnz, 1 nnz, K N -> D N", "sparse",
         Notation("{1:atom}ᵀ {2:atom}", "product"), Notation(r"{1:atom}^\top \cdot {2:scaled}", "scaled"),
-        flops="2 nnz N", over="sum",
+        flops="nnz N", over="sum",
     ),
     Operation(  # β·C + α·Wᵀ B
         "transposed_sum", "K D nnz, (), D N, (), 1 nnz, K N -> D N", "sparse",
         Notation("{1:factor}{2:unary} {3:signed}{4:atom}ᵀ {5:atom}", "sum"),
         Notation(r"{1:factor}{2:scaled} {3:signed}{4:atom}^\top \cdot {5:scaled}", "sum"),
-        in_place=(2,), flops="2 nnz N",
+        in_place=(2,), flops="nnz N",
     ),
     Operation("dense", "K D nnz, 1 nnz -> K D", "sparse", Notation("{1:atom}")),
     Operation(
         "sampled_product", "K D nnz, K N, D N -> 1 nnz", "sparse",
         Notation("({1:unary} {2:transposed})_{0:atom}", "product"),
         Notation(r"({1:scaled} \cdot {2:transposed})_{{{0:atom}}}", "unary"),
-        flops="2 nnz N", over="sum",
+        flops="nnz N", over="sum",
     ),
     Operation(  # β·C + α·(A Bᵀ)_S
         "sampled_sum", "K D nnz, (), 1 nnz, (), K N, D N -> 1 nnz", "sparse",
         Notation("{1:factor}{2:unary} {3:signed}({4:unary} {5:transposed})_{0:atom}", "sum"),
         Notation(r"{1:factor}{2:scaled} {3:signed}({4:scaled} \cdot {5:transposed})_{{{0:atom}}}", "sum"),
-        in_place=(2,), flops="2 nnz N",
+        in_place=(2,), flops="nnz N",
     ),
     Operation(
         "uniform_on", "K D nnz, (), () -> 1 nnz", "sparse",

@@ -226,14 +226,12 @@ def contiguous(value: Value, uses: Uses) -> Value | None:
     """A sparse product reads rows of its dense operands: what has other memory is copied once, for all products"""
     if value.kind != "sparse":
         return None
-    dense = _dense_operands(value)
-    operands = [_copied(x) if x.kind == "view" or (x in dense and _is_bound(x)) else x for x in value.operands]
+    operands = list(value.operands)
+    for k, x in enumerate(operands):
+        is_bound = x.operation == "input" or x.kind == "collective"  # its memory is the caller's: rows are not padded
+        if x.kind == "view" or (is_bound and x in _dense_operands(value)):
+            operands[k] = replace(x, operation="copy", operands=(x,), name="")
     return value.derived(value.operation, *operands)
-
-
-def _is_bound(value: Value) -> bool:
-    """Whether its memory is the caller's, with rows that are not padded: that of an input, or of a collective."""
-    return value.operation == "input" or value.kind == "collective"
 
 
 def _dense_factors(program: Program) -> set[Value]:
@@ -248,11 +246,6 @@ def _dense_operands(value: Value) -> tuple[Value, ...]:
     return value.operands[-1:] if value.operation.startswith("sparse") else value.operands[-2:]
 
 
-def _copied(value: Value) -> Value:
-    """A copy of a matrix."""
-    return replace(value, operation="copy", operands=(value,), name="")
-
-
 CONTIGUOUS: tuple[Rule, ...] = (contiguous,)
 
 
@@ -262,9 +255,10 @@ CONTIGUOUS: tuple[Rule, ...] = (contiguous,)
 def gated(value: Value, uses: Uses) -> Value | None:
     """A ⊙ step(Z) in one pass, with elements a_ij·[z_ij ≥ 0], which are nan where a_ij is; relu is Z ⊙ step(Z)"""
     match value:
-        case Value(operation="hadamard", operands=(A, Value(operation="step", operands=(Z,)))):
-            return value.derived("gate", A, Z)
-        case Value(operation="hadamard", operands=(Value(operation="step", operands=(Z,)), A)):
+        case Value(
+            operation="hadamard",
+            operands=(A, Value(operation="step", operands=(Z,))) | (Value(operation="step", operands=(Z,)), A),
+        ):
             return value.derived("gate", A, Z)
     return None
 
@@ -306,12 +300,12 @@ FUSIONS: tuple[Rule, ...] = (gated, summed_into_product, added_scaled)
 
 def _terms(value: Value) -> list[tuple[int, Value, Value]]:
     """(s, Y, P) for every way to write a sum or difference of matrices as Y + s·P."""
-    if value.is_scalar or value.operation not in ("add", "subtract"):
-        return []
-    X, Y = value.operands
-    if value.operation == "add":
-        return [(1, X, Y), (1, Y, X)]
-    return [(-1, X, Y)]
+    match value:
+        case Value(operation="add", operands=(X, Y), is_scalar=False):
+            return [(1, X, Y), (1, Y, X)]
+        case Value(operation="subtract", operands=(X, Y), is_scalar=False):
+            return [(-1, X, Y)]
+    return []
 
 
 def _factor(value: Value) -> tuple[Value, Value]:

@@ -161,13 +161,11 @@ class ShapeRule:
         found = (_match(patterns, [*operands, result], {}) for patterns in self.alternatives)
         return next((sizes for sizes in found if sizes is not None), None)
 
-    def patterns(self, result: Shape, operands: Sequence[Shape]) -> list[Pattern]:
+    def patterns(self, *shapes: Shape) -> list[Pattern]:
         """The patterns of the operands and the result that these shapes fit; ``*`` of a matrix has two names."""
-        shapes = [*operands, result]
         patterns = next(x for x in self.alternatives if _match(x, shapes, {}) is not None)
         return [
-            tuple(f"*{axis}" for axis in range(len(shape))) if pattern == ANY else pattern
-            for pattern, shape in zip(patterns, shapes, strict=True)
+            ("*0", "*1")[: len(x)] if pattern == ANY else pattern for pattern, x in zip(patterns, shapes, strict=True)
         ]
 
     def result(self, operands: Sequence[Shape], given: Mapping[str, Any]) -> Shape | None:
@@ -202,8 +200,3 @@ def _fits(pattern: Pattern, shape: Shape, sizes: dict[str, Any]) -> bool:
         first = sizes.setdefault("*", shape)
         return len(shape) in (0, 2) and len(first) == len(shape) and all(map(is_same, first, shape))
     return len(pattern) == len(shape) and all(map(is_same, map(sizes.setdefault, pattern, shape), shape))
-
-
-def product_of(names: str, sizes: Mapping[str, int]) -> int:
-    """The product of numbers and sizes, such as ``2 m k n``."""
-    return math.prod(int(name) if name.isdigit() else int(sizes[name]) for name in names.split())
