@@ -163,10 +163,8 @@ class ShapeRule:
 
     def patterns(self, *shapes: Shape) -> list[Pattern]:
         """The patterns of the operands and the result that these shapes fit; ``*`` of a matrix has two names."""
-        patterns = next(x for x in self.alternatives if _match(x, shapes, {}) is not None)
-        return [
-            ("*0", "*1")[: len(x)] if pattern == ANY else pattern for pattern, x in zip(patterns, shapes, strict=True)
-        ]
+        found = next(x for x in self.alternatives if _match(x, shapes, {}) is not None)
+        return [("*0", "*1")[: len(shape)] if x == ANY else x for x, shape in zip(found, shapes, strict=True)]
 
     def result(self, operands: Sequence[Shape], given: Mapping[str, Any]) -> Shape | None:
         """The shape of the result; None if those of the operands do not fit.
