@@ -63,10 +63,10 @@ class Operation:
     `rule` gives the shapes of its operands and its result, see `ShapeRule`. `in_place` has the positions of
     the operands whose memory the result may take over. A product takes 2 floating-point operations for every
     combination of indices over the sizes in `flops`. `over` says what it does with the sizes that its result lacks: it
-    sums over them, or takes the maximum. `text`, `latex` and `code`, in Python, say how it is written: ``name(X, Y)`` if
-    they are missing; the text is also the LaTeX if only `latex` is missing. `index` and `adjoint` are its index
-    definition and its adjoint, which operations have that equations are written in. `scalar` is the line of an
-    elementwise one.
+    sums over them, or takes the maximum. `text`, `latex` and `code`, in Python, say how it is written:
+    ``name(X, Y)`` if they are missing; the text is also the LaTeX if only `latex` is missing. `index` and `adjoint`
+    are its index definition and its adjoint, which operations have that equations are written in. `scalar` is the line
+    of an elementwise one.
     """
 
     name: str
