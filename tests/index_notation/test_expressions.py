@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from matgrad.index_notation.entries import FIRST, DependentEntry, Entry, delta, index, new_index, size
+from matgrad.index_notation.entries import FIRST, Entry, delta, index, new_index, size
 from matgrad.index_notation.expressions import ONE, ZERO, Expression, UndefinedError, as_expression, is_equal, of
 from matgrad.index_notation.functions import arbitrary, erf, exact, exp, log, maximum, sqrt, step, tanh
 from matgrad.index_notation.powers import PI
@@ -191,7 +191,7 @@ def test_derivatives():
     assert is_equal(slope, step(of(v) - maximum(lambda j: X(m, j), "N")))
     act = arbitrary("act")
     assert is_equal(act(x * x).derivative(Entry("x")), 2 * x * act.derivative(x * x))
-    f = of(DependentEntry("f", (i,), "x"))
+    f = of(Entry("f", (i,), variable="x"))
     assert is_equal((f * f).derivative(Entry("x")), 2 * f * entry("f'x", i))
     assert not f.derivative(Entry("y"))
 

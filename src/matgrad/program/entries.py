@@ -185,6 +185,7 @@ class IndexBackend(RecorderBackend):
     """The table on matrices of symbolic sizes, where composed operations are recorded as one."""
 
     name, has_sparse = "index notation", False
+    locals().update({name: recording_method(name) for name in COMPOSED.keys() - {"call"}})
 
     def uniform(self, m: Any, n: Any, seed: Any, count: Any, like: RecordedMatrix) -> Any:
         return symbols(f"U.{seed}.{count}.{size_name(m)}.{size_name(n)}", m, n)
@@ -193,7 +194,5 @@ class IndexBackend(RecorderBackend):
         return 0
 
 
-for _name in COMPOSED.keys() - {"call"}:
-    setattr(IndexBackend, _name, recording_method(_name))
 BACKEND = IndexBackend()  # type: ignore[abstract]
 register_matrix_type(IndexMatrix, BACKEND)
