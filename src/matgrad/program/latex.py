@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from matgrad.foundation.notation import POWER, is_word, parenthesized, symbol
-from matgrad.program.operations import OPERATIONS, Level, Notation
+from matgrad.program.operations import Level
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Size, size_name
 from matgrad.program.text import TINY, Printer
@@ -23,7 +23,9 @@ def program_latex(program: Program) -> str:
 class LatexPrinter(Printer):
     """Names and expressions in LaTeX."""
 
+    style = "latex"
     times, top = r" \cdot ", r"^\top"
+    parenthesized = staticmethod(parenthesized)
 
     def given(self) -> list[str]:
         """The inputs, each with the set that it belongs to."""
@@ -51,14 +53,6 @@ class LatexPrinter(Printer):
     def size(self, n: Any) -> str:
         """A size as an index, in braces if it is long."""
         return str(n) if len(str(n)) == 1 else f"{{{n}}}"
-
-    def parenthesized(self, text: str) -> str:
-        """(text), with parentheses that grow with its height"""
-        return parenthesized(text)
-
-    def notation(self, value: Value) -> Notation:
-        """How the operation of a value is written in LaTeX."""
-        return OPERATIONS[value.operation].latex_of(value)
 
 
 def _symbol(name: str) -> tuple[str, Level]:

@@ -42,6 +42,7 @@ Kind = Literal["source", "view", "elementwise", "reduction", "product", "sparse"
 Dtypes = Literal["float", "any", "counts"]
 Level = Literal["sum", "product", "scaled", "unary", "atom"]
 LEVELS = ("sum", "product", "scaled", "unary", "atom")  # how tightly an expression binds
+Style = Literal["text", "latex", "code"]
 
 
 class Notation(NamedTuple):
@@ -98,27 +99,13 @@ class Operation:
         """Whether kernels get its scalar operands as plain numbers if these are known."""
         return self.kind != "view" and SCALAR in self.shapes.operands
 
-    @cached_property
-    def arguments(self) -> str:
-        """The template of its operands, separated by commas."""
-        return ", ".join(f"{{{k}:sum}}" for k in range(len(self.shapes.operands)))
-
-    def text_of(self, value: Value) -> Notation:
+    def notation(self, style: Style, value: Value) -> Notation:
         """How a value is written."""
-        return _chosen(self.text or Notation(f"{self.name}({self.arguments})"), value)
-
-    def code_of(self, value: Value) -> Notation:
-        """How a value is written in Python."""
-        return _chosen(self.code or Notation(f"{self.name}({self.arguments})"), value)
-
-    def latex_of(self, value: Value) -> Notation:
-        """How a value is written in LaTeX."""
-        name = self.name.replace("_", "-")
-        return _chosen(self.latex or self.text or Notation(rf"\operatorname{{{{{name}}}}}({self.arguments})"), value)
-
-
-def _chosen(notation: Choice, value: Value) -> Notation:
-    return notation(value) if callable(notation) else notation
+        found = getattr(self, style) or (self.text if style == "latex" else None)
+        if found is None:
+            name = rf"\operatorname{{{{{self.name.replace('_', '-')}}}}}" if style == "latex" else self.name
+            found = Notation(f"{name}({', '.join(f'{{{k}:sum}}' for k in range(len(value.operands)))})")
+        return found(value) if callable(found) else found
 
 
 # the functions of entries that lines may call; those of the kernels have the same names

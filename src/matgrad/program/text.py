@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from matgrad.backends.base import DTYPES
 from matgrad.layers.state import SUPPORT
-from matgrad.program.operations import LEVELS, ROWS, Level, Notation
+from matgrad.program.operations import LEVELS, ROWS, Level, Style
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Size, size_name
 
@@ -28,7 +29,9 @@ def program_text(program: Program) -> str:
 class Printer:
     """Names for the values of a program, and their expressions; a subclass may write them differently."""
 
+    style: Style = "text"
     times, top, like = "·", "ᵀ", ""
+    parenthesized: Callable[[str], str] = "({})".format
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -63,14 +66,6 @@ class Printer:
     def size(self, n: Any) -> str:
         """A size, or its name, as the index of a matrix."""
         return f"({n})" if "/" in str(n) else str(n)
-
-    def parenthesized(self, text: str) -> str:
-        """(text)"""
-        return f"({text})"
-
-    def notation(self, value: Value) -> Notation:
-        """How the operation of a value is written."""
-        return ROWS[value.operation].text_of(value)
 
     def inputs(self) -> list[Value]:
         """The inputs that are read."""
@@ -109,8 +104,9 @@ class Printer:
         """The expression that gives a value, and how tightly it binds."""
         if value.operation == "number":
             return self.number(value.number)
-        template, binds = self.notation(value)
-        sizes = ROWS[value.operation].shapes.sizes(value.shape, [x.shape for x in value.operands]) or {}
+        row = ROWS[value.operation]
+        template, binds = row.notation(self.style, value)
+        sizes = row.shapes.sizes(value.shape, [x.shape for x in value.operands]) or {}
         named = {name: self.size(size_name(n)) for name, n in sizes.items()} | {"like": self.like}
         return template.format(*(_Operand(self, x) for x in value.operands), **named), binds
 
