@@ -208,7 +208,8 @@ class Expression:
             return None
         with_it = {m: c for m, c in self.terms.items() if condition in dict(m)}
         without = Expression({m: c for m, c in self.terms.items() if m not in with_it})
-        holds = total([without, *(product(_without(m, condition)).scaled(c) for m, c in with_it.items())])
+        rest = (product((f, p) for f, p in m if f != condition).scaled(c) for m, c in with_it.items())
+        holds = total([without, *rest])
         case = of(condition)
         return case * f(holds) + (ONE - case) * f(without)
 
@@ -298,7 +299,3 @@ def _derivative(m: Monomial, variable: Factor) -> Expression:
     """The product rule and the power rule: Σ_f p·f^(p-1)·∂f/∂x·(the other factors)."""
     slopes = ((f, p, f.derivative(variable)) for f, p in m)
     return total(product((*m, (f, Fraction(-1)))).scaled(p) * slope for f, p, slope in slopes if slope)
-
-
-def _without(m: Monomial, factor: Factor) -> Monomial:
-    return tuple((f, p) for f, p in m if f != factor)
