@@ -147,6 +147,7 @@ def page(data: Mapping[str, Any]) -> str:
 class _JavaScript(ScalarWriter):
     call = "functions.{function}({argument})"
     power = "functions.pow({base}, {exponent})"
+    step = "({argument} >= 0 ? 1 : 0)"
 
 
 def _lines() -> str:

@@ -39,7 +39,8 @@ class LatexPrinter(Printer):
         variable, suffix = re.fullmatch(r"(.*?(?:\.\d+)*)(?:\.(\D.*))?", name.rstrip("'")).groups()  # type: ignore[union-attr]
         primes = name[len(name.rstrip("'")) :]
         if suffix:
-            return rf"{_braced(_symbol(suffix)[0])}_{{{_symbol(variable)[0]}}}{primes}", "atom"
+            text, of = _symbol(suffix)[0], _symbol(variable)[0]
+            return rf"{f'{{{text}}}' if '_' in text else text}_{{{of}}}{primes}", "atom"
         return _symbol(variable + primes)
 
     def number(self, x: Any) -> tuple[str, Level]:
@@ -66,11 +67,6 @@ def _symbol(name: str) -> tuple[str, Level]:
         return tex.text, "atom"
     base, _, lower = symbol(plain).text.partition("_")
     return rf"{base}_{{{f'{lower},' if lower else ''}{index}}}{primes}", "atom"
-
-
-def _braced(text: str) -> str:
-    """A symbol in braces if it has an index already, so that it can take another."""
-    return f"{{{text}}}" if "_" in text else text
 
 
 def _set(x: Value) -> str:
