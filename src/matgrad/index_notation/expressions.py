@@ -101,6 +101,11 @@ class Expression:
         """The factors of all monomials."""
         return (f for m in self.terms for f, _ in m)
 
+    def content(self, which: Callable[[Factor], bool] = lambda f: True) -> Powers:
+        """The least exponents of some of its factors, which every term can be divided by."""
+        factors = [f for f in dict.fromkeys(self.factors()) if which(f)]
+        return {f: min(dict(m).get(f, Fraction(0)) for m in self.terms) for f in factors}
+
     @cached_property
     def free(self) -> frozenset[Index]:
         """The indices that it depends on."""
@@ -255,11 +260,7 @@ def is_equal(a: Expression, b: Expression) -> bool:
     difference = a - b
     if not difference:
         return True
-    least: Powers = defaultdict(Fraction)
-    for m in difference.terms:
-        for f, p in m:
-            least[f] = min(least[f], p)
-    denominators = {f: -p for f, p in least.items() if p < 0}
+    denominators = {f: -p for f, p in difference.content().items() if p < 0}
     return bool(denominators) and not difference * product(denominators.items())
 
 

@@ -175,9 +175,7 @@ def step(e: Expression) -> Expression:
     """[e ≥ 0], which does not change with positive factors of e."""
     if (cases := e.by_cases(step)) is not None:
         return cases
-    factors = [f for f in dict.fromkeys(e.factors()) if f.is_positive]
-    content = {f: min(dict(m).get(f, Fraction(0)) for m in e.terms) for f in factors}
-    e = e * product((f, -p) for f, p in content.items())
+    e = e * product((f, -p) for f, p in e.content(lambda f: f.is_positive).items())
     if not e or e.is_positive:
         return ONE
     if (-e).is_positive:

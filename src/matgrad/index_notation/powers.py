@@ -58,8 +58,7 @@ def parts(e: Expression, whole: bool) -> Parts:
     """
     if len(e.terms) == 1:
         return _parts_of_monomial(e, whole)
-    factors = [f for f in dict.fromkeys(e.factors()) if whole or f.is_positive]
-    content = {f: min(dict(m).get(f, Fraction(0)) for m in e.terms) for f in factors}
+    content = e.content(lambda f: whole or f.is_positive)
     rest = e * product((f, -x) for f, x in content.items())
     if not rest:
         raise UndefinedError("division by 0")

@@ -128,9 +128,9 @@ class Program:
         return Counter([*(x for value in self.values for x in value.operands), *self.outputs.values()])
 
     def __str__(self) -> str:
-        from matgrad.program.text import program_text
+        from matgrad.program.text import Printer
 
-        return program_text(self)
+        return Printer(self).text()
 
     __repr__ = __str__
     _repr_html_ = deferred("matgrad.explanation.notebook", "program_html")

@@ -21,11 +21,6 @@ Piece = tuple[str, Level]  # an expression, and how tightly it binds
 DEEPEST = 25  # the most operations nested in one line; a deeper value gets a line of its own
 
 
-def program_text(program: Program) -> str:
-    """The inputs, and one line for every value that has a name, is an output or is used twice, in order."""
-    return Printer(program).text()
-
-
 class Printer:
     """Names for the values of a program, and their expressions; a subclass may write them differently."""
 
@@ -84,7 +79,7 @@ class Printer:
         return equations
 
     def text(self) -> str:
-        """The inputs, then one equation per line."""
+        """The inputs, and one line for every value that has a name, is an output or is used twice, in order."""
         inputs = [f"{self.names[x]} {_sizes(x)}".strip() for x in self.inputs()]
         equations = self.equations()
         width = max((len(name) for name, _ in equations), default=0)
