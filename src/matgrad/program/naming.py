@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from matgrad.program.program import Value
 from matgrad.sparse.matrix import SparseMatrix
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CLIP = "clip_gradients"
 PASSES = ("feedforward", "backpropagate")
+Method = tuple[str, Any, str]  # whose calls are looked for: the path of its layer, its object, and what it computes
 
 
 def full_name(path: str, owner: object, quantity: str) -> str:
@@ -29,40 +30,29 @@ def full_name(path: str, owner: object, quantity: str) -> str:
 
     Without the path of a layer, as for a loss, it is ``SquaredErrorLoss.gradient``.
     """
-    name = f"{type(owner).__name__}.{quantity}"
+    name = CLIP if quantity == CLIP else f"{type(owner).__name__}.{quantity}"
     return f"layer {path} {name}" if path else name
-
-
-class _Method(NamedTuple):
-    """A method whose calls are looked for, and what it computes apart from equations, such as 'W' for an optimizer."""
-
-    path: str  # of the layer
-    owner: Any
-    quantity: str
-
-    def equation(self, name: str = "") -> str:
-        """The full name of the equation of a variable, or of the method as a whole."""
-        return CLIP if self.quantity == CLIP else full_name(self.path, self.owner, name or self.quantity)
 
 
 class Naming:
     """The calls that compute the values of a recording, from which the values get equations and names."""
 
     def __init__(self, model: MultilayerPerceptron, loss: LossFunction | None) -> None:
-        found = {CLIP: [_Method("", model, CLIP)], "mean_gradient": [_Method("", loss, "gradient")], "apply": []}
-        found |= {name: [_Method(path, layer, name) for path, layer in model.walk()] for name in (*PASSES, "optimize")}
+        found: list[tuple[str, Method]] = [(CLIP, ("", model, CLIP)), ("mean_gradient", ("", loss, "gradient"))]
         for path, layer in model.walk():
-            found["apply"] += [_Method(path, part, name) for name, part in layer._optimizers.items()]
-        self._methods = {name: {id(method.owner): method for method in methods} for name, methods in found.items()}
+            found += [(name, (path, layer, name)) for name in (*PASSES, "optimize")]
+            found += [("apply", (path, part, name)) for name, part in layer._optimizers.items()]
+        self._methods = {(name, id(method[1])): method for name, method in found}
+        self._names = {name for name, _ in found}
         self._model, self._top = model, sys._getframe(1)
-        self._known: dict[FrameType, _Method | None] = {}
+        self._known: dict[FrameType, Method | None] = {}
         self._values: list[tuple[Value, list[FrameType]]] = []  # with the calls around each, base classes first
 
     def add(self, value: Value) -> None:
         """Keep which method computes a value that is being recorded."""
         method, frames, frame = None, [], sys._getframe(1)
         while frame is not None and frame is not self._top:
-            if frame.f_code.co_name in self._methods and (own := self._method(frame)) is not None:
+            if frame.f_code.co_name in self._names and (own := self._method(frame)) is not None:
                 if method not in (None, own):
                     break
                 method = own
@@ -71,12 +61,12 @@ class Naming:
         if frames:
             self._values.append((value, frames))
 
-    def _method(self, frame: FrameType) -> _Method | None:
+    def _method(self, frame: FrameType) -> Method | None:
         """The method that a frame runs, if it is one of those that are looked for."""
         if frame not in self._known:
             code = frame.f_code
             this = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-            self._known[frame] = self._methods[code.co_name].get(id(this))
+            self._known[frame] = self._methods.get((code.co_name, id(this)))
         return self._known[frame]
 
     def assign(self, value_of: Callable[[Any], Value | None]) -> None:
@@ -95,17 +85,18 @@ class Naming:
         for value, frames in self._values:
             method, call = self._known[frames[-1]], frames[-1]
             assert method is not None
+            path, owner, quantity = method
             waiting[call].append(value)
-            if method.quantity in PASSES:
-                ordered = frames[::-1] if method.quantity == "feedforward" else frames
+            if quantity in PASSES:
+                ordered = frames[::-1] if quantity == "feedforward" else frames
                 name = next((variables(frame)[value] for frame in ordered if value in variables(frame)), None)
                 if name is not None:
-                    value.name = value.name or f"{name}{method.path}"
+                    value.name = value.name or f"{name}{path}"
                     for x in waiting.pop(call):
-                        x.equation = method.equation(name)
+                        x.equation = full_name(path, owner, name)
         for call, values in waiting.items():
             for x in values:
-                x.equation = self._known[call].equation()  # type: ignore[union-attr]
+                x.equation = full_name(*self._known[call])  # type: ignore[misc]
         stored = [("DY", getattr(self._model.layers[-1], "_DY", None))]
         for path, layer in self._model.walk():
             names = (*layer.intermediates, *(f"D{name}" for name in layer.parameters), "DX")
