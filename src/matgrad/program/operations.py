@@ -25,7 +25,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from matgrad import matrix_operations as table
-from matgrad.index_notation.entries import FIRST, Index, delta
+from matgrad.index_notation.entries import FIRST, delta
 from matgrad.index_notation.expressions import Expression
 from matgrad.index_notation.functions import erf, exp, log, maximum, raised, sqrt, step, tanh
 from matgrad.index_notation.sums import summed
@@ -161,24 +161,17 @@ def _full(value: Value) -> Notation:
     return Notation("{0:unary} * ones({m}, {n}, like={like})", "product")
 
 
-def _element(x: Any, i: Index) -> Expression:
-    """x_i, for a row or a column vector x."""
-    return x[FIRST, i] if x.rows == FIRST.size else x[i, FIRST]
-
-
 def _total(X: Any) -> Any:
     """The sum of all elements; a scalar is its own."""
     return table.elements_sum(X) if X.shape else X
 
 
-def _number(c: Any) -> Any:
-    if not isinstance(c.value.number, int | float):
+def _lower_power(X: Any, c: Any) -> Any:
+    """X^(c - 1), for a number c"""
+    n = c.value.number
+    if not isinstance(n, int | float):
         raise ValueError("power: expected a number as exponent")
-    return c.value.number
-
-
-def _power(X: Any, c: Any) -> Any:
-    return X if c == 1 else X**c
+    return X if n == 2 else X ** (n - 1)
 
 
 def _is_maximum(X: Any, Y: Any) -> Any:
@@ -266,7 +259,7 @@ _ROWS = (
     _elementwise(
         "power", "*, () -> *", "x ** c",
         Notation("{0:base}^{1:atom}", "unary"), Notation("{0:atom}^{{{1:sum}}}", "unary"),
-        adjoint=lambda DY, Y, X, c: (c * hadamard(DY, _power(X, _number(c) - 1)), None),
+        adjoint=lambda DY, Y, X, c: (c * hadamard(DY, _lower_power(X, c)), None),
         code=_of_matrices(Notation("apply(lambda x: x**{1:unary}, {0:sum})"), Notation("{0:atom}**{1:unary}", "unary")),
     ),
     _elementwise(
@@ -410,7 +403,7 @@ _ROWS = (
     ),
     Operation(
         "Diag", "1 n -> n n or n 1 -> n n", "other", latex=Notation(r"\mathrm{{Diag}}({0:sum})"),
-        index=lambda i, j, x: delta(i, j) * _element(x, i),
+        index=lambda i, j, x: delta(i, j) * (x[FIRST, i] if x.rows == FIRST.size else x[i, FIRST]),
         adjoint=lambda DY, Y, x: (table.diag(DY) if size_name(x.shape[1]) == 1 else table.diag(DY).T,),
     ),
     Operation("uniform", "(), () -> m n", "other", dtypes="counts"),
