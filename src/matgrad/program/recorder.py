@@ -503,15 +503,13 @@ def listing(program: Program) -> list[tuple[Any, ...]]:
     In a number, NaN is equal to itself, and 0.0 is not -0.0.
     """
     indices = {value: i for i, value in enumerate(program.values)}
-    return [
-        *(
-            (v.operation, *map(size_name, v.shape), v.dtype, type(v.number).__name__, repr(v.number))
-            + ((v.name, id(v.support)) if v.kind == "source" else ())
-            + tuple(indices[x] for x in v.operands)
-            for v in program.values
-        ),
-        *((name, indices[value]) for name, value in program.outputs.items()),
-    ]
+    lines: list[tuple[Any, ...]] = []
+    for v in program.values:
+        number = type(v.number).__name__, repr(v.number)
+        source = (v.name, id(v.support)) if v.kind == "source" else ()
+        operands = [indices[x] for x in v.operands]
+        lines.append((v.operation, *map(size_name, v.shape), v.dtype, *number, *source, *operands))
+    return [*lines, *((name, indices[value]) for name, value in program.outputs.items())]
 
 
 def _place() -> str:
