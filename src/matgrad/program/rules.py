@@ -17,7 +17,7 @@ Rule = Callable[[Value, Uses], Value | None]  # an equal value that is cheaper, 
 
 def optimized(program: Program) -> Program:
     """The program after all rules: simplified, then fused, with nothing dead and nothing computed twice."""
-    for rules in (SIMPLIFICATIONS, TRANSPOSITIONS, FUSIONS, CONTIGUOUS, ()):
+    for rules in (SIMPLIFICATIONS, TRANSPOSITIONS, FUSIONS, (contiguous,), ()):
         program = rewritten(program, rules)
     return with_separate_outputs(program)
 
@@ -236,9 +236,6 @@ def _dense_operands(value: Value) -> tuple[Value, ...]:
     if _is_of_examples(value) or value.operation in ("transposed_sum", "dense"):
         return ()
     return value.operands[-1:] if value.operation.startswith("sparse") else value.operands[-2:]
-
-
-CONTIGUOUS: tuple[Rule, ...] = (contiguous,)
 
 
 # -- fusions -----------------------------------------------------------------------------------
