@@ -26,7 +26,7 @@ from matgrad.program.naming import Naming
 from matgrad.program.operations import OPERATIONS, ROWS
 from matgrad.program.program import EXAMPLES, Program, Value
 from matgrad.program.purity import Snapshot, is_builtin, isolated
-from matgrad.program.shapes import BoundSize, Shape, Size, size_name
+from matgrad.program.shapes import BoundSize, Shape, Size, is_number_of_elements, size_name
 from matgrad.program.text import state_name
 from matgrad.sparse.matrix import SparseMatrix, values_of
 from matgrad.sparse.support import Support
@@ -474,7 +474,7 @@ def _grown(signatures: Mapping[str, Signature]) -> dict[str, Signature]:
     """The signatures with one element more in every support: a program that stays the same fits any number."""
 
     def size(n: int) -> int:
-        return BoundSize(n + 1, n.name) if isinstance(n, BoundSize) and n.name.startswith("nnz(") else n
+        return BoundSize(n + 1, size_name(n)) if is_number_of_elements(n) else n
 
     return {name: (tuple(map(size, shape)), dtype) for name, (shape, dtype) in signatures.items()}
 

@@ -139,6 +139,11 @@ def is_same(m: Any, n: Any) -> bool:
     return m is n or (m == n if isinstance(m, int) and isinstance(n, int) else size_name(m) == size_name(n))
 
 
+def is_number_of_elements(n: Any) -> bool:
+    """Whether a size is the number of stored elements of a sparse matrix."""
+    return str(size_name(n)).startswith("nnz(")
+
+
 class ShapeRule:
     """The shapes of the operands and, after the arrow, that of the result.
 

@@ -28,7 +28,7 @@ from typing import Any
 from matgrad.distributed.group import part
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import EXAMPLES, Program, Value
-from matgrad.program.shapes import BoundSize, Pattern, Shape, Size, size_name
+from matgrad.program.shapes import BoundSize, Pattern, Shape, Size, is_number_of_elements, size_name
 
 
 class Placement(Enum):
@@ -213,11 +213,6 @@ def _check(program: Program, placements: Mapping[str, Placement]) -> None:
                     f"{name}, one value per element of {support}: expected both whole, or {name} in columns and "
                     f"{support} in rows, found {found.value} and {of_support.value}"
                 )
-
-
-def is_number_of_elements(n: Any) -> bool:
-    """Whether a size is the number of stored elements of a sparse matrix."""
-    return str(size_name(n)).startswith("nnz(")
 
 
 def _shared_out(pattern: Pattern, names: set[str]) -> Placement | None:
