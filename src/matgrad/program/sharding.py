@@ -23,7 +23,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import Any
 
 from matgrad.distributed.group import part
 from matgrad.program.operations import OPERATIONS
