@@ -35,7 +35,6 @@ REDUCTIONS = {
 class TileWriter(ScalarWriter):
     """Lines of elementwise operations on tiles of one type."""
 
-    power = "power({base}, {exponent})"
     divide = "divide"
 
     def __init__(self, dtype: str, **names: str) -> None:
