@@ -53,23 +53,8 @@ class TensorflowBackend(Backend):
     def rows_max(self, X):
         return tf.reduce_max(X, axis=1, keepdims=True)
 
-    def exp(self, X):
-        return tf.exp(X)
-
-    def log(self, X):
-        return tf.math.log(X)
-
-    def log1p(self, X):
-        return tf.math.log1p(X)
-
-    def reciprocal(self, X):
-        return tf.math.reciprocal(X)
-
-    def sqrt(self, X):
-        return tf.sqrt(X)
-
-    def tanh(self, X):
-        return tf.tanh(X)
+    exp, log, log1p = map(staticmethod, (tf.exp, tf.math.log, tf.math.log1p))
+    reciprocal, sqrt, tanh = map(staticmethod, (tf.math.reciprocal, tf.sqrt, tf.tanh))
 
     def erf(self, X):
         return tf.math.erf(tf.clip_by_value(X, -10, 10))  # nan for huge numbers, though erf(±10) = ±1

@@ -61,26 +61,8 @@ class TorchBackend(Backend):
     def rows_max(self, X):
         return torch.amax(X, dim=1, keepdim=True)
 
-    def exp(self, X):
-        return torch.exp(X)
-
-    def log(self, X):
-        return torch.log(X)
-
-    def log1p(self, X):
-        return torch.log1p(X)
-
-    def reciprocal(self, X):
-        return torch.reciprocal(X)
-
-    def sqrt(self, X):
-        return torch.sqrt(X)
-
-    def tanh(self, X):
-        return torch.tanh(X)
-
-    def erf(self, X):
-        return torch.erf(X)
+    exp, log, log1p, reciprocal = (staticmethod(getattr(torch, f)) for f in ("exp", "log", "log1p", "reciprocal"))
+    sqrt, tanh, erf = (staticmethod(getattr(torch, f)) for f in ("sqrt", "tanh", "erf"))
 
     def step(self, X):
         return (X >= 0).to(X.dtype)
