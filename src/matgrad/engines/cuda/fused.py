@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import linecache
 import os
-from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -17,7 +16,7 @@ import triton.language as tl
 
 from matgrad.backends.base import Array
 from matgrad.engines.cuda import functions, sparse
-from matgrad.engines.cuda.fusion import Group, grouped, homes, located, ordered
+from matgrad.engines.cuda.fusion import Group, grouped, located
 from matgrad.engines.cuda.graphs import Launch, run_side_by_side
 from matgrad.engines.cuda.index import Index
 from matgrad.engines.cuda.source import ALIGNED, Source, write
@@ -25,7 +24,7 @@ from matgrad.engines.cuda.tiles import method, product_tile
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.torch_engine import TorchKernels
 from matgrad.layers.state import State, matrices_of
-from matgrad.program.buffers import base, in_place_operands
+from matgrad.program.buffers import Buffer, Plan
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.scalars import functions_in
@@ -63,32 +62,19 @@ class FusedExecutor:
         self.program, self.kernels, self.matmul = program, kernels, matmul
         joins = hasattr(kernels, "sparse_gradients")
         self.groups = grouped(program, lambda product: method(product, matmul), joins_gradients=joins)
-        self.written = {group: self._outgoing(group) for group in self.groups}
-        self.flipped = self._flips(state)
-        self.replaced: dict[Value, str] = {}  # outputs that are computed in the memory of the input of their name
-        self.copied: dict[str, Value] = {}  # outputs that are copied there at the end
-        self._replace_inputs()
-        self.sources = {g: write(g, self.written[g], self.strides, matmul) for g in self.groups if g.kind != "call"}
+        self.plan = Plan(program, self.groups, self._flips(state))
+        self.sources = {g: write(g, g.written, self.strides, matmul) for g in self.groups if g.kind != "call"}
         self._like = next(x for x in state.values() if isinstance(x, torch.Tensor))
-        names = {name: x for name, x in program.inputs.items() if name not in state}
-        self.inputs = {name: self._empty(x) for name, x in names.items() if x.operation != "support"}
+        self.inputs = {name: self._empty(self.plan.homes[name]) for name in program.inputs.keys() - state.keys()}
+        own = dict.fromkeys(buffer for buffer in self.plan.buffers.values() if buffer.name not in program.inputs)
+        self.memory = {buffer: self._empty(buffer) for buffer in own}
         self.constants: dict[Value, Array] = {}
-        self.memory: dict[Value, Array] = {}  # of values that are not in the memory of an input
-        self.parts: dict[Value, Array] = {}  # of products that are summed in parts
-        self._allocate()
+        self.parts = {g.values[0]: self._empty_parts(g.values[0]) for g in self.groups if g.kind == "parts"}
         self.bind(state)
         if self._like.is_cuda:
             self._compile()
 
     # -- what is computed where ----------------------------------------------------------------
-    def _outgoing(self, group: Group) -> list[Value]:
-        """The values of a group that others read, or that are outputs."""
-        if group.kind == "parts":
-            return []
-        readers = {x for other in self.groups if other is not group for x in other.operands}
-        readers |= set(self.program.outputs.values())
-        return [value for value in group.values if value in readers]
-
     def _flips(self, state: State) -> set[Value]:
         """The values that are stored by columns: one of two factors that would both be read along the sum.
 
@@ -109,63 +95,18 @@ class FusedExecutor:
 
     def strides(self, value: Value) -> tuple[int, int]:
         """The strides of a matrix."""
-        m, n = value.shape
-        return (1, -(-m // ALIGNED) * ALIGNED) if value in self.flipped else (n, 1)
-
-    def _replace_inputs(self) -> None:
-        """Order the groups so that outputs can be computed where the inputs of their names are, where possible."""
-        home, later = homes(self.groups), list[tuple[Group, Group]]()
-        for name, value in self.program.outputs.items():
-            old, own = self.program.inputs.get(name), home.get(value)
-            if old is None or old is value:
-                continue
-            groups = None
-            if own is not None and self._reads_in_place(own, old, value):
-                readers = [(g, own) for g in self.groups if g is not own and old in g.operands]
-                groups = ordered(self.groups, home, [*later, *readers])
-            if groups is None:
-                self.copied[name] = value
-            else:
-                self.groups, self.replaced[value] = groups, name
-                later += readers
-
-    def _reads_in_place(self, group: Group, old: Value, new: Value) -> bool:
-        """Whether a group that computes `new` in the memory of `old` reads each element of it before."""
-        if old not in group.operands:
-            return True
-        if group.kind == "call":
-            is_joined = len(group.values) > 1 and new is group.values[1]  # where w may be read: see `sparse_gradients`
-            return old not in map(base, new.operands[-2:]) if is_joined else old in in_place_operands(new)
-        if group.kind == "product" and old in map(base, group.factors):
-            return False
-        reads = [located(x) for value in group.values for x in value.operands]
-        return (old, True) not in reads and group.has_layout(old.shape)
+        return _strides(self.plan.buffers[value])
 
     # -- memory --------------------------------------------------------------------------------
-    def _empty(self, value: Value) -> Array:
-        """Memory for a value."""
-        strides = self.strides(value) if value.shape else ()
-        dtype = getattr(torch, value.dtype)
-        return torch.empty_strided(value.shape, strides, dtype=dtype, device=self._like.device)
+    def _empty(self, buffer: Buffer) -> Array:
+        """Memory for a buffer."""
+        strides, dtype = _strides(buffer) if buffer.shape else (), getattr(torch, buffer.dtype)
+        return torch.empty_strided(buffer.shape, strides, dtype=dtype, device=self._like.device)
 
-    def _allocate(self) -> None:
-        """Memory for all values that are written and are not in the memory of an input; large matrices share it."""
-        last = {x: k for k, group in enumerate(self.groups) for x in group.operands}
-        kept = set(self.program.outputs.values())
-        free: dict[tuple, list[Array]] = defaultdict(list)
-        for k, group in enumerate(self.groups):
-            if group.kind == "parts":
-                (value,) = group.values
-                tile = product_tile(value, self.matmul, "parts", False)
-                size = (tile.parts * value.shape[0] * value.shape[1],)
-                self.parts[value] = self.kernels.empty(size, value.dtype, self._like)
-            for value in self.written[group]:
-                if value not in self.replaced:
-                    key = value.shape, value.dtype, value in self.flipped
-                    self.memory[value] = free[key].pop() if free[key] else self._empty(value)
-            for x in {*group.operands, *self.written[group]} & self.memory.keys():
-                if last.get(x, -1) <= k and x not in kept:
-                    free[x.shape, x.dtype, x in self.flipped].append(self.memory[x])
+    def _empty_parts(self, product: Value) -> Array:
+        """Memory for the parts of a product."""
+        parts = product_tile(product, self.matmul, "parts", False).parts
+        return self.kernels.empty((parts * product.shape[0] * product.shape[1],), product.dtype, self._like)
 
     def bind(self, state: State) -> None:
         """Go on with other matrices and supports of the same sizes."""
@@ -174,9 +115,7 @@ class FusedExecutor:
                 raise ValueError(f"{name}: expected rows that follow each other in memory, found strides {X.stride()}")
         self.state = state
         self.launches = [self._launch(group) for group in self.groups]
-        self.launches += [
-            self._call("copy", [self.state[name]], [self._tensor(value)]) for name, value in self.copied.items()
-        ]
+        self.launches += [self._call("copy", [self._memory_of(to)], [self._memory_of(x)]) for to, x in self.plan.copies]
 
     def _tensor(self, x: Value, user: Value | None = None) -> Any:
         """What a kernel gets for an operand: a matrix, a view of one, a support, or a number.
@@ -195,8 +134,14 @@ class FusedExecutor:
                 self.constants[x] = self.kernels.empty((), x.dtype, self._like)
                 self.constants[x][...] = x.number
             return self.constants[x]
-        name = self.replaced.get(x, x.name if x.operation == "input" else "")
-        return self.state[name] if name in self.state else self.inputs[name] if name else self.memory[x]
+        return self._memory_of(self.plan.buffers[x])
+
+    def _memory_of(self, buffer: Buffer) -> Array:
+        """The matrix of a buffer: of the state, an input, or the executor's own."""
+        for given in (self.state, self.inputs):
+            if buffer.name in given:
+                return given[buffer.name]
+        return self.memory[buffer]
 
     # -- launches ------------------------------------------------------------------------------
     def _launch(self, group: Group) -> Launch:
@@ -258,6 +203,12 @@ class FusedExecutor:
         self.inputs = inputs
         self.bind(self.state)
         return self.execute()
+
+
+def _strides(buffer: Buffer) -> tuple[int, int]:
+    """The strides of a matrix in a buffer."""
+    m, n = buffer.shape
+    return (1, -(-m // ALIGNED) * ALIGNED) if buffer.is_flipped else (n, 1)
 
 
 def _addresses(operands: Iterable[Any]) -> frozenset[int]:

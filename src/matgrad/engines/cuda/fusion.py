@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from matgrad.program.buffers import Instruction
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Shape
 
@@ -23,7 +24,7 @@ NARROW = 64  # columns of a product that is followed by sums of rows
 
 
 @dataclass(eq=False)
-class Group:
+class Group(Instruction):
     """The values of one kernel.
 
     A ``call`` is one instruction of `Kernels`. A ``product`` is the product of two matrices, and what follows it
@@ -34,10 +35,10 @@ class Group:
     kind: Kind
     values: list[Value]
     domain: Shape
+    operands: set[Value] = field(default_factory=set, kw_only=True)  # apart from its own values
+    product: Value | None = None  # that it computes, or adds up from its parts
     whole_rows: bool = False  # whether a tile has whole rows, to sum them up
     whole_columns: bool = False
-    operands: set[Value] = field(default_factory=set)  # whose memory it reads, apart from its own values
-    product: Value | None = None  # that it computes, or adds up from its parts
 
     @property
     def factors(self) -> tuple[Value, ...]:
@@ -91,6 +92,18 @@ class Group:
                 return False
         return True
 
+    def may_overwrite(self, old: Value, new: Value) -> bool:
+        if old not in self.operands:
+            return True
+        if self.kind == "call":
+            is_joined = len(self.values) > 1 and new is self.values[1]  # where w may be read: see `sparse_gradients`
+            factors = [located(x)[0] for x in new.operands[-2:]]
+            return old not in factors if is_joined else super().may_overwrite(old, new)
+        if self.kind == "product" and old in [located(x)[0] for x in self.factors]:
+            return False
+        reads = [located(x) for value in self.values for x in value.operands]
+        return (old, True) not in reads and self.has_layout(old.shape)
+
     def add(self, value: Value) -> None:
         """Compute the value too."""
         if value.kind == "reduction":
@@ -139,7 +152,7 @@ def bases(value: Value) -> set[Value]:
 
 
 def grouped(program: Program, method: Callable[[Value], Method], *, joins_gradients: bool = False) -> list[Group]:
-    """The values of a program in groups, in an order in which they can be computed.
+    """The values of a program in groups, in an order in which they can be computed, where possible in place.
 
     With `joins_gradients`, Wᵀ DZᵀ and (DZᵀ X)_S of a sparse layer make one call, which reads DZ once.
     """
@@ -148,9 +161,19 @@ def grouped(program: Program, method: Callable[[Value], Method], *, joins_gradie
         if value.kind not in ("source", "view") and not is_free(value):
             builder.place(value)
     builder.place_scalars(program.outputs.values())
-    found = ordered(builder.groups, builder.home)
-    assert found is not None, "the groups need one another"
-    return found
+    groups, home = ordered(builder.groups, builder.home) or [], builder.home
+    for group in groups:
+        if group.kind != "parts":
+            read = {x for other in groups if other is not group for x in other.operands} | {*program.outputs.values()}
+            group.written = [value for value in group.values if value in read]
+    after: list[tuple[Group, Group]] = []  # (one that reads an input, the one whose output replaces it)
+    for name, value in program.outputs.items():
+        old, own = program.inputs.get(name), home.get(value)
+        if old is not None and old is not value and own is not None and own.may_overwrite(old, value):
+            readers = [(group, own) for group in groups if group is not own and old in group.operands]
+            if found := ordered(groups, home, [*after, *readers]):
+                groups, after = found, [*after, *readers]
+    return groups
 
 
 class _Builder:
@@ -300,11 +323,6 @@ def _read_from(group: Group, groups: list[Group], home: Mapping[Value, Group]) -
     """The groups that a group reads from: those of its operands, and the parts of its product."""
     parts = {g for g in groups if g.kind == "parts" and g.product is group.product and g is not group}
     return {home[x] for x in group.operands if x in home} - {group} | parts
-
-
-def homes(groups: Iterable[Group]) -> dict[Value, Group]:
-    """The group that has a value in memory or computes it."""
-    return {value: group for group in groups if group.kind != "parts" for value in group.values}
 
 
 def ordered(
