@@ -15,7 +15,6 @@ import numpy as np
 
 from matgrad.backends import backend_of
 from matgrad.backends.base import Array, Scalar
-from matgrad.distributed.agreement import agree
 from matgrad.distributed.group import REQUESTS, Collectives, Group, part
 from matgrad.engines.engine import OwnRows, signature, wrong_group
 from matgrad.engines.kernels import Kernels
@@ -136,7 +135,7 @@ class ShardedStep(OwnRows, ProgramStep):
         """Go on from the state of rank 0."""
         of_elements = sized_by_supports(state)
         sizes = {name: "one per element" if name in of_elements else str(tuple(X.shape)) for name, X in state.items()}
-        agree(self.group, sizes, "the start of an epoch")
+        self.group.agree(sizes, "the start of an epoch")
         super().load(self._with_common_supports(state))
         for X in matrices_of(self.matrices).values():
             self.group.broadcast(X)
@@ -192,7 +191,7 @@ class ShardedStep(OwnRows, ProgramStep):
         """The program of this rank, after a check that all ranks have recorded the same."""
         indices = {value: i for i, value in enumerate(program.values)}
         lines = json.dumps([value_as_dictionary(value, indices) for value in program.values])
-        agree(self.group, {"what it computes": f"sha256 {_hash(lines.encode())}"}, "a new program")
+        self.group.agree({"what it computes": f"sha256 {_hash(lines.encode())}"}, "a new program")
         own = sharded(program, data_parallel(program, self.group.size), self.group.rank, self.group.size)
         return executable(own)
 
