@@ -13,7 +13,7 @@ from scipy import special
 from scipy.linalg import blas
 
 from matgrad.backends.base import Array
-from matgrad.engines.kernels import Kernels, into
+from matgrad.engines.kernels import Kernels, by_table, into
 
 GEMM = {np.dtype("float32"): blas.sgemm, np.dtype("float64"): blas.dgemm}
 AXPY = {np.dtype("float32"): blas.saxpy, np.dtype("float64"): blas.daxpy}
@@ -29,6 +29,7 @@ class NumpyKernels(Kernels):
         return getattr(np, name, None) or getattr(special, name)
 
     step = into(lambda X, out: np.greater_equal(X, 0, out=out))
+    elements_sum, columns_sum, rows_sum = map(by_table, ("elements_sum", "columns_sum", "rows_sum"))
     columns_max, rows_max = into(np.max, axis=0, keepdims=True), into(np.max, axis=1, keepdims=True)
 
     def empty(self, shape, dtype, like):
@@ -49,15 +50,6 @@ class NumpyKernels(Kernels):
 
     def copy(self, out, X):
         np.copyto(out, X)
-
-    def elements_sum(self, out, X):
-        self.copy(out, self.backend.elements_sum(X))
-
-    def columns_sum(self, out, X):
-        self.copy(out, self.backend.columns_sum(X))
-
-    def rows_sum(self, out, X):
-        self.copy(out, self.backend.rows_sum(X))
 
     def power(self, out, X, c):
         self.copy(out, X**c)  # not np.power: X**0.5 is a square root, also of -inf

@@ -6,7 +6,6 @@ Kernels that need nothing from one another are launched on several streams, and 
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from matgrad.backends import get_backend
 from matgrad.engines.kernels import Kernels
 from matgrad.foundation.limits import in_words
 from matgrad.foundation.machine import Stopwatch
@@ -25,7 +25,6 @@ from matgrad.program.program import Program, Value
 # what one replay does at most: so the inputs stay in the cache, and the host hears an interrupt in time
 MOST_RUNS, MOST_BYTES, MOST_FLOPS = 8, 1 << 24, 5 * 10**10
 ALIGNMENT = 4  # elements: the inputs of each run begin at multiples of 16 bytes
-AHEAD = 2  # replays that the device may be behind the host
 STREAMS = 4  # for kernels side by side
 
 
@@ -103,22 +102,6 @@ def _aside(device: torch.device) -> Iterator[None]:
     with torch.cuda.stream(side):
         yield
     current.wait_stream(side)
-
-
-class Backpressure:
-    """Lets the host run ahead of a device, but not far: call it after every replay."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._events: deque[torch.cuda.Event] = deque()
-
-    def __call__(self) -> None:
-        if self.device.type == "cuda":
-            event = torch.cuda.Event()
-            event.record(torch.cuda.current_stream(self.device))
-            self._events.append(event)
-            if len(self._events) > AHEAD:
-                self._events.popleft().synchronize()
 
 
 class GraphExecutor:
@@ -214,15 +197,9 @@ def enough_memory(what: str, needed: Callable[[], int], device: torch.device) ->
     try:
         yield
     except torch.OutOfMemoryError:
-        found = f"found {in_words(_free(device))} free"
-        advice = "smaller batches, or a smaller or sparser model, may help"
-        raise MemoryError(f"{what}: needs about {in_words(needed())} on {device}, {found}; {advice}") from None
-
-
-def _free(device: torch.device) -> int:
-    """The bytes that are left on a device, those included that PyTorch keeps for later."""
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + kept
+        free = get_backend("torch").free_memory(str(device)) or 0
+        found = f"needs about {in_words(needed())} on {device}, found {in_words(free)} free"
+        raise MemoryError(f"{what}: {found}; smaller batches, or a smaller or sparser model, may help") from None
 
 
 # -- kernels side by side ------------------------------------------------------------------------------------
