@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import linecache
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any
@@ -21,6 +21,7 @@ from matgrad.engines.cuda.graphs import Launch, run_side_by_side
 from matgrad.engines.cuda.index import Index
 from matgrad.engines.cuda.source import ALIGNED, Source, write
 from matgrad.engines.cuda.tiles import method, product_tile
+from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
 from matgrad.engines.torch_engine import TorchKernels
 from matgrad.layers.state import State, matrices_of
@@ -52,27 +53,44 @@ class CudaKernels(TorchKernels):
         return Index(S, like.device)
 
 
-class FusedExecutor:
-    """A program with memory, as `matgrad.engines.executor.Executor`: its values are computed in groups.
+class FusedExecutor(Executor):
+    """A program with memory, whose values are computed in groups.
 
     Its inputs have fixed memory, `inputs`, of which X may be stored by columns; so it can be captured in a CUDA graph.
     """
 
     def __init__(self, program: Program, kernels: Kernels, state: State, matmul: str = "float32") -> None:
-        self.program, self.kernels, self.matmul = program, kernels, matmul
-        joins = hasattr(kernels, "sparse_gradients")
-        self.groups = grouped(program, lambda product: method(product, matmul), joins_gradients=joins)
-        self.plan = Plan(program, self.groups, self._flips(state))
-        self.sources = {g: write(g, g.written, self.strides, matmul) for g in self.groups if g.kind != "call"}
-        self._like = next(x for x in state.values() if isinstance(x, torch.Tensor))
+        self.matmul = matmul
+        super().__init__(program, kernels, state)
         self.inputs = {name: self._empty(self.plan.homes[name]) for name in program.inputs.keys() - state.keys()}
-        own = dict.fromkeys(buffer for buffer in self.plan.buffers.values() if buffer.name not in program.inputs)
-        self.memory = {buffer: self._empty(buffer) for buffer in own}
-        self.constants: dict[Value, Array] = {}
-        self.parts = {g.values[0]: self._empty_parts(g.values[0]) for g in self.groups if g.kind == "parts"}
-        self.bind(state)
         if self._like.is_cuda:
             self._compile()
+
+    def _planned(self, state: State) -> Plan:
+        joins = hasattr(self.kernels, "sparse_gradients")
+        self.groups = grouped(self.program, lambda product: method(product, self.matmul), joins_gradients=joins)
+        self.parts = {g.values[0]: self._parts_of(g.values[0]) for g in self.groups if g.kind == "parts"}
+        return Plan(self.program, self.groups, self._flips(state))
+
+    def _parts_of(self, product: Value) -> Buffer:
+        """Memory for the parts of a product."""
+        tile = product_tile(product, self.matmul, "parts", False)
+        return Buffer((tile.parts * product.shape[0] * product.shape[1],), product.dtype)
+
+    def _kernel_for(self, group: Group) -> tuple[Callable[..., None], Value, list[int]]:
+        value, *others = group.values
+        if group.kind != "call":
+            source = write(group, group.written, self.strides, self.matmul)
+            read = [self._slot(self.parts[x] if x is group.product else x) for x in source.read]
+            written = [self._slot(self.parts[value])] if group.kind == "parts" else map(self._slot, group.written)
+            return Kernel(source), value, [*written, *read]
+        if not others:
+            return super()._kernel_for(group)
+        (DW,) = others  # both gradients of a sparse layer: Wᵀ A, and β·C + α·(A Bᵀ)_S
+        operands = [self._slot(x, value) for x in value.operands]
+        _, *sums, _, B = (self._slot(x, DW) for x in DW.operands)
+        kernel = self.kernels.sparse_gradients  # type: ignore[attr-defined]
+        return kernel, value, [self._slot(value), self._slot(DW), *operands, B, *sums]
 
     # -- what is computed where ----------------------------------------------------------------
     def _flips(self, state: State) -> set[Value]:
@@ -97,111 +115,56 @@ class FusedExecutor:
         """The strides of a matrix."""
         return _strides(self.plan.buffers[value])
 
-    # -- memory --------------------------------------------------------------------------------
-    def _empty(self, buffer: Buffer) -> Array:
-        """Memory for a buffer."""
-        strides, dtype = _strides(buffer) if buffer.shape else (), getattr(torch, buffer.dtype)
-        return torch.empty_strided(buffer.shape, strides, dtype=dtype, device=self._like.device)
-
-    def _empty_parts(self, product: Value) -> Array:
-        """Memory for the parts of a product."""
-        parts = product_tile(product, self.matmul, "parts", False).parts
-        return self.kernels.empty((parts * product.shape[0] * product.shape[1],), product.dtype, self._like)
+    def _empty(self, x: Buffer | Value) -> Array:
+        if not isinstance(x, Buffer) or not x.is_flipped:
+            return super()._empty(x)
+        return torch.empty_strided(x.shape, _strides(x), dtype=getattr(torch, x.dtype), device=self._like.device)
 
     def bind(self, state: State) -> None:
-        """Go on with other matrices and supports of the same sizes."""
         for name, X in matrices_of(state).items():
             if not X.is_contiguous():
                 raise ValueError(f"{name}: expected rows that follow each other in memory, found strides {X.stride()}")
-        self.state = state
-        self.launches = [self._launch(group) for group in self.groups]
-        self.launches += [self._call("copy", [self._memory_of(to)], [self._memory_of(x)]) for to, x in self.plan.copies]
-
-    def _tensor(self, x: Value, user: Value | None = None) -> Any:
-        """What a kernel gets for an operand: a matrix, a view of one, a support, or a number.
-
-        A call gets a plain number if it takes one.
-        """
-        if x.kind == "view":
-            X = self._tensor(x.operands[0])
-            return X.T if x.operation == "transpose" else self.kernels.repeat(X, x.shape)
-        if x.operation == "support":
-            return x.support or self.state[x.name]
-        if x.operation == "number":
-            if user is not None and OPERATIONS[user.operation].takes_numbers:
-                return x.number
-            if x not in self.constants:
-                self.constants[x] = self.kernels.empty((), x.dtype, self._like)
-                self.constants[x][...] = x.number
-            return self.constants[x]
-        return self._memory_of(self.plan.buffers[x])
-
-    def _memory_of(self, buffer: Buffer) -> Array:
-        """The matrix of a buffer: of the state, an input, or the executor's own."""
-        for given in (self.state, self.inputs):
-            if buffer.name in given:
-                return given[buffer.name]
-        return self.memory[buffer]
-
-    # -- launches ------------------------------------------------------------------------------
-    def _launch(self, group: Group) -> Launch:
-        """The call that computes a group."""
-        if group.kind != "call":
-            read, written = self._arguments(group)
-            run = partial(_launch, self.sources[group], read + written)
-            return Launch(run, _addresses(read), _addresses(written), may_move=True)
-        value, *others = group.values
-        operands = [self._tensor(x, value) for x in value.operands]
-        if not others:
-            return self._call(value.operation, [self._tensor(value)], operands)
-        (DW,) = others  # both gradients of a sparse layer: Wᵀ A, and β·C + α·(A Bᵀ)_S
-        _, *sums, _, B = (self._tensor(x, DW) for x in DW.operands)
-        return self._call("sparse_gradients", [self._tensor(value), self._tensor(DW)], [*operands, B, *sums])
-
-    def _call(self, operation: str, written: list[Array], read: list[Any]) -> Launch:
-        """A call of one of the kernels, which may use memory and libraries that belong to the present stream."""
-        run = partial(getattr(self.kernels, operation), *written, *read)
-        return Launch(run, _addresses(read), _addresses(written), may_move=False)
-
-    def _arguments(self, group: Group) -> tuple[list[Array], list[Array]]:
-        """What a generated kernel reads, and what it writes."""
-        source = self.sources[group]
-        read = [self.parts[x] if x is group.product else self._tensor(x) for x in source.read]
-        return read, [self.parts[x] if group.kind == "parts" else self._tensor(x) for x in source.written]
+        super().bind(state)
 
     def _compile(self) -> None:
         """Compile all kernels at once: most of it is done outside of Python."""
-
-        def compile_one(group: Group) -> None:
-            source, (read, written) = self.sources[group], self._arguments(group)
-            with torch.cuda.device_of(self._like):
-                compiled(source.text).warmup(*read, *written, grid=(source.programs,), **_options(source))
-
+        self._give(self.inputs)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(compile_one, self.sources))
+            list(pool.map(self._compile_one, self.code))
 
-    # -- running -------------------------------------------------------------------------------
+    def _compile_one(self, line: tuple[Callable[..., None], int, tuple[int, ...]]) -> None:
+        kernel, *arguments = line[0], self.slots[line[1]], *(self.slots[i] for i in line[2])
+        if isinstance(kernel, Kernel):
+            with torch.cuda.device_of(self._like):
+                kernel.compile(*arguments)
+
     def execute(self, **inputs: Any) -> State:
         """Run the program once, with these inputs or those that are in its memory; returns outputs beside the state."""
         for name, X in inputs.items():
             if X is not self.inputs[name]:
                 self.inputs[name].copy_(X)
         with torch.no_grad(), torch.cuda.device_of(self._like):
-            if self._like.is_cuda and torch.cuda.is_current_stream_capturing():
-                run_side_by_side(self.launches)
-            else:
-                for launch in self.launches:
-                    launch.run()
-        return {name: self._tensor(x) for name, x in self.program.outputs.items() if name not in self.program.inputs}
+            if not (self._like.is_cuda and torch.cuda.is_current_stream_capturing()):
+                return super().execute(**self.inputs)
+            self._give(self.inputs)
+            run_side_by_side(self._launches())
+        return {name: self.slots[slot] for name, slot in self.output_slots.items()}
+
+    def _launches(self) -> list[Launch]:
+        """The calls of all kernels; those of libraries may use memory that belongs to the present stream."""
+        launches = []
+        counts = [max(1, len(group.written)) for group in self.groups] + [1] * len(self.plan.copies)
+        for (kernel, out, operands), count in zip(self.code, counts, strict=True):
+            arguments = [self.slots[i] for i in (out, *operands)]
+            written, read = _addresses(arguments[:count]), _addresses(arguments[count:])
+            launches.append(Launch(partial(kernel, *arguments), read, written, isinstance(kernel, Kernel)))
+        return launches
 
     def input_strides(self, name: str) -> tuple[int, ...]:
-        """The strides of an input of `execute_on`."""
         return self.inputs[name].stride()
 
     def execute_on(self, inputs: State) -> State:
-        """Run the program once on inputs that have these strides, and stay where they are: for a graph."""
         self.inputs = inputs
-        self.bind(self.state)
         return self.execute()
 
 
@@ -216,14 +179,19 @@ def _addresses(operands: Iterable[Any]) -> frozenset[int]:
     return frozenset(x.untyped_storage().data_ptr() for x in operands if isinstance(x, torch.Tensor))
 
 
-def _launch(source: Source, arguments: list[Array]) -> None:
-    """Launch a kernel."""
-    compiled(source.text)[source.programs,](*arguments, **_options(source))
+class Kernel:
+    """A generated kernel: a function of what it writes, then of what it reads."""
 
+    def __init__(self, source: Source) -> None:
+        self.text, self.grid = source.text, (source.programs,)
+        self.options = functions.OPTIONS | {"num_warps": source.tile.warps}
 
-def _options(source: Source) -> dict[str, Any]:
-    """How a kernel is compiled."""
-    return functions.OPTIONS | {"num_warps": source.tile.warps}
+    def __call__(self, *arguments: Array) -> None:
+        compiled(self.text)[self.grid](*arguments, **self.options)
+
+    def compile(self, *arguments: Array) -> None:
+        """Compile it for such arguments."""
+        compiled(self.text).warmup(*arguments, grid=self.grid, **self.options)
 
 
 @cache

@@ -161,7 +161,8 @@ def grouped(program: Program, method: Callable[[Value], Method], *, joins_gradie
         if value.kind not in ("source", "view") and not is_free(value):
             builder.place(value)
     builder.place_scalars(program.outputs.values())
-    groups, home = ordered(builder.groups, builder.home) or [], builder.home
+    groups, home = ordered(builder.groups, builder.home), builder.home
+    assert groups is not None, "the groups need one another"
     for group in groups:
         if group.kind != "parts":
             read = {x for other in groups if other is not group for x in other.operands} | {*program.outputs.values()}

@@ -49,8 +49,7 @@ class Source:
     """The code of a kernel, the values whose memory its arguments point to, and how to launch it."""
 
     text: str
-    read: list[Value]  # then those that are written; parts of a product are either
-    written: list[Value]
+    read: list[Value]  # after those that are written
     programs: int
     tile: Tile
 
@@ -91,12 +90,9 @@ class _Writer:
                 self._compute(value)
             for k, value in enumerate(self.written):
                 self._store(k, value)
-        arguments = [*self.pointers.values(), *(f"out{k}" for k in range(max(1, len(self.written))))]
+        arguments = [*(f"out{k}" for k in range(max(1, len(self.written)))), *self.pointers.values()]
         head = f"def kernel({', '.join(arguments)}):\n"
-        written = self.written or self.group.values
-        return Source(
-            head + "\n".join(self.lines) + "\n", [*self.pointers], written, tiles * self.tile.parts, self.tile
-        )
+        return Source(head + "\n".join(self.lines) + "\n", [*self.pointers], tiles * self.tile.parts, self.tile)
 
     def _say(self, line: str, indent: int = 1) -> None:
         self.lines.append("    " * indent + line)
