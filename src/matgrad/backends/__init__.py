@@ -10,7 +10,7 @@ import difflib
 from functools import cache
 from importlib import import_module
 
-from matgrad.backends.base import Backend
+from matgrad.backends.base import Array, Backend
 from matgrad.foundation.imports import how_to_install
 
 # name: (the module that implements it, its class, top-level modules of its matrix types)
@@ -118,4 +118,10 @@ def backend_of(X: object, *others: object) -> Backend:
     return backend
 
 
-__all__ = ["BACKENDS", "Backend", "automatic_backend", "backend_of", "get_backend", "register_matrix_type"]
+def convert(X: Array, backend: Backend, dtype: str | None, device: str | None) -> Array:
+    """X on another backend; floating-point elements get the given dtype, counters stay integers."""
+    A = backend_of(X).to_numpy(X)
+    return backend.from_numpy(A.astype(dtype) if dtype and A.dtype.kind == "f" else A, device)
+
+
+__all__ = ["BACKENDS", "Backend", "automatic_backend", "backend_of", "convert", "get_backend", "register_matrix_type"]

@@ -23,17 +23,13 @@ class TensorflowBackend(Backend):
     def identity(self, n, like):
         return tf.eye(n, dtype=like.dtype)
 
-    def hadamard(self, X, Y):
-        return tf.multiply(X, Y)
+    hadamard, elements_sum, take_rows = map(staticmethod, (tf.multiply, tf.reduce_sum, tf.gather))
 
     def diag(self, X):
         return tf.linalg.diag_part(X)[:, None]
 
     def Diag(self, x):
         return tf.linalg.diag(tf.reshape(x, [-1]))
-
-    def elements_sum(self, X):
-        return tf.reduce_sum(X)
 
     def column_repeat(self, x, n):
         return tf.broadcast_to(x, [x.shape[0], n])
@@ -76,9 +72,6 @@ class TensorflowBackend(Backend):
 
     def to_numpy(self, X):
         return np.asarray(X.numpy())  # which is a scalar for a 0-d X
-
-    def take_rows(self, X, indices):
-        return tf.gather(X, indices)
 
     def dtype(self, X):
         return X.dtype.name

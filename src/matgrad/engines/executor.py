@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,7 @@ class Executor:
         self.runs = 0
         self.seconds: dict[Value, float] = {}  # that each value took, if they are timed
         self._arrays: State = {} if exchange is None else exchange.arrays
-        self._like = next(iter(matrices_of(state).values()), None)
+        self._like: Any = next(iter(matrices_of(state).values()), None)
         self._memory: dict[Key, Array] = {}  # of its own
         self._slots: dict[Key, int] = {}  # where `slots` has what belongs to a key
         self.plan = self._planned(state)
@@ -133,13 +132,8 @@ class Executor:
         self.runs += 1
         return {name: self.slots[slot] for name, slot in self.output_slots.items()}
 
-    def input_strides(self, name: str) -> tuple[int, ...]:
-        """The strides of an input of `execute_on`."""
-        shape = self.program.inputs[name].shape
-        return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-
     def execute_on(self, inputs: State) -> State:
-        """Run the program once on inputs that have these strides, and stay where they are."""
+        """Run the program once on inputs that have the strides of their buffers, and stay where they are."""
         return self.execute(**inputs)
 
     def time(self) -> None:

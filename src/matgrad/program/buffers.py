@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from itertools import count
 from matgrad.program.operations import OPERATIONS
 from matgrad.program.program import Program, Value
 from matgrad.program.shapes import Shape
+
+ALIGNED = 4  # elements: the columns of a matrix that is stored by columns begin at multiples of it
 
 
 @dataclass(eq=False)
@@ -25,6 +28,13 @@ class Buffer:
     def kind(self) -> tuple[Shape, str, bool]:
         """What values have in common that can be in it one after the other."""
         return self.shape, self.dtype, self.is_flipped
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Those of its elements."""
+        if self.is_flipped:
+            return 1, -(-self.shape[0] // ALIGNED) * ALIGNED
+        return tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
 
 
 @dataclass(eq=False, kw_only=True)

@@ -19,7 +19,7 @@ from matgrad.engines.cuda import functions, sparse
 from matgrad.engines.cuda.fusion import Group, grouped, located
 from matgrad.engines.cuda.graphs import Launch, run_side_by_side
 from matgrad.engines.cuda.index import Index
-from matgrad.engines.cuda.source import ALIGNED, Source, write
+from matgrad.engines.cuda.source import Source, write
 from matgrad.engines.cuda.tiles import method, product_tile
 from matgrad.engines.executor import Executor
 from matgrad.engines.kernels import Kernels
@@ -80,7 +80,7 @@ class FusedExecutor(Executor):
     def _kernel_for(self, group: Group) -> tuple[Callable[..., None], Value, list[int]]:
         value, *others = group.values
         if group.kind != "call":
-            source = write(group, group.written, self.strides, self.matmul)
+            source = write(group, lambda x: self.plan.buffers[x].strides, self.matmul)
             read = [self._slot(self.parts[x] if x is group.product else x) for x in source.read]
             written = [self._slot(self.parts[value])] if group.kind == "parts" else map(self._slot, group.written)
             return Kernel(source), value, [*written, *read]
@@ -111,14 +111,10 @@ class FusedExecutor(Executor):
                 flipped |= {next((x for x in (a, b) if x not in fixed), a)} - fixed
         return flipped
 
-    def strides(self, value: Value) -> tuple[int, int]:
-        """The strides of a matrix."""
-        return _strides(self.plan.buffers[value])
-
     def _empty(self, x: Buffer | Value) -> Array:
         if not isinstance(x, Buffer) or not x.is_flipped:
             return super()._empty(x)
-        return torch.empty_strided(x.shape, _strides(x), dtype=getattr(torch, x.dtype), device=self._like.device)
+        return torch.empty_strided(x.shape, x.strides, dtype=getattr(torch, x.dtype), device=self._like.device)
 
     def bind(self, state: State) -> None:
         for name, X in matrices_of(state).items():
@@ -160,18 +156,9 @@ class FusedExecutor(Executor):
             launches.append(Launch(partial(kernel, *arguments), read, written, isinstance(kernel, Kernel)))
         return launches
 
-    def input_strides(self, name: str) -> tuple[int, ...]:
-        return self.inputs[name].stride()
-
     def execute_on(self, inputs: State) -> State:
         self.inputs = inputs
         return self.execute()
-
-
-def _strides(buffer: Buffer) -> tuple[int, int]:
-    """The strides of a matrix in a buffer."""
-    m, n = buffer.shape
-    return (1, -(-m // ALIGNED) * ALIGNED) if buffer.is_flipped else (n, 1)
 
 
 def _addresses(operands: Iterable[Any]) -> frozenset[int]:

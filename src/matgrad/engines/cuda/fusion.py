@@ -37,6 +37,7 @@ class Group(Instruction):
     domain: Shape
     operands: set[Value] = field(default_factory=set, kw_only=True)  # apart from its own values
     product: Value | None = None  # that it computes, or adds up from its parts
+    parts: Group | None = None  # which computes these
     whole_rows: bool = False  # whether a tile has whole rows, to sum them up
     whole_columns: bool = False
 
@@ -44,6 +45,10 @@ class Group(Instruction):
     def factors(self) -> tuple[Value, ...]:
         """Those of its product."""
         return () if self.product is None else self.product.operands[-2:]
+
+    def needs(self, home: Mapping[Value, Group]) -> set[Group]:
+        """The groups that it reads from: the homes of its operands, and the parts of its product."""
+        return ({home[x] for x in self.operands if x in home} | {self.parts or self}) - {self}
 
     def holds(self, value: Value) -> bool:
         """Whether it can compute the value, whose operands are in memory or among its own values."""
@@ -230,12 +235,11 @@ class _Builder:
             self._call(value)
             return
         factors = {b for _, b in pairs}
-        if kind == "map":
-            self.groups.append(Group("parts", [value], value.shape, operands=factors, product=value))
+        parts = Group("parts", [value], value.shape, operands=factors, product=value) if kind == "map" else None
         others = bases(replace(value, operands=value.operands[:-2]))
         operands = others | (factors if kind == "product" else set())
-        group = Group(kind, [value], value.shape, operands=operands, product=value)
-        self.groups.append(group)
+        group = Group(kind, [value], value.shape, operands=operands, product=value, parts=parts)
+        self.groups += [group] if parts is None else [parts, group]
         self.home[value] = group
 
     def _candidates(self, value: Value) -> list[Group]:
@@ -271,7 +275,7 @@ class _Builder:
             if other is group or other not in self.groups or other.kind != "map" or other.product is not None:
                 continue
             joined, pairs = _joined(group, other), ((group, other), (other, group))
-            if joined is not None and not any(self._reach(self._direct(a) - {b}, b) for a, b in pairs):  # by a third
+            if joined is not None and not any(self._reach(a.needs(self.home) - {b}, b) for a, b in pairs):  # by a third
                 joined.values.sort(key=self.number.__getitem__)
                 group.__dict__ |= joined.__dict__
                 self.groups.remove(other)
@@ -281,10 +285,6 @@ class _Builder:
         """Whether nothing that the value needs from other groups needs this one."""
         return not self._reach({self.home[x] for x in bases(value) if x in self.home} - {group}, group)
 
-    def _direct(self, group: Group) -> set[Group]:
-        """The groups that a group reads from."""
-        return _read_from(group, self.groups, self.home)
-
     def _reach(self, groups: set[Group], target: Group) -> bool:
         """Whether one of the groups needs the target, or is it."""
         pending, seen = list(groups), set(groups)
@@ -292,7 +292,7 @@ class _Builder:
             group = pending.pop()
             if group is target:
                 return True
-            new = self._direct(group) - seen
+            new = group.needs(self.home) - seen
             seen |= new
             pending += new
         return False
@@ -320,12 +320,6 @@ def _gradient_of(value: Value) -> tuple[Value, Value] | None:
     return (value.operands[0], value.operands[-2]) if is_sampled(value) else None
 
 
-def _read_from(group: Group, groups: list[Group], home: Mapping[Value, Group]) -> set[Group]:
-    """The groups that a group reads from: those of its operands, and the parts of its product."""
-    parts = {g for g in groups if g.kind == "parts" and g.product is group.product and g is not group}
-    return {home[x] for x in group.operands if x in home} - {group} | parts
-
-
 def ordered(
     groups: Iterable[Group], home: Mapping[Value, Group], after: Iterable[tuple[Group, Group]] = ()
 ) -> list[Group] | None:
@@ -334,7 +328,7 @@ def ordered(
     None if there is no such order.
     """
     groups = list(groups)
-    needs = {g: _read_from(g, groups, home) for g in groups}
+    needs = {group: group.needs(home) for group in groups}
     for before, later in after:
         needs[later].add(before)
     done: dict[Group, None] = {}

@@ -178,7 +178,7 @@ class GraphExecutor:
 
     def _slots(self, n: int, name: str) -> torch.Tensor:
         """Memory for n inputs of this name."""
-        value, strides = self._given[name], self.executor.input_strides(name)
+        value, strides = self._given[name], self.executor.plan.homes[name].strides
         last = sum((size - 1) * stride for size, stride in zip(value.shape, strides, strict=True))
         span = (last // ALIGNMENT + 1) * ALIGNMENT
         memory = self.kernels.empty((n * span,), value.dtype, self._like)
