@@ -132,10 +132,6 @@ class Executor:
         self.runs += 1
         return {name: self.slots[slot] for name, slot in self.output_slots.items()}
 
-    def execute_on(self, inputs: State) -> State:
-        """Run the program once on inputs that have the strides of their buffers, and stay where they are."""
-        return self.execute(**inputs)
-
     def time(self) -> None:
         """Measure the seconds of every value from now on, with a clock that waits for results on a device."""
         wait, seconds = self.kernels.backend.wait, self.seconds

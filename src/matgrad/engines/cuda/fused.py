@@ -56,13 +56,13 @@ class CudaKernels(TorchKernels):
 class FusedExecutor(Executor):
     """A program with memory, whose values are computed in groups.
 
-    Its inputs have fixed memory, `inputs`, of which X may be stored by columns; so it can be captured in a CUDA graph.
+    Inputs that have the strides of their buffers are read where they are: so it can be captured in a CUDA graph.
     """
 
     def __init__(self, program: Program, kernels: Kernels, state: State, matmul: str = "float32") -> None:
         self.matmul = matmul
         super().__init__(program, kernels, state)
-        self.inputs = {name: self._empty(self.plan.homes[name]) for name in program.inputs.keys() - state.keys()}
+        self.inputs: State = {}  # copies of those with other strides, or on another device
         if self._like.is_cuda:
             self._compile()
 
@@ -124,7 +124,7 @@ class FusedExecutor(Executor):
 
     def _compile(self) -> None:
         """Compile all kernels at once: most of it is done outside of Python."""
-        self._give(self.inputs)
+        self._give({name: self._empty(self.plan.homes[name]) for name in self.input_slots})
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(self._compile_one, self.code))
 
@@ -135,16 +135,22 @@ class FusedExecutor(Executor):
                 kernel.compile(*arguments)
 
     def execute(self, **inputs: Any) -> State:
-        """Run the program once, with these inputs or those that are in its memory; returns outputs beside the state."""
-        for name, X in inputs.items():
-            if X is not self.inputs[name]:
-                self.inputs[name].copy_(X)
         with torch.no_grad(), torch.cuda.device_of(self._like):
+            given = {name: self._readable(name, X) for name, X in inputs.items()}
             if not (self._like.is_cuda and torch.cuda.is_current_stream_capturing()):
-                return super().execute(**self.inputs)
-            self._give(self.inputs)
+                return super().execute(**given)
+            self._give(given)
             run_side_by_side(self._launches())
         return {name: self.slots[slot] for name, slot in self.output_slots.items()}
+
+    def _readable(self, name: str, X: Array) -> Array:
+        """An input where kernels can read it."""
+        buffer = self.plan.homes[name]
+        if X.device == self._like.device and X.stride() == buffer.strides:
+            return X
+        if name not in self.inputs:
+            self.inputs[name] = self._empty(buffer)
+        return self.inputs[name].copy_(X)
 
     def _launches(self) -> list[Launch]:
         """The calls of all kernels; those of libraries may use memory that belongs to the present stream."""
@@ -155,10 +161,6 @@ class FusedExecutor(Executor):
             written, read = _addresses(arguments[:count]), _addresses(arguments[count:])
             launches.append(Launch(partial(kernel, *arguments), read, written, isinstance(kernel, Kernel)))
         return launches
-
-    def execute_on(self, inputs: State) -> State:
-        self.inputs = inputs
-        return self.execute()
 
 
 def _addresses(operands: Iterable[Any]) -> frozenset[int]:

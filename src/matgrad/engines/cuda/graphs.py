@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from matgrad.backends import get_backend
-from matgrad.engines.kernels import Kernels
+from matgrad.engines.executor import Executor
 from matgrad.foundation.limits import in_words
 from matgrad.foundation.machine import Stopwatch
 from matgrad.layers.state import State, matrices_of
@@ -111,14 +111,13 @@ class GraphExecutor:
     the inputs that were written to ``slots(n)``.
     """
 
-    def __init__(self, executor: Any, kernels: Kernels, state: State, what: str, compilation: Stopwatch) -> None:
-        self.executor, self.kernels, self.state = executor, kernels, state
+    def __init__(self, executor: Executor, what: str, compilation: Stopwatch) -> None:
+        self.executor, self.kernels, self.program = executor, executor.kernels, executor.program
         self.what, self.compilation = what, compilation
-        self.program: Program = executor.program
         self.outputs: State = {}
         self.inputs: dict[str, torch.Tensor] = {}  # for every input, its matrices or numbers for several runs
-        self._like: torch.Tensor = next(iter(matrices_of(state).values()))
-        self._given = {name: value for name, value in self.program.inputs.items() if name not in state}
+        self._like: torch.Tensor = next(iter(matrices_of(executor.state).values()))
+        self._given = {name: value for name, value in self.program.inputs.items() if name not in executor.state}
         self._forget()
 
     def _forget(self) -> None:
@@ -135,10 +134,9 @@ class GraphExecutor:
 
     def bind(self, state: State) -> None:
         """Go on with other matrices and supports of the same sizes; graphs stay if they are in the same memory."""
-        if any(state[name] is not X for name, X in self.state.items()):
+        if any(state[name] is not X for name, X in self.executor.state.items()):
             self._forget()
             self.executor.bind(state)
-        self.state = state
 
     # -- several runs -----------------------------------------------------------------------------
     def most_runs(self, left: int) -> int:
@@ -174,7 +172,7 @@ class GraphExecutor:
     def _execute(self, n: int) -> None:
         """Run the program on the first n of the inputs."""
         for i in range(n):
-            self.outputs = self.executor.execute_on({name: slots[i] for name, slots in self.inputs.items()})
+            self.outputs = self.executor.execute(**{name: slots[i] for name, slots in self.inputs.items()})
 
     def _slots(self, n: int, name: str) -> torch.Tensor:
         """Memory for n inputs of this name."""

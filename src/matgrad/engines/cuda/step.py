@@ -46,7 +46,7 @@ class FixedMemory(Programs):
             return Executor(program, self.kernels, self.matrices)
         with enough_memory(self.what, lambda: memory_of(program), self.device):
             executor = super()._made(program)
-        return GraphExecutor(executor, self.kernels, self.matrices, self.what, self.compilation)
+        return GraphExecutor(executor, self.what, self.compilation)
 
 
 class GraphEvaluation(FixedMemory, ProgramEvaluation):
