@@ -13,7 +13,7 @@ from scipy import special
 from scipy.linalg import blas
 
 from matgrad.backends.base import Array
-from matgrad.engines.kernels import Kernels, by_table, into
+from matgrad.engines.kernels import Kernels, into
 
 GEMM = {np.dtype("float32"): blas.sgemm, np.dtype("float64"): blas.dgemm}
 AXPY = {np.dtype("float32"): blas.saxpy, np.dtype("float64"): blas.daxpy}
@@ -29,7 +29,6 @@ class NumpyKernels(Kernels):
         return getattr(np, name, None) or getattr(special, name)
 
     step = into(lambda X, out: np.greater_equal(X, 0, out=out))
-    elements_sum, columns_sum, rows_sum = map(by_table, ("elements_sum", "columns_sum", "rows_sum"))
     columns_max, rows_max = into(np.max, axis=0, keepdims=True), into(np.max, axis=1, keepdims=True)
 
     def empty(self, shape, dtype, like):

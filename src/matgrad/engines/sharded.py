@@ -66,9 +66,10 @@ class Exchange:
 
     def _add_message(self, message: list[Value], program: Program, empty: Empty) -> None:
         """Put the sums of a message into one row, and send and receive it at the right moments."""
-        sizes = [math.prod(value.shape) for value in message]
-        *starts, end = accumulate((_in_lines(value) for value in message), initial=0)
-        row = empty((end + len(REQUESTS),), message[0].dtype)
+        sizes, dtype = [math.prod(value.shape) for value in message], message[0].dtype
+        line = LINE // np.dtype(dtype).itemsize
+        *starts, end = accumulate((-(-size // line) * line for size in sizes), initial=0)
+        row = empty((end + len(REQUESTS),), dtype)
         row[...] = 0  # also between the matrices
         for value, start, size in zip(message, starts, sizes, strict=True):
             self.arrays[self._names[value]] = row[start : start + size].reshape(tuple(map(int, value.shape)))
@@ -103,11 +104,6 @@ class Exchange:
             if name == "reduce_scatter":  # of which each rank keeps its part: gloo's own sends as many bytes
                 self.group.wait(self.group.start_sum(X))
             out[...] = X[_part(tuple(X.shape), axis, self.group.rank, self.group.size)]
-
-
-def _in_lines(value: Value) -> int:
-    """The number of elements in the cache lines that a value takes."""
-    return -(-value.nbytes // LINE) * LINE // np.dtype(value.dtype).itemsize
 
 
 def _part(shape: Shape, axis: str, rank: int, size: int) -> tuple[slice, ...]:

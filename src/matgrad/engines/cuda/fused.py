@@ -34,14 +34,10 @@ from matgrad.program.scalars import functions_in
 class CudaKernels(TorchKernels):
     """The instructions of a program on a GPU; the host waits for none, so that all can be captured in a graph."""
 
-    sparse_product = staticmethod(sparse.sparse_product)
-    sparse_transposed_product = staticmethod(sparse.sparse_transposed_product)
-    transposed_sum = staticmethod(sparse.transposed_sum)
-    dense = staticmethod(sparse.dense)
-    sampled_product = staticmethod(sparse.sampled_product)
-    sampled_sum = staticmethod(sparse.sampled_sum)
-    sparse_gradients = staticmethod(sparse.sparse_gradients)
-    uniform_on = staticmethod(sparse.uniform_on)
+    sparse_product, sparse_gradients = staticmethod(sparse.sparse_product), staticmethod(sparse.sparse_gradients)
+    transposed_sum = sparse_transposed_product = staticmethod(sparse.transposed_sum)
+    sampled_sum = sampled_product = staticmethod(sparse.sampled_sum)
+    dense, uniform_on = staticmethod(sparse.dense), staticmethod(sparse.uniform_on)
 
     def readable(self, X):
         return X.contiguous()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -118,6 +118,9 @@ class GraphExecutor:
         self.inputs: dict[str, torch.Tensor] = {}  # for every input, its matrices or numbers for several runs
         self._like: torch.Tensor = next(iter(matrices_of(executor.state).values()))
         self._given = {name: value for name, value in self.program.inputs.items() if name not in executor.state}
+        size = sum(value.nbytes for value in self._given.values())
+        flops = sum(cost.flops for value in self.program.values if (cost := product_cost(value)))
+        self.most = max(1, min(MOST_RUNS, MOST_BYTES // max(size, 1), MOST_FLOPS // max(flops, 1)))
         self._forget()
 
     def _forget(self) -> None:
@@ -141,13 +144,7 @@ class GraphExecutor:
     # -- several runs -----------------------------------------------------------------------------
     def most_runs(self, left: int) -> int:
         """How many of the runs that are left go into one replay: a power of two, so that there are few graphs."""
-        return 1 << (min(left, self._most).bit_length() - 1)
-
-    @cached_property
-    def _most(self) -> int:
-        size = sum(value.nbytes for value in self._given.values())
-        flops = sum(cost.flops for value in self.program.values if (cost := product_cost(value)))
-        return max(1, min(MOST_RUNS, MOST_BYTES // max(size, 1), MOST_FLOPS // max(flops, 1)))
+        return 1 << (min(left, self.most).bit_length() - 1)
 
     def slots(self, n: int) -> dict[str, torch.Tensor]:
         """Where the inputs of n runs are: of each input n matrices, one below the other, or n numbers."""
