@@ -100,6 +100,7 @@ class Group(ABC):
 
     def close(self) -> None:
         """End the group, together with all ranks."""
+        self.exchange("closed", "the end of the group")
         leave(self)
 
     def __enter__(self) -> Self:
