@@ -7,6 +7,7 @@ matgrad decides which framework a matrix belongs to.
 from __future__ import annotations
 
 import difflib
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 
@@ -57,7 +58,10 @@ def automatic_backend(device: str | None = None) -> str:
     For the device ``auto`` it is PyTorch only if that sees a GPU.
     """
     if device == "auto":
-        device = _automatic_gpu()
+        device = None
+        with suppress(ModuleNotFoundError):
+            found = get_backend("torch").find_device("auto")
+            device = None if found == "cpu" else found
     if device is not None:
         return "torch"
     try:
@@ -65,15 +69,6 @@ def automatic_backend(device: str | None = None) -> str:
     except ImportError:
         return "numpy"
     return "native"
-
-
-def _automatic_gpu() -> str | None:
-    """The GPU that PyTorch sees, if it is installed and sees one."""
-    try:
-        device = get_backend("torch").find_device("auto")
-    except ModuleNotFoundError:
-        return None
-    return None if device == "cpu" else device
 
 
 @cache

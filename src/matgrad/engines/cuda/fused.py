@@ -118,17 +118,16 @@ class FusedExecutor(Executor):
                 raise ValueError(f"{name}: expected rows that follow each other in memory, found strides {X.stride()}")
         super().bind(state)
 
+    def _calls(self) -> list[tuple[Callable[..., None], list[Any]]]:
+        """All kernels, with their arguments."""
+        return [(kernel, [self.slots[i] for i in (out, *operands)]) for kernel, out, operands in self.code]
+
     def _compile(self) -> None:
         """Compile all kernels at once: most of it is done outside of Python."""
         self._give({name: self._empty(self.plan.homes[name]) for name in self.input_slots})
+        calls = [(kernel, arguments) for kernel, arguments in self._calls() if isinstance(kernel, Kernel)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(self._compile_one, self.code))
-
-    def _compile_one(self, line: tuple[Callable[..., None], int, tuple[int, ...]]) -> None:
-        kernel, *arguments = line[0], self.slots[line[1]], *(self.slots[i] for i in line[2])
-        if isinstance(kernel, Kernel):
-            with torch.cuda.device_of(self._like):
-                kernel.compile(*arguments)
+            list(pool.map(lambda call: call[0].compile(*call[1]), calls))
 
     def execute(self, **inputs: Any) -> State:
         with torch.no_grad(), torch.cuda.device_of(self._like):
@@ -140,9 +139,9 @@ class FusedExecutor(Executor):
         return {name: self.slots[slot] for name, slot in self.output_slots.items()}
 
     def _readable(self, name: str, X: Array) -> Array:
-        """An input where kernels can read it."""
+        """An input where kernels can read it, and as fast as what they were compiled for."""
         buffer = self.plan.homes[name]
-        if X.device == self._like.device and X.stride() == buffer.strides:
+        if X.device == self._like.device and X.stride() == buffer.strides and X.data_ptr() % 16 == 0:
             return X
         if name not in self.inputs:
             self.inputs[name] = self._empty(buffer)
@@ -150,13 +149,11 @@ class FusedExecutor(Executor):
 
     def _launches(self) -> list[Launch]:
         """The calls of all kernels; those of libraries may use memory that belongs to the present stream."""
-        launches = []
         counts = [max(1, len(group.written)) for group in self.groups] + [1] * len(self.plan.copies)
-        for (kernel, out, operands), count in zip(self.code, counts, strict=True):
-            arguments = [self.slots[i] for i in (out, *operands)]
-            written, read = _addresses(arguments[:count]), _addresses(arguments[count:])
-            launches.append(Launch(partial(kernel, *arguments), read, written, isinstance(kernel, Kernel)))
-        return launches
+        return [
+            Launch(partial(kernel, *x), _addresses(x[n:]), _addresses(x[:n]), may_move=isinstance(kernel, Kernel))
+            for (kernel, x), n in zip(self._calls(), counts, strict=True)
+        ]
 
 
 def _addresses(operands: Iterable[Any]) -> frozenset[int]:
@@ -176,7 +173,8 @@ class Kernel:
 
     def compile(self, *arguments: Array) -> None:
         """Compile it for such arguments."""
-        compiled(self.text).warmup(*arguments, grid=self.grid, **self.options)
+        with torch.cuda.device_of(arguments[0]):
+            compiled(self.text).warmup(*arguments, grid=self.grid, **self.options)
 
 
 @cache
