@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from matgrad.backends import backend_of, get_backend
+from matgrad.backends import backend_of, convert, get_backend
 from matgrad.backends.base import Array
-from matgrad.backends.conversion import convert
 from matgrad.datasets.checking import as_array, check_examples, checked_weights, is_scipy
 from matgrad.foundation.limits import check_bytes
 from matgrad.foundation.numbers import generator

@@ -24,9 +24,8 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from matgrad.backends import backend_of
+from matgrad.backends import backend_of, convert
 from matgrad.backends.base import Array
-from matgrad.backends.conversion import convert
 from matgrad.datasets.checking import all_finite
 from matgrad.datasets.features import Features
 from matgrad.datasets.normalization import Normalization

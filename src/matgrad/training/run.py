@@ -16,7 +16,6 @@ from matgrad.backends import backend_of
 from matgrad.backends.base import Array, Scalar
 from matgrad.callbacks import Callback, Checkpoints, Divergence, Interruption
 from matgrad.datasets import DataLoader
-from matgrad.distributed.agreement import agree
 from matgrad.distributed.group import Alone, Request, current
 from matgrad.engines.engine import Batches
 from matgrad.engines.fallback import TrainingStep
@@ -284,7 +283,7 @@ class Training:
         self._callbacks = sorted(own, key=lambda callback: (callback.place, isinstance(callback, Checkpoints)))
         if self.group.size > 1:
             schedule = "every step" if self._rates.per_step else "every epoch"
-            agree(self.group, fingerprint_of_run(self, self._settings() | {"the learning rate": f"changes {schedule}"}))
+            self.group.agree(fingerprint_of_run(self, self._settings() | {"the learning rate": f"changes {schedule}"}))
         # divergence is reported in words; every callback that was started ends, also if another one fails
         with np.errstate(all="ignore"), ExitStack() as at_end:
             at_end.callback(lambda: setattr(self.M, "history", self.history))
@@ -319,7 +318,7 @@ class Training:
         self._epoch_data, self._is_in_epoch = data, True
         rates.start(self.epoch, self.step - self.batch)
         if self.group.size > 1:
-            agree(self.group, fingerprint_of_epoch(self, data), "the start of an epoch")
+            self.group.agree(fingerprint_of_epoch(self, data), "the start of an epoch")
         is_whole, is_lost = True, False
         with counted(M):
             M.train()
@@ -405,7 +404,7 @@ class Training:
         """The batches; the one that is trained on is also (self.X, self.T, *self.s)."""
         for i, (self.X, self.T, *self.s) in enumerate(data):
             if i == 0 and self.group.size > 1:
-                agree(self.group, fingerprint_of_batch(self.X, self.T, *self.s), "the first batch")
+                self.group.agree(fingerprint_of_batch(self.X, self.T, *self.s), "the first batch")
             self.state = self.M.state()
             yield self.X, self.T, *self.s
 
