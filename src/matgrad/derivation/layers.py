@@ -14,7 +14,7 @@ from matgrad.derivation.values import NamedFunction, is_one, named, substituted
 from matgrad.inspection.equations import Equation as SourceEquation
 from matgrad.inspection.observing import observed
 from matgrad.judges.algebra import MakeLayer, for_equal_sizes
-from matgrad.judges.index_judge import SMALL, SymbolicSizes, Symbols
+from matgrad.judges.index_judge import SMALL, Symbols
 from matgrad.layers.layer import Layer
 from matgrad.program.entries import IndexMatrix, symbols
 from matgrad.program.program import Value, in_order
@@ -56,7 +56,7 @@ class LayerSource(Source):
             equations.append((found.value, value.value))
             return found
 
-        X = symbols("X", self.symbols.sizes("N"), self.layer.input_size)
+        X = symbols("X", self.symbols.size("N"), self.layer.input_size)
         with observed((part for _, part in self.layer.walk()), observe):
             Y: Any = self.layer.feedforward(X)
         if not isinstance(Y, IndexMatrix) or not Y.shape:
@@ -86,20 +86,19 @@ class LayerSource(Source):
 
     def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
         """The values of the inputs in index notation; sizes in `ones` are 1."""
-        sizes = SymbolicSizes(ones)
-        of_layer = Symbols(sizes, keep_numbers=keep_numbers)
+        of_layer = Symbols(ones, keep_numbers)
         layer = of_layer.layer(self.make, training=self.training)
         values: dict[str, Any] = {}
         for path, part in layer.walk():
             for name, value in vars(part).items():
                 values[plain_name(f"{name}.{path}".rstrip("."))] = value
-        values["X"] = of_layer.symbols("X", sizes("N"), layer.input_size)
+        values["X"] = of_layer.symbols("X", of_layer.size("N"), layer.input_size)
         for x in self.feedforward.inputs:
             if x.name == DRAWN:
                 Y: Any = layer.clone().feedforward(values["X"])
                 drawn = next(x.name for x in in_order([Y.value]) if is_drawn(x))
-                values[DRAWN] = symbols(drawn, *(n if is_one(n) else sizes(n.name) for n in x.shape))
-        return Values(values, layer.feedforward, sizes.questions)
+                values[DRAWN] = symbols(drawn, *(n if is_one(n) else of_layer.size(n.name) for n in x.shape))
+        return Values(values, layer.feedforward, of_layer.questions)
 
 
 def is_drawn(x: Value) -> bool:
@@ -111,7 +110,7 @@ class _NamedSymbols(Symbols):
     """Symbols whose names Python can have; activation functions are known by their names."""
 
     def __init__(self, source: LayerSource) -> None:
-        super().__init__(SymbolicSizes())
+        super().__init__()
         self.source = source
 
     def own_symbols(self, name: str, *shape: Any, is_positive: bool = False) -> Matrix:

@@ -17,8 +17,7 @@ from matgrad.index_notation.entries import Entry
 from matgrad.index_notation.expressions import Expression
 from matgrad.inspection.equations import Equation
 from matgrad.inspection.observing import observed
-from matgrad.judges.index_judge import subsets
-from matgrad.judges.matrices import at, gradient, is_proved, problem_of
+from matgrad.judges.index_judge import gradient, is_proved, problem_of, put, subsets
 from matgrad.layers.layer import Layer
 from matgrad.matrix_operations import elements_sum, hadamard
 from matgrad.program.entries import SYMBOLIC, IndexMatrix, entry_at, symbols
@@ -161,7 +160,7 @@ def _chained(steps: list[tuple[IndexMatrix, IndexMatrix]], V: IndexMatrix) -> In
         paired: Any = P * W if W.shape == () else elements_sum(hadamard(P, W))
         slope = gradient(paired, V)
         if slope.entry:
-            parts.append(at(slope, P, DW))
+            parts.append(IndexMatrix(slope.shape, put(slope.entry, P, DW)))
     return sum(parts[1:], parts[0]) if parts else 0 * V
 
 

@@ -13,7 +13,7 @@ from matgrad import matrix_operations, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, create_activation
 from matgrad.derivation.backpropagation import Feedforward
 from matgrad.derivation.values import NamedFunction
-from matgrad.judges.index_judge import SymbolicSizes
+from matgrad.judges.index_judge import Symbols
 from matgrad.program.entries import lifted, symbols
 from matgrad.program.program import Value
 from matgrad.program.shapes import Questions, Size
@@ -168,7 +168,7 @@ class TextSource(Source):
 
     def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
         """The values of the inputs in index notation; sizes in `ones` are 1."""
-        sizes = self._sizes(SymbolicSizes(ones))
+        sizes = self._sizes(Symbols(ones).size)
         inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, (shape, _) in self.declared.items()}
 
         def feedforward(X: Any) -> Any:

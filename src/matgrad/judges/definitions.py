@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions
 from matgrad.index_notation import functions
-from matgrad.judges.matrices import IndexMatrix
 from matgrad.layers.dropout import DROPOUT_LAYERS, LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
+from matgrad.program.entries import IndexMatrix
 
 if TYPE_CHECKING:
     from matgrad.judges.algebra import Algebra

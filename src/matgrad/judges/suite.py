@@ -16,6 +16,7 @@ harmless, or anything about initial weights, schedules, data and training: that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -119,21 +120,26 @@ def explain(name: str, only: tuple[str, ...] = ()) -> Explanation:
 
 
 def explained(subject: Subject, check: Check) -> Explanation:
-    """The derivation of what is proved of a subject."""
+    """The derivation of what is proved of a subject, with symbols for its numbers if it does not decide by them."""
     from matgrad.judges import explained_layers, explanations
+    from matgrad.judges.index_judge import Symbols
 
     if not check.ok:
         raise ValueError(f"{check.name} has no derivation, as it is not proved\n{check.message}")
     if check.note:
         raise ValueError(f"{check.name} has no derivation: {check.note}")
-    explainers: dict[Any, Callable[[Any, Check], Explanation]] = {
+    explainers: dict[Any, Callable[[Symbols, Any, Check], Explanation]] = {
         of_layer: explained_layers.explain_layer,
         of_loss: explanations.explain_loss,
         of_activation: explanations.explain_activation,
         of_softmax: explanations.explain_softmax,
         of_lemma: explanations.explain_lemma,
     }
-    return explainers[subject.claims](subject.thing, check)
+    explain, ones = explainers[subject.claims], frozenset(re.findall(r"(\w+) = 1\b", check.sizes))
+    try:
+        return explain(Symbols(ones), subject.thing, check)
+    except Exception:  # as in proofs: whatever the code of a user leads to
+        return explain(Symbols(ones, keep_numbers=True), subject.thing, check)
 
 
 def statements() -> list[Lemma]:

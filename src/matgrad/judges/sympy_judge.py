@@ -3,7 +3,7 @@
 The batch has 3 examples, and all sizes differ; a loss is also judged for one example and for one-hot targets, an
 activation function also at the numbers of a grid and at its corners.
 
-    from matgrad.symbolic import check_layer
+    from matgrad.judges.sympy_judge import check_layer
     for check in check_layer(MyLayer(4, 5)):
         assert check.ok, check.message
 """
