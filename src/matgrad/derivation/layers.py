@@ -10,10 +10,11 @@ from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import Matrix
 from matgrad.derivation.backpropagation import Equation, Feedforward
 from matgrad.derivation.sources import Given, Source, Values
-from matgrad.derivation.values import NamedFunction, is_one, named, substituted
+from matgrad.derivation.values import is_one, named, substituted
 from matgrad.inspection.equations import Equation as SourceEquation
 from matgrad.inspection.observing import observed
 from matgrad.judges.algebra import MakeLayer, for_equal_sizes
+from matgrad.judges.definitions import ArbitraryActivation
 from matgrad.judges.index_judge import SMALL, Symbols
 from matgrad.layers.layer import Layer
 from matgrad.program.entries import IndexMatrix, symbols
@@ -122,7 +123,7 @@ class _NamedSymbols(Symbols):
             if any(isinstance(x, np.ndarray) for x in vars(value).values()):
                 return value  # it has matrices of the layer, which sets it anew
             self.source.functions[plain_name(name)] = repr(value)
-            return NamedFunction(plain_name(name))
+            return ArbitraryActivation(plain_name(name))
         return super()._attribute(part, name, value, other)
 
 

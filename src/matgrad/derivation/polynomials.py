@@ -171,12 +171,9 @@ def _grouped(p: Polynomial, shape: Shape) -> list[tuple[int, Value]]:
 
 
 def _signed(p: Polynomial, shape: Shape) -> tuple[int, Value]:
+    """The sum of some terms with the sign that most of them have, and this sign."""
     is_negative = sum(1 if c < 0 else -1 for c in p.values()) > 0
-    q = {m: -c for m, c in p.items()} if is_negative else p
-    inner = _shape_of(q, shape)
-    if len(q) > 1 and inner != shape and _names(inner) != _names(shape):
-        return (-1 if is_negative else 1), _monomial({build(q, inner): Fraction(1)}, Fraction(1), shape)
-    return (-1 if is_negative else 1), build(q, shape)
+    return (-1, build(scaled(p, Fraction(-1)), shape)) if is_negative else (1, build(p, shape))
 
 
 def _small(p: Polynomial, shape: Shape) -> Polynomial | None:

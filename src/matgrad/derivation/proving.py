@@ -25,9 +25,8 @@ from matgrad.program.program import Value
 from matgrad.program.shapes import Questions, Size
 
 ERRORS = (ArithmeticError, AttributeError, ValueError, TypeError, RecursionError)  # that the prover raises
-LINEAR = ("matmul", "add", "subtract", "transpose", "rows_sum", "columns_sum", "rows_mean", "columns_mean", "scale")
 OUTPUT = ("exp", "tanh", "sqrt", "inv_sqrt", "reciprocal", "log_sigmoid", "divide")  # their adjoints have Y in them
-MANY = 12  # limit of values of feedforward that are tried one by one
+MANY = 12  # limit of values of feedforward that are all put into one expression
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,9 @@ def _verdicts(
     if questions.others:
         reason = f"the feedforward asks whether {questions.others[0]}: it differs from size to size"
         return {Y: Verdict(Y, False, reason)}
-    for chosen in _choices(lines):
+    every = frozenset(line.name for line in lines[:-1])  # values of feedforward that are symbols: first many, then none
+    inner = frozenset(line.name for line in lines[:-1] if line.term.operation not in OUTPUT)
+    for chosen in (inner, every, *([frozenset[str]()] if len(every) <= MANY else [])):
         left = {f"D{x}": values[x] for x in wanted if not found.get(f"D{x}", Verdict("", False)).ok}
         try:
             for name, sides in run.sides(left, chosen):
@@ -97,18 +98,6 @@ def _verdicts(
         if all(verdict.ok for verdict in found.values()):
             break
     return found
-
-
-def _choices(lines: list[Line]) -> Iterator[frozenset[str]]:
-    """Sets of values of feedforward for which symbols are put: first many, at last none, if there are few."""
-    every = frozenset(line.name for line in lines[:-1])
-    yield frozenset(line.name for line in lines[:-1] if line.term.operation not in OUTPUT)
-    yield frozenset(line.name for line in lines[:-1] if line.term.operation in LINEAR)
-    yield every
-    if len(every) <= MANY:
-        yield from (every - {name} for name in every)
-        yield from (frozenset({name}) for name in every)
-        yield frozenset()
 
 
 class _Run:
@@ -180,7 +169,6 @@ class Facts:
         self.known: dict[Value, Polynomial | None] = {}
         self.computed = {V.name for V, _ in self.f.equations}
         self.sizes = {n.name: n for x in self.f.inputs for n in x.shape if isinstance(n, Size)}
-        self.functions: dict[str, Any] = {}
         self.values = self._values(source)
 
     def __call__(self, term: Value) -> Polynomial | None:
@@ -194,17 +182,17 @@ class Facts:
     def _values(self, source: Source) -> dict[Value, Value]:
         """What stands for the inputs and for the values of feedforward."""
         try:
-            self.functions = source.values(frozenset(), keep_numbers=False).inputs
-            found = {x: self.functions[x.name].value for x in self.f.inputs}
+            inputs = source.values(frozenset(), keep_numbers=False).inputs
+            found = {x: inputs[x.name].value for x in self.f.inputs}
             for V, rhs in self.f.equations:
-                found[V] = substituted(rhs, found, self.functions)
+                found[V] = substituted(rhs, found)
         except ERRORS:
             return {}
         return found
 
     def _value(self, term: Value) -> Polynomial | None:
         try:
-            return self._of_sizes(entry_at(substituted(term, dict(self.values), self.functions)))
+            return self._of_sizes(entry_at(substituted(term, dict(self.values))))
         except ERRORS:
             return None
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from matgrad import matrix_operations, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, create_activation
 from matgrad.derivation.backpropagation import Feedforward
-from matgrad.derivation.values import NamedFunction
+from matgrad.judges.definitions import ArbitraryActivation
 from matgrad.judges.index_judge import Symbols
 from matgrad.program.entries import lifted, symbols
 from matgrad.program.program import Value
@@ -125,7 +125,7 @@ class TextSource(Source):
         questions = Questions()
         sizes = self._sizes(lambda name: Size(name, questions))
         inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, (shape, _) in self.declared.items()}
-        values = self._evaluated(inputs, sizes, NamedFunction, symbols)
+        values = self._evaluated(inputs, sizes, ArbitraryActivation, symbols)
         equations = [(values[name].value, values[f"{name} ="].value) for name, *_ in self.lines]
         wanted = [*(x.value for name, x in inputs.items() if name != "X"), inputs["X"].value]
         return Feedforward([x.value for x in inputs.values()], wanted, equations)
