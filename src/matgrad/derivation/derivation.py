@@ -97,7 +97,7 @@ def _source(feedforward: str | MakeLayer | Layer, name: str, training: bool, nam
 
 def _derived(source: Source, gradients: list[Equation], name: str) -> Derivation:
     f = source.feedforward
-    written = LayerCode(name or source.class_name, f, gradients, source.given(), source.functions)
+    written = LayerCode(name or source.class_name, f, gradients, source.initial, source.functions)
     code = str(written)
     layer = executed(code, written.class_name)
     return Derivation(code, layer, written.forward, written.backward, prove(layer, source, written.forward))

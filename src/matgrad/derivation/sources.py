@@ -15,7 +15,6 @@ from matgrad.derivation.backpropagation import Feedforward
 from matgrad.judges.definitions import ArbitraryActivation
 from matgrad.judges.index_judge import Symbols
 from matgrad.program.entries import lifted, symbols
-from matgrad.program.program import Value
 from matgrad.program.shapes import Questions, Size
 
 SOFTMAX = {
@@ -29,13 +28,6 @@ TABLE = {
 }
 ALLOWED = "the operators + - * / @ ** and .T, numbers, sizes, names, and operations of the table"
 DECLARATION = re.compile(r"(\w+)\s*:\s*(\w+)(?:\s*[x×,]\s*|\s+)(\w+)\s*(?:=\s*(\S+))?")
-
-
-class Given(NamedTuple):
-    """A matrix or number that the equations depend on, with the value that it begins with, if it is known."""
-
-    term: Value
-    value: Any = None
 
 
 class Values(NamedTuple):
@@ -52,10 +44,7 @@ class Source(ABC):
     class_name: str  # of the derived layer, if it is given no other
     feedforward: Feedforward
     functions: dict[str, str]  # the activation functions by their names in the equations, with their specifications
-
-    @abstractmethod
-    def given(self) -> dict[str, Given]:
-        """What the constructor of a layer sets, by name."""
+    initial: dict[str, float | None]  # what the inputs begin with, if that is known
 
     @abstractmethod
     def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
@@ -72,7 +61,8 @@ class TextSource(Source):
         if not name.isidentifier():
             raise ValueError(f"name: expected one that a Python class can have, found {name!r}")
         self.class_name = name
-        self.declared: dict[str, tuple[tuple[str, str], float | None]] = {}  # sizes, and what it begins with
+        self.declared: dict[str, tuple[str, str]] = {}  # sizes
+        self.initial = {}
         self.lines: list[tuple[str, str, ast.expr]] = []  # name, text and right-hand side
         self.functions: dict[str, str] = {}
         for number, line in enumerate(_split(text), start=1):
@@ -80,7 +70,7 @@ class TextSource(Source):
         if not self.lines or self.lines[-1][0] != "Y":
             found = f"found {self.lines[-1][0]}" if self.lines else "found no equation"
             raise ValueError(f"the last equation: expected that of the output, Y = …, {found}")
-        self.declared.setdefault("X", (("N", "D"), None))
+        self.declared.setdefault("X", ("N", "D"))
         self.feedforward = self._traced()
 
     # -- reading --------------------------------------------------------------------------------
@@ -94,7 +84,7 @@ class TextSource(Source):
                     raise ValueError(
                         f"{line!r}: expected two sizes, each 1 or a name such as N, D or K, found {size!r}"
                     )
-            self.declared[name] = ((rows, columns), _number(value, line))
+            self.declared[name], self.initial[name] = (rows, columns), _number(value, line)
             return
         try:
             statement = ast.parse(line).body
@@ -124,14 +114,14 @@ class TextSource(Source):
     def _traced(self) -> Feedforward:
         questions = Questions()
         sizes = self._sizes(lambda name: Size(name, questions))
-        inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, (shape, _) in self.declared.items()}
+        inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, shape in self.declared.items()}
         values = self._evaluated(inputs, sizes, ArbitraryActivation, symbols)
         equations = [(values[name].value, values[f"{name} ="].value) for name, *_ in self.lines]
         wanted = [*(x.value for name, x in inputs.items() if name != "X"), inputs["X"].value]
         return Feedforward([x.value for x in inputs.values()], wanted, equations)
 
     def _sizes(self, make: Callable[[str], Any]) -> dict[str, Any]:
-        names = {"N", "D", "K", *(n for shape, _ in self.declared.values() for n in shape)} - {"1"}
+        names = {"N", "D", "K", *(n for shape in self.declared.values() for n in shape)} - {"1"}
         return {"1": 1, **{name: make(name) for name in sorted(names)}}
 
     def _evaluated(
@@ -161,15 +151,10 @@ class TextSource(Source):
             values[name] = renamed(name, *value.shape) if renamed else value
         return values
 
-    def given(self) -> dict[str, Given]:
-        """The declared matrices."""
-        terms = {x.name: x for x in self.feedforward.inputs}
-        return {name: Given(terms[name], value) for name, (_, value) in self.declared.items() if name != "X"}
-
     def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
         """The values of the inputs in index notation; sizes in `ones` are 1."""
         sizes = self._sizes(Symbols(ones).size)
-        inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, (shape, _) in self.declared.items()}
+        inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, shape in self.declared.items()}
 
         def feedforward(X: Any) -> Any:
             return self._evaluated({**inputs, "X": X}, sizes, create_activation)["Y"]

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from matgrad import matrix_operations
 from matgrad.derivation.backpropagation import Equation, Feedforward
-from matgrad.derivation.sources import Given
 from matgrad.derivation.values import sizes_of
 from matgrad.program.code import CodePrinter
 from matgrad.program.operations import ROWS
@@ -114,11 +113,16 @@ class LayerCode:
     """The code of a layer with these feedforward and gradient equations."""
 
     def __init__(
-        self, name: str, f: Feedforward, gradients: list[Equation], given: dict[str, Given], functions: dict[str, str]
+        self,
+        name: str,
+        f: Feedforward,
+        gradients: list[Equation],
+        initial: dict[str, float | None],
+        functions: dict[str, str],
     ) -> None:
-        order = {x.name: k for k, x in enumerate(f.wanted)}
-        self.given = dict(sorted(given.items(), key=lambda item: order.get(item[0], len(order))))
-        self.f, self.functions = f, functions
+        self.f, self.initial, self.functions = f, initial, functions
+        given = [x for x in (*f.wanted, *(x for x in f.inputs if x not in f.wanted)) if x.name != "X" and x in f.inputs]
+        self.given = {x.name: x for x in given}  # what the constructor sets
         names: dict[Value, str] = {}
         taken = {x.name for x in f.inputs} | {V.name for V, _ in f.equations} | {D.name for D, _ in gradients}
         taken |= {"N", "D", "K", f.DY.name, *functions}
@@ -136,7 +140,7 @@ class LayerCode:
         attributes = ["keeps_size = True"] if self.f.Y.shape and size_name(self.f.Y.shape[1]) == "D" else []
         attributes += [f"parameters = {_tuple(self.parameters)}"] if self.parameters else []
         attributes += [f"intermediates = {_tuple(self.intermediates)}"] if self.intermediates else []
-        more = sorted({str(n) for g in self.given.values() for n in sizes_of(g.term)} - {"D", "K", "1"})
+        more = sorted({str(n) for x in self.given.values() for n in sizes_of(x)} - {"D", "K", "1"})
         return TEMPLATE.format(
             name=self.class_name,
             imports="\n".join([*self._imports(), ""]),
@@ -167,9 +171,9 @@ class LayerCode:
         """The lines of the constructor that set parameters, numbers and functions."""
         names = {"D": "input_size", "K": "output_size"}
         lines = []
-        for name, (term, value) in self.given.items():
-            shape = ", ".join(names.get(str(n), str(n)) for n in sizes_of(term))
-            lines.append(f"self.{name} = {_initial(term, value, shape)}")
+        for name, x in self.given.items():
+            shape = ", ".join(names.get(str(n), str(n)) for n in sizes_of(x))
+            lines.append(f"self.{name} = {_initial(x, self.initial.get(name), shape)}")
         lines += [f'self.{name} = create_activation("{text}")' for name, text in self.functions.items()]
         return [*lines, *(['self.set_optimizer("GradientDescent")'] if self.parameters else [])]
 
