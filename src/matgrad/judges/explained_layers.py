@@ -13,7 +13,6 @@ from matgrad.index_notation.entries import FIRST, new_index
 from matgrad.index_notation.equality import is_equal
 from matgrad.index_notation.expressions import Expression, Index, total
 from matgrad.index_notation.rules import folded, rules_of
-from matgrad.index_notation.sums import summed
 from matgrad.index_notation.text import Names, Text
 from matgrad.inspection.equations import Equation
 from matgrad.inspection.gradients import suffixed
@@ -33,7 +32,7 @@ from matgrad.judges.explanations import (
     put,
     slope_written,
 )
-from matgrad.judges.index_judge import Symbols, entry_of
+from matgrad.judges.index_judge import Symbols, entry_of, slope_of, summed_over
 from matgrad.layers.layer import Layer
 from matgrad.program.entries import IndexMatrix
 from matgrad.typesetting.latex import latex_equation
@@ -170,7 +169,7 @@ class _Run:
         for of in self._uses(V):
             new, slope, short = _slope(of, V)
             dw = of.gradient.entry.substituted(dict(zip(of.gradient.indices, new, strict=True)))
-            terms.append(_sum(new, dw * (short if fold else slope)))
+            terms.append(summed_over(new, dw * (short if fold else slope)))
         return IndexMatrix(V.shape, total(terms))
 
     def _differentiate(self, found: Explanation, V: IndexMatrix, name: str, between: list[Value]) -> None:
@@ -226,22 +225,11 @@ def _latex(equation: Equation | None, layer: Layer) -> str:
 
 def _slope(of: Value, V: IndexMatrix) -> tuple[tuple[Index, ...], Expression, Expression]:
     """The indices k, l of w_kl, and ∂w_kl/∂v_ij as it is and with w put back into it."""
-    new = tuple(new_index(i.size) for i in of.symbols.indices)
-    entry = of.value.entry.substituted(dict(zip(of.symbols.indices, new, strict=True)))
-    slope = entry.derivative(entry_of(V).at(*V.indices))
-    return new, slope, folded(slope, entry_of(of.symbols), of.value.entry)
+    at, slope = slope_of(of.value, V)
+    return at, slope, folded(slope, entry_of(of.symbols), of.value.entry)
 
 
 def _term(dw: Written, derivative: Written, indices: list[str], writer: Text) -> str:
     """Σ_kl dw_kl·∂w_kl/∂v_ij"""
     product = writer.times(dw(writer), derivative(writer))
     return writer.over("Σ", indices, product) if indices else product
-
-
-def _sum(indices: tuple[Index, ...], e: Expression) -> Expression:
-    """Σ_kl e"""
-    if not indices:
-        return e
-    k, *others = indices
-    inner = _sum(tuple(others), e)
-    return inner if k == FIRST else summed(lambda n: inner.substituted({k: n}), k.size)

@@ -63,10 +63,22 @@ def put(e: Expression, V: IndexMatrix, value: IndexMatrix) -> Expression:
 
 def gradient(value: IndexMatrix, V: IndexMatrix) -> IndexMatrix:
     """∇_V of a scalar, for a matrix V of symbols."""
-    entry, new = entry_of(V), {i: new_index(i.size) for i in V.indices}
-    # under new names: the value may have the same indices
-    slope = value.entry.derivative(entry.at(*(new[i] for i in entry.indices)))
-    return IndexMatrix(V.shape, slope.substituted({k: i for i, k in new.items()}))
+    return IndexMatrix(V.shape, slope_of(value, V)[1])
+
+
+def slope_of(W: IndexMatrix, V: IndexMatrix) -> tuple[tuple[Index, ...], Expression]:
+    """New indices k, l, and ∂w_kl/∂v_ij, for a matrix V of symbols."""
+    at = tuple(new_index(i.size) for i in W.indices)
+    return at, W.entry.substituted(dict(zip(W.indices, at, strict=True))).derivative(entry_of(V).at(*V.indices))
+
+
+def summed_over(indices: tuple[Index, ...], e: Expression) -> Expression:
+    """Σ_kl e"""
+    if not indices:
+        return e
+    k, *others = indices
+    inner = summed_over(tuple(others), e)
+    return inner if k == FIRST else summed(lambda n: inner.substituted({k: n}), k.size)
 
 
 def jacobian(y: IndexMatrix, x: IndexMatrix) -> IndexMatrix:
