@@ -12,15 +12,13 @@ from typing import Any, NamedTuple
 from matgrad import matrix_operations, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, create_activation
 from matgrad.derivation.backpropagation import Feedforward
+from matgrad.judges import definitions
 from matgrad.judges.definitions import ArbitraryActivation
 from matgrad.judges.index_judge import Symbols
 from matgrad.program.entries import lifted, symbols
 from matgrad.program.shapes import Questions, Size
 
-SOFTMAX = {
-    name: getattr(softmax_functions, name)
-    for name in ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
-}
+SOFTMAX = {name: getattr(softmax_functions, name) for name in definitions.SOFTMAX}
 IGNORED = ("apply", "uniform", "product_on", "positive")  # of the table: they are not for equations
 TABLE = {
     **{name: getattr(matrix_operations, name) for name in matrix_operations.__all__ if name not in IGNORED},

@@ -28,11 +28,14 @@ from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, equations
 from matgrad.inspection.verdicts import Check, crash
+from matgrad.judges import explanations
 from matgrad.judges.algebra import Lemma, MakeLayer, Subject, made
 from matgrad.judges.claims import of_activation, of_layer, of_lemma, of_loss, of_softmax
 from matgrad.judges.definitions import SOFTMAX, ArbitraryActivation
 from matgrad.judges.derivations import derivations
+from matgrad.judges.explained_layers import explain_layer
 from matgrad.judges.explanations import Explanation
+from matgrad.judges.index_judge import Symbols
 from matgrad.judges.lemmas import lemmas
 from matgrad.layers import (
     ActivationDropoutLayer,
@@ -57,6 +60,13 @@ QUICK = (
     *("Momentum", "chain rule"),
 )
 SMOOTHING = 0.1  # of targets
+EXPLAINERS: dict[Any, Callable[[Symbols, Any, Check], Explanation]] = {
+    of_layer: explain_layer,
+    of_loss: explanations.explain_loss,
+    of_activation: explanations.explain_activation,
+    of_softmax: explanations.explain_softmax,
+    of_lemma: explanations.explain_lemma,
+}
 
 
 @dataclass(frozen=True)
@@ -121,21 +131,11 @@ def explain(name: str, only: tuple[str, ...] = ()) -> Explanation:
 
 def explained(subject: Subject, check: Check) -> Explanation:
     """The derivation of what is proved of a subject, with symbols for its numbers if it does not decide by them."""
-    from matgrad.judges import explained_layers, explanations
-    from matgrad.judges.index_judge import Symbols
-
     if not check.ok:
         raise ValueError(f"{check.name} has no derivation, as it is not proved\n{check.message}")
     if check.note:
         raise ValueError(f"{check.name} has no derivation: {check.note}")
-    explainers: dict[Any, Callable[[Symbols, Any, Check], Explanation]] = {
-        of_layer: explained_layers.explain_layer,
-        of_loss: explanations.explain_loss,
-        of_activation: explanations.explain_activation,
-        of_softmax: explanations.explain_softmax,
-        of_lemma: explanations.explain_lemma,
-    }
-    explain, ones = explainers[subject.claims], frozenset(re.findall(r"(\w+) = 1\b", check.sizes))
+    explain, ones = EXPLAINERS[subject.claims], frozenset(re.findall(r"(\w+) = 1\b", check.sizes))
     try:
         return explain(Symbols(ones), subject.thing, check)
     except Exception:  # as in proofs: whatever the code of a user leads to
