@@ -28,7 +28,7 @@ from matgrad.derivation.polynomials import (
     split,
     times,
 )
-from matgrad.derivation.values import apply, is_number, is_one, number, with_operands
+from matgrad.derivation.values import apply, is_one, number, with_operands
 from matgrad.program.program import Value
 from matgrad.program.shapes import Shape, Size
 
@@ -233,7 +233,7 @@ def _power(n: Normalizer, term: Value, X: Value, p: Value) -> Polynomial:
 
 
 def _inv_sqrt(n: Normalizer, term: Value, X: Value, epsilon: Value) -> Polynomial:
-    if is_number(epsilon, 0):
+    if epsilon.number == 0:
         return n.power(n(X), Fraction(-1, 2), X.shape)
     return n.factor(apply("inv_sqrt", n.normal(X), epsilon))
 

@@ -8,7 +8,7 @@ from typing import Any
 from matgrad.program.code import CodePrinter
 from matgrad.program.entries import SYMBOLIC, lifted, result, symbols
 from matgrad.program.program import Value, in_order
-from matgrad.program.shapes import Shape, Size, size_name
+from matgrad.program.shapes import Shape, size_name
 
 
 def apply(operation: str, *operands: Value, **sizes: Any) -> Value:
@@ -54,11 +54,6 @@ def sizes_of(value: Value) -> tuple[Any, ...]:
 def is_one(n: Any) -> bool:
     """Whether a size is the number 1."""
     return isinstance(n, int) and n == 1
-
-
-def is_number(value: Value, x: int) -> bool:
-    """Whether it is this number."""
-    return value.operation == "number" and not isinstance(value.number, Size) and value.number == x
 
 
 # -- text --------------------------------------------------------------------------------------
