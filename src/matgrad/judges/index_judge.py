@@ -124,10 +124,15 @@ class Symbols(SymbolicAlgebra):
     first, half = FIRST, Fraction(1, 2)
     exp, log, erf = functions.exp, functions.log, functions.erf
     sqrt, matrix = staticmethod(functions.sqrt), staticmethod(matrix)
+    number = staticmethod(lambda x: lifted(x).entry)
+    is_one = staticmethod(lambda size: size_name(size) == 1)
+    sum = staticmethod(lambda f, size: summed(f, str(size_name(size))))
+    total = staticmethod(lambda f, size: IndexMatrix((), summed(lambda i: f(i).entry, str(size_name(size)))))
     pieces = staticmethod(lambda left, x, right: (1 - functions.step(x)) * left + functions.step(x) * right)
 
     row = staticmethod(lambda X, i: matrix((1, X.shape[1]), lambda _, j: X[i, j]))
     column = staticmethod(lambda X, j: matrix((X.shape[0], 1), lambda i, _: X[i, j]))
+    scaled = staticmethod(lambda A, g: IndexMatrix((), g.entry) * A)
     gradient, jacobian = staticmethod(gradient), staticmethod(jacobian)
     at = staticmethod(lambda A, V, value: IndexMatrix(A.shape, put(A.entry, V, value)))
     pairing = staticmethod(lambda G, Y: elements_sum(hadamard(G, Y)))
@@ -175,29 +180,7 @@ class Symbols(SymbolicAlgebra):
                 return self.size(name)
         raise ValueError(f"{what}: expected a size of 1, D or K, found {number} for {SMALL} and {other} for {LARGE}")
 
-    # -- entries --------------------------------------------------------------------------------
-    @staticmethod
-    def number(x: Any) -> Expression:
-        """A number, a size or a scalar as an expression."""
-        return lifted(x).entry
-
-    def is_one(self, size: Any) -> bool:
-        """Whether a size is 1."""
-        return size_name(size) == 1
-
-    def sum(self, f: Callable[[Index], Expression], size: Any) -> Expression:
-        """Σ_i f(i)"""
-        return summed(f, str(size_name(size)))
-
     # -- matrices -------------------------------------------------------------------------------
-    def total(self, f: Callable[[Index], IndexMatrix], size: Any) -> IndexMatrix:
-        """Σ_i f(i)"""
-        return IndexMatrix((), self.sum(lambda i: f(i).entry, size))
-
-    def scaled(self, A: IndexMatrix, g: IndexMatrix) -> IndexMatrix:
-        """A times the scalar in the 1×1 matrix g."""
-        return IndexMatrix((), g.entry) * A
-
     @staticmethod
     def polynomials(p: Any, y: IndexMatrix) -> IndexMatrix:
         """g_i(y) = a_i + Σ_j b_ij·y_j + Σ_jk c_ijk·y_j·y_k"""

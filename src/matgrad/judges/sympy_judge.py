@@ -44,6 +44,7 @@ class SymPyAlgebra(SymbolicAlgebra):
     exp, log, erf = sp.exp, sp.log, sp.erf
     sqrt, number = staticmethod(sp.sqrt), staticmethod(sp.sympify)
     matrix = staticmethod(lambda shape, entry: SympyMatrix(*shape, entry))
+    size_of = staticmethod(lambda number, other, what: number)
     pieces = staticmethod(lambda left, x, right: sp.Piecewise((left, x < 0), (right, True)))
 
     jacobian, is_same = staticmethod(sp.Matrix.jacobian), staticmethod(sp.Matrix.__eq__)
@@ -53,6 +54,7 @@ class SymPyAlgebra(SymbolicAlgebra):
     functions = staticmethod(
         lambda name, shape, x: SympyMatrix(*shape, lambda i, j: sp.Function(f"{name}_{i + 1}{j + 1}")(*x))
     )
+    at = staticmethod(lambda A, V, value: A if V is value else A.xreplace(dict(zip(V, value, strict=True))))
     pairing = staticmethod(lambda G, Y: sum(g * y for g, y in zip(G, exact(Y), strict=True)))
 
     def symbols(self, name: str, *shape: int, is_positive: bool = False) -> Any:
@@ -72,10 +74,6 @@ class SymPyAlgebra(SymbolicAlgebra):
         """The layer, twice."""
         layer = make(self.sizes["D"], self.sizes["K"])
         return layer, layer
-
-    def size_of(self, number: int, other: int, what: str) -> int:
-        """The number."""
-        return number
 
     def own_symbols(self, name: str, *shape: int, is_positive: bool = False) -> Any:
         """Symbols, which are positive for a variance."""
@@ -97,11 +95,6 @@ class SymPyAlgebra(SymbolicAlgebra):
         """∇_V f(V), also where V has numbers."""
         S = symbols("_", *V.shape) if not V.free_symbols else V
         return self.at(self.gradient(f(S), S), S, V)
-
-    @staticmethod
-    def at(A: sp.Matrix, V: sp.Matrix, value: sp.Matrix) -> sp.Matrix:
-        """A with a matrix for the symbols V in it."""
-        return A if V is value else A.xreplace(dict(zip(V, value, strict=True)))
 
     @staticmethod
     def polynomials(p: int, y: sp.Matrix) -> sp.Matrix:
