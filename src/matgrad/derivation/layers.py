@@ -12,8 +12,8 @@ from matgrad.derivation.backpropagation import Equation, Feedforward
 from matgrad.derivation.sources import Source, Values
 from matgrad.derivation.values import is_one, named, substituted
 from matgrad.inspection.equations import Equation as SourceEquation
-from matgrad.inspection.gradients import suffixed
 from matgrad.inspection.observing import observed
+from matgrad.inspection.verdicts import suffixed
 from matgrad.judges.algebra import MakeLayer, for_equal_sizes
 from matgrad.judges.definitions import ArbitraryActivation
 from matgrad.judges.index_judge import SMALL, Symbols
