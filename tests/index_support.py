@@ -17,7 +17,7 @@ from matgrad.index_notation.expressions import Expression, Factor, Index, Undefi
 from matgrad.index_notation.functions import Applied, Maximum, Step
 from matgrad.index_notation.powers import Base, Constant
 from matgrad.index_notation.sums import Sum
-from matgrad.judges.matrices import IndexMatrix, entry_of, sizes, symbols
+from matgrad.judges.index_judge import entry_of
 from matgrad.matrix_operations import (
     Diag,
     apply,
@@ -40,6 +40,8 @@ from matgrad.matrix_operations import (
     step,
     tanh,
 )
+from matgrad.program.entries import IndexMatrix, symbols
+from matgrad.program.shapes import Size
 from matgrad.softmax_functions import log_softmax, softmax, stable_softmax
 
 FUNCTIONS: dict[str, Callable[[float], float]] = {"exp": math.exp, "log": math.log, "erf": lambda x: float(erf(x))}
@@ -96,7 +98,7 @@ class Numbers:
 
 # -- random programs over the table --------------------------------------------------------------
 
-N, D, K = sizes("N D K")
+N, D, K = map(Size, "NDK")
 INPUTS = {"X": (N, D), "W": (K, D), "Z": (N, K), "V": (N, D), "b": (1, K), "v": (N, 1)}
 Matrix = Any
 

@@ -11,10 +11,10 @@ import torch
 import matgrad as mg
 from composites import LOSS, D, H, K, Keeper, N, ResidualLayer, batch, copies, model
 from matgrad.inspection.gradient_check import check_gradients
+from matgrad.judges.sympy_judge import check_layer
 from matgrad.sparse.matrix import SparseMatrix
 from matgrad.specifications.models import LAYERS, create_model, model_specification
 from matgrad.storage.models import load_model, load_weights, save_model
-from matgrad.symbolic import check_layer
 from support import Framework, assert_close
 
 BACKENDS = ("numpy", "torch", "native")

@@ -41,7 +41,6 @@ ORDER = [
     ("runs",),
     ("judges",),
     ("derivation",),
-    ("symbolic",),
     ("explanation",),
     ("cli",),
 ]

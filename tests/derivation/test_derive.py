@@ -14,9 +14,9 @@ from matgrad import derivation
 from matgrad.activation_functions import create_activation
 from matgrad.foundation.numbers import preserved_generator
 from matgrad.judges import prove_layer
-from matgrad.judges.index_judge import SymbolicSizes, Symbols
-from matgrad.judges.matrices import is_proved, symbols
+from matgrad.judges.index_judge import Symbols, is_proved
 from matgrad.program import adjoint
+from matgrad.program.entries import symbols
 from matgrad.program.operations import COMPOSED, OPERATIONS
 from matgrad.specifications.models import LAYERS
 
@@ -55,9 +55,8 @@ def test_derived_gradients_are_those_of_the_layer(name, training):
     with preserved_generator():
         found = mg.derive(maker(name), training=training)
     assert found.is_proved, found.problems
-    sizes = SymbolicSizes()
-    N = sizes("N")
-    of_layers = Symbols(sizes)
+    of_layers = Symbols()
+    N = of_layers.size("N")
     layer = of_layers.layer(maker(name), training=training)
     derived = object.__new__(found.layer)
     vars(derived).update(vars(layer), _optimizers={})
@@ -235,9 +234,9 @@ def test_latex():
     [
         ("", "found no equation"),
         ("Z = X", "the last equation: expected that of the output, Y = …, found Z"),
-        ("Y = X +* 2", "line 1, 'Y = X +* 2': invalid syntax; expected NAME = EXPRESSION, or NAME: ROWS COLUMNS"),
+        ("Y = X +* 2", "'Y = X +* 2': invalid syntax; expected NAME = EXPRESSION, or NAME: ROWS COLUMNS"),
         ("Y = relu(X)", "unknown operation 'relu'; known: Diag, clip"),
-        ("Y = hadamard(X, g)", "g is not defined; known are X, D, K, N, and Diag"),
+        ("Y = hadamard(X, g)", "g is not defined; known are D, K, N, X, and Diag"),
         ("g: 1 D; Y = hadamard(X, g)", "hadamard: expected equal sizes, found N × D and 1 × D"),
         ("Y = X @ X", "'Y = X @ X': matmul: expected shapes m k, k n -> m n, found N × D, N × D"),
         ("Y = X + rows_sum(X)", "add: expected shapes"),

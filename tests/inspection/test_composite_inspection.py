@@ -9,8 +9,8 @@ import numpy as np
 import matgrad as mg
 from composites import LOSS, D, H, K, Keeper, N, ResidualLayer, batch, model, plain_model
 from matgrad.inspection.gradient_check import check_gradients, first_wrong
+from matgrad.judges.sympy_judge import check_layer
 from matgrad.program.recorder import record_computation
-from matgrad.symbolic import check_layer
 
 
 class WrongLayer(mg.LinearLayer):

@@ -10,8 +10,8 @@ import pytest
 import matgrad as mg
 from matgrad import softmax_functions
 from matgrad.inspection.equations import label_of
+from matgrad.judges.sympy_judge import check_layer
 from matgrad.matrix_operations import hadamard
-from matgrad.symbolic import check_layer
 from support import DATA
 
 PAPER = DATA.parent / "paper.tex"

@@ -21,9 +21,9 @@ from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.inspection.verdicts import Check
 from matgrad.judges.algebra import Subject, attempts
 from matgrad.judges.claims import of_layer, of_loss, of_softmax
-from matgrad.judges.sympy_judge import SymPyAlgebra
+from matgrad.judges.equality import symbols
+from matgrad.judges.sympy_judge import SymPyAlgebra, check_activation
 from matgrad.layers.dropout import LayerWithDropout
-from matgrad.symbolic import check_activation, symbols
 
 N, D, K = 3, 2, 4
 POINTS = 5

@@ -12,13 +12,14 @@ from matgrad import activation_functions, layers
 from matgrad.activation_functions import ACTIVATIONS, SReLUActivation
 from matgrad.inspection.verdicts import Check
 from matgrad.judges import definitions
-from matgrad.judges.sympy_judge import CORNERS
+from matgrad.judges.equality import symbols
+from matgrad.judges.state import check_optimizer
+from matgrad.judges.sympy_judge import CORNERS, check_activation, check_layer, check_loss, check_softmax
 from matgrad.layers import linear
 from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.loss_functions import LOSSES
 from matgrad.matrix_operations import hadamard, row_repeat
 from matgrad.optimizers import OPTIMIZERS
-from matgrad.symbolic import check_activation, check_layer, check_loss, check_optimizer, check_softmax, symbols
 from support import spread
 
 D, K = 2, 4

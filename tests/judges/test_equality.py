@@ -8,9 +8,9 @@ import pytest
 import sympy as sp
 
 import matgrad as mg
-from matgrad.judges.equality import exact_number
+from matgrad.judges.equality import compare, exact_number, symbols
+from matgrad.judges.sympy_judge import check_activation
 from matgrad.matrix_operations import hadamard, ones
-from matgrad.symbolic import check_activation, compare, symbols
 
 # -- exact numbers -----------------------------------------------------------------------------
 

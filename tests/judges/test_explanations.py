@@ -12,7 +12,8 @@ from composites import ResidualLayer
 from matgrad.index_notation.expressions import as_expression
 from matgrad.inspection.verdicts import Check
 from matgrad.judges import prove_layer
-from matgrad.judges.explained_layers import explain_layer
+from matgrad.judges.algebra import Subject
+from matgrad.judges.claims import of_layer
 from matgrad.judges.explanations import Explanation
 from matgrad.judges.suite import ALL_SIZES, Case, cases, explain, explained
 
@@ -61,7 +62,7 @@ def test_all_explanations_are_sound():
 def test_layers_with_parts():
     for check in prove_layer(ResidualLayer):
         if not check.note:
-            assert is_sound(explain_layer(ResidualLayer, check)), check.name
+            assert is_sound(explained(Subject("residual", of_layer, ResidualLayer), check)), check.name
 
 
 def test_a_wrong_step_is_a_gap():

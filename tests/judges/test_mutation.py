@@ -13,8 +13,8 @@ from special_mutants import ATTRIBUTES, LISTED, special_mutants, verdict_of_veri
 
 import matgrad as mg
 from matgrad import layers, softmax_functions
+from matgrad.judges.sympy_judge import check_layer
 from matgrad.layers import softmax as softmax_layers
-from matgrad.symbolic import check_layer
 
 # whose checks take seconds: the proofs have mutants of these in their sample
 SLOW_OWNERS = ("SoftmaxLayer", "LogSoftmaxLayer", "SReLULayer")

@@ -19,12 +19,13 @@ from matgrad.inspection.observing import observed
 from matgrad.inspection.verdicts import gradient_checks
 from matgrad.judges.algebra import MakeLayer
 from matgrad.judges.definitions import SOFTMAX
-from matgrad.judges.index_judge import SymbolicSizes, Symbols
-from matgrad.judges.matrices import IndexMatrix, Size
+from matgrad.judges.index_judge import Symbols
 from matgrad.layers import ActivationDropoutLayer, ActivationLayer, Layer, SReLULayer
 from matgrad.layers.dropout import DROPOUT_LAYERS
 from matgrad.loss_functions import LOSSES, takes_weights
 from matgrad.matrix_operations import uniform
+from matgrad.program.entries import IndexMatrix
+from matgrad.program.shapes import Size
 from matgrad.specifications.models import LAYERS
 
 OFTEN = 20  # random sizes in slow tests
@@ -102,16 +103,16 @@ MODES = ({}, {"training": False})
 
 def check_layer(make: MakeLayer, seed: int, options: dict[str, bool]) -> int:
     """Compare every gradient of a layer; the number of them."""
-    symbols, numbers, count = Symbols(SymbolicSizes()), RandomNumbers(seed), 0
+    symbols, numbers, count = Symbols(), RandomNumbers(seed), 0
     layer = symbols.layer(make, **options)
-    X = symbols.symbols("X", symbols.sizes("N"), layer.input_size)
+    X = symbols.symbols("X", symbols.size("N"), layer.input_size)
     # the name of each gradient, and what the layer computes
     symbols.verdict = lambda cls, name, origin, sizes, found, *_: (name, found)
     equations = gradient_checks(layer, X, symbols)
     tensors = layer.clone()
     vars(tensors).update({name: numbers.numeric(value) for name, value in vars(layer).items()})
     variables = {name: getattr(tensors, name) for name in layer.parameters} | {"X": numbers.tensor(X)}
-    G = symbols.symbols("G", symbols.sizes("N"), layer.output_size)
+    G = symbols.symbols("G", symbols.size("N"), layer.output_size)
     values: dict[str, torch.Tensor] = {}
 
     def record(_: Layer, equation: Any, value: Any) -> Any:
@@ -151,10 +152,10 @@ def test_gradients_of_layers_at_many_sizes(make: MakeLayer):
 
 
 def check_loss(name: str, seed: int) -> None:
-    symbols, numbers = Symbols(SymbolicSizes()), RandomNumbers(seed)
+    symbols, numbers = Symbols(), RandomNumbers(seed)
     loss = symbols.numbers(LOSSES[name]())
-    Y, T = (symbols.symbols(x, symbols.sizes("N"), symbols.sizes("K")) for x in "YT")
-    s = symbols.symbols("s", symbols.sizes("N"), 1)
+    Y, T = (symbols.symbols(x, symbols.size("N"), symbols.size("K")) for x in "YT")
+    s = symbols.symbols("s", symbols.size("N"), 1)
     own, (y, t, w) = numbers.copy(loss), (numbers.tensor(V) for V in (Y, T, s))
     (slope,) = torch.autograd.grad(own(y, t), y)
     agree(numbers, loss.gradient(Y, T), slope, f"{name}.gradient")
@@ -166,17 +167,17 @@ def check_loss(name: str, seed: int) -> None:
 
 
 def check_activation(name: str, seed: int) -> None:
-    symbols, numbers = Symbols(SymbolicSizes()), RandomNumbers(seed)
-    act, X = symbols.numbers(ACTIVATIONS[name]()), symbols.symbols("X", *map(symbols.sizes, "NK"))
+    symbols, numbers = Symbols(), RandomNumbers(seed)
+    act, X = symbols.numbers(ACTIVATIONS[name]()), symbols.symbols("X", *map(symbols.size, "NK"))
     x = numbers.tensor(X)
     (slope,) = torch.autograd.grad(numbers.copy(act)(x).sum(), x)
     agree(numbers, act.gradient(X), slope, f"{name}.gradient")
 
 
 def check_softmax(name: str, seed: int) -> None:
-    symbols, numbers = Symbols(SymbolicSizes()), RandomNumbers(seed)
+    symbols, numbers = Symbols(), RandomNumbers(seed)
     f, of_row = (getattr(softmax_functions, x) for x in (name, f"{name}_jacobian"))
-    x = symbols.symbols("x", 1, symbols.sizes("D"))
+    x = symbols.symbols("x", 1, symbols.size("D"))
     D = numbers.sizes["D"]
     J = torch.autograd.functional.jacobian(f, numbers.tensor(x)).reshape(D, D)
     agree(numbers, of_row(x), J, f"{name}_jacobian")

@@ -10,8 +10,8 @@ import sympy as sp
 
 import matgrad as mg
 from matgrad import matrix_operations, softmax_functions
+from matgrad.judges.equality import compare, symbols
 from matgrad.judges.sympy_judge import SymPyAlgebra
-from matgrad.symbolic import compare, symbols
 from support import DATA
 
 PAPER = DATA.parent / "paper.tex"

@@ -11,7 +11,7 @@ import pytest
 
 from index_support import BINARY, INPUTS, UNARY, Matrix, Program, centered, random_program, run, symbolic_inputs
 from matgrad.index_notation.expressions import UndefinedError
-from matgrad.judges.matrices import IndexMatrix, is_proved
+from matgrad.judges.index_judge import is_proved
 from matgrad.matrix_operations import (
     column_repeat,
     columns_sum,
@@ -27,6 +27,7 @@ from matgrad.matrix_operations import (
     row_repeat,
     rows_sum,
 )
+from matgrad.program.entries import IndexMatrix
 from matgrad.softmax_functions import log_softmax, softmax, stable_log_softmax, stable_softmax
 
 # -- equal pairs: the same operation, written in another way --------------------------------------------

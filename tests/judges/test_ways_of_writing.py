@@ -13,8 +13,8 @@ import pytest
 import matgrad as mg
 from cli_support import run
 from matgrad.inspection.gradient_check import check_gradients
+from matgrad.judges.sympy_judge import check_layer
 from matgrad.matrix_operations import ones
-from matgrad.symbolic import check_layer
 
 # Y = (1_N s) ⊙ X; what follows it is the layer's way to set Ds, with a factor C, and DX
 HEAD = """

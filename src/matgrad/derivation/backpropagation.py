@@ -1,16 +1,16 @@
 """Backpropagation from feedforward: the gradients of the inputs, line by line.
 
 The adjoints of the operations give the gradient of every value of feedforward from those of later ones. Which of these
-gradients have a line of their own, and which are put into those of earlier values, is what makes all lines
-together shortest.
+gradients have a line of their own, from some value on, and which are put into those of earlier values, is what makes
+all lines together shortest.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import chain, combinations, count
+from itertools import chain, count
 
 from matgrad.derivation.folding import OPERATION, Fact, Folder, cost
 from matgrad.derivation.values import apply, named, names_of, number, with_operands
@@ -20,7 +20,6 @@ from matgrad.program.program import Value, in_order
 
 Equation = tuple[Value, Value]  # a name, and what it stands for
 PIECEWISE = ("step", "sign")  # operations whose derivative is 0, except where a condition changes
-FEW = 4  # limit of the exhaustive search over sets of values
 
 
 @dataclass
@@ -100,18 +99,7 @@ def backpropagation(f: Feedforward, fact: Fact, *, folded: bool = True) -> list[
         return _lines(f, inner, lambda D: D)
     fixed, fold = {V for V in inner if f"D{V.name}" in f.declared}, Folder(f.equations, fact)
     free = [V for V, _ in f.equations[:-1] if V not in fixed]
-    return min((_lines(f, fixed | chosen, fold) for chosen in _choices(free)), key=_cost)
-
-
-def _choices(values: list[Value]) -> Iterator[set[Value]]:
-    """Sets of values whose gradients have lines: all sets if there are few values, otherwise the last ones."""
-    if len(values) <= FEW:
-        for n in range(len(values) + 1):
-            yield from map(set, combinations(values, n))
-        return
-    for n in range(len(values) + 1):
-        yield set(values[n:])
-        yield set(values[n : n + 1])
+    return min((_lines(f, fixed.union(free[n:]), fold) for n in range(len(free) + 1)), key=_cost)
 
 
 def _cost(lines: Iterable[Equation]) -> int:

@@ -10,11 +10,11 @@ from matgrad.derivation.backpropagation import Equation, backpropagation
 from matgrad.derivation.layers import LayerSource
 from matgrad.derivation.proving import Facts, Verdict, executed, prove
 from matgrad.derivation.sources import Source, TextSource
+from matgrad.derivation.values import sizes_of
 from matgrad.derivation.writing import LayerCode, Line
 from matgrad.foundation.notation import symbol
 from matgrad.judges.algebra import MakeLayer
 from matgrad.layers.layer import Layer
-from matgrad.program.shapes import size_name
 from matgrad.typesetting.expressions import Typesetter
 
 
@@ -47,8 +47,8 @@ class Derivation:
     def latex(self) -> str:
         """The equations of feedforward and backpropagation in the paper's notation."""
         lines = [*self.feedforward, *self.backpropagation]
-        sizes = {line.name: (_size(line, 0), _size(line, 1)) for line in lines}
-        typeset = Typesetter(sizes)
+        sizes = {x.name: sizes_of(x.term) for x in lines if x.term.shape}
+        typeset = Typesetter({name: (str(m), str(n)) for name, (m, n) in sizes.items()})
         found = [f"{symbol(x.name).text} &= {typeset(ast.parse(x.code, mode='eval').body).text}" for x in lines]
         return "\\begin{align*}\n" + " \\\\\n".join(found) + "\n\\end{align*}"
 
@@ -64,10 +64,6 @@ class Derivation:
         return "\n".join([*map(shown, self.feedforward), "", *map(shown, self.backpropagation)])
 
     __repr__ = __str__
-
-
-def _size(line: Line, axis: int) -> str | None:
-    return str(size_name(line.term.shape[axis])) if line.term.shape else None
 
 
 def derive(feedforward: str | MakeLayer | Layer, *, name: str = "", training: bool = True) -> Derivation:
@@ -97,7 +93,7 @@ def _source(feedforward: str | MakeLayer | Layer, name: str, training: bool, nam
 
 def _derived(source: Source, gradients: list[Equation], name: str) -> Derivation:
     f = source.feedforward
-    written = LayerCode(name or source.class_name, f, gradients, source.given(), source.functions)
+    written = LayerCode(name or source.class_name, f, gradients, source.initial, source.functions)
     code = str(written)
     layer = executed(code, written.class_name)
     return Derivation(code, layer, written.forward, written.backward, prove(layer, source, written.forward))

@@ -7,6 +7,7 @@ shorter. Nothing here has to be trusted: what comes out is proved afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from itertools import islice
 from itertools import product as combinations
@@ -167,15 +168,8 @@ class Folder:
         used = set(in_order([plain, term]))
         options = [[None, *(r for r in d.options if r.factor in used)] for d in reversed(self.definitions)]
         for chosen in islice(combinations(*options), MOST):
-            try:
-                yield self._folded(plain, [*always, *(rule for rule in chosen if rule)])
-            except (TooLongError, ZeroDivisionError):
-                continue
-
-    def _folded(self, term: Value, rules: list[Rule]) -> Value:
-        """The term with rules applied to it twice: the first time may make room for the second."""
-        for _ in range(2):
+            rules = [*always, *(rule for rule in chosen if rule)]
             values = {rule.factor: rule.value for rule in rules}
-            keep = {g for rule in rules for g in rule.keep}
-            term = Normalizer(values, keep - values.keys(), self.fact, self.positive).normal(term)
-        return term
+            keep = {g for rule in rules for g in rule.keep} - values.keys()
+            with suppress(TooLongError, ZeroDivisionError):
+                yield Normalizer(values, keep, self.fact, self.positive).normal(plain)

@@ -9,12 +9,14 @@ import numpy as np
 from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.base import Matrix
 from matgrad.derivation.backpropagation import Equation, Feedforward
-from matgrad.derivation.sources import Given, Source, Values
-from matgrad.derivation.values import NamedFunction, is_one, named, substituted
+from matgrad.derivation.sources import Source, Values
+from matgrad.derivation.values import is_one, named, substituted
 from matgrad.inspection.equations import Equation as SourceEquation
 from matgrad.inspection.observing import observed
+from matgrad.inspection.verdicts import suffixed
 from matgrad.judges.algebra import MakeLayer, for_equal_sizes
-from matgrad.judges.index_judge import SMALL, SymbolicSizes, Symbols
+from matgrad.judges.definitions import ArbitraryActivation
+from matgrad.judges.index_judge import SMALL, Symbols
 from matgrad.layers.layer import Layer
 from matgrad.program.entries import IndexMatrix, symbols
 from matgrad.program.program import Value, in_order
@@ -37,6 +39,8 @@ class LayerSource(Source):
         self.symbols = _NamedSymbols(self)
         self.layer = self.symbols.layer(self.make, training=training)
         self.feedforward = self._traced()
+        values = _attributes(self.example)
+        self.initial = {x.name: _constant(values.get(x.name)) for x in self.feedforward.inputs}
 
     def _traced(self) -> Feedforward:
         """The equations that feedforward executes, with what they depend on."""
@@ -48,7 +52,7 @@ class LayerSource(Source):
         def observe(part: Layer, equation: SourceEquation, value: Any) -> Any:
             if not isinstance(value, IndexMatrix) or not value.value.operands:
                 return value
-            name = plain_name(f"{equation.name}.{paths[id(part)]}".rstrip("."))
+            name = plain_name(suffixed(equation.name, paths[id(part)]))
             while name in taken:
                 name += "_"
             taken.add(name)
@@ -56,7 +60,7 @@ class LayerSource(Source):
             equations.append((found.value, value.value))
             return found
 
-        X = symbols("X", self.symbols.sizes("N"), self.layer.input_size)
+        X = symbols("X", self.symbols.size("N"), self.layer.input_size)
         with observed((part for _, part in self.layer.walk()), observe):
             Y: Any = self.layer.feedforward(X)
         if not isinstance(Y, IndexMatrix) or not Y.shape:
@@ -71,35 +75,29 @@ class LayerSource(Source):
         found.inputs = sorted((leaves | set(wanted)) - {V for V, _ in found.equations}, key=lambda x: x.name)
         return found
 
-    def given(self) -> dict[str, Given]:
-        """What the constructor sets: the parameters and the numbers that the equations depend on."""
-        values = {
-            plain_name(f"{n}.{path}".rstrip(".")): v for path, p in self.example.walk() for n, v in vars(p).items()
-        }
-        found: dict[str, Given] = {}
-        for x in self.feedforward.inputs:
-            if x.name != "X":
-                value = values.get(x.name)
-                constant = value.flat[0] if isinstance(value, np.ndarray) and np.ptp(value) == 0 else value
-                found[x.name] = Given(x, None if isinstance(constant, np.ndarray) else constant)
-        return found
-
     def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
         """The values of the inputs in index notation; sizes in `ones` are 1."""
-        sizes = SymbolicSizes(ones)
-        of_layer = Symbols(sizes, keep_numbers=keep_numbers)
+        of_layer = Symbols(ones, keep_numbers)
         layer = of_layer.layer(self.make, training=self.training)
-        values: dict[str, Any] = {}
-        for path, part in layer.walk():
-            for name, value in vars(part).items():
-                values[plain_name(f"{name}.{path}".rstrip("."))] = value
-        values["X"] = of_layer.symbols("X", sizes("N"), layer.input_size)
+        values = _attributes(layer) | {"X": of_layer.symbols("X", of_layer.size("N"), layer.input_size)}
         for x in self.feedforward.inputs:
             if x.name == DRAWN:
                 Y: Any = layer.clone().feedforward(values["X"])
                 drawn = next(x.name for x in in_order([Y.value]) if is_drawn(x))
-                values[DRAWN] = symbols(drawn, *(n if is_one(n) else sizes(n.name) for n in x.shape))
-        return Values(values, layer.feedforward, sizes.questions)
+                values[DRAWN] = symbols(drawn, *(n if is_one(n) else of_layer.size(n.name) for n in x.shape))
+        return Values(values, layer.feedforward, of_layer.questions)
+
+
+def _attributes(layer: Layer) -> dict[str, Any]:
+    """The attributes of a layer and its parts, by names that Python can have."""
+    return {plain_name(suffixed(name, path)): x for path, part in layer.walk() for name, x in vars(part).items()}
+
+
+def _constant(value: Any) -> Any:
+    """The number that all elements of a matrix are, or None; a number itself."""
+    if isinstance(value, np.ndarray):
+        return value.flat[0] if np.ptp(value) == 0 else None
+    return value
 
 
 def is_drawn(x: Value) -> bool:
@@ -111,7 +109,7 @@ class _NamedSymbols(Symbols):
     """Symbols whose names Python can have; activation functions are known by their names."""
 
     def __init__(self, source: LayerSource) -> None:
-        super().__init__(SymbolicSizes())
+        super().__init__()
         self.source = source
 
     def own_symbols(self, name: str, *shape: Any, is_positive: bool = False) -> Matrix:
@@ -123,7 +121,7 @@ class _NamedSymbols(Symbols):
             if any(isinstance(x, np.ndarray) for x in vars(value).values()):
                 return value  # it has matrices of the layer, which sets it anew
             self.source.functions[plain_name(name)] = repr(value)
-            return NamedFunction(plain_name(name))
+            return ArbitraryActivation(plain_name(name))
         return super()._attribute(part, name, value, other)
 
 

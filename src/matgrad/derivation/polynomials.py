@@ -171,12 +171,9 @@ def _grouped(p: Polynomial, shape: Shape) -> list[tuple[int, Value]]:
 
 
 def _signed(p: Polynomial, shape: Shape) -> tuple[int, Value]:
+    """The sum of some terms with the sign that most of them have, and this sign."""
     is_negative = sum(1 if c < 0 else -1 for c in p.values()) > 0
-    q = {m: -c for m, c in p.items()} if is_negative else p
-    inner = _shape_of(q, shape)
-    if len(q) > 1 and inner != shape and _names(inner) != _names(shape):
-        return (-1 if is_negative else 1), _monomial({build(q, inner): Fraction(1)}, Fraction(1), shape)
-    return (-1 if is_negative else 1), build(q, shape)
+    return (-1, build(scaled(p, Fraction(-1)), shape)) if is_negative else (1, build(p, shape))
 
 
 def _small(p: Polynomial, shape: Shape) -> Polynomial | None:
@@ -214,25 +211,15 @@ def _monomial(powers: Powers, c: Fraction, shape: Shape) -> Value:
         by_shape.setdefault(tuple(not is_one(n) for n in f.shape), {})[f] = x
     scalars = by_shape.pop((), {})
     body = _matrix(by_shape, shape)
-    above = [
-        *([number(abs(c.numerator))] if abs(c.numerator) != 1 else []),
-        *(g for f, x in scalars.items() if x > 0 for g in _factors(f, x)),
-    ]
-    below = [
-        *([number(c.denominator)] if c.denominator != 1 else []),
-        *(g for f, x in scalars.items() if x < 0 for g in _factors(f, -x)),
-    ]
-    parts = [*([reduce(_times, above)] if above else []), *([] if body is None else [body])]
-    found = reduce(_times, parts) if parts else number(1)
-    for f in below:
-        found = apply("divide", found, f)
+    above, below = ([number(n)] if n != 1 else [] for n in (abs(c.numerator), c.denominator))
+    for f, x in scalars.items():
+        (above if x > 0 else below).extend(_factors(f, abs(x)))
+    found = reduce(lambda a, b: apply("hadamard", a, b), above) if above else None
+    if body is not None:
+        found = apply("scale", found, body) if found else body
+    found = reduce(lambda a, b: apply("divide", a, b), below, found or number(1))
     found = number(found, shape)
     return apply("negative", found) if c < 0 else found
-
-
-def _times(c: Value, X: Value) -> Value:
-    """c·X"""
-    return apply("scale" if X.shape else "hadamard", c, X)
 
 
 def _factors(f: Value, x: Fraction) -> list[Value]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from matgrad.derivation.backpropagation import Feedforward
 from matgrad.derivation.polynomials import Polynomial, monomial
@@ -14,25 +13,21 @@ from matgrad.derivation.sources import Source
 from matgrad.derivation.values import names_of, number, substituted
 from matgrad.derivation.writing import Line
 from matgrad.index_notation.entries import Entry
-from matgrad.index_notation.expressions import Expression
+from matgrad.index_notation.expressions import Expression, total
 from matgrad.inspection.equations import Equation
 from matgrad.inspection.observing import observed
-from matgrad.judges.index_judge import subsets
-from matgrad.judges.matrices import at, gradient, is_proved, problem_of
+from matgrad.judges.index_judge import is_proved, problem_of, slope_of, subsets, summed_over
 from matgrad.layers.layer import Layer
-from matgrad.matrix_operations import elements_sum, hadamard
 from matgrad.program.entries import SYMBOLIC, IndexMatrix, entry_at, symbols
 from matgrad.program.program import Value
-from matgrad.program.shapes import Questions, Size
+from matgrad.program.shapes import Size
 
 ERRORS = (ArithmeticError, AttributeError, ValueError, TypeError, RecursionError)  # that the prover raises
-LINEAR = ("matmul", "add", "subtract", "transpose", "rows_sum", "columns_sum", "rows_mean", "columns_mean", "scale")
 OUTPUT = ("exp", "tanh", "sqrt", "inv_sqrt", "reciprocal", "log_sigmoid", "divide")  # their adjoints have Y in them
-MANY = 12  # limit of values of feedforward that are tried one by one
+MANY = 12  # limit of values of feedforward that are all put into one expression
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Whether something is proved for all sizes; the message says why not."""
 
     name: str
@@ -57,10 +52,9 @@ def prove(layer: type[Layer], source: Source, lines: list[Line]) -> list[Verdict
     """
     found: dict[str, Verdict] = {}
     for keep_numbers in (False, True):
-        asked = Questions()
-        verdicts = _verdicts(layer, source, lines, (frozenset(), keep_numbers), asked)
-        for ones in subsets(asked.ones):
-            more = _verdicts(layer, source, lines, (ones, keep_numbers), Questions())
+        verdicts, asked = _verdicts(layer, source, lines, frozenset(), keep_numbers)
+        for ones in subsets(asked):
+            more, _ = _verdicts(layer, source, lines, ones, keep_numbers)
             verdicts |= {name: verdict for name, verdict in more.items() if not verdict.ok}
         found = verdicts | {name: verdict for name, verdict in found.items() if verdict.ok}
         if all(verdict.ok for verdict in found.values()):
@@ -69,53 +63,41 @@ def prove(layer: type[Layer], source: Source, lines: list[Line]) -> list[Verdict
 
 
 def _verdicts(
-    layer: type[Layer], source: Source, lines: list[Line], setting: tuple[frozenset[str], bool], asked: Questions
-) -> dict[str, Verdict]:
-    """The verdicts by name, each with the first set of symbols with which it is proved.
-
-    `setting` has the sizes that are 1, and whether numbers stay numbers.
-    """
-    Y, wanted = source.feedforward.Y.name, [x.name for x in source.feedforward.wanted]
+    layer: type[Layer], source: Source, lines: list[Line], ones: frozenset[str], keep_numbers: bool
+) -> tuple[dict[str, Verdict], set[str]]:
+    """The verdicts by name, each with the first set of symbols with which it is proved, and the sizes asked about."""
+    Y, wanted = source.feedforward.Y.name, {f"D{x.name}": x.name for x in source.feedforward.wanted}
+    every = frozenset(line.name for line in lines[:-1])
     try:
-        values, feedforward, questions = source.values(*setting)
-        run = _Run(layer, values, [line.name for line in lines[:-1]])
+        values, feedforward, questions = source.values(ones, keep_numbers)
+        run = _Run(layer, values, every)
         found = {Y: _verdict(Y, run.expanded(frozenset())(run.Y), feedforward(values["X"]))}
     except ERRORS as error:
-        return {Y: Verdict(Y, False, f"{type(error).__name__}: {error}")}
-    asked.ones |= questions.ones
+        return {Y: _failed(Y, error)}, set()
     if questions.others:
         reason = f"the feedforward asks whether {questions.others[0]}: it differs from size to size"
-        return {Y: Verdict(Y, False, reason)}
-    for chosen in _choices(lines):
-        left = {f"D{x}": values[x] for x in wanted if not found.get(f"D{x}", Verdict("", False)).ok}
+        return {Y: Verdict(Y, False, reason)}, questions.ones
+    inner = frozenset(line.name for line in lines[:-1] if line.term.operation not in OUTPUT)
+    for chosen in (inner, every, *([frozenset[str]()] if len(every) <= MANY else [])):  # first many symbols, then none
+        left = {name: values[x] for name, x in wanted.items() if name not in found or not found[name].ok}
         try:
             for name, sides in run.sides(left, chosen):
                 found[name] = _verdict(name, *sides)
         except ERRORS as error:
-            found |= {
-                name: Verdict(name, False, f"{type(error).__name__}: {error}") for name in left.keys() - found.keys()
-            }
+            found |= {name: _failed(name, error) for name in left.keys() - found.keys()}
         if all(verdict.ok for verdict in found.values()):
             break
-    return found
+    return found, questions.ones
 
 
-def _choices(lines: list[Line]) -> Iterator[frozenset[str]]:
-    """Sets of values of feedforward for which symbols are put: first many, at last none, if there are few."""
-    every = frozenset(line.name for line in lines[:-1])
-    yield frozenset(line.name for line in lines[:-1] if line.term.operation not in OUTPUT)
-    yield frozenset(line.name for line in lines[:-1] if line.term.operation in LINEAR)
-    yield every
-    if len(every) <= MANY:
-        yield from (every - {name} for name in every)
-        yield from (frozenset({name}) for name in every)
-        yield frozenset()
+def _failed(name: str, error: Exception) -> Verdict:
+    return Verdict(name, False, f"{type(error).__name__}: {error}")
 
 
 class _Run:
     """One run of the derived layer, in which the values of feedforward with these names are symbols."""
 
-    def __init__(self, layer: type[Layer], values: dict[str, Any], names: list[str]) -> None:
+    def __init__(self, layer: type[Layer], values: dict[str, Any], names: frozenset[str]) -> None:
         self.layer, self.names = object.__new__(layer), names  # whatever its constructor does
         vars(self.layer).update({name: value for name, value in values.items() if name != "X"}, training=True)
         self.values: list[tuple[str, IndexMatrix, IndexMatrix]] = []  # names, symbols, and what they stand for
@@ -126,9 +108,8 @@ class _Run:
 
     def _observe(self, layer: Layer, equation: Equation, value: Any) -> Any:
         name = equation.name
-        if equation.method != "feedforward" or name not in self.names or not isinstance(value, IndexMatrix):
-            return value
-        if any(value is V for _, V, _ in self.values):
+        is_wanted = equation.method == "feedforward" and name in self.names and isinstance(value, IndexMatrix)
+        if not is_wanted or any(value is V for _, V, _ in self.values):
             return value
         V = symbols(f"{name}'", *value.shape, is_positive=value.entry.is_positive)
         self.values.append((name, V, value))
@@ -155,14 +136,11 @@ class _Run:
 
 def _chained(steps: list[tuple[IndexMatrix, IndexMatrix]], V: IndexMatrix) -> IndexMatrix:
     """The chain rule: the sum of the gradients of ⟨DW, W⟩ with respect to V, for the values W that follow."""
-    parts = []
+    terms = []
     for DW, W in steps:
-        P = symbols("P'", *W.shape)
-        paired: Any = P * W if W.shape == () else elements_sum(hadamard(P, W))
-        slope = gradient(paired, V)
-        if slope.entry:
-            parts.append(at(slope, P, DW))
-    return sum(parts[1:], parts[0]) if parts else 0 * V
+        at, slope = slope_of(W, V)
+        terms.append(summed_over(at, DW.entry.substituted(dict(zip(DW.indices, at, strict=True))) * slope))
+    return IndexMatrix(V.shape, total(terms))
 
 
 def _verdict(name: str, found: Any, expected: Any) -> Verdict:
@@ -181,7 +159,6 @@ class Facts:
         self.known: dict[Value, Polynomial | None] = {}
         self.computed = {V.name for V, _ in self.f.equations}
         self.sizes = {n.name: n for x in self.f.inputs for n in x.shape if isinstance(n, Size)}
-        self.functions: dict[str, Any] = {}
         self.values = self._values(source)
 
     def __call__(self, term: Value) -> Polynomial | None:
@@ -195,17 +172,17 @@ class Facts:
     def _values(self, source: Source) -> dict[Value, Value]:
         """What stands for the inputs and for the values of feedforward."""
         try:
-            self.functions = source.values(frozenset(), keep_numbers=False).inputs
-            found = {x: self.functions[x.name].value for x in self.f.inputs}
+            inputs = source.values(frozenset(), keep_numbers=False).inputs
+            found = {x: inputs[x.name].value for x in self.f.inputs}
             for V, rhs in self.f.equations:
-                found[V] = substituted(rhs, found, self.functions)
+                found[V] = substituted(rhs, found)
         except ERRORS:
             return {}
         return found
 
     def _value(self, term: Value) -> Polynomial | None:
         try:
-            return self._of_sizes(entry_at(substituted(term, dict(self.values), self.functions)))
+            return self._of_sizes(entry_at(substituted(term, dict(self.values))))
         except ERRORS:
             return None
 

@@ -5,37 +5,30 @@ from __future__ import annotations
 import ast
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 from matgrad import matrix_operations, softmax_functions
 from matgrad.activation_functions import ACTIVATIONS, create_activation
 from matgrad.derivation.backpropagation import Feedforward
-from matgrad.derivation.values import NamedFunction
-from matgrad.judges.index_judge import SymbolicSizes
+from matgrad.judges import definitions
+from matgrad.judges.definitions import ArbitraryActivation
+from matgrad.judges.index_judge import Symbols
 from matgrad.program.entries import lifted, symbols
-from matgrad.program.program import Value
 from matgrad.program.shapes import Questions, Size
 
-SOFTMAX = {
-    name: getattr(softmax_functions, name)
-    for name in ("softmax", "stable_softmax", "log_softmax", "stable_log_softmax")
-}
+SOFTMAX = {name: getattr(softmax_functions, name) for name in definitions.SOFTMAX}
 IGNORED = ("apply", "uniform", "product_on", "positive")  # of the table: they are not for equations
 TABLE = {
     **{name: getattr(matrix_operations, name) for name in matrix_operations.__all__ if name not in IGNORED},
     **{name: partial(getattr(matrix_operations, name), like=lifted(1)) for name in ("ones", "zeros", "identity")},
 }
+FUNCTIONS = (*sorted(TABLE), *SOFTMAX, *ACTIVATIONS)
+EXPECTED = "expected NAME = EXPRESSION, or NAME: ROWS COLUMNS"
 ALLOWED = "the operators + - * / @ ** and .T, numbers, sizes, names, and operations of the table"
 DECLARATION = re.compile(r"(\w+)\s*:\s*(\w+)(?:\s*[x×,]\s*|\s+)(\w+)\s*(?:=\s*(\S+))?")
-
-
-class Given(NamedTuple):
-    """A matrix or number that the equations depend on, with the value that it begins with, if it is known."""
-
-    term: Value
-    value: Any = None
 
 
 class Values(NamedTuple):
@@ -52,10 +45,7 @@ class Source(ABC):
     class_name: str  # of the derived layer, if it is given no other
     feedforward: Feedforward
     functions: dict[str, str]  # the activation functions by their names in the equations, with their specifications
-
-    @abstractmethod
-    def given(self) -> dict[str, Given]:
-        """What the constructor of a layer sets, by name."""
+    initial: dict[str, float | None]  # what the inputs begin with, if that is known
 
     @abstractmethod
     def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
@@ -72,66 +62,57 @@ class TextSource(Source):
         if not name.isidentifier():
             raise ValueError(f"name: expected one that a Python class can have, found {name!r}")
         self.class_name = name
-        self.declared: dict[str, tuple[tuple[str, str], float | None]] = {}  # sizes, and what it begins with
+        self.declared: dict[str, tuple[str, str]] = {}  # sizes
+        self.initial = {}
         self.lines: list[tuple[str, str, ast.expr]] = []  # name, text and right-hand side
         self.functions: dict[str, str] = {}
-        for number, line in enumerate(_split(text), start=1):
-            self._read(number, line)
+        for line in _split(text):
+            with _about(line):
+                self._read(line)
         if not self.lines or self.lines[-1][0] != "Y":
             found = f"found {self.lines[-1][0]}" if self.lines else "found no equation"
             raise ValueError(f"the last equation: expected that of the output, Y = …, {found}")
-        self.declared.setdefault("X", (("N", "D"), None))
+        self.declared.setdefault("X", ("N", "D"))
         self.feedforward = self._traced()
 
     # -- reading --------------------------------------------------------------------------------
-    def _read(self, number: int, line: str) -> None:
+    def _read(self, line: str) -> None:
         """A declaration or an equation."""
         if match := DECLARATION.fullmatch(line):
             name, rows, columns, value = match.groups()
-            self._check_name(name, line)
+            self._check_name(name, {*self.declared})
             for size in (rows, columns):
                 if size != "1" and not (size.isidentifier() and size[0].isupper()):
-                    raise ValueError(
-                        f"{line!r}: expected two sizes, each 1 or a name such as N, D or K, found {size!r}"
-                    )
-            self.declared[name] = ((rows, columns), _number(value, line))
+                    raise ValueError(f"expected two sizes, each 1 or a name such as N, D or K, found {size!r}")
+            self.declared[name], self.initial[name] = (rows, columns), _number(value)
             return
-        try:
-            statement = ast.parse(line).body
-        except (SyntaxError, ValueError) as error:
-            problem = getattr(error, "msg", str(error))
-            raise ValueError(
-                f"line {number}, {line!r}: {problem}; expected NAME = EXPRESSION, or NAME: ROWS COLUMNS"
-            ) from None
-        match statement:
+        match _parsed(line):
             case [ast.Assign(targets=[ast.Name(id=name)], value=value)]:
-                self._check_name(name, line)
-                _check(value, line)
+                self._check_name(name, {"X", *self.declared})
+                _check(value)
                 self.lines.append((name, line, value))
             case _:
-                raise ValueError(f"line {number}, {line!r}: expected NAME = EXPRESSION, or NAME: ROWS COLUMNS")
+                raise ValueError(EXPECTED)
 
-    def _check_name(self, name: str, line: str) -> None:
-        known = {*self.declared, *(n for n, *_ in self.lines), *({"X"} if ":" not in line else {})}
-        if name in known or name in {f"D{x}" for x in known} or any(f"D{name}" == x for x in known):
-            raise ValueError(
-                f"{line!r}: {name} has a meaning already; a matrix has one equation, and DX is the gradient of X"
-            )
-        if name in TABLE or name in SOFTMAX or name in ACTIVATIONS or name in ("N", "D", "K", "self"):
-            raise ValueError(f"{line!r}: {name} is the name of a size or a function; choose another")
+    def _check_name(self, name: str, declared: set[str]) -> None:
+        known = declared.union(n for n, *_ in self.lines)
+        if name in known or name in {f"D{x}" for x in known} or f"D{name}" in known:
+            raise ValueError(f"{name} has a meaning already; a matrix has one equation, and DX is the gradient of X")
+        if name in (*FUNCTIONS, "N", "D", "K", "self"):
+            raise ValueError(f"{name} is the name of a size or a function; choose another")
 
     # -- evaluation -----------------------------------------------------------------------------
     def _traced(self) -> Feedforward:
         questions = Questions()
         sizes = self._sizes(lambda name: Size(name, questions))
-        inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, (shape, _) in self.declared.items()}
-        values = self._evaluated(inputs, sizes, NamedFunction, symbols)
+        inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, shape in self.declared.items()}
+        values = self._evaluated(inputs, sizes, ArbitraryActivation, symbols)
         equations = [(values[name].value, values[f"{name} ="].value) for name, *_ in self.lines]
         wanted = [*(x.value for name, x in inputs.items() if name != "X"), inputs["X"].value]
         return Feedforward([x.value for x in inputs.values()], wanted, equations)
 
     def _sizes(self, make: Callable[[str], Any]) -> dict[str, Any]:
-        names = {"N", "D", "K", *(n for shape, _ in self.declared.values() for n in shape)} - {"1"}
+        names = {"N", "D", "K", *(n for shape in self.declared.values() for n in shape)} - {"1"}
         return {"1": 1, **{name: make(name) for name in sorted(names)}}
 
     def _evaluated(
@@ -141,35 +122,29 @@ class TextSource(Source):
         functions = {name: function(name) for name in ACTIVATIONS}
         values: dict[str, Any] = {**TABLE, **SOFTMAX, **functions, **sizes, **inputs}
         for name, line, node in self.lines:
-            for x in ast.walk(node):
-                if isinstance(x, ast.Name) and x.id not in values:
-                    known = [*inputs, *(n for n, *_ in self.lines if n in values), *(s for s in sizes if s != "1")]
-                    raise ValueError(
-                        f"{line!r}: {x.id} is not defined; known are {', '.join(known)}, and {', '.join(sorted(TABLE))}"
-                    )
-                if isinstance(x, ast.Name) and x.id in functions:
-                    self.functions[x.id] = x.id
-            try:
-                value = eval(compile(ast.Expression(node), "<equation>", "eval"), {"__builtins__": {}, **values})
-            except (ValueError, TypeError, ArithmeticError) as error:
-                raise ValueError(f"{line!r}: {error}") from None
-            if not hasattr(value, "shape"):
-                raise ValueError(f"{line!r}: expected a matrix, found {getattr(value, '__name__', value)}")
-            if name == "Y" and value.shape == ():
-                raise ValueError(f"{line!r}: expected a matrix, found a scalar")
+            self.functions |= {x.id: x.id for x in ast.walk(node) if isinstance(x, ast.Name) and x.id in functions}
+            with _about(line):
+                value = self._value(name, node, values)
             values[f"{name} ="] = value
             values[name] = renamed(name, *value.shape) if renamed else value
         return values
 
-    def given(self) -> dict[str, Given]:
-        """The declared matrices."""
-        terms = {x.name: x for x in self.feedforward.inputs}
-        return {name: Given(terms[name], value) for name, (_, value) in self.declared.items() if name != "X"}
+    def _value(self, name: str, node: ast.expr, values: dict[str, Any]) -> Any:
+        for x in ast.walk(node):
+            if isinstance(x, ast.Name) and x.id not in values:
+                known = [n for n in values if n.isidentifier() and n not in FUNCTIONS]
+                raise ValueError(f"{x.id} is not defined; known are {', '.join(known)}, and {', '.join(sorted(TABLE))}")
+        value = eval(compile(ast.Expression(node), "<equation>", "eval"), {"__builtins__": {}, **values})
+        if not hasattr(value, "shape"):
+            raise ValueError(f"expected a matrix, found {getattr(value, '__name__', value)}")
+        if name == "Y" and value.shape == ():
+            raise ValueError("expected a matrix, found a scalar")
+        return value
 
     def values(self, ones: frozenset[str], keep_numbers: bool) -> Values:
         """The values of the inputs in index notation; sizes in `ones` are 1."""
-        sizes = self._sizes(SymbolicSizes(ones))
-        inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, (shape, _) in self.declared.items()}
+        sizes = self._sizes(Symbols(ones).size)
+        inputs = {name: symbols(name, *(sizes[n] for n in shape)) for name, shape in self.declared.items()}
 
         def feedforward(X: Any) -> Any:
             return self._evaluated({**inputs, "X": X}, sizes, create_activation)["Y"]
@@ -184,22 +159,35 @@ def _split(text: str) -> list[str]:
     return [part.strip() for line in lines for part in line.split(";") if part.strip()]
 
 
-def _number(value: str | None, line: str) -> float | None:
+@contextmanager
+def _about(line: str) -> Iterator[None]:
+    """Errors begin with the line that they are about."""
+    try:
+        yield
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise ValueError(f"{line!r}: {error}") from None
+
+
+def _parsed(line: str) -> list[ast.stmt]:
+    try:
+        return ast.parse(line).body
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(f"{getattr(error, 'msg', error)}; {EXPECTED}") from None
+
+
+def _number(value: str | None) -> float | None:
     try:
         return None if value is None else float(value)
     except ValueError:
-        raise ValueError(f"{line!r}: expected a number after =, found {value!r}") from None
+        raise ValueError(f"expected a number after =, found {value!r}") from None
 
 
-def _check(node: ast.expr, line: str) -> None:
+def _check(node: ast.expr) -> None:
     """Raise if something is not part of the notation."""
     for x in ast.walk(node):
         match x:
-            case ast.Call(func=ast.Name(id=name)) if (
-                name not in TABLE and name not in SOFTMAX and name not in ACTIVATIONS
-            ):
-                known = ", ".join((*sorted(TABLE), *SOFTMAX, *ACTIVATIONS))
-                raise ValueError(f"{line!r}: unknown operation {name!r}; known: {known}")
+            case ast.Call(func=ast.Name(id=name)) if name not in FUNCTIONS:
+                raise ValueError(f"unknown operation {name!r}; known: {', '.join(FUNCTIONS)}")
             case ast.Call(func=ast.Name(), keywords=keywords) if all(k.arg == "epsilon" for k in keywords):
                 continue
             case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
@@ -210,4 +198,4 @@ def _check(node: ast.expr, line: str) -> None:
                 continue
             case ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.MatMult() | ast.Pow():
                 continue
-        raise ValueError(f"{line!r}: {ast.unparse(x) or type(x).__name__} is not allowed; expected {ALLOWED}")
+        raise ValueError(f"{ast.unparse(x) or type(x).__name__} is not allowed; expected {ALLOWED}")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from matgrad.activation_functions import ActivationFunction
 from matgrad.program.code import CodePrinter
 from matgrad.program.entries import SYMBOLIC, lifted, result, symbols
 from matgrad.program.program import Value, in_order
-from matgrad.program.shapes import Shape, Size, size_name
-from matgrad.program.text import Piece
+from matgrad.program.shapes import Shape, size_name
 
 
 def apply(operation: str, *operands: Value, **sizes: Any) -> Value:
@@ -36,15 +33,11 @@ def with_operands(value: Value, operands: tuple[Value, ...]) -> Value:
     return SYMBOLIC.append(value.operation, operands, value.shape, name=value.name).value
 
 
-def substituted(value: Value, known: dict[Value, Value], functions: Mapping[str, Any] | None = None) -> Value:
-    """The value with others for some that it is computed from, and with functions for their names."""
+def substituted(value: Value, known: dict[Value, Value]) -> Value:
+    """The value with others for some that it is computed from."""
     for x in in_order([value]):
         if x not in known:
-            operands = tuple(known[operand] for operand in x.operands)
-            if x.operation == "call" and functions is not None:
-                known[x] = function_of(functions, x.name)(SYMBOLIC.matrix(*operands)).value
-            else:
-                known[x] = with_operands(x, operands)
+            known[x] = with_operands(x, tuple(known[operand] for operand in x.operands))
     return known[value]
 
 
@@ -63,53 +56,16 @@ def is_one(n: Any) -> bool:
     return isinstance(n, int) and n == 1
 
 
-def is_number(value: Value, x: int) -> bool:
-    """Whether it is this number."""
-    return value.operation == "number" and not isinstance(value.number, Size) and value.number == x
-
-
-# -- functions ---------------------------------------------------------------------------------
-
-
-class NamedFunction(ActivationFunction):
-    """An activation function that is known by its name alone."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, X: Any) -> Any:
-        """f(X)"""
-        return X.call(self.name)
-
-    def gradient(self, X: Any) -> Any:
-        """f'(X)"""
-        return X.call(f"{self.name}.gradient")
-
-
-def function_of(functions: Mapping[str, Any], name: str) -> Callable[[Any], Any]:
-    """The function called f or f.gradient."""
-    function, _, method = name.partition(".")
-    return getattr(functions[function], method or "__call__")
-
-
 # -- text --------------------------------------------------------------------------------------
 
 
 class _Texts(CodePrinter):
     """A printer that remembers what it has printed."""
 
-    def __init__(self) -> None:
-        super().__init__({}, "X")
-        self.known: WeakKeyDictionary[Value, Piece] = WeakKeyDictionary()
-
-    def expression(self, value: Value) -> Piece:
-        """The code of a value, and how tightly it binds."""
-        if value not in self.known:
-            self.known[value] = super().expression(value)
-        return self.known[value]
+    expression = lru_cache(maxsize=10_000)(CodePrinter.expression)
 
 
-_texts = _Texts()
+_texts = _Texts({}, "X")
 
 
 def text(value: Value) -> str:

@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from itertools import chain, count
-from typing import Any, NamedTuple
+from textwrap import indent
+from typing import NamedTuple
 
 from matgrad import matrix_operations
 from matgrad.derivation.backpropagation import Equation, Feedforward
-from matgrad.derivation.sources import Given
 from matgrad.derivation.values import sizes_of
 from matgrad.program.code import CodePrinter
 from matgrad.program.operations import ROWS
@@ -20,6 +20,25 @@ from matgrad.program.shapes import size_name
 VIEWS = ("transpose", "row_repeat", "column_repeat", "full", "number", "input", "negative")
 WIDTH = 120
 LONGEST = 105  # the most characters of an equation, unless there are no sums in it that can have names
+TEMPLATE = '''"""{name}: gradients derived by matgrad, and proved for all sizes."""
+
+import numpy as np
+
+import matgrad as mg
+{imports}
+
+class {name}(mg.Layer):
+    """{docstring}"""
+
+{attributes}    def __init__(self, input_size: int, output_size: int{options}) -> None:
+        super().__init__(input_size, output_size)
+{settings}
+    def feedforward(self, X):
+{feedforward}
+
+    def backpropagate(self, Y, {DY}):
+{backpropagate}
+'''
 
 
 class Line(NamedTuple):
@@ -31,13 +50,12 @@ class Line(NamedTuple):
 
 
 def written(
-    equations: Iterable[Equation], names: dict[Value, str], taken: set[str], like: str, shared: Iterable[Value] = ()
+    equations: list[Equation], names: dict[Value, str], taken: set[str], like: str, shared: Iterable[Value] = ()
 ) -> list[Line]:
     """The lines of equations; what they compute twice, or what others share with them, gets a line of its own.
 
     `names` has what is computed already, and gets what is computed here; `taken` are names that are not free.
     """
-    equations = list(equations)
     own = {rhs: V.name for V, rhs in equations}
     repeated = {*_repeated([rhs for _, rhs in equations], names), *shared}
     lines: list[Line] = []
@@ -46,14 +64,14 @@ def written(
     def write(name: str, term: Value) -> None:
         write_parts(term, repeated)
         if len(printer.expression(term)[0]) > LONGEST:
-            write_parts(term, {x for x in _visible(term, names) if _is_sum(x)})
+            write_parts(term, {x for x in _visible([term], names) if ROWS[x.operation].kind == "reduction"})
         if name not in {line.name for line in lines}:
             lines.append(Line(name, printer.expression(term)[0], term))
             names.setdefault(term, name)
             taken.add(name)
 
     def write_parts(term: Value, chosen: set[Value]) -> None:
-        for x in _visible(term, names):
+        for x in _visible([term], names):
             if x in chosen and x is not term and x not in names:
                 write(own.get(x) or _new_name(x, taken), x)
 
@@ -62,36 +80,26 @@ def written(
     return lines
 
 
-def _visible(term: Value, names: dict[Value, str]) -> list[Value]:
-    """The terms that are written in the expression of a term, operands first: not those inside one that has a name."""
+def _visible(terms: list[Value], names: dict[Value, str]) -> Counter[Value]:
+    """How often each term is written in the expressions of terms, operands first: not those inside one with a name."""
     found: dict[Value, None] = {}
+    uses: Counter[Value] = Counter(terms)
 
     def visit(x: Value) -> None:
-        if x not in found and (x is term or x not in names):
+        if x not in found and (x in terms or x not in names):
             for operand in x.operands:
+                uses[operand] += 1
                 visit(operand)
             found[x] = None
 
-    visit(term)
-    return list(found)
-
-
-def _is_sum(x: Value) -> bool:
-    return ROWS[x.operation].kind == "reduction"
+    for term in terms:
+        visit(term)
+    return Counter({x: uses[x] for x in found})
 
 
 def _repeated(terms: list[Value], names: dict[Value, str]) -> set[Value]:
     """The terms that are written more than once, and are long enough for a name."""
-    uses: Counter[Value] = Counter()
-
-    def visit(x: Value) -> None:
-        uses[x] += 1
-        if uses[x] == 1 and x not in names:
-            for operand in x.operands:
-                visit(operand)
-
-    for term in terms:
-        visit(term)
+    uses = _visible([x for x in terms if x not in names], names)
     return {x for x, n in uses.items() if n > 1 and x.operation not in VIEWS and x not in names}
 
 
@@ -105,12 +113,16 @@ class LayerCode:
     """The code of a layer with these feedforward and gradient equations."""
 
     def __init__(
-        self, name: str, f: Feedforward, gradients: list[Equation], given: dict[str, Given], functions: dict[str, str]
+        self,
+        name: str,
+        f: Feedforward,
+        gradients: list[Equation],
+        initial: dict[str, float | None],
+        functions: dict[str, str],
     ) -> None:
-        order = {x.name: k for k, x in enumerate(f.wanted)}
-        self.given = dict(sorted(given.items(), key=lambda item: order.get(item[0], len(order))))
-        self.name, self.f, self.functions = name, f, functions
-        self.is_kept = size_name(f.Y.shape[1]) == "D" if f.Y.shape else False
+        self.f, self.initial, self.functions = f, initial, functions
+        given = [x for x in (*f.wanted, *(x for x in f.inputs if x not in f.wanted)) if x.name != "X" and x in f.inputs]
+        self.given = {x.name: x for x in given}  # what the constructor sets
         names: dict[Value, str] = {}
         taken = {x.name for x in f.inputs} | {V.name for V, _ in f.equations} | {D.name for D, _ in gradients}
         taken |= {"N", "D", "K", f.DY.name, *functions}
@@ -124,50 +136,50 @@ class LayerCode:
         self.class_name = name if name.endswith("Layer") else f"{name}Layer"
 
     def __str__(self) -> str:
-        return "\n".join([*self._head(), "", "", f"class {self.class_name}(mg.Layer):", *self._body(), ""])
-
-    def _head(self) -> list[str]:
-        text = "\n".join([*(line.code for line in (*self.forward, *self.backward))])
-        table = [name for name in sorted(matrix_operations.__all__, key=str.lower) if re.search(rf"\b{name}\(", text)]
-        weights = (
-            ["from matgrad.weight_initializers import initial_weights"] if "initial_weights" in self._init() else []
-        )
-        act = ["from matgrad.activation_functions import create_activation"] if self.functions else []
-        imports = _wrapped("from matgrad.matrix_operations import ", table)
-        return [
-            f'"""{self.class_name}: gradients derived by matgrad, and proved for all sizes."""', "",
-            "import numpy as np", "", "import matgrad as mg", *act, *imports, *weights,
-        ]  # fmt: skip
-
-    def _body(self) -> list[str]:
         docstring = ";  ".join(f"{line.name} = {line.code}" for line in self.forward)
-        kept = ["    keeps_size = True"] if self.is_kept else []
-        of = [f"    parameters = {_tuple(self.parameters)}"] if self.parameters else []
-        more = [f"    intermediates = {_tuple(self.intermediates)}"] if self.intermediates else []
-        return [
-            f'    """{docstring if len(docstring) < 100 else self.forward[-1].name + " = f(X), as below"}"""', "",
-            *kept, *of, *more, *([""] if kept or of or more else []), self._init(), "",
-            *self._method("feedforward(self, X)", self.forward, ["X"], []), "",
-            *self._method(f"backpropagate(self, Y, {self.f.DY.name})", self.backward, ["Y", self.f.DY.name], ["X"]),
-        ]  # fmt: skip
+        attributes = ["keeps_size = True"] if self.f.Y.shape and size_name(self.f.Y.shape[1]) == "D" else []
+        attributes += [f"parameters = {_tuple(self.parameters)}"] if self.parameters else []
+        attributes += [f"intermediates = {_tuple(self.intermediates)}"] if self.intermediates else []
+        more = sorted({str(n) for x in self.given.values() for n in sizes_of(x)} - {"D", "K", "1"})
+        return TEMPLATE.format(
+            name=self.class_name,
+            imports="\n".join([*self._imports(), ""]),
+            docstring=docstring if len(docstring) < 100 else f"{self.forward[-1].name} = f(X), as below",
+            attributes=_indented(4, *attributes, "") + "\n" if attributes else "",
+            options="".join([", *" if more else "", *(f", {n}: int" for n in more)]),
+            settings=_indented(8, *self._settings(), ""),
+            feedforward=self._method(self.forward, ["X"], []),
+            backpropagate=self._method(self.backward, ["Y", self.f.DY.name], ["X"]),
+            DY=self.f.DY.name,
+        )
 
-    # -- the constructor --------------------------------------------------------------------------
-    def _init(self) -> str:
-        names = {"D": "input_size", "K": "output_size", "1": "1"}
-        more = sorted({str(n) for g in self.given.values() for n in sizes_of(g.term)} - names.keys())
-        options = "".join(f", {n}: int" for n in more)
-        lines = [
-            f"    def __init__(self, input_size: int, output_size: int{', *' if more else ''}{options}) -> None:",
-            "        super().__init__(input_size, output_size)",
+    def _imports(self) -> list[str]:
+        """What the equations and the constructor need."""
+        text = "\n".join(line.code for line in (*self.forward, *self.backward))
+        table = [name for name in sorted(matrix_operations.__all__, key=str.lower) if re.search(rf"\b{name}\(", text)]
+        line = f"from matgrad.matrix_operations import {', '.join(table)}"
+        if len(line) > WIDTH:
+            line = "\n".join(["from matgrad.matrix_operations import (", *(f"    {name}," for name in table), ")"])
+        weights = any("initial_weights" in line for line in self._settings())
+        return [
+            *(["from matgrad.activation_functions import create_activation"] if self.functions else []),
+            *([line] if table else []),
+            *(["from matgrad.weight_initializers import initial_weights"] if weights else []),
         ]
-        for name, (term, value) in self.given.items():
-            shape = ", ".join(names.get(str(n), str(n)) for n in sizes_of(term))
-            lines.append(f"        self.{name} = {_initial(term, value, shape)}")
-        lines += [f"        self.{name} = create_activation({_quoted(text)})" for name, text in self.functions.items()]
-        return "\n".join([*lines, *(['        self.set_optimizer("GradientDescent")'] if self.parameters else [])])
+
+    def _settings(self) -> list[str]:
+        """The lines of the constructor that set parameters, numbers and functions."""
+        names = {"D": "input_size", "K": "output_size"}
+        lines = []
+        for name, x in self.given.items():
+            shape = ", ".join(names.get(str(n), str(n)) for n in sizes_of(x))
+            lines.append(f"self.{name} = {_initial(x, self.initial.get(name), shape)}")
+        lines += [f'self.{name} = create_activation("{text}")' for name, text in self.functions.items()]
+        return [*lines, *(['self.set_optimizer("GradientDescent")'] if self.parameters else [])]
 
     # -- methods ----------------------------------------------------------------------------------
-    def _method(self, head: str, lines: list[Line], known: list[str], also: list[str]) -> list[str]:
+    def _method(self, lines: list[Line], known: list[str], also: list[str]) -> str:
+        """The body of a method with these lines: what they need, the equations, and what is stored."""
         words, own = _words(lines), {line.name for line in lines}
         attributes = [*also, *self.intermediates, *self.given, *self.functions]
         unpacked = [x for x in attributes if x in words and x not in own and x not in known]
@@ -181,7 +193,7 @@ class LayerCode:
             gradients = {f"D{x.name}" for x in self.f.wanted}
             stored = [line.name for line in lines if line.name in gradients]
             body += _assigned([f"self.{x}" for x in stored], stored)
-        return [f"    def {head}:", *(f"        {x}" if x else "" for x in body)]
+        return _indented(8, *body)
 
     def _sizes(self, words: set[str], known: list[str], unpacked: list[str]) -> list[str]:
         """``N, D = X.shape``, for sizes that are used, from the first matrices that have them.
@@ -201,7 +213,7 @@ class LayerCode:
         return found
 
 
-def _initial(term: Value, value: Any, shape: str) -> str:
+def _initial(term: Value, value: float | None, shape: str) -> str:
     """What a parameter or a number begins with."""
     if term.shape == ():
         return repr(float(value)) if value is not None else "1.0"
@@ -221,15 +233,8 @@ def _assigned(left: list[str], right: list[str]) -> list[str]:
 
 
 def _tuple(names: list[str]) -> str:
-    return f"({', '.join(map(_quoted, names))}{',' if len(names) == 1 else ''})"
+    return str(tuple(names)).replace("'", '"')
 
 
-def _quoted(name: str) -> str:
-    return f'"{name}"'
-
-
-def _wrapped(start: str, names: list[str]) -> list[str]:
-    """An import on one line, or on one line per name if it is too long."""
-    line = f"{start}{', '.join(names)}"
-    split = [f"{start}(", *(f"    {name}," for name in names), ")"]
-    return [] if not names else [line] if len(line) <= WIDTH else split
+def _indented(n: int, *lines: str) -> str:
+    return indent("\n".join(lines), n * " ")

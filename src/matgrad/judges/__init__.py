@@ -1,7 +1,7 @@
 """Claims about equations, stated once, and their judges: index notation for all sizes, SymPy, and numbers.
 
     from matgrad.judges import prove_layer
-    for check in prove_layer(MyLayer):                # for all sizes; matgrad.symbolic has check_layer, by SymPy
+    for check in prove_layer(MyLayer):                # for all sizes; `sympy_judge` has check_layer
         assert check.ok, check.message
 
     from matgrad.judges.suite import explain

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -52,6 +52,8 @@ class Algebra:
 
     about = ""  # the sizes, and what else the verdicts are about
     name = ""  # of the class that is judged, for errors that do not say it
+    sizes: Mapping[str, int]  # the numbers, at fixed sizes
+    given: Mapping[str, Any]  # matrices that are not arbitrary, by name
     started = 0.0  # when the present comparison began
 
     # what definitions are written with: entries
@@ -67,7 +69,6 @@ class Algebra:
     pieces: Callable[[Any, Any, Any], Any]  # (left, x, right): left where x < 0, and right where x ≥ 0
 
     # what claims are written with: matrices
-    size: Callable[[str], Any]  # N, D or K
     symbols: Callable[..., Any]  # (name, m, n): symbols, which can be any real numbers; without sizes, a scalar
     layer: Callable[[MakeLayer], Layer]  # make(D, K), with symbols in it
     numbers: Callable[[Any], Any]  # a copy of an activation function or a loss, with symbols for its numbers
@@ -82,6 +83,17 @@ class Algebra:
     compared: Callable[[Any, Any], tuple[str, str]]  # the method of comparing, and what is wrong with the first
 
     # -- at fixed sizes -------------------------------------------------------------------------
+    def __init__(
+        self, sizes: Mapping[str, int], remark: str = "", given: Mapping[str, Any] | None = None, **settings: Any
+    ) -> None:
+        self.sizes, self.given = sizes, given or {}
+        self.about = remark or " ".join(f"{name}={size}" for name, size in sizes.items())
+        vars(self).update(settings)
+
+    def size(self, name: str) -> Any:
+        """N, D or K"""
+        return self.sizes[name]
+
     def is_one(self, size: Any) -> bool:
         """Whether a size is 1."""
         return bool(size == 1)
@@ -186,6 +198,15 @@ def attempts(subject: Subject, algebra: Callable[[bool], Algebra]) -> list[Check
         except Exception as error:  # whatever the code of a user leads to
             failed = crash(error, a.about, a.name)
     return [failed]
+
+
+def at_all(cls: type[Algebra], subject: Subject, settings: Iterable[Mapping[str, Any]]) -> list[Check]:
+    """The verdicts of algebras of a class with several settings, such as sizes."""
+
+    def judged_with(setting: Mapping[str, Any]) -> list[Check]:
+        return attempts(subject, lambda keep_numbers: cls(**setting, keep_numbers=keep_numbers))
+
+    return [check for setting in settings for check in judged_with(setting)]
 
 
 def run(a: Algebra, subject: Subject) -> list[Check]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from matgrad import activation_functions as activations
 from matgrad import layers, loss_functions
 from matgrad.index_notation import functions
-from matgrad.judges.matrices import IndexMatrix
 from matgrad.layers.dropout import DROPOUT_LAYERS, LayerWithDropout
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
@@ -182,17 +181,18 @@ def _srelu(e: Algebra, p: Any, x: Any, k: Any) -> Any:
 
 
 class ArbitraryActivation(activations.ActivationFunction):
-    """act(x) and act'(x), of which nothing else is known."""
+    """A function and its derivative, of which nothing is known but the name; for matrices of symbolic sizes."""
 
-    function = functions.arbitrary("act")
+    def __init__(self, name: str = "act") -> None:
+        self.name = name
 
     def __call__(self, X: Any) -> Any:
-        """act(x)"""
-        return IndexMatrix(X.shape, self.function(X.entry))
+        """f(X)"""
+        return X.call(self.name)
 
     def gradient(self, X: Any) -> Any:
-        """act'(x)"""
-        return IndexMatrix(X.shape, self.function.derivative(X.entry))
+        """f'(X)"""
+        return X.call(f"{self.name}.gradient")
 
 
 def _leaky(e: Algebra, x: Any, y: Any) -> Any:
@@ -222,7 +222,7 @@ ACTIVATIONS: dict[type[activations.ActivationFunction], Callable[[Algebra, Any, 
     activations.SiLUActivation: lambda e, act, x, k: x * _sigma(e, x),
     activations.ELUActivation: lambda e, act, x, k: e.pieces(e.number(act.alpha) * (e.exp(x) - 1), x, x),
     activations.SoftplusActivation: lambda e, act, x, k: e.log(1 + e.exp(x)),
-    ArbitraryActivation: lambda e, act, x, k: act.function(x),
+    ArbitraryActivation: lambda e, act, x, k: functions.arbitrary(act.name)(x),
 }
 
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from matgrad.index_notation.entries import FIRST, new_index
 from matgrad.index_notation.expressions import Expression, Index, is_equal, total
 from matgrad.index_notation.rules import folded, rules_of
-from matgrad.index_notation.sums import summed
 from matgrad.index_notation.text import Names, Text
 from matgrad.inspection.equations import Equation
 from matgrad.inspection.observing import observed
@@ -20,22 +19,20 @@ from matgrad.inspection.variables import drop_gradients, input_changed
 from matgrad.inspection.verdicts import Check, feedforward_values, suffixed
 from matgrad.judges.algebra import MakeLayer, for_equal_sizes
 from matgrad.judges.explanations import (
-    Definition,
+    OF_DELTA,
     Explanation,
     Line,
     Written,
     depends_on,
     entry_written,
     explained_value,
-    first_without_gaps,
-    joined,
     own_names,
     put,
-    written,
+    slope_written,
 )
-from matgrad.judges.index_judge import Symbols
-from matgrad.judges.matrices import IndexMatrix, entry_of
+from matgrad.judges.index_judge import Symbols, entry_of, slope_of, summed_over
 from matgrad.layers.layer import Layer
+from matgrad.program.entries import IndexMatrix
 from matgrad.typesetting.latex import latex_equation
 
 
@@ -49,7 +46,21 @@ class Value(NamedTuple):
     equation: Equation | None
 
 
-class NamedRun:
+def explain_layer(symbols: Symbols, make: MakeLayer, check: Check) -> Explanation:
+    """How a gradient of the layer make(D, K) follows from its feedforward, or a value from its definition."""
+    layer = symbols.layer(for_equal_sizes(make))
+    X = symbols.own_symbols("X", symbols.size("N"), layer.input_size)
+    path = check.name.partition(" ")[0].partition(".")[2] if " " in check.name else ""
+    quantity = check.name.rpartition(".")[2]
+    define = symbols.defined(layer.clone())
+    definitions = define(X) if define else {}
+    if not path and quantity in definitions:
+        found = feedforward_values(layer, X, definitions)[quantity]
+        return explained_value(check, quantity, found, definitions[quantity])
+    return _Run(layer, X, symbols).explanation(check, path, quantity)
+
+
+class _Run:
     """One run of a layer in which every value of feedforward is replaced by symbols with its name.
 
     In `found` are the gradients that the layer computes, in terms of these symbols and of those for the gradients of
@@ -57,7 +68,7 @@ class NamedRun:
     """
 
     def __init__(self, layer: Layer, X: IndexMatrix, symbols: Symbols) -> None:
-        self.layer, self.symbols = layer.clone(), symbols
+        self.layer, self.X, self.symbols = layer.clone(), X, symbols
         self.parts = dict(self.layer.walk())
         self.values: dict[str, Value] = {}
         self.found: dict[str, Any] = {}
@@ -67,8 +78,9 @@ class NamedRun:
             for path, part in self.parts.items():
                 if path:
                     stack.enter_context(input_changed(part, partial(self._named, suffixed("X", path))))
-            output: Any = self.layer.feedforward(X)
-            self.output = self._output(output)
+            Y: Any = self.layer.feedforward(X)
+            output = next((x for x in self.values.values() if x.symbols.entry == Y.entry), None)
+            self.output = output or self.values[entry_of(self._named("Y", Y)).name]
             drop_gradients(self.layer)
             self.layer.backpropagate(self.output.symbols, self.output.gradient)
         for path, part in self.parts.items():
@@ -91,6 +103,7 @@ class NamedRun:
         return of.gradient if of else value
 
     def _named(self, name: str, value: Any, equation: Equation | None = None) -> Any:
+        """Symbols for a value."""
         if not isinstance(value, IndexMatrix):
             return value
         V = self.symbols.own_symbols(name, *value.shape, is_positive=value.entry.is_positive)
@@ -99,184 +112,122 @@ class NamedRun:
         self.values[name] = Value(name, V, value, gradient, equation)
         return V
 
-    def _output(self, Y: IndexMatrix) -> Value:
-        """The value that is the output, which gets a name if it has none."""
-        for value in self.values.values():
-            if value.symbols.entry == Y.entry:
-                return value
-        return self.values[entry_of(self._named("Y", Y)).name]
+    # -- the explanation of one gradient, DV ------------------------------------------------------
+    def explanation(self, check: Check, path: str, quantity: str) -> Explanation:
+        """What is given, the values of feedforward, the gradients of these from the last to the first, and the code.
 
-    def depending_on(self, V: IndexMatrix) -> list[Value]:
+        V, which can be any matrix, has no definition.
+        """
+        name, part, output = suffixed(quantity, path), self.parts[path], self.output
+        own = self.values.get(suffixed(quantity[1:], path))
+        is_parameter = quantity[1:] in part.parameters
+        V = getattr(part, quantity[1:]) if is_parameter else own.symbols if own else self.X
+        between = self._between(V)
+        # gradients, each in terms of later ones, and values, each in terms of earlier ones
+        values = [x for x in self.values.values() if x.symbols is not V]
+        gradients = [(x.gradient, self._total(x.symbols)) for x in values if x.name != output.name]
+        found = Explanation(check, definitions=[*gradients, *((x.symbols, x.value) for x in reversed(values))])
+
+        at = output.symbols.indices, own_names(output.symbols)
+        loss = slope_written(lambda writer: writer.other("L"), entry_written(output.name, *at))
+        left = entry_written(entry_of(output.gradient).name, *at)
+        found.lines.append(Line("given: the gradient of the loss L with respect to the output", left, loss))
+        for x in between:
+            equation, names = x.equation, own_names(x.symbols)
+            of = "feedforward" if equation else "the output"
+            code = f"{equation.name} = {equation.source.partition(' = ')[2]}" if equation else ""
+            left = entry_written(x.name, x.symbols.indices, names)
+            latex = _latex(equation, part)
+            found.add(f"definition of {x.name} by {of}", left, x.value.entry, names, code, latex)
+        for x in reversed(between[:-1]):
+            self._differentiate(found, x.symbols, entry_of(x.gradient).name, between)
+        if not depends_on(output.symbols.entry, V):
+            self._differentiate(found, V, name, between)
+        self._compare(found, name, part)
+        return found
+
+    def _between(self, V: IndexMatrix) -> list[Value]:
         """The values between V and the output, in order, the output included."""
         forward: list[Value] = []
         for value in self.values.values():
-            if any(depends_on(value.value, U) for U in (V, *(x.symbols for x in forward))):
+            if any(depends_on(value.value.entry, U) for U in (V, *(x.symbols for x in forward))):
                 forward.append(value)
         backward = [self.output]
         for value in reversed(forward):
-            if value.name != self.output.name and any(depends_on(x.value, value.symbols) for x in backward):
+            if value.name != self.output.name and any(depends_on(x.value.entry, value.symbols) for x in backward):
                 backward.append(value)
         return backward[::-1]
 
-
-def explain_layer(make: MakeLayer, check: Check) -> Explanation:
-    """How a gradient of the layer make(D, K) follows from its feedforward, or a value from its definition."""
-
-    def explain(symbols: Symbols) -> Explanation:
-        layer = symbols.layer(for_equal_sizes(make))
-        X = symbols.own_symbols("X", symbols.sizes("N"), layer.input_size)
-        path = check.name.partition(" ")[0].partition(".")[2] if " " in check.name else ""
-        quantity = check.name.rpartition(".")[2]
-        define = symbols.defined(layer.clone())
-        definitions = define(X) if define else {}
-        if not path and quantity in definitions:
-            found = feedforward_values(layer, X, definitions)[quantity]
-            return explained_value(check, quantity, found, definitions[quantity])
-        return _Gradient(layer, X, symbols, path, quantity).explanation(check)
-
-    return first_without_gaps(explain, check)
-
-
-class _Gradient:
-    """The derivation of one gradient, DV."""
-
-    def __init__(self, layer: Layer, X: IndexMatrix, symbols: Symbols, path: str, quantity: str) -> None:
-        self.run = NamedRun(layer, X, symbols)
-        part, V = self.run.parts[path], quantity[1:]
-        self.name, self.layer = suffixed(quantity, path), part
-        own = self.run.values.get(suffixed(V, path))
-        if V in part.parameters:
-            self.V = getattr(dict(layer.walk())[path], V)
-        else:
-            self.V = own.symbols if own else X
-        self.between = self.run.depending_on(self.V)
-
-    def explanation(self, check: Check) -> Explanation:
-        """What is given, the values of feedforward, the gradients of these from the last to the first, and the code."""
-        run, output = self.run, self.run.output
-        found = Explanation(check, definitions=self._definitions())
-        names = own_names(output.symbols)
-        given = [entry_written(A.name, A.symbols.indices, names) for A in (output,)]
-        loss = joined(lambda w, parts: w.derivative(w.other("L"), parts[0]), *given)
-        left = entry_written(entry_of(output.gradient).name, output.symbols.indices, names)
-        found.lines.append(Line("given: the gradient of the loss L with respect to the output", left, loss))
-        for value in self.between:
-            self._define(found, value)
-        for value in reversed(self.between[:-1]):
-            self._differentiate(found, value.symbols, entry_of(value.gradient).name)
-        if not depends_on(output.symbols, self.V):
-            self._differentiate(found, self.V, self.name)
-        self._compare(found, run.found.get(self.name), check)
-        return found
-
-    def _definitions(self) -> list[Definition]:
-        """Of the gradients of values, each in terms of later ones, and of the values, each in terms of earlier ones.
-
-        V has none: it can be any matrix.
-        """
-        values = [x for x in self.run.values.values() if x.symbols is not self.V]
-        gradients = [(x.gradient, self._total(x.symbols)) for x in values if x.name != self.run.output.name]
-        return [*gradients, *((x.symbols, x.value) for x in reversed(values))]
-
-    def _define(self, found: Explanation, value: Value) -> None:
-        names, equation = own_names(value.symbols), value.equation
-        left = entry_written(value.name, value.symbols.indices, names)
-        of = "the output" if value.equation is None else "feedforward"
-        code = f"{equation.name} = {equation.source.partition(' = ')[2]}" if equation else ""
-        found.add(f"definition of {value.name} by {of}", left, value.value.entry, names, code, self._latex(equation))
-
-    def _latex(self, equation: Equation | None) -> str:
-        """An equation in matrix form, in LaTeX; '' if it cannot be read."""
-        with suppress(ValueError, SyntaxError, AttributeError):
-            return latex_equation(equation, self.layer) if equation else ""
-        return ""
-
     def _uses(self, V: IndexMatrix) -> list[Value]:
-        return [x for x in self.run.values.values() if depends_on(x.value, V)]
-
-    def _slope(self, of: Value, V: IndexMatrix) -> tuple[tuple[Index, ...], Expression]:
-        """∂w_kl/∂v_ij, and its indices k, l"""
-        new = tuple(new_index(i.size) for i in of.symbols.indices)
-        entry = of.value.entry.substituted(dict(zip(of.symbols.indices, new, strict=True)))
-        return new, entry.derivative(entry_of(V).at(*V.indices))
+        return [x for x in self.values.values() if depends_on(x.value.entry, V)]
 
     def _total(self, V: IndexMatrix, fold: bool = True) -> IndexMatrix:
         """Σ_w Σ_kl dw_kl·∂w_kl/∂v_ij, over all values w that v occurs in; with `fold`, w is put back into its slopes"""
         terms = []
         for of in self._uses(V):
-            new, slope = self._slope(of, V)
-            slope = folded(slope, entry_of(of.symbols), of.value.entry) if fold else slope
-            terms.append(_sum(new, _at(of.gradient, new) * slope))
+            new, slope, short = _slope(of, V)
+            dw = of.gradient.entry.substituted(dict(zip(of.gradient.indices, new, strict=True)))
+            terms.append(summed_over(new, dw * (short if fold else slope)))
         return IndexMatrix(V.shape, total(terms))
 
-    def _differentiate(self, found: Explanation, V: IndexMatrix, name: str) -> None:
+    def _differentiate(self, found: Explanation, V: IndexMatrix, name: str, between: list[Value]) -> None:
         """The chain rule, the derivatives in it, and what they give together."""
-        uses = [x for x in self._uses(V) if any(x.name == y.name for y in self.between)]
-        own = own_names(V)
-        left, v = (entry_written(x, V.indices, own) for x in (name, entry_of(V).name))
+        own, terms = own_names(V), []
         lines: list[tuple[str, Written | None, Expression, Names]] = []
-        terms = []
+        left, v = (entry_written(x, V.indices, own) for x in (name, entry_of(V).name))
+        uses = [x for x in self._uses(V) if any(x.name == y.name for y in between)]
         for of in uses:
-            new, slope = self._slope(of, V)
+            new, slope, short = _slope(of, V)
             names = own | {k: x for k, x in zip(new, "kl", strict=False) if k != FIRST}
             w, dw = (entry_written(x, new, names) for x in (of.name, entry_of(of.gradient).name))
-            derivative = joined(lambda writer, parts: writer.derivative(*parts), w, v)
-            indices = [names[k] for k in new if k != FIRST]
-            term = joined(lambda writer, parts: writer.times(*parts), dw, derivative)
-            terms.append(joined(partial(_over, indices), term) if indices else term)
+            derivative = slope_written(w, v)
+            terms.append(partial(_term, dw, derivative, [names[k] for k in new if k != FIRST]))
             rules = rules_of(of.value.entry, entry_of(V).at(*(new_index(i.size) for i in V.indices)))
             lines.append(("; ".join(rules) or "it does not occur", derivative, slope, names))
-            short = folded(slope, entry_of(of.symbols), of.value.entry)
             if short != slope:
                 lines.append((f"definition of {of.name}", None, short, names))
-        through = ", ".join(x.name for x in uses)
-        right = joined(lambda writer, parts: " + ".join(parts), *terms)
         plain, value = (self._total(V, fold).entry for fold in (False, True))
-        found.lines.append(Line(f"chain rule: L depends on {v.text} by way of {through}", left, right, plain))
-        for rule, derivative_or_none, e, names in lines:
-            found.add(rule, derivative_or_none, e, names)
-        found.lines.append(
-            Line(
-                "the derivatives put into the chain rule; a sum over a delta [k=i] has the term for k = i alone",
-                left,
-                written(value, own),
-                value,
-            )
-        )
+        rule = f"chain rule: L depends on {v(Text())} by way of {', '.join(x.name for x in uses)}"
+        found.lines.append(Line(rule, left, lambda writer: " + ".join(term(writer) for term in terms), plain))
+        for line in lines:
+            found.add(*line)
+        found.add(f"the derivatives put into the chain rule; {OF_DELTA}", left, value, own)
 
-    def _compare(self, found: Explanation, code: Any, check: Check) -> None:
+    def _compare(self, found: Explanation, name: str, part: Layer) -> None:
         """The last line: the entry of the equation in the code, and what makes it the same."""
-        assert isinstance(code, IndexMatrix)
+        code, check = self.found.get(name), found.check
         derived, used = found.lines[-1].value, []
+        assert isinstance(code, IndexMatrix)
         assert derived is not None
         sides = derived, code.entry
         for V, value in found.definitions:
             if is_equal(*sides):
                 break
-            if any(depends_on(IndexMatrix((), e), V) for e in sides):
+            if any(depends_on(e, V) for e in sides):
                 sides = put(sides[0], V, value), put(sides[1], V, value)
                 used.append(entry_of(V).name)
         rule = "the equation of the layer, entry by entry"
         if used:
             rule += f"; it is the same after the definitions of {', '.join(used)} are put in"
-        equation = self.run.equations.get(self.name)
-        equation = equation if equation and equation.location == check.location else None
-        found.add(rule, None, code.entry, own_names(code), check.source, self._latex(equation))
+        equation = self.equations.get(name)
+        latex = _latex(equation, part) if equation and equation.location == check.location else ""
+        found.add(rule, None, code.entry, own_names(code), check.source, latex)
 
 
-def _over(indices: list[str], writer: Text, parts: list[str]) -> str:
-    return writer.over("Σ", indices, parts[0])
+def _latex(equation: Equation | None, layer: Layer) -> str:
+    """An equation in matrix form, in LaTeX; '' if it cannot be read."""
+    with suppress(ValueError, SyntaxError, AttributeError):
+        return latex_equation(equation, layer) if equation else ""
+    return ""
 
 
-def _at(A: IndexMatrix, indices: tuple[Index, ...]) -> Expression:
-    """The entry of A at indices; that of a scalar has none."""
-    return A.entry.substituted(dict(zip(A.indices, indices, strict=True)))
+def _slope(of: Value, V: IndexMatrix) -> tuple[tuple[Index, ...], Expression, Expression]:
+    """The indices k, l of w_kl, and ∂w_kl/∂v_ij as it is and with w put back into it."""
+    at, slope = slope_of(of.value, V)
+    return at, slope, folded(slope, entry_of(of.symbols), of.value.entry)
 
 
-def _sum(indices: tuple[Index, ...], e: Expression) -> Expression:
-    """Σ_kl e"""
-    if not indices:
-        return e
-    k, *others = indices
-    inner = _sum(tuple(others), e)
-    return inner if k == FIRST else summed(lambda n: inner.substituted({k: n}), k.size)
+def _term(dw: Written, derivative: Written, indices: list[str], writer: Text) -> str:
+    """Σ_kl dw_kl·∂w_kl/∂v_ij"""
+    product = writer.times(dw(writer), derivative(writer))
+    return writer.over("Σ", indices, product) if indices else product

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from matgrad import softmax_functions
 from matgrad.activation_functions import ActivationFunction
@@ -17,13 +16,14 @@ from matgrad.index_notation.text import Latex, Names, Text
 from matgrad.inspection.verdicts import Check
 from matgrad.judges.algebra import Lemma
 from matgrad.judges.claims import by_rows
-from matgrad.judges.index_judge import SymbolicSizes, Symbols
-from matgrad.judges.matrices import IndexMatrix, at, entry_of
+from matgrad.judges.index_judge import Symbols, entry_of, put
 from matgrad.loss_functions import LossFunction
+from matgrad.program.entries import IndexMatrix
 
 Definition = tuple[IndexMatrix, IndexMatrix]  # symbols, and what they stand for
-WRITERS = Text(), Latex()
+Written = Callable[[Text], str]  # a part of an equation, written by a writer of text or of LaTeX
 SAME = "what the code computes; both have the same canonical form"
+OF_DELTA = "a sum over a delta [k=i] has the term for k = i alone"
 _TEX = {
     **{"∂": r"\partial", "Σ": r"\Sigma", "σ": r"\sigma", "π": r"\pi", "μ": r"\mu", "ε": r"\varepsilon", "γ": r"\gamma"},
     **{"α": r"\alpha", "β": r"\beta", "δ": r"\delta", "·": r"\cdot", "⊙": r"\odot", "≥": r"\geq", "≤": r"\leq"},
@@ -31,13 +31,6 @@ _TEX = {
     **{"⟨": r"\langle", "⟩": r"\rangle", "ℒ": r"\mathcal{L}", "₂": "_2", "ᵢ": "_i", "×": r"\times", "½": r"\frac12"},
 }
 SIGNS = {sign: f"${tex}$" for sign, tex in _TEX.items()}  # in the words of a rule
-
-
-class Written(NamedTuple):
-    """A part of an equation, as text and in LaTeX."""
-
-    text: str
-    latex: str
 
 
 @dataclass(frozen=True)
@@ -84,15 +77,9 @@ class Explanation:
         values: dict[str, Expression | None] = {}
         name = ""
         for line in self.lines:
-            if line.other is not None:
-                if not self._is_equal(line.value, line.other):
-                    yield line
-                continue
-            is_new = line.left is not None and line.left.text not in values
-            name = line.left.text if line.left else name
-            if is_new:
-                values[name] = line.value
-            elif not self._is_equal(values.get(name), line.value):
+            name = line.left(Text()) if line.left else name
+            before = values.setdefault(name, line.value) if line.other is None else line.other
+            if before is not line.value and not self._is_equal(before, line.value):
                 yield line
 
     def _is_equal(self, a: Expression | None, b: Expression | None) -> bool:
@@ -100,44 +87,42 @@ class Explanation:
 
     def __str__(self) -> str:
         """As text: numbered steps, with the rule before the equation."""
-        steps = [f"{self.check.name}, {self.check.sizes}  ({self.check.location})"]
+        steps, writer = [f"{self.check.name}, {self.check.sizes}  ({self.check.location})"], Text()
         for position, line in enumerate(self.lines, 1):
-            left = f"{line.left.text} = " if line.left else "  = "
+            left = line.left(writer) if line.left else " "
             steps.append(f"{position:3}. {line.rule}")
-            steps += [f"       {x}" for x in (line.matrices, left + line.right.text) if x]
+            steps += [f"       {x}" for x in (line.matrices, f"{left} = {line.right(writer)}") if x]
         return "\n".join(steps)
 
     def latex(self) -> str:
         """As a LaTeX document."""
-        items = []
+        items, writer = [], Latex()
         for line in self.lines:
-            equation = f"{line.left.latex if line.left else ''} = {line.right.latex}"
+            equation = f"{line.left(writer) if line.left else ''} = {line.right(writer)}"
             code = rf" \texttt{{{escape(line.matrices)}}}" if line.matrices and not line.latex else ""
             matrices = f"\\[\n{line.latex}\n\\]\n" if line.latex else ""
-            items.append(f"\\item {_in_words(line.rule)}{code}\n{matrices}\\[\n{equation}\n\\]")
+            rule = "".join(SIGNS.get(c, c) for c in escape(line.rule))
+            items.append(f"\\item {rule}{code}\n{matrices}\\[\n{equation}\n\\]")
         title = rf"\section*{{{escape(self.check.name)}, {escape(self.check.sizes)}}}"
         return document(title, r"\begin{enumerate}", *items, r"\end{enumerate}")
 
 
-def _in_words(rule: str) -> str:
-    """The name of a rule in LaTeX, with its symbols."""
-    return "".join(SIGNS.get(c, c) for c in escape(rule))
+# -- parts of equations -------------------------------------------------------------------------
 
 
 def written(e: Expression, names: Names) -> Written:
-    """An expression as text and in LaTeX."""
-    return Written(*(writer.expression(e, names) for writer in WRITERS))
+    """An expression."""
+    return lambda writer: writer.expression(e, names)
 
 
 def entry_written(name: str, indices: tuple[Index, ...], names: Names) -> Written:
     """name_ij"""
-    found = [names.get(i, i.name) for i in indices if i != FIRST]
-    return Written(*(writer.entry(name, found) for writer in WRITERS))
+    return lambda writer: writer.entry(name, [names.get(i, i.name) for i in indices if i != FIRST])
 
 
-def joined(write: Callable[[Text, list[str]], str], *parts: Written) -> Written:
-    """What is made of some parts, as text and in LaTeX."""
-    return Written(*(write(writer, [part[k] for part in parts]) for k, writer in enumerate(WRITERS)))
+def slope_written(y: Written, x: Written) -> Written:
+    """∂y/∂x"""
+    return lambda writer: writer.derivative(y(writer), x(writer))
 
 
 def own_names(A: IndexMatrix, letters: str = "ij") -> Names:
@@ -145,21 +130,19 @@ def own_names(A: IndexMatrix, letters: str = "ij") -> Names:
     return {i: x for i, x in zip(A.indices, letters, strict=False) if i != FIRST}
 
 
-def put(e: Expression, V: IndexMatrix, value: IndexMatrix) -> Expression:
-    """e with the entries of a matrix for the symbols V."""
-    return at(IndexMatrix((), e), V, value).entry
-
-
-def depends_on(A: IndexMatrix, V: IndexMatrix) -> bool:
-    """Whether symbols V occur in a matrix."""
+def depends_on(e: Expression, V: IndexMatrix) -> bool:
+    """Whether symbols V occur in an expression."""
     name, found = entry_of(V).name, set()
 
     def note(f: Factor) -> None:
         if isinstance(f, Entry):
             found.add(f.name)
 
-    A.entry.mapped(note)
+    e.mapped(note)
     return name in found
+
+
+# -- values, losses, functions and lemmas ---------------------------------------------------------
 
 
 def explained_value(check: Check, name: str, found: IndexMatrix, expected: IndexMatrix) -> Explanation:
@@ -171,41 +154,11 @@ def explained_value(check: Check, name: str, found: IndexMatrix, expected: Index
     return explanation
 
 
-def first_without_gaps(explain: Callable[[Symbols], Explanation], check: Check) -> Explanation:
-    """The explanation with symbols for numbers or, if the code decides something by them, with the numbers."""
-    sizes = frozenset(re.findall(r"(\w+) = 1\b", check.sizes))
-    try:
-        return explain(Symbols(SymbolicSizes(sizes)))
-    except Exception:  # as in proofs: whatever the code of a user leads to
-        return explain(Symbols(SymbolicSizes(sizes), keep_numbers=True))
-
-
-# -- losses, functions and lemmas -------------------------------------------------------------
-
-
-def _defined(thing: Any, symbols: Symbols) -> Callable[..., Any]:
-    """The definition of a value, which is proved to be equal to it."""
+def _defined(symbols: Symbols, thing: Any, *matrices: IndexMatrix) -> Any:
+    """What a function is by its definition, which is proved to be equal to it."""
     define = symbols.defined(thing)
     assert define is not None
-    return define
-
-
-def explain_activation(make: Callable[[], ActivationFunction], check: Check) -> Explanation:
-    """f(x) by its definition, or f'(x) from f(x)."""
-    return first_without_gaps(lambda symbols: _activation(make(), symbols, check), check)
-
-
-def _activation(act: ActivationFunction, symbols: Symbols, check: Check) -> Explanation:
-    act, X = symbols.numbers(act), symbols.symbols("X", symbols.sizes("N"), symbols.sizes("K"))
-    Y, D = act(X), act.gradient(X)
-    if check.name.endswith(".value"):
-        return explained_value(check, "Y", Y, _defined(act, symbols)(X))
-    explanation, (i, j), (k, l) = Explanation(check), X.indices, map(new_index, (X.rows, X.columns))
-    names = own_names(X) | {index: letter for index, letter in ((k, "k"), (l, "l")) if index != FIRST}
-    _differentiate(explanation, "Y", Y, X, (k, l), names)
-    rule = "the entry of the gradient in the code, for the same indices; both have the same canonical form"
-    explanation.add(rule, None, delta(i, k) * delta(j, l) * D.entry, names, check.source)
-    return explanation
+    return define(*matrices)
 
 
 def _differentiate(
@@ -214,36 +167,49 @@ def _differentiate(
     """Two lines, y_ij as it is computed and ∂y_ij/∂x_kl; the latter as it is written, and as an expression."""
     x, y = entry_of(X), entry_written(name, Y.indices, names)
     found.add("definition: what the code computes", y, Y.entry, names)
-    left = joined(lambda writer, parts: writer.derivative(*parts), y, entry_written(x.name, at, names))
-    slope = Y.entry.derivative(x.at(*at))
+    left, slope = slope_written(y, entry_written(x.name, at, names)), Y.entry.derivative(x.at(*at))
     rules = "; ".join(rules_of(Y.entry, x.at(*at))) or f"{x.name} does not occur"
     found.add(rules + remark, left, slope, names)
     return left, slope
 
 
-def explain_loss(make: Callable[[], LossFunction], check: Check) -> Explanation:
+def explain_activation(symbols: Symbols, make: Callable[[], ActivationFunction], check: Check) -> Explanation:
+    """f(x) by its definition, or f'(x) from f(x)."""
+    act, X = symbols.numbers(make()), symbols.symbols("X", symbols.size("N"), symbols.size("K"))
+    Y, D = act(X), act.gradient(X)
+    if check.name.endswith(".value"):
+        return explained_value(check, "Y", Y, _defined(symbols, act, X))
+    explanation, (i, j), (k, l) = Explanation(check), X.indices, map(new_index, (X.rows, X.columns))
+    names = own_names(X) | {index: letter for index, letter in ((k, "k"), (l, "l")) if index != FIRST}
+    _differentiate(explanation, "Y", Y, X, (k, l), names)
+    rule = "the entry of the gradient in the code, for the same indices; both have the same canonical form"
+    explanation.add(rule, None, delta(i, k) * delta(j, l) * D.entry, names, check.source)
+    return explanation
+
+
+def explain_loss(symbols: Symbols, make: Callable[[], LossFunction], check: Check) -> Explanation:
     """A loss by its definition, or its gradients from its value."""
-    return first_without_gaps(lambda symbols: _loss(make(), symbols, check), check)
-
-
-def _loss(loss: LossFunction, symbols: Symbols, check: Check) -> Explanation:
-    loss, N = symbols.numbers(loss), symbols.sizes("N")
-    Y, T = (symbols.symbols(name, N, symbols.sizes("K")) for name in "YT")
-    s = symbols.symbols("s", N, 1) if "weighted" in check.sizes else None
-    quantity, weights = check.name.rpartition(".")[2], () if s is None else (s,)
-    define = symbols.defined(loss) if quantity == "value" and s is None else None
-    value: Any = loss(Y, T, *weights) if s is None or quantity == "value" else by_rows(symbols, loss, Y, T, s)
-    if define is not None:
-        return explained_value(check, "L", value, IndexMatrix((), define(Y, T)))
+    loss, N = symbols.numbers(make()), symbols.size("N")
+    Y, T = (symbols.symbols(name, N, symbols.size("K")) for name in "YT")
+    weights = (symbols.symbols("s", N, 1),) if "weighted" in check.sizes else ()
+    quantity = check.name.rpartition(".")[2]
+    value: Any = by_rows(symbols, loss, Y, T, *weights) if weights and quantity != "value" else loss(Y, T, *weights)
+    if quantity == "value" and not weights and symbols.defined(loss):
+        return explained_value(check, "L", value, IndexMatrix((), _defined(symbols, loss, Y, T)))
     if quantity in ("value", "is_mean"):
-        return explained_value(check, "L", value, by_rows(symbols, loss, Y, T, s) / (N if loss.is_mean else 1))
+        of_rows = by_rows(symbols, loss, Y, T, *weights)
+        return explained_value(check, "L", value, of_rows / (N if loss.is_mean else 1))
     explanation, at = Explanation(check), tuple(map(new_index, (Y.rows, Y.columns)))
-    names, of_delta = dict(zip(at, "ij", strict=True)), "; a sum over a delta [k=i] has the term for k = i alone"
-    left, slope = _differentiate(explanation, "L", value, Y, at, names, of_delta)
+    names: Names = dict(zip(at, "ij", strict=True))
+    left, slope = _differentiate(explanation, "L", value, Y, at, names, f"; {OF_DELTA}")
     if quantity == "mean_gradient":
-        if s is not None or not loss.is_mean:
-            left = joined(lambda writer, parts: writer.times(writer.quotient(["1"], ["N"]), parts[0]), left)
-            explanation.add("the mean over the examples", left, slope / symbols.number(N), names)
+        if weights or not loss.is_mean:
+            explanation.add(
+                "the mean over the examples",
+                lambda writer: writer.times(writer.quotient(["1"], ["N"]), left(writer)),
+                slope / symbols.number(N),
+                names,
+            )
         found = loss.mean_gradient(Y, T, *weights)
     else:
         found = loss.gradient(Y, T)
@@ -251,17 +217,13 @@ def _loss(loss: LossFunction, symbols: Symbols, check: Check) -> Explanation:
     return explanation
 
 
-def explain_softmax(name: str, check: Check) -> Explanation:
+def explain_softmax(symbols: Symbols, name: str, check: Check) -> Explanation:
     """A softmax function by its definition, or its Jacobian from the function."""
-    return first_without_gaps(lambda symbols: _softmax(name, symbols, check), check)
-
-
-def _softmax(name: str, symbols: Symbols, check: Check) -> Explanation:
     f, of_row = (getattr(softmax_functions, x) for x in (name, f"{name}_jacobian"))
-    D = symbols.sizes("D")
+    D = symbols.size("D")
     if check.name == f.__name__:
-        X = symbols.symbols("X", symbols.sizes("N"), D)
-        return explained_value(check, "Y", f(X), _defined(f, symbols)(X))
+        X = symbols.symbols("X", symbols.size("N"), D)
+        return explained_value(check, "Y", f(X), _defined(symbols, f, X))
     x = symbols.symbols("x", 1, D)
     y, explanation, k = f(x), Explanation(check), new_index(x.columns)
     names, at = {x.indices[1]: "i", k: "j"}, (x.indices[0], k)
@@ -276,18 +238,21 @@ def _softmax(name: str, symbols: Symbols, check: Check) -> Explanation:
     return explanation
 
 
-def explain_lemma(lemma: Lemma, check: Check) -> Explanation:
+def explain_lemma(symbols: Symbols, lemma: Lemma, check: Check) -> Explanation:
     """The steps of a lemma, with the entry that both sides of each have."""
-    explanation, before = Explanation(check), 0
-    for position, step in enumerate(lemma.steps(Symbols()), 1):
-        names = own_names(step.left)
-        sides = (entry_written(side, step.left.indices, names) for side in ("left", "right"))
-        left = joined(lambda writer, parts: " = ".join(parts), *sides)
-        right, lines = written(step.left.entry, names), explanation.lines
-        if before and lines[before - 1].right == right:
-            words = f"as in step {before}"
-            right = Written(words, rf"\text{{{words}}}")
+    explanation, before, known = Explanation(check), 0, ""
+    for position, step in enumerate(lemma.steps(symbols), 1):
+        sides = [entry_written(side, step.left.indices, own_names(step.left)) for side in ("left", "right")]
+        right = written(step.left.entry, own_names(step.left))
+        if before and right(Text()) == known:
+            right = _as_in(before)
         else:
-            before = position
-        lines.append(Line(step.text, left, right, step.left.entry, other=step.right.entry))
+            before, known = position, right(Text())
+        left = lambda writer, sides=sides: " = ".join(side(writer) for side in sides)  # noqa: E731
+        explanation.lines.append(Line(step.text, left, right, step.left.entry, other=step.right.entry))
     return explanation
+
+
+def _as_in(step: int) -> Written:
+    words = f"as in step {step}"
+    return lambda writer: rf"\text{{{words}}}" if isinstance(writer, Latex) else words

@@ -13,72 +13,127 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+
 from matgrad.activation_functions import ActivationFunction
 from matgrad.index_notation import functions
-from matgrad.index_notation.entries import FIRST, Entry
-from matgrad.index_notation.expressions import Expression, Index, is_equal, of
+from matgrad.index_notation.entries import FIRST, Entry, new_index
+from matgrad.index_notation.expressions import Expression, Factor, Index, is_equal, of
 from matgrad.index_notation.sums import summed
+from matgrad.inspection.faults import USE_THE_TABLE
 from matgrad.inspection.verdicts import Check
 from matgrad.judges import claims
 from matgrad.judges.algebra import MakeLayer, Subject, SymbolicAlgebra, attempts, made
-from matgrad.judges.matrices import (
-    IndexMatrix,
-    Questions,
-    Size,
-    at,
-    column,
-    entry_of,
-    gradient,
-    indices_of,
-    is_proved,
-    jacobian,
-    lifted,
-    matrix,
-    problem_of,
-    row,
-    symbols,
-)
 from matgrad.layers.layer import Layer
 from matgrad.loss_functions import LossFunction
 from matgrad.matrix_operations import elements_sum, hadamard
-from matgrad.program.shapes import size_name
+from matgrad.program.entries import IndexMatrix, indices_of, lifted, symbols
+from matgrad.program.shapes import Questions, Shape, Size, size_name
 
 SMALL, LARGE = {"D": 5, "K": 7}, {"D": 11, "K": 13}  # with which layers are made
 
 
-class SymbolicSizes:
-    """N, D and K, of which some may be 1, and what was asked about them."""
+def entry_of(V: IndexMatrix) -> Entry:
+    """v_ij, for a matrix V of symbols"""
+    match [*V.entry.terms.items()]:
+        case [(((Entry() as entry, 1),), 1)]:
+            return entry
+    raise ValueError(f"expected a matrix of symbols, found {V}")
 
-    def __init__(self, ones: frozenset[str] = frozenset()) -> None:
-        self.ones, self.questions = ones, Questions()
 
-    def __call__(self, name: str) -> Size | int:
-        """The size of this name, or the number 1."""
-        return 1 if name in self.ones else Size(name, self.questions)
+def matrix(shape: Shape, entry: Callable[..., Expression]) -> IndexMatrix:
+    """The matrix of this shape with the entries entry(i, j), for which other matrices may be computed."""
+    own = indices_of(shape)
+    new = [new_index(i.size) for i in own]  # those of other matrices have the same names as its own
+    return IndexMatrix(shape, entry(*new).substituted(dict(zip(new, own, strict=True))))
 
-    def of(self, small: int, large: int, what: str) -> Size | int:
-        """The size that is `small` in the first layer that was made and `large` in the second."""
-        if small == large:
-            return 1 if small == 1 else self(f"C{small}")  # any other constant stands for all sizes
-        for name in SMALL:
-            if (small, large) == (SMALL[name], LARGE[name]):
-                return self(name)
-        raise ValueError(f"{what}: expected a size of 1, D or K, found {small} for {SMALL} and {large} for {LARGE}")
+
+def put(e: Expression, V: IndexMatrix, value: IndexMatrix) -> Expression:
+    """e with the entries of a matrix, of the same size, for the symbols V."""
+    own = entry_of(V)
+
+    def rule(f: Factor) -> Expression | None:
+        if not isinstance(f, Entry) or f != own.at(*f.indices):
+            return None
+        return value.entry.substituted(dict(zip(own.indices, f.indices, strict=True)))
+
+    return e.mapped(rule)
+
+
+def gradient(value: IndexMatrix, V: IndexMatrix) -> IndexMatrix:
+    """∇_V of a scalar, for a matrix V of symbols."""
+    return IndexMatrix(V.shape, slope_of(value, V)[1])
+
+
+def slope_of(W: IndexMatrix, V: IndexMatrix) -> tuple[tuple[Index, ...], Expression]:
+    """New indices k, l, and ∂w_kl/∂v_ij, for a matrix V of symbols."""
+    at = tuple(new_index(i.size) for i in W.indices)
+    return at, W.entry.substituted(dict(zip(W.indices, at, strict=True))).derivative(entry_of(V).at(*V.indices))
+
+
+def summed_over(indices: tuple[Index, ...], e: Expression) -> Expression:
+    """Σ_kl e"""
+    if not indices:
+        return e
+    k, *others = indices
+    inner = summed_over(tuple(others), e)
+    return inner if k == FIRST else summed(lambda n: inner.substituted({k: n}), k.size)
+
+
+def jacobian(y: IndexMatrix, x: IndexMatrix) -> IndexMatrix:
+    """∂y/∂x, the matrix with the entries ∂y_i/∂x_j, for row or column vectors y and x; x consists of symbols."""
+    (m, i), (n, j) = (_axis(v) for v in (y, x))
+    entry, k = entry_of(x), new_index(j.size)
+    slope = y.entry.derivative(entry.at(*(k for _ in entry.indices)))
+    return matrix((m, n), lambda row, column: slope.substituted({i: row, k: column}))
+
+
+def _axis(v: IndexMatrix) -> tuple[Any, Index]:
+    """The size of a vector, and the index of its elements."""
+    if v.rows != FIRST.size and v.columns != FIRST.size:
+        raise ValueError(f"expected a row or a column vector, found a matrix of shape {v.shape}")
+    axis = 0 if v.columns == FIRST.size else 1
+    return v.shape[axis], v.indices[axis]
+
+
+def problem_of(found: Any, expected: IndexMatrix) -> str:
+    """Why they cannot be equal; '' if they can."""
+    if found is None:
+        return "found nothing, expected a matrix"
+    if isinstance(found, np.ndarray):
+        return f"found a NumPy array, expected a matrix in index notation: {USE_THE_TABLE}"
+    if not isinstance(found, IndexMatrix):
+        return f"found {found!r}, expected a matrix"
+    sizes = [" × ".join(str(size_name(n)) for n in A.shape) or "1" for A in (found, expected)]
+    return "" if sizes[0] == sizes[1] else "found a matrix of size {}, expected {}".format(*sizes)
+
+
+def is_proved(A: IndexMatrix, B: IndexMatrix) -> bool:
+    """Whether A = B for all sizes: the canonical forms of their entries are equal. If not, nothing is known."""
+    return not problem_of(A, B) and is_equal(A.entry, B.entry)
 
 
 class Symbols(SymbolicAlgebra):
     """Symbols for the matrices and numbers of a layer, a loss or an activation function, in index notation.
 
-    Symbols of different matrices have different names.
+    Sizes have names, except `ones`, which are 1; `questions` has what was asked about them. Symbols of different
+    matrices have different names.
     """
 
     first, half = FIRST, Fraction(1, 2)
     exp, log, erf = functions.exp, functions.log, functions.erf
     sqrt, matrix = staticmethod(functions.sqrt), staticmethod(matrix)
+    number = staticmethod(lambda x: lifted(x).entry)
+    is_one = staticmethod(lambda size: size_name(size) == 1)
+    sum = staticmethod(lambda f, size: summed(f, str(size_name(size))))
+    total = staticmethod(lambda f, size: IndexMatrix((), summed(lambda i: f(i).entry, str(size_name(size)))))
     pieces = staticmethod(lambda left, x, right: (1 - functions.step(x)) * left + functions.step(x) * right)
 
-    row, column = staticmethod(row), staticmethod(column)
-    gradient, jacobian, at = staticmethod(gradient), staticmethod(jacobian), staticmethod(at)
+    row = staticmethod(lambda X, i: matrix((1, X.shape[1]), lambda _, j: X[i, j]))
+    column = staticmethod(lambda X, j: matrix((X.shape[0], 1), lambda i, _: X[i, j]))
+    scaled = staticmethod(lambda A, g: IndexMatrix((), g.entry) * A)
+    gradient, jacobian = staticmethod(gradient), staticmethod(jacobian)
+    at = staticmethod(lambda A, V, value: IndexMatrix(A.shape, put(A.entry, V, value)))
     pairing = staticmethod(lambda G, Y: elements_sum(hadamard(G, Y)))
     as_matrix = staticmethod(lambda scalar: IndexMatrix((1, 1), scalar.entry))
     by_rows = staticmethod(lambda f, shape: matrix(shape, lambda i, j: f(i)[FIRST, j]))
@@ -88,14 +143,16 @@ class Symbols(SymbolicAlgebra):
     )
     is_same = staticmethod(is_proved)
 
-    def __init__(self, sizes: SymbolicSizes | None = None, keep_numbers: bool = False) -> None:
-        self.sizes, self.keep_numbers = sizes or SymbolicSizes(), keep_numbers
-        self.about = ", ".join(["all sizes", *(f"{name} = 1" for name in sorted(self.sizes.ones))])
+    def __init__(
+        self, ones: frozenset[str] = frozenset(), keep_numbers: bool = False, questions: Questions | None = None
+    ) -> None:
+        self.ones, self.keep_numbers, self.questions = ones, keep_numbers, questions or Questions()
+        self.about = ", ".join(["all sizes", *(f"{name} = 1" for name in sorted(ones))])
         self.taken: set[str] = set()  # the names of symbols that no others may have
 
     def size(self, name: str) -> Size | int:
         """The size of this name, or 1."""
-        return self.sizes(name)
+        return 1 if name in self.ones else Size(name, self.questions)
 
     def symbols(self, name: str, *shape: Size | int, is_positive: bool = False) -> IndexMatrix:
         """An m×n matrix of symbols with this name, or a similar one if that is taken."""
@@ -114,36 +171,19 @@ class Symbols(SymbolicAlgebra):
         return make(*SMALL.values()), make(*LARGE.values())
 
     def size_of(self, number: int, other: int, what: str) -> Size | int:
-        """A name, or 1."""
-        return self.sizes.of(number, other, what)
-
-    # -- entries --------------------------------------------------------------------------------
-    @staticmethod
-    def number(x: Any) -> Expression:
-        """A number, a size or a scalar as an expression."""
-        return lifted(x).entry
-
-    def is_one(self, size: Any) -> bool:
-        """Whether a size is 1."""
-        return size_name(size) == 1
-
-    def sum(self, f: Callable[[Index], Expression], size: Any) -> Expression:
-        """Σ_i f(i)"""
-        return summed(f, str(size_name(size)))
+        """The name of a size that is one number in the small layer and another in the large one, or 1."""
+        if number == other:
+            return 1 if number == 1 else self.size(f"C{number}")  # any other constant stands for all sizes
+        for name in SMALL:
+            if (number, other) == (SMALL[name], LARGE[name]):
+                return self.size(name)
+        raise ValueError(f"{what}: expected a size of 1, D or K, found {number} for {SMALL} and {other} for {LARGE}")
 
     # -- matrices -------------------------------------------------------------------------------
-    def total(self, f: Callable[[Index], IndexMatrix], size: Any) -> IndexMatrix:
-        """Σ_i f(i)"""
-        return IndexMatrix((), self.sum(lambda i: f(i).entry, size))
-
-    def scaled(self, A: IndexMatrix, g: IndexMatrix) -> IndexMatrix:
-        """A times the scalar in the 1×1 matrix g."""
-        return IndexMatrix((), g.entry) * A
-
     @staticmethod
     def polynomials(p: Any, y: IndexMatrix) -> IndexMatrix:
         """g_i(y) = a_i + Σ_j b_ij·y_j + Σ_jk c_ijk·y_j·y_k"""
-        m = str(size_name(y.shape[1] if y.rows == FIRST.size else y.shape[0]))
+        m = y.columns if y.rows == FIRST.size else y.rows
 
         def element(j: Index) -> Expression:
             return y[j, FIRST] if y.columns == FIRST.size else y[FIRST, j]
@@ -177,18 +217,18 @@ def verdicts(subject: Subject) -> list[Check]:
     anything else about a size, nothing is proved. A lemma needs no more: it is about matrices for which both sides are
     defined, and a variance of one example has no inverse.
     """
-    sizes = SymbolicSizes()
-    checks = _answered(subject, sizes)
-    for ones in () if subject.claims == claims.of_lemma else subsets(sizes.questions.ones):
-        checks += _answered(subject, SymbolicSizes(ones))
+    questions = Questions()
+    checks = _answered(subject, frozenset(), questions)
+    for ones in () if subject.claims == claims.of_lemma else subsets(questions.ones):
+        checks += _answered(subject, ones, Questions())
     return checks
 
 
-def _answered(subject: Subject, sizes: SymbolicSizes) -> list[Check]:
+def _answered(subject: Subject, ones: frozenset[str], asked: Questions) -> list[Check]:
     """The verdicts, none of which is right if the code asks about sizes what has no answer for all of them."""
-    checks = attempts(subject, lambda keep_numbers: Symbols(sizes, keep_numbers))
-    if questions := sizes.questions.others:
-        reason = f"the code asks whether {questions[0]}, and so it differs from size to size"
+    checks = attempts(subject, lambda keep_numbers: Symbols(ones, keep_numbers, asked))
+    if asked.others:
+        reason = f"the code asks whether {asked.others[0]}, and so it differs from size to size"
         return [replace(x, ok=False, message=f"{x.name} is not proved: {reason}\n  in {x.location}") for x in checks]
     return checks
 

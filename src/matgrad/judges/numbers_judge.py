@@ -18,7 +18,7 @@ from matgrad.backends import get_backend
 from matgrad.inspection.gradient_check import GradientResult, check_gradients
 from matgrad.inspection.verdicts import Check, judged
 from matgrad.judges import claims
-from matgrad.judges.algebra import Algebra, MakeLayer, Subject, T, attempts
+from matgrad.judges.algebra import Algebra, MakeLayer, Subject, at_all
 from matgrad.judges.definitions import definition_of
 from matgrad.judges.equality import evaluated, symbols
 from matgrad.judges.sympy_judge import DROPOUT, GRID
@@ -46,33 +46,23 @@ ELEMENTS = 8  # of each gradient of a layer, the number that is compared; half a
 
 
 class NumbersAlgebra(Algebra):
-    """Random matrices in float64, or given ones, for the code; numbers of 40 digits for definitions.
-
-    An error is relative to the largest element, or to each element above 1.
-    """
+    """Random matrices in float64, or given ones, for the code; numbers of 40 digits for definitions."""
 
     half = mpmath.mpf(1) / 2
     exp, log = staticmethod(mpmath.exp), staticmethod(mpmath.log)
     erf, sqrt = staticmethod(mpmath.erf), staticmethod(mpmath.sqrt)
+    number = staticmethod(lambda x: x if isinstance(x, mpmath.mpf) else mpmath.mpf(float(x)))
+    pieces = staticmethod(lambda left, x, right: left if x < 0 else right)
+    numbers = staticmethod(lambda thing: thing)
 
-    def __init__(
-        self,
-        sizes: Mapping[str, int],
-        scale: float = 1,
-        remark: str = "",
-        given: Mapping[str, np.ndarray] | None = None,
-        tolerance: float = TOLERANCE,
-        by_element: bool = False,
-    ) -> None:
-        self.sizes, self.scale, self.given = sizes, scale, given or {}
-        self.tolerance, self.by_element = tolerance, by_element
-        self.about = remark or " ".join(f"{name}={size}" for name, size in sizes.items())
-        self.about += f" ±{scale}" if scale > 1 else ""
+    scale: float = 1  # of random matrices
+    tolerance = TOLERANCE
+    by_element = False  # whether an error is relative to each element above 1, not to the largest one
+
+    def __init__(self, sizes: Mapping[str, int], **settings: Any) -> None:
+        super().__init__(sizes, **settings)
+        self.about += f" ±{self.scale}" if self.scale > 1 else ""
         self.rng = np.random.default_rng(sizes.get("N", 0))
-
-    def size(self, name: str) -> int:
-        """The number."""
-        return self.sizes[name]
 
     def symbols(self, name: str, *shape: int, is_positive: bool = False) -> np.ndarray:
         """A random matrix, or one that is given."""
@@ -90,26 +80,12 @@ class NumbersAlgebra(Algebra):
         """Random weights."""
         return self.rng.uniform(0, 3, (N, 1))
 
-    def numbers(self, thing: T) -> T:
-        """The thing itself."""
-        return thing
-
     # -- entries --------------------------------------------------------------------------------
-    @staticmethod
-    def number(x: Any) -> mpmath.mpf:
-        """The same number, of 40 digits."""
-        return x if isinstance(x, mpmath.mpf) else mpmath.mpf(float(x))
-
     @staticmethod
     def matrix(shape: tuple[int, int], entry: Callable[[int, int], Any]) -> np.ndarray:
         """The matrix with the entries entry(i, j)."""
         m, n = shape
         return np.array([[entry(i, j) for j in range(n)] for i in range(m)], dtype=object)
-
-    @staticmethod
-    def pieces(left: Any, x: Any, right: Any) -> Any:
-        """`left` where x < 0, and `right` where x ≥ 0"""
-        return left if x < 0 else right
 
     @staticmethod
     def uniform(m: int, n: int, *, seed: Any, count: Any, like: np.ndarray) -> np.ndarray:
@@ -257,21 +233,16 @@ def output_for(loss: LossFunction, scale: float, rng: np.random.Generator, N: in
 
 def verdicts(subject: Subject) -> list[Check]:
     """The verdicts on a subject at all sizes and points."""
-    found = []
+    notes: list[Check] = []
     with mpmath.workdps(DIGITS):
-        for setting in _settings(subject):
-            if isinstance(setting, Check):
-                found.append(setting)
-            else:
-                found += attempts(subject, lambda _, options=setting: NumbersAlgebra(**options))  # type: ignore[misc]
-    return found
+        return at_all(NumbersAlgebra, subject, _settings(subject, notes)) + notes
 
 
-def _settings(subject: Subject) -> Iterator[dict[str, Any] | Check]:
-    """What an algebra is made with, or why there is none."""
+def _settings(subject: Subject, notes: list[Check]) -> Iterator[dict[str, Any]]:
+    """What algebras are made with; `notes` gets the reasons why there is none for some sizes."""
     match subject.claims:
         case claims.of_layer:
-            yield from _settings_of_layer(subject.thing)
+            yield from _settings_of_layer(subject.thing, notes)
         case claims.of_loss:
             for N, K, scale in LOSS_SIZES:
                 yield {"sizes": {"N": N, "K": K}, "scale": scale}
@@ -288,7 +259,7 @@ def _settings(subject: Subject) -> Iterator[dict[str, Any] | Check]:
             yield {"sizes": {}, "tolerance": 1e-15}
 
 
-def _settings_of_layer(make: MakeLayer) -> Iterator[dict[str, Any] | Check]:
+def _settings_of_layer(make: MakeLayer, notes: list[Check]) -> Iterator[dict[str, Any]]:
     """All sizes; a layer may not exist in some, such as a softmax over one class, and needs a definition far from 0."""
     usual = make(2, 4)
     is_builtin = type(usual).__module__.startswith("matgrad.")
@@ -299,7 +270,7 @@ def _settings_of_layer(make: MakeLayer) -> Iterator[dict[str, Any] | Check]:
         except ValueError as error:
             note = f"not checked with D={D} and K={K}: {error}"
             if not is_builtin:
-                yield judged(type(usual), "feedforward", ("", ""), f"N={N} D={D} K={K}", "", note=note)
+                notes.append(judged(type(usual), "feedforward", ("", ""), f"N={N} D={D} K={K}", "", note=note))
             continue
         if scale == 1 or define is not None:
             yield {"sizes": {"N": N, "D": D, "K": K}, "scale": scale}

@@ -80,24 +80,22 @@ def of_defaults(a: NumbersAlgebra, make: Callable[[], Any]) -> Iterator[Check]:
 
 def of_second_batch(a: SymPyAlgebra, make: Callable[[], layers.BatchNormalizationLayer]) -> Iterator[Check]:
     """Batch normalization after two batches from the beginning: running statistics, and its output in evaluation."""
-    layer, m = make(), sp.Rational(1, 10)
-    D = layer.input_size
+    layer, expected = make(), make()
     a.about = "second batch"
     for name in (*layer.parameters, *layer.buffers):
         setattr(layer, name, SympyMatrix(getattr(layer, name).tolist()))
-    mean, variance = sp.zeros(1, D), sp.ones(1, D)
-    for X in (symbols("A", 3, D), symbols("B", 2, D)):
+        setattr(expected, name, SympyMatrix(getattr(layer, name).tolist()))
+    expected.momentum, expected.epsilon = sp.Rational(1, 10), sp.Rational(1, 10**5)
+    define: Any = a.defined(expected)
+    for X in (symbols("A", 3, layer.input_size), symbols("B", 2, layer.input_size)):
         layer.feedforward(X)
-        mu = [sum(X.col(j)) / sp.Integer(X.rows) for j in range(D)]
-        unbiased = [sum((x - mu[j]) ** 2 for x in X.col(j)) / sp.Integer(X.rows - 1) for j in range(D)]
-        mean = sp.Matrix(1, D, lambda _, j, mean=mean, mu=mu: (1 - m) * mean[j] + m * mu[j])
-        variance = sp.Matrix(1, D, lambda _, j, old=variance, new=unbiased: (1 - m) * old[j] + m * new[j])
-    layer.training, C = False, symbols("C", 3, D)
-    epsilon = sp.Rational(1, 10**5)
-    Y = sp.Matrix(3, D, lambda i, j: (C[i, j] - mean[j]) / sp.sqrt(variance[j] + epsilon))
+        after = define(X)
+        expected.running_mean, expected.running_variance = after["running_mean"], after["running_variance"]
+    layer.training = expected.training = False
+    C = symbols("C", 3, layer.input_size)
     found = {"Y": layer.feedforward(C), "running_mean": layer.running_mean, "running_variance": layer.running_variance}
-    for name, value in {"Y": Y, "running_mean": mean, "running_variance": variance}.items():
-        yield a.verdict(type(layer), name, origin_of(layer, name), a.about, found[name], value)
+    for name, value in found.items():
+        yield a.verdict(type(layer), name, origin_of(layer, name), a.about, value, define(C)[name])
 
 
 def of_renewals(a: NumbersAlgebra, make: Callable[[], layers.Layer]) -> Iterator[Check]:

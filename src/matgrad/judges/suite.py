@@ -16,6 +16,7 @@ harmless, or anything about initial weights, schedules, data and training: that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,11 +28,14 @@ from matgrad import softmax_functions
 from matgrad.activation_functions import ACTIVATIONS
 from matgrad.inspection.equations import METHODS, equations
 from matgrad.inspection.verdicts import Check, crash
+from matgrad.judges import explanations
 from matgrad.judges.algebra import Lemma, MakeLayer, Subject, made
 from matgrad.judges.claims import of_activation, of_layer, of_lemma, of_loss, of_softmax
 from matgrad.judges.definitions import SOFTMAX, ArbitraryActivation
 from matgrad.judges.derivations import derivations
+from matgrad.judges.explained_layers import explain_layer
 from matgrad.judges.explanations import Explanation
+from matgrad.judges.index_judge import Symbols
 from matgrad.judges.lemmas import lemmas
 from matgrad.layers import (
     ActivationDropoutLayer,
@@ -56,6 +60,14 @@ QUICK = (
     *("Momentum", "chain rule"),
 )
 SMOOTHING = 0.1  # of targets
+TABLES: tuple[dict[str, Any], ...] = (LAYERS, LOSSES, ACTIVATIONS, OPTIMIZERS)
+EXPLAINERS: dict[Any, Callable[[Symbols, Any, Check], Explanation]] = {
+    of_layer: explain_layer,
+    of_loss: explanations.explain_loss,
+    of_activation: explanations.explain_activation,
+    of_softmax: explanations.explain_softmax,
+    of_lemma: explanations.explain_lemma,
+}
 
 
 @dataclass(frozen=True)
@@ -119,21 +131,16 @@ def explain(name: str, only: tuple[str, ...] = ()) -> Explanation:
 
 
 def explained(subject: Subject, check: Check) -> Explanation:
-    """The derivation of what is proved of a subject."""
-    from matgrad.judges import explained_layers, explanations
-
+    """The derivation of what is proved of a subject, with symbols for its numbers if it does not decide by them."""
     if not check.ok:
         raise ValueError(f"{check.name} has no derivation, as it is not proved\n{check.message}")
     if check.note:
         raise ValueError(f"{check.name} has no derivation: {check.note}")
-    explainers: dict[Any, Callable[[Any, Check], Explanation]] = {
-        of_layer: explained_layers.explain_layer,
-        of_loss: explanations.explain_loss,
-        of_activation: explanations.explain_activation,
-        of_softmax: explanations.explain_softmax,
-        of_lemma: explanations.explain_lemma,
-    }
-    return explainers[subject.claims](subject.thing, check)
+    explain, ones = EXPLAINERS[subject.claims], frozenset(re.findall(r"(\w+) = 1\b", check.sizes))
+    try:
+        return explain(Symbols(ones), subject.thing, check)
+    except Exception:  # as in proofs: whatever the code of a user leads to
+        return explain(Symbols(ones, keep_numbers=True), subject.thing, check)
 
 
 def statements() -> list[Lemma]:
@@ -191,8 +198,7 @@ def _state() -> Iterator[Judged]:
     from matgrad.judges import state
     from matgrad.judges.sympy_judge import CORNERS, of_corners, symbols
 
-    tables: tuple[dict[str, Any], ...] = (LAYERS, LOSSES, ACTIVATIONS, OPTIMIZERS)
-    kinds = [x for table in tables for x in table.items()]
+    kinds = [x for table in TABLES for x in table.items()]
     kinds += [(name, DROPOUT_LAYERS[cls]) for name, cls in LAYERS.items() if cls in DROPOUT_LAYERS]
     for name, cls in kinds:
         if cls in state.DEFAULTS:
@@ -216,26 +222,24 @@ def _state() -> Iterator[Judged]:
 
 
 def validated_equations(checks: Iterable[Check]) -> str:
-    """A LaTeX document with the equations of every class and function that passes all its checks."""
+    """A LaTeX document with the equations of every class and function that passes all its checks; lemmas have none."""
     verdicts: dict[str, bool] = {}
     for check in checks:
         name = check.name.partition(".")[0].removesuffix("_jacobian")
         verdicts[name] = verdicts.get(name, True) and check.ok
-    sections = [(name, _equations(name)) for name, ok in verdicts.items() if ok]
+    known: dict[str, Any] = {name: getattr(softmax_functions, name) for name in SOFTMAX}
+    known |= {cls.__name__: cls for cls in (ActivationLayer, *(cls for table in TABLES for cls in table.values()))}
+    sections = [(name, _equations(known[name])) for name, ok in verdicts.items() if ok and name in known]
     return latex_document([(name, lines) for name, lines in sections if lines])
 
 
-def _equations(name: str) -> list[str]:
-    """The equations of the class or function with this name, in order of execution; a lemma has none."""
-    tables: tuple[dict[str, Any], ...] = (LAYERS, LOSSES, ACTIVATIONS, OPTIMIZERS, {"": ActivationLayer})
-    cls = next((cls for table in tables for cls in table.values() if cls.__name__ == name), None)
-    if name in SOFTMAX:
-        return [latex_function(getattr(softmax_functions, f)) for f in (name, f"{name}_jacobian")]
-    if cls is None:
+def _equations(thing: Any) -> list[str]:
+    """The equations of a class or function in order of execution; a layer without readable ones has none to print."""
+    if not isinstance(thing, type):
+        return [latex_function(f) for f in (thing, getattr(softmax_functions, f"{thing.__name__}_jacobian"))]
+    if issubclass(thing, Layer):
+        with suppress(ValueError):
+            return [latex_equation(equation) for method in METHODS for equation in equations(thing, method)]
         return []
-    if issubclass(cls, Layer):
-        with suppress(ValueError):  # without readable equations it has none to print
-            return [latex_equation(equation) for method in METHODS for equation in equations(cls, method)]
-        return []
-    methods = ("update",) if issubclass(cls, Optimizer) else ("__call__", "gradient")
-    return [latex_function(getattr(cls, method), cls) for method in methods]
+    methods = ("update",) if issubclass(thing, Optimizer) else ("__call__", "gradient")
+    return [latex_function(getattr(thing, method), thing) for method in methods]

@@ -3,14 +3,14 @@
 The batch has 3 examples, and all sizes differ; a loss is also judged for one example and for one-hot targets, an
 activation function also at the numbers of a grid and at its corners.
 
-    from matgrad.symbolic import check_layer
+    from matgrad.judges.sympy_judge import check_layer
     for check in check_layer(MyLayer(4, 5)):
         assert check.ok, check.message
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -23,7 +23,7 @@ from matgrad.activation_functions import ActivationFunction
 from matgrad.backends.sympy_backend import SympyMatrix
 from matgrad.inspection.verdicts import Check
 from matgrad.judges import claims
-from matgrad.judges.algebra import UNDEFINED, Algebra, MakeLayer, Subject, SymbolicAlgebra, attempts
+from matgrad.judges.algebra import UNDEFINED, Algebra, MakeLayer, Subject, SymbolicAlgebra, at_all, attempts
 from matgrad.judges.equality import compare, exact, problem_of, symbols
 from matgrad.layers.checks import check_layers
 from matgrad.layers.dropout import LayerWithDropout
@@ -38,12 +38,13 @@ N, D, K = 3, 2, 4
 
 
 class SymPyAlgebra(SymbolicAlgebra):
-    """Matrices of SymPy, with numbers for sizes; `given` has those that are no symbols, by name."""
+    """Matrices of SymPy, with numbers for sizes."""
 
     half = sp.Rational(1, 2)
     exp, log, erf = sp.exp, sp.log, sp.erf
     sqrt, number = staticmethod(sp.sqrt), staticmethod(sp.sympify)
     matrix = staticmethod(lambda shape, entry: SympyMatrix(*shape, entry))
+    size_of = staticmethod(lambda number, other, what: number)
     pieces = staticmethod(lambda left, x, right: sp.Piecewise((left, x < 0), (right, True)))
 
     jacobian, is_same = staticmethod(sp.Matrix.jacobian), staticmethod(sp.Matrix.__eq__)
@@ -53,21 +54,8 @@ class SymPyAlgebra(SymbolicAlgebra):
     functions = staticmethod(
         lambda name, shape, x: SympyMatrix(*shape, lambda i, j: sp.Function(f"{name}_{i + 1}{j + 1}")(*x))
     )
+    at = staticmethod(lambda A, V, value: A if V is value else A.xreplace(dict(zip(V, value, strict=True))))
     pairing = staticmethod(lambda G, Y: sum(g * y for g, y in zip(G, exact(Y), strict=True)))
-
-    def __init__(
-        self,
-        sizes: Mapping[str, int],
-        remark: str = "",
-        given: Mapping[str, sp.Matrix] | None = None,
-        keep_numbers: bool = False,
-    ) -> None:
-        self.sizes, self.given, self.keep_numbers = sizes, given or {}, keep_numbers
-        self.about = remark or " ".join(f"{name}={size}" for name, size in sizes.items())
-
-    def size(self, name: str) -> int:
-        """The number."""
-        return self.sizes[name]
 
     def symbols(self, name: str, *shape: int, is_positive: bool = False) -> Any:
         """An m×n matrix of symbols; without sizes, a scalar."""
@@ -86,10 +74,6 @@ class SymPyAlgebra(SymbolicAlgebra):
         """The layer, twice."""
         layer = make(self.sizes["D"], self.sizes["K"])
         return layer, layer
-
-    def size_of(self, number: int, other: int, what: str) -> int:
-        """The number."""
-        return number
 
     def own_symbols(self, name: str, *shape: int, is_positive: bool = False) -> Any:
         """Symbols, which are positive for a variance."""
@@ -111,11 +95,6 @@ class SymPyAlgebra(SymbolicAlgebra):
         """∇_V f(V), also where V has numbers."""
         S = symbols("_", *V.shape) if not V.free_symbols else V
         return self.at(self.gradient(f(S), S), S, V)
-
-    @staticmethod
-    def at(A: sp.Matrix, V: sp.Matrix, value: sp.Matrix) -> sp.Matrix:
-        """A with a matrix for the symbols V in it."""
-        return A if V is value else A.xreplace(dict(zip(V, value, strict=True)))
 
     @staticmethod
     def polynomials(p: int, y: sp.Matrix) -> sp.Matrix:
@@ -159,35 +138,24 @@ def _independent(A: Any) -> Any:
 
 def verdicts(subject: Subject) -> list[Check]:
     """The verdicts on a subject at all sizes and points."""
-    return [
-        check
-        for sizes, remark, given in _settings(subject)
-        for check in attempts(subject, lambda keep, s=sizes, r=remark, g=given: SymPyAlgebra(s, r, g, keep))  # type: ignore[misc]
-    ]
+    return at_all(SymPyAlgebra, subject, _settings(subject))
 
 
-Setting = tuple[Mapping[str, int], str, Mapping[str, sp.Matrix]]  # sizes, what is said of them, and given matrices
-
-
-def _settings(subject: Subject) -> Iterator[Setting]:
+def _settings(subject: Subject) -> Iterator[dict[str, Any]]:
     match subject.claims:
         case claims.of_layer:
-            yield {"N": N, "D": D, "K": K}, "", {}
-            yield {"N": 1, "D": D, "K": K}, "", {}
+            yield from ({"sizes": {"N": n, "D": D, "K": K}} for n in (N, 1))
         case claims.of_loss:
-            for n in (N, 1):
-                yield {"N": n, "K": K}, "", {}
+            yield from ({"sizes": {"N": n, "K": K}} for n in (N, 1))
             one_hot = SympyMatrix(N, K, lambda i, j: int(j == (2 * i + 1) % K))
-            yield {"N": N, "K": K}, f"N={N} K={K}, one-hot", {"T": one_hot}
+            yield {"sizes": {"N": N, "K": K}, "remark": f"N={N} K={K}, one-hot", "given": {"T": one_hot}}
         case claims.of_activation:
-            yield {"N": 2, "K": 3}, "", {}
-            yield {"N": 10, "K": 3}, "-430 … 430", {"X": SympyMatrix(10, 3, GRID)}
+            yield {"sizes": {"N": 2, "K": 3}}
+            yield {"sizes": {"N": 10, "K": 3}, "remark": "-430 … 430", "given": {"X": SympyMatrix(10, 3, GRID)}}
         case claims.of_softmax:
-            yield {"N": N, "D": K}, "", {}
-        case claims.of_lemma:
-            yield subject.thing.sizes, "", {}
+            yield {"sizes": {"N": N, "D": K}}
         case _:
-            yield {}, "", {}
+            yield {"sizes": getattr(subject.thing, "sizes", {})}  # of a lemma
 
 
 def of_corners(a: Algebra, make: Callable[[], ActivationFunction]) -> Iterator[Check]:

@@ -14,7 +14,7 @@ from matgrad.backends.base import Backend, RecordingError
 from matgrad.index_notation.entries import FIRST, Entry, index
 from matgrad.index_notation.entries import size as size_of
 from matgrad.index_notation.expressions import Expression, Index, multiplied, of
-from matgrad.index_notation.functions import exact
+from matgrad.index_notation.functions import arbitrary, exact
 from matgrad.index_notation.text import text
 from matgrad.program.operations import COMPOSED, ROWS
 from matgrad.program.program import Value, in_order
@@ -77,7 +77,11 @@ def _entry(value: Value) -> Expression:
     if value.operation == "number":
         n: Any = value.number
         return multiplied(map(size_of, n.factors)) if isinstance(n, Size) else exact(n)
-    if row.name in COMPOSED and row.name != "call":
+    if value.operation == "call":  # f(X), or f.gradient(X)
+        f, _, method = value.name.partition(".")
+        function = arbitrary(f)
+        return (function.derivative if method else function)(entry_at(value.operands[0]))
+    if row.name in COMPOSED:
         return getattr(Backend, row.name)(BACKEND, *map(SYMBOLIC.matrix, value.operands)).entry
     if row.index is None:
         raise TypeError(f"{value.operation} has no index definition")

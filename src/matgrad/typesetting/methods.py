@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from copy import copy, deepcopy
 from dataclasses import dataclass
@@ -237,9 +236,7 @@ class _Frame(ast.NodeTransformer):
         return rf"\mathsf{{D}}{symbol(name[1:]).text}" if of_word else name
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """What the name stands for; a constant of the module is written out."""
-        if len(node.id) > 1 and node.id.isupper() and node.id in self.function.__globals__:
-            return _constant(self.function.__globals__["__name__"], node.id) or node
+        """What the name stands for."""
         return self.names.get(node.id) or ast.Name(self._display(node.id))
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
@@ -371,12 +368,3 @@ def _defines(cls: type, function: FunctionType) -> bool:
 
 def _is_none(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
-
-
-def _constant(module: str, name: str) -> ast.expr | None:
-    """The expression that a module assigns to a constant."""
-    for statement in ast.parse(inspect.getsource(sys.modules[module])).body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
-                return value
-    return None
