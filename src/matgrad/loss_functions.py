@@ -11,7 +11,6 @@ the batch is Σᵢ sᵢℓᵢ / N, where N counts all examples, whatever their w
 
 from __future__ import annotations
 
-import math
 from inspect import signature
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ import numpy as np
 
 from matgrad.activation_functions import relu, sigmoid
 from matgrad.datasets.loader import are_classes, class_indices
-from matgrad.foundation.numbers import as_number
+from matgrad.foundation.numbers import check_number
 from matgrad.matrix_operations import (
     Kind,
     Matrix,
@@ -110,7 +109,7 @@ class HuberLoss(LossFunction):
     """
 
     def __init__(self, delta: float = 1.0) -> None:
-        self.delta = _positive("delta", delta)
+        self.delta = check_number("delta", delta, "a finite number above 0")
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         C = clip(Y - T, self.delta)
@@ -128,9 +127,7 @@ class _SmoothedLoss(LossFunction):
     has_probabilities = True
 
     def __init__(self, label_smoothing: float = 0.0) -> None:
-        if not 0 <= label_smoothing <= 1:
-            raise ValueError(f"label_smoothing: expected a number from 0 to 1, found {label_smoothing}")
-        self.label_smoothing = as_number(label_smoothing)
+        self.label_smoothing = check_number("label_smoothing", label_smoothing, "a number from 0 to 1")
 
     def targets(self, T: Kind) -> Kind:
         """(1 - s)·T + (s/K)·1_NK"""
@@ -261,7 +258,7 @@ class MultiMarginLoss(LossFunction):
     has_probabilities = True
 
     def __init__(self, margin: float = 1.0) -> None:
-        self.margin = _positive("margin", margin)
+        self.margin = check_number("margin", margin, "a finite number above 0")
 
     def __call__(self, Y: Matrix, T: Matrix, s: Matrix | None = None) -> Scalar:
         _, K = Y.shape
@@ -274,13 +271,6 @@ class MultiMarginLoss(LossFunction):
         V = self.margin / 2 + Y / 2 - column_repeat(rows_sum(hadamard(T, Y / 2)), K)
         H = hadamard(1 - T, step(V))
         return (H - hadamard(T, column_repeat(rows_sum(H), K))) / K
-
-
-def _positive(name: str, value: float) -> float:
-    """The value, after a check that it is finite and above 0."""
-    if isinstance(value, int | float) and not 0 < value < math.inf:
-        raise ValueError(f"{name}: expected a finite number above 0, found {value}")
-    return as_number(value)
 
 
 LOSSES: dict[str, type[LossFunction]] = {

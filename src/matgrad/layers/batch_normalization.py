@@ -72,7 +72,7 @@ class BatchNormalizationLayer(Layer):  # appendix:layers
     ) -> None:
         super().__init__(input_size, input_size if output_size is None else output_size)
         self.epsilon = check_number("BatchNormalizationLayer: epsilon", epsilon)
-        self.momentum = check_number("BatchNormalizationLayer: momentum", momentum, largest=1)
+        self.momentum = check_number("BatchNormalizationLayer: momentum", momentum, "a number from 0 to 1")
         self.gamma = np.ones((1, input_size), dtype=np.float32)
         self.beta = np.zeros((1, input_size), dtype=np.float32)
         self.running_mean = np.zeros((1, input_size), dtype=np.float32)

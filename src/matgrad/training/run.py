@@ -24,7 +24,7 @@ from matgrad.foundation.imports import deferred
 from matgrad.foundation.numbers import check_size, generator
 from matgrad.inspection.profiling import counted
 from matgrad.layers.state import State
-from matgrad.learning_rate import LearningRateScheduler, checked_rate
+from matgrad.learning_rate import checked_rate
 from matgrad.loss_functions import LossFunction, check_loss, check_probabilities, check_weighable
 from matgrad.optimizers import CompositeOptimizer
 from matgrad.storage.checkpoints import Checkpoint, RunState, find_checkpoint
@@ -115,8 +115,6 @@ class Training:
         if isinstance(data, DataLoader) and data.weights is not None:
             check_weighable(loss)
         self.clip_norm = clip_norm
-        if isinstance(learning_rate, LearningRateScheduler):
-            learning_rate.check(self.epochs * (len(data) if per_step and isinstance(data, Sized) else 1))
         self._rates = Rates(M, learning_rate, per_step)
         self._callbacks: list[Callback] = []
         self._seconds_of_callbacks = 0.0  # between the batches of this epoch
