@@ -165,13 +165,7 @@ class AdamOptimizer(Optimizer):
     pure = True
 
     def __init__(
-        self,
-        x: Matrix,
-        Dx: Matrix,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
-        **penalties: float,
+        self, x: Matrix, Dx: Matrix, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, **penalties: float
     ) -> None:
         super().__init__(x, Dx, **penalties)
         self.beta1, self.beta2 = check_number("beta1", beta1, RATE), check_number("beta2", beta2, RATE)

@@ -14,8 +14,8 @@ import numpy as np
 from matgrad.callbacks.callback import Callback
 from matgrad.callbacks.topology import Topology, TopologyCallback, check_sparse
 from matgrad.foundation.numbers import generator
-from matgrad.layers.linear import LinearLayer
-from matgrad.layers.sparsity import densities_of
+from matgrad.layers.sparsity import with_densities
+from matgrad.layers.weights import WeightedLayer
 from matgrad.sparse.densities import check_density
 from matgrad.sparse.growing import GradientGrow, RandomGrow
 from matgrad.sparse.pruning import MagnitudePrune, SETPrune, largest, largest_weights
@@ -139,7 +139,7 @@ class GMP(TopologyCallback):
     def update(self, run: Training, rng: np.random.Generator, t: float) -> None:
         t = 1.0 if run.progress + self._part(run) >= 1 else t  # the last one before the last step
         self._is_finished = t >= 1
-        for layer, d in _layers(run.M, self.density):
+        for layer, d in with_densities(run.M.linear_layers(), self.density):
             count = _count(layer, d + (1 - d) * (1 - min(t, 1.0)) ** 3)
             if count < layer.density * layer.input_size * layer.output_size:
                 layer.set_support(*largest_weights([layer.W], count))
@@ -150,12 +150,6 @@ class GMP(TopologyCallback):
         return 1 / parts
 
 
-def _layers(M: MultilayerPerceptron, density: Density) -> list[tuple[LinearLayer, float]]:
-    """The linear layers of M with their densities, one for all or one for each."""
-    layers = M.linear_layers()
-    return list(zip(layers, densities_of(layers, density), strict=True))
-
-
 def _checked(density: Density) -> Density:
     """The density or densities, after a check that each is in (0, 1]."""
     for value in density if isinstance(density, Sequence) else [density]:
@@ -163,15 +157,15 @@ def _checked(density: Density) -> Density:
     return density
 
 
-def _dense_layers(M: MultilayerPerceptron, density: Density, method: str) -> list[tuple[LinearLayer, float]]:
+def _dense_layers(M: MultilayerPerceptron, density: Density, method: str) -> list[tuple[WeightedLayer, float]]:
     """The linear layers of M, which must be dense, with their densities."""
-    pairs = _layers(M, density)
+    pairs = with_densities(M.linear_layers(), density)
     if sparse := [layer for layer, _ in pairs if layer.is_sparse]:
         raise ValueError(f"{method} starts from a dense model, but {sparse[0]!r} is sparse")
     return pairs
 
 
-def _count(layer: LinearLayer, density: float) -> int:
+def _count(layer: WeightedLayer, density: float) -> int:
     """The number of weights of a layer with this density, at least 1."""
     return max(1, round(density * layer.input_size * layer.output_size))
 

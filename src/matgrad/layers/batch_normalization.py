@@ -6,14 +6,7 @@ import numpy as np
 
 from matgrad.foundation.numbers import check_number
 from matgrad.layers.layer import Layer
-from matgrad.matrix_operations import (
-    Matrix,
-    columns_mean,
-    columns_sum,
-    hadamard,
-    inv_sqrt,
-    row_repeat,
-)
+from matgrad.matrix_operations import Matrix, columns_mean, columns_sum, hadamard, inv_sqrt, row_repeat
 
 
 class BatchNormalizationLayer(Layer):  # appendix:layers
@@ -63,12 +56,7 @@ class BatchNormalizationLayer(Layer):  # appendix:layers
         self.DZ, self.Dbeta, self.Dgamma, self.DX = DZ, Dbeta, Dgamma, DX
 
     def __init__(
-        self,
-        input_size: int,
-        output_size: int | None = None,
-        *,
-        epsilon: float = 1e-5,
-        momentum: float = 0.1,
+        self, input_size: int, output_size: int | None = None, *, epsilon: float = 1e-5, momentum: float = 0.1
     ) -> None:
         super().__init__(input_size, input_size if output_size is None else output_size)
         self.epsilon = check_number("BatchNormalizationLayer: epsilon", epsilon)

@@ -17,6 +17,7 @@ from matgrad.datasets.checking import as_array
 from matgrad.foundation.imports import deferred
 from matgrad.layers import checks
 from matgrad.layers.layer import Layer
+from matgrad.layers.sparsity import SparseModel
 from matgrad.layers.state import Places, State, matrices_of, put, sized_by_supports
 from matgrad.sparse.matrix import values_of
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from matgrad.datasets.normalization import Normalization
 
 
-class ModelBase:
+class ModelBase(SparseModel):
     """Place, state and normalization of a model; see `MultilayerPerceptron`."""
 
     layers: list[Layer]

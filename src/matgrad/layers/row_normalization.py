@@ -6,15 +6,7 @@ import numpy as np
 
 from matgrad.foundation.numbers import check_number
 from matgrad.layers.layer import Layer
-from matgrad.matrix_operations import (
-    Matrix,
-    column_repeat,
-    columns_sum,
-    hadamard,
-    inv_sqrt,
-    row_repeat,
-    rows_mean,
-)
+from matgrad.matrix_operations import Matrix, column_repeat, columns_sum, hadamard, inv_sqrt, row_repeat, rows_mean
 from matgrad.specifications.parsing import stem
 
 

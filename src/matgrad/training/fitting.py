@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matgrad.callbacks import (
-    Accounting,
-    Callback,
-    EarlyStopping,
-    Statistics,
-    default_report,
-    is_sparse_training,
-)
+from matgrad.callbacks import Accounting, Callback, EarlyStopping, Statistics, default_report, is_sparse_training
 from matgrad.datasets import DataLoader, Normalization
 from matgrad.datasets.checking import as_type, checked_examples, checked_weights
 from matgrad.datasets.dataset import hold_out
