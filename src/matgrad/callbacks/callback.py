@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from matgrad.distributed import is_first
 from matgrad.foundation.files import conform
 from matgrad.specifications.parsing import describe
 
 if TYPE_CHECKING:
     from matgrad.training import Training
-
-
-METHODS = {"start", "resume", "batch", "poll", "epoch", "end"}
 
 
 class Callback:
@@ -36,11 +31,9 @@ class Callback:
     interval = 1  # after how many steps it is called; the engine trains on the batches between by itself
 
     def __init_subclass__(cls) -> None:
-        """A class with a method `batch` wants batches, unless it says otherwise; rank 0 alone has some methods."""
+        """A class with a method `batch` wants batches, unless it says otherwise."""
         if "batch" in vars(cls) and "wants_batches" not in vars(cls):
             cls.wants_batches = True
-        for name in METHODS & vars(cls).keys() if cls.only_first else ():
-            setattr(cls, name, _by_first(vars(cls)[name]))
 
     def __repr__(self) -> str:
         return describe(self)
@@ -84,14 +77,3 @@ class Callback:
 
     def end(self, run: Training) -> None:
         """After the last epoch, also if training was stopped, was interrupted or failed."""
-
-
-def _by_first(method: Callable[..., None]) -> Callable[..., None]:
-    """A method of a callback that does nothing where several ranks train, except on rank 0."""
-
-    @wraps(method)
-    def called(self: Callback, run: Training, *arguments: Any) -> None:
-        if is_first():
-            method(self, run, *arguments)
-
-    return called

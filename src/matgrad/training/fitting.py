@@ -28,7 +28,7 @@ from matgrad.loss_functions import (
     default_loss,
     number_of_classes,
 )
-from matgrad.training.run import BATCH_SIZE, EPOCHS, LEARNING_RATE, Data, History, Training, checked_callbacks, finished
+from matgrad.training.run import BATCH_SIZE, EPOCHS, LEARNING_RATE, Data, History, Training, checked_callbacks
 
 if TYPE_CHECKING:
     from matgrad.multilayer_perceptron import MultilayerPerceptron
@@ -142,7 +142,7 @@ def fit(
     M.normalization, M.target_normalization = inputs, targets
     known, M.information = M.information, {**M.information, "loss": loss.specification(), "classes": classes}
     try:
-        return finished(run, own, resume)
+        return run.train(own, resume)
     finally:
         if not run.step:  # nothing was learned
             M.information = known
