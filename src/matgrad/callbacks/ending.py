@@ -10,15 +10,13 @@ from collections.abc import Mapping
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from matgrad.backends.conversion import convert
 from matgrad.callbacks.callback import Callback
 from matgrad.datasets.checking import all_finite
 from matgrad.foundation.numbers import check_size
-from matgrad.layers.state import State, matrices_of
+from matgrad.layers.state import State, copied, matrices_of
 from matgrad.storage.models import on_backend
 
 if TYPE_CHECKING:
-    from matgrad.multilayer_perceptron import MultilayerPerceptron
     from matgrad.training import Training
 
 
@@ -56,19 +54,13 @@ class EarlyStopping(Callback):
             return
         value = run.row[self.measure]
         if math.isfinite(value) and (self.best is None or value < self.best):
-            self.best, self.best_epoch, self._state = value, run.epoch, _copied(run.M)
+            self.best, self.best_epoch, self._state = value, run.epoch, copied(run.M.state())
         if run.epoch - self.best_epoch >= self.patience:
             run.stop()
 
     def end(self, run: Training) -> None:
         if self.best is not None:
             run.M.load_state(self._state)
-
-
-def _copied(M: MultilayerPerceptron) -> State:
-    """A copy of the state, safe from callbacks that change the matrices of M in place."""
-    state = M.state()
-    return state | {name: convert(X, M.backend, None, M.device) for name, X in matrices_of(state).items()}
 
 
 class Divergence(Callback):

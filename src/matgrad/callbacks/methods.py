@@ -16,7 +16,7 @@ from matgrad.callbacks.topology import Topology, TopologyCallback, check_sparse
 from matgrad.foundation.numbers import generator
 from matgrad.layers.sparsity import with_densities
 from matgrad.layers.weights import WeightedLayer
-from matgrad.sparse.densities import check_density
+from matgrad.sparse.densities import parse_densities
 from matgrad.sparse.growing import GradientGrow, RandomGrow
 from matgrad.sparse.pruning import MagnitudePrune, SETPrune, largest, largest_weights
 from matgrad.specifications.parsing import create
@@ -77,7 +77,8 @@ class SNIP(Callback):
     is_training = True
 
     def __init__(self, density: Density, seed: int | None = None) -> None:
-        self.density, self.seed = _checked(density), seed
+        parse_densities(density)  # raises if one is not in (0, 1]
+        self.density, self.seed = density, seed
 
     def start(self, run: Training) -> None:
         """Make the model sparse."""
@@ -116,7 +117,8 @@ class GMP(TopologyCallback):
 
     def __init__(self, density: Density, every: int | None = None, until: float = 0.75) -> None:
         super().__init__(every, until)
-        self.density = _checked(density)
+        parse_densities(density)
+        self.density = density
 
     def start(self, run: Training) -> None:
         super().start(run)
@@ -148,13 +150,6 @@ class GMP(TopologyCallback):
         """The part of the run from one update to the next; 0 if it is not known."""
         parts = (1 if self.every is None else (run.batches or np.inf) / self.every) * run.epochs
         return 1 / parts
-
-
-def _checked(density: Density) -> Density:
-    """The density or densities, after a check that each is in (0, 1]."""
-    for value in density if isinstance(density, Sequence) else [density]:
-        check_density("density", value)
-    return density
 
 
 def _dense_layers(M: MultilayerPerceptron, density: Density, method: str) -> list[tuple[WeightedLayer, float]]:

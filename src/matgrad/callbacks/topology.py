@@ -48,16 +48,16 @@ class TopologyCallback(Callback):
         {"updates": int, "update_flops": int, "explored": float, "_explored": dict[str, np.ndarray], "_seed": int}
     )
 
+    updates, update_flops, explored, _seed = 0, 0, 0.0, 0
+
     def __init__(self, every: int | None = None, until: float = 1.0, seed: int | None = None) -> None:
         if not 0 < until <= 1:
             raise ValueError(f"until: expected a part of the run in (0, 1], found {until}")
         self.every, self.until, self.seed = every, until, seed
         self.wants_batches = every is not None
         self.interval = 1 if every is None else check_size("every", every)
-        self.updates, self.update_flops, self.explored = 0, 0, 0.0
         self._explored: dict[str, np.ndarray] = {}  # the numbers of the positions, by parameter
         self._grown: dict[str, np.ndarray] = {}  # those that are new, where an update knows
-        self._seed = 0
 
     def start(self, run: Training) -> None:
         self.updates, self.update_flops, self._explored = 0, 0, {}
@@ -65,8 +65,7 @@ class TopologyCallback(Callback):
         self._explore(run)
 
     def batch(self, run: Training) -> None:
-        if self.every is not None and run.step % self.every == 0:
-            self._update(run)
+        self._update(run)
 
     def epoch(self, run: Training) -> None:
         if self.every is None:
@@ -106,7 +105,8 @@ class TopologyCallback(Callback):
         for path, layer, name in sparse_parameters(run.M):
             support = getattr(layer, name).support
             key, (K, D) = f"{path}.{name}", support.shape
-            self._explored[key] = _union(self._explored.get(key), self._grown.pop(key, support.kept_flat()))
+            known, new = self._explored.get(key, np.empty(0, np.int64)), self._grown.pop(key, support.kept_flat())
+            self._explored[key] = _union(known, new)
             positions += K * D
         self.explored = sum(map(len, self._explored.values())) / max(positions, 1)
 
@@ -117,18 +117,10 @@ def check_sparse(M: MultilayerPerceptron) -> None:
         raise ValueError("the model has no sparse layer: give it densities below 1")
 
 
-def _union(old: np.ndarray | None, flat: np.ndarray) -> np.ndarray:
+def _union(numbers: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The numbers in either of two increasing sequences, in increasing order."""
-    if old is None:
-        return flat
-    places, is_known = _places(old, flat)
-    return np.insert(old, places[~is_known], flat[~is_known])
-
-
-def _places(numbers: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where other numbers belong in an increasing sequence, and whether each is in it."""
-    places = np.searchsorted(numbers, others)
-    return places, np.append(numbers, -1)[places] == others
+    both = np.sort(np.concatenate([numbers, others]), kind="stable")  # which merges them
+    return both[np.diff(both, prepend=-1) > 0]
 
 
 class Topology(TopologyCallback):
@@ -240,6 +232,6 @@ def _checked_positions(grow: Grow, site: Site, count: int) -> np.ndarray:
     K, D = site.taken.shape
     is_right = positions.shape == (count,) and positions.dtype.kind == "i" and (np.diff(positions) > 0).all()
     is_right = is_right and 0 <= positions[0] and positions[-1] < K * D
-    if not is_right or _places(site.taken.kept_flat(), positions)[1].any():
+    if not is_right or np.isin(positions, site.taken.kept_flat(), assume_unique=True).any():
         raise ValueError(f"{grow!r}: expected the numbers of {count} free positions of {K} × {D}, in increasing order")
     return positions

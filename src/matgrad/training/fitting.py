@@ -99,14 +99,14 @@ def fit(
     epoch_data = X if callable(X) else None
     if epoch_data is not None and not (T is None and sample_weight is None):
         raise ValueError("X is a function of the epoch, which returns (X, T): expected no T and no sample_weight")
-    X, T = checked_examples(X, T) if epoch_data is None else _examples_of(epoch_data, 0)
-    loss = default_loss(M, T) if loss is None else create_loss(loss)
+    examples = _checked("", (X, T, sample_weight)) if epoch_data is None else _of_epoch(epoch_data, 0)
+    loss = default_loss(M, examples[1]) if loss is None else create_loss(loss)
     check_loss(M, loss)
     if early_stopping is not None and (validation is None or not statistics):
         raise ValueError("early_stopping needs validation data and statistics")
     if epoch_data is not None and isinstance(validation, Real):
         raise ValueError("validation: no fraction of data that differs by epoch can be held out; expected (X, T)")
-    parts = _parts(X, T, sample_weight, validation, test, seed)
+    parts = _parts(examples, validation, test, seed)
     inputs, targets = _normalizations(M, loss, *parts[""][:2], normalize, normalize_targets)
     counts = [number_of_classes(M, loss, T) for _, T, _ in parts.values()]
     classes = None if None in counts or targets is not None else counts[0]
@@ -126,7 +126,7 @@ def fit(
 
     def loader_of_epoch(i: int) -> DataLoader:
         assert epoch_data is not None
-        return loader("", (*_examples_of(epoch_data, i), None), None if seed is None else (seed, i)) if i else first
+        return loader("", _of_epoch(epoch_data, i), None if seed is None else (seed, i)) if i else first
 
     loaders = {prefix: loader(prefix.replace("_", " "), part) for prefix, part in parts.items()}
     first = loaders[""]
@@ -148,36 +148,32 @@ def fit(
             M.information = known
 
 
-def _examples_of(data: Callable[[int], Any], epoch: int) -> tuple[Any, np.ndarray]:
-    """The examples and targets of an epoch."""
-    found = data(epoch)
-    if not isinstance(found, tuple | list) or len(found) != 2:
-        raise ValueError(f"the data of epoch {epoch}: expected a pair (X, T), found {type(found).__name__}")
-    X, T = found
-    return checked_examples(X, T)
-
-
-def _parts(X: Any, T: np.ndarray, weights: Any, validation: Any, test: Any, seed: int | None) -> dict[str, Part]:
+def _parts(examples: Part, validation: Any, test: Any, seed: int | None) -> dict[str, Part]:
     """The examples to train on and, by the prefixes 'validation_' and 'test_', those to validate and test with."""
-    s = None if weights is None else checked_weights(weights, len(T), "sample_weight")
-    parts: dict[str, Part] = {"": (X, T, s)}
+    parts = {"": examples}
     if isinstance(validation, Real):
+        X, T, s = examples
         rows = hold_out(X.shape[0], float(validation), 0 if seed is None else seed, "validation")
         parts[""], parts["validation_"] = ((X[i], T[i], None if s is None else s[i]) for i in rows)
     elif validation is not None:
-        parts["validation_"] = _given("validation", validation, " a fraction")
+        parts["validation_"] = _checked("validation", validation, ", a fraction or None")
     if test is not None:
-        parts["test_"] = _given("test", test)
+        parts["test_"] = _checked("test", test, " or None")
     return parts
 
 
-def _given(name: str, part: Any, other: str = "") -> Part:
+def _of_epoch(data: Callable[[int], Any], epoch: int) -> Part:
+    """The examples of an epoch."""
+    return _checked(f"the data of epoch {epoch}", data(epoch))
+
+
+def _checked(name: str, part: Any, other: str = "") -> Part:
     """The examples (X, T) or (X, T, s) of a part, checked."""
     if not isinstance(part, tuple | list) or len(part) not in (2, 3):
-        raise ValueError(f"{name}: expected a pair (X, T),{other} or None, found {part!r}")
-    X, T = checked_examples(part[0], part[1], f"{name} ")
-    s = part[2] if len(part) == 3 else None
-    return X, T, None if s is None else checked_weights(s, len(T), f"{name} sample weights")
+        raise ValueError(f"{name}: expected a pair (X, T){other}, found {type(part).__name__}")
+    where, s = f"{name} " if name else "", part[2] if len(part) == 3 else None
+    X, T = checked_examples(part[0], part[1], where)
+    return X, T, None if s is None else checked_weights(s, len(T), f"{where}sample_weight")
 
 
 def _normalizations(
